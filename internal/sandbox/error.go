@@ -1,0 +1,90 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code classifies an error for callers. The set is closed; docs/errors.md lists
+// it, and internal/api maps each code to one HTTP status.
+type Code string
+
+// The codes.
+const (
+	Invalid          Code = "invalid"           // the request is malformed or out of range; Field names where
+	Unauthenticated  Code = "unauthenticated"   // no token, or one that is unknown, expired or revoked
+	Forbidden        Code = "forbidden"         // the token is good but may not do this
+	NotFound         Code = "not_found"         // no such object, or it is another workspace's
+	Exists           Code = "exists"            // the name is taken by a live object
+	Conflict         Code = "conflict"          // the object's state does not allow this now
+	Ended            Code = "ended"             // the sandbox is gone; the message says why
+	NotRunning       Code = "not_running"       // the sandbox is not running yet
+	TooLarge         Code = "too_large"         // an upload, body or file is over its limit
+	QuotaExceeded    Code = "quota_exceeded"    // a limit of the workspace or the host is reached
+	DiskFull         Code = "disk_full"         // the sandbox's disk limit is reached
+	Unsupported      Code = "unsupported"       // this installation or driver cannot do it
+	Unavailable      Code = "unavailable"       // temporarily not possible; try again
+	Timeout          Code = "timeout"           // it did not finish within its time
+	AgentUnreachable Code = "agent_unreachable" // the sandbox's agent does not answer or talks nonsense
+	PortClosed       Code = "port_closed"       // nothing listens on that port in the sandbox
+	Internal         Code = "internal"          // a fault of ours; details only in the log
+)
+
+// Codes lists every code.
+var Codes = []Code{
+	Invalid, Unauthenticated, Forbidden, NotFound, Exists, Conflict, Ended, NotRunning, TooLarge,
+	QuotaExceeded, DiskFull, Unsupported, Unavailable, Timeout, AgentUnreachable, PortClosed, Internal,
+}
+
+// Error is an error with a code and a message that is safe to show to the caller.
+type Error struct {
+	Code Code
+	// Field names the offending input as a path, e.g. "resources.memory"; empty when no single one is at fault.
+	Field string
+	// Message says what happened, to which object, and what to do.
+	Message string
+	// Err is the private reason, for logs only; may be nil.
+	Err error
+}
+
+func (e *Error) Error() string {
+	s := e.Message
+	if e.Field != "" {
+		s = e.Field + ": " + s
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns the private reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf returns an [Error] with the code and a public message.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// InvalidField returns an [Invalid] error about one input field.
+func InvalidField(field, format string, args ...any) *Error {
+	return &Error{Code: Invalid, Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// Wrap returns an [Error] with a public message and a private reason.
+func Wrap(code Code, err error, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Err: err}
+}
+
+// CodeOf returns the code of the first [Error] in err's chain, [Internal] when
+// there is none, and "" for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return Internal
+}

@@ -1,0 +1,159 @@
+package sandbox
+
+import "time"
+
+// Limits that hold for every sandbox. Operators can lower some of them in the
+// configuration; nothing raises them.
+const (
+	NameMax     = 255              // characters in a name (the dialect's task_id)
+	TTLMin      = 60 * time.Second // shortest ttl a caller may ask for
+	TTLMax      = 24 * time.Hour   // longest ttl a caller may ask for
+	LabelsMax   = 64               // labels on one sandbox
+	LabelMax    = 256              // bytes in a label key or value
+	EnvMax      = 256              // environment variables of one sandbox
+	EnvBytesMax = 128 << 10        // bytes of all names and values together
+	ImageRefMax = 512              // characters in an image reference
+	CommandMax  = 128 << 10        // bytes of all arguments of a command
+	UploadMax   = 50 << 20         // bytes of one upload through /modbox/api/files/upload
+	MessageMax  = 1 << 10          // bytes kept of a cause or event message
+	MemoryMin   = 64 << 20         // bytes of memory
+	DiskMin     = 16 << 20         // bytes of disk
+	CPUMilliMin = 50               // thousandths of a core
+	CPUMilliMax = 1000 * 1000      // thousandths of a core
+)
+
+// Sandbox is one sandbox as recorded. A value is a snapshot: it does not change
+// when the sandbox does.
+type Sandbox struct {
+	ID        ID
+	Workspace WorkspaceID
+	// Name is the caller's own identifier (task_id in the Modbox dialect). It is
+	// unique among the live sandboxes of a workspace and may be reused after the end.
+	Name string
+	// HostLabel is the first DNS label of the sandbox's URL, see [HostLabel].
+	HostLabel string
+	State     State
+	// Cause is why it ended; nil while it lives.
+	Cause *Cause
+
+	// Image is the reference it was made from, e.g. "modbox/code-exec:latest", and
+	// ImageDigest the content it resolved to ("" until resolved).
+	Image       string
+	ImageDigest string
+	Env         map[string]string
+	Labels      map[string]string
+	Resources   Resources
+	// ReadinessPort, when not 0, must answer HTTP GET / with a 2xx before the
+	// sandbox counts as running; it is also where its URL leads. 0 means the URL leads to 8080.
+	ReadinessPort uint16
+	// TTL is how long it may live, counted from CreatedAt; 0 means no limit.
+	TTL time.Duration
+
+	CreatedBy UserID
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	StartedAt time.Time // zero until it first ran
+	EndedAt   time.Time // zero while it lives
+
+	// Handle is the driver's opaque state for finding the sandbox again after a
+	// server restart; nil until the driver made it.
+	Handle []byte
+}
+
+// Deadline returns when the sandbox's ttl ends it, and false when it has none.
+func (s *Sandbox) Deadline() (time.Time, bool) {
+	if s.TTL == 0 {
+		return time.Time{}, false
+	}
+	return s.CreatedAt.Add(s.TTL), true
+}
+
+// DefaultPort is where a sandbox's URL leads when its image names no readiness port.
+const DefaultPort = 8080
+
+// Port returns the port its URL leads to.
+func (s *Sandbox) Port() uint16 {
+	if s.ReadinessPort != 0 {
+		return s.ReadinessPort
+	}
+	return DefaultPort
+}
+
+// Resources are a sandbox's limits. All three are always set and enforced.
+type Resources struct {
+	MemoryBytes int64
+	CPUMilli    int64 // thousandths of a core
+	DiskBytes   int64 // of its writable layer
+}
+
+// Event is something that happened to a sandbox. Events are appended, never changed.
+type Event struct {
+	Seq     int64 // grows by time within the installation
+	Sandbox ID
+	Time    time.Time
+	Type    EventType
+	// Message is one sentence for people.
+	Message string
+	// Data holds the facts for programs; values are short strings.
+	Data map[string]string
+}
+
+// EventType names what happened. The values appear on the wire.
+type EventType string
+
+// The event types. One is appended for every state change and for every operation that changes a sandbox.
+const (
+	EventCreated    EventType = "created"    // accepted and recorded
+	EventRunning    EventType = "running"    // ready for use
+	EventDestroying EventType = "destroying" // its end was decided
+	EventDestroyed  EventType = "destroyed"  // ended as wanted
+	EventFailed     EventType = "failed"     // ended by an error
+	EventRecovered  EventType = "recovered"  // found again after a server restart
+	EventExec       EventType = "exec"       // a command ended
+)
+
+// Image is an entry of the image catalogue.
+type Image struct {
+	ID   ImageID
+	Name string // e.g. "modbox/code-exec"
+	Tag  string // e.g. "latest"
+	// Digest is the content address of the root filesystem; "" when it is not built yet.
+	Digest      string
+	Description string
+	Builtin     bool // in every workspace; cannot be deleted
+	IsDefault   bool // used when a request names no image
+	SizeBytes   int64
+	Config      ImageConfig
+	MemoryBytes int64 // default memory limit
+	// ReadinessPort and TTL are defaults for sandboxes made from it; 0 means none.
+	ReadinessPort uint16
+	TTL           time.Duration
+	CreatedAt     time.Time
+	UpdatedAt     time.Time
+}
+
+// Ref returns name:tag.
+func (i *Image) Ref() string { return i.Name + ":" + i.Tag }
+
+// ImageConfig is what an image says about running it (OCI image config).
+type ImageConfig struct {
+	Entrypoint []string
+	Cmd        []string
+	Env        []string // "NAME=value"
+	WorkingDir string
+	User       string // "name", "uid", "name:group" or "uid:gid"; "" is root
+}
+
+// Stats is a moment's use of a sandbox.
+type Stats struct {
+	Time          time.Time
+	MemoryBytes   int64 // in use, without reclaimable page cache where the host can tell
+	MemoryLimit   int64
+	CPUNanos      int64 // used since start
+	CPULimitMilli int64
+	DiskBytes     int64 // written to its writable layer, as far as the driver can tell
+	DiskLimit     int64
+	Processes     int64 // inside the sandbox
+	// HostPSSBytes is the proportional memory of all its host processes; 0 when unknown.
+	HostPSSBytes int64
+}

@@ -1,0 +1,100 @@
+package sandbox
+
+import "fmt"
+
+// State says where a sandbox is in its life. The values appear on the wire.
+type State string
+
+// The states, in the order of a life.
+const (
+	// Provisioning: accepted and recorded; its image, process or agent is not ready yet.
+	Provisioning State = "provisioning"
+	// Running: its agent answers and its readiness probe, if it has one, passed.
+	Running State = "running"
+	// Destroying: its end is decided and recorded; resources are being freed.
+	Destroying State = "destroying"
+	// Destroyed: ended as asked (by call, ttl or idle); nothing of it is left on the host.
+	Destroyed State = "destroyed"
+	// Failed: ended by an error; nothing of it is left on the host. The cause says why.
+	Failed State = "failed"
+)
+
+// States lists every state in the order of a life.
+var States = []State{Provisioning, Running, Destroying, Destroyed, Failed}
+
+// Valid reports whether s is one of States.
+func (s State) Valid() bool {
+	for _, t := range States {
+		if s == t {
+			return true
+		}
+	}
+	return false
+}
+
+// Ended reports whether nothing can happen to the sandbox any more.
+func (s State) Ended() bool { return s == Destroyed || s == Failed }
+
+// transitions is the table of legal moves. A move that is not here is a bug or
+// a lost race, and [CheckTransition] refuses it.
+var transitions = map[State][]State{
+	Provisioning: {Running, Destroying},
+	Running:      {Destroying},
+	Destroying:   {Destroyed, Failed},
+	Destroyed:    {},
+	Failed:       {},
+}
+
+// CheckTransition returns an error with code [Conflict] unless a sandbox may go
+// from one state to the other.
+func CheckTransition(from, to State) error {
+	for _, t := range transitions[from] {
+		if t == to {
+			return nil
+		}
+	}
+	return Errorf(Conflict, "a sandbox cannot go from %s to %s", from, to)
+}
+
+// CauseCode says why a sandbox ended. The values appear on the wire.
+type CauseCode string
+
+// The causes.
+const (
+	CauseDestroyed   CauseCode = "destroyed"    // a caller asked for it
+	CauseReplaced    CauseCode = "replaced"     // a new sandbox took its name (replace: true)
+	CauseTTL         CauseCode = "ttl"          // its deadline passed
+	CauseImage       CauseCode = "image"        // its root filesystem could not be had
+	CauseStart       CauseCode = "start"        // the driver could not start it
+	CauseNotReady    CauseCode = "not_ready"    // its readiness probe did not pass in time
+	CauseOOM         CauseCode = "oom"          // it used more memory than its limit as a whole
+	CauseExited      CauseCode = "exited"       // it ended by itself, e.g. PID 1 was killed from inside
+	CauseHostRestart CauseCode = "host_restart" // its process did not survive a restart of the host or server
+	CauseInternal    CauseCode = "internal"     // a fault of ours; the server log has the detail
+)
+
+// Causes lists every cause code.
+var Causes = []CauseCode{
+	CauseDestroyed, CauseReplaced, CauseTTL, CauseImage, CauseStart, CauseNotReady,
+	CauseOOM, CauseExited, CauseHostRestart, CauseInternal,
+}
+
+// Final returns the state in which a sandbox with this cause ends: [Destroyed]
+// when somebody or its deadline wanted the end, [Failed] otherwise.
+func (c CauseCode) Final() State {
+	switch c {
+	case CauseDestroyed, CauseReplaced, CauseTTL:
+		return Destroyed
+	default:
+		return Failed
+	}
+}
+
+// Cause is why a sandbox ended, kept after the end.
+type Cause struct {
+	Code CauseCode
+	// Message is one sentence for people, safe to show to the owner.
+	Message string
+}
+
+func (c Cause) String() string { return fmt.Sprintf("%s: %s", c.Code, c.Message) }
