@@ -1,0 +1,48 @@
+// Package agentapi is the contract between the host and the agent inside a
+// sandbox, and the host's client for it. It imports nothing else of this
+// repository: the agent is built from it and package agent alone.
+//
+// # Transport
+//
+// HTTP/2 without TLS (h2c, prior knowledge) on one connection, made by whatever
+// dial function the [Client] is given. Both sides announce receive windows so
+// small that at most [MaxInFlight] bytes are unread on the connection in either
+// direction: transports exist that lose bytes beyond a few megabytes in flight.
+// When the connection breaks the client dials again; running processes do not
+// notice, and their output is read on from the byte where it stopped ([Client.Attach]).
+//
+// # Routes
+//
+//	GET    /health                      Health
+//	POST   /configure                   Config: environment, hostname, main process; idempotent
+//	POST   /exec                        duplex frames, first a FrameStart with a Command
+//	GET    /processes                   []ProcessInfo
+//	POST   /processes/{id}/attach?offset=N   duplex frames from output byte N on
+//	POST   /processes/{id}/signal       SignalRequest, to the whole process group
+//	POST   /tunnel?port=N               duplex raw bytes to 127.0.0.1:N
+//	GET    /files?path=P                content; Range is honoured
+//	PUT    /files?path=P&...            WriteOptions as query; body is the content; atomic
+//	DELETE /files?path=P&recursive=B
+//	GET    /files/stat?path=P           FileInfo
+//	GET    /files/list?path=P&limit=N   FileList, sorted by name
+//	POST   /files/mkdir                 MkdirRequest
+//	POST   /files/move                  MoveRequest
+//
+// Answers other than 2xx carry an [Error] as JSON.
+//
+// # Frames
+//
+// The bodies of exec and attach are sequences of frames: one byte of
+// [FrameType], four bytes of payload length in network order, the payload (at
+// most [MaxFrame] bytes). Payloads of stdin, stdout and stderr are raw bytes;
+// those of the other types are JSON. Output bytes are counted over stdout and
+// stderr together in the order they were read; that count is the offset of
+// attach. The agent keeps at least the last [ReplayWindow] output bytes of a
+// process; when a reader is slower, the process blocks, it never loses output.
+//
+// # Trust
+//
+// The agent runs among hostile code and may be replaced by it. The client bounds
+// the size of everything it decodes and every call by its context, and uses
+// nothing the agent says as a path, pid or size on the host.
+package agentapi

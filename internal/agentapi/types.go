@@ -1,0 +1,201 @@
+package agentapi
+
+import "time"
+
+const (
+	// MaxInFlight bounds the unread bytes on a connection, each way.
+	MaxInFlight = 512 << 10
+	// MaxFrame is the largest frame payload.
+	MaxFrame = 64 << 10
+	// ReplayWindow is how many output bytes of a process can be read again.
+	ReplayWindow = 1 << 20
+	// MaxJSON bounds every JSON answer and JSON frame.
+	MaxJSON = 4 << 20
+	// MaxListEntries bounds one directory listing.
+	MaxListEntries = 10_000
+)
+
+// Health is the agent's answer that it is there.
+type Health struct {
+	Version    string `json:"version"`
+	Configured bool   `json:"configured"`
+	// Main is the image's own command; nil when it has none or is not configured yet.
+	Main *ProcessInfo `json:"main,omitempty"`
+}
+
+// Config is what the agent must know before it runs commands. Sending it again
+// replaces environment and defaults; the main process is started only the first time.
+type Config struct {
+	Hostname string `json:"hostname"`
+	// Env is the environment of every later process, the image's and the caller's merged by the host.
+	Env map[string]string `json:"env"`
+	// WorkingDir and User are the defaults of commands that name none: an absolute
+	// path ("" is the user's home or /), and "name", "uid", "name:group" or "uid:gid" ("" is root).
+	WorkingDir string `json:"working_dir,omitempty"`
+	User       string `json:"user,omitempty"`
+	// Main is the image's entrypoint and command; empty for none. It is restarted never; its end is shown in Health.
+	Main []string `json:"main,omitempty"`
+}
+
+// Command describes a process to start.
+type Command struct {
+	// Argv is the program and its arguments; the program is looked up in the command's PATH.
+	Argv []string `json:"argv"`
+	// Cwd must exist; "" is the configured default. User as in Config.
+	Cwd  string `json:"cwd,omitempty"`
+	User string `json:"user,omitempty"`
+	// Env is added to the configured environment.
+	Env map[string]string `json:"env,omitempty"`
+	// Timeout, when not 0, ends the process group: SIGTERM, then SIGKILL after Grace (default 2 s).
+	Timeout time.Duration `json:"timeout,omitempty"`
+	Grace   time.Duration `json:"grace,omitempty"`
+	// Stdin says that the caller will send stdin frames; otherwise stdin is /dev/null.
+	Stdin bool `json:"stdin,omitempty"`
+	// TTY, when set, runs the process on a pseudo-terminal of that size; stderr is then part of stdout.
+	TTY *Size `json:"tty,omitempty"`
+	// Detach keeps the process running when the connection that started it ends.
+	// Otherwise the process group is killed when no one has been attached for DetachGrace.
+	Detach bool `json:"detach,omitempty"`
+}
+
+// Size is a terminal's size in characters.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// ProcessInfo is a process the agent started.
+type ProcessInfo struct {
+	ID        string    `json:"id"`
+	PID       int       `json:"pid"` // inside the sandbox; 0 when it could not start
+	Argv      []string  `json:"argv"`
+	StartedAt time.Time `json:"started_at"`
+	Exit      *Exit     `json:"exit,omitempty"` // nil while it runs
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	// Code is the exit code; 128+signal when a signal ended it.
+	Code int `json:"code"`
+	// Signal is the signal's number, 0 when it exited by itself.
+	Signal int `json:"signal,omitempty"`
+	// TimedOut says that Command.Timeout ended it.
+	TimedOut bool `json:"timed_out,omitempty"`
+	// Duration is from start to end.
+	Duration time.Duration `json:"duration"`
+	EndedAt  time.Time     `json:"ended_at"`
+}
+
+// FrameType is the first byte of a frame.
+type FrameType byte
+
+// Frames from the host.
+const (
+	FrameStart  FrameType = 0x01 // Command, first frame of exec
+	FrameStdin  FrameType = 0x02 // raw bytes
+	FrameEOF    FrameType = 0x03 // stdin ends; no payload
+	FrameResize FrameType = 0x04 // Size
+	FrameSignal FrameType = 0x05 // SignalRequest
+)
+
+// Frames from the agent.
+const (
+	FrameStarted FrameType = 0x11 // ProcessInfo, first frame of every answer
+	FrameStdout  FrameType = 0x12 // raw bytes
+	FrameStderr  FrameType = 0x13 // raw bytes
+	FrameExit    FrameType = 0x14 // Exit, last frame; all output came before it
+)
+
+// SignalRequest sends a signal to a process group.
+type SignalRequest struct {
+	Signal int `json:"signal"`
+}
+
+// FileType is what a path is.
+type FileType string
+
+// The file types.
+const (
+	TypeFile    FileType = "file"
+	TypeDir     FileType = "directory"
+	TypeSymlink FileType = "symlink"
+	TypeOther   FileType = "other"
+)
+
+// FileInfo describes a path, not following a last symlink.
+type FileInfo struct {
+	Name    string    `json:"name"`
+	Path    string    `json:"path"` // absolute
+	Type    FileType  `json:"type"`
+	Size    int64     `json:"size"`
+	Mode    uint32    `json:"mode"` // permission bits with setuid, setgid, sticky as in chmod
+	UID     uint32    `json:"uid"`
+	GID     uint32    `json:"gid"`
+	ModTime time.Time `json:"mod_time"`
+	// Target is where a symlink points, as written.
+	Target string `json:"target,omitempty"`
+}
+
+// FileList is a directory's content, sorted by name.
+type FileList struct {
+	Entries []FileInfo `json:"entries"`
+	// Truncated says that the directory holds more than was asked for.
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+// WriteOptions say how a file is written.
+type WriteOptions struct {
+	// Mode is the permission bits of a new file; 0 means 0644. An existing file keeps its mode unless set.
+	Mode uint32
+	// User owns a new file and missing parents; "" is the configured default.
+	User string
+	// Parents makes missing parent directories.
+	Parents bool
+	// Beneath, when set, is an absolute directory that the path, then relative,
+	// must not leave, neither by ".." nor through any symlink.
+	Beneath string
+	// Exclusive fails with CodeExists when the path exists.
+	Exclusive bool
+}
+
+// MkdirRequest makes a directory.
+type MkdirRequest struct {
+	Path    string `json:"path"`
+	Mode    uint32 `json:"mode,omitempty"` // 0 means 0755
+	Parents bool   `json:"parents,omitempty"`
+	User    string `json:"user,omitempty"`
+}
+
+// MoveRequest renames a path; an existing file at To is replaced only with Overwrite.
+type MoveRequest struct {
+	From      string `json:"from"`
+	To        string `json:"to"`
+	Overwrite bool   `json:"overwrite,omitempty"`
+}
+
+// ErrorCode classifies an agent's error.
+type ErrorCode string
+
+// The codes.
+const (
+	CodeInvalid    ErrorCode = "invalid"
+	CodeNotFound   ErrorCode = "not_found"
+	CodeExists     ErrorCode = "exists"
+	CodeNotDir     ErrorCode = "not_directory"
+	CodeIsDir      ErrorCode = "is_directory"
+	CodeNotEmpty   ErrorCode = "not_empty"
+	CodeDenied     ErrorCode = "denied"
+	CodeDiskFull   ErrorCode = "disk_full"
+	CodePortClosed ErrorCode = "port_closed"
+	CodeTooMany    ErrorCode = "too_many"    // processes, files or connections inside the sandbox
+	CodeOutputGone ErrorCode = "output_gone" // attach asked for bytes no longer kept
+	CodeInternal   ErrorCode = "internal"
+)
+
+// Error is what the agent answers when it did not do what was asked.
+type Error struct {
+	Code    ErrorCode `json:"code"`
+	Message string    `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Message }
