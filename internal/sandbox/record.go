@@ -1,0 +1,60 @@
+package sandbox
+
+import "time"
+
+// Filter selects sandboxes of one workspace.
+type Filter struct {
+	// States to include; empty means all that have not ended.
+	States []State
+	// Name, when set, must match exactly.
+	Name string
+	// Labels must all be present with these values.
+	Labels map[string]string
+	// Limit is the page size, 1 to 1000; 0 means 100.
+	Limit int
+	// Cursor is Page.Next of the page before; "" for the first.
+	Cursor string
+}
+
+// Page is one page of a list, newest first.
+type Page struct {
+	Sandboxes []Sandbox
+	// Next continues the list; "" when this was the last page.
+	Next string
+}
+
+// Creation is what is recorded, as a whole or not at all, when a sandbox is accepted.
+type Creation struct {
+	// Sandbox is the row, in state [Provisioning].
+	Sandbox Sandbox
+	// RequestHash identifies what the caller asked for, so that a repeated request is recognised.
+	RequestHash string
+	// IdempotencyKey is the caller's; "" for none. It counts for KeyLifetime.
+	IdempotencyKey string
+	KeyLifetime    time.Duration
+	// MaxLive refuses the creation when so many sandboxes are provisioning or
+	// running in the installation; 0 means no limit.
+	MaxLive int
+	// Event is appended together with the row.
+	Event Event
+}
+
+// Recorded is the answer to a [Creation].
+type Recorded struct {
+	// Sandbox is the new one, or the one that was there before.
+	Sandbox Sandbox
+	// RequestHash is that of the request that made Sandbox.
+	RequestHash string
+	// By says how an existing sandbox was found.
+	By Match
+}
+
+// Match says how a [Creation] met an existing sandbox.
+type Match string
+
+// The matches.
+const (
+	MatchNone Match = ""     // none exists; a new one was recorded
+	MatchName Match = "name" // a live sandbox of the workspace has the name
+	MatchKey  Match = "key"  // the idempotency key was used before
+)
