@@ -37,23 +37,8 @@ type CreateRequest struct {
 	IdempotencyKey string
 }
 
-// Filter selects sandboxes for List.
-type Filter struct {
-	// States to include; empty means all that have not ended.
-	States []sandbox.State
-	// Name, when set, must match exactly.
-	Name string
-	// Labels must all be present with these values.
-	Labels map[string]string
-	// Limit is the page size, 1 to 1000; 0 means 100.
-	Limit int
-	// Cursor is Page.Next of the page before; "" for the first.
-	Cursor string
-}
+// Filter selects sandboxes for [Service.List].
+type Filter = sandbox.Filter
 
 // Page is one page of a list, newest first.
-type Page struct {
-	Sandboxes []sandbox.Sandbox
-	// Next continues the list; "" when this was the last page.
-	Next string
-}
+type Page = sandbox.Page
