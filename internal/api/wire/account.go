@@ -1,0 +1,43 @@
+package wire
+
+import "time"
+
+// CreateToken is the body of POST /v1/tokens.
+type CreateToken struct {
+	Description      string `json:"description,omitempty" maxLength:"200" doc:"What the token is for."`
+	ExpiresInSeconds int64  `json:"expires_in_seconds,omitempty" minimum:"0" maximum:"315360000" doc:"How long it works; for ever when omitted."`
+}
+
+// Token is an API token, without its text.
+type Token struct {
+	ID          string     `json:"id" format:"uuid" doc:"Its identifier."`
+	Description string     `json:"description" doc:"What it is for."`
+	WorkspaceID string     `json:"workspace_id" doc:"The workspace its requests act in."`
+	CreatedAt   time.Time  `json:"created_at" doc:"When it was made."`
+	LastUsedAt  *time.Time `json:"last_used_at" doc:"When it was last used, within a few minutes; null when never."`
+	ExpiresAt   *time.Time `json:"expires_at" doc:"When it stops working; null for never."`
+}
+
+// NewToken is a token just made.
+type NewToken struct {
+	Token
+	Secret string `json:"token" doc:"The token's text. It is shown only now."`
+}
+
+// TokenList is the good tokens of the caller.
+type TokenList struct {
+	Items []Token `json:"items" doc:"The tokens, newest first."`
+}
+
+// Whoami says who the caller is.
+type Whoami struct {
+	UserID      string `json:"user_id" doc:"The user."`
+	WorkspaceID string `json:"workspace_id" doc:"The workspace requests act in."`
+	TokenID     string `json:"token_id" doc:"The token presented."`
+}
+
+// Version says what the server is.
+type Version struct {
+	Version string `json:"version" doc:"Version of the server."`
+	Driver  string `json:"driver" doc:"What runs its sandboxes." example:"gvisor"`
+}

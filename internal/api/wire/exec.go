@@ -1,0 +1,86 @@
+package wire
+
+import "time"
+
+// Exec is the body of the exec routes. Exactly one of Command and Shell is given.
+type Exec struct {
+	Command        []string          `json:"command,omitempty" maxItems:"4096" doc:"Program and arguments, run without a shell." example:"[\"python3\",\"-c\",\"print(1)\"]"`
+	Shell          string            `json:"shell,omitempty" maxLength:"131072" doc:"A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash." example:"echo hi | wc -c"`
+	Cwd            string            `json:"cwd,omitempty" maxLength:"4096" doc:"Working directory; the image's when omitted."`
+	Env            map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`
+	User           string            `json:"user,omitempty" maxLength:"256" doc:"User to run as: name, uid, name:group or uid:gid; the image's when omitted."`
+	Stdin          string            `json:"stdin,omitempty" doc:"What the command reads from its standard input; empty when omitted."`
+	TimeoutSeconds int               `json:"timeout_seconds,omitempty" minimum:"0" doc:"The command and its children are ended after this; 60 when omitted, 3600 at most."`
+	MaxOutputBytes int               `json:"max_output_bytes,omitempty" minimum:"0" maximum:"16777216" doc:"Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most. What is over is dropped, and the command goes on. Not for streams."`
+	Encoding       string            `json:"encoding,omitempty" enum:"utf8,base64" doc:"How stdout and stderr are given: utf8 (default; bytes that are not UTF-8 are replaced) or base64."`
+}
+
+// ExecResult is how a command ended.
+type ExecResult struct {
+	ExitCode        int    `json:"exit_code" doc:"Exit code; 128 + signal when a signal ended it."`
+	Signal          int    `json:"signal,omitempty" doc:"The signal that ended it; absent when it exited by itself."`
+	TimedOut        bool   `json:"timed_out" doc:"It was ended because its time was up."`
+	Stdout          string `json:"stdout" doc:"Standard output, in the encoding asked for."`
+	Stderr          string `json:"stderr" doc:"Standard error, in the encoding asked for."`
+	StdoutTruncated bool   `json:"stdout_truncated" doc:"There was more standard output than max_output_bytes."`
+	StderrTruncated bool   `json:"stderr_truncated" doc:"There was more standard error than max_output_bytes."`
+	DurationMS      int64  `json:"duration_ms" doc:"Milliseconds from its start to its end."`
+}
+
+// The types of stream messages.
+const (
+	StreamStarted   = "started"
+	StreamStdout    = "stdout"
+	StreamStderr    = "stderr"
+	StreamExit      = "exit"
+	StreamError     = "error"
+	StreamResize    = "resize"
+	StreamSignal    = "signal"
+	StreamStdinEOF  = "stdin_eof"
+	ChannelStdin    = byte(0)
+	ChannelStdout   = byte(1)
+	ChannelStderr   = byte(2)
+	AttachReadLimit = 1 << 20 // bytes of one WebSocket message from the client
+)
+
+// StreamMessage is one line of an exec stream, or one text message of an attach
+// WebSocket from the server.
+type StreamMessage struct {
+	Type       string     `json:"type" enum:"started,stdout,stderr,exit,error" doc:"started comes first; exit or error comes last."`
+	Data       []byte     `json:"data,omitempty" doc:"stdout, stderr: the bytes, in base64."`
+	PID        int        `json:"pid,omitempty" doc:"started: process id inside the sandbox."`
+	ProcessID  string     `json:"process_id,omitempty" doc:"started: the agent's identifier of the process."`
+	StartedAt  *time.Time `json:"started_at,omitempty" doc:"started: when."`
+	ExitCode   *int       `json:"exit_code,omitempty" doc:"exit: exit code; 128 + signal when a signal ended it."`
+	Signal     int        `json:"signal,omitempty" doc:"exit: the signal that ended it."`
+	TimedOut   bool       `json:"timed_out,omitempty" doc:"exit: its time was up."`
+	DurationMS *int64     `json:"duration_ms,omitempty" doc:"exit: milliseconds from start to end."`
+	Code       string     `json:"code,omitempty" doc:"error: the error's code. How the command ended is not known."`
+	Message    string     `json:"message,omitempty" doc:"error: what happened."`
+}
+
+// AttachStart is the first message on an attach WebSocket.
+type AttachStart struct {
+	Command        []string          `json:"command,omitempty"`
+	Shell          string            `json:"shell,omitempty"`
+	Cwd            string            `json:"cwd,omitempty"`
+	Env            map[string]string `json:"env,omitempty"`
+	User           string            `json:"user,omitempty"`
+	TimeoutSeconds int               `json:"timeout_seconds,omitempty"` // 0: no limit
+	TTY            *TTYSize          `json:"tty,omitempty"`
+	Stdin          bool              `json:"stdin,omitempty"`
+}
+
+// TTYSize is a terminal's size in characters.
+type TTYSize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// AttachControl is a text message from the client on an attach WebSocket.
+type AttachControl struct {
+	Type   string `json:"type"`
+	Rows   uint16 `json:"rows,omitempty"`
+	Cols   uint16 `json:"cols,omitempty"`
+	Signal int    `json:"signal,omitempty"`
+}

@@ -1,0 +1,108 @@
+package wire
+
+import "time"
+
+// CreateSandbox is the body of POST /v1/sandboxes.
+type CreateSandbox struct {
+	Name        string            `json:"name,omitempty" maxLength:"255" doc:"Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists." example:"agent-42"`
+	Image       string            `json:"image,omitempty" maxLength:"512" doc:"Image reference; the default image when neither image nor image_id is given." example:"modbox/code-exec:latest"`
+	ImageID     string            `json:"image_id,omitempty" maxLength:"64" doc:"ID of a registered image; wins over image."`
+	Env         map[string]string `json:"env,omitempty" doc:"Environment variables of every process in the sandbox. They are never shown again."`
+	Labels      map[string]string `json:"labels,omitempty" doc:"Up to 64 labels to find it by."`
+	TTLSeconds  int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit."`
+	Resources   *Resources        `json:"resources,omitempty" doc:"Limits; the image's or the server's defaults for what is omitted."`
+	Replace     bool              `json:"replace,omitempty" doc:"End a live sandbox of the same name first."`
+	WaitSeconds int               `json:"wait_seconds,omitempty" minimum:"0" maximum:"600" doc:"Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once."`
+}
+
+// Resources are limits in Kubernetes notation.
+type Resources struct {
+	Memory string `json:"memory,omitempty" maxLength:"32" doc:"Memory." example:"512Mi"`
+	CPU    string `json:"cpu,omitempty" maxLength:"32" doc:"Cores, or thousandths of a core with the suffix m." example:"500m"`
+	Disk   string `json:"disk,omitempty" maxLength:"32" doc:"What may be written to its file system." example:"2Gi"`
+}
+
+// Sandbox is one sandbox.
+type Sandbox struct {
+	ID            string            `json:"id" format:"uuid" doc:"Its identifier."`
+	Name          string            `json:"name" doc:"The caller's identifier."`
+	State         string            `json:"state" enum:"provisioning,running,destroying,destroyed,failed" doc:"Where it is in its life."`
+	URL           string            `json:"url" doc:"Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox."`
+	Image         string            `json:"image" doc:"The image reference it was made from."`
+	ImageDigest   string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
+	Labels        map[string]string `json:"labels" doc:"Its labels."`
+	Resources     Resources         `json:"resources" doc:"Its limits."`
+	ReadinessPort int               `json:"readiness_port,omitempty" doc:"The port its URL leads to and that had to answer before it counted as running; 8080 when omitted."`
+	TTLSeconds    int64             `json:"ttl_seconds" doc:"How long it may live from created_at; 0 means no limit."`
+	Deadline      *time.Time        `json:"deadline" doc:"When its ttl ends it; null without one."`
+	Cause         *Cause            `json:"cause" doc:"Why it ended; null while it lives."`
+	CreatedBy     string            `json:"created_by" doc:"The user who made it."`
+	WorkspaceID   string            `json:"workspace_id" doc:"The workspace it belongs to."`
+	CreatedAt     time.Time         `json:"created_at" doc:"When it was asked for."`
+	UpdatedAt     time.Time         `json:"updated_at" doc:"When it last changed."`
+	StartedAt     *time.Time        `json:"started_at" doc:"When it first ran; null until then."`
+	EndedAt       *time.Time        `json:"ended_at" doc:"When it ended; null while it lives."`
+}
+
+// Cause is why a sandbox ended.
+type Cause struct {
+	Code    string `json:"code" enum:"destroyed,replaced,ttl,image,start,not_ready,oom,exited,host_restart,internal" doc:"For programs."`
+	Message string `json:"message" doc:"For people."`
+}
+
+// SandboxList is one page of sandboxes, newest first.
+type SandboxList struct {
+	Items      []Sandbox `json:"items" doc:"The sandboxes, newest first."`
+	NextCursor string    `json:"next_cursor,omitempty" doc:"Pass it as cursor for the next page; absent on the last one."`
+}
+
+// Event is something that happened to a sandbox.
+type Event struct {
+	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after to go on."`
+	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
+	Time      time.Time         `json:"time" doc:"When."`
+	Type      string            `json:"type" doc:"What, for programs: created, running, destroying, destroyed, failed, recovered, exec." example:"running"`
+	Message   string            `json:"message" doc:"What, for people."`
+	Data      map[string]string `json:"data,omitempty" doc:"The facts."`
+}
+
+// EventList is a page of events.
+type EventList struct {
+	Items []Event `json:"items" doc:"The events, in the order asked for."`
+}
+
+// Stats is a moment's use of a sandbox.
+type Stats struct {
+	Time          time.Time `json:"time" doc:"When it was measured."`
+	MemoryBytes   int64     `json:"memory_bytes" doc:"Memory in use."`
+	MemoryLimit   int64     `json:"memory_limit_bytes" doc:"Its memory limit."`
+	CPUNanos      int64     `json:"cpu_nanoseconds" doc:"CPU time used since it started."`
+	CPULimitMilli int64     `json:"cpu_limit_millicores" doc:"Its CPU limit in thousandths of a core."`
+	DiskBytes     int64     `json:"disk_bytes" doc:"What it has written, as far as can be told."`
+	DiskLimit     int64     `json:"disk_limit_bytes" doc:"Its disk limit."`
+	Processes     int64     `json:"processes" doc:"Processes inside."`
+	HostPSSBytes  int64     `json:"host_pss_bytes,omitempty" doc:"Proportional memory of its host processes; absent when unknown."`
+}
+
+// Image is an image that sandboxes can be made from.
+type Image struct {
+	ID            string    `json:"id" doc:"Its identifier."`
+	Name          string    `json:"name" doc:"Its name." example:"modbox/code-exec"`
+	Tag           string    `json:"tag" doc:"Its tag." example:"latest"`
+	Ref           string    `json:"ref" doc:"Name and tag, as passed to create." example:"modbox/code-exec:latest"`
+	Digest        string    `json:"digest" doc:"Content address of its root file system; empty when it is not built yet."`
+	Description   string    `json:"description" doc:"What is in it."`
+	Builtin       bool      `json:"builtin" doc:"Comes with Modbox; in every workspace."`
+	IsDefault     bool      `json:"is_default" doc:"Used when a request names no image."`
+	SizeBytes     int64     `json:"size_bytes" doc:"Size of its root file system."`
+	Memory        string    `json:"memory" doc:"Default memory limit." example:"512Mi"`
+	ReadinessPort int       `json:"readiness_port,omitempty" doc:"Default readiness port; absent without one."`
+	TTLSeconds    int64     `json:"ttl_seconds" doc:"Default ttl; 0 means no limit."`
+	CreatedAt     time.Time `json:"created_at" doc:"When it was registered."`
+	UpdatedAt     time.Time `json:"updated_at" doc:"When it last changed."`
+}
+
+// ImageList is all images of a workspace.
+type ImageList struct {
+	Items []Image `json:"items" doc:"The images."`
+}
