@@ -4,12 +4,15 @@
 //
 // # Transport
 //
-// HTTP/2 without TLS (h2c, prior knowledge) on one connection, made by whatever
-// dial function the [Client] is given. Both sides announce receive windows so
-// small that at most [MaxInFlight] bytes are unread on the connection in either
+// HTTP/2 without TLS (h2c, prior knowledge) on connections made by whatever dial
+// function the [Client] is given. Both sides announce receive windows so small
+// that at most [MaxInFlight] bytes are unread on a connection in either
 // direction: transports exist that lose bytes beyond a few megabytes in flight.
-// When the connection breaks the client dials again; running processes do not
-// notice, and their output is read on from the byte where it stopped ([Client.Attach]).
+// A connection carries at most MaxInFlight/[StreamWindow] streams at a time, so
+// streams nobody reads never hold up another; the client opens more connections
+// as it needs them. When one breaks the client dials again; running processes do
+// not notice, and their output is read on from the byte where it stopped
+// ([Client.Attach]).
 //
 // # Routes
 //
@@ -17,28 +20,32 @@
 //	POST   /configure                   Config: environment, hostname, main process; idempotent
 //	POST   /exec                        duplex frames, first a FrameStart with a Command
 //	GET    /processes                   []ProcessInfo
-//	POST   /processes/{id}/attach?offset=N   duplex frames from output byte N on
+//	POST   /processes/{id}/attach?offset=N   duplex frames from output byte N on; -1: the oldest kept
 //	POST   /processes/{id}/signal       SignalRequest, to the whole process group
-//	POST   /tunnel?port=N               duplex raw bytes to 127.0.0.1:N
-//	GET    /files?path=P                content; Range is honoured
-//	PUT    /files?path=P&...            WriteOptions as query; body is the content; atomic
+//	POST   /processes/{id}/resize       Size of the process's terminal
+//	POST   /tunnel?port=N               up: raw bytes to 127.0.0.1:N or [::1]:N; down: FrameStdout, then FrameEOF
+//	GET    /files?path=P&offset=N&length=N   content, its FileInfo in the header [InfoHeader]
+//	PUT    /files?path=P&...            WriteOptions as query; body is the content; atomic; FileInfo
 //	DELETE /files?path=P&recursive=B
 //	GET    /files/stat?path=P           FileInfo
 //	GET    /files/list?path=P&limit=N   FileList, sorted by name
 //	POST   /files/mkdir                 MkdirRequest
 //	POST   /files/move                  MoveRequest
 //
-// Answers other than 2xx carry an [Error] as JSON.
+// Calls on files that take parameters in the query take beneath=DIR too, as in
+// [WriteOptions]. Answers other than 2xx carry an [Error] as JSON.
 //
 // # Frames
 //
 // The bodies of exec and attach are sequences of frames: one byte of
 // [FrameType], four bytes of payload length in network order, the payload (at
-// most [MaxFrame] bytes). Payloads of stdin, stdout and stderr are raw bytes;
+// most [MaxFrame] bytes, [MaxStart] for the start). Payloads of stdin, stdout and stderr are raw bytes;
 // those of the other types are JSON. Output bytes are counted over stdout and
 // stderr together in the order they were read; that count is the offset of
 // attach. The agent keeps at least the last [ReplayWindow] output bytes of a
-// process; when a reader is slower, the process blocks, it never loses output.
+// process. While somebody is attached, the slowest reader holds the process up:
+// nothing is lost. While nobody is, a detached process runs on and the oldest
+// output goes; another one is held up until it is attached again or killed.
 //
 // # Trust
 //

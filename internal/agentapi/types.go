@@ -2,13 +2,23 @@ package agentapi
 
 import "time"
 
+// DetachGrace is how long a process that is not detached lives on with nobody attached.
+const DetachGrace = 30 * time.Second
+
 const (
 	// MaxInFlight bounds the unread bytes on a connection, each way.
 	MaxInFlight = 512 << 10
-	// MaxFrame is the largest frame payload.
+	// StreamWindow bounds the unread bytes of one request or answer.
+	StreamWindow = 128 << 10
+	// MaxFrame is the largest frame payload but that of FrameStart.
 	MaxFrame = 64 << 10
-	// ReplayWindow is how many output bytes of a process can be read again.
-	ReplayWindow = 1 << 20
+	// MaxStart is the largest payload of FrameStart.
+	MaxStart = 1 << 20
+	// ReplayWindow is how many output bytes of a process can be read again at
+	// least. It is more than a reader can miss when its connection breaks.
+	ReplayWindow = 256 << 10
+	// MainID is the process id of the image's own command.
+	MainID = "main"
 	// MaxJSON bounds every JSON answer and JSON frame.
 	MaxJSON = 4 << 20
 	// MaxListEntries bounds one directory listing.
@@ -39,6 +49,10 @@ type Config struct {
 
 // Command describes a process to start.
 type Command struct {
+	// ID names the process, 1 to 64 characters of [A-Za-z0-9_-]; [Client.Exec] makes
+	// one when it is empty. Starting an id that exists attaches to it from its
+	// first output byte instead, which makes starting safe to repeat.
+	ID string `json:"id,omitempty"`
 	// Argv is the program and its arguments; the program is looked up in the command's PATH.
 	Argv []string `json:"argv"`
 	// Cwd must exist; "" is the configured default. User as in Config.
@@ -54,7 +68,7 @@ type Command struct {
 	// TTY, when set, runs the process on a pseudo-terminal of that size; stderr is then part of stdout.
 	TTY *Size `json:"tty,omitempty"`
 	// Detach keeps the process running when the connection that started it ends.
-	// Otherwise the process group is killed when no one has been attached for DetachGrace.
+	// Otherwise the process group is killed when no one has been attached for [DetachGrace].
 	Detach bool `json:"detach,omitempty"`
 }
 
@@ -71,6 +85,15 @@ type ProcessInfo struct {
 	Argv      []string  `json:"argv"`
 	StartedAt time.Time `json:"started_at"`
 	Exit      *Exit     `json:"exit,omitempty"` // nil while it runs
+}
+
+// Started is the first frame of every answer to exec and attach.
+type Started struct {
+	ProcessInfo
+	// Offset is that of the first output byte that follows.
+	Offset int64 `json:"offset"`
+	// Stdin counts the stdin bytes the agent has taken over all connections.
+	Stdin int64 `json:"stdin"`
 }
 
 // Exit is how a process ended.
@@ -91,17 +114,15 @@ type FrameType byte
 
 // Frames from the host.
 const (
-	FrameStart  FrameType = 0x01 // Command, first frame of exec
-	FrameStdin  FrameType = 0x02 // raw bytes
-	FrameEOF    FrameType = 0x03 // stdin ends; no payload
-	FrameResize FrameType = 0x04 // Size
-	FrameSignal FrameType = 0x05 // SignalRequest
+	FrameStart FrameType = 0x01 // Command, first frame of exec
+	FrameStdin FrameType = 0x02 // raw bytes
+	FrameEOF   FrameType = 0x03 // stdin ends; no payload. From the agent: the tunneled server has closed its side
 )
 
 // Frames from the agent.
 const (
-	FrameStarted FrameType = 0x11 // ProcessInfo, first frame of every answer
-	FrameStdout  FrameType = 0x12 // raw bytes
+	FrameStarted FrameType = 0x11 // Started, first frame of every answer
+	FrameStdout  FrameType = 0x12 // raw bytes; in a tunnel what the server sent
 	FrameStderr  FrameType = 0x13 // raw bytes
 	FrameExit    FrameType = 0x14 // Exit, last frame; all output came before it
 )
@@ -164,6 +185,7 @@ type MkdirRequest struct {
 	Mode    uint32 `json:"mode,omitempty"` // 0 means 0755
 	Parents bool   `json:"parents,omitempty"`
 	User    string `json:"user,omitempty"`
+	Beneath string `json:"beneath,omitempty"` // as in WriteOptions
 }
 
 // MoveRequest renames a path; an existing file at To is replaced only with Overwrite.
@@ -171,6 +193,7 @@ type MoveRequest struct {
 	From      string `json:"from"`
 	To        string `json:"to"`
 	Overwrite bool   `json:"overwrite,omitempty"`
+	Beneath   string `json:"beneath,omitempty"` // for both paths, as in WriteOptions
 }
 
 // ErrorCode classifies an agent's error.
@@ -199,3 +222,14 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Message }
+
+// valid says whether c is one of the codes.
+func (c ErrorCode) valid() bool {
+	switch c {
+	case CodeInvalid, CodeNotFound, CodeExists, CodeNotDir, CodeIsDir, CodeNotEmpty, CodeDenied,
+		CodeDiskFull, CodePortClosed, CodeTooMany, CodeOutputGone, CodeInternal:
+		return true
+	default:
+		return false
+	}
+}

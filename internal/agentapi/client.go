@@ -1,0 +1,270 @@
+package agentapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+var (
+	// ErrBadAnswer is in the chain of errors about an agent that answered, but with
+	// garbage, too much, or not at all on a good connection.
+	ErrBadAnswer = errors.New("the agent gave no proper answer")
+	// ErrUnreachable is in the chain of errors about a connection that could not be
+	// made or broke. What the dial function returned is in the chain too.
+	ErrUnreachable = errors.New("the agent cannot be reached")
+)
+
+// maxMessage bounds the message of an agent's error.
+const maxMessage = 1 << 10
+
+// DialFunc opens a connection to the agent. The connection outlives ctx.
+type DialFunc func(ctx context.Context) (net.Conn, error)
+
+// Client talks to one agent. It is safe for concurrent use. It dials when it has
+// something to say, uses a few connections so that stalled streams never hold
+// up others, and dials again after a break.
+//
+// Every call ends when its context does. Errors are an [*Error] when the agent
+// refused, and otherwise have [ErrUnreachable], [ErrBadAnswer] or the context's
+// error in their chain. A call that got no answer because an idle connection was
+// dead is made once more where that is safe.
+//
+// The embedded [Files] are the calls on files, by absolute path.
+type Client struct {
+	Files
+	pool *pool
+}
+
+// NewClient returns a client for the agent that dial reaches.
+func NewClient(dial DialFunc) *Client {
+	c := &Client{pool: &pool{dial: dial}}
+	c.Files.client = c
+	return c
+}
+
+// Close closes all connections; calls, streams and tunnels under way fail. What
+// runs in the sandbox is not ended by it. Later calls fail with [ErrUnreachable].
+func (c *Client) Close() error {
+	c.pool.closeAll()
+	return nil
+}
+
+// Health asks the agent whether it is there.
+func (c *Client) Health(ctx context.Context) (Health, error) {
+	var h Health
+	err := c.call(ctx, request{method: http.MethodGet, path: "/health", again: true}, &h)
+	return h, err
+}
+
+// Configure sets environment and defaults of later processes and starts the main
+// process the first time. It is idempotent.
+func (c *Client) Configure(ctx context.Context, cfg Config) error {
+	return c.callJSON(ctx, "/configure", cfg, true)
+}
+
+// Signal sends a signal to a process and its group, and for SIGKILL to all its
+// descendants that can be found. CodeNotFound when no such process runs.
+func (c *Client) Signal(ctx context.Context, processID string, signal int) error {
+	return c.callJSON(ctx, processPath(processID, "signal"), SignalRequest{Signal: signal}, false)
+}
+
+// Processes lists the processes the agent started: all that run and the last
+// that ended, oldest first.
+func (c *Client) Processes(ctx context.Context) ([]ProcessInfo, error) {
+	var list []ProcessInfo
+	err := c.call(ctx, request{method: http.MethodGet, path: "/processes", again: true}, &list)
+	return list, err
+}
+
+// resize tells the terminal of a process its size.
+func (c *Client) resize(ctx context.Context, processID string, size Size) error {
+	return c.callJSON(ctx, processPath(processID, "resize"), size, true)
+}
+
+func processPath(id, verb string) string {
+	return "/processes/" + url.PathEscape(id) + "/" + verb
+}
+
+// request is one call to the agent.
+type request struct {
+	method string
+	path   string
+	query  url.Values
+	header http.Header
+	// body makes the body, anew for each attempt; nil for none. size is its length,
+	// or -1 when it is not known.
+	body func() io.ReadCloser
+	size int64
+	// again says that making the call twice does no harm.
+	again bool
+}
+
+// answer is an agent's answer of status 2xx. Its owner calls close once done.
+type answer struct {
+	*http.Response
+	conn *conn
+	once sync.Once
+	stop context.CancelFunc
+}
+
+// close frees the stream, whatever the agent does.
+func (a *answer) close() {
+	a.once.Do(func() {
+		a.stop()
+		a.Body.Close()
+		a.conn.pool.release(a.conn)
+	})
+}
+
+// done frees the stream of an answer that was read to its end, without telling
+// the agent to stop.
+func (a *answer) done() {
+	a.once.Do(func() {
+		a.Body.Close()
+		a.stop()
+		a.conn.pool.release(a.conn)
+	})
+}
+
+// callJSON posts v and wants an answer without content.
+func (c *Client) callJSON(ctx context.Context, path string, v any, again bool) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("agent %s: %w", path, err)
+	}
+	return c.call(ctx, request{method: http.MethodPost, path: path, body: bytesBody(data), size: int64(len(data)), again: again}, nil)
+}
+
+func bytesBody(data []byte) func() io.ReadCloser {
+	return func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) }
+}
+
+// call makes a call whose answer is JSON decoded into v, or nothing when v is nil.
+func (c *Client) call(ctx context.Context, r request, v any) error {
+	a, err := c.open(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	data, err := io.ReadAll(io.LimitReader(a.Body, MaxJSON+1))
+	switch {
+	case err != nil:
+		return c.explain(ctx, r, a.conn, err)
+	case len(data) > MaxJSON:
+		return fmt.Errorf("%w: %s %s: more than %d bytes", ErrBadAnswer, r.method, r.path, MaxJSON)
+	}
+	a.done()
+	if v == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%w: %s %s: %w", ErrBadAnswer, r.method, r.path, err)
+	}
+	return nil
+}
+
+// open makes a call and returns its answer once the headers are there. ctx holds
+// for the whole of the answer.
+func (c *Client) open(ctx context.Context, r request) (*answer, error) {
+	var avoid *conn
+	for {
+		conn, fresh, err := c.pool.acquire(ctx, avoid)
+		if err != nil {
+			return nil, err
+		}
+		a, sent, err := c.attempt(ctx, r, conn)
+		if err == nil {
+			return a, nil
+		}
+		c.pool.release(conn)
+		stale := !fresh && avoid == nil && ctx.Err() == nil && errors.Is(err, ErrUnreachable)
+		if !stale || sent && !r.again {
+			return nil, err
+		}
+		avoid = conn
+	}
+}
+
+// attempt makes a call on one connection. sent says that the agent may have seen it.
+func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer, sent bool, err error) {
+	reqCtx, stop := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	var body io.ReadCloser
+	if r.body != nil {
+		body = r.body()
+	}
+	u := url.URL{Scheme: "http", Host: "agent", Path: r.path, RawQuery: r.query.Encode()}
+	trace := &httptrace.ClientTrace{WroteHeaders: func() { sent = true }}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(reqCtx, trace), r.method, u.String(), body)
+	if err != nil {
+		return nil, false, fmt.Errorf("agent %s %s: %w", r.method, r.path, err)
+	}
+	if body != nil {
+		req.ContentLength = r.size
+	}
+	if r.header != nil {
+		req.Header = r.header
+	}
+	resp, err := conn.cc.RoundTrip(req)
+	if err != nil {
+		return nil, sent, c.explain(ctx, r, conn, err)
+	}
+	a = &answer{Response: resp, conn: conn, stop: stop}
+	if resp.StatusCode/100 == 2 {
+		return a, true, nil
+	}
+	err = c.refusal(ctx, r, a)
+	resp.Body.Close()
+	return nil, true, err
+}
+
+// refusal reads the error an agent answered.
+func (c *Client) refusal(ctx context.Context, r request, a *answer) error {
+	data, err := io.ReadAll(io.LimitReader(a.Body, MaxJSON))
+	if err != nil {
+		return c.explain(ctx, r, a.conn, err)
+	}
+	var e Error
+	if err := json.Unmarshal(data, &e); err != nil || !e.Code.valid() {
+		return fmt.Errorf("%w: %s %s: status %d without a reason", ErrBadAnswer, r.method, r.path, a.StatusCode)
+	}
+	e.Message = strings.ToValidUTF8(e.Message[:min(len(e.Message), maxMessage)], "�")
+	return &e
+}
+
+// explain turns an error of the transport into one of this package.
+func (c *Client) explain(ctx context.Context, r request, conn *conn, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("agent %s %s: %w", r.method, r.path, context.Cause(ctx))
+	}
+	kind := ErrBadAnswer
+	if conn.broken.Load() || conn.pool.isClosed() {
+		kind = ErrUnreachable
+	}
+	return fmt.Errorf("%w: %s %s: %w", kind, r.method, r.path, err)
+}
+
+func (p *pool) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+func number[T ~int | ~int64 | ~uint16 | ~uint32](n T) string {
+	return strconv.FormatInt(int64(n), 10)
+}

@@ -1,0 +1,162 @@
+package agentapi
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// Files are the calls on the files of a sandbox. Those of a [Client] take
+// absolute paths; those of [Client.Beneath] take paths relative to a directory
+// and cannot leave it.
+type Files struct {
+	client  *Client
+	beneath string
+}
+
+// Beneath returns the calls on files beneath an absolute directory: every path
+// is relative to it, and neither ".." nor a symlink leads out of it, whatever
+// runs in the sandbox meanwhile. Nothing is sent.
+func (c *Client) Beneath(dir string) Files { return Files{client: c, beneath: dir} }
+
+// query returns the parameters common to the calls.
+func (f Files) query(path string) url.Values {
+	q := url.Values{"path": {path}}
+	if f.beneath != "" {
+		q.Set("beneath", f.beneath)
+	}
+	return q
+}
+
+// ReadFile opens a regular file and returns length bytes from offset on, fewer
+// when it is shorter, all that follow when length is negative. The reader fails
+// with something else than io.EOF when less comes than the agent promised; the
+// context holds for it too, and the caller closes it.
+//
+// Errors of the agent: CodeNotFound, CodeIsDir, CodeDenied, CodeInvalid for what
+// is no regular file or an offset behind its end.
+func (f Files) ReadFile(ctx context.Context, path string, offset, length int64) (io.ReadCloser, FileInfo, error) {
+	q := f.query(path)
+	q.Set("offset", number(offset))
+	q.Set("length", number(length))
+	r := request{method: http.MethodGet, path: "/files", query: q, again: true}
+	a, err := f.client.open(ctx, r)
+	if err != nil {
+		return nil, FileInfo{}, err
+	}
+	info, err := parseInfoHeader(a.Header)
+	if err != nil {
+		a.close()
+		return nil, FileInfo{}, err
+	}
+	return &fileBody{ctx: ctx, client: f.client, request: r, answer: a}, info, nil
+}
+
+// InfoHeader carries the FileInfo of a file whose content is the body.
+const InfoHeader = "Modbox-File"
+
+// fileBody is the content of a file.
+type fileBody struct {
+	ctx     context.Context
+	client  *Client
+	request request
+	answer  *answer
+}
+
+func (b *fileBody) Read(p []byte) (int, error) {
+	n, err := b.answer.Body.Read(p)
+	if err != nil && err != io.EOF {
+		err = b.client.explain(b.ctx, b.request, b.answer.conn, err)
+	}
+	return n, err
+}
+
+func (b *fileBody) Close() error {
+	b.answer.close()
+	return nil
+}
+
+// WriteFile makes or replaces a file with everything r holds, atomically: until
+// it returns nil the path is as it was. When reading r fails, that error is
+// returned. A read of r that blocks may still be under way after ctx ended. Options given there win over those of [Client.Beneath].
+//
+// Errors of the agent: CodeNotFound for a missing parent, CodeExists, CodeIsDir,
+// CodeNotDir, CodeDenied, CodeDiskFull, CodeInvalid for a path that leaves Beneath.
+func (f Files) WriteFile(ctx context.Context, path string, r io.Reader, opts WriteOptions) (FileInfo, error) {
+	if opts.Beneath == "" {
+		opts.Beneath = f.beneath
+	}
+	source := &sourceReader{r: r}
+	req := request{
+		method: http.MethodPut, path: "/files", query: opts.query(path), size: -1,
+		body: func() io.ReadCloser { return source },
+	}
+	var info FileInfo
+	err := f.client.call(ctx, req, &info)
+	if failed := source.end(); err != nil && failed != nil {
+		return FileInfo{}, fmt.Errorf("write %s: read content: %w", path, failed)
+	}
+	return info, err
+}
+
+func (o WriteOptions) query(path string) url.Values {
+	q := url.Values{"path": {path}}
+	for key, value := range map[string]string{"user": o.User, "beneath": o.Beneath} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	if o.Mode != 0 {
+		q.Set("mode", strconv.FormatUint(uint64(o.Mode), 8))
+	}
+	for key, set := range map[string]bool{"parents": o.Parents, "exclusive": o.Exclusive} {
+		if set {
+			q.Set(key, "true")
+		}
+	}
+	return q
+}
+
+// Stat describes a path without following a last symlink.
+func (f Files) Stat(ctx context.Context, path string) (FileInfo, error) {
+	var info FileInfo
+	err := f.client.call(ctx, request{method: http.MethodGet, path: "/files/stat", query: f.query(path), again: true}, &info)
+	return info, err
+}
+
+// List returns the entries of a directory sorted by name, at most limit, and at
+// most [MaxListEntries]; 0 means that many.
+func (f Files) List(ctx context.Context, path string, limit int) (FileList, error) {
+	q := f.query(path)
+	q.Set("limit", number(limit))
+	var list FileList
+	err := f.client.call(ctx, request{method: http.MethodGet, path: "/files/list", query: q, again: true}, &list)
+	return list, err
+}
+
+// Mkdir makes a directory. With Parents one that exists is fine; otherwise it is CodeExists.
+func (f Files) Mkdir(ctx context.Context, req MkdirRequest) error {
+	if req.Beneath == "" {
+		req.Beneath = f.beneath
+	}
+	return f.client.callJSON(ctx, "/files/mkdir", req, req.Parents)
+}
+
+// Move renames a path, within one filesystem or across them for regular files.
+func (f Files) Move(ctx context.Context, req MoveRequest) error {
+	if req.Beneath == "" {
+		req.Beneath = f.beneath
+	}
+	return f.client.callJSON(ctx, "/files/move", req, false)
+}
+
+// Remove removes a file, a symlink or an empty directory, and with recursive a
+// directory with everything in it. CodeNotFound when there is nothing, CodeNotEmpty.
+func (f Files) Remove(ctx context.Context, path string, recursive bool) error {
+	q := f.query(path)
+	q.Set("recursive", strconv.FormatBool(recursive))
+	return f.client.call(ctx, request{method: http.MethodDelete, path: "/files", query: q}, nil)
+}

@@ -1,0 +1,212 @@
+package agentapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// streamsPerConn keeps every stream's window free for itself: stalled streams
+	// hold at most their own windows, and all windows of a connection together are
+	// its window. With more streams on it, a few stalled ones would stop the rest.
+	streamsPerConn = MaxInFlight / StreamWindow
+	// maxConns bounds what one client opens to one agent.
+	maxConns = 256
+	// maxIdleConns stay open for the next burst.
+	maxIdleConns = 2
+	// stuckWrite ends a connection whose other side has not taken a byte for so long.
+	stuckWrite = 30 * time.Second
+	// maxHeaderBytes bounds the headers of one answer.
+	maxHeaderBytes = 16 << 10
+)
+
+// pool holds the connections to one agent.
+type pool struct {
+	dial DialFunc
+
+	mu     sync.Mutex
+	closed bool    // guarded by mu
+	conns  []*conn // guarded by mu; all that are dialed, open, or dead with streams not yet released
+}
+
+// conn is one connection, from the moment it is dialed.
+type conn struct {
+	pool   *pool
+	ready  chan struct{} // closed when cc or err is set
+	cc     *http.ClientConn
+	err    error
+	cancel context.CancelFunc // ends the dial
+
+	streams int         // guarded by pool.mu: slots taken
+	broken  atomic.Bool // the transport itself failed, as opposed to what was said on it
+}
+
+// acquire takes a stream slot on a connection, dialing one when all are taken.
+// fresh says that no request has been answered on it before.
+func (p *pool) acquire(ctx context.Context, avoid *conn) (c *conn, fresh bool, err error) {
+	c, fresh, err = p.slot(ctx, avoid)
+	if err != nil {
+		return nil, false, err
+	}
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
+		p.release(c)
+		return nil, false, context.Cause(ctx)
+	}
+	if c.err != nil {
+		p.release(c)
+		return nil, false, fmt.Errorf("%w: %w", ErrUnreachable, c.err)
+	}
+	return c, fresh, nil
+}
+
+// slot takes a slot without waiting. A connection other than avoid is taken.
+func (p *pool) slot(ctx context.Context, avoid *conn) (*conn, bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, false, fmt.Errorf("%w: %w", ErrUnreachable, net.ErrClosed)
+	}
+	for _, c := range p.conns {
+		if c != avoid && c.streams < streamsPerConn && !c.dead() {
+			c.streams++
+			return c, false, nil
+		}
+	}
+	if len(p.conns) >= maxConns {
+		return nil, false, &Error{Code: CodeTooMany, Message: fmt.Sprintf("more than %d calls to one sandbox at the same time", maxConns*streamsPerConn)}
+	}
+	dialCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c := &conn{pool: p, ready: make(chan struct{}), cancel: cancel, streams: 1}
+	p.conns = append(p.conns, c)
+	go c.connect(dialCtx)
+	return c, true, nil
+}
+
+// release gives a slot back. A connection that has none taken is closed when
+// nobody waits for its dial any more, when it is dead, and when enough are idle.
+func (p *pool) release(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.streams--; c.streams > 0 {
+		return
+	}
+	idle := 0
+	for _, o := range p.conns {
+		if o.streams == 0 && !o.dead() {
+			idle++
+		}
+	}
+	if idle > maxIdleConns || !c.dialed() || c.dead() {
+		p.conns = slices.DeleteFunc(p.conns, func(o *conn) bool { return o == c })
+		c.close()
+	}
+}
+
+// closeAll ends every connection and makes every later acquire fail.
+func (p *pool) closeAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, c := range p.conns {
+		c.close()
+	}
+	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool { return c.streams == 0 })
+}
+
+// dialed says whether the dial has ended, well or not.
+func (c *conn) dialed() bool {
+	select {
+	case <-c.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// dead says that no new stream can be opened on c.
+func (c *conn) dead() bool {
+	return c.dialed() && (c.err != nil || c.cc.Err() != nil || c.broken.Load())
+}
+
+// close ends the dial or the connection and all its streams.
+func (c *conn) close() {
+	c.cancel()
+	if c.dialed() && c.cc != nil {
+		c.cc.Close()
+	}
+}
+
+// connect dials and starts HTTP/2.
+func (c *conn) connect(ctx context.Context) {
+	defer close(c.ready)
+	nc, err := c.pool.dial(ctx)
+	if err != nil {
+		c.err = err
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	t := newTransport(&watchedConn{Conn: nc, broken: &c.broken})
+	cc, err := t.NewClientConn(ctx, "http", "agent:0")
+	if err == nil && !stop() {
+		err = context.Cause(ctx)
+		cc.Close()
+	}
+	if err != nil {
+		stop()
+		nc.Close()
+		c.err = err
+		return
+	}
+	c.cc = cc
+}
+
+// newTransport returns a transport that speaks HTTP/2 on nc with the windows of
+// this protocol.
+func newTransport(nc net.Conn) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return nc, nil },
+		Protocols:              &protocols,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerConnection: MaxInFlight,
+			MaxReceiveBufferPerStream:     StreamWindow,
+			MaxReadFrameSize:              MaxFrame + 1<<10,
+			WriteByteTimeout:              stuckWrite,
+		},
+	}
+}
+
+// watchedConn notes when the transport fails, so that a dead transport can be
+// told from an agent that talks nonsense over a good one.
+type watchedConn struct {
+	net.Conn
+	broken *atomic.Bool
+}
+
+func (w *watchedConn) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		w.broken.Store(true)
+	}
+	return n, err
+}
+
+func (w *watchedConn) Write(p []byte) (int, error) {
+	n, err := w.Conn.Write(p)
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		w.broken.Store(true)
+	}
+	return n, err
+}

@@ -1,0 +1,230 @@
+package agentapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+)
+
+// Stream is a connection to a running or ended process. Next is called by one
+// goroutine at a time; all other methods may be called at any time.
+type Stream struct {
+	client  *Client
+	ctx     context.Context
+	request request
+	answer  *answer
+	frames  *FrameReader
+	started Started
+
+	offset int64 // of the next output byte; Next's goroutine writes it, under mu
+	exited bool  // Next has returned the exit
+	ended  error // what Next answers from then on
+
+	mu    sync.Mutex
+	stdin *io.PipeWriter // writes are ordered by writeMu
+
+	writeMu sync.Mutex
+	buf     []byte // guarded by writeMu
+}
+
+// Exec starts a process and attaches to it. The context holds for the whole life
+// of the stream; when it ends, the stream does, and the process is treated as
+// one nobody is attached to. Errors of the agent: CodeNotFound when the program
+// does not exist, CodeDenied when it cannot be executed, CodeInvalid for a
+// working directory or user that does not exist, CodeTooMany.
+//
+// A command without an ID gets one, so a start whose answer was lost is repeated
+// without running twice.
+func (c *Client) Exec(ctx context.Context, cmd Command) (*Stream, error) {
+	if cmd.ID == "" {
+		cmd.ID = rand.Text()
+	}
+	start, err := AppendJSONFrame(nil, FrameStart, cmd)
+	if err != nil {
+		return nil, &Error{Code: CodeInvalid, Message: "the command is too large: " + err.Error()}
+	}
+	return c.stream(ctx, request{method: http.MethodPost, path: "/exec"}, start, 0)
+}
+
+// Attach connects to a process by its id and returns its output from the byte at
+// offset on, or from the oldest byte still kept when offset is negative. The
+// context is as in Exec. Errors of the agent: CodeNotFound; CodeOutputGone when
+// output from offset on is not kept any more.
+func (c *Client) Attach(ctx context.Context, processID string, offset int64) (*Stream, error) {
+	r := request{method: http.MethodPost, path: processPath(processID, "attach"), query: url.Values{"offset": {number(offset)}}}
+	return c.stream(ctx, r, nil, offset)
+}
+
+// stream opens a duplex call whose body begins with the bytes of first.
+func (c *Client) stream(ctx context.Context, r request, first []byte, offset int64) (*Stream, error) {
+	s := &Stream{client: c, ctx: ctx}
+	r.again, r.size = true, -1
+	r.body = func() io.ReadCloser {
+		pr, pw := io.Pipe()
+		s.mu.Lock()
+		s.stdin = pw
+		s.mu.Unlock()
+		return prefixed{io.MultiReader(bytes.NewReader(first), pr), pr}
+	}
+	a, err := c.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	s.request, s.answer, s.frames = r, a, NewFrameReader(a.Body)
+	if err := s.readStarted(offset); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// prefixed is a pipe with something before it.
+type prefixed struct {
+	io.Reader
+	io.Closer
+}
+
+func (s *Stream) readStarted(offset int64) error {
+	f, err := s.frames.Next()
+	if err != nil {
+		return s.explain(err)
+	}
+	if f.Type != FrameStarted {
+		return fmt.Errorf("%w: %s begins with frame 0x%02x", ErrBadAnswer, s.request.path, f.Type)
+	}
+	if err := json.Unmarshal(f.Data, &s.started); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrBadAnswer, s.request.path, err)
+	}
+	if s.started.Offset < 0 || offset >= 0 && s.started.Offset != offset {
+		return fmt.Errorf("%w: %s begins at byte %d, not %d", ErrBadAnswer, s.request.path, s.started.Offset, offset)
+	}
+	s.offset = s.started.Offset
+	return nil
+}
+
+// Info returns the process as it was when the stream began.
+func (s *Stream) Info() ProcessInfo { return s.started.ProcessInfo }
+
+// StdinOffset returns how many stdin bytes the agent had taken, over all streams
+// of the process, when this one began: where to go on after a broken one.
+func (s *Stream) StdinOffset() int64 { return s.started.Stdin }
+
+// Offset returns the offset of the next output byte: where to attach to read on.
+func (s *Stream) Offset() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.offset
+}
+
+// Next returns the next frame: stdout and stderr as they come, then one exit,
+// then io.EOF. Any other error means that the stream ended before the process
+// did or what it said made no sense; it is never io.EOF, and stays the same. The
+// data of a frame is valid until the next call.
+func (s *Stream) Next() (Frame, error) {
+	if s.ended != nil {
+		return Frame{}, s.ended
+	}
+	if s.exited {
+		s.ended = io.EOF
+		s.Close()
+		return Frame{}, io.EOF
+	}
+	f, err := s.next()
+	if err != nil {
+		s.ended = err
+		s.Close()
+	}
+	return f, err
+}
+
+func (s *Stream) next() (Frame, error) {
+	for {
+		f, err := s.frames.Next()
+		if err != nil {
+			return Frame{}, s.explain(err)
+		}
+		switch f.Type {
+		case FrameStdout, FrameStderr:
+			if len(f.Data) == 0 {
+				continue
+			}
+			s.mu.Lock()
+			s.offset += int64(len(f.Data))
+			s.mu.Unlock()
+			return f, nil
+		case FrameExit:
+			f.Exit = new(Exit)
+			if err := json.Unmarshal(f.Data, f.Exit); err != nil {
+				return Frame{}, fmt.Errorf("%w: %s: exit: %w", ErrBadAnswer, s.request.path, err)
+			}
+			s.exited = true
+			return f, nil
+		default:
+			return Frame{}, fmt.Errorf("%w: %s: unexpected frame 0x%02x", ErrBadAnswer, s.request.path, f.Type)
+		}
+	}
+}
+
+// explain says why the frames ended early.
+func (s *Stream) explain(err error) error {
+	switch {
+	case errors.Is(err, ErrBadAnswer):
+		return err
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return s.client.explain(s.ctx, s.request, s.answer.conn, err)
+}
+
+// Write sends p to the process's stdin. It blocks while the process does not
+// read, until the stream ends. It fails after CloseStdin and after the end.
+func (s *Stream) Write(p []byte) (int, error) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	done := 0
+	for done < len(p) {
+		part := p[done:min(len(p), done+MaxFrame/2)]
+		s.buf = AppendFrame(s.buf[:0], FrameStdin, part)
+		if _, err := s.stdin.Write(s.buf); err != nil {
+			return done, err
+		}
+		done += len(part)
+	}
+	return done, nil
+}
+
+// CloseStdin tells the process that its stdin has ended. Closing twice does nothing.
+func (s *Stream) CloseStdin() error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	s.buf = AppendFrame(s.buf[:0], FrameEOF, nil)
+	if _, err := s.stdin.Write(s.buf); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		return err
+	}
+	return s.stdin.Close()
+}
+
+// Resize tells the process's terminal its size; CodeInvalid when it has none.
+func (s *Stream) Resize(size Size) error {
+	return s.client.resize(s.ctx, s.started.ID, size)
+}
+
+// Signal sends a signal to the process; see [Client.Signal].
+func (s *Stream) Signal(signal int) error {
+	return s.client.Signal(s.ctx, s.started.ID, signal)
+}
+
+// Close lets go of the process. It does not end it, but see [Command].Detach.
+// Calls under way fail. Closing twice does nothing.
+func (s *Stream) Close() error {
+	s.answer.close()
+	s.stdin.CloseWithError(io.ErrClosedPipe)
+	return nil
+}
