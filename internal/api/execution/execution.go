@@ -1,0 +1,211 @@
+// Package execution runs one command in a sandbox for one request: the command
+// lives no longer than the request, its output is bounded, and how it ended is
+// either known or an error, never made up.
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// slack is what the agent may need beyond a command's timeout to report its end.
+	slack = 10 * time.Second
+	// killTime bounds telling the agent to kill a command nobody waits for.
+	killTime = 5 * time.Second
+	// defaultGrace is the agent's time between SIGTERM and SIGKILL.
+	defaultGrace = 2 * time.Second
+)
+
+// Exec starts a command in a sandbox; the context holds for the stream's whole life.
+type Exec func(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error)
+
+// Session is a running command that is killed when its request ends. Next and
+// Close are for one goroutine; all other methods may be called at any time.
+type Session struct {
+	*agentapi.Stream
+	request context.Context // the caller's, with the command's own time limit
+	release []func()
+	exited  bool
+}
+
+// Start starts the command. When ctx ends the command is killed, and so it is
+// when the agent has not reported its end some seconds after cmd.Timeout.
+// Start returns what exec returns; the caller closes the session.
+func Start(ctx context.Context, exec Exec, cmd agentapi.Command) (*Session, error) {
+	s := &Session{request: ctx}
+	if cmd.Timeout > 0 {
+		grace := cmd.Grace
+		if grace == 0 {
+			grace = defaultGrace
+		}
+		var cancel context.CancelFunc
+		s.request, cancel = context.WithTimeoutCause(ctx, cmd.Timeout+grace+slack,
+			sandbox.Errorf(sandbox.AgentUnreachable, "the sandbox's agent did not report the end of the command in time"))
+		s.release = append(s.release, cancel)
+	}
+	// The stream must outlive the request by the moment it takes to kill the command.
+	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.release = append(s.release, cancel)
+	stop := context.AfterFunc(s.request, cancel)
+	stream, err := exec(streamCtx, cmd)
+	stop()
+	if err != nil {
+		s.cleanup()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	s.Stream = stream
+	killed := make(chan struct{})
+	unwatch := context.AfterFunc(s.request, func() {
+		defer close(killed)
+		s.kill()
+		cancel()
+	})
+	s.release = append(s.release, func() {
+		if !unwatch() {
+			<-killed
+		}
+	})
+	return s, nil
+}
+
+// kill ends the command, as far as the agent can be reached.
+func (s *Session) kill() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Stream.Signal(int(syscall.SIGKILL)) // without an agent the command is gone or about to be
+	}()
+	timer := time.NewTimer(killTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	_ = s.Stream.Close()
+}
+
+// Next is as of agentapi.Stream, with errors that carry codes.
+func (s *Session) Next() (agentapi.Frame, error) {
+	f, err := s.Stream.Next()
+	switch {
+	case err == nil:
+		s.exited = s.exited || f.Type == agentapi.FrameExit
+		return f, nil
+	case err == io.EOF:
+		return f, err
+	case s.request.Err() != nil:
+		return f, context.Cause(s.request)
+	default:
+		return f, Coded(err)
+	}
+}
+
+// Close kills the command unless its end was seen, and frees everything.
+func (s *Session) Close() {
+	if !s.exited && s.request.Err() == nil {
+		s.kill()
+	}
+	_ = s.Stream.Close()
+	s.cleanup()
+}
+
+func (s *Session) cleanup() {
+	for i := len(s.release) - 1; i >= 0; i-- {
+		s.release[i]()
+	}
+	s.release = nil
+}
+
+// Coded gives errors of a running stream a code of package sandbox.
+func Coded(err error) error {
+	var coded *sandbox.Error
+	var agent *agentapi.Error
+	switch {
+	case err == nil, errors.As(err, &coded):
+		return err
+	case errors.Is(err, agentapi.ErrBadAnswer):
+		return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's agent gave no proper answer")
+	case errors.Is(err, agentapi.ErrUnreachable):
+		return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's agent cannot be reached any more")
+	case errors.As(err, &agent) && agent.Code == agentapi.CodeOutputGone:
+		return sandbox.Wrap(sandbox.Unavailable, err, "output of the command was lost")
+	default:
+		return fmt.Errorf("read the command's output: %w", err)
+	}
+}
+
+// Result is how a command ended and the output that was kept.
+type Result struct {
+	agentapi.Exit
+	Stdout, Stderr                   []byte
+	StdoutTruncated, StderrTruncated bool
+}
+
+// Run runs a command to its end, feeding it stdin when that is not nil, and
+// keeps at most maxOutput bytes of each of its outputs; what is over is read and
+// dropped, so the command goes on.
+func Run(ctx context.Context, exec Exec, cmd agentapi.Command, stdin io.Reader, maxOutput int) (Result, error) {
+	cmd.Stdin = stdin != nil
+	s, err := Start(ctx, exec, cmd)
+	if err != nil {
+		return Result{}, err
+	}
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		s.Feed(stdin)
+	}()
+	defer func() {
+		s.Close()
+		<-fed
+	}()
+	var r Result
+	for {
+		f, err := s.Next()
+		if err != nil {
+			if err == io.EOF {
+				return r, nil
+			}
+			return Result{}, err
+		}
+		switch f.Type {
+		case agentapi.FrameStdout:
+			r.Stdout, r.StdoutTruncated = keep(r.Stdout, f.Data, maxOutput, r.StdoutTruncated)
+		case agentapi.FrameStderr:
+			r.Stderr, r.StderrTruncated = keep(r.Stderr, f.Data, maxOutput, r.StderrTruncated)
+		case agentapi.FrameExit:
+			r.Exit = *f.Exit
+		}
+	}
+}
+
+// Feed sends everything of stdin to the command and closes its stdin. It returns
+// when that is done or the command does not read any more; nil sends nothing.
+func (s *Session) Feed(stdin io.Reader) {
+	if stdin == nil {
+		return
+	}
+	// A command that ends without reading its stdin is no error.
+	if _, err := io.Copy(s.Stream, stdin); err == nil {
+		_ = s.Stream.CloseStdin()
+	}
+}
+
+func keep(have, more []byte, max int, truncated bool) ([]byte, bool) {
+	room := max - len(have)
+	if len(more) > room {
+		return append(have, more[:room]...), true
+	}
+	return append(have, more...), truncated
+}
