@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"cmd/modbox-agent":   {"internal/agent", "internal/agentapi"},
 	"cmd/modbox-sandbox": {},
 	"internal/driver":    {"internal/sandbox"},
+	"internal/config":    {"internal/sandbox"},
 	"internal/embedded":  {},
 	"internal/image":     {"internal/sandbox"},
 	"images":             {},

@@ -1,0 +1,57 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Images lists the images that sandboxes can be made from.
+func (c *Client) Images(ctx context.Context) ([]Image, error) {
+	var list struct {
+		Items []Image `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/images", repeat: true}, &list)
+	return list.Items, err
+}
+
+// CreateToken makes a token that speaks for the caller in the same workspace;
+// expires is zero for one that does not expire.
+func (c *Client) CreateToken(ctx context.Context, description string, expires time.Time) (*NewToken, error) {
+	body := struct {
+		Description string     `json:"description,omitempty"`
+		ExpiresAt   *time.Time `json:"expires_at,omitempty"`
+	}{Description: description}
+	if !expires.IsZero() {
+		body.ExpiresAt = &expires
+	}
+	t := new(NewToken)
+	return result(t, c.call(ctx, request{method: http.MethodPost, path: "/v1/tokens", body: body}, t))
+}
+
+// Tokens lists the tokens of the workspace, without their secrets.
+func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
+	var list struct {
+		Items []Token `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/tokens", repeat: true}, &list)
+	return list.Items, err
+}
+
+// RevokeToken ends a token; it stops working within seconds. Errors: NotFound.
+func (c *Client) RevokeToken(ctx context.Context, id string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/tokens/" + url.PathEscape(id), repeat: true}, nil)
+}
+
+// WhoAmI returns who the token speaks for.
+func (c *Client) WhoAmI(ctx context.Context) (*Identity, error) {
+	id := new(Identity)
+	return result(id, c.call(ctx, request{method: http.MethodGet, path: "/v1/whoami", repeat: true}, id))
+}
+
+// Version returns the server's version.
+func (c *Client) Version(ctx context.Context) (*Version, error) {
+	v := new(Version)
+	return result(v, c.call(ctx, request{method: http.MethodGet, path: "/v1/version", repeat: true}, v))
+}

@@ -1,0 +1,180 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Client calls one server in the name of one token. Make it with [New].
+type Client struct {
+	base      string
+	token     string
+	workspace string
+	userAgent string
+	http      *http.Client
+	attempts  uint
+}
+
+// Option changes a client made by New.
+type Option func(*Client)
+
+// WithHTTPClient sets the client that carries the requests; the default one has
+// no overall timeout, as streams last.
+func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
+
+// WithWorkspace selects a workspace of the token's user; the default is its first.
+func WithWorkspace(id string) Option { return func(c *Client) { c.workspace = id } }
+
+// WithUserAgent sets the User-Agent header.
+func WithUserAgent(agent string) Option { return func(c *Client) { c.userAgent = agent } }
+
+// WithAttempts sets how often a call that may be repeated is tried at most; 1 never repeats.
+func WithAttempts(n uint) Option { return func(c *Client) { c.attempts = max(n, 1) } }
+
+// New returns a client of the server at baseURL, e.g. "http://127.0.0.1:7070".
+// It does not connect. It fails when baseURL is not an http or https URL.
+func New(baseURL, token string, opts ...Option) (*Client, error) {
+	u, err := url.Parse(baseURL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%q is not an http or https URL", baseURL)
+	}
+	c := &Client{
+		base:      strings.TrimRight(baseURL, "/"),
+		token:     token,
+		userAgent: "modbox-go",
+		http:      &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
+		attempts:  4,
+	}
+	for _, opt := range opts {
+		opt(c)
+	}
+	return c, nil
+}
+
+// maxError bounds how much of an error answer is read.
+const maxError = 64 << 10
+
+// request is one call.
+type request struct {
+	method string
+	path   string
+	query  url.Values
+	header http.Header
+	body   any       // encoded as JSON, when not nil
+	stream io.Reader // sent as it is, when not nil
+	repeat bool      // may be sent again
+}
+
+// sandboxPath returns the path of a sandbox's sub-resource; ref may hold any character.
+func sandboxPath(ref string, parts ...string) string {
+	return "/v1/sandboxes/" + url.PathEscape(ref) + strings.Join(append([]string{""}, parts...), "/")
+}
+
+// call sends r and decodes the JSON answer into out, when out is not nil.
+func (c *Client) call(ctx context.Context, r request, out any) error {
+	resp, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		_, err := io.Copy(io.Discard, resp.Body)
+		return err
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("%s %s: read answer: %w", r.method, r.path, err)
+	}
+	return nil
+}
+
+// send sends r, again if it may and must, and returns a successful answer, whose
+// body the caller closes.
+func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = json.Marshal(r.body); err != nil {
+			return nil, fmt.Errorf("%s %s: encode request: %w", r.method, r.path, err)
+		}
+	}
+	attempt := func() (*http.Response, error) {
+		resp, err := c.once(ctx, r, body)
+		if err != nil && !repeatable(ctx, r, err) {
+			return nil, backoff.Permanent(err)
+		}
+		return resp, err
+	}
+	pauses := backoff.NewExponentialBackOff()
+	pauses.InitialInterval = 100 * time.Millisecond
+	resp, err := backoff.Retry(ctx, attempt, backoff.WithBackOff(pauses), backoff.WithMaxTries(c.attempts))
+	var permanent *backoff.PermanentError
+	if errors.As(err, &permanent) {
+		err = permanent.Unwrap()
+	}
+	return resp, err
+}
+
+func repeatable(ctx context.Context, r request, err error) bool {
+	if !r.repeat || ctx.Err() != nil {
+		return false
+	}
+	var e *Error
+	return !errors.As(err, &e) || e.Code == Unavailable
+}
+
+func (c *Client) once(ctx context.Context, r request, body []byte) (*http.Response, error) {
+	target := c.base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	reader := r.stream
+	if r.body != nil {
+		reader = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, reader)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = c.header(r.header)
+	if r.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	} else if r.stream != nil {
+		req.Header.Set("Content-Type", "application/octet-stream")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // what could be read is enough
+	return nil, errorFrom(resp, answer)
+}
+
+// header returns the headers of every request, with those of extra.
+func (c *Client) header(extra http.Header) http.Header {
+	h := http.Header{}
+	for name, values := range extra {
+		h[name] = values
+	}
+	h.Set("User-Agent", c.userAgent)
+	if c.token != "" {
+		h.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.workspace != "" {
+		h.Set("X-Workspace-Id", c.workspace)
+	}
+	return h
+}

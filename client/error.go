@@ -1,0 +1,126 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Code classifies an error of the server. docs/errors.md lists what each means.
+type Code string
+
+// The codes.
+const (
+	Invalid          Code = "invalid"
+	Unauthenticated  Code = "unauthenticated"
+	Forbidden        Code = "forbidden"
+	NotFound         Code = "not_found"
+	Exists           Code = "exists"
+	Conflict         Code = "conflict"
+	Ended            Code = "ended"
+	NotRunning       Code = "not_running"
+	TooLarge         Code = "too_large"
+	QuotaExceeded    Code = "quota_exceeded"
+	DiskFull         Code = "disk_full"
+	Unsupported      Code = "unsupported"
+	Unavailable      Code = "unavailable"
+	Timeout          Code = "timeout"
+	AgentUnreachable Code = "agent_unreachable"
+	PortClosed       Code = "port_closed"
+	Internal         Code = "internal"
+)
+
+// Codes lists every code.
+var Codes = []Code{
+	Invalid, Unauthenticated, Forbidden, NotFound, Exists, Conflict, Ended, NotRunning, TooLarge,
+	QuotaExceeded, DiskFull, Unsupported, Unavailable, Timeout, AgentUnreachable, PortClosed, Internal,
+}
+
+// Error is an answer of the server that is not a success.
+type Error struct {
+	Code    Code
+	Message string
+	// Fields are the inputs at fault, if single ones are.
+	Fields []FieldError
+	Status int // of HTTP; 0 when the error came within a stream
+	// RequestID finds the request in the server's log.
+	RequestID string
+}
+
+// FieldError is what is wrong with one input.
+type FieldError struct {
+	Location string `json:"location"`
+	Message  string `json:"message"`
+}
+
+// Error returns the message with the fields at fault.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Message)
+	for _, f := range e.Fields {
+		if f.Message == e.Message {
+			fmt.Fprintf(&b, " (%s)", f.Location)
+		} else {
+			fmt.Fprintf(&b, "; %s: %s", f.Location, f.Message)
+		}
+	}
+	return b.String()
+}
+
+// IsCode reports whether err is an [*Error] with that code.
+func IsCode(err error, code Code) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// problem is the body of an error answer (RFC 9457).
+type problem struct {
+	Title  string       `json:"title"`
+	Detail string       `json:"detail"`
+	Code   Code         `json:"code"`
+	Errors []FieldError `json:"errors"`
+}
+
+// errorFrom makes an Error of an answer. body is its beginning.
+func errorFrom(resp *http.Response, body []byte) *Error {
+	e := &Error{Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id")}
+	var p problem
+	if json.Unmarshal(body, &p) == nil && (p.Code != "" || p.Detail != "") {
+		e.Code, e.Message, e.Fields = p.Code, p.Detail, p.Errors
+	}
+	if e.Message == "" {
+		e.Message = p.Title
+	}
+	if e.Message == "" { // not our server's words: a proxy in between
+		e.Message = fmt.Sprintf("the server answered %s", resp.Status)
+	}
+	if e.Code == "" {
+		e.Code = codeOfStatus(resp.StatusCode)
+	}
+	return e
+}
+
+// codeOfStatus is for answers without a code, which come from something between
+// the client and the server.
+func codeOfStatus(status int) Code {
+	switch status {
+	case http.StatusUnauthorized:
+		return Unauthenticated
+	case http.StatusForbidden:
+		return Forbidden
+	case http.StatusNotFound:
+		return NotFound
+	case http.StatusRequestEntityTooLarge:
+		return TooLarge
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable:
+		return Unavailable
+	case http.StatusGatewayTimeout:
+		return Timeout
+	}
+	if status >= 400 && status < 500 {
+		return Invalid
+	}
+	return Internal
+}

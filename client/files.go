@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// ReadFile opens a file for reading. The caller closes it. Paths that are not
+// absolute begin at the image's working directory.
+//
+// Errors: NotFound; Invalid for what is not a regular file.
+func (c *Client) ReadFile(ctx context.Context, ref, path string) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, request{
+		method: http.MethodGet, path: sandboxPath(ref, "files"), query: url.Values{"path": {path}}, repeat: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// WriteFile writes a file of any size from r, all or nothing.
+//
+// Errors: NotFound for a missing parent; DiskFull.
+func (c *Client) WriteFile(ctx context.Context, ref, path string, r io.Reader, o WriteOptions) (*FileInfo, error) {
+	q := url.Values{"path": {path}}
+	if o.Mode != 0 {
+		q.Set("mode", "0"+strconv.FormatUint(uint64(o.Mode), 8))
+	}
+	if o.User != "" {
+		q.Set("user", o.User)
+	}
+	if o.Parents {
+		q.Set("parents", "true")
+	}
+	info := new(FileInfo)
+	return result(info, c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files"), query: q, stream: r}, info))
+}
+
+// Stat describes a path, not following a last symlink. Errors: NotFound.
+func (c *Client) Stat(ctx context.Context, ref, path string) (*FileInfo, error) {
+	info := new(FileInfo)
+	return result(info, c.call(ctx, request{
+		method: http.MethodGet, path: sandboxPath(ref, "files", "stat"), query: url.Values{"path": {path}}, repeat: true,
+	}, info))
+}
+
+// ListDir lists a directory; limit 0 is the server's.
+func (c *Client) ListDir(ctx context.Context, ref, path string, limit int) (*FileList, error) {
+	q := url.Values{"path": {path}}
+	if limit != 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	list := new(FileList)
+	return result(list, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "files", "list"), query: q, repeat: true}, list))
+}
+
+// Mkdir makes a directory, and its parents when parents is set.
+func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) error {
+	body := struct {
+		Path    string `json:"path"`
+		Parents bool   `json:"parents,omitempty"`
+	}{path, parents}
+	return c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "mkdir"), body: body}, nil)
+}
+
+// Move renames a path. Errors: NotFound; Exists when to exists and overwrite is not set.
+func (c *Client) Move(ctx context.Context, ref, from, to string, overwrite bool) error {
+	body := struct {
+		From      string `json:"from"`
+		To        string `json:"to"`
+		Overwrite bool   `json:"overwrite,omitempty"`
+	}{from, to, overwrite}
+	return c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "move"), body: body}, nil)
+}
+
+// Remove deletes a file or empty directory, or everything below with recursive.
+func (c *Client) Remove(ctx context.Context, ref, path string, recursive bool) error {
+	q := url.Values{"path": {path}}
+	if recursive {
+		q.Set("recursive", "true")
+	}
+	return c.call(ctx, request{method: http.MethodDelete, path: sandboxPath(ref, "files"), query: q}, nil)
+}

@@ -1,0 +1,168 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// createBody is CreateOptions as the wire has it.
+type createBody struct {
+	Name        string            `json:"name,omitempty"`
+	Image       string            `json:"image,omitempty"`
+	ImageID     string            `json:"image_id,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	TTLSeconds  int64             `json:"ttl_seconds,omitempty"`
+	Resources   *Resources        `json:"resources,omitempty"`
+	Replace     bool              `json:"replace,omitempty"`
+	WaitSeconds int64             `json:"wait_seconds,omitempty"`
+}
+
+// Create makes a sandbox, or answers the live one of the same request. Without
+// WaitUpTo it answers at once, and the sandbox is usually still provisioning.
+//
+// Errors: Invalid, naming the field; Exists when a different live sandbox has the
+// name; NotFound for an unknown image; QuotaExceeded.
+func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
+	body := createBody{
+		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Env: o.Env, Labels: o.Labels,
+		TTLSeconds: seconds(o.TTL), Replace: o.Replace, WaitSeconds: seconds(o.WaitUpTo),
+	}
+	if o.Resources != (Resources{}) {
+		body.Resources = &o.Resources
+	}
+	key := o.IdempotencyKey
+	if key == "" {
+		key = rand.Text()
+	}
+	sb := new(Sandbox)
+	err := c.call(ctx, request{
+		method: http.MethodPost, path: "/v1/sandboxes", body: body, repeat: true,
+		header: http.Header{"Idempotency-Key": {key}},
+	}, sb)
+	return result(sb, err)
+}
+
+// Get returns a sandbox. Errors: NotFound.
+func (c *Client) Get(ctx context.Context, ref string) (*Sandbox, error) {
+	sb := new(Sandbox)
+	return result(sb, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref), repeat: true}, sb))
+}
+
+// List returns one page of sandboxes, newest first.
+func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
+	q := url.Values{}
+	for _, s := range o.States {
+		q.Add("state", string(s))
+	}
+	for k, v := range o.Labels {
+		q.Add("label", k+"="+v)
+	}
+	if o.Name != "" {
+		q.Set("name", o.Name)
+	}
+	if o.Cursor != "" {
+		q.Set("cursor", o.Cursor)
+	}
+	if o.Limit != 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	page := new(Page)
+	return result(page, c.call(ctx, request{method: http.MethodGet, path: "/v1/sandboxes", query: q, repeat: true}, page))
+}
+
+// All walks over all pages. It stops at the first error, which it yields.
+func (c *Client) All(ctx context.Context, o ListOptions) iter.Seq2[Sandbox, error] {
+	return func(yield func(Sandbox, error) bool) {
+		for {
+			page, err := c.List(ctx, o)
+			if err != nil {
+				yield(Sandbox{}, err)
+				return
+			}
+			for _, sb := range page.Items {
+				if !yield(sb, nil) {
+					return
+				}
+			}
+			if o.Cursor = page.NextCursor; o.Cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// Delete ends a sandbox and returns when nothing of it is left. An ended one is
+// answered as it is. Errors: NotFound.
+func (c *Client) Delete(ctx context.Context, ref string) (*Sandbox, error) {
+	sb := new(Sandbox)
+	return result(sb, c.call(ctx, request{method: http.MethodDelete, path: sandboxPath(ref), repeat: true}, sb))
+}
+
+// waitMax is the longest wait of one request.
+const waitMax = 10 * time.Minute
+
+// Wait returns the sandbox as soon as it is in that state, or has ended, or ctx
+// ends (with ctx's error). Look at State: an end is no error.
+func (c *Client) Wait(ctx context.Context, ref string, want State) (*Sandbox, error) {
+	for {
+		q := url.Values{"state": {string(want)}}
+		wait := waitMax
+		if deadline, ok := ctx.Deadline(); ok {
+			wait = min(wait, max(time.Until(deadline).Round(time.Second), time.Second))
+		}
+		q.Set("timeout_seconds", strconv.FormatInt(seconds(wait), 10))
+		sb := new(Sandbox)
+		err := c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "wait"), query: q, repeat: true}, sb)
+		if err != nil {
+			return nil, err
+		}
+		if sb.State == want || sb.State.Ended() {
+			return sb, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Events returns what happened to a sandbox.
+func (c *Client) Events(ctx context.Context, ref string, o EventsOptions) ([]Event, error) {
+	q := url.Values{}
+	if o.After != 0 {
+		q.Set("after", strconv.FormatInt(o.After, 10))
+	}
+	if o.Limit != 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	if o.Descending {
+		q.Set("order", "desc")
+	}
+	var list struct {
+		Items []Event `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "events"), query: q, repeat: true}, &list)
+	return list.Items, err
+}
+
+// Stats measures a running sandbox now. Errors: NotFound, NotRunning, Ended.
+func (c *Client) Stats(ctx context.Context, ref string) (*Stats, error) {
+	st := new(Stats)
+	return result(st, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "stats"), repeat: true}, st))
+}
+
+// seconds rounds up, so that a short time does not become none.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// result returns v, or nil when there is an error.
+func result[T any](v *T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}

@@ -1,0 +1,224 @@
+package client
+
+import "time"
+
+// State says where a sandbox is in its life.
+type State string
+
+// The states, in the order of a life.
+const (
+	Provisioning State = "provisioning"
+	Running      State = "running"
+	Destroying   State = "destroying"
+	Destroyed    State = "destroyed"
+	Failed       State = "failed"
+)
+
+// Ended reports whether nothing can happen to the sandbox any more.
+func (s State) Ended() bool { return s == Destroyed || s == Failed }
+
+// Sandbox is one sandbox as the server saw it when it answered.
+type Sandbox struct {
+	ID            string            `json:"id"`
+	Name          string            `json:"name"`
+	State         State             `json:"state"`
+	URL           string            `json:"url"` // leads to its readiness port, or 8080
+	Image         string            `json:"image"`
+	ImageDigest   string            `json:"image_digest,omitempty"`
+	Labels        map[string]string `json:"labels,omitempty"`
+	Resources     Resources         `json:"resources"`
+	ReadinessPort int               `json:"readiness_port,omitempty"`
+	TTLSeconds    int64             `json:"ttl_seconds,omitempty"` // 0: no limit
+	Deadline      *time.Time        `json:"deadline,omitempty"`    // nil: none
+	Cause         *Cause            `json:"cause,omitempty"`       // why it ended; nil while it lives
+	CreatedBy     string            `json:"created_by"`
+	CreatedAt     time.Time         `json:"created_at"`
+	UpdatedAt     time.Time         `json:"updated_at"`
+	StartedAt     *time.Time        `json:"started_at,omitempty"`
+	EndedAt       *time.Time        `json:"ended_at,omitempty"`
+	WorkspaceID   string            `json:"workspace_id"`
+}
+
+// Cause is why a sandbox ended.
+type Cause struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Resources are limits as Kubernetes quantities: memory "512Mi", cpu "500m" or
+// "2", disk "2Gi". Empty fields of a request get the image's or server's default.
+type Resources struct {
+	Memory string `json:"memory,omitempty"`
+	CPU    string `json:"cpu,omitempty"`
+	Disk   string `json:"disk,omitempty"`
+}
+
+// CreateOptions says what sandbox to make; the zero value is the default image with default limits.
+type CreateOptions struct {
+	// Name is the caller's own identifier; the server makes one up when it is empty.
+	// The same create with the name of a live sandbox answers that one.
+	Name    string
+	Image   string // e.g. "modbox/code-exec"
+	ImageID string
+	Env     map[string]string
+	Labels  map[string]string
+	// TTL is how long it may live, whole seconds; 0 is the image's default.
+	TTL       time.Duration
+	Resources Resources
+	// Replace ends a live sandbox of the same name first.
+	Replace bool
+	// WaitUpTo, when not 0, makes the call answer only when the sandbox runs or has
+	// ended, or this time is over; at most 10 minutes.
+	WaitUpTo time.Duration
+	// IdempotencyKey makes repeated creates one; empty: a new one for this call.
+	IdempotencyKey string
+}
+
+// ListOptions selects sandboxes; the zero value selects all that have not ended.
+type ListOptions struct {
+	States []State
+	Name   string
+	Labels map[string]string
+	Limit  int    // page size
+	Cursor string // Page.NextCursor of the page before
+}
+
+// Page is one page of sandboxes, newest first.
+type Page struct {
+	Items      []Sandbox `json:"items"`
+	NextCursor string    `json:"next_cursor"` // "" when this is the last
+}
+
+// Command is a command to run. Exactly one of Argv and Shell is set.
+type Command struct {
+	Argv  []string // program and arguments
+	Shell string   // a line for the shell
+	Cwd   string
+	Env   map[string]string
+	User  string
+	// Stdin is what the command reads, for Exec and Stream; nil is /dev/null.
+	Stdin []byte
+	// Timeout ends the command; 0 is the server's default.
+	Timeout time.Duration
+	// MaxOutput is how many bytes of each of stdout and stderr Exec keeps; 0 is the server's default.
+	MaxOutput int64
+}
+
+// ExecResult is how a command ended, and its output.
+type ExecResult struct {
+	ExitCode        int    `json:"exit_code"`
+	Signal          int    `json:"signal,omitempty"`
+	TimedOut        bool   `json:"timed_out"`
+	Stdout          []byte `json:"stdout"`
+	Stderr          []byte `json:"stderr"`
+	StdoutTruncated bool   `json:"stdout_truncated"`
+	StderrTruncated bool   `json:"stderr_truncated"`
+	DurationMS      int64  `json:"duration_ms"`
+}
+
+// Exit is how a streamed command ended.
+type Exit struct {
+	ExitCode   int   `json:"exit_code"`
+	Signal     int   `json:"signal,omitempty"`
+	TimedOut   bool  `json:"timed_out,omitempty"`
+	DurationMS int64 `json:"duration_ms"`
+}
+
+// FileInfo describes a path in a sandbox.
+type FileInfo struct {
+	Name    string    `json:"name"`
+	Path    string    `json:"path"`
+	Type    string    `json:"type"` // file, directory, symlink or other
+	Size    int64     `json:"size"`
+	Mode    uint32    `json:"mode"` // permission bits
+	UID     uint32    `json:"uid"`
+	GID     uint32    `json:"gid"`
+	ModTime time.Time `json:"mod_time"`
+	Target  string    `json:"target,omitempty"` // of a symlink
+}
+
+// FileList is the content of a directory, sorted by name.
+type FileList struct {
+	Entries   []FileInfo `json:"entries"`
+	Truncated bool       `json:"truncated,omitempty"`
+}
+
+// WriteOptions say how a file is written.
+type WriteOptions struct {
+	Mode    uint32 // permission bits of a new file; 0 is 0644
+	User    string // owner of a new file
+	Parents bool   // make missing parent directories
+}
+
+// Event is something that happened to a sandbox.
+type Event struct {
+	Seq     int64             `json:"seq"`
+	Time    time.Time         `json:"time"`
+	Type    string            `json:"type"`
+	Message string            `json:"message"`
+	Data    map[string]string `json:"data,omitempty"`
+}
+
+// EventsOptions selects events; the zero value is the first page, oldest first.
+type EventsOptions struct {
+	After      int64 // only events with a larger Seq
+	Limit      int
+	Descending bool
+}
+
+// Stats is a moment's use of a sandbox. Fields the host cannot tell are 0.
+type Stats struct {
+	Time          time.Time `json:"time"`
+	MemoryBytes   int64     `json:"memory_bytes"`
+	MemoryLimit   int64     `json:"memory_limit_bytes"`
+	CPUNanos      int64     `json:"cpu_nanos"`
+	CPULimitMilli int64     `json:"cpu_limit_milli"`
+	DiskBytes     int64     `json:"disk_bytes"`
+	DiskLimit     int64     `json:"disk_limit_bytes"`
+	Processes     int64     `json:"processes"`
+	HostPSSBytes  int64     `json:"host_pss_bytes"`
+}
+
+// Image is an image that sandboxes can be made from.
+type Image struct {
+	ID            string    `json:"id"`
+	Name          string    `json:"name"`
+	Tag           string    `json:"tag"`
+	Digest        string    `json:"digest"` // "" while it is not built
+	Description   string    `json:"description"`
+	Builtin       bool      `json:"builtin"`
+	IsDefault     bool      `json:"is_default"`
+	SizeBytes     int64     `json:"size_bytes"`
+	MemoryBytes   int64     `json:"memory_bytes"`
+	ReadinessPort int       `json:"readiness_port,omitempty"`
+	TTLSeconds    int64     `json:"ttl_seconds,omitempty"`
+	CreatedAt     time.Time `json:"created_at"`
+	UpdatedAt     time.Time `json:"updated_at"`
+}
+
+// Token is an API token as listed; its secret is shown only once, by CreateToken.
+type Token struct {
+	ID          string     `json:"id"`
+	Description string     `json:"description"`
+	CreatedAt   time.Time  `json:"created_at"`
+	LastUsedAt  *time.Time `json:"last_used_at,omitempty"`
+	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
+	RevokedAt   *time.Time `json:"revoked_at,omitempty"`
+}
+
+// NewToken is a token just made.
+type NewToken struct {
+	Token
+	Secret string `json:"token"` // mbx_…
+}
+
+// Identity is who a token speaks for.
+type Identity struct {
+	UserID      string `json:"user_id"`
+	WorkspaceID string `json:"workspace_id"`
+}
+
+// Version is what a server says about itself.
+type Version struct {
+	Version string `json:"version"`
+}

@@ -1,0 +1,212 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Config is every setting of the server. The doc tags are what the flags' help,
+// the example file and the documentation say.
+type Config struct {
+	Listen    string `yaml:"listen" doc:"Address and port the server listens on. Port 0 takes a free one; the address in use is logged and written to state_dir/address."`
+	PublicURL string `yaml:"public_url" doc:"URL under which callers reach the server; it begins the URLs handed out. Empty: made from listen."`
+	Domain    string `yaml:"domain" doc:"Base domain of sandbox URLs, e.g. sandbox.example.com, with a wildcard DNS record that leads here: https://LABEL.DOMAIN. Empty: sandbox URLs are paths of public_url, PUBLIC_URL/s/LABEL, which need no DNS."`
+	StateDir  string `yaml:"state_dir" doc:"Where the database, images, sandbox disks and the token file live. Must be on a real disk. Empty: /var/lib/modbox for root, else $XDG_STATE_HOME/modbox."`
+	RunDir    string `yaml:"run_dir" doc:"Where the state of running sandboxes lives; should be on tmpfs, and its path short. Empty: /run/modbox for root, else $XDG_RUNTIME_DIR/modbox."`
+
+	TLS     TLS     `yaml:"tls"`
+	Log     Log     `yaml:"log"`
+	HTTP    HTTP    `yaml:"http"`
+	Sandbox Sandbox `yaml:"sandbox"`
+	Exec    Exec    `yaml:"exec"`
+}
+
+// TLS says how the listener is secured.
+type TLS struct {
+	Cert string `yaml:"cert" doc:"Certificate file (PEM, with its chain). Empty: plain HTTP, for loopback or behind a TLS proxy."`
+	Key  string `yaml:"key" doc:"Private key file of the certificate (PEM)."`
+}
+
+// Log says what is logged to standard error.
+type Log struct {
+	Level  string `yaml:"level" doc:"Least severe level that is logged: debug, info, warn or error."`
+	Format string `yaml:"format" doc:"How log lines look: text or json."`
+}
+
+// HTTP holds limits of the listener and the proxy.
+type HTTP struct {
+	ResponseTimeout Duration `yaml:"response_timeout" doc:"How long a server inside a sandbox may take until the first byte of its answer to a request to the sandbox's URL."`
+	MaxConnections  int      `yaml:"max_connections" doc:"Connections that requests to one sandbox's URL may have open to it at the same time."`
+	DrainTimeout    Duration `yaml:"drain_timeout" doc:"How long requests under way may take to end after SIGTERM. Sandboxes keep running in any case."`
+}
+
+// Sandbox holds defaults and limits of sandboxes.
+type Sandbox struct {
+	DefaultMemory     Bytes    `yaml:"default_memory" doc:"Memory of a sandbox when neither the request nor its image says."`
+	DefaultCPU        CPU      `yaml:"default_cpu" doc:"CPU of a sandbox when the request does not say: 500m is half a core."`
+	DefaultDisk       Bytes    `yaml:"default_disk" doc:"Disk of a sandbox (what it may write) when the request does not say."`
+	MaxMemory         Bytes    `yaml:"max_memory" doc:"Most memory a request may ask for."`
+	MaxCPU            CPU      `yaml:"max_cpu" doc:"Most CPU a request may ask for."`
+	MaxDisk           Bytes    `yaml:"max_disk" doc:"Most disk a request may ask for."`
+	MaxProcesses      int      `yaml:"max_processes" doc:"Processes and threads inside one sandbox."`
+	MaxCount          int      `yaml:"max_count" doc:"Sandboxes that may live at the same time; 0 means no limit."`
+	CreateConcurrency int      `yaml:"create_concurrency" doc:"Sandboxes that are started at the same time; more wait for their turn. 0: twice the number of cores."`
+	DefaultTTL        Duration `yaml:"default_ttl" doc:"How long a sandbox lives when neither the request nor its image says; 0 means without limit."`
+	StartTimeout      Duration `yaml:"start_timeout" doc:"How long a new sandbox may take until its agent answers."`
+	ReadinessTimeout  Duration `yaml:"readiness_timeout" doc:"How long a new sandbox may take until its image's readiness port answers."`
+}
+
+// Exec holds limits of commands.
+type Exec struct {
+	DefaultTimeout Duration `yaml:"default_timeout" doc:"How long a command may run when the request does not say."`
+	MaxTimeout     Duration `yaml:"max_timeout" doc:"Longest timeout a request may ask for."`
+	DefaultOutput  Bytes    `yaml:"default_output" doc:"Output kept of each of stdout and stderr of a command that is not streamed, when the request does not say; the rest is dropped and flagged."`
+	MaxOutput      Bytes    `yaml:"max_output" doc:"Most output a request may ask to be kept."`
+}
+
+// Default returns the defaults. StateDir and RunDir depend on the user and its
+// environment, MaxMemory and MaxCPU do not depend on the host.
+func Default() Config {
+	return Config{
+		Listen:   "127.0.0.1:7070",
+		StateDir: "",
+		Log:      Log{Level: "info", Format: "text"},
+		HTTP: HTTP{
+			ResponseTimeout: Duration(10 * time.Minute),
+			MaxConnections:  1000,
+			DrainTimeout:    Duration(20 * time.Second),
+		},
+		Sandbox: Sandbox{
+			DefaultMemory:    512 << 20,
+			DefaultCPU:       1000,
+			DefaultDisk:      2 << 30,
+			MaxMemory:        8 << 30,
+			MaxCPU:           8000,
+			MaxDisk:          64 << 30,
+			MaxProcesses:     4096,
+			MaxCount:         1000,
+			StartTimeout:     Duration(30 * time.Second),
+			ReadinessTimeout: Duration(2 * time.Minute),
+		},
+		Exec: Exec{
+			DefaultTimeout: Duration(time.Minute),
+			MaxTimeout:     Duration(time.Hour),
+			DefaultOutput:  1 << 20,
+			MaxOutput:      16 << 20,
+		},
+	}
+}
+
+// resolve fills the settings whose default depends on the host.
+func (c *Config) resolve(getenv func(string) string) error {
+	root := os.Geteuid() == 0
+	if c.StateDir == "" {
+		c.StateDir = "/var/lib/modbox"
+		if !root {
+			base := getenv("XDG_STATE_HOME")
+			if base == "" {
+				base = filepath.Join(getenv("HOME"), ".local", "state")
+			}
+			c.StateDir = filepath.Join(base, "modbox")
+		}
+	}
+	if c.RunDir == "" {
+		c.RunDir = "/run/modbox"
+		if !root {
+			base := getenv("XDG_RUNTIME_DIR")
+			if base == "" {
+				base = filepath.Join(os.TempDir(), fmt.Sprintf("modbox-%d", os.Geteuid()))
+			}
+			c.RunDir = filepath.Join(base, "modbox")
+		}
+	}
+	if c.Sandbox.CreateConcurrency == 0 {
+		c.Sandbox.CreateConcurrency = 2 * runtime.NumCPU()
+	}
+	for _, dir := range []*string{&c.StateDir, &c.RunDir} {
+		abs, err := filepath.Abs(*dir)
+		if err != nil {
+			return fmt.Errorf("resolve %s: %w", *dir, err)
+		}
+		*dir = abs
+	}
+	return nil
+}
+
+// maxRunDir keeps the sockets below run_dir within the 108 bytes that a Unix
+// socket's path may have.
+const maxRunDir = 50
+
+// validate returns every setting that cannot be, joined.
+func (c *Config) validate() error {
+	var errs []error
+	bad := func(name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		bad("listen", "%q is not ADDRESS:PORT", c.Listen)
+	}
+	if u, err := url.Parse(c.PublicURL); err != nil || c.PublicURL != "" && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		bad("public_url", "%q is not an http or https URL", c.PublicURL)
+	}
+	if c.Domain != "" && (strings.ContainsAny(c.Domain, "/:*@ ") || strings.Trim(c.Domain, ".") != c.Domain) {
+		bad("domain", "%q is not a domain such as sandbox.example.com", c.Domain)
+	}
+	if len(c.RunDir) > maxRunDir {
+		bad("run_dir", "%q is %d bytes long; the limit is %d, as sockets are made below it", c.RunDir, len(c.RunDir), maxRunDir)
+	}
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		bad("tls", "cert and key must be set together")
+	}
+	oneOf(bad, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf(bad, "log.format", c.Log.Format, "text", "json")
+	c.validateLimits(bad)
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
+	s := c.Sandbox
+	within(bad, "sandbox.default_memory", s.DefaultMemory, sandbox.MemoryMin, s.MaxMemory)
+	within(bad, "sandbox.default_cpu", s.DefaultCPU, sandbox.CPUMilliMin, s.MaxCPU)
+	within(bad, "sandbox.default_disk", s.DefaultDisk, sandbox.DiskMin, s.MaxDisk)
+	within(bad, "sandbox.max_processes", s.MaxProcesses, 16, 1<<20)
+	within(bad, "sandbox.max_count", s.MaxCount, 0, 1<<20)
+	within(bad, "sandbox.create_concurrency", s.CreateConcurrency, 1, 1000)
+	if s.DefaultTTL != 0 {
+		within(bad, "sandbox.default_ttl", s.DefaultTTL, Duration(sandbox.TTLMin), Duration(sandbox.TTLMax))
+	}
+	within(bad, "sandbox.start_timeout", s.StartTimeout, Duration(time.Second), Duration(time.Hour))
+	within(bad, "sandbox.readiness_timeout", s.ReadinessTimeout, Duration(time.Second), Duration(time.Hour))
+	within(bad, "exec.default_timeout", c.Exec.DefaultTimeout, Duration(time.Second), c.Exec.MaxTimeout)
+	within(bad, "exec.default_output", c.Exec.DefaultOutput, 1, c.Exec.MaxOutput)
+	within(bad, "exec.max_output", c.Exec.MaxOutput, 1, 256<<20)
+	within(bad, "http.response_timeout", c.HTTP.ResponseTimeout, Duration(time.Second), Duration(24*time.Hour))
+	within(bad, "http.max_connections", c.HTTP.MaxConnections, 1, 1<<20)
+	within(bad, "http.drain_timeout", c.HTTP.DrainTimeout, 0, Duration(time.Hour))
+}
+
+func oneOf(bad func(name, format string, args ...any), name, value string, allowed ...string) {
+	for _, a := range allowed {
+		if value == a {
+			return
+		}
+	}
+	bad(name, "%q is none of %s", value, strings.Join(allowed, ", "))
+}
+
+func within[T interface {
+	int | Duration | Bytes | CPU
+}](bad func(name, format string, args ...any), name string, value, low, high T) {
+	if value < low || value > high {
+		bad(name, "%v is not between %v and %v", value, low, high)
+	}
+}

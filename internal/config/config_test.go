@@ -1,0 +1,155 @@
+package config_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/modbox/modbox/internal/config"
+)
+
+var update = flag.Bool("update", false, "write the generated files")
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "modbox.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestPrecedence(t *testing.T) {
+	file := write(t, "listen: 127.0.0.1:1\nlog: {level: warn, format: json}\nsandbox: {max_memory: 1Gi, default_ttl: 90s}\n")
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags := config.AddFlags(fs)
+	if err := fs.Parse([]string{"--listen=127.0.0.1:3", "--sandbox-default-cpu", "250m"}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(config.Source{
+		File:    file,
+		Environ: []string{"MODBOX_LISTEN=127.0.0.1:2", "MODBOX_LOG_LEVEL=debug", "MODBOX_STATE_DIR=/s", "MODBOX_API_TOKEN=ignored"},
+		Flags:   flags,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []any{c.Listen, c.Log.Level, c.Log.Format, c.StateDir, c.Sandbox.MaxMemory, c.Sandbox.DefaultTTL.Std(), c.Sandbox.DefaultCPU, c.Exec.MaxTimeout.Std()}
+	want := []any{"127.0.0.1:3", "debug", "json", "/s", config.Bytes(1 << 30), 90 * time.Second, config.CPU(250), time.Hour}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+}
+
+func TestErrorsNameTheSetting(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file string
+		env  string
+		want []string
+	}{
+		"unknown_key":    {file: "listen: 127.0.0.1:1\nlog:\n  levle: info\n", want: []string{"line 3", `unknown setting "levle"`}},
+		"wrong_type":     {file: "sandbox:\n  max_count: many\n", want: []string{"line 2"}},
+		"bad_size":       {env: "MODBOX_SANDBOX_MAX_DISK=lots", want: []string{"MODBOX_SANDBOX_MAX_DISK", "lots", "2Gi"}},
+		"default_over":   {env: "MODBOX_SANDBOX_DEFAULT_MEMORY=9Gi", want: []string{"sandbox.default_memory", "8Gi"}},
+		"bad_listen":     {env: "MODBOX_LISTEN=7070", want: []string{"listen", "ADDRESS:PORT"}},
+		"bad_level":      {env: "MODBOX_LOG_LEVEL=loud", want: []string{"log.level", "debug, info"}},
+		"cert_alone":     {env: "MODBOX_TLS_CERT=/c", want: []string{"tls", "together"}},
+		"long_run_dir":   {env: "MODBOX_RUN_DIR=/" + strings.Repeat("x", 60), want: []string{"run_dir", "50"}},
+		"domain_not_url": {env: "MODBOX_DOMAIN=https://x", want: []string{"domain", "sandbox.example.com"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := config.Source{Environ: []string{tc.env}}
+			if tc.file != "" {
+				src.File = write(t, tc.file)
+			}
+			_, err := config.Load(src)
+			if err == nil {
+				t.Fatal("Load succeeded, want an error")
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("Load error %q does not contain %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestEmptyFileIsDefaults(t *testing.T) {
+	fromFile, err := config.Load(config.Source{File: write(t, "# nothing\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := config.Load(config.Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(plain, fromFile); diff != "" {
+		t.Errorf("settings (-defaults +file):\n%s", diff)
+	}
+}
+
+// The example with every comment sign before a setting removed must load and be the defaults.
+func TestExampleLoads(t *testing.T) {
+	var lines []string
+	for line := range strings.Lines(config.Example()) {
+		if trimmed := strings.TrimLeft(line, " "); strings.HasPrefix(trimmed, "#") && !strings.HasPrefix(trimmed, "# ") {
+			line = strings.Replace(line, "#", "", 1)
+		}
+		lines = append(lines, line)
+	}
+	got := config.Default()
+	if err := yaml.Unmarshal([]byte(strings.Join(lines, "")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(config.Default(), got); diff != "" {
+		t.Errorf("example (-default +example):\n%s", diff)
+	}
+	if want, n := len(config.Settings()), strings.Count(config.Example(), "\n"); n < want {
+		t.Errorf("example has %d lines for %d settings", n, want)
+	}
+}
+
+func TestGeneratedFiles(t *testing.T) {
+	const begin, end = "<!-- settings -->\n", "<!-- /settings -->\n"
+	example, docs := "../../packaging/modbox.example.yaml", "../../docs/configuration.md"
+	page, err := os.ReadFile(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok1 := strings.Cut(string(page), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok1 || !ok2 {
+		t.Fatalf("%s lacks the marks of its table", docs)
+	}
+	wanted := map[string]string{example: config.Example(), docs: before + begin + config.Table() + end + after}
+	for path, want := range wanted {
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s is not what the settings say; run make gen (-want +file):\n%s", path, diff)
+		}
+	}
+}
+
+func TestEverySettingIsDocumented(t *testing.T) {
+	for _, s := range config.Settings() {
+		if len(s.Doc) < 20 || !strings.HasSuffix(s.Doc, ".") {
+			t.Errorf("setting %s has doc %q, want a sentence", s.Name, s.Doc)
+		}
+	}
+}
