@@ -1,0 +1,325 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	sandboxColumns = `id, workspace_id, name, host_label, state, cause_code, cause_message, image, image_digest,
+		env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by,
+		created_at, updated_at, started_at, ended_at, handle`
+	// isLive is the condition of the index sandboxes_live_name, word for word, so that it is used.
+	isLive = "state NOT IN ('destroyed', 'failed')"
+)
+
+// CreateSandbox records a new sandbox with its event and idempotency key, in one
+// transaction, unless one exists already: the one of an unexpired use of the
+// same idempotency key, or else a live one of the same name in the workspace,
+// which is then answered instead.
+//
+// Errors: QuotaExceeded when c.MaxLive sandboxes are provisioning or running.
+func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		rec, err = findExisting(ctx, tx, c)
+		if err != nil || rec.By != sandbox.MatchNone {
+			return err
+		}
+		if c.MaxLive > 0 {
+			var live int
+			err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sandboxes WHERE "+isLive+" AND state IN ($1, $2)",
+				sandbox.Provisioning, sandbox.Running).Scan(&live)
+			if err != nil {
+				return err
+			}
+			if live >= c.MaxLive {
+				return sandbox.Errorf(sandbox.QuotaExceeded,
+					"this server runs at most %d sandboxes at once; destroy some, or try again when some have ended", c.MaxLive)
+			}
+		}
+		rec = sandbox.Recorded{Sandbox: c.Sandbox, RequestHash: c.RequestHash}
+		return insertSandbox(ctx, tx, c)
+	})
+	if err != nil {
+		return sandbox.Recorded{}, fmt.Errorf("record sandbox %s: %w", c.Sandbox.ID, err)
+	}
+	return rec, nil
+}
+
+// findExisting looks for the sandbox that c asks for again.
+func findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.Recorded, error) {
+	ws := c.Sandbox.Workspace
+	if c.IdempotencyKey != "" {
+		rec, err := scanRecorded(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+`, request_hash FROM sandboxes WHERE id =
+			(SELECT sandbox_id FROM idempotency_keys WHERE workspace_id = $1 AND idempotency_key = $2 AND expires_at > $3)`,
+			ws, c.IdempotencyKey, nanos(c.Sandbox.CreatedAt)))
+		if err == nil {
+			rec.By = sandbox.MatchKey
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return rec, err
+		}
+	}
+	rec, err := scanRecorded(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+", request_hash FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isLive,
+		ws, c.Sandbox.Name))
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Recorded{}, nil
+	}
+	rec.By = sandbox.MatchName
+	return rec, err
+}
+
+func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
+	sb := &c.Sandbox
+	env, err := marshalMap(sb.Env)
+	if err != nil {
+		return err
+	}
+	labels, err := marshalMap(sb.Labels)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, image_digest,
+			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
+		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
+		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
+		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), c.RequestHash); err != nil {
+		return err
+	}
+	for label, value := range sb.Labels {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO sandbox_labels (sandbox_id, label, value) VALUES ($1, $2, $3)",
+			sb.ID, label, value); err != nil {
+			return err
+		}
+	}
+	if c.IdempotencyKey != "" {
+		// An expired use of the key is replaced; an unexpired one was found before.
+		if _, err := tx.ExecContext(ctx, `INSERT INTO idempotency_keys (workspace_id, idempotency_key, sandbox_id, expires_at)
+			VALUES ($1, $2, $3, $4)
+			ON CONFLICT (workspace_id, idempotency_key) DO UPDATE SET sandbox_id = excluded.sandbox_id, expires_at = excluded.expires_at`,
+			sb.Workspace, c.IdempotencyKey, sb.ID, nanos(sb.CreatedAt.Add(c.KeyLifetime))); err != nil {
+			return err
+		}
+	}
+	return insertEvent(ctx, tx, sb.ID, c.Event)
+}
+
+// Transition moves a sandbox from one state to the other and appends ev, in one
+// transaction. When mutate is set it may change the row's Cause, ImageDigest,
+// Handle, StartedAt and EndedAt; other fields never change. UpdatedAt becomes
+// ev's time. It returns the row as written.
+//
+// Errors: NotFound; Conflict, with nothing written, when the sandbox is not in
+// state from or the move is not legal.
+func (s *Store) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
+	if err := sandbox.CheckTransition(from, to); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	return s.update(ctx, id, from, func(sb *sandbox.Sandbox) {
+		if mutate != nil {
+			mutate(sb)
+		}
+		sb.State = to
+		sb.UpdatedAt = ev.Time
+	}, &ev)
+}
+
+// SetBox records what a provisioning sandbox is made of: the digest of its root
+// filesystem and the driver's handle.
+//
+// Errors: NotFound; Conflict when the sandbox is not provisioning any more.
+func (s *Store) SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error) {
+	return s.update(ctx, id, sandbox.Provisioning, func(sb *sandbox.Sandbox) {
+		sb.ImageDigest, sb.Handle = digest, handle
+	}, nil)
+}
+
+// update changes a row that is in state from.
+func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, change func(*sandbox.Sandbox), ev *sandbox.Event) (sb sandbox.Sandbox, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if sb, err = sandboxByID(ctx, tx, id); err != nil {
+			return err
+		}
+		if sb.State != from {
+			return sandbox.Errorf(sandbox.Conflict, "the sandbox is %s, not %s any more", sb.State, from)
+		}
+		change(&sb)
+		var cause sandbox.Cause
+		if sb.Cause != nil {
+			cause = *sb.Cause
+		}
+		// The condition on the state is what makes this a compare-and-set on a
+		// database whose transactions do not exclude each other.
+		res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = $1, cause_code = $2, cause_message = $3, image_digest = $4,
+				handle = $5, updated_at = $6, started_at = $7, ended_at = $8 WHERE id = $9 AND state = $10`,
+			sb.State, cause.Code, cause.Message, sb.ImageDigest, sb.Handle,
+			nanos(sb.UpdatedAt), nanos(sb.StartedAt), nanos(sb.EndedAt), id, from)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n != 1 {
+			return sandbox.Wrap(sandbox.Conflict, err, "the sandbox is not %s any more", from)
+		}
+		if ev == nil {
+			return nil
+		}
+		return insertEvent(ctx, tx, id, *ev)
+	})
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("update sandbox %s: %w", id, err)
+	}
+	return sb, nil
+}
+
+// SandboxByID returns a sandbox in any state. Errors: NotFound.
+func (s *Store) SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
+	return sandboxByID(ctx, s.reader, id)
+}
+
+func sandboxByID(ctx context.Context, q querier, id sandbox.ID) (sandbox.Sandbox, error) {
+	return one(q.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE id = $1", id))
+}
+
+// SandboxByName returns the live sandbox of that name in the workspace, else the
+// newest ended one. Errors: NotFound.
+func (s *Store) SandboxByName(ctx context.Context, ws sandbox.WorkspaceID, name string) (sandbox.Sandbox, error) {
+	sb, err := one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isLive, ws, name))
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return sb, err
+	}
+	return one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+` FROM sandboxes WHERE workspace_id = $1 AND name = $2
+		ORDER BY created_at DESC, id DESC LIMIT 1`, ws, name))
+}
+
+// SandboxByLabel returns the sandbox with that host label, in any state. Errors: NotFound.
+func (s *Store) SandboxByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
+	return one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE host_label = $1", label))
+}
+
+// LiveSandboxes returns every sandbox of the installation that has not ended.
+func (s *Store) LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
+	return s.querySandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE "+isLive)
+}
+
+// Purge forgets sandboxes that ended before endedBefore, with their events, and
+// idempotency keys that expired before now. At most limit of each go at once, so
+// that other writes get their turn; it returns how many sandboxes went. A zero
+// endedBefore keeps all sandboxes.
+func (s *Store) Purge(ctx context.Context, now, endedBefore time.Time, limit int) (n int64, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE (workspace_id, idempotency_key) IN
+			(SELECT workspace_id, idempotency_key FROM idempotency_keys WHERE expires_at < $1 LIMIT $2)`, nanos(now), limit)
+		if err != nil || endedBefore.IsZero() {
+			return err
+		}
+		res, err := tx.ExecContext(ctx, `DELETE FROM sandboxes WHERE id IN
+			(SELECT id FROM sandboxes WHERE ended_at > 0 AND ended_at < $1 LIMIT $2)`, nanos(endedBefore), limit)
+		if err != nil {
+			return err
+		}
+		n, err = res.RowsAffected()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("purge: %w", err)
+	}
+	return n, nil
+}
+
+func (s *Store) querySandboxes(ctx context.Context, query string, args ...any) ([]sandbox.Sandbox, error) {
+	rows, err := s.reader.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var sbs []sandbox.Sandbox
+	for rows.Next() {
+		sb, err := scanSandbox(rows)
+		if err != nil {
+			return nil, fmt.Errorf("list sandboxes: %w", err)
+		}
+		sbs = append(sbs, sb)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	return sbs, nil
+}
+
+// one reads the only row of a look-up.
+func one(row *sql.Row) (sandbox.Sandbox, error) {
+	sb, err := scanSandbox(row)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.NotFound, "there is no such sandbox")
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("read sandbox: %w", err)
+	}
+	return sb, nil
+}
+
+// scanRecorded reads sandboxColumns and request_hash.
+func scanRecorded(row scanner) (sandbox.Recorded, error) {
+	var rec sandbox.Recorded
+	sb, err := scanSandbox(scannerFunc(func(dest ...any) error { return row.Scan(append(dest, &rec.RequestHash)...) }))
+	rec.Sandbox = sb
+	return rec, err
+}
+
+type scannerFunc func(dest ...any) error
+
+func (f scannerFunc) Scan(dest ...any) error { return f(dest...) }
+
+// scanSandbox reads sandboxColumns.
+func scanSandbox(row scanner) (sandbox.Sandbox, error) {
+	var sb sandbox.Sandbox
+	var cause sandbox.Cause
+	var env, labels string
+	var created, updated, started, ended int64
+	err := row.Scan(&sb.ID, &sb.Workspace, &sb.Name, &sb.HostLabel, &sb.State, &cause.Code, &cause.Message, &sb.Image, &sb.ImageDigest,
+		&env, &labels, &sb.Resources.MemoryBytes, &sb.Resources.CPUMilli, &sb.Resources.DiskBytes, &sb.ReadinessPort, &sb.TTL, &sb.CreatedBy,
+		&created, &updated, &started, &ended, &sb.Handle)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if cause.Code != "" {
+		sb.Cause = &cause
+	}
+	if sb.Env, err = unmarshalMap(env); err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("environment of %s: %w", sb.ID, err)
+	}
+	if sb.Labels, err = unmarshalMap(labels); err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("labels of %s: %w", sb.ID, err)
+	}
+	sb.CreatedAt, sb.UpdatedAt = fromNanos(created), fromNanos(updated)
+	sb.StartedAt, sb.EndedAt = fromNanos(started), fromNanos(ended)
+	return sb, nil
+}
+
+// marshalMap writes m as a JSON object; nil is an empty one.
+func marshalMap(m map[string]string) (string, error) {
+	if len(m) == 0 {
+		return "{}", nil
+	}
+	b, err := json.Marshal(m)
+	return string(b), err
+}
+
+// unmarshalMap reverses marshalMap; an empty object is nil.
+func unmarshalMap(s string) (map[string]string, error) {
+	if s == "{}" {
+		return nil, nil
+	}
+	var m map[string]string
+	if err := json.Unmarshal([]byte(s), &m); err != nil {
+		return nil, errors.New("damaged JSON") // without the text: it may be secret
+	}
+	return m, nil
+}

@@ -1,0 +1,157 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the database/sql driver "sqlite"
+)
+
+//go:embed migrations/sqlite/*.sql
+var migrations embed.FS
+
+const (
+	// writeTimeout bounds a write, waiting for its turn included.
+	writeTimeout = 15 * time.Second
+	maxReaders   = 8
+)
+
+// Store is an open database. The package comment says what holds for all its methods.
+type Store struct {
+	writer *sql.DB // one connection; its transactions are immediate
+	reader *sql.DB // read-only connections
+}
+
+// Open opens the database file at path, making and migrating it as needed. The
+// directory must exist. Only one process may have it open for writing at a time;
+// a second one does not fail but waits for its turn at every write.
+func Open(ctx context.Context, path string) (_ *Store, err error) {
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	// SQLite would make the file readable by everybody; its companions (-wal, -shm) take the file's mode.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	s := &Store{}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	if s.writer, err = sql.Open("sqlite", dsn(path, "_txlock=immediate")); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	s.writer.SetMaxOpenConns(1)
+	if err := migrate(ctx, s.writer); err != nil {
+		return nil, fmt.Errorf("migrate store %s: %w", path, err)
+	}
+	if s.reader, err = sql.Open("sqlite", dsn(path, "_pragma=query_only(1)")); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	s.reader.SetMaxOpenConns(maxReaders)
+	s.reader.SetMaxIdleConns(maxReaders)
+	return s, nil
+}
+
+// dsn names the database file with the settings of every connection and extra ones.
+// Transactions that write must be immediate: a deferred one that turns into a
+// write answers busy at once, whatever busy_timeout says.
+func dsn(path, extra string) string {
+	file := (&url.URL{Path: path}).EscapedPath()
+	return "file:" + file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)" +
+		"&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)&" + extra
+}
+
+// migrate brings the database to the newest version.
+func migrate(ctx context.Context, db *sql.DB) error {
+	p, err := migrator(db)
+	if err != nil {
+		return err
+	}
+	_, err = p.Up(ctx)
+	return err
+}
+
+// migrator returns the migrations for db; closing it would close db.
+func migrator(db *sql.DB) (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations/sqlite")
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectSQLite3, db, files)
+}
+
+// Close closes the database. No method may be called afterwards.
+func (s *Store) Close() error {
+	var errs []error
+	for _, db := range []*sql.DB{s.reader, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Check reports whether the database can be written, for health checks.
+func (s *Store) Check(ctx context.Context) error {
+	return s.write(ctx, func(context.Context, *sql.Tx) error { return nil })
+}
+
+// write runs f in a transaction that is committed when f returns nil and undone
+// otherwise. See the package comment about ctx.
+func (s *Store) write(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	tx, err := s.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	if err := f(ctx, tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// querier is what reads need of a database or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// nanos is how a time is stored; the zero time is 0.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// fromNanos reverses nanos. Times come back in UTC and without a monotonic reading.
+func fromNanos(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}

@@ -1,0 +1,293 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// openStore returns a store in a new file with its default workspace.
+func openStore(t *testing.T) (*store.Store, sandbox.WorkspaceID) {
+	t.Helper()
+	s := reopen(t, filepath.Join(t.TempDir(), "modbox.db"))
+	ws, _, err := s.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, ws
+}
+
+func reopen(t *testing.T, path string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+// creation returns a complete creation of a sandbox called name.
+func creation(ws sandbox.WorkspaceID, name string) sandbox.Creation {
+	now := time.Now().UTC()
+	return sandbox.Creation{
+		Sandbox: sandbox.Sandbox{
+			ID: sandbox.NewID(), Workspace: ws, Name: name, HostLabel: sandbox.HostLabel(name), State: sandbox.Provisioning,
+			Image: "modbox/base:latest", Env: map[string]string{"A": "ü\n"}, Labels: map[string]string{"team": "red"},
+			Resources:     sandbox.Resources{MemoryBytes: 1 << 29, CPUMilli: 1000, DiskBytes: 1 << 31},
+			ReadinessPort: 65535, TTL: time.Minute, CreatedBy: "owner", CreatedAt: now, UpdatedAt: now,
+		},
+		RequestHash: "hash of " + name,
+		Event:       sandbox.Event{Time: now, Type: sandbox.EventCreated, Message: "created", Data: map[string]string{"k": "v"}},
+	}
+}
+
+// create records a sandbox and fails the test when that does not make a new one.
+func create(t *testing.T, s *store.Store, c sandbox.Creation) sandbox.Sandbox {
+	t.Helper()
+	rec, err := s.CreateSandbox(t.Context(), c)
+	if err != nil || rec.By != sandbox.MatchNone {
+		t.Fatalf("CreateSandbox(%q) = by %q, %v, want a new one", c.Sandbox.Name, rec.By, err)
+	}
+	return rec.Sandbox
+}
+
+// end walks a provisioning sandbox to its end.
+func end(t *testing.T, s *store.Store, id sandbox.ID, at time.Time) sandbox.Sandbox {
+	t.Helper()
+	ev := sandbox.Event{Time: at, Type: sandbox.EventDestroying}
+	if _, err := s.Transition(t.Context(), id, sandbox.Provisioning, sandbox.Destroying, func(sb *sandbox.Sandbox) {
+		sb.Cause = &sandbox.Cause{Code: sandbox.CauseTTL, Message: "its time is up"}
+	}, ev); err != nil {
+		t.Fatal(err)
+	}
+	sb, err := s.Transition(t.Context(), id, sandbox.Destroying, sandbox.Destroyed, func(sb *sandbox.Sandbox) {
+		sb.EndedAt = at
+	}, ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+func TestSandboxSurvivesReopening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a b?c#d%.db")
+	s := reopen(t, path)
+	ws, _, err := s.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := creation(ws, "one")
+	want := create(t, s, c)
+	if want, err = s.SetBox(t.Context(), want.ID, "sha256:abc", []byte{0, 1, 255}); err != nil {
+		t.Fatal(err)
+	}
+	started := time.Now().UTC()
+	want, err = s.Transition(t.Context(), want.ID, sandbox.Provisioning, sandbox.Running,
+		func(sb *sandbox.Sandbox) { sb.StartedAt = started }, sandbox.Event{Time: started, Type: sandbox.EventRunning})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err = s.Transition(t.Context(), want.ID, sandbox.Running, sandbox.Destroying,
+		func(sb *sandbox.Sandbox) { sb.Cause = &sandbox.Cause{Code: sandbox.CauseOOM, Message: "too much"} },
+		sandbox.Event{Time: started, Type: sandbox.EventDestroying})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	again := reopen(t, path)
+	for name, get := range map[string]func() (sandbox.Sandbox, error){
+		"ID":    func() (sandbox.Sandbox, error) { return again.SandboxByID(t.Context(), want.ID) },
+		"Name":  func() (sandbox.Sandbox, error) { return again.SandboxByName(t.Context(), ws, "one") },
+		"Label": func() (sandbox.Sandbox, error) { return again.SandboxByLabel(t.Context(), want.HostLabel) },
+	} {
+		got, err := get()
+		if err != nil {
+			t.Fatalf("SandboxBy%s: %v", name, err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("SandboxBy%s differs (-want +got):\n%s", name, d)
+		}
+	}
+	live, err := again.LiveSandboxes(t.Context())
+	if d := cmp.Diff([]sandbox.Sandbox{want}, live); err != nil || d != "" {
+		t.Errorf("LiveSandboxes: %v, differs (-want +got):\n%s", err, d)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the database: %v, %v, want 0600: it holds secrets", info.Mode(), err)
+	}
+}
+
+func TestCreateAnswersWhatExists(t *testing.T) {
+	s, ws := openStore(t)
+	first := creation(ws, "same")
+	first.IdempotencyKey, first.KeyLifetime = "k1", time.Hour
+	create(t, s, first)
+
+	tests := []struct {
+		name    string
+		mutate  func(*sandbox.Creation)
+		want    sandbox.Match
+		wantErr sandbox.Code
+	}{
+		{"SameName", func(*sandbox.Creation) {}, sandbox.MatchName, ""},
+		{"SameKey", func(c *sandbox.Creation) { c.Sandbox.Name = "other"; c.IdempotencyKey = "k1" }, sandbox.MatchKey, ""},
+		{"KeyBeforeName", func(c *sandbox.Creation) { c.IdempotencyKey = "k1" }, sandbox.MatchKey, ""},
+		{"Full", func(c *sandbox.Creation) { c.Sandbox.Name = "other"; c.MaxLive = 1 }, "", sandbox.QuotaExceeded},
+		{"FullButExists", func(c *sandbox.Creation) { c.MaxLive = 1 }, sandbox.MatchName, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := creation(ws, "same")
+			tt.mutate(&c)
+			rec, err := s.CreateSandbox(t.Context(), c)
+			if sandbox.CodeOf(err) != tt.wantErr || rec.By != tt.want {
+				t.Fatalf("CreateSandbox = by %q, %v, want by %q, code %q", rec.By, err, tt.want, tt.wantErr)
+			}
+			if err == nil && (rec.Sandbox.ID != first.Sandbox.ID || rec.RequestHash != first.RequestHash) {
+				t.Errorf("CreateSandbox answers %s of request %q, want %s of %q", rec.Sandbox.ID, rec.RequestHash, first.Sandbox.ID, first.RequestHash)
+			}
+		})
+	}
+
+	end(t, s, first.Sandbox.ID, time.Now())
+	t.Run("KeyAfterEnd", func(t *testing.T) {
+		c := creation(ws, "same")
+		c.IdempotencyKey, c.KeyLifetime = "k1", time.Hour
+		if rec, err := s.CreateSandbox(t.Context(), c); err != nil || rec.By != sandbox.MatchKey {
+			t.Errorf("CreateSandbox = by %q, %v, want by key", rec.By, err)
+		}
+	})
+	t.Run("KeyExpired", func(t *testing.T) {
+		c := creation(ws, "same")
+		c.IdempotencyKey, c.KeyLifetime = "k1", time.Hour
+		c.Sandbox.CreatedAt = c.Sandbox.CreatedAt.Add(2 * time.Hour)
+		second := create(t, s, c)
+		got, err := s.SandboxByName(t.Context(), ws, "same")
+		if err != nil || got.ID != second.ID {
+			t.Errorf("SandboxByName = %s, %v, want the live %s", got.ID, err, second.ID)
+		}
+	})
+}
+
+func TestTransitionIsCompareAndSet(t *testing.T) {
+	s, ws := openStore(t)
+	sb := create(t, s, creation(ws, "cas"))
+	ev := sandbox.Event{Time: time.Now(), Type: sandbox.EventRunning}
+	const n = 8
+	errs := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := s.Transition(context.WithoutCancel(t.Context()), sb.ID, sandbox.Provisioning, sandbox.Running, nil, ev)
+			errs <- err
+		}()
+	}
+	won := 0
+	for range n {
+		switch err := <-errs; sandbox.CodeOf(err) {
+		case "":
+			won++
+		case sandbox.Conflict:
+		default:
+			t.Error(err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of %d same transitions won, want 1", won, n)
+	}
+	if _, err := s.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Destroyed, nil, ev); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("illegal move: %v, want code conflict", err)
+	}
+	if _, err := s.SetBox(t.Context(), sb.ID, "x", nil); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("SetBox on a running sandbox: %v, want code conflict", err)
+	}
+	if _, err := s.Transition(t.Context(), sandbox.NewID(), sandbox.Running, sandbox.Destroying, nil, ev); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("unknown sandbox: %v, want code not_found", err)
+	}
+	events, err := s.Events(t.Context(), sb.ID, 0, 0, false)
+	if err != nil || len(events) != 2 {
+		t.Errorf("Events = %d events, %v, want created and one running", len(events), err)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	s, ws := openStore(t)
+	c := creation(ws, "ev")
+	sb := create(t, s, c)
+	for range 4 {
+		if err := s.AppendEvent(t.Context(), sandbox.Event{Sandbox: sb.ID, Time: time.Now(), Type: sandbox.EventExec}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := s.Events(t.Context(), sb.ID, 0, 0, false)
+	if err != nil || len(all) != 5 {
+		t.Fatalf("Events = %d, %v, want 5", len(all), err)
+	}
+	first := c.Event
+	first.Sandbox, first.Seq = sb.ID, all[0].Seq
+	if d := cmp.Diff(first, all[0]); d != "" {
+		t.Errorf("first event differs (-want +got):\n%s", d)
+	}
+	seqs := func(evs []sandbox.Event) (out []int64) {
+		for _, ev := range evs {
+			out = append(out, ev.Seq-all[0].Seq)
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		name       string
+		after      int64
+		limit      int
+		descending bool
+		want       []int64
+	}{
+		{"After", all[1].Seq, 2, false, []int64{2, 3}},
+		{"Newest", 0, 2, true, []int64{4, 3}},
+		{"Before", all[2].Seq, 0, true, []int64{1, 0}},
+		{"End", all[4].Seq, 0, false, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := s.Events(t.Context(), sb.ID, tt.after, tt.limit, tt.descending)
+			if d := cmp.Diff(tt.want, seqs(got)); err != nil || d != "" {
+				t.Errorf("Events: %v, differs (-want +got):\n%s", err, d)
+			}
+		})
+	}
+	if err := s.AppendEvent(t.Context(), sandbox.Event{Sandbox: sandbox.NewID(), Type: sandbox.EventExec}); err == nil {
+		t.Error("AppendEvent for an unknown sandbox succeeded; foreign keys are off")
+	}
+}
+
+func TestCanceledContextWritesNothing(t *testing.T) {
+	s, ws := openStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.CreateSandbox(ctx, creation(ws, "x")); err == nil {
+		t.Fatal("CreateSandbox with a dead context succeeded")
+	}
+	if _, err := s.SandboxByName(t.Context(), ws, "x"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("SandboxByName: %v, want code not_found", err)
+	}
+}
+
+// sqlOpen opens the file for looking into it behind the store's back.
+func sqlOpen(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=foreign_keys(1)&_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}

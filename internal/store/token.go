@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const tokenColumns = "id, hash, workspace_id, user_id, description, created_at, last_used_at, expires_at, revoked_at"
+
+// CreateToken records t.
+func (s *Store) CreateToken(ctx context.Context, t sandbox.Token) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO tokens ("+tokenColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+			t.ID, hex.EncodeToString(t.Hash[:]), t.Workspace, t.User, t.Description,
+			nanos(t.CreatedAt), nanos(t.LastUsedAt), nanos(t.ExpiresAt), nanos(t.RevokedAt))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record token %s: %w", t.ID, err)
+	}
+	return nil
+}
+
+// TokenByHash returns the token with that hash, also when it is expired or
+// revoked. Errors: NotFound.
+func (s *Store) TokenByHash(ctx context.Context, hash sandbox.TokenHash) (sandbox.Token, error) {
+	row := s.reader.QueryRowContext(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE hash = $1", hex.EncodeToString(hash[:]))
+	return scanToken(row)
+}
+
+// ListTokens returns the tokens of a user in a workspace, newest first, without the revoked ones.
+func (s *Store) ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]sandbox.Token, error) {
+	rows, err := s.reader.QueryContext(ctx, "SELECT "+tokenColumns+` FROM tokens
+		WHERE workspace_id = $1 AND user_id = $2 AND revoked_at = 0 ORDER BY created_at DESC, id DESC`, ws, user)
+	if err != nil {
+		return nil, fmt.Errorf("list tokens: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var tokens []sandbox.Token
+	for rows.Next() {
+		t, err := scanToken(rows)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, t)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list tokens: %w", err)
+	}
+	return tokens, nil
+}
+
+// RevokeToken marks a token of that user and workspace as revoked and returns
+// it. A token that was revoked before keeps its time. Errors: NotFound.
+func (s *Store) RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, id string, at time.Time) (t sandbox.Token, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		row := tx.QueryRowContext(ctx, `UPDATE tokens SET revoked_at = CASE WHEN revoked_at = 0 THEN $1 ELSE revoked_at END
+			WHERE id = $2 AND workspace_id = $3 AND user_id = $4 RETURNING `+tokenColumns, nanos(at), id, ws, user)
+		t, err = scanToken(row)
+		return err
+	})
+	if err != nil {
+		return sandbox.Token{}, fmt.Errorf("revoke token: %w", err)
+	}
+	return t, nil
+}
+
+// TouchToken records when a token was last used. A token that is gone is no error.
+func (s *Store) TouchToken(ctx context.Context, id string, at time.Time) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE tokens SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1", nanos(at), id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("touch token %s: %w", id, err)
+	}
+	return nil
+}
+
+// scanner is one row of a result.
+type scanner interface{ Scan(dest ...any) error }
+
+func scanToken(row scanner) (sandbox.Token, error) {
+	var t sandbox.Token
+	var hash string
+	var created, used, expires, revoked int64
+	err := row.Scan(&t.ID, &hash, &t.Workspace, &t.User, &t.Description, &created, &used, &expires, &revoked)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "there is no such token")
+	}
+	if err != nil {
+		return sandbox.Token{}, fmt.Errorf("read token: %w", err)
+	}
+	if n, err := hex.Decode(t.Hash[:], []byte(hash)); err != nil || n != len(t.Hash) {
+		return sandbox.Token{}, fmt.Errorf("read token %s: its hash is damaged", t.ID)
+	}
+	t.CreatedAt, t.LastUsedAt = fromNanos(created), fromNanos(used)
+	t.ExpiresAt, t.RevokedAt = fromNanos(expires), fromNanos(revoked)
+	return t, nil
+}
