@@ -16,16 +16,13 @@ func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	return list.Items, err
 }
 
-// CreateToken makes a token that speaks for the caller in the same workspace;
-// expires is zero for one that does not expire.
-func (c *Client) CreateToken(ctx context.Context, description string, expires time.Time) (*NewToken, error) {
+// CreateToken makes a token that speaks for the caller in the same workspace.
+// It works for lifetime, or for ever when that is 0.
+func (c *Client) CreateToken(ctx context.Context, description string, lifetime time.Duration) (*NewToken, error) {
 	body := struct {
-		Description string     `json:"description,omitempty"`
-		ExpiresAt   *time.Time `json:"expires_at,omitempty"`
-	}{Description: description}
-	if !expires.IsZero() {
-		body.ExpiresAt = &expires
-	}
+		Description      string `json:"description,omitempty"`
+		ExpiresInSeconds int64  `json:"expires_in_seconds,omitempty"`
+	}{description, seconds(lifetime)}
 	t := new(NewToken)
 	return result(t, c.call(ctx, request{method: http.MethodPost, path: "/v1/tokens", body: body}, t))
 }

@@ -60,9 +60,7 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Message)
 	for _, f := range e.Fields {
-		if f.Message == e.Message {
-			fmt.Fprintf(&b, " (%s)", f.Location)
-		} else {
+		if !strings.Contains(e.Message, f.Message) {
 			fmt.Fprintf(&b, "; %s: %s", f.Location, f.Message)
 		}
 	}

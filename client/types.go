@@ -24,18 +24,18 @@ type Sandbox struct {
 	State         State             `json:"state"`
 	URL           string            `json:"url"` // leads to its readiness port, or 8080
 	Image         string            `json:"image"`
-	ImageDigest   string            `json:"image_digest,omitempty"`
-	Labels        map[string]string `json:"labels,omitempty"`
+	ImageDigest   string            `json:"image_digest"`
+	Labels        map[string]string `json:"labels"`
 	Resources     Resources         `json:"resources"`
 	ReadinessPort int               `json:"readiness_port,omitempty"`
-	TTLSeconds    int64             `json:"ttl_seconds,omitempty"` // 0: no limit
-	Deadline      *time.Time        `json:"deadline,omitempty"`    // nil: none
-	Cause         *Cause            `json:"cause,omitempty"`       // why it ended; nil while it lives
+	TTLSeconds    int64             `json:"ttl_seconds"` // 0: no limit
+	Deadline      *time.Time        `json:"deadline"`    // nil: none
+	Cause         *Cause            `json:"cause"`       // why it ended; nil while it lives
 	CreatedBy     string            `json:"created_by"`
 	CreatedAt     time.Time         `json:"created_at"`
 	UpdatedAt     time.Time         `json:"updated_at"`
-	StartedAt     *time.Time        `json:"started_at,omitempty"`
-	EndedAt       *time.Time        `json:"ended_at,omitempty"`
+	StartedAt     *time.Time        `json:"started_at"`
+	EndedAt       *time.Time        `json:"ended_at"`
 	WorkspaceID   string            `json:"workspace_id"`
 }
 
@@ -86,7 +86,7 @@ type ListOptions struct {
 // Page is one page of sandboxes, newest first.
 type Page struct {
 	Items      []Sandbox `json:"items"`
-	NextCursor string    `json:"next_cursor"` // "" when this is the last
+	NextCursor string    `json:"next_cursor,omitempty"` // "" when this is the last
 }
 
 // Command is a command to run. Exactly one of Argv and Shell is set.
@@ -130,7 +130,7 @@ type FileInfo struct {
 	Path    string    `json:"path"`
 	Type    string    `json:"type"` // file, directory, symlink or other
 	Size    int64     `json:"size"`
-	Mode    uint32    `json:"mode"` // permission bits
+	Mode    string    `json:"mode"` // permission bits in octal, e.g. "0644"
 	UID     uint32    `json:"uid"`
 	GID     uint32    `json:"gid"`
 	ModTime time.Time `json:"mod_time"`
@@ -139,8 +139,8 @@ type FileInfo struct {
 
 // FileList is the content of a directory, sorted by name.
 type FileList struct {
-	Entries   []FileInfo `json:"entries"`
-	Truncated bool       `json:"truncated,omitempty"`
+	Items     []FileInfo `json:"items"`
+	Truncated bool       `json:"truncated"` // there is more than was asked for
 }
 
 // WriteOptions say how a file is written.
@@ -152,11 +152,12 @@ type WriteOptions struct {
 
 // Event is something that happened to a sandbox.
 type Event struct {
-	Seq     int64             `json:"seq"`
-	Time    time.Time         `json:"time"`
-	Type    string            `json:"type"`
-	Message string            `json:"message"`
-	Data    map[string]string `json:"data,omitempty"`
+	Seq       int64             `json:"seq"`
+	SandboxID string            `json:"sandbox_id"`
+	Time      time.Time         `json:"time"`
+	Type      string            `json:"type"`
+	Message   string            `json:"message"`
+	Data      map[string]string `json:"data,omitempty"`
 }
 
 // EventsOptions selects events; the zero value is the first page, oldest first.
@@ -171,12 +172,12 @@ type Stats struct {
 	Time          time.Time `json:"time"`
 	MemoryBytes   int64     `json:"memory_bytes"`
 	MemoryLimit   int64     `json:"memory_limit_bytes"`
-	CPUNanos      int64     `json:"cpu_nanos"`
-	CPULimitMilli int64     `json:"cpu_limit_milli"`
+	CPUNanos      int64     `json:"cpu_nanoseconds"`
+	CPULimitMilli int64     `json:"cpu_limit_millicores"`
 	DiskBytes     int64     `json:"disk_bytes"`
 	DiskLimit     int64     `json:"disk_limit_bytes"`
 	Processes     int64     `json:"processes"`
-	HostPSSBytes  int64     `json:"host_pss_bytes"`
+	HostPSSBytes  int64     `json:"host_pss_bytes,omitempty"`
 }
 
 // Image is an image that sandboxes can be made from.
@@ -184,12 +185,13 @@ type Image struct {
 	ID            string    `json:"id"`
 	Name          string    `json:"name"`
 	Tag           string    `json:"tag"`
+	Ref           string    `json:"ref"`    // name:tag
 	Digest        string    `json:"digest"` // "" while it is not built
 	Description   string    `json:"description"`
 	Builtin       bool      `json:"builtin"`
 	IsDefault     bool      `json:"is_default"`
 	SizeBytes     int64     `json:"size_bytes"`
-	MemoryBytes   int64     `json:"memory_bytes"`
+	Memory        string    `json:"memory"` // default limit, e.g. "512Mi"
 	ReadinessPort int       `json:"readiness_port,omitempty"`
 	TTLSeconds    int64     `json:"ttl_seconds,omitempty"`
 	CreatedAt     time.Time `json:"created_at"`
@@ -200,10 +202,10 @@ type Image struct {
 type Token struct {
 	ID          string     `json:"id"`
 	Description string     `json:"description"`
+	WorkspaceID string     `json:"workspace_id"`
 	CreatedAt   time.Time  `json:"created_at"`
-	LastUsedAt  *time.Time `json:"last_used_at,omitempty"`
-	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
-	RevokedAt   *time.Time `json:"revoked_at,omitempty"`
+	LastUsedAt  *time.Time `json:"last_used_at"` // within a few minutes; nil when never
+	ExpiresAt   *time.Time `json:"expires_at"`   // nil: never
 }
 
 // NewToken is a token just made.
@@ -216,9 +218,11 @@ type NewToken struct {
 type Identity struct {
 	UserID      string `json:"user_id"`
 	WorkspaceID string `json:"workspace_id"`
+	TokenID     string `json:"token_id"`
 }
 
 // Version is what a server says about itself.
 type Version struct {
 	Version string `json:"version"`
+	Driver  string `json:"driver"` // what runs its sandboxes
 }
