@@ -1,0 +1,86 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+type tokenInput struct {
+	ID string `path:"id" maxLength:"64" doc:"The token's id."`
+}
+
+type createTokenInput struct{ Body wire.CreateToken }
+
+func (s *Server) registerAccount(a huma.API) {
+	tags := []string{"account"}
+	route(a, huma.Operation{
+		OperationID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary: "Make an API token", Description: "For the caller, in the workspace of the request. Its text is shown only now.",
+	}, s.createToken)
+	route(a, huma.Operation{
+		OperationID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Tags: tags,
+		Summary: "List API tokens", Description: "The caller's, without those revoked.",
+	}, s.listTokens)
+	route(a, huma.Operation{
+		OperationID: "revoke-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Revoke an API token", Description: "It stops working at once.",
+	}, s.revokeToken)
+	route(a, huma.Operation{
+		OperationID: "whoami", Method: http.MethodGet, Path: "/v1/whoami", Tags: tags,
+		Summary: "Who the caller is", Description: "The user and workspace of the token.",
+	}, s.whoami)
+	route(a, huma.Operation{
+		OperationID: "get-version", Method: http.MethodGet, Path: "/v1/version", Tags: tags,
+		Summary: "What the server is", Description: "Its version, and what runs its sandboxes.",
+	}, s.getVersion)
+}
+
+func (s *Server) createToken(ctx context.Context, in *createTokenInput) (*body[wire.NewToken], error) {
+	id, _ := auth.FromContext(ctx)
+	secret, t, err := s.auth.CreateToken(ctx, id, in.Body.Description, time.Duration(in.Body.ExpiresInSeconds)*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return reply(wire.NewToken{Token: token(t), Secret: secret}), nil
+}
+
+func (s *Server) listTokens(ctx context.Context, _ *struct{}) (*body[wire.TokenList], error) {
+	id, _ := auth.FromContext(ctx)
+	tokens, err := s.auth.ListTokens(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.TokenList{Items: make([]wire.Token, 0, len(tokens))}
+	for _, t := range tokens {
+		out.Items = append(out.Items, token(t))
+	}
+	return reply(out), nil
+}
+
+func (s *Server) revokeToken(ctx context.Context, in *tokenInput) (*struct{}, error) {
+	id, _ := auth.FromContext(ctx)
+	return nil, s.auth.RevokeToken(ctx, id, in.ID)
+}
+
+func (s *Server) whoami(ctx context.Context, _ *struct{}) (*body[wire.Whoami], error) {
+	id, _ := auth.FromContext(ctx)
+	return reply(wire.Whoami{UserID: string(id.User), WorkspaceID: string(id.Workspace), TokenID: id.TokenID}), nil
+}
+
+func (s *Server) getVersion(context.Context, *struct{}) (*body[wire.Version], error) {
+	return reply(wire.Version{Version: s.cfg.Version, Driver: s.deps.Driver}), nil
+}
+
+func token(t sandbox.Token) wire.Token {
+	return wire.Token{
+		ID: t.ID, Description: t.Description, WorkspaceID: string(t.Workspace),
+		CreatedAt: t.CreatedAt, LastUsedAt: optional(t.LastUsedAt), ExpiresAt: optional(t.ExpiresAt),
+	}
+}

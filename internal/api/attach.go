@@ -1,0 +1,166 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/execution"
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// startTime is how long a client may take to say what to run.
+	startTime = 10 * time.Second
+	// writeTime is how long a client may take nothing of the output.
+	writeTime = time.Minute
+)
+
+// attach is GET …/exec/attach: a command over a WebSocket, with stdin and a
+// terminal. The first message says what to run; then binary messages carry a
+// channel byte and raw bytes, text messages control.
+func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
+	ref := r.PathValue("ref")
+	if _, err := s.svc.Get(r.Context(), caller(r.Context()), ref); err != nil {
+		return err // while a status can still be answered
+	}
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return nil // Accept has answered
+	}
+	defer conn.CloseNow()
+	conn.SetReadLimit(wire.AttachReadLimit)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	if err := s.attached(ctx, cancel, conn, ref); err != nil && ctx.Err() == nil {
+		p := edge.Problem(ctx, s.explain(ctx, ref, err))
+		_ = writeMessage(ctx, conn, wire.StreamMessage{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail})
+	}
+	_ = conn.Close(websocket.StatusNormalClosure, "")
+	return nil
+}
+
+func (s *Server) attached(ctx context.Context, gone context.CancelFunc, conn *websocket.Conn, ref string) error {
+	startCtx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	var in wire.AttachStart
+	if err := wsjson.Read(startCtx, conn, &in); err != nil {
+		return sandbox.Wrap(sandbox.Invalid, err, "the first message must be a JSON object that says what to run")
+	}
+	cmd, err := attachCommand(in)
+	if err != nil {
+		return err
+	}
+	session, err := execution.Start(ctx, s.starter(ref, in.Shell != ""), cmd)
+	if err != nil {
+		return err
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		receive(ctx, conn, session)
+		gone() // without a client the command has nobody to run for
+	}()
+	defer func() {
+		session.Close()
+		conn.CloseNow()
+		<-read
+	}()
+	if err := writeMessage(ctx, conn, started(session.Info())); err != nil {
+		return nil
+	}
+	return send(ctx, conn, session)
+}
+
+func attachCommand(in wire.AttachStart) (agentapi.Command, error) {
+	argv, err := argvOf(in.Command, in.Shell)
+	if err != nil {
+		return agentapi.Command{}, err
+	}
+	if in.TimeoutSeconds < 0 {
+		return agentapi.Command{}, sandbox.InvalidField("timeout_seconds", "must not be negative")
+	}
+	cmd := agentapi.Command{Argv: argv, Cwd: in.Cwd, User: in.User, Env: in.Env, Timeout: seconds(in.TimeoutSeconds), Stdin: in.Stdin}
+	if in.TTY != nil {
+		cmd.TTY = &agentapi.Size{Rows: in.TTY.Rows, Cols: in.TTY.Cols}
+		cmd.Stdin = true
+	}
+	return cmd, nil
+}
+
+// send carries the command's output to the client until its end.
+func send(ctx context.Context, conn *websocket.Conn, session *execution.Session) error {
+	buf := make([]byte, 0, agentapi.MaxFrame+1)
+	for {
+		f, err := session.Next()
+		if err == io.EOF {
+			return conn.Close(websocket.StatusNormalClosure, "")
+		}
+		if err != nil {
+			return err
+		}
+		switch f.Type {
+		case agentapi.FrameStdout:
+			buf = append(append(buf[:0], wire.ChannelStdout), f.Data...)
+			err = write(ctx, conn, websocket.MessageBinary, buf)
+		case agentapi.FrameStderr:
+			buf = append(append(buf[:0], wire.ChannelStderr), f.Data...)
+			err = write(ctx, conn, websocket.MessageBinary, buf)
+		case agentapi.FrameExit:
+			err = writeMessage(ctx, conn, message(f))
+		}
+		if err != nil {
+			return nil // the client is gone
+		}
+	}
+}
+
+// receive carries stdin and control from the client until it is gone.
+func receive(ctx context.Context, conn *websocket.Conn, session *execution.Session) {
+	for {
+		kind, data, err := conn.Read(ctx)
+		if err != nil {
+			return
+		}
+		if kind == websocket.MessageBinary {
+			if len(data) > 1 && data[0] == wire.ChannelStdin {
+				_, _ = session.Write(data[1:]) // a command that reads no more is no error
+			}
+			continue
+		}
+		var c wire.AttachControl
+		if json.Unmarshal(data, &c) != nil {
+			continue // a newer client's message is not worth ending the command
+		}
+		switch c.Type {
+		case wire.StreamResize:
+			_ = session.Resize(agentapi.Size{Rows: c.Rows, Cols: c.Cols})
+		case wire.StreamSignal:
+			_ = session.Signal(c.Signal)
+		case wire.StreamStdinEOF:
+			_ = session.CloseStdin()
+		}
+	}
+}
+
+func writeMessage(ctx context.Context, conn *websocket.Conn, m wire.StreamMessage) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return write(ctx, conn, websocket.MessageText, b)
+}
+
+func write(ctx context.Context, conn *websocket.Conn, kind websocket.MessageType, b []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	return conn.Write(ctx, kind, b)
+}

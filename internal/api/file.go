@@ -1,0 +1,151 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// pathMax is the longest path, as in Linux.
+const pathMax = 4096
+
+type pathInput struct {
+	ref
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"4096" doc:"The path: absolute, or relative to the image's working directory."`
+}
+
+type removeInput struct {
+	pathInput
+	Recursive bool `query:"recursive" doc:"Remove a directory with everything in it."`
+}
+
+type listDirInput struct {
+	pathInput
+	Limit int `query:"limit" minimum:"0" maximum:"10000" doc:"Entries at most; 1000 when omitted."`
+}
+
+type mkdirInput struct {
+	ref
+	Body wire.Mkdir
+}
+
+type moveInput struct {
+	ref
+	Body wire.Move
+}
+
+func (s *Server) registerFiles(a huma.API) {
+	tags := []string{"files"}
+	route(a, huma.Operation{
+		OperationID: "stat-file", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/files/stat", Tags: tags,
+		Summary: "Describe a path", Description: "A last symlink is not followed.",
+	}, s.statFile)
+	route(a, huma.Operation{
+		OperationID: "list-files", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/files/list", Tags: tags,
+		Summary: "List a directory", Description: "Sorted by name.",
+	}, s.listDir)
+	route(a, huma.Operation{
+		OperationID: "remove-file", Method: http.MethodDelete, Path: "/v1/sandboxes/{ref}/files", Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Remove a path", Description: "A file, a symlink or an empty directory; with recursive a directory and what is in it.",
+	}, s.removeFile)
+	route(a, huma.Operation{
+		OperationID: "make-directory", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/files/mkdir", Tags: tags,
+		Summary: "Make a directory", Description: "Answers the directory.",
+	}, s.mkdir)
+	route(a, huma.Operation{
+		OperationID: "move-file", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/files/move", Tags: tags,
+		Summary: "Rename a path", Description: "Answers the path at its new place.",
+	}, s.moveFile)
+}
+
+// checkPath refuses what no path can be; the agent checks the rest where the path means something.
+func checkPath(field, path string) error {
+	switch {
+	case path == "":
+		return sandbox.InvalidField(field, "is missing")
+	case len(path) > pathMax:
+		return sandbox.InvalidField(field, "has %d bytes, the maximum is %d", len(path), pathMax)
+	case strings.ContainsRune(path, 0):
+		return sandbox.InvalidField(field, "must not hold NUL characters")
+	}
+	return nil
+}
+
+func (s *Server) statFile(ctx context.Context, in *pathInput) (*body[wire.FileInfo], error) {
+	if err := checkPath("path", in.Path); err != nil {
+		return nil, err
+	}
+	info, err := s.svc.Stat(ctx, caller(ctx), in.Ref, in.Path)
+	if err != nil {
+		return nil, err
+	}
+	return reply(fileInfo(info)), nil
+}
+
+func (s *Server) listDir(ctx context.Context, in *listDirInput) (*body[wire.FileList], error) {
+	if err := checkPath("path", in.Path); err != nil {
+		return nil, err
+	}
+	limit := in.Limit
+	if limit == 0 {
+		limit = 1000
+	}
+	list, err := s.svc.ListDir(ctx, caller(ctx), in.Ref, in.Path, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.FileList{Items: make([]wire.FileInfo, 0, len(list.Entries)), Truncated: list.Truncated}
+	for _, e := range list.Entries {
+		out.Items = append(out.Items, fileInfo(e))
+	}
+	return reply(out), nil
+}
+
+func (s *Server) removeFile(ctx context.Context, in *removeInput) (*struct{}, error) {
+	if err := checkPath("path", in.Path); err != nil {
+		return nil, err
+	}
+	return nil, s.svc.Remove(ctx, caller(ctx), in.Ref, in.Path, in.Recursive)
+}
+
+func (s *Server) mkdir(ctx context.Context, in *mkdirInput) (*body[wire.FileInfo], error) {
+	if err := checkPath("path", in.Body.Path); err != nil {
+		return nil, err
+	}
+	mode, err := parseMode(in.Body.Mode)
+	if err != nil {
+		return nil, err
+	}
+	req := agentapi.MkdirRequest{Path: in.Body.Path, Mode: mode, Parents: in.Body.Parents, User: in.Body.User}
+	if err := s.svc.Mkdir(ctx, caller(ctx), in.Ref, req); err != nil {
+		return nil, err
+	}
+	return s.statFile(ctx, &pathInput{ref: in.ref, Path: in.Body.Path})
+}
+
+func (s *Server) moveFile(ctx context.Context, in *moveInput) (*body[wire.FileInfo], error) {
+	if err := checkPath("from", in.Body.From); err != nil {
+		return nil, err
+	}
+	if err := checkPath("to", in.Body.To); err != nil {
+		return nil, err
+	}
+	req := agentapi.MoveRequest{From: in.Body.From, To: in.Body.To, Overwrite: in.Body.Overwrite}
+	if err := s.svc.Move(ctx, caller(ctx), in.Ref, req); err != nil {
+		return nil, err
+	}
+	return s.statFile(ctx, &pathInput{ref: in.ref, Path: in.Body.To})
+}
+
+func fileInfo(f agentapi.FileInfo) wire.FileInfo {
+	return wire.FileInfo{
+		Name: f.Name, Path: f.Path, Type: string(f.Type), Size: f.Size, Mode: octal(f.Mode),
+		UID: f.UID, GID: f.GID, ModTime: f.ModTime, Target: f.Target,
+	}
+}

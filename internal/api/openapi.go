@@ -1,0 +1,110 @@
+package api
+
+import (
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/wire"
+)
+
+//go:generate go test -run TestOpenAPIDocument -update .
+
+const apiDescription = `Modbox gives programs their own isolated Linux: a sandbox with its own URL, file system and limits, that ends by itself when its time is up.
+
+Every route needs a bearer token. Errors are RFC 9457 problems with a ` + "`code`" + ` for programs. A trailing slash on a path makes no difference. Unknown fields and parameters are errors.`
+
+// registerV1 adds all routes of /v1 to mux and returns their description.
+func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
+	a := newAPI(mux, s.cfg.Version)
+	s.registerSandboxes(a)
+	s.registerExec(a)
+	s.registerFiles(a)
+	s.registerObserve(a)
+	s.registerAccount(a)
+	s.registerStreams(a, mux)
+	// Huma describes its own error model although all errors are problems here.
+	schemas := a.OpenAPI().Components.Schemas.Map()
+	delete(schemas, "ErrorModel")
+	delete(schemas, "ErrorDetail")
+	// Huma cannot say that a reference may be null.
+	cause := schemas["Sandbox"].Properties["cause"]
+	schemas["Sandbox"].Properties["cause"] = &huma.Schema{
+		Description: cause.Description, AnyOf: []*huma.Schema{{Ref: cause.Ref}, {Type: "null"}},
+	}
+	return a.OpenAPI()
+}
+
+// Document returns the OpenAPI 3.1 document of /v1 as YAML.
+func Document() ([]byte, error) {
+	s := &Server{cfg: withDefaults(Config{Version: "1"})}
+	return s.registerV1(http.NewServeMux()).YAML()
+}
+
+// registerStreams adds the routes whose bodies are streams, with their descriptions.
+func (s *Server) registerStreams(a huma.API, mux *http.ServeMux) {
+	raw := func(op huma.Operation, h edge.Handler) {
+		op.Parameters = append([]*huma.Param{{
+			Name: "ref", In: "path", Required: true, Schema: &huma.Schema{Type: "string"},
+			Description: "The sandbox: its id or its name, percent-encoded.",
+		}}, op.Parameters...)
+		describe(a, &op)
+		mux.Handle(op.Method+" "+op.Path, h)
+		a.OpenAPI().AddOperation(&op)
+	}
+	raw(huma.Operation{
+		OperationID: "exec-stream", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/exec/stream", Tags: []string{"exec"},
+		Summary:     "Run a command and stream its output",
+		Description: "Takes the body of exec. Answers one JSON object a line as things happen: `started`, then `stdout` and `stderr` with data in base64, at last `exit`; or `error` when how the command ended is not known. When the client goes away the command is killed.",
+		RequestBody: &huma.RequestBody{Required: true, Content: jsonContent[wire.Exec](a)},
+		Responses: map[string]*huma.Response{"200": {Description: "The stream", Content: map[string]*huma.MediaType{
+			"application/x-ndjson": {Schema: schemaOf[wire.StreamMessage](a)},
+		}}},
+	}, s.streamExec)
+	raw(huma.Operation{
+		OperationID: "exec-attach", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/exec/attach", Tags: []string{"exec"},
+		Summary:     "Run a command over a WebSocket",
+		Description: attachDescription,
+		Responses:   map[string]*huma.Response{"101": {Description: "The WebSocket"}},
+	}, s.attach)
+	path := query("path", "The path: absolute, or relative to the image's working directory.", true)
+	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
+	raw(huma.Operation{
+		OperationID: "read-file", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/files", Tags: []string{"files"},
+		Summary: "Read a file", Description: "Its content. The header Range is honoured.",
+		Parameters: []*huma.Param{path},
+		Responses:  map[string]*huma.Response{"200": {Description: "The content", Content: binary}, "206": {Description: "The part asked for", Content: binary}},
+	}, s.readFile)
+	raw(huma.Operation{
+		OperationID: "write-file", Method: http.MethodPut, Path: "/v1/sandboxes/{ref}/files", Tags: []string{"files"},
+		Summary: "Write a file", Description: "The body becomes the file, whatever its size. Until all of it is there the path is as it was.",
+		Parameters: []*huma.Param{
+			path,
+			query("mode", "Permission bits in octal; a new file has 0644 without, an existing one keeps its own.", false),
+			query("parents", "Make missing parent directories: true or false.", false),
+			query("user", "Owner of a new file; the image's user when omitted.", false),
+		},
+		RequestBody: &huma.RequestBody{Required: true, Content: binary},
+		Responses:   map[string]*huma.Response{"200": {Description: "The file", Content: jsonContent[wire.FileInfo](a)}},
+	}, s.writeFile)
+}
+
+const attachDescription = `The first message is text: ` + "`{\"command\":[…] or \"shell\":\"…\",\"cwd\",\"env\",\"user\",\"timeout_seconds\",\"tty\":{\"rows\",\"cols\"},\"stdin\":true}`" + `.
+
+Then binary messages carry data: their first byte is the channel (0 stdin, 1 stdout, 2 stderr), the rest raw bytes. With a terminal everything is on stdout.
+
+Text messages from the client: ` + "`{\"type\":\"resize\",\"rows\",\"cols\"}`, `{\"type\":\"signal\",\"signal\":15}`, `{\"type\":\"stdin_eof\"}`" + `. From the server: ` + "`started`, at last `exit` or `error`" + `, with the fields of StreamMessage. When the client goes away the command is killed.`
+
+func query(name, doc string, required bool) *huma.Param {
+	return &huma.Param{Name: name, In: "query", Required: required, Description: doc, Schema: &huma.Schema{Type: "string"}}
+}
+
+func schemaOf[T any](a huma.API) *huma.Schema {
+	return a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
+}
+
+func jsonContent[T any](a huma.API) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{"application/json": {Schema: schemaOf[T](a)}}
+}

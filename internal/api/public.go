@@ -1,0 +1,79 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// readyTime bounds all checks of one GET /readyz together.
+const readyTime = 5 * time.Second
+
+// registerPublic adds the routes that need no token. They show nothing of any sandbox.
+func (s *Server) registerPublic() error {
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	s.mux.HandleFunc("GET /readyz", s.ready)
+	if s.deps.Metrics != nil {
+		s.mux.Handle("GET /metrics", s.deps.Metrics)
+	}
+	document, err := json.Marshal(s.openapi)
+	if err != nil {
+		return fmt.Errorf("encode OpenAPI document: %w", err)
+	}
+	yaml, err := s.openapi.YAML()
+	if err != nil {
+		return fmt.Errorf("encode OpenAPI document: %w", err)
+	}
+	s.mux.HandleFunc("GET /openapi.json", static("application/openapi+json", document))
+	s.mux.HandleFunc("GET /openapi.yaml", static("application/openapi+yaml", yaml))
+	return nil
+}
+
+func static(contentType string, b []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(b)
+	}
+}
+
+// ready says whether the server can do its work. What is wrong is in the log:
+// anybody may ask here.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
+	defer cancel()
+	answer := struct {
+		Ready  bool              `json:"ready"`
+		Checks map[string]string `json:"checks"`
+	}{true, map[string]string{}}
+	var mu sync.Mutex // guards answer
+	var wg sync.WaitGroup
+	for name, check := range s.deps.Ready {
+		wg.Go(func() {
+			err := check(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			answer.Checks[name] = "ok"
+			if err != nil {
+				answer.Checks[name], answer.Ready = "failing", false
+				s.logger.WarnContext(ctx, "not ready", "check", name, "err", err)
+			}
+		})
+	}
+	wg.Wait()
+	status := http.StatusOK
+	if !answer.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, answer)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client is gone when this fails
+}

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// bodyMax bounds JSON bodies; exec bodies carry stdin and may be larger.
+	bodyMax     = 1 << 20
+	execBodyMax = 16 << 20
+	// bodyTime is how long a JSON body may take to arrive.
+	bodyTime = 30 * time.Second
+)
+
+// newAPI returns huma on mux, with errors as problems and nothing of huma's own routes.
+func newAPI(mux *http.ServeMux, version string) huma.API {
+	config := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title:       "Modbox",
+				Version:     version,
+				Description: apiDescription,
+				License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
+			},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"token": {Type: "http", Scheme: "bearer", Description: "An API token, mbx_…"},
+				},
+			},
+			Security: []map[string][]string{{"token": {}}},
+		},
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{problems},
+	}
+	a := humago.New(mux, config)
+	a.UseMiddleware(prepare)
+	return a
+}
+
+// humaContext lets operation embed huma.Context, which has a method of that name.
+type humaContext huma.Context
+
+// operation is a context whose status the transformer of errors can still set.
+type operation struct {
+	humaContext
+	status int
+}
+
+func (o *operation) SetStatus(status int) {
+	if o.status != 0 {
+		status = o.status
+	}
+	o.humaContext.SetStatus(status)
+}
+
+// Unwrap lets huma and humago find the context below.
+func (o *operation) Unwrap() huma.Context { return o.humaContext }
+
+// BodyReader bounds the time a body may take. The server has no read timeout
+// of its own, which would end long requests, and huma's would too: the deadline
+// must go as soon as the body is read.
+func (o *operation) BodyReader() io.Reader {
+	return &timedBody{Reader: o.humaContext.BodyReader(), set: o.humaContext.SetReadDeadline}
+}
+
+type timedBody struct {
+	io.Reader
+	set     func(time.Time) error
+	started bool
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	if !b.started {
+		b.started = true
+		_ = b.set(time.Now().Add(bodyTime)) // a transport without deadlines, as in tests
+	}
+	n, err := b.Reader.Read(p)
+	if err != nil {
+		_ = b.set(time.Time{})
+	}
+	return n, err
+}
+
+func prepare(ctx huma.Context, next func(huma.Context)) { next(&operation{humaContext: ctx}) }
+
+// problems turns huma's own errors into ours, with the status that the table
+// says. What the caller sent is not echoed: it may hold secrets.
+func problems(ctx huma.Context, _ string, v any) (any, error) {
+	m, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	p := wire.NewProblem(&sandbox.Error{Code: wire.CodeOf(m.Status), Message: m.Detail}, edge.RequestID(ctx.Context()))
+	for _, d := range m.Errors {
+		p.Errors = append(p.Errors, wire.FieldError{Location: field(d.Location), Message: d.Message})
+	}
+	if len(p.Errors) > 0 {
+		p.Detail = p.Errors[0].Location + ": " + p.Errors[0].Message
+	}
+	if o, ok := ctx.(*operation); ok {
+		o.status = p.Status
+	}
+	return p, nil
+}
+
+// field turns huma's location into ours: the field as the caller wrote it.
+func field(location string) string {
+	for _, part := range []string{"body.", "query.", "path.", "header."} {
+		if f, ok := strings.CutPrefix(location, part); ok {
+			return f
+		}
+	}
+	return location
+}
+
+// route declares a JSON route: h gets the decoded and validated input; its error
+// is answered as a problem, and logged when it is ours.
+func route[I, O any](a huma.API, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+	op.BodyReadTimeout = -1 // see timedBody
+	if op.MaxBodyBytes == 0 {
+		op.MaxBodyBytes = bodyMax
+	}
+	describe(a, &op)
+	huma.Register(a, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := h(ctx, in)
+		if err != nil {
+			return nil, edge.Problem(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// describe adds what all routes have in common.
+func describe(a huma.API, op *huma.Operation) {
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	op.Responses["default"] = problemResponse(a)
+	op.Parameters = append(op.Parameters, &huma.Param{
+		Name: "X-Workspace-Id", In: "header", Schema: &huma.Schema{Type: "string"},
+		Description: "One of the caller's workspaces; the token's own when omitted.",
+	})
+}
+
+func problemResponse(a huma.API) *huma.Response {
+	return &huma.Response{
+		Description: "An error",
+		Content: map[string]*huma.MediaType{
+			wire.ProblemType: {Schema: schemaOf[wire.Problem](a)},
+		},
+	}
+}
+
+// body is an answer with a JSON body.
+type body[T any] struct{ Body T }
+
+func reply[T any](v T) *body[T] { return &body[T]{Body: v} }
+
+// created is an answer whose status says whether something was made.
+type created[T any] struct {
+	Status int
+	Body   T
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+func optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func octal(mode uint32) string { return "0" + strconv.FormatUint(uint64(mode), 8) }
+
+// parseMode reads permission bits in octal; "" is 0.
+func parseMode(s string) (uint32, error) {
+	if s == "" {
+		return 0, nil
+	}
+	m, err := strconv.ParseUint(s, 8, 32)
+	if err != nil || m > 0o7777 {
+		return 0, sandbox.InvalidField("mode", "must be permission bits in octal, such as 0644")
+	}
+	return uint32(m), nil
+}

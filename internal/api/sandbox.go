@@ -1,0 +1,161 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// ref is the path parameter that names a sandbox.
+type ref struct {
+	Ref string `path:"ref" maxLength:"255" doc:"The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones."`
+}
+
+type createInput struct {
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Repeating a request with the same key within 24 hours answers the sandbox of the first one, even after its end."`
+	Body           wire.CreateSandbox
+}
+
+type listInput struct {
+	State  []string `query:"state,explode" maxItems:"8" enum:"provisioning,running,destroying,destroyed,failed" doc:"Only those in one of these states; without it all that have not ended."`
+	Name   string   `query:"name" maxLength:"255" doc:"Only the one of this name."`
+	Label  []string `query:"label,explode" maxItems:"64" doc:"Only those with this label, as key=value. All given must match."`
+	Limit  int      `query:"limit" minimum:"0" maximum:"1000" doc:"Items on a page; 100 when omitted."`
+	Cursor string   `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
+}
+
+type waitInput struct {
+	ref
+	State          string `query:"state" enum:"running,destroyed,failed" default:"running" doc:"The state to wait for. An ended sandbox answers at once."`
+	TimeoutSeconds int    `query:"timeout_seconds" minimum:"1" maximum:"600" default:"60" doc:"Answer after this many seconds at the latest, whatever the state."`
+}
+
+func (s *Server) registerSandboxes(a huma.API) {
+	tags := []string{"sandboxes"}
+	route(a, huma.Operation{
+		OperationID: "create-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes", Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary:     "Create a sandbox",
+		Description: "Answers at once, or with `wait_seconds` when the sandbox is running or has ended. 201 when it was made, 200 when the same request had made it before.",
+		Responses:   map[string]*huma.Response{"200": {Description: "It existed already", Content: jsonContent[wire.Sandbox](a)}},
+	}, s.createSandbox)
+	route(a, huma.Operation{
+		OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/v1/sandboxes", Tags: tags,
+		Summary: "List sandboxes", Description: "Those of the workspace, newest first.",
+	}, s.listSandboxes)
+	route(a, huma.Operation{
+		OperationID: "get-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}", Tags: tags,
+		Summary: "Get a sandbox", Description: "Ended sandboxes stay visible, with the cause of their end.",
+	}, s.getSandbox)
+	route(a, huma.Operation{
+		OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{ref}", Tags: tags,
+		Summary: "Destroy a sandbox", Description: "Works in every state and answers when nothing of it is left. An ended sandbox is answered as it is.",
+	}, s.destroySandbox)
+	route(a, huma.Operation{
+		OperationID: "wait-for-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/wait", Tags: tags,
+		Summary: "Wait for a state", Description: "Answers at the moment the sandbox reaches the state, when it has ended, or after the timeout; look at `state`.",
+	}, s.waitForSandbox)
+}
+
+func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[wire.Sandbox], error) {
+	resources, err := parseResources(in.Body.Resources)
+	if err != nil {
+		return nil, err
+	}
+	sb, isNew, err := s.svc.Create(ctx, caller(ctx), lifecycle.CreateRequest{
+		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID),
+		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
+		TTL: seconds(in.Body.TTLSeconds), Replace: in.Body.Replace, IdempotencyKey: in.IdempotencyKey,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if in.Body.WaitSeconds > 0 {
+		sb, err = s.svc.Wait(ctx, caller(ctx), string(sb.ID), sandbox.Running, seconds(in.Body.WaitSeconds))
+		if err != nil {
+			return nil, err
+		}
+	}
+	status := http.StatusOK
+	if isNew {
+		status = http.StatusCreated
+	}
+	return &created[wire.Sandbox]{Status: status, Body: s.sandbox(sb)}, nil
+}
+
+func (s *Server) listSandboxes(ctx context.Context, in *listInput) (*body[wire.SandboxList], error) {
+	f := lifecycle.Filter{Name: in.Name, Limit: in.Limit, Cursor: in.Cursor}
+	for _, state := range in.State {
+		f.States = append(f.States, sandbox.State(state))
+	}
+	for _, l := range in.Label {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, sandbox.InvalidField("label", "must be key=value")
+		}
+		if f.Labels == nil {
+			f.Labels = map[string]string{}
+		}
+		f.Labels[k] = v
+	}
+	page, err := s.svc.List(ctx, caller(ctx), f)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.SandboxList{Items: make([]wire.Sandbox, 0, len(page.Sandboxes)), NextCursor: page.Next}
+	for _, sb := range page.Sandboxes {
+		out.Items = append(out.Items, s.sandbox(sb))
+	}
+	return reply(out), nil
+}
+
+func (s *Server) getSandbox(ctx context.Context, in *ref) (*body[wire.Sandbox], error) {
+	sb, err := s.svc.Get(ctx, caller(ctx), in.Ref)
+	if err != nil {
+		return nil, err
+	}
+	return reply(s.sandbox(sb)), nil
+}
+
+func (s *Server) destroySandbox(ctx context.Context, in *ref) (*body[wire.Sandbox], error) {
+	sb, err := s.svc.Destroy(ctx, caller(ctx), in.Ref, sandbox.CauseDestroyed)
+	if err != nil {
+		return nil, err
+	}
+	return reply(s.sandbox(sb)), nil
+}
+
+func (s *Server) waitForSandbox(ctx context.Context, in *waitInput) (*body[wire.Sandbox], error) {
+	sb, err := s.svc.Wait(ctx, caller(ctx), in.Ref, sandbox.State(in.State), seconds(in.TimeoutSeconds))
+	if err != nil {
+		return nil, err
+	}
+	return reply(s.sandbox(sb)), nil
+}
+
+// sandbox returns the public side of sb: its environment stays inside.
+func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
+	out := wire.Sandbox{
+		ID: string(sb.ID), Name: sb.Name, State: string(sb.State), URL: s.cfg.SandboxURL(sb.HostLabel),
+		Image: sb.Image, ImageDigest: sb.ImageDigest, Labels: sb.Labels, Resources: formatResources(sb.Resources),
+		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
+		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace),
+		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
+	}
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	if d, ok := sb.Deadline(); ok {
+		out.Deadline = &d
+	}
+	if sb.Cause != nil {
+		out.Cause = &wire.Cause{Code: string(sb.Cause.Code), Message: sb.Cause.Message}
+	}
+	return out
+}

@@ -1,0 +1,167 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Config are the API's settings. Zero values mean the defaults that the comments name.
+type Config struct {
+	// Version of the server, as GET /v1/version answers it.
+	Version string
+	// SandboxURL returns the URL for a sandbox's host label. Must be set.
+	SandboxURL func(label string) string
+	// Commands without a timeout get ExecTimeout (60 s); none may ask for more than ExecTimeoutMax (1 h).
+	ExecTimeout, ExecTimeoutMax time.Duration
+	// Of each output ExecOutput bytes (1 MiB) are kept unless the request says, and
+	// never more than ExecOutputMax (16 MiB).
+	ExecOutput, ExecOutputMax int
+}
+
+// Deps are what the API stands on. All but Metrics, Ready and Dialects must be set.
+type Deps struct {
+	Service Service
+	Auth    *auth.Authenticator
+	Logger  *slog.Logger
+	// Driver names what runs the sandboxes, for GET /v1/version.
+	Driver string
+	// Metrics serves GET /metrics; it must not show ids or names.
+	Metrics http.Handler
+	// Ready are the checks behind GET /readyz, by name.
+	Ready map[string]func(context.Context) error
+	// Dialects put their own routes beside /v1 on the same mux. They authenticate themselves.
+	Dialects []Dialect
+}
+
+// Dialect is another API over the same services.
+type Dialect interface {
+	Register(mux *http.ServeMux)
+}
+
+// Server answers /v1 and what belongs to the server as a whole.
+type Server struct {
+	cfg     Config
+	svc     Service
+	auth    *auth.Authenticator
+	logger  *slog.Logger
+	deps    Deps
+	openapi *huma.OpenAPI
+	mux     *http.ServeMux
+}
+
+// New returns a server with all its routes.
+func New(cfg Config, deps Deps) (*Server, error) {
+	if cfg.SandboxURL == nil || deps.Service == nil || deps.Auth == nil || deps.Logger == nil {
+		return nil, fmt.Errorf("api.New: SandboxURL, Service, Auth and Logger must be set")
+	}
+	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, logger: deps.Logger, deps: deps, mux: http.NewServeMux()}
+	v1 := http.NewServeMux()
+	s.openapi = s.registerV1(v1)
+	s.mux.Handle("/v1/", s.auth.Middleware(edge.Error, named(v1)))
+	if err := s.registerPublic(); err != nil {
+		return nil, err
+	}
+	for _, d := range deps.Dialects {
+		d.Register(s.mux)
+	}
+	return s, nil
+}
+
+func withDefaults(c Config) Config {
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.ExecTimeout == 0 {
+		c.ExecTimeout = time.Minute
+	}
+	if c.ExecTimeoutMax == 0 {
+		c.ExecTimeoutMax = time.Hour
+	}
+	if c.ExecOutput == 0 {
+		c.ExecOutput = 1 << 20
+	}
+	if c.ExecOutputMax == 0 {
+		c.ExecOutputMax = 16 << 20
+	}
+	return c
+}
+
+// ServeHTTP answers a request. It expects [edge.Wrap] around it.
+//
+// There are no CORS headers: a browser page of another origin cannot use the API.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	named(s.mux).ServeHTTP(w, withoutTrailingSlash(r))
+}
+
+// withoutTrailingSlash makes /path/ and /path the same, without a redirect that
+// clients would follow with a GET.
+func withoutTrailingSlash(r *http.Request) *http.Request {
+	if len(r.URL.Path) < 2 || !strings.HasSuffix(r.URL.Path, "/") {
+		return r
+	}
+	u := *r.URL
+	// A name may end in an encoded slash, which is part of the name.
+	if u.RawPath != "" {
+		if !strings.HasSuffix(u.RawPath, "/") {
+			return r
+		}
+		u.RawPath = strings.TrimSuffix(u.RawPath, "/")
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	r2 := *r
+	r2.URL = &u
+	return &r2
+}
+
+// named answers requests that no route of mux takes in the shape of all errors.
+func named(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		miss := &missWriter{header: http.Header{}}
+		h.ServeHTTP(miss, r)
+		if miss.status != http.StatusNotFound && miss.status != http.StatusMethodNotAllowed {
+			h.ServeHTTP(w, r) // e.g. a redirect to the clean form of the path
+			return
+		}
+		p := wire.NewProblem(sandbox.Errorf(sandbox.NotFound, "there is no route %s %s", r.Method, r.URL.Path), edge.RequestID(r.Context()))
+		if allow := miss.header.Get("Allow"); allow != "" {
+			w.Header().Set("Allow", allow)
+			p.Status, p.Title = miss.status, http.StatusText(miss.status)
+		}
+		p.Write(w)
+	})
+}
+
+// missWriter takes the mux's own answer to a request without a route.
+type missWriter struct {
+	header http.Header
+	status int
+}
+
+func (m *missWriter) Header() http.Header         { return m.header }
+func (m *missWriter) WriteHeader(status int)      { m.status = status }
+func (m *missWriter) Write(p []byte) (int, error) { return len(p), nil }
+
+// caller is who makes an authenticated request.
+func caller(ctx context.Context) lifecycle.Caller {
+	id, _ := auth.FromContext(ctx)
+	return lifecycle.Caller{User: id.User, Workspace: id.Workspace}
+}

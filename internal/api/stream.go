@@ -1,0 +1,107 @@
+package api
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/execution"
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// streamExec is POST …/exec/stream: the command's output as it comes, one JSON
+// object a line. It ends with exit, or with error when how the command ended is
+// not known.
+func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[wire.Exec](w, r, execBodyMax)
+	if err != nil {
+		return err
+	}
+	cmd, err := s.command(in)
+	if err != nil {
+		return err
+	}
+	stdin := stdinOf(in)
+	cmd.Stdin = stdin != nil
+	ref := r.PathValue("ref")
+	session, err := execution.Start(r.Context(), s.starter(ref, in.Shell != ""), cmd)
+	if err != nil {
+		return err
+	}
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		session.Feed(stdin)
+	}()
+	defer func() {
+		session.Close()
+		<-fed
+	}()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w)
+	enc := json.NewEncoder(w)
+	send := func(m wire.StreamMessage) error {
+		if err := enc.Encode(m); err != nil {
+			return err
+		}
+		return flush.Flush()
+	}
+	if send(started(session.Info())) != nil {
+		return nil // the client is gone; closing the session kills the command
+	}
+	for {
+		f, err := session.Next()
+		if err == io.EOF {
+			return nil
+		}
+		m := message(f)
+		if err != nil {
+			p := edge.Problem(r.Context(), s.explain(r.Context(), ref, err))
+			m = wire.StreamMessage{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail}
+		}
+		if m.Type != "" && send(m) != nil || err != nil {
+			return nil
+		}
+	}
+}
+
+func started(p agentapi.ProcessInfo) wire.StreamMessage {
+	return wire.StreamMessage{Type: wire.StreamStarted, PID: p.PID, ProcessID: p.ID, StartedAt: optional(p.StartedAt)}
+}
+
+// message translates a frame; one that has no translation has no type.
+func message(f agentapi.Frame) wire.StreamMessage {
+	switch f.Type {
+	case agentapi.FrameStdout:
+		return wire.StreamMessage{Type: wire.StreamStdout, Data: f.Data}
+	case agentapi.FrameStderr:
+		return wire.StreamMessage{Type: wire.StreamStderr, Data: f.Data}
+	case agentapi.FrameExit:
+		code, ms := f.Exit.Code, f.Exit.Duration.Milliseconds()
+		return wire.StreamMessage{Type: wire.StreamExit, ExitCode: &code, Signal: f.Exit.Signal, TimedOut: f.Exit.TimedOut, DurationMS: &ms}
+	default:
+		return wire.StreamMessage{}
+	}
+}
+
+// decode reads the JSON body of a route that is not huma's: bounded in size and
+// time, unknown fields refused.
+func decode[T any](w http.ResponseWriter, r *http.Request, max int64) (v T, err error) {
+	deadline := http.NewResponseController(w)
+	_ = deadline.SetReadDeadline(time.Now().Add(bodyTime))
+	defer func() { _ = deadline.SetReadDeadline(time.Time{}) }()
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, max))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&v); err != nil {
+		return v, bodyError(err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return v, sandbox.InvalidField("body", "there is something after the JSON object")
+	}
+	return v, nil
+}
