@@ -1,0 +1,177 @@
+// Command bench measures Modbox against Docker with runc on the same root
+// filesystem, in one run, alternating, and writes a table of ratios. It needs a
+// running server (MODBOX_URL, MODBOX_API_TOKEN) and, for the peer's columns, a
+// Docker daemon and a tar of the root filesystem. It makes nothing that it does
+// not remove, and stops by itself.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/modbox/modbox/client"
+)
+
+// The targets of the design, as ratios to Docker, and bytes.
+const (
+	targetCreate = 0.25
+	targetExec   = 0.1
+	targetBurst  = 0.4
+	targetPSS    = 12 << 20
+)
+
+type options struct {
+	rounds, burst, idle   int
+	image, bin, tar, file string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 20, "counted rounds of each row")
+	flag.IntVar(&o.burst, "burst", 20, "creates at once")
+	flag.IntVar(&o.idle, "idle", 20, "sandboxes alive while their memory is measured")
+	flag.StringVar(&o.image, "image", "modbox/code-exec", "image to measure with")
+	flag.StringVar(&o.bin, "bin", "bin/modbox", "the modbox binary, for the command line rows")
+	flag.StringVar(&o.tar, "rootfs", "", "tar of the same root filesystem, for Docker; empty: no peer")
+	flag.StringVar(&o.file, "o", "bench/results/latest.md", "where the table is written")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	c, err := client.New(os.Getenv("MODBOX_URL"), os.Getenv("MODBOX_API_TOKEN"))
+	if err != nil {
+		return err
+	}
+	m := &modbox{c: c, bin: o.bin, image: o.image, limits: client.Resources{Memory: "512Mi", CPU: "1"}}
+	var d *docker
+	if o.tar != "" {
+		if d, err = newDocker(ctx, o.tar); err != nil {
+			return err
+		}
+	}
+	r := &report{version: m.version(ctx), rounds: o.rounds}
+	if d == nil {
+		r.notes = append(r.notes, "No Docker daemon answered: the peer's columns and the ratios are empty.")
+	}
+	if err := measure(ctx, o, m, d, r); err != nil {
+		return err
+	}
+	return r.writeFile(o.file)
+}
+
+// measure fills the report.
+func measure(ctx context.Context, o options, m *modbox, d *docker, r *report) error {
+	box, err := m.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.remove(context.WithoutCancel(ctx), box) //nolint:errcheck // its ttl ends it otherwise
+	container := ""
+	if d != nil {
+		if container, err = d.start(ctx); err != nil {
+			return err
+		}
+		defer d.remove(context.WithoutCancel(ctx), container) //nolint:errcheck // best effort
+	}
+	for _, line := range rows(o, m, d, box, container) {
+		if err := r.add(ctx, o.rounds, line); err != nil {
+			return fmt.Errorf("%s: %w", line.what, err)
+		}
+	}
+	return r.addMemory(ctx, o.idle, m, d)
+}
+
+// line is one row to be measured.
+type line struct {
+	what   string
+	target float64
+	ours   op
+	peer   string
+	theirs op // nil without a peer
+	rounds int
+}
+
+// rows lists what is measured. The rows with a target compare with what a user
+// picks instead, Docker's command line; the others compare like with like, so
+// that the part of a command line's own start-up can be told.
+func rows(o options, m *modbox, d *docker, box, container string) []line {
+	python := []string{"python3", "-c", "print(1)"}
+	lines := []line{
+		{what: "cold create → first output (`true`), API", target: targetCreate, ours: m.run("true")},
+		{what: "the same, like with like", ours: m.run("true")},
+		{what: "`true` in a running sandbox, API", target: targetExec, ours: m.execAPI(box, "true")},
+		{what: "the same, like with like", ours: m.execAPI(box, "true")},
+		{what: "`python3 -c 'print(1)'` in a running sandbox, API", ours: m.execAPI(box, python...)},
+		{what: "destroy, API", ours: m.destroy},
+		{what: fmt.Sprintf("%d creates at once → the last has answered, API", o.burst), target: targetBurst, ours: m.burst(o.burst), rounds: 5},
+		{what: "`modbox run` of `true`, command line", ours: m.runCLI("true")},
+		{what: "`modbox exec` of `true`, command line", ours: m.execCLI(box, "true")},
+	}
+	if d == nil {
+		return lines
+	}
+	theirs := []side{
+		{"docker run --rm", d.runCLI("true")},
+		{"Docker API: create, start, exec", d.runAPI("true")},
+		{"docker exec", d.execCLI(container, "true")},
+		{"Docker API: exec", d.execAPI(container, "true")},
+		{"Docker API: exec", d.execAPI(container, python...)},
+		{"Docker API: remove", d.destroy},
+		{"Docker API: create, start, exec", d.burst(o.burst)},
+		{"docker run --rm", d.runCLI("true")},
+		{"docker exec", d.execCLI(container, "true")},
+	}
+	for i := range lines {
+		lines[i].peer, lines[i].theirs = theirs[i].name, theirs[i].run
+	}
+	return lines
+}
+
+// add measures one row.
+func (r *report) add(ctx context.Context, rounds int, l line) error {
+	if l.rounds > 0 {
+		rounds = l.rounds
+	}
+	sides := []side{{"modbox", l.ours}}
+	if l.theirs != nil {
+		sides = append(sides, side{l.peer, l.theirs})
+	}
+	got, err := alternate(ctx, rounds, sides...)
+	if err != nil {
+		return err
+	}
+	done := row{what: l.what, target: l.target, ours: got[0]}
+	if len(got) > 1 {
+		done.peer = got[1]
+	}
+	r.rows = append(r.rows, done)
+	fmt.Fprint(os.Stderr, done.line())
+	return nil
+}
+
+// addMemory measures what an idle sandbox costs in memory.
+func (r *report) addMemory(ctx context.Context, n int, m *modbox, d *docker) error {
+	m0 := memoryRow{what: fmt.Sprintf("%d idle", n), targetBytes: targetPSS}
+	var err error
+	if m0.ours, err = m.idlePSS(ctx, n); err != nil {
+		return err
+	}
+	if d != nil {
+		if m0.peer, err = d.idlePSS(ctx, n); err != nil {
+			return err
+		}
+	}
+	r.memory = append(r.memory, m0)
+	return nil
+}
