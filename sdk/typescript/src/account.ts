@@ -1,0 +1,45 @@
+import * as decode from "./decode.js";
+import type { HTTP } from "./http.js";
+import { segment } from "./path.js";
+import type { CallOptions, Image, NewToken, Token } from "./types.js";
+import type * as wire from "./wire.js";
+
+/** The images that sandboxes can be made from. */
+export class Images {
+  constructor(private readonly http: HTTP) {}
+
+  async list(options: CallOptions = {}): Promise<Image[]> {
+    const w = await this.http.json<wire.ImageList>({ method: "GET", path: "/v1/images", signal: options.signal, repeatable: true });
+    return w.items.map(decode.image);
+  }
+}
+
+/** The caller's API tokens. */
+export class Tokens {
+  constructor(private readonly http: HTTP) {}
+
+  /** Makes a token that speaks for the caller in the same workspace. */
+  async create(options: CallOptions & { description?: string; expiresInSeconds?: number } = {}): Promise<NewToken> {
+    const json: wire.CreateToken = { description: options.description, expires_in_seconds: options.expiresInSeconds };
+    // Not repeatable: a second try would leave a token that nobody knows.
+    const w = await this.http.json<wire.NewToken>({ method: "POST", path: "/v1/tokens", json, signal: options.signal, repeatable: false });
+    return decode.newToken(w);
+  }
+
+  /** Lists the tokens, newest first, without their texts. */
+  async list(options: CallOptions = {}): Promise<Token[]> {
+    const w = await this.http.json<wire.TokenList>({ method: "GET", path: "/v1/tokens", signal: options.signal, repeatable: true });
+    return w.items.map(decode.token);
+  }
+
+  /** Ends a token; it stops working within seconds. */
+  async revoke(id: string, options: CallOptions = {}): Promise<void> {
+    const response = await this.http.raw({
+      method: "DELETE",
+      path: `/v1/tokens/${segment(id)}`,
+      signal: options.signal,
+      repeatable: false,
+    });
+    await response.arrayBuffer();
+  }
+}

@@ -1,0 +1,159 @@
+/**
+ * What a {@link ModboxError} is about. The server's codes are listed in docs/errors.md;
+ * `connection` and `bad_response` are made by this client.
+ */
+export type ErrorCode =
+  | "invalid"
+  | "unauthenticated"
+  | "forbidden"
+  | "not_found"
+  | "exists"
+  | "conflict"
+  | "ended"
+  | "not_running"
+  | "too_large"
+  | "quota_exceeded"
+  | "disk_full"
+  | "unsupported"
+  | "unavailable"
+  | "timeout"
+  | "agent_unreachable"
+  | "port_closed"
+  | "internal"
+  | "connection"
+  | "bad_response";
+
+/** One input field that was refused. */
+export interface FieldError {
+  /** Path of the field as it is on the wire, e.g. `resources.memory`. */
+  field: string;
+  message: string;
+}
+
+/** What a {@link ModboxError} is made from. */
+export interface ErrorInfo {
+  code: ErrorCode;
+  message: string;
+  /** HTTP status; 0 when there was no answer. */
+  status?: number;
+  fields?: FieldError[];
+  requestId?: string;
+  cause?: unknown;
+}
+
+/** Every error this client throws, except for an abort by the caller's own signal. */
+export class ModboxError extends Error {
+  readonly code: ErrorCode;
+  /** HTTP status; 0 when there was no answer. */
+  readonly status: number;
+  /** The first refused input field, e.g. `ttl_seconds`; undefined when no single one is at fault. */
+  readonly field: string | undefined;
+  /** Every refused input field. */
+  readonly fields: FieldError[];
+  /** Names the request in the server's log. */
+  readonly requestId: string | undefined;
+
+  constructor(info: ErrorInfo) {
+    super(info.message, info.cause === undefined ? undefined : { cause: info.cause });
+    this.name = new.target.name;
+    this.code = info.code;
+    this.status = info.status ?? 0;
+    this.fields = info.fields ?? [];
+    this.field = this.fields[0]?.field;
+    this.requestId = info.requestId;
+  }
+}
+
+/** The request is malformed or out of range; `field` says where. */
+export class ValidationError extends ModboxError {}
+/** The token is missing, unknown, expired, or may not do this. */
+export class AuthError extends ModboxError {}
+/** No such object, or it is another workspace's. */
+export class NotFoundError extends ModboxError {}
+/** A name is taken, or the object's state does not allow this now. */
+export class ConflictError extends ModboxError {}
+/** The sandbox is gone; the message says why. */
+export class EndedError extends ModboxError {}
+/** It did not finish within its time. */
+export class TimeoutError extends ModboxError {}
+/** The server could not be reached, or the connection broke. */
+export class ConnectionError extends ModboxError {}
+
+const classes: Partial<Record<ErrorCode, typeof ModboxError>> = {
+  invalid: ValidationError,
+  unauthenticated: AuthError,
+  forbidden: AuthError,
+  not_found: NotFoundError,
+  exists: ConflictError,
+  conflict: ConflictError,
+  not_running: ConflictError,
+  ended: EndedError,
+  timeout: TimeoutError,
+  connection: ConnectionError,
+};
+
+/** Makes the error of the class that belongs to the code. */
+export function newError(info: ErrorInfo): ModboxError {
+  return new (classes[info.code] ?? ModboxError)(info);
+}
+
+/** For answers that carry no code, such as those of a proxy in between. */
+const codesByStatus: Record<number, ErrorCode> = {
+  400: "invalid",
+  401: "unauthenticated",
+  403: "forbidden",
+  404: "not_found",
+  408: "timeout",
+  409: "conflict",
+  410: "ended",
+  413: "too_large",
+  422: "invalid",
+  429: "unavailable",
+  502: "unavailable",
+  503: "unavailable",
+  504: "timeout",
+};
+
+/**
+ * Reads the error out of an answer: RFC 9457 (`/v1`), `{"detail": "…"}` and the
+ * 422 body `{"detail": [{"loc", "msg"}]}` (the routes without a version).
+ */
+export async function errorFromResponse(response: Response): Promise<ModboxError> {
+  const text = await response.text().catch(() => "");
+  let body: Record<string, unknown> = {};
+  try {
+    const parsed: unknown = JSON.parse(text);
+    if (typeof parsed === "object" && parsed !== null) body = parsed as Record<string, unknown>;
+  } catch {
+    // Not JSON: a proxy's page. The status has to do.
+  }
+  const fields = fieldErrors(body);
+  const code = typeof body["code"] === "string" ? (body["code"] as ErrorCode) : codesByStatus[response.status];
+  const detail =
+    (typeof body["detail"] === "string" && body["detail"]) ||
+    (typeof body["error"] === "string" && body["error"]) ||
+    fields.map((f) => `${f.field}: ${f.message}`).join("; ") ||
+    (typeof body["title"] === "string" && body["title"]) ||
+    `the server answered ${response.status}`;
+  return newError({
+    code: code ?? "internal",
+    message: detail,
+    status: response.status,
+    fields,
+    requestId: response.headers.get("x-request-id") ?? undefined,
+  });
+}
+
+function fieldErrors(body: Record<string, unknown>): FieldError[] {
+  const list = Array.isArray(body["detail"]) ? body["detail"] : Array.isArray(body["errors"]) ? body["errors"] : [];
+  return list.map((item: Record<string, unknown>) => ({
+    field: fieldPath(item["loc"] ?? item["location"]),
+    message: String(item["msg"] ?? item["message"] ?? ""),
+  }));
+}
+
+/** Drops the leading part that says where in the request it is: `body.ttl_seconds` is `ttl_seconds`. */
+function fieldPath(location: unknown): string {
+  const path = Array.isArray(location) ? location.join(".") : String(location ?? "");
+  return path.replace(/^(body|query|path|header)\./, "");
+}

@@ -1,0 +1,87 @@
+import { fromBase64 } from "./base64.js";
+import { ModboxError, newError, type ErrorCode } from "./errors.js";
+import type * as wire from "./wire.js";
+import type { Command, ExecEvent, ExecResult } from "./types.js";
+
+/** The part of a request that says what to run. */
+export function encodeCommand(c: Command): Partial<wire.Exec> {
+  return {
+    command: c.command === undefined ? undefined : [...c.command],
+    shell: c.shell,
+    cwd: c.cwd,
+    env: c.env,
+    user: c.user,
+    stdin: c.stdin,
+    timeout_seconds: c.timeoutSeconds,
+  };
+}
+
+export function decodeResult<Output>(w: wire.ExecResult, output: (text: string) => Output): ExecResult<Output> {
+  return {
+    exitCode: w.exit_code,
+    signal: w.signal ?? 0,
+    timedOut: w.timed_out,
+    stdout: output(w.stdout),
+    stderr: output(w.stderr),
+    stdoutTruncated: w.stdout_truncated,
+    stderrTruncated: w.stderr_truncated,
+    durationMs: w.duration_ms,
+  };
+}
+
+/**
+ * Reads the lines of an exec stream. It ends after `exit`, throws the server's
+ * error, and throws when the stream breaks off: an exit is never made up.
+ * Ending the iteration early closes the connection, which kills the command.
+ */
+export async function* readEvents(body: ReadableStream<Uint8Array>, signal?: AbortSignal): AsyncGenerator<ExecEvent, void, undefined> {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  try {
+    for (;;) {
+      const chunk = await reader.read();
+      if (chunk.done) throw cut();
+      const lines = (rest + decoder.decode(chunk.value, { stream: true })).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) {
+        const event = decodeEvent(JSON.parse(line) as wire.StreamMessage);
+        if (event === undefined) continue;
+        yield event;
+        if (event.type === "exit") return;
+      }
+    }
+  } catch (err) {
+    if (err instanceof ModboxError || signal?.aborted) throw err;
+    throw cut(err);
+  } finally {
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+/** Types that are not known are left out: a newer server may send more. */
+function decodeEvent(w: wire.StreamMessage): ExecEvent | undefined {
+  switch (w.type) {
+    case "started":
+      return { type: "started", pid: w.pid ?? 0 };
+    case "stdout":
+    case "stderr":
+      return { type: w.type, data: fromBase64(w.data ?? "") };
+    case "exit":
+      return {
+        type: "exit",
+        exitCode: w.exit_code ?? 0,
+        signal: w.signal ?? 0,
+        timedOut: w.timed_out ?? false,
+        durationMs: w.duration_ms ?? 0,
+      };
+    case "error":
+      throw newError({ code: (w.code as ErrorCode) ?? "internal", message: w.message ?? "the server gave no reason" });
+    default:
+      return undefined;
+  }
+}
+
+function cut(cause?: unknown): ModboxError {
+  return newError({ code: "connection", message: "the connection broke before the command's end was known", cause });
+}

@@ -1,0 +1,30 @@
+export { ModboxClient, type ModboxClientOptions } from "./client.js";
+export type {
+  DestroySandboxParams,
+  DestroySandboxResult,
+  ListSandboxesParams,
+  ListSandboxesResult,
+  ProvisionSandboxParams,
+  ProvisionSandboxResult,
+  SandboxDetail,
+  SandboxImageDetail,
+  SandboxStatus,
+  WaitForSandboxParams,
+  WaitForSandboxResult,
+} from "./platform.js";
+export {
+  AuthError,
+  ConflictError,
+  ConnectionError,
+  EndedError,
+  ModboxError,
+  NotFoundError,
+  TimeoutError,
+  ValidationError,
+  type ErrorCode,
+  type FieldError,
+} from "./errors.js";
+export type { Files } from "./files.js";
+export type { Sandboxes } from "./sandboxes.js";
+export type { Images, Tokens } from "./account.js";
+export type * from "./types.js";

@@ -1,0 +1,202 @@
+import { fromBase64 } from "./base64.js";
+import * as decode from "./decode.js";
+import { newError } from "./errors.js";
+import { decodeResult, encodeCommand, readEvents } from "./exec.js";
+import { Files } from "./files.js";
+import type { HTTP } from "./http.js";
+import { maxWaitSeconds, waitSlackMs } from "./limits.js";
+import { sandboxPath } from "./path.js";
+import type {
+  CallOptions,
+  Command,
+  CreateSandboxOptions,
+  EventsOptions,
+  ExecEvent,
+  ExecOptions,
+  ExecResult,
+  ListSandboxesOptions,
+  Sandbox,
+  SandboxEvent,
+  SandboxPage,
+  Stats,
+  WaitOptions,
+} from "./types.js";
+import type * as wire from "./wire.js";
+
+/** The server's own default and its slack for a command's end. */
+const defaultExecSeconds = 60;
+
+/**
+ * The sandboxes of a workspace. `ref` is a sandbox's id or name; one that does
+ * not exist throws a NotFoundError. Safe for concurrent use.
+ */
+export class Sandboxes {
+  /** Files of a sandbox. */
+  readonly files: Files;
+
+  constructor(private readonly http: HTTP) {
+    this.files = new Files(http);
+  }
+
+  /**
+   * Makes a sandbox, or answers the live one of the same request. Without
+   * `waitSeconds` it is usually still provisioning when this returns.
+   */
+  async create(options: CreateSandboxOptions = {}): Promise<Sandbox> {
+    const json: wire.CreateSandbox = {
+      name: options.name,
+      image: options.image,
+      image_id: options.imageId,
+      env: options.env,
+      labels: options.labels,
+      ttl_seconds: options.ttlSeconds,
+      resources: options.resources,
+      replace: options.replace,
+      wait_seconds: options.waitSeconds,
+    };
+    const w = await this.http.json<wire.Sandbox>({
+      method: "POST",
+      path: "/v1/sandboxes",
+      json,
+      headers: { "idempotency-key": options.idempotencyKey ?? newKey() },
+      signal: options.signal,
+      timeoutMs: options.waitSeconds ? options.waitSeconds * 1_000 + waitSlackMs : undefined,
+      repeatable: true,
+    });
+    return decode.sandbox(w);
+  }
+
+  async get(ref: string, options: CallOptions = {}): Promise<Sandbox> {
+    const w = await this.http.json<wire.Sandbox>({ method: "GET", path: sandboxPath(ref), signal: options.signal, repeatable: true });
+    return decode.sandbox(w);
+  }
+
+  /** Walks over all sandboxes that match, newest first, fetching pages as they are needed. */
+  async *list(options: ListSandboxesOptions = {}): AsyncGenerator<Sandbox, void, undefined> {
+    let cursor = options.cursor;
+    do {
+      const page = await this.listPage({ ...options, cursor });
+      yield* page.items;
+      cursor = page.nextCursor;
+    } while (cursor !== undefined);
+  }
+
+  /** Returns one page. */
+  async listPage(options: ListSandboxesOptions = {}): Promise<SandboxPage> {
+    const w = await this.http.json<wire.SandboxList>({
+      method: "GET",
+      path: "/v1/sandboxes",
+      query: {
+        state: options.states,
+        name: options.name,
+        label: Object.entries(options.labels ?? {}).map(([key, value]) => `${key}=${value}`),
+        limit: options.limit,
+        cursor: options.cursor,
+      },
+      signal: options.signal,
+      repeatable: true,
+    });
+    return { items: w.items.map(decode.sandbox), nextCursor: w.next_cursor || undefined };
+  }
+
+  /** Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is. */
+  async destroy(ref: string, options: CallOptions = {}): Promise<Sandbox> {
+    const w = await this.http.json<wire.Sandbox>({ method: "DELETE", path: sandboxPath(ref), signal: options.signal, repeatable: true });
+    return decode.sandbox(w);
+  }
+
+  /**
+   * Returns as soon as the sandbox is in the state. Throws an EndedError when it
+   * ended instead, and a TimeoutError when it did not get there in time.
+   */
+  async wait(ref: string, options: WaitOptions = {}): Promise<Sandbox> {
+    const state = options.state ?? "running";
+    const timeoutSeconds = options.timeoutSeconds ?? 60;
+    const end = Date.now() + timeoutSeconds * 1_000;
+    for (;;) {
+      const seconds = Math.min(maxWaitSeconds, Math.max(1, Math.ceil((end - Date.now()) / 1_000)));
+      const w = await this.http.json<wire.Sandbox>({
+        method: "GET",
+        path: sandboxPath(ref, "/wait"),
+        query: { state, timeout_seconds: seconds },
+        signal: options.signal,
+        timeoutMs: seconds * 1_000 + waitSlackMs,
+        repeatable: true,
+      });
+      if (w.state === state) return decode.sandbox(w);
+      if (w.state === "destroyed" || w.state === "failed") {
+        throw newError({ code: "ended", message: `sandbox ${ref} is ${w.state}: ${w.cause?.message ?? "no reason is known"}` });
+      }
+      if (Date.now() >= end) {
+        throw newError({ code: "timeout", message: `sandbox ${ref} is still ${w.state} after ${timeoutSeconds} s` });
+      }
+    }
+  }
+
+  /**
+   * Runs a command to its end. A command that fails is no error: look at
+   * `exitCode`. It is never sent twice; when the signal is aborted it is killed.
+   * fetch of some runtimes gives up after 300 s without an answer: use
+   * {@link execStream} for commands that may be silent for longer.
+   */
+  exec(ref: string, options: ExecOptions & { output: "bytes" }): Promise<ExecResult<Uint8Array>>;
+  exec(ref: string, options: ExecOptions & { output?: "text" | undefined }): Promise<ExecResult>;
+  async exec(ref: string, options: ExecOptions): Promise<ExecResult | ExecResult<Uint8Array>> {
+    const bytes = options.output === "bytes";
+    const json: Partial<wire.Exec> = {
+      ...encodeCommand(options),
+      max_output_bytes: options.maxOutputBytes,
+      encoding: bytes ? "base64" : undefined,
+    };
+    const w = await this.http.json<wire.ExecResult>({
+      method: "POST",
+      path: sandboxPath(ref, "/exec"),
+      json,
+      signal: options.signal,
+      timeoutMs: (options.timeoutSeconds ?? defaultExecSeconds) * 1_000 + waitSlackMs,
+      repeatable: false,
+    });
+    return bytes ? decodeResult(w, fromBase64) : decodeResult(w, String);
+  }
+
+  /**
+   * Runs a command and gives its output as it comes, in bytes; the last event is
+   * `exit`. Leaving the loop early, or aborting the signal, kills the command.
+   * Throws when the end of the command is not known.
+   */
+  async *execStream(ref: string, options: Command & CallOptions): AsyncGenerator<ExecEvent, void, undefined> {
+    const response = await this.http.raw({
+      method: "POST",
+      path: sandboxPath(ref, "/exec/stream"),
+      json: encodeCommand(options),
+      signal: options.signal,
+      repeatable: false,
+    });
+    if (response.body === null) throw newError({ code: "bad_response", message: "the answer has no body", status: response.status });
+    yield* readEvents(response.body, options.signal);
+  }
+
+  /** What happened to a sandbox, oldest first unless asked otherwise. */
+  async events(ref: string, options: EventsOptions = {}): Promise<SandboxEvent[]> {
+    const w = await this.http.json<wire.EventList>({
+      method: "GET",
+      path: sandboxPath(ref, "/events"),
+      query: { after: options.after, limit: options.limit, order: options.order },
+      signal: options.signal,
+      repeatable: true,
+    });
+    return w.items.map(decode.event);
+  }
+
+  /** Measures a running sandbox now. */
+  async stats(ref: string, options: CallOptions = {}): Promise<Stats> {
+    const w = await this.http.json<wire.Stats>({ method: "GET", path: sandboxPath(ref, "/stats"), signal: options.signal, repeatable: true });
+    return decode.stats(w);
+  }
+}
+
+/** Unique, not secret. Node 18 and pages without TLS lack crypto.randomUUID. */
+function newKey(): string {
+  const random = () => Math.random().toString(36).slice(2);
+  return `${Date.now().toString(36)}-${random()}${random()}`;
+}

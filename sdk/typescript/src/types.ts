@@ -1,0 +1,269 @@
+/** Where a sandbox is in its life, in this order; `failed` instead of `destroyed` when an error ended it. */
+export type SandboxState = "provisioning" | "running" | "destroying" | "destroyed" | "failed";
+
+/** Why a sandbox ended. */
+export interface Cause {
+  /** `destroyed`, `replaced`, `ttl`, `image`, `start`, `not_ready`, `oom`, `exited`, `host_restart` or `internal`. */
+  code: string;
+  message: string;
+}
+
+/** Limits in Kubernetes notation: memory `512Mi`, cpu `500m` or `2`, disk `2Gi`. */
+export interface Resources {
+  memory?: string;
+  cpu?: string;
+  disk?: string;
+}
+
+/** A sandbox as the server saw it when it answered. Times are ISO 8601 strings. */
+export interface Sandbox {
+  id: string;
+  name: string;
+  state: SandboxState;
+  /** Where its HTTP server is reached. Who has it can talk to the sandbox. */
+  url: string;
+  image: string;
+  /** Empty until the reference is resolved. */
+  imageDigest: string;
+  labels: Record<string, string>;
+  resources: Resources;
+  /** Where its URL leads and what had to answer before it counted as running; undefined is 8080 and no probe. */
+  readinessPort: number | undefined;
+  /** Seconds it may live from `createdAt`; 0 is no limit. */
+  ttlSeconds: number;
+  /** When its ttl ends it; null without one. */
+  deadline: string | null;
+  /** Why it ended; null while it lives. */
+  cause: Cause | null;
+  createdBy: string;
+  workspaceId: string;
+  createdAt: string;
+  updatedAt: string;
+  startedAt: string | null;
+  endedAt: string | null;
+}
+
+/** What every call accepts. */
+export interface CallOptions {
+  /** Ends the call. */
+  signal?: AbortSignal | undefined;
+}
+
+/** What sandbox to make; the empty object is the default image with default limits. */
+export interface CreateSandboxOptions extends CallOptions {
+  /**
+   * Your own identifier, unique among the live sandboxes of the workspace. The same create with the
+   * name of a live sandbox answers that one; a different one throws a {@link ConflictError}.
+   */
+  name?: string | undefined;
+  /** A reference such as `modbox/code-exec`. */
+  image?: string | undefined;
+  /** Wins over `image`. */
+  imageId?: string | undefined;
+  env?: Record<string, string> | undefined;
+  labels?: Record<string, string> | undefined;
+  /** Seconds until it is destroyed, 60 to 86400; undefined is the image's default or no limit. */
+  ttlSeconds?: number | undefined;
+  resources?: Resources | undefined;
+  /** End a live sandbox of the same name first. */
+  replace?: boolean | undefined;
+  /** Answer only when it runs or has ended, or after this many seconds (at most 240); 0 answers at once. */
+  waitSeconds?: number | undefined;
+  /** Makes repeated creates one within 24 hours; undefined is a new key for this call. */
+  idempotencyKey?: string | undefined;
+}
+
+/** Which sandboxes to list; the empty object is all that have not ended. */
+export interface ListSandboxesOptions extends CallOptions {
+  states?: readonly SandboxState[] | undefined;
+  name?: string | undefined;
+  labels?: Record<string, string> | undefined;
+  /** Items on a page; the iterator fetches as many pages as are read. */
+  limit?: number | undefined;
+  /** Where to go on, from {@link SandboxPage}. */
+  cursor?: string | undefined;
+}
+
+/** One page of sandboxes, newest first. */
+export interface SandboxPage {
+  items: Sandbox[];
+  /** Undefined on the last page. */
+  nextCursor: string | undefined;
+}
+
+export interface WaitOptions extends CallOptions {
+  /** The state to wait for; default `running`. */
+  state?: "running" | "destroyed" | "failed" | undefined;
+  /** Default 60. There is no upper bound: long waits are several requests. */
+  timeoutSeconds?: number | undefined;
+}
+
+/** A command: exactly one of `command` and `shell`. */
+export interface Command {
+  /** Program and arguments, run without a shell. */
+  command?: readonly string[] | undefined;
+  /** A script for bash, or sh where there is no bash. */
+  shell?: string | undefined;
+  cwd?: string | undefined;
+  /** In addition to the sandbox's environment. */
+  env?: Record<string, string> | undefined;
+  /** name, uid, name:group or uid:gid. */
+  user?: string | undefined;
+  stdin?: string | undefined;
+  /** The command is ended after this; default 60, at most 3600. */
+  timeoutSeconds?: number | undefined;
+}
+
+export interface ExecOptions extends Command, CallOptions {
+  /** Bytes kept of each of stdout and stderr; default 1 MiB, at most 16 MiB. More is dropped, and the command goes on. */
+  maxOutputBytes?: number | undefined;
+  /** `bytes` gives output as it is; `text` (default) replaces what is not UTF-8. */
+  output?: "text" | "bytes" | undefined;
+}
+
+/** How a command ended, and its output. */
+export interface ExecResult<Output = string> {
+  /** 128 + signal when a signal ended it. */
+  exitCode: number;
+  /** The signal's number; 0 when it exited by itself. */
+  signal: number;
+  timedOut: boolean;
+  stdout: Output;
+  stderr: Output;
+  /** There was more than `maxOutputBytes`. */
+  stdoutTruncated: boolean;
+  stderrTruncated: boolean;
+  durationMs: number;
+}
+
+/** What a command under way reports: `started` first, `exit` last. */
+export type ExecEvent =
+  | { type: "started"; pid: number }
+  | { type: "stdout"; data: Uint8Array }
+  | { type: "stderr"; data: Uint8Array }
+  | { type: "exit"; exitCode: number; signal: number; timedOut: boolean; durationMs: number };
+
+/** A path in a sandbox, not following a last symlink. */
+export interface FileInfo {
+  name: string;
+  /** Absolute. */
+  path: string;
+  type: "file" | "directory" | "symlink" | "other";
+  size: number;
+  /** Permission bits in octal, e.g. `0644`. */
+  mode: string;
+  uid: number;
+  gid: number;
+  modTime: string;
+  /** Where a symlink points, as written. */
+  target: string | undefined;
+}
+
+/** A directory's content, sorted by name. */
+export interface FileList {
+  items: FileInfo[];
+  /** There are more entries than `limit`. */
+  truncated: boolean;
+}
+
+/** What a file's content may be given as. A stream is sent as it is read. */
+export type FileContent = string | Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
+
+export interface WriteFileOptions extends CallOptions {
+  /** Permission bits in octal; a new file gets `0644`. */
+  mode?: string | undefined;
+  /** Make missing parent directories. */
+  parents?: boolean | undefined;
+  /** Owner of a new file. */
+  user?: string | undefined;
+}
+
+export interface MkdirOptions extends CallOptions {
+  mode?: string | undefined;
+  /** Make missing parents too, and accept a directory that exists. */
+  parents?: boolean | undefined;
+  user?: string | undefined;
+}
+
+/** Something that happened to a sandbox. */
+export interface SandboxEvent {
+  /** Grows with time. */
+  seq: number;
+  sandboxId: string;
+  time: string;
+  /** `created`, `running`, `destroying`, `destroyed`, `failed`, `recovered` or `exec`. */
+  type: string;
+  message: string;
+  data: Record<string, string>;
+}
+
+export interface EventsOptions extends CallOptions {
+  /** Only events with a larger `seq`. */
+  after?: number | undefined;
+  limit?: number | undefined;
+  /** Default `asc`. */
+  order?: "asc" | "desc" | undefined;
+}
+
+/** A moment's use of a sandbox. */
+export interface Stats {
+  time: string;
+  memoryBytes: number;
+  memoryLimitBytes: number;
+  cpuNanoseconds: number;
+  cpuLimitMillicores: number;
+  diskBytes: number;
+  diskLimitBytes: number;
+  processes: number;
+  /** Proportional memory of its host processes; undefined when unknown. */
+  hostPssBytes: number | undefined;
+}
+
+/** An image that sandboxes can be made from. */
+export interface Image {
+  id: string;
+  name: string;
+  tag: string;
+  /** Name and tag, as passed to create. */
+  ref: string;
+  /** Empty while it is not built. */
+  digest: string;
+  description: string;
+  builtin: boolean;
+  isDefault: boolean;
+  sizeBytes: number;
+  memory: string;
+  readinessPort: number | undefined;
+  ttlSeconds: number;
+  createdAt: string;
+  updatedAt: string;
+}
+
+/** An API token, without its text. */
+export interface Token {
+  id: string;
+  description: string;
+  workspaceId: string;
+  createdAt: string;
+  lastUsedAt: string | null;
+  expiresAt: string | null;
+}
+
+/** A token just made. */
+export interface NewToken extends Token {
+  /** The token's text, `mbx_…`. It is shown only now. */
+  token: string;
+}
+
+/** Who the client's token speaks for. */
+export interface Identity {
+  userId: string;
+  workspaceId: string;
+  tokenId: string;
+}
+
+/** What the server is. */
+export interface ServerVersion {
+  version: string;
+  driver: string;
+}
