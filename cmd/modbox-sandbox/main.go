@@ -1,0 +1,36 @@
+// Command modbox-sandbox is the process that a sandbox is. Package
+// driver/gvisor starts it once per box; it is gVisor's own "boot" and, as its
+// helper, "umount", chosen by the arguments. Nothing of Modbox runs in it: what
+// a guest could break into holds no code and no data of ours.
+package main
+
+import (
+	"runtime/debug"
+	"time"
+
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	"github.com/modbox/modbox/cmd/modbox-sandbox/internal/precompiled"
+)
+
+const (
+	// gcDelay is how long garbage is left lying: booting allocates a little and
+	// exits or settles before it, so collecting during it only costs time.
+	gcDelay   = 3 * time.Second
+	gcPercent = 100
+)
+
+func main() {
+	debug.SetGCPercent(-1)
+	time.AfterFunc(gcDelay, func() {
+		debug.SetGCPercent(gcPercent)
+		debug.FreeOSMemory()
+	})
+	precompiled.Register()
+	cli.Run(nil, map[util.SubCommand]string{
+		new(sentrycmd.Boot):   "",
+		new(sentrycmd.Umount): "",
+	}, nil)
+}

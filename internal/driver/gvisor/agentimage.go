@@ -1,0 +1,69 @@
+package gvisor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/erofs/go-erofs"
+)
+
+// agentImage returns an EROFS image in dir that holds the agent alone, and makes
+// it unless it is there. It is named by the agent's content, so boxes of
+// different versions live side by side and a checkpoint finds the one it needs.
+func agentImage(binary, dir string) (string, error) {
+	agent, err := os.Open(binary)
+	if err != nil {
+		return "", fmt.Errorf("agent: %w", err)
+	}
+	defer agent.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, agent); err != nil {
+		return "", fmt.Errorf("agent: %w", err)
+	}
+	name := filepath.Join(dir, hex.EncodeToString(sum.Sum(nil))+".erofs")
+	if _, err := os.Stat(name); err == nil {
+		return name, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("agent image: %w", err)
+	}
+	if _, err := agent.Seek(0, io.SeekStart); err != nil {
+		return "", fmt.Errorf("agent: %w", err)
+	}
+	if err := writeAgentImage(agent, dir, name); err != nil {
+		return "", fmt.Errorf("agent image: %w", err)
+	}
+	return name, nil
+}
+
+// writeAgentImage writes beside the name and renames, so that an image that
+// stands under its name is whole.
+func writeAgentImage(agent io.Reader, dir, name string) error {
+	out, err := os.CreateTemp(dir, "new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	w := erofs.Create(out, erofs.WithTempDir(dir), erofs.WithBuildTime(0, 0))
+	file, err := w.Create("/" + path.Base(agentPath))
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(file, agent); err != nil {
+		return err
+	}
+	if err := errors.Join(file.Chmod(0o755), file.Close(), w.Close()); err != nil {
+		return err
+	}
+	if err := errors.Join(out.Chmod(0o444), out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	return os.Rename(out.Name(), name)
+}

@@ -1,0 +1,167 @@
+package gvisor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// box is one box that the driver knows, from the moment its id is taken.
+type box struct {
+	id    sandbox.ID
+	dir   string
+	group *cgroup.Group    // nil without control groups
+	agent *agentapi.Client // for tunnels; dials when first used
+
+	// ready is closed once the box was made or recovered whole. done is closed when
+	// that, or its failure, is settled. abort ends the making.
+	ready, done chan struct{}
+	abort       context.CancelCauseFunc
+
+	// Set before ready is closed and not changed afterwards.
+	proc      *process
+	resources sandbox.Resources
+
+	// ended is closed when the process has ended; exit is set before.
+	ended chan struct{}
+	exit  driver.Exit
+
+	// order is held by Start and Destroy, which exclude each other.
+	order chan struct{}
+
+	mu        sync.Mutex
+	state     state                 // guarded by mu
+	destroyed bool                  // guarded by mu; Destroy ends it, or has
+	conns     map[net.Conn]struct{} // guarded by mu; open connections to the agent, nil once there may be none
+}
+
+// newBox returns a box that has an id and nothing else.
+func (d *Driver) newBox(id sandbox.ID) *box {
+	b := &box{
+		id: id, dir: d.boxDir(id), group: d.group(id),
+		ready: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{}),
+		abort: func(error) {},
+		order: make(chan struct{}, 1),
+		conns: map[net.Conn]struct{}{},
+	}
+	b.agent = agentapi.NewClient(b.dialAgent)
+	return b
+}
+
+// claim enters b into the table under its id, unless that is taken.
+func (d *Driver) claim(b *box) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.boxes[b.id] != nil {
+		return sandbox.Errorf(sandbox.Exists, "there is a box %s already", b.id)
+	}
+	d.boxes[b.id] = b
+	return nil
+}
+
+// adopt makes b whole: p is its process.
+func (d *Driver) adopt(b *box, p *process, s state) {
+	b.proc, b.resources, b.state = p, s.Resources, s
+	d.watchers.Go(b.watch)
+	close(b.ready)
+}
+
+// watch notes the end of the box's process.
+func (b *box) watch() {
+	if err := b.proc.wait(); err != nil {
+		return // the driver was closed
+	}
+	ws, known := b.proc.reap()
+	b.exit = b.explain(ws, known)
+	close(b.ended)
+	b.disconnect()
+	b.proc.close()
+}
+
+// explain says how the box ended. A box whose guest processes were killed for
+// memory before, and that is killed by somebody else now, looks as if it had
+// ended for memory too; the counter does not say which process it was.
+func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
+	b.mu.Lock()
+	destroyed := b.destroyed
+	b.mu.Unlock()
+	if destroyed {
+		return driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the sandbox was destroyed"}
+	}
+	killed := !known || ws.Signaled() && ws.Signal() == unix.SIGKILL || ws.Exited() && ws.ExitStatus() == 128+int(unix.SIGKILL)
+	if killed && b.group != nil {
+		if u, err := b.group.Usage(); err == nil && u.OOMKills > 0 {
+			return driver.Exit{Cause: sandbox.CauseOOM, Detail: fmt.Sprintf("the sandbox used more than its %d MiB of memory", b.resources.MemoryBytes>>20)}
+		}
+	}
+	exit := driver.Exit{Cause: sandbox.CauseExited, Detail: "the sandbox ended by itself"}
+	switch {
+	case known && ws.Signaled():
+		exit.Detail = fmt.Sprintf("the sandbox's process was ended by signal %d", ws.Signal())
+	case known && ws.Exited():
+		exit.Detail = fmt.Sprintf("the sandbox's first process ended with status %d", ws.ExitStatus())
+	}
+	return exit
+}
+
+// hasEnded says whether the process is known to have ended.
+func (b *box) hasEnded() bool {
+	select {
+	case <-b.ended:
+		return true
+	default:
+		return b.proc.exited()
+	}
+}
+
+// endedError is what calls return on a box that has ended.
+func (b *box) endedError() error {
+	return sandbox.Errorf(sandbox.Unavailable, "the sandbox has ended")
+}
+
+// started says whether Start was called.
+func (b *box) started() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state.Started
+}
+
+// letGo frees what this process holds of the box and leaves the box alone.
+func (b *box) letGo() {
+	b.disconnect()
+	if b.proc != nil {
+		b.proc.close()
+	}
+}
+
+// disconnect closes every connection into the box and prevents new ones.
+func (b *box) disconnect() {
+	b.mu.Lock()
+	conns := b.conns
+	b.conns = nil
+	b.mu.Unlock()
+	for c := range conns {
+		_ = c.Close()
+	}
+	_ = b.agent.Close()
+}
+
+// lock takes the order of Start and Destroy, unless ctx ends first.
+func (b *box) lock(ctx context.Context) error {
+	select {
+	case b.order <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (b *box) unlock() { <-b.order }

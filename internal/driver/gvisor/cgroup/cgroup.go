@@ -1,0 +1,268 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of one group. A value of 0 sets no limit.
+type Limits struct {
+	MemoryBytes int64
+	CPUMilli    int64 // thousandths of a core
+	Processes   int64 // processes and threads of the host, not of the guest
+}
+
+// Usage is a moment's use of one group. What the host cannot tell is 0.
+type Usage struct {
+	MemoryBytes int64 // without page cache that the kernel could drop at once
+	CPUNanos    int64
+	Processes   int64 // of the host
+	OOMKills    int64 // processes killed for memory since the group was made
+}
+
+// Controllers says what groups of a [Parent] limit.
+type Controllers struct {
+	Memory, CPU, Processes bool
+}
+
+// cpuPeriod is the period of the cpu limit in microseconds, the kernel's default.
+const cpuPeriod = 100_000
+
+// Parent holds the groups of one installation. It is safe for concurrent use.
+type Parent struct {
+	h  hierarchy
+	ok Controllers
+}
+
+// Group is the group of one box. It is safe for concurrent use.
+type Group struct {
+	h  hierarchy
+	id string
+}
+
+// hierarchy is what versions 1 and 2 do differently. Ids are names of groups.
+type hierarchy interface {
+	// dirs lists the directories of the group, the one that lists its processes first.
+	dirs(id string) []string
+	// parents lists the directories that hold the groups.
+	parents() []string
+	// limit writes the limits into an existing group.
+	limit(id string, l Limits) error
+	// start runs fn so that processes it starts are born in the group.
+	start(id string, fn func(*syscall.SysProcAttr) error) error
+	usage(id string) (Usage, error)
+}
+
+// Open makes the parent group called name and returns it with what works.
+// Its place is parent, a path below the hierarchies' mount points; when that is
+// empty, the top for root, and the group this process is in for others.
+//
+// Errors: when no controller can be used. The message says why and what to do.
+func (h Host) Open(parent, name string) (*Parent, error) {
+	var errs []error
+	var p Parent
+	if h.V2 != "" {
+		v, ok, err := openV2(h, parent, name)
+		p, errs = Parent{h: v, ok: ok}, append(errs, err)
+	} else {
+		v, ok, err := openV1(h, parent, name)
+		p, errs = Parent{h: v, ok: ok}, append(errs, err)
+	}
+	if p.ok == (Controllers{}) {
+		if err := errors.Join(errs...); err != nil {
+			return nil, err
+		}
+		return nil, errors.New("the host mounts no control groups at /sys/fs/cgroup")
+	}
+	return &p, nil
+}
+
+// Controllers says what works.
+func (p *Parent) Controllers() Controllers { return p.ok }
+
+// Group returns the group called id, which need not exist.
+func (p *Parent) Group(id string) *Group { return &Group{h: p.h, id: id} }
+
+// List returns the names of all groups, also of incomplete ones.
+func (p *Parent) List() ([]string, error) {
+	var ids []string
+	seen := map[string]bool{}
+	for _, dir := range p.h.parents() {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("list groups: %w", err)
+		}
+		for _, e := range entries {
+			if e.IsDir() && !seen[e.Name()] {
+				seen[e.Name()] = true
+				ids = append(ids, e.Name())
+			}
+		}
+	}
+	return ids, nil
+}
+
+// Remove removes the parent itself. It fails when it still has groups.
+func (p *Parent) Remove() error {
+	var errs []error
+	for _, dir := range p.h.parents() {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Create makes the group and sets its limits. On an error nothing is left.
+func (g *Group) Create(l Limits) error {
+	for i, dir := range g.h.dirs(g.id) {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			for _, made := range g.h.dirs(g.id)[:i] {
+				_ = os.Remove(made) // just made and empty
+			}
+			return fmt.Errorf("create group %s: %w", g.id, err)
+		}
+	}
+	if err := g.h.limit(g.id, l); err != nil {
+		for _, made := range g.h.dirs(g.id) {
+			_ = os.Remove(made)
+		}
+		return fmt.Errorf("limit group %s: %w", g.id, err)
+	}
+	return nil
+}
+
+// Start calls fn, and processes that fn starts with the attributes it is given
+// are born in the group. fn must start them on the calling goroutine.
+func (g *Group) Start(fn func(*syscall.SysProcAttr) error) error { return g.h.start(g.id, fn) }
+
+// Usage measures the group.
+func (g *Group) Usage() (Usage, error) {
+	u, err := g.h.usage(g.id)
+	if err != nil {
+		return Usage{}, fmt.Errorf("measure group %s: %w", g.id, err)
+	}
+	return u, nil
+}
+
+// Processes returns the host's ids of the processes in the group, none when
+// there is no such group.
+func (g *Group) Processes() ([]int, error) {
+	var pids []int
+	for _, dir := range g.h.dirs(g.id) {
+		data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list processes of group %s: %w", g.id, err)
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+		if len(pids) > 0 {
+			break
+		}
+	}
+	return pids, nil
+}
+
+// Remove kills what runs in the group and removes it. It succeeds when there is
+// none. When ctx ends first it returns ctx's error with what stood in the way.
+func (g *Group) Remove(ctx context.Context) error {
+	const again = 2 * time.Millisecond // the kernel empties a group a moment after its last process
+	for {
+		err := g.removeOnce()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove group %s: %w: %w", g.id, ctx.Err(), err)
+		case <-time.After(again):
+		}
+	}
+}
+
+func (g *Group) removeOnce() error {
+	for _, dir := range g.h.dirs(g.id) {
+		err := os.Remove(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if errors.Is(err, unix.EBUSY) {
+			g.kill()
+		}
+		return err
+	}
+	return nil
+}
+
+// kill ends every process in the group. The group holds boxes only, and this
+// server's threads for moments; those are threads, which cgroup.procs of
+// version 1 shows as the server's process, so that one is left out.
+func (g *Group) kill() {
+	pids, err := g.Processes()
+	if err != nil {
+		return
+	}
+	for _, pid := range pids {
+		if pid != os.Getpid() && pid > 0 {
+			_ = unix.Kill(pid, unix.SIGKILL) // gone already, or removal will tell
+		}
+	}
+}
+
+// write sets one file of a group.
+func write(dir, file string, value any) error {
+	// No O_CREATE: a control that is not there must be an error, in tests too.
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := fmt.Fprint(f, value); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// readInt reads a file that holds one number.
+func readInt(dir, file string) (int64, error) {
+	data, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", file, err)
+	}
+	return n, nil
+}
+
+// readKey reads the number after key in a file of "key number" lines, and 0 when the key is not there.
+func readKey(dir, file, key string) (int64, error) {
+	data, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if k == key {
+			return strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+		}
+	}
+	return 0, nil
+}

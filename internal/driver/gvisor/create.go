@@ -1,0 +1,175 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// undoTime is how long undoing one step of a failed create may take.
+const undoTime = 10 * time.Second
+
+// Create implements [driver.Driver].
+func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, error) {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	if err := check(spec); err != nil {
+		return nil, err
+	}
+	if spec.MaxProcesses == 0 {
+		spec.MaxProcesses = driver.DefaultMaxProcesses
+	}
+	b := d.newBox(spec.ID)
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	b.abort = abort
+	if err := d.claim(b); err != nil {
+		return nil, err
+	}
+	defer close(b.done)
+	h, err := d.create(ctx, b, spec)
+	if err != nil {
+		d.forget(b)
+		return nil, publicError(ended(ctx, err), "create box %s", spec.ID)
+	}
+	return h, nil
+}
+
+func (d *Driver) create(ctx context.Context, b *box, spec driver.Spec) (driver.Handle, error) {
+	if err := os.Mkdir(b.dir, 0o700); errors.Is(err, fs.ErrExist) {
+		return nil, sandbox.Errorf(sandbox.Exists, "there are remains of a box %s", b.id)
+	} else if err != nil {
+		return nil, err
+	}
+	undo := cleanup.Make(func() { _ = os.RemoveAll(b.dir) })
+	defer undo.Clean()
+	if b.group != nil {
+		if err := b.group.Create(limits(spec)); err != nil {
+			return nil, err
+		}
+		undo.Add(func() {
+			wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+			defer cancel()
+			if err := b.group.Remove(wait); err != nil {
+				d.cfg.Logger.Warn("group of a box that was not made stays", "sandbox", b.id, "error", err)
+			}
+		})
+	}
+	p, err := d.launch(ctx, b, spec)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() {
+		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+		defer cancel()
+		if err := p.killAndWait(wait); err != nil {
+			d.cfg.Logger.Warn("process of a box that was not made stays", "sandbox", b.id, "error", err)
+		}
+		p.close()
+		_ = removeLayers(d.layersDir(), b.id)
+	})
+	s := state{
+		Handle:    handle{Version: handleVersion, PID: p.pid, Start: p.start, Boot: bootID()},
+		Resources: spec.Resources,
+	}
+	if err := s.write(b.dir); err != nil {
+		return nil, err
+	}
+	h, err := s.Handle.encode()
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	undo.Release()
+	d.adopt(b, p, s)
+	return h, nil
+}
+
+// launch starts the box's process in its group. On an error nothing of it is left.
+func (d *Driver) launch(ctx context.Context, b *box, spec driver.Spec) (p *process, err error) {
+	rootfs, err := os.Open(spec.RootFS)
+	if err != nil {
+		return nil, err
+	}
+	defer rootfs.Close()
+	agent, err := os.Open(d.agent)
+	if err != nil {
+		return nil, err
+	}
+	defer agent.Close()
+	where := layoutOf(spec.Resources)
+	oci := ociSpec(spec, d.agent, where)
+	l := launch{
+		id: b.id, dir: b.dir, root: d.cfg.RunDir, spec: oci, images: []*os.File{rootfs, agent},
+		mounts: where.mounts(oci, spec.Resources, d.layersDir()), resources: spec.Resources,
+	}
+	if where.onDisk {
+		defer func() {
+			if err != nil {
+				_ = removeLayers(d.layersDir(), b.id)
+			}
+		}()
+		if l.layers, err = createLayers(d.layersDir(), b.id); err != nil {
+			return nil, err
+		}
+		defer closeAll(l.layers)
+	}
+	start := func(attr *syscall.SysProcAttr) (err error) {
+		p, err = l.start(ctx, d.binary, attr)
+		return err
+	}
+	if b.group == nil {
+		err = start(&syscall.SysProcAttr{})
+	} else {
+		err = b.group.Start(start)
+	}
+	if err != nil {
+		return nil, err
+	}
+	preferInOOM(p.pid, sentryOOMScore)
+	return p, nil
+}
+
+// limits of the box's group. The guest's own limit of processes is in its spec;
+// that of the group is a backstop, because reaching it would end the box.
+// gVisor needs a little over two host threads for a process of the guest.
+func limits(spec driver.Spec) cgroup.Limits {
+	const (
+		threadsPerProcess = 3
+		atLeast           = 8192
+	)
+	return cgroup.Limits{
+		MemoryBytes: spec.Resources.MemoryBytes,
+		CPUMilli:    spec.Resources.CPUMilli,
+		Processes:   max(atLeast, spec.MaxProcesses*threadsPerProcess),
+	}
+}
+
+// publicError gives an error of the host a code, and leaves those that have one alone.
+func publicError(err error, format string, args ...any) error {
+	var coded *sandbox.Error
+	switch {
+	case err == nil, errors.As(err, &coded), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	err = fmt.Errorf(format+": %w", append(args, err)...)
+	for _, short := range []error{unix.ENOSPC, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EDQUOT} {
+		if errors.Is(err, short) {
+			return sandbox.Wrap(sandbox.Unavailable, err, "the host is out of resources")
+		}
+	}
+	return err
+}

@@ -1,0 +1,134 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// layout says where what a guest writes is kept, and how much of it there may be.
+//
+// A file in gVisor's memory is charged to the box, and the kernel can neither
+// drop nor swap it. If such files could fill the memory limit, writing a file
+// would kill the box. So everything of that kind is bounded, and all bounds
+// together leave a part of the memory for processes:
+//
+//	              small disk   large disk
+//	root          1/4          on disk
+//	/tmp          1/8          on disk
+//	/dev/shm      1/8          1/8
+//	/dev          1/16         1/16
+type layout struct {
+	onDisk   bool
+	tmpBytes int64
+	shmBytes int64
+}
+
+func layoutOf(r sandbox.Resources) layout {
+	l := layout{tmpBytes: r.MemoryBytes / 8, shmBytes: r.MemoryBytes / 8}
+	if r.DiskBytes > r.MemoryBytes/4 {
+		// Builds and installers unpack into /tmp, so it is on disk as well then. It has
+		// a limit of its own because it is a file system of its own.
+		l.onDisk, l.tmpBytes = true, r.DiskBytes/2
+	}
+	return l
+}
+
+// defaultTmpfs limits memory file systems that have no limit of their own: /dev,
+// and what a guest may mount in a namespace of its own.
+func defaultTmpfs(r sandbox.Resources) int64 { return r.MemoryBytes / 16 }
+
+// The layers that can be files in the layers directory, by the ends of their names.
+const (
+	rootLayer = ".root"
+	tmpLayer  = ".tmp"
+)
+
+// mounts adds /tmp to spec and returns what gVisor must know about the root and
+// each mount that comes with a file: images and layers, in the order of spec.
+func (l layout) mounts(spec *specs.Spec, r sandbox.Resources, layersDir string) specutils.GoferMountConfFlags {
+	tmp := specs.Mount{
+		Destination: "/tmp", Type: "tmpfs", Source: "tmpfs",
+		Options: []string{"nosuid", "nodev", "mode=1777", size(l.tmpBytes)},
+	}
+	root := specutils.GoferMountConf{Lower: specutils.Erofs, Upper: specutils.MemoryOverlay, Size: strconv.FormatInt(r.DiskBytes, 10)}
+	agent := specutils.GoferMountConf{Lower: specutils.Erofs, Upper: specutils.NoOverlay}
+	if !l.onDisk {
+		spec.Mounts = append(spec.Mounts, tmp)
+		return specutils.GoferMountConfFlags{root, agent}
+	}
+	// gVisor takes a mount as one with a file behind it when it is called a bind
+	// mount; the source is not used.
+	tmp.Type, tmp.Source = "bind", layersDir
+	spec.Mounts = append(spec.Mounts, tmp)
+	root.Upper = specutils.AnonOverlay
+	return specutils.GoferMountConfFlags{root, agent, {Lower: specutils.NoneLower, Upper: specutils.AnonOverlay}}
+}
+
+// createLayers makes the files of a box whose layers are on disk, in the order
+// in which [layout.mounts] names them.
+func createLayers(dir string, id sandbox.ID) ([]*os.File, error) {
+	var files []*os.File
+	for _, end := range []string{rootLayer, tmpLayer} {
+		f, err := os.OpenFile(filepath.Join(dir, string(id)+end), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			closeAll(files)
+			return nil, fmt.Errorf("create writable layer: %w", err)
+		}
+		// gVisor maps the file, which some integrity measurements hinder unless it was
+		// mapped once before; inside its system call filter it is too late for that.
+		pgalloc.IMAWorkAroundForMemFile(f.Fd())
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// removeLayers removes the files of a box; those that are not there are no error.
+func removeLayers(dir string, id sandbox.ID) error {
+	var errs []error
+	for _, end := range []string{rootLayer, tmpLayer} {
+		if err := os.Remove(filepath.Join(dir, string(id)+end)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// layerBytes is what a box's files take up on disk.
+func layerBytes(dir string, id sandbox.ID) int64 {
+	var total int64
+	for _, end := range []string{rootLayer, tmpLayer} {
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(dir, string(id)+end), &st); err == nil {
+			total += st.Blocks * 512
+		}
+	}
+	return total
+}
+
+// layerOwner returns the box that a file in the layers directory belongs to.
+func layerOwner(name string) (sandbox.ID, bool) {
+	for _, end := range []string{rootLayer, tmpLayer} {
+		if id, ok := strings.CutSuffix(name, end); ok {
+			return sandbox.ParseID(id)
+		}
+	}
+	return "", false
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

@@ -1,0 +1,95 @@
+package gvisor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	agentDir  = "/.modbox"          // where the agent's image is mounted in a box
+	agentPath = agentDir + "/agent" // PID 1
+	maxFiles  = 65536               // RLIMIT_NOFILE of guest processes
+)
+
+// capabilities are those of the box's root, inside its own kernel: what Docker
+// gives by default, so that sudo, apt and su work. None of them exists outside.
+var capabilities = []string{
+	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+}
+
+var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// check returns an Invalid error for a spec that no box can be made of.
+func check(s driver.Spec) error {
+	if id, ok := sandbox.ParseID(string(s.ID)); !ok || id != s.ID {
+		return sandbox.InvalidField("id", "%q is not a sandbox id", s.ID)
+	}
+	if !hostnamePattern.MatchString(s.Hostname) {
+		return sandbox.InvalidField("hostname", "%q is not 1 to 63 characters of a-z, 0-9 and -", s.Hostname)
+	}
+	if !filepath.IsAbs(s.RootFS) {
+		return sandbox.InvalidField("rootfs", "%q is not an absolute path", s.RootFS)
+	}
+	if info, err := os.Stat(s.RootFS); err != nil || !info.Mode().IsRegular() {
+		return sandbox.InvalidField("rootfs", "%q is not a file", s.RootFS)
+	}
+	r := s.Resources
+	switch {
+	case r.MemoryBytes < sandbox.MemoryMin:
+		return sandbox.InvalidField("resources.memory", "%d bytes are less than %d", r.MemoryBytes, sandbox.MemoryMin)
+	case r.DiskBytes < sandbox.DiskMin:
+		return sandbox.InvalidField("resources.disk", "%d bytes are less than %d", r.DiskBytes, sandbox.DiskMin)
+	case r.CPUMilli < sandbox.CPUMilliMin || r.CPUMilli > sandbox.CPUMilliMax:
+		return sandbox.InvalidField("resources.cpu", "%d thousandths are not between %d and %d", r.CPUMilli, sandbox.CPUMilliMin, sandbox.CPUMilliMax)
+	case s.MaxProcesses < 0:
+		return sandbox.InvalidField("max_processes", "%d is negative", s.MaxProcesses)
+	}
+	return nil
+}
+
+// ociSpec describes the box to gVisor. It holds no environment and no secret.
+func ociSpec(s driver.Spec, agentImage string, l layout) *specs.Spec {
+	spec := &specs.Spec{
+		Version:  specs.Version,
+		Hostname: s.Hostname,
+		Root:     &specs.Root{Path: "/"}, // not used: the root is an image
+		Annotations: map[string]string{
+			"dev.gvisor.spec.rootfs.source":  s.RootFS,
+			"dev.gvisor.spec.rootfs.type":    "erofs",
+			"dev.gvisor.spec.rootfs.overlay": "memory", // where it really is, gofer-mount-confs say
+		},
+		Process: &specs.Process{
+			Args: []string{agentPath},
+			Cwd:  "/",
+			Capabilities: &specs.LinuxCapabilities{
+				Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
+			},
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_NPROC", Soft: uint64(s.MaxProcesses), Hard: uint64(s.MaxProcesses)},
+				{Type: "RLIMIT_NOFILE", Soft: maxFiles, Hard: maxFiles},
+				{Type: "RLIMIT_CORE"},
+			},
+		},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+			{Destination: "/dev", Type: "dev", Source: "dev", Options: []string{"nosuid"}},
+			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", size(l.shmBytes)}},
+			{Destination: agentDir, Type: "erofs", Source: agentImage, Options: []string{"ro", "nosuid", "nodev"}},
+		},
+		Linux: &specs.Linux{},
+	}
+	return spec
+}
+
+func size(bytes int64) string { return fmt.Sprintf("size=%s", strconv.FormatInt(bytes, 10)) }

@@ -1,0 +1,105 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Start implements [driver.Driver].
+func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	b, err := d.lookup(id)
+	if err != nil {
+		return err
+	}
+	if err := b.lock(ctx); err != nil {
+		return err
+	}
+	defer b.unlock()
+	if b.started() {
+		return sandbox.Errorf(sandbox.Conflict, "box %s was started before", id)
+	}
+	if b.hasEnded() {
+		return b.endedError()
+	}
+	// First written down, then done: after a crash in between, a later driver finds
+	// a box whose agent does not answer, instead of one it takes for unused.
+	b.mu.Lock()
+	b.state.Started = true
+	s := b.state
+	b.mu.Unlock()
+	if err := s.write(b.dir); err != nil {
+		return publicError(err, "start box %s", id)
+	}
+	if err := startGuest(ctx, b.dir, string(id)); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox could not be started")
+	}
+	return nil
+}
+
+// Wait implements [driver.Driver].
+func (d *Driver) Wait(ctx context.Context, id sandbox.ID) (driver.Exit, error) {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	b, err := d.lookup(id)
+	if err != nil {
+		return driver.Exit{}, err
+	}
+	select {
+	case <-b.ended:
+		return b.exit, nil
+	default:
+	}
+	select {
+	case <-b.ended:
+		return b.exit, nil
+	case <-ctx.Done():
+		return driver.Exit{}, context.Cause(ctx)
+	}
+}
+
+// Recover implements [driver.Driver].
+func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) error {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	want, err := decodeHandle(h)
+	if err != nil {
+		return err
+	}
+	if parsed, ok := sandbox.ParseID(string(id)); !ok || parsed != id {
+		return sandbox.Errorf(sandbox.NotFound, "there is no box %q", id)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	b := d.newBox(id)
+	if err := d.claim(b); err != nil {
+		if _, lerr := d.lookup(id); lerr != nil {
+			return lerr // being made, or destroyed
+		}
+		return nil
+	}
+	defer close(b.done)
+	s, err := readState(b.dir)
+	if err != nil || s.Handle != want || !s.Started {
+		d.forget(b)
+		return sandbox.Errorf(sandbox.NotFound, "there is no running box %s", id)
+	}
+	p, err := want.find()
+	if err != nil {
+		d.forget(b)
+		if errors.Is(err, errNoProcess) {
+			return sandbox.Errorf(sandbox.NotFound, "box %s has ended", id)
+		}
+		return publicError(err, "recover box %s", id)
+	}
+	d.adopt(b, p, s)
+	return nil
+}

@@ -1,0 +1,80 @@
+package gvisor
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// handleVersion changes when an older server could misread a handle or a state.
+const handleVersion = 1
+
+// handle identifies a box's process for ever: numbers of processes are used
+// again, but not with the same start time since the same boot.
+type handle struct {
+	Version int    `json:"version"`
+	PID     int    `json:"pid"`
+	Start   uint64 `json:"start"`
+	Boot    string `json:"boot"`
+}
+
+// state is what a later driver must know of a box, kept in its directory.
+type state struct {
+	Handle    handle            `json:"handle"`
+	Started   bool              `json:"started"`
+	Resources sandbox.Resources `json:"resources"`
+}
+
+func (h handle) encode() (driver.Handle, error) { return json.Marshal(h) }
+
+func decodeHandle(h driver.Handle) (handle, error) {
+	var v handle
+	d := json.NewDecoder(bytes.NewReader(h))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil || v.Version != handleVersion || v.PID <= 1 || v.Boot == "" {
+		return handle{}, sandbox.InvalidField("handle", "this is not a handle of the gvisor driver")
+	}
+	return v, nil
+}
+
+// find returns the living process that the handle means, or errNoProcess.
+func (h handle) find() (*process, error) {
+	if h.Boot != bootID() {
+		return nil, errNoProcess
+	}
+	return findProcess(h.PID, h.Start)
+}
+
+func readState(dir string) (state, error) {
+	data, err := os.ReadFile(filepath.Join(dir, stateName))
+	if err != nil {
+		return state{}, err
+	}
+	var s state
+	if err := json.Unmarshal(data, &s); err != nil {
+		return state{}, fmt.Errorf("read %s: %w", filepath.Join(dir, stateName), err)
+	}
+	return s, nil
+}
+
+// write replaces the state whole or not at all. It does not survive a power
+// failure, and need not: nor does the box.
+func (s state) write(dir string) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, stateName)
+	if err := os.WriteFile(name+".new", data, 0o600); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	return nil
+}
