@@ -2,8 +2,9 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"net"
+	"sync"
 	"time"
 
 	"github.com/modbox/modbox/internal/driver"
@@ -11,28 +12,37 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config are the service's settings. Zero values mean the defaults that the comments name.
-type Config struct {
-	// Defaults are the resources of a sandbox when neither its request nor its
-	// image says; 512 MiB of memory, one core and 2 GiB of disk.
-	Defaults sandbox.Resources
-	// Max is what one sandbox may ask for; 8 GiB of memory, eight cores and 64 GiB of disk.
-	Max sandbox.Resources
-	// MaxSandboxes is how many sandboxes may be provisioning or running at once; 0 means no limit.
-	MaxSandboxes int
-	// CreateConcurrency is how many sandboxes are started at the same time; 16.
-	CreateConcurrency int
-	// ImageTimeout is how long an image may take to be had; 10 minutes.
-	ImageTimeout time.Duration
-	// StartTimeout is how long a box may take from its creation until its agent is configured; 30 s.
-	StartTimeout time.Duration
-	// ReadinessTimeout is how long the readiness probe may fail; 2 minutes.
-	ReadinessTimeout time.Duration
-	// SweepInterval is how often stuck and orphaned things are looked for; 5 s.
-	SweepInterval time.Duration
-	// SandboxURL returns the URL for a host label, told to the sandbox as
-	// MODBOX_SANDBOX_URL; nil for none.
-	SandboxURL func(label string) string
+// Store records sandboxes. Its methods are safe for concurrent use, and a write
+// is done as a whole or not at all. Internal/store has one.
+type Store interface {
+	// CreateSandbox records a new sandbox with its event and idempotency key,
+	// unless the key was used before or a live sandbox of the workspace has the
+	// name: then it answers that one. Errors: QuotaExceeded.
+	CreateSandbox(ctx context.Context, c sandbox.Creation) (sandbox.Recorded, error)
+	// SetBox records what a provisioning sandbox is made of. Errors: NotFound,
+	// Conflict when it is not provisioning any more.
+	SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error)
+	// Transition moves a sandbox from one state to the other, with the changes that
+	// mutate makes, and appends ev. Errors: NotFound, Conflict when it is not in state from.
+	Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error)
+
+	// SandboxByID, SandboxByName and SandboxByLabel return a sandbox in any state;
+	// of a name the live one, else the newest. Errors: NotFound.
+	SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error)
+	SandboxByName(ctx context.Context, ws sandbox.WorkspaceID, name string) (sandbox.Sandbox, error)
+	SandboxByLabel(ctx context.Context, label string) (sandbox.Sandbox, error)
+	// LiveSandboxes returns all that have not ended.
+	LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error)
+	// ListSandboxes returns a page of a workspace's sandboxes, newest first. Errors: Invalid.
+	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (sandbox.Page, error)
+
+	// AppendEvent appends an event without a change of state.
+	AppendEvent(ctx context.Context, ev sandbox.Event) error
+	// Events returns a sandbox's events after, or when descending before, a Seq. Errors: Invalid.
+	Events(ctx context.Context, id sandbox.ID, after int64, limit int, descending bool) ([]sandbox.Event, error)
+	// Purge forgets at most limit idempotency keys that expired before now and at
+	// most limit sandboxes that ended before endedBefore, unless that is zero.
+	Purge(ctx context.Context, now, endedBefore time.Time, limit int) (int64, error)
 }
 
 // Images knows the images that sandboxes are made from.
@@ -46,7 +56,8 @@ type Images interface {
 	List(ctx context.Context) ([]sandbox.Image, error)
 }
 
-// Deps are what the service stands on; all but Metrics must be set.
+// Deps are what the service stands on; all but Metrics must be set. The service
+// uses them until Close and does not close them.
 type Deps struct {
 	Store  Store
 	Driver driver.Driver
@@ -57,73 +68,125 @@ type Deps struct {
 }
 
 // Service makes every state change of a sandbox. All methods may be called
-// concurrently. Errors carry codes of package sandbox; another workspace's
-// sandbox is NotFound.
+// concurrently, between Start and Close; before and after, those that change
+// something answer Unavailable. Errors carry codes of package sandbox; another
+// workspace's sandbox is NotFound, like one that does not exist.
+//
+// The embedded [Files] are the calls on files by absolute path, or by one
+// relative to the sandbox's working directory.
 type Service struct {
-	cfg  Config
-	deps Deps
+	Files
+
+	cfg     Config
+	store   Store
+	driver  driver.Driver
+	images  Images
+	log     *slog.Logger
+	metrics *metrics
+
+	boxes *boxes
+	slots chan struct{} // holds one element per sandbox being started
+
+	ctx    context.Context // of all background work; ends with Close
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	running bool // between Start and Close; guarded by mu
+	// work counts the background goroutines; it grows only while running.
+	work sync.WaitGroup
 }
 
-// Store is where sandboxes are recorded.
-type Store interface{}
-
-// New returns a service that does nothing until Start.
-func New(cfg Config, deps Deps) (*Service, error) { return &Service{cfg: cfg, deps: deps}, nil }
-
-var errSkeleton = sandbox.Errorf(sandbox.Unsupported, "not implemented yet")
-
-// Start recovers the sandboxes of an earlier server, then runs the background loops.
-func (s *Service) Start(ctx context.Context) error { return errSkeleton }
-
-// Close stops the background work; sandboxes keep running.
-func (s *Service) Close(ctx context.Context) error { return errSkeleton }
-
-// Create records a sandbox and returns at once, in state provisioning.
-func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb sandbox.Sandbox, created bool, err error) {
-	return sandbox.Sandbox{}, false, errSkeleton
+// New returns a service that does nothing until Start. It fails when a setting
+// makes no sense or something is missing in deps.
+func New(cfg Config, deps Deps) (*Service, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if deps.Store == nil || deps.Driver == nil || deps.Images == nil || deps.Logger == nil {
+		return nil, errors.New("lifecycle: store, driver, images and logger must all be given")
+	}
+	s := &Service{
+		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, log: deps.Logger,
+		boxes: newBoxes(), slots: make(chan struct{}, cfg.CreateConcurrency),
+	}
+	s.Files.service = s
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if s.metrics, err = newMetrics(s.boxes, deps.Metrics); err != nil {
+		s.cancel()
+		return nil, err
+	}
+	return s, nil
 }
 
-// Get returns the sandbox that ref, an id or a name, means.
-func (s *Service) Get(ctx context.Context, c Caller, ref string) (sandbox.Sandbox, error) {
-	return sandbox.Sandbox{}, errSkeleton
+// Start takes over the sandboxes of the server that ran before (see the package
+// comment) and begins the background work. It returns when every running sandbox
+// can be used again; ending those that were lost goes on in the background. When
+// it fails, or ctx ends, the service is as good as closed.
+func (s *Service) Start(ctx context.Context) error {
+	s.mu.Lock()
+	if s.running || s.ctx.Err() != nil {
+		s.mu.Unlock()
+		return errors.New("lifecycle: started twice")
+	}
+	s.running = true
+	s.mu.Unlock()
+	if err := s.recover(ctx); err != nil {
+		_ = s.Close(context.WithoutCancel(ctx))
+		return err
+	}
+	s.spawn(s.sweepLoop)
+	return nil
 }
 
-// List returns a page of the caller's sandboxes.
-func (s *Service) List(ctx context.Context, c Caller, f Filter) (Page, error) {
-	return Page{}, errSkeleton
+// Close stops all background work, in the middle of it where needed, and waits
+// for its end or for ctx's, with ctx's error. Sandboxes keep running: the next
+// server's Start takes them over. Idempotent.
+func (s *Service) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.running = false
+	s.mu.Unlock()
+	s.cancel()
+	for _, b := range s.boxes.all() {
+		b.mu.Lock()
+		if b.timer != nil {
+			b.timer.Stop()
+		}
+		b.mu.Unlock()
+		_ = b.agent.Close() // does not fail
+	}
+	s.metrics.unregister()
+	stopped := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
-// Wait returns when the sandbox has reached want or ended, or timeout has passed.
-func (s *Service) Wait(ctx context.Context, c Caller, ref string, want sandbox.State, timeout time.Duration) (sandbox.Sandbox, error) {
-	return sandbox.Sandbox{}, errSkeleton
+// spawn runs f in the background and reports whether it does: not before Start
+// and not after Close.
+func (s *Service) spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
+		return false
+	}
+	s.work.Go(f)
+	return true
 }
 
-// Destroy ends a sandbox and returns when nothing of it is left.
-func (s *Service) Destroy(ctx context.Context, c Caller, ref string, cause sandbox.CauseCode) (sandbox.Sandbox, error) {
-	return sandbox.Sandbox{}, errSkeleton
-}
-
-// Events returns a sandbox's events with Seq after the given one.
-func (s *Service) Events(ctx context.Context, c Caller, ref string, after int64, limit int, descending bool) ([]sandbox.Event, error) {
-	return nil, errSkeleton
-}
-
-// Stats measures a running sandbox.
-func (s *Service) Stats(ctx context.Context, c Caller, ref string) (sandbox.Stats, error) {
-	return sandbox.Stats{}, errSkeleton
-}
-
-// Images lists the images.
-func (s *Service) Images(ctx context.Context, c Caller) ([]sandbox.Image, error) {
-	return nil, errSkeleton
-}
-
-// ByLabel returns the sandbox with that host label, in any state.
-func (s *Service) ByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
-	return sandbox.Sandbox{}, errSkeleton
-}
-
-// Dial connects to a port of a running sandbox.
-func (s *Service) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
-	return nil, errSkeleton
+// ready returns an error unless the service is between Start and Close.
+func (s *Service) ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
+		return errClosed
+	}
+	return nil
 }

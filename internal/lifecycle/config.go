@@ -1,0 +1,80 @@
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Config are the service's settings. Zero values mean the defaults that the comments name.
+type Config struct {
+	// Defaults are the resources of a sandbox when neither its request nor its
+	// image says; 512 MiB of memory, one core and 2 GiB of disk.
+	Defaults sandbox.Resources
+	// Max is what one sandbox may ask for; 8 GiB of memory, eight cores and 64 GiB of disk.
+	Max sandbox.Resources
+	// MaxSandboxes is how many sandboxes may be provisioning or running at once; 0 means no limit.
+	MaxSandboxes int
+	// CreateConcurrency is how many sandboxes are started at the same time; 16.
+	CreateConcurrency int
+	// ImageTimeout is how long an image may take to be had; 10 minutes.
+	ImageTimeout time.Duration
+	// StartTimeout is how long a box may take from its creation until its agent is configured; 30 s.
+	StartTimeout time.Duration
+	// ReadinessTimeout is how long the readiness probe may fail; 2 minutes.
+	ReadinessTimeout time.Duration
+	// SweepInterval is how often stuck and orphaned things are looked for; 5 s.
+	SweepInterval time.Duration
+	// Retention is how long ended sandboxes and their events are kept; 30 days. Negative means for ever.
+	Retention time.Duration
+	// SandboxURL returns the URL for a host label, told to the sandbox as
+	// MODBOX_SANDBOX_URL; nil for none.
+	SandboxURL func(label string) string
+
+	// ttlMin is the shortest ttl a caller may ask for. Only tests change it.
+	ttlMin time.Duration
+}
+
+// Limits of the service that are not worth a setting.
+const (
+	keyLifetime    = 24 * time.Hour   // of an idempotency key
+	destroyTimeout = 60 * time.Second // of one attempt to destroy a box
+	recoverTimeout = 10 * time.Second // of all attempts to recover a box
+	attemptTimeout = 5 * time.Second  // of one call to an agent or probe that is not up yet
+	purgeInterval  = time.Minute
+	purgeBatch     = 500
+	recoverWorkers = 16
+	sweepWorkers   = 4
+	keyMax         = 255 // characters of an idempotency key
+)
+
+// withDefaults returns c with its zero values replaced, or an error naming a
+// setting that makes no sense.
+func (c Config) withDefaults() (Config, error) {
+	c.Defaults.MemoryBytes = cmp.Or(c.Defaults.MemoryBytes, 512<<20)
+	c.Defaults.CPUMilli = cmp.Or(c.Defaults.CPUMilli, 1000)
+	c.Defaults.DiskBytes = cmp.Or(c.Defaults.DiskBytes, 2<<30)
+	c.Max.MemoryBytes = cmp.Or(c.Max.MemoryBytes, max(8<<30, c.Defaults.MemoryBytes))
+	c.Max.CPUMilli = cmp.Or(c.Max.CPUMilli, max(8000, c.Defaults.CPUMilli))
+	c.Max.DiskBytes = cmp.Or(c.Max.DiskBytes, max(64<<30, c.Defaults.DiskBytes))
+	c.CreateConcurrency = cmp.Or(c.CreateConcurrency, 16)
+	c.ImageTimeout = cmp.Or(c.ImageTimeout, 10*time.Minute)
+	c.StartTimeout = cmp.Or(c.StartTimeout, 30*time.Second)
+	c.ReadinessTimeout = cmp.Or(c.ReadinessTimeout, 2*time.Minute)
+	c.SweepInterval = cmp.Or(c.SweepInterval, 5*time.Second)
+	c.Retention = cmp.Or(c.Retention, 30*24*time.Hour)
+	c.ttlMin = cmp.Or(c.ttlMin, sandbox.TTLMin)
+
+	for _, r := range resourceTable {
+		if d, m := *r.of(&c.Defaults), *r.of(&c.Max); d < r.min || d > m || m > r.max {
+			return c, fmt.Errorf("lifecycle settings: %s of a sandbox: default %s, maximum %s, want at least %s and the default within the maximum",
+				r.name, r.show(d), r.show(m), r.show(r.min))
+		}
+	}
+	if c.MaxSandboxes < 0 || c.CreateConcurrency < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {
+		return c, fmt.Errorf("lifecycle settings: numbers and durations must not be negative")
+	}
+	return c, nil
+}

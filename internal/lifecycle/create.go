@@ -1,0 +1,171 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// createAttempts bounds how often a creation waits for the name to become free:
+// more often only happens when others keep taking it.
+const createAttempts = 10
+
+// Create records a sandbox and returns it at once, in state provisioning; work
+// goes on in the background whatever happens to ctx. With created false it
+// answers the sandbox that the same request, or the same idempotency key, made
+// before. While a sandbox of the same name is being destroyed, and with Replace
+// until a live one is, it waits for that.
+//
+// Errors: Invalid, naming the field; Exists when a live sandbox of that name came
+// from another request; Conflict when the idempotency key did; QuotaExceeded;
+// Unavailable; the context's error.
+func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb sandbox.Sandbox, created bool, err error) {
+	if err := s.ready(); err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	if err := s.cfg.validate(&req); err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	img, err := s.imageFor(ctx, &req)
+	if err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	creation := s.creation(c, &req, &img)
+	for range createAttempts {
+		b, rec, err := s.record(ctx, creation)
+		if err != nil {
+			return sandbox.Sandbox{}, false, err
+		}
+		old := rec.Sandbox
+		switch {
+		case rec.By == sandbox.MatchNone:
+			return s.launch(b), true, nil
+		case rec.By == sandbox.MatchKey && rec.RequestHash == creation.RequestHash:
+			return old, false, nil
+		case rec.By == sandbox.MatchKey:
+			return sandbox.Sandbox{}, false, sandbox.Errorf(sandbox.Conflict,
+				"this idempotency key was used for another request, which made sandbox %q (%s)", old.Name, old.ID)
+		case old.State == sandbox.Destroying || req.Replace:
+			if _, err := s.Destroy(ctx, c, string(old.ID), sandbox.CauseReplaced); err != nil {
+				return sandbox.Sandbox{}, false, err
+			}
+		case rec.RequestHash == creation.RequestHash:
+			return old, false, nil
+		default:
+			return sandbox.Sandbox{}, false, sandbox.Errorf(sandbox.Exists,
+				"sandbox %q (%s) is %s and was made by a different request; destroy it first, or ask to replace it", old.Name, old.ID, old.State)
+		}
+	}
+	return sandbox.Sandbox{}, false, sandbox.Errorf(sandbox.Unavailable, "others keep taking the name %q; try again", creation.Sandbox.Name)
+}
+
+// imageFor returns the image that a request means.
+func (s *Service) imageFor(ctx context.Context, req *CreateRequest) (sandbox.Image, error) {
+	field := "image"
+	var img sandbox.Image
+	var err error
+	switch {
+	case req.ImageID != "":
+		field = "image_id"
+		img, err = s.images.ByID(ctx, req.ImageID)
+	case req.Image != "":
+		img, _, err = s.images.Resolve(ctx, req.Image)
+	default:
+		img, err = s.defaultImage(ctx)
+	}
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return sandbox.Image{}, sandbox.InvalidField(field, "%s", fail("", err, "unknown image").cause.Message)
+	}
+	return img, err
+}
+
+func (s *Service) defaultImage(ctx context.Context) (sandbox.Image, error) {
+	list, err := s.images.List(ctx)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	for _, img := range list {
+		if img.IsDefault {
+			return img, nil
+		}
+	}
+	return sandbox.Image{}, sandbox.InvalidField("image", "this server has no default image; name one")
+}
+
+// creation is what to record for a valid request.
+func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) sandbox.Creation {
+	now := time.Now().UTC()
+	sb := sandbox.Sandbox{
+		ID: sandbox.NewID(), Workspace: c.Workspace, State: sandbox.Provisioning,
+		Name:  cmp.Or(req.Name, newName()),
+		Image: img.Ref(), Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
+		Resources:     req.Resources,
+		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL),
+		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now,
+	}
+	sb.HostLabel = sandbox.HostLabel(sb.Name)
+	fromImage := sandbox.Resources{MemoryBytes: img.MemoryBytes}
+	for _, r := range resourceTable {
+		// A caller's wish beyond the maximum was refused; an image's is cut.
+		asked := cmp.Or(*r.of(&sb.Resources), *r.of(&fromImage), *r.of(&s.cfg.Defaults))
+		*r.of(&sb.Resources) = min(max(asked, r.min), *r.of(&s.cfg.Max))
+	}
+	return sandbox.Creation{
+		Sandbox: sb, RequestHash: req.hash(),
+		IdempotencyKey: req.IdempotencyKey, KeyLifetime: keyLifetime,
+		MaxLive: s.cfg.MaxSandboxes,
+		Event: sandbox.Event{
+			Time: now, Type: sandbox.EventCreated, Message: "the sandbox was asked for",
+			Data: map[string]string{"image": sb.Image, "user": string(c.User)},
+		},
+	}
+}
+
+// newName makes up a name for a sandbox whose caller gave none.
+func newName() string {
+	id := uuid.New().String() // the last 12 digits are 48 random bits
+	return "sandbox-" + id[len(id)-12:]
+}
+
+// record writes a creation. The box is non-nil when a new sandbox was recorded.
+func (s *Service) record(ctx context.Context, creation sandbox.Creation) (*box, sandbox.Recorded, error) {
+	b := s.newBox(creation.Sandbox.ID)
+	// Locked until the outcome is known: who finds the row meanwhile waits for it.
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.boxes.reserve(b)
+	rec, err := s.store.CreateSandbox(ctx, creation)
+	if err != nil || rec.By != sandbox.MatchNone {
+		s.boxes.remove(b)
+		b.cancel()
+		return nil, rec, err
+	}
+	b.set(rec.Sandbox)
+	s.boxes.index(b)
+	return b, rec, nil
+}
+
+// launch begins the work on a recorded sandbox and returns the sandbox.
+func (s *Service) launch(b *box) sandbox.Sandbox {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sb := b.sandbox()
+	if sb.State != sandbox.Provisioning {
+		return sb // somebody was quick to destroy it
+	}
+	s.armTimer(b)
+	// When the server closes at this moment, the next one ends the sandbox.
+	b.work.Add(1)
+	b.provisioning = s.spawn(func() {
+		defer b.work.Done()
+		s.provision(b)
+	})
+	if !b.provisioning {
+		b.work.Done()
+	}
+	return sb
+}

@@ -1,0 +1,177 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Destroy ends a sandbox with the given cause ("" is [sandbox.CauseDestroyed])
+// and returns it when nothing of it is left. It works in every state and is
+// idempotent: a sandbox that has ended, or whose end was decided, keeps its
+// cause. When ctx ends first, the sandbox is returned as it then is together
+// with an error of code Timeout, and the work goes on.
+//
+// Errors: NotFound, Timeout, Unavailable.
+func (s *Service) Destroy(ctx context.Context, c Caller, ref string, cause sandbox.CauseCode) (sandbox.Sandbox, error) {
+	if err := s.ready(); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	b, sb, err := s.find(ctx, c, ref)
+	if err != nil || b == nil {
+		return sb, err
+	}
+	message := "it was destroyed by " + string(c.User)
+	switch cause {
+	case sandbox.CauseReplaced:
+		message = "a new sandbox of the same name was asked for by " + string(c.User)
+	case "":
+		cause = sandbox.CauseDestroyed
+	}
+	if err := s.end(b, sandbox.Cause{Code: cause, Message: clip(message)}); err != nil {
+		return b.sandbox(), err
+	}
+	for {
+		v := b.view()
+		if v.sb.State.Ended() {
+			return v.sb, nil
+		}
+		select {
+		case <-v.changed:
+		case <-ctx.Done():
+			return v.sb, sandbox.Wrap(sandbox.Timeout, ctx.Err(), "sandbox %q is still being destroyed", v.sb.Name)
+		case <-s.ctx.Done():
+			return v.sb, errClosed
+		}
+	}
+}
+
+// end decides that a sandbox ends: it records the state destroying and the
+// cause, stops the work on the sandbox, and has it destroyed in the background.
+// It does nothing when the end was decided before. When recording fails nothing
+// else happens; the sweep tries it again.
+func (s *Service) end(b *box, cause sandbox.Cause) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sb := b.sandbox()
+	if sb.State == sandbox.Destroying || sb.State.Ended() {
+		return nil
+	}
+	next, err := s.store.Transition(s.ctx, b.id, sb.State, sandbox.Destroying,
+		func(sb *sandbox.Sandbox) { sb.Cause = &cause },
+		sandbox.Event{
+			Time: time.Now().UTC(), Type: sandbox.EventDestroying, Message: cause.Message,
+			Data: map[string]string{"cause": string(cause.Code)},
+		})
+	if err != nil {
+		b.wanted = &cause
+		if s.ctx.Err() != nil {
+			return errClosed
+		}
+		return fmt.Errorf("record the end of sandbox %s: %w", b.id, err)
+	}
+	b.wanted = nil
+	b.set(next)
+	s.destroyLater(b)
+	return nil
+}
+
+// endOrLog is end for those who have nobody to tell.
+func (s *Service) endOrLog(b *box, cause sandbox.Cause) {
+	if err := s.end(b, cause); err != nil && s.ctx.Err() == nil {
+		s.log.Error("end of sandbox not recorded, trying again soon", "sandbox", b.id, "cause", cause.Code, "error", err)
+	}
+}
+
+// destroyLater has a sandbox in state destroying destroyed, once.
+//
+// Preconditions: b.mu is held.
+func (s *Service) destroyLater(b *box) {
+	b.cancel()
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	if !b.destroying {
+		b.destroying = s.spawn(func() { s.destroy(b) })
+	}
+}
+
+// destroy removes everything of a sandbox and records its end. It goes on until
+// that worked or the service closes; then the next server goes on.
+func (s *Service) destroy(b *box) {
+	b.work.Wait()
+	_ = b.agent.Close() // does not fail
+	err := s.persist("destroy box", b, func() error {
+		ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
+		defer cancel()
+		return s.driver.Destroy(ctx, b.id)
+	})
+	if err != nil {
+		return // the service closes
+	}
+	var ended sandbox.Sandbox
+	err = s.persist("record end", b, func() (err error) {
+		ended, err = s.recordEnd(b.sandbox())
+		return err
+	})
+	if err != nil {
+		return
+	}
+	s.metrics.ends.WithLabelValues(string(ended.Cause.Code)).Inc()
+	s.boxes.remove(b)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.set(ended)
+}
+
+// recordEnd moves a sandbox of which nothing is left to its final state.
+func (s *Service) recordEnd(sb sandbox.Sandbox) (sandbox.Sandbox, error) {
+	now := time.Now().UTC()
+	to := sb.Cause.Code.Final()
+	event := sandbox.EventDestroyed
+	if to == sandbox.Failed {
+		event = sandbox.EventFailed
+	}
+	return s.store.Transition(s.ctx, sb.ID, sandbox.Destroying, to,
+		func(sb *sandbox.Sandbox) { sb.EndedAt, sb.Handle = now, nil },
+		sandbox.Event{Time: now, Type: event, Message: sb.Cause.Message, Data: map[string]string{"cause": string(sb.Cause.Code)}})
+}
+
+// persist repeats f until it works. It fails only when the service closes.
+func (s *Service) persist(what string, b *box, f func() error) error {
+	_, err := backoff.Retry(s.ctx, func() (struct{}, error) { return struct{}{}, f() },
+		patience(50*time.Millisecond, 15*time.Second), forever,
+		backoff.WithNotify(func(err error, wait time.Duration) {
+			if s.ctx.Err() == nil {
+				s.log.Error("sandbox is hard to end, trying again", "step", what, "sandbox", b.id, "error", err, "wait", wait)
+			}
+		}))
+	return err
+}
+
+// armTimer has the sandbox ended at its deadline, when it has one.
+//
+// Preconditions: b.mu is held.
+func (s *Service) armTimer(b *box) {
+	sb := b.sandbox()
+	deadline, ok := sb.Deadline()
+	if !ok {
+		return
+	}
+	b.timer = time.AfterFunc(time.Until(deadline), func() {
+		s.spawn(func() { s.endOrLog(b, ttlCause(&sb)) })
+	})
+}
+
+func ttlCause(sb *sandbox.Sandbox) sandbox.Cause {
+	return sandbox.Cause{Code: sandbox.CauseTTL, Message: fmt.Sprintf("its time to live of %s was over", sb.TTL)}
+}
+
+// overdue reports whether the sandbox's deadline has passed.
+func overdue(sb *sandbox.Sandbox, now time.Time) bool {
+	deadline, ok := sb.Deadline()
+	return ok && !now.Before(deadline)
+}

@@ -1,0 +1,102 @@
+package lifecycle
+
+import (
+	"context"
+	"io"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+// Files are the calls on the files of running sandboxes. The errors of all are
+// those of [Service.Exec] for reaching the sandbox, and those of the call of the
+// same name of agentapi.Files, as [AgentError] maps them.
+type Files struct {
+	service *Service
+	beneath string
+}
+
+// Beneath returns the calls on files beneath an absolute directory: every path
+// is relative to it, and neither ".." nor a symlink leads out of it.
+func (s *Service) Beneath(dir string) Files { return Files{service: s, beneath: dir} }
+
+// of returns the agent's calls for a box.
+func (f Files) of(b *box) agentapi.Files {
+	if f.beneath != "" {
+		return b.agent.Beneath(f.beneath)
+	}
+	return b.agent.Files
+}
+
+// ReadFile opens a file of a running sandbox and returns length bytes
+// from offset on, all that follow when length is negative. The reader's errors go through [Service.Explain].
+func (f Files) ReadFile(ctx context.Context, c Caller, ref, path string, offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
+	b, err := f.service.use(ctx, c, ref)
+	if err != nil {
+		return nil, agentapi.FileInfo{}, err
+	}
+	r, info, err := f.of(b).ReadFile(ctx, path, offset, length)
+	if err != nil {
+		return nil, agentapi.FileInfo{}, f.service.explain(ctx, b, err)
+	}
+	return r, info, nil
+}
+
+// WriteFile makes or replaces a file of a running sandbox with everything r
+// holds, atomically. An error of r is returned as it is.
+func (f Files) WriteFile(ctx context.Context, c Caller, ref, path string, r io.Reader, opts agentapi.WriteOptions) (agentapi.FileInfo, error) {
+	b, err := f.service.use(ctx, c, ref)
+	if err != nil {
+		return agentapi.FileInfo{}, err
+	}
+	info, err := f.of(b).WriteFile(ctx, path, r, opts)
+	return info, f.service.explain(ctx, b, err)
+}
+
+// Stat describes a path in a running sandbox, not following a last symlink.
+func (f Files) Stat(ctx context.Context, c Caller, ref, path string) (agentapi.FileInfo, error) {
+	b, err := f.service.use(ctx, c, ref)
+	if err != nil {
+		return agentapi.FileInfo{}, err
+	}
+	info, err := f.of(b).Stat(ctx, path)
+	return info, f.service.explain(ctx, b, err)
+}
+
+// ListDir returns at most limit entries of a directory in a running sandbox,
+// sorted by name.
+func (f Files) ListDir(ctx context.Context, c Caller, ref, path string, limit int) (agentapi.FileList, error) {
+	b, err := f.service.use(ctx, c, ref)
+	if err != nil {
+		return agentapi.FileList{}, err
+	}
+	list, err := f.of(b).List(ctx, path, limit)
+	return list, f.service.explain(ctx, b, err)
+}
+
+// Mkdir makes a directory in a running sandbox.
+func (f Files) Mkdir(ctx context.Context, c Caller, ref string, req agentapi.MkdirRequest) error {
+	b, err := f.service.use(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	return f.service.explain(ctx, b, f.of(b).Mkdir(ctx, req))
+}
+
+// Move renames a path in a running sandbox.
+func (f Files) Move(ctx context.Context, c Caller, ref string, req agentapi.MoveRequest) error {
+	b, err := f.service.use(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	return f.service.explain(ctx, b, f.of(b).Move(ctx, req))
+}
+
+// Remove removes a path in a running sandbox, a directory with content only when
+// recursive.
+func (f Files) Remove(ctx context.Context, c Caller, ref, path string, recursive bool) error {
+	b, err := f.service.use(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	return f.service.explain(ctx, b, f.of(b).Remove(ctx, path, recursive))
+}

@@ -1,0 +1,85 @@
+package lifecycle
+
+import (
+	"fmt"
+
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the service's numbers for Prometheus.
+type metrics struct {
+	created prometheus.Histogram
+	ends    *prometheus.CounterVec
+	orphans prometheus.Counter
+
+	registry   prometheus.Registerer // nil for none
+	registered []prometheus.Collector
+}
+
+// newMetrics makes the metrics and registers them with r, when that is not nil.
+func newMetrics(x *boxes, r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		created: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "modbox_sandbox_create_seconds",
+			Help:    "Time from the request for a sandbox until it was running.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
+		}),
+		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "modbox_sandbox_ends_total",
+			Help: "Sandboxes that ended, by cause.",
+		}, []string{"cause"}),
+		orphans: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "modbox_sweep_orphans_total",
+			Help: "Boxes without a sandbox that the sweep found and destroyed.",
+		}),
+		registry: r,
+	}
+	for _, cause := range sandbox.Causes {
+		m.ends.WithLabelValues(string(cause)) // so that each is there before its first time
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.created, m.ends, m.orphans, stateCollector{x}} {
+		if err := r.Register(c); err != nil {
+			m.unregister()
+			return nil, fmt.Errorf("register lifecycle metrics: %w", err)
+		}
+		m.registered = append(m.registered, c)
+	}
+	return m, nil
+}
+
+func (m *metrics) unregister() {
+	for _, c := range m.registered {
+		m.registry.Unregister(c)
+	}
+}
+
+// stateCollector counts live sandboxes by state when it is asked.
+type stateCollector struct{ boxes *boxes }
+
+var stateDesc = prometheus.NewDesc("modbox_sandboxes", "Sandboxes that have not ended, by state.", []string{"state"}, nil)
+
+// Describe implements [prometheus.Collector].
+func (stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- stateDesc }
+
+// Collect implements [prometheus.Collector].
+func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
+	counts := c.boxes.count()
+	for _, state := range sandbox.States {
+		if !state.Ended() {
+			ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(counts[state]), string(state))
+		}
+	}
+}
+
+// count returns how many boxes are in each state.
+func (x *boxes) count() map[sandbox.State]int {
+	counts := map[sandbox.State]int{}
+	for _, b := range x.all() {
+		counts[b.sandbox().State]++
+	}
+	return counts
+}

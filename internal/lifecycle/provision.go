@@ -1,0 +1,243 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// provision makes a recorded sandbox run, or ends it with the cause why not.
+func (s *Service) provision(b *box) {
+	err := s.makeRunning(b)
+	b.mu.Lock()
+	b.provisioning = false
+	b.mu.Unlock()
+	if err == nil || b.ctx.Err() != nil {
+		return // it runs; or its end was decided, or the server closes: this work was canceled
+	}
+	cause := sandbox.Cause{Code: sandbox.CauseInternal, Message: "the server could not start it; its log says why"}
+	var f *failure
+	if errors.As(err, &f) {
+		cause = f.cause
+	}
+	s.log.Warn("sandbox could not be started", "sandbox", b.id, "error", err)
+	s.endOrLog(b, cause)
+}
+
+// makeRunning takes the steps from a row to a running sandbox. What it made so
+// far is left to the destroyer when it fails.
+func (s *Service) makeRunning(b *box) error {
+	select {
+	case s.slots <- struct{}{}:
+	case <-b.ctx.Done():
+		return b.ctx.Err()
+	}
+	img, err := s.startBox(b)
+	<-s.slots // a slow readiness probe costs the host little and holds nobody up
+	if err != nil {
+		return err
+	}
+	if err := s.probe(b); err != nil {
+		return err
+	}
+	return s.recordRunning(b, &img)
+}
+
+// startBox makes and starts the box and configures its agent.
+func (s *Service) startBox(b *box) (sandbox.Image, error) {
+	sb := b.sandbox()
+	imageCtx, cancel := context.WithTimeout(b.ctx, s.cfg.ImageTimeout)
+	defer cancel()
+	img, rootfs, err := s.images.Resolve(imageCtx, sb.Image)
+	if err != nil {
+		return img, fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
+	defer cancel()
+	handle, err := s.driver.Create(ctx, driver.Spec{ID: b.id, Hostname: hostname(&sb), RootFS: rootfs, Resources: sb.Resources})
+	if err != nil {
+		return img, fail(sandbox.CauseStart, err, "the sandbox could not be made")
+	}
+	if err := s.recordBox(b, img.Digest, handle); err != nil {
+		return img, err
+	}
+	if err := s.driver.Start(ctx, b.id); err != nil {
+		return img, fail(sandbox.CauseStart, err, "the sandbox could not be started")
+	}
+	b.work.Go(func() { s.watch(b) })
+	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
+		return img, fail(sandbox.CauseStart, AgentError(err), "its agent did not come up")
+	}
+	return img, nil
+}
+
+// recordBox writes down what a restarted server needs to find the box.
+func (s *Service) recordBox(b *box, digest string, handle driver.Handle) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.ctx.Err(); err != nil {
+		return err
+	}
+	sb, err := s.store.SetBox(s.ctx, b.id, digest, handle)
+	if err != nil {
+		return fmt.Errorf("record box: %w", err)
+	}
+	b.set(sb)
+	return nil
+}
+
+// recordRunning ends provisioning, unless the sandbox's end was decided before.
+func (s *Service) recordRunning(b *box, img *sandbox.Image) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.ctx.Err(); err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	took := now.Sub(b.sandbox().CreatedAt)
+	sb, err := s.store.Transition(s.ctx, b.id, sandbox.Provisioning, sandbox.Running,
+		func(sb *sandbox.Sandbox) { sb.StartedAt = now },
+		sandbox.Event{
+			Time: now, Type: sandbox.EventRunning, Message: "the sandbox is ready",
+			Data: map[string]string{"after_ms": strconv.FormatInt(took.Milliseconds(), 10), "image_digest": img.Digest},
+		})
+	if err != nil {
+		return fmt.Errorf("record running: %w", err)
+	}
+	b.set(sb)
+	s.metrics.created.Observe(took.Seconds())
+	return nil
+}
+
+// hostname returns the guest's host name: the readable part of the host label,
+// without the random part that keeps the sandbox's URL from being guessed.
+func hostname(sb *sandbox.Sandbox) string {
+	if i := strings.LastIndexByte(sb.HostLabel, '-'); i > 1 {
+		return sb.HostLabel[:i]
+	}
+	return "sandbox"
+}
+
+// agentConfig is what the agent of a sandbox is told. Of the environment, the
+// caller's word wins over ours, and ours over the image's.
+func (s *Service) agentConfig(sb *sandbox.Sandbox, img *sandbox.Image) agentapi.Config {
+	env := make(map[string]string, len(img.Config.Env)+len(sb.Env)+3)
+	for _, kv := range img.Config.Env {
+		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
+			env[name] = value
+		}
+	}
+	env["MODBOX_SANDBOX_ID"] = string(sb.ID)
+	env["MODBOX_SANDBOX_NAME"] = sb.Name
+	if s.cfg.SandboxURL != nil {
+		env["MODBOX_SANDBOX_URL"] = s.cfg.SandboxURL(sb.HostLabel)
+	}
+	for name, value := range sb.Env {
+		env[name] = value
+	}
+	main := make([]string, 0, len(img.Config.Entrypoint)+len(img.Config.Cmd))
+	main = append(append(main, img.Config.Entrypoint...), img.Config.Cmd...)
+	return agentapi.Config{
+		Hostname: hostname(sb), Env: env,
+		WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: main,
+	}
+}
+
+// patience returns the pauses between attempts to reach what is coming up.
+func patience(first, most time.Duration) backoff.RetryOption {
+	return backoff.WithBackOff(&backoff.ExponentialBackOff{
+		InitialInterval: first, MaxInterval: most, Multiplier: 1.5, RandomizationFactor: 0.2,
+	})
+}
+
+// forever lets a retry go on until its context ends.
+var forever = backoff.WithMaxElapsedTime(0)
+
+// configure calls the agent until it answers or ctx ends. Configuring is
+// idempotent, so it serves as the question whether the agent is there, too.
+func (s *Service) configure(ctx context.Context, b *box, cfg agentapi.Config) error {
+	var last error
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+		err := b.agent.Configure(attempt, cfg)
+		var refused *agentapi.Error
+		if errors.As(err, &refused) || errors.Is(err, agentapi.ErrBadAnswer) {
+			err = backoff.Permanent(err)
+		} else if err != nil && ctx.Err() == nil {
+			last = err
+		}
+		return struct{}{}, err
+	}, patience(2*time.Millisecond, 100*time.Millisecond), forever)
+	if ctx.Err() != nil && last != nil {
+		return last // says more than that the time is up
+	}
+	return err
+}
+
+// probe waits until the sandbox's readiness port, when it has one, answers GET /
+// with a 2xx.
+func (s *Service) probe(b *box) error {
+	sb := b.sandbox()
+	if sb.ReadinessPort == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.ReadinessTimeout)
+	defer cancel()
+	// What answers is hostile: bounded headers, no redirects, the body is not read.
+	client := &http.Client{
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return s.driver.Dial(ctx, b.id, sb.ReadinessPort)
+			},
+			DisableKeepAlives:      true,
+			MaxResponseHeaderBytes: 64 << 10,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	url := "http://" + net.JoinHostPort("localhost", strconv.Itoa(int(sb.ReadinessPort))) + "/"
+	last := errors.New("it did not answer")
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := probeOnce(ctx, client, url)
+		if err != nil && ctx.Err() == nil {
+			last = err
+		}
+		return struct{}{}, err
+	}, patience(10*time.Millisecond, 500*time.Millisecond), forever)
+	if err != nil {
+		return &failure{
+			cause: sandbox.Cause{Code: sandbox.CauseNotReady, Message: fmt.Sprintf(
+				"GET / on its readiness port %d did not answer with a 2xx within %s", sb.ReadinessPort, s.cfg.ReadinessTimeout)},
+			err: last,
+		}
+	}
+	return nil
+}
+
+func probeOnce(ctx context.Context, client *http.Client, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return backoff.Permanent(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close() // nothing was read that could be lost
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package lifecycle
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Get returns the sandbox that ref means: an id, or a name, of which the live
+// sandbox is meant and else the one that was made last. Errors: NotFound.
+func (s *Service) Get(ctx context.Context, c Caller, ref string) (sandbox.Sandbox, error) {
+	_, sb, err := s.find(ctx, c, ref)
+	return sb, err
+}
+
+// List returns a page of the workspace's sandboxes, newest first. Errors:
+// Invalid, naming limit, cursor or state.
+func (s *Service) List(ctx context.Context, c Caller, f Filter) (Page, error) {
+	return s.store.ListSandboxes(ctx, c.Workspace, f)
+}
+
+// Images returns the images that the caller can make sandboxes from.
+func (s *Service) Images(ctx context.Context, _ Caller) ([]sandbox.Image, error) {
+	return s.images.List(ctx)
+}
+
+// ByLabel returns the sandbox with that host label, in any state. It is made for
+// being called with every request to a sandbox's URL. Errors: NotFound.
+func (s *Service) ByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
+	if b := s.boxes.byLabel(label); b != nil {
+		return b.sandbox(), nil
+	}
+	return s.store.SandboxByLabel(ctx, label)
+}
+
+// Events returns a sandbox's events: in ascending order those with a Seq greater
+// than after, in descending order those with a smaller one, from the newest when
+// after is 0. A limit of 0 means 100. Errors: NotFound; Invalid, naming limit.
+func (s *Service) Events(ctx context.Context, c Caller, ref string, after int64, limit int, descending bool) ([]sandbox.Event, error) {
+	_, sb, err := s.find(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	return s.store.Events(ctx, sb.ID, after, limit, descending)
+}
+
+// Wait returns the sandbox as soon as it has reached the state want ("" is
+// running), gone past it, or ended; it answers at once when that is so already.
+// When timeout passes first it returns the sandbox as it is, without an error; a
+// timeout of 0 asks without waiting.
+//
+// Errors: NotFound; Invalid, naming state; Unavailable when the server closes;
+// the context's error.
+func (s *Service) Wait(ctx context.Context, c Caller, ref string, want sandbox.State, timeout time.Duration) (sandbox.Sandbox, error) {
+	if want == "" {
+		want = sandbox.Running
+	}
+	if !want.Valid() {
+		return sandbox.Sandbox{}, sandbox.InvalidField("state", "%q is not a state; the states are %v", string(want), sandbox.States)
+	}
+	b, sb, err := s.find(ctx, c, ref)
+	if err != nil || b == nil {
+		return sb, err
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		v := b.view()
+		if reached(v.sb.State, want) {
+			return v.sb, nil
+		}
+		select {
+		case <-v.changed:
+		case <-timer.C:
+			return b.sandbox(), nil
+		case <-ctx.Done():
+			return v.sb, ctx.Err()
+		case <-s.ctx.Done():
+			return v.sb, errClosed
+		}
+	}
+}
+
+// reached reports whether there is nothing to wait for any more.
+func reached(state, want sandbox.State) bool {
+	return state.Ended() || slices.Index(sandbox.States, state) >= slices.Index(sandbox.States, want)
+}
+
+// find returns the sandbox that ref means, and its box unless it has ended.
+func (s *Service) find(ctx context.Context, c Caller, ref string) (*box, sandbox.Sandbox, error) {
+	if id, ok := sandbox.ParseID(ref); ok {
+		b, sb, err := s.findID(ctx, id)
+		if err == nil && sb.Workspace == c.Workspace {
+			return b, sb, nil
+		}
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+			return nil, sandbox.Sandbox{}, err
+		}
+		// A name may look like an id, too.
+	}
+	if b := s.boxes.byName(c.Workspace, ref); b != nil {
+		return b.live()
+	}
+	sb, err := s.store.SandboxByName(ctx, c.Workspace, ref)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, sandbox.Sandbox{}, notFound(ref)
+	}
+	if err != nil || sb.State.Ended() {
+		return nil, sb, err
+	}
+	return s.findID(ctx, sb.ID)
+}
+
+// findID is find by id, in any workspace.
+func (s *Service) findID(ctx context.Context, id sandbox.ID) (*box, sandbox.Sandbox, error) {
+	// A row that lives while its box is not there has ended in between: the box
+	// goes only after the row says so. The second look at the row sees that.
+	for range 2 {
+		if b := s.boxes.byID(id); b != nil {
+			return b.live()
+		}
+		sb, err := s.store.SandboxByID(ctx, id)
+		if sandbox.CodeOf(err) == sandbox.NotFound {
+			return nil, sandbox.Sandbox{}, notFound(string(id))
+		}
+		if err != nil || sb.State.Ended() {
+			return nil, sb, err
+		}
+		if !s.boxes.has(id) {
+			sb, err = s.store.SandboxByID(ctx, id)
+			if err != nil || sb.State.Ended() {
+				return nil, sb, err
+			}
+			return s.adopt(sb).live()
+		}
+	}
+	return nil, sandbox.Sandbox{}, notFound(string(id))
+}
+
+// live returns b and its sandbox, and no box when that has ended.
+func (b *box) live() (*box, sandbox.Sandbox, error) {
+	sb := b.sandbox()
+	if sb.State.Ended() {
+		return nil, sb, nil
+	}
+	return b, sb, nil
+}
+
+// adopt makes a box for a live row that has none.
+func (s *Service) adopt(sb sandbox.Sandbox) *box {
+	b := s.newBox(sb.ID)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old := s.boxes.reserve(b); old != b {
+		b.cancel()
+		return old
+	}
+	b.set(sb)
+	s.boxes.index(b)
+	return b
+}

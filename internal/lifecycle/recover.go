@@ -1,0 +1,96 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/sandbox"
+	"golang.org/x/sync/errgroup"
+)
+
+// recover takes over what the server before left: the package comment says how.
+func (s *Service) recover(ctx context.Context) error {
+	rows, err := s.store.LiveSandboxes(ctx)
+	if err != nil {
+		return fmt.Errorf("recover sandboxes: %w", err)
+	}
+	begin := time.Now()
+	var g errgroup.Group
+	g.SetLimit(recoverWorkers)
+	for _, sb := range rows {
+		b := s.adopt(sb)
+		g.Go(func() error {
+			s.recoverBox(ctx, b)
+			return ctx.Err()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("recover sandboxes: %w", err)
+	}
+	if len(rows) > 0 {
+		s.log.Info("recovered sandboxes", "rows", len(rows), "running", s.boxes.count()[sandbox.Running], "took", time.Since(begin))
+	}
+	return nil
+}
+
+// recoverBox makes one sandbox usable again, or sees to its end.
+func (s *Service) recoverBox(ctx context.Context, b *box) {
+	sb := b.sandbox()
+	switch {
+	case sb.State == sandbox.Destroying:
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		s.destroyLater(b)
+	case overdue(&sb, time.Now()):
+		s.endOrLog(b, ttlCause(&sb))
+	case sb.State == sandbox.Provisioning:
+		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "the server was restarted while the sandbox was being started"})
+	default:
+		s.readopt(ctx, b)
+	}
+}
+
+// readopt has the driver take over the box of a running sandbox.
+func (s *Service) readopt(ctx context.Context, b *box) {
+	sb := b.sandbox()
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := s.driver.Recover(ctx, b.id, sb.Handle)
+		if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, patience(50*time.Millisecond, 2*time.Second), backoff.WithMaxElapsedTime(recoverTimeout))
+	if ctx.Err() != nil {
+		return // the start is given up; nothing is decided about the sandbox
+	}
+	if err != nil {
+		s.log.Warn("sandbox did not survive the restart", "sandbox", b.id, "error", err)
+		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "its processes did not survive a restart of the server or host"})
+		return
+	}
+	err = s.store.AppendEvent(ctx, sandbox.Event{
+		Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventRecovered, Message: "the sandbox was found again after a restart of the server",
+	})
+	if err != nil {
+		s.log.Error("recovery not recorded", "sandbox", b.id, "error", err) // the sandbox is as good without
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.armTimer(b)
+	s.watchLater(b)
+}
+
+// watchLater has a running sandbox watched in the background.
+//
+// Preconditions: b.mu is held and the sandbox's end was not decided.
+func (s *Service) watchLater(b *box) {
+	b.work.Add(1)
+	if !s.spawn(func() {
+		defer b.work.Done()
+		s.watch(b)
+	}) {
+		b.work.Done()
+	}
+}

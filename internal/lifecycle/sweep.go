@@ -1,0 +1,139 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+	"golang.org/x/sync/errgroup"
+)
+
+// sweepLoop looks for what is stuck or orphaned until the service closes.
+func (s *Service) sweepLoop() {
+	ticker := time.NewTicker(s.cfg.SweepInterval)
+	defer ticker.Stop()
+	var purged time.Time
+	for {
+		s.sweep()
+		if time.Since(purged) >= purgeInterval {
+			s.purge()
+			purged = time.Now()
+		}
+		select {
+		case <-ticker.C:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// sweep finds what should not be and sees to its end. It must never find
+// anything, unless something else failed.
+func (s *Service) sweep() {
+	s.sweepBoxes()
+	s.sweepRows()
+	s.sweepHost()
+}
+
+// sweepBoxes finds sandboxes whose next step nobody takes.
+func (s *Service) sweepBoxes() {
+	for _, b := range s.boxes.all() {
+		b.mu.Lock()
+		sb, wanted, working := b.sandbox(), b.wanted, b.provisioning
+		if sb.State == sandbox.Destroying {
+			s.destroyLater(b)
+		}
+		b.mu.Unlock()
+		switch {
+		case sb.State != sandbox.Provisioning && sb.State != sandbox.Running:
+		case wanted != nil:
+			s.endOrLog(b, *wanted)
+		case overdue(&sb, time.Now()): // the clock was set, or the host slept
+			s.endOrLog(b, ttlCause(&sb))
+		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > s.cfg.SweepInterval:
+			s.endOrLog(b, lostCause())
+		}
+	}
+}
+
+func lostCause() sandbox.Cause {
+	return sandbox.Cause{Code: sandbox.CauseInternal, Message: "the server lost track of it; its log says more"}
+}
+
+// sweepRows finds live rows without a box: their record succeeded although the
+// store said it failed.
+func (s *Service) sweepRows() {
+	rows, err := s.store.LiveSandboxes(s.ctx)
+	if err != nil {
+		s.logSweep("list live sandboxes", err)
+		return
+	}
+	for _, row := range rows {
+		if s.boxes.has(row.ID) {
+			continue
+		}
+		// findID looks again and adopts it when it is still without a box.
+		b, _, err := s.findID(s.ctx, row.ID)
+		if err != nil {
+			s.logSweep("look up sandbox "+string(row.ID), err)
+		}
+		if b != nil {
+			s.log.Error("found a sandbox that nobody works on", "sandbox", row.ID, "state", row.State)
+			s.endOrLog(b, lostCause())
+		}
+	}
+}
+
+// sweepHost destroys boxes on the host that belong to no live sandbox. A box
+// being made right now is safe: its entry in the index came first.
+func (s *Service) sweepHost() {
+	ids, err := s.driver.List(s.ctx)
+	if err != nil {
+		s.logSweep("list boxes", err)
+		return
+	}
+	var g errgroup.Group
+	g.SetLimit(sweepWorkers)
+	for _, id := range ids {
+		if s.boxes.has(id) {
+			continue
+		}
+		g.Go(func() error {
+			s.log.Warn("destroying a box without a sandbox", "box", id)
+			ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
+			defer cancel()
+			if err := s.driver.Destroy(ctx, id); err != nil {
+				s.logSweep("destroy box "+string(id), err)
+				return nil
+			}
+			s.metrics.orphans.Inc()
+			return nil
+		})
+	}
+	_ = g.Wait() // returns nothing: each logs its own
+}
+
+// purge forgets what is kept long enough.
+func (s *Service) purge() {
+	now := time.Now()
+	var before time.Time
+	if s.cfg.Retention > 0 {
+		before = now.Add(-s.cfg.Retention)
+	}
+	for s.ctx.Err() == nil {
+		n, err := s.store.Purge(s.ctx, now, before, purgeBatch)
+		if err != nil {
+			s.logSweep("purge", err)
+		}
+		if err != nil || n < purgeBatch {
+			return
+		}
+	}
+}
+
+// logSweep logs what the next sweep tries again.
+func (s *Service) logSweep(what string, err error) {
+	if s.ctx.Err() == nil {
+		s.log.Error("sweep: "+what, "error", err)
+	}
+}

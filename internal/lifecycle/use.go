@@ -1,0 +1,90 @@
+package lifecycle
+
+import (
+	"context"
+	"net"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// use returns the box of a running sandbox, for a call into it. Every such call
+// passes here: it is where activity can be noted. Errors: NotFound; NotRunning
+// while it is provisioning; Ended, with the cause.
+func (s *Service) use(ctx context.Context, c Caller, ref string) (*box, error) {
+	b, sb, err := s.find(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	if b == nil || sb.State != sandbox.Running {
+		return nil, stateError(&sb)
+	}
+	return b, nil
+}
+
+// Exec starts a command in a running sandbox. ctx holds for the whole life of
+// the stream. Errors that the stream returns later go through [Service.Explain].
+//
+// Errors: as for every call into a sandbox: NotFound, NotRunning, Ended,
+// AgentUnreachable, Timeout; further those of agentapi.Client.Exec.
+func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.Command) (*agentapi.Stream, error) {
+	size := 0
+	for _, arg := range cmd.Argv {
+		size += len(arg)
+	}
+	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
+		return nil, sandbox.InvalidField("command", "must name a program")
+	}
+	if size > sandbox.CommandMax {
+		return nil, sandbox.InvalidField("command", "must be at most %d bytes; write longer scripts to a file", sandbox.CommandMax)
+	}
+	if err := checkEnv(cmd.Env); err != nil {
+		return nil, err
+	}
+	b, err := s.use(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := b.agent.Exec(ctx, cmd)
+	if err != nil {
+		return nil, s.explain(ctx, b, err)
+	}
+	return stream, nil
+}
+
+// Stats measures a running sandbox now; see Exec about errors.
+func (s *Service) Stats(ctx context.Context, c Caller, ref string) (sandbox.Stats, error) {
+	b, err := s.use(ctx, c, ref)
+	if err != nil {
+		return sandbox.Stats{}, err
+	}
+	stats, err := s.driver.Stats(ctx, b.id)
+	return stats, s.explain(ctx, b, err)
+}
+
+// Dial connects to a TCP port of a running sandbox, whoever asks: it is for the
+// proxy, to whom knowing the host label is enough. The agent's port is not
+// reached by it. The connection outlives ctx and breaks when the sandbox ends.
+//
+// Errors: NotFound, NotRunning, Ended, PortClosed, AgentUnreachable.
+func (s *Service) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
+	if port == driver.AgentPort {
+		return nil, sandbox.Errorf(sandbox.PortClosed, "port %d of a sandbox is not for visitors", port)
+	}
+	b, sb, err := s.findID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if b == nil || sb.State != sandbox.Running {
+		return nil, stateError(&sb)
+	}
+	conn, err := s.driver.Dial(ctx, id, port)
+	if sandbox.CodeOf(err) == sandbox.PortClosed {
+		return nil, err
+	}
+	if err != nil {
+		return nil, s.explain(ctx, b, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,53 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// exit is how a box ended by itself.
+type exit struct {
+	driver.Exit
+	// gone says that the driver does not know the box any more.
+	gone bool
+}
+
+func (e exit) cause() sandbox.Cause {
+	switch {
+	case e.gone:
+		return sandbox.Cause{Code: sandbox.CauseExited, Message: "its processes are gone"}
+	case e.Cause == sandbox.CauseOOM:
+		return sandbox.Cause{Code: sandbox.CauseOOM, Message: detail("it used more memory than its limit", e.Detail)}
+	default:
+		return sandbox.Cause{Code: sandbox.CauseExited, Message: detail("it ended by itself", e.Detail)}
+	}
+}
+
+func detail(what, more string) string {
+	if more == "" {
+		return what
+	}
+	return clip(what + ": " + more)
+}
+
+// watch waits for a started box to end by itself, and then ends its sandbox.
+func (s *Service) watch(b *box) {
+	ended, err := backoff.Retry(b.ctx, func() (e exit, err error) {
+		e.Exit, err = s.driver.Wait(b.ctx, b.id)
+		if sandbox.CodeOf(err) == sandbox.NotFound {
+			return exit{gone: true}, nil
+		}
+		return e, err
+	}, patience(50*time.Millisecond, 5*time.Second), forever, backoff.WithNotify(func(err error, _ time.Duration) {
+		if b.ctx.Err() == nil {
+			s.log.Error("cannot watch sandbox, trying again", "sandbox", b.id, "error", err)
+		}
+	}))
+	if err != nil || b.ctx.Err() != nil {
+		return // its end was decided by somebody else, or the service closes
+	}
+	s.endOrLog(b, ended.cause())
+}
