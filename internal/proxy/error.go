@@ -1,0 +1,106 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"html/template"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// ErrorHeader is on every answer that comes from the proxy instead of the
+// sandbox, with the error's code: both may answer 502.
+const ErrorHeader = "X-Modbox-Error"
+
+// retryAfter is how many seconds a caller should wait for a starting sandbox.
+const retryAfter = "1"
+
+// status returns the HTTP status for an error. It is not the API's: here the
+// sandbox is a server behind a gateway.
+func status(code sandbox.Code) int {
+	switch code {
+	case sandbox.NotFound:
+		return http.StatusNotFound
+	case sandbox.NotRunning, sandbox.Unavailable, sandbox.QuotaExceeded:
+		return http.StatusServiceUnavailable
+	case sandbox.Ended:
+		return http.StatusGone
+	case sandbox.PortClosed, sandbox.AgentUnreachable:
+		return http.StatusBadGateway
+	case sandbox.Timeout:
+		return http.StatusGatewayTimeout
+	case sandbox.Unsupported:
+		return http.StatusNotImplemented
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// answerError says why the sandbox did not answer.
+func (p *Proxy) answerError(w http.ResponseWriter, r *http.Request, err error) {
+	q := requestOf(r.Context())
+	var coded *sandbox.Error
+	var timeout net.Error
+	switch {
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // nobody is there any more
+	case errors.As(err, &coded) && coded.Code == sandbox.PortClosed:
+		err = sandbox.Wrap(sandbox.PortClosed, err, "nothing listens on port %d in sandbox %s", q.target.Port, q.sb.Name)
+	case errors.As(err, &coded):
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		err = sandbox.Wrap(sandbox.Timeout, err, "the server on port %d in sandbox %s did not answer in time", q.target.Port, q.sb.Name)
+	default:
+		err = sandbox.Wrap(sandbox.PortClosed, err, "the server on port %d in sandbox %s gave no proper HTTP answer", q.target.Port, q.sb.Name)
+	}
+	if sandbox.CodeOf(err) != sandbox.Internal {
+		// The end of a sandbox looks like a broken server; say what it is.
+		if sb, lookErr := p.sandboxes.ByLabel(r.Context(), q.target.Label); lookErr == nil && usable(&sb) != nil {
+			err = usable(&sb)
+		}
+	}
+	p.writeError(w, r, err)
+}
+
+// writeError answers in HTML to those who want it, else in JSON.
+func (p *Proxy) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	code, detail := sandbox.CodeOf(err), "something went wrong on our side; the server's log has the details"
+	var e *sandbox.Error
+	if code != sandbox.Internal && errors.As(err, &e) {
+		detail = e.Message
+	} else {
+		p.logger.ErrorContext(r.Context(), "proxied request failed", "request_id", w.Header().Get(requestID), "err", err)
+	}
+	h := w.Header()
+	h.Set(ErrorHeader, string(code))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if code == sandbox.NotRunning || code == sandbox.Unavailable {
+		h.Set("Retry-After", retryAfter)
+	}
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(status(code))
+		_ = page.Execute(w, struct {
+			Title, Detail string
+			Refresh       bool
+		}{http.StatusText(status(code)), detail, code == sandbox.NotRunning})
+		return
+	}
+	h.Set("Content-Type", "application/json")
+	w.WriteHeader(status(code))
+	_ = json.NewEncoder(w).Encode(struct { // the client is gone when this fails
+		Detail string       `json:"detail"`
+		Code   sandbox.Code `json:"code"`
+	}{detail, code})
+}
+
+var page = template.Must(template.New("error").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+{{if .Refresh}}<meta http-equiv="refresh" content="1">{{end}}<title>{{.Title}}</title>
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:36rem;margin:18vh auto;padding:0 1rem;color-scheme:light dark}</style></head>
+<body><h1>{{.Title}}</h1><p>{{.Detail}}</p></body></html>
+`))

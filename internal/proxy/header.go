@@ -1,0 +1,140 @@
+package proxy
+
+import (
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// isolation keeps pages in path form from acting as the API's origin: without
+// allow-same-origin they have an opaque one.
+const isolation = "sandbox allow-scripts allow-forms allow-popups allow-downloads"
+
+// untold are headers of requests that no sandbox gets: what is ours, and what
+// only a proxy may claim.
+var untold = []string{
+	auth.WorkspaceHeader, "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "X-Real-Ip",
+	"Http2-Settings", "Proxy-Connection",
+}
+
+// originWide are headers of answers that act on a whole origin, which in path
+// form is not the sandbox's own.
+var originWide = []string{
+	"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "Nel", "Report-To", "Reporting-Endpoints",
+	"Service-Worker-Allowed", "Origin-Agent-Cluster",
+}
+
+// requestID is the header by which a request is found in our log.
+const requestID = "X-Request-Id"
+
+func isolate(h http.Header) { h.Add("Content-Security-Policy", isolation) }
+
+// rewrite makes the request that the sandbox gets. ReverseProxy has taken the
+// hop-by-hop headers and the forwarding headers of the caller out already.
+func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
+	q := requestOf(r.In.Context())
+	r.Out.URL.Scheme = "http"
+	r.Out.URL.Host = net.JoinHostPort("sandbox", strconv.Itoa(int(q.target.Port)))
+	r.Out.Host = r.In.Host
+	for _, name := range untold {
+		r.Out.Header.Del(name)
+	}
+	if ownToken(r.Out.Header.Get("Authorization")) {
+		r.Out.Header.Del("Authorization")
+	}
+	if q.target.Prefix != "" {
+		r.Out.Header.Del("Cookie")
+	}
+	r.SetXForwarded()
+	r.Out.Header.Set("X-Forwarded-Proto", p.cfg.URLs.Scheme())
+	if q.target.Prefix != "" {
+		r.Out.Header.Set("X-Forwarded-Prefix", q.target.Prefix)
+	}
+}
+
+// ownToken reports whether an Authorization header carries a token of ours,
+// which is for the API and no business of a sandbox.
+func ownToken(authorization string) bool {
+	_, credentials, _ := strings.Cut(authorization, " ")
+	return strings.HasPrefix(strings.TrimSpace(credentials), auth.Prefix)
+}
+
+// modifyResponse takes out of an answer what reaches beyond its sandbox.
+func (p *Proxy) modifyResponse(r *http.Response) error {
+	q := requestOf(r.Request.Context())
+	if r.Header.Get(requestID) != "" {
+		q.answer.Del(requestID) // the sandbox's own names the request better to its callers
+	}
+	if q.target.Prefix == "" {
+		narrowCookies(r.Header)
+		return nil
+	}
+	for _, name := range originWide {
+		r.Header.Del(name)
+	}
+	for _, name := range []string{"Location", "Content-Location"} {
+		if v := r.Header.Get(name); v != "" {
+			r.Header.Set(name, withPrefix(v, q.target.Prefix, r.Request.Host))
+		}
+	}
+	return nil
+}
+
+// narrowCookies takes the Domain out of cookies: a sandbox sets them for itself,
+// not for its neighbours beneath the same domain.
+func narrowCookies(h http.Header) {
+	lines := h.Values("Set-Cookie")
+	if !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(strings.ToLower(l), "domain") }) {
+		return
+	}
+	h.Del("Set-Cookie")
+	for _, line := range lines {
+		if c, err := http.ParseSetCookie(line); err == nil {
+			c.Domain = ""
+			h.Add("Set-Cookie", c.String())
+		}
+	}
+}
+
+// withPrefix makes a redirect within the sandbox stay there: its server knows
+// nothing of the prefix.
+func withPrefix(location, prefix, host string) string {
+	u, err := url.Parse(location)
+	if err != nil || (u.Host != "" && u.Host != host) || !strings.HasPrefix(u.Path, "/") {
+		return location
+	}
+	if u.Path == prefix || strings.HasPrefix(u.Path, prefix+"/") {
+		return location
+	}
+	if u.RawPath != "" {
+		u.RawPath = prefix + u.RawPath
+	}
+	u.Path = prefix + u.Path
+	return u.String()
+}
+
+func upgrading(r *http.Request) bool { return len(r.Header.Values("Upgrade")) > 0 }
+
+// checkUpgrade lets only WebSockets through, see the package comment.
+func checkUpgrade(r *http.Request) error {
+	if r.Method == http.MethodConnect {
+		return sandbox.Errorf(sandbox.Unsupported, "CONNECT is not supported")
+	}
+	if v := r.Header.Values("Upgrade"); len(v) > 1 || (len(v) == 1 && !strings.EqualFold(v[0], "websocket")) {
+		return sandbox.Errorf(sandbox.Unsupported, "connections can only be upgraded to WebSocket")
+	}
+	return nil
+}
+
+func portOf(addr string) uint16 {
+	_, port, _ := net.SplitHostPort(addr)
+	n, _ := strconv.ParseUint(port, 10, 16) // made by rewrite
+	return uint16(n)
+}

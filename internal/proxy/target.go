@@ -1,0 +1,130 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// PathPrefix begins the path form of sandbox URLs.
+const PathPrefix = "/s/"
+
+// portSeparator stands between port and label; sandbox.HostLabel never makes one.
+const portSeparator = "--"
+
+// Target is what a URL names.
+type Target struct {
+	// Label is the sandbox's host label.
+	Label string
+	// Port is the port asked for; 0 is the sandbox's own.
+	Port uint16
+	// Prefix is the part of the path that named the target, without a slash at its
+	// end; "" in host form.
+	Prefix string
+}
+
+// URLs makes and reads the URLs of sandboxes. It is a value without state.
+type URLs struct {
+	domain string // lower case, without port; "" for none
+	public url.URL
+}
+
+// NewURLs returns the URLs for a server that is reached at publicURL, e.g.
+// "https://modbox.example.com" or "http://127.0.0.1:8080". With a base domain,
+// sandboxes have hosts of their own beneath it, with scheme and port of
+// publicURL; without, they have paths of publicURL.
+func NewURLs(publicURL, domain string) (URLs, error) {
+	u, err := url.Parse(publicURL)
+	if err != nil {
+		return URLs{}, fmt.Errorf("public URL: %w", err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		return URLs{}, fmt.Errorf("public URL %q must be http:// or https:// with a host, and nothing after it", publicURL)
+	}
+	domain = strings.Trim(strings.ToLower(domain), ".")
+	for label := range strings.SplitSeq(domain, ".") {
+		if domain != "" && !validLabel(label) {
+			return URLs{}, fmt.Errorf("base domain %q is not a domain", domain)
+		}
+	}
+	return URLs{domain: domain, public: url.URL{Scheme: u.Scheme, Host: u.Host}}, nil
+}
+
+// Sandbox returns the URL for a host label, without a slash at its end.
+func (u URLs) Sandbox(label string) string {
+	if u.domain == "" {
+		return u.public.Scheme + "://" + u.public.Host + PathPrefix + label
+	}
+	host := label + "." + u.domain
+	if port := u.public.Port(); port != "" {
+		host += ":" + port
+	}
+	return u.public.Scheme + "://" + host
+}
+
+// Scheme returns the scheme callers use: "http" or "https".
+func (u URLs) Scheme() string { return u.public.Scheme }
+
+// Parse reads the host and the escaped path of a request. ours is false when it
+// is not for a sandbox but for the server itself. ok is false when it is for a
+// sandbox but names none that can exist: such a request must not reach the
+// server's own routes.
+func (u URLs) Parse(host, escapedPath string) (t Target, ours, ok bool) {
+	if name, found := u.hostName(host); found {
+		t, ok = parseName(name)
+		return t, true, ok
+	}
+	rest, found := strings.CutPrefix(escapedPath, PathPrefix)
+	if !found {
+		return Target{}, false, false
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	t, ok = parseName(name)
+	t.Prefix = PathPrefix + name
+	return t, true, ok
+}
+
+// hostName returns what stands before the base domain in host.
+func (u URLs) hostName(host string) (string, bool) {
+	if u.domain == "" {
+		return "", false
+	}
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	return strings.CutSuffix(host, "."+u.domain)
+}
+
+// parseName reads "{label}" or "{port}--{label}".
+func parseName(name string) (Target, bool) {
+	var t Target
+	if digits, label, found := strings.Cut(name, portSeparator); found {
+		port, err := strconv.ParseUint(digits, 10, 16)
+		// One way to write each port: "080" and "+80" are none.
+		if err != nil || port == 0 || strconv.FormatUint(port, 10) != digits {
+			return Target{}, false
+		}
+		t.Port, name = uint16(port), label
+	}
+	if !validLabel(name) || strings.Contains(name, portSeparator) {
+		return Target{}, false
+	}
+	t.Label = name
+	return t, true
+}
+
+// validLabel reports whether s is a DNS label in lower case.
+func validLabel(s string) bool {
+	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
