@@ -1,0 +1,93 @@
+package hostile_test
+
+import (
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+// serverPeakRSS reads the most memory the server process ever had, in bytes.
+func (r *rig) serverPeakRSS() int64 {
+	r.t.Helper()
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(r.PID()) + "/status")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	r.t.Fatal("no VmHWM line")
+	return 0
+}
+
+func TestGigabyteOfOutputIsCutAndFlagged(t *testing.T) {
+	r := newRig(t)
+	id := r.victim()
+	before := r.serverPeakRSS()
+	res := r.Bash(id, `head -c 1G /dev/zero; head -c 5M /dev/zero >&2; exit 3`, 5*time.Minute)
+	if res.ExitCode != 3 || !res.StdoutTruncated || !res.StderrTruncated || len(res.Stdout) != 1<<20 {
+		t.Errorf("1 GiB of output: exit code %d, truncated %t/%t, %d bytes kept; want 3, true/true, %d",
+			res.ExitCode, res.StdoutTruncated, res.StderrTruncated, len(res.Stdout), 1<<20)
+	}
+	if grown := r.serverPeakRSS() - before; grown > 128<<20 {
+		t.Errorf("1 GiB of output made the server grow by %d MiB", grown>>20)
+	}
+	r.alive(id)
+	r.gone(id)
+}
+
+// counter counts bytes.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+func TestGigabyteStreamedArrivesWhole(t *testing.T) {
+	r := newRig(t)
+	id := r.victim()
+	stream, err := r.Stream(t.Context(), id, client.Command{Argv: []string{"head", "-c", "1G", "/dev/zero"}, Timeout: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var n counter
+	exit, err := stream.Copy(&n, io.Discard)
+	if err != nil || exit.ExitCode != 0 || n != 1<<30 {
+		t.Errorf("streaming 1 GiB: %d bytes, exit %+v, %v", n, exit, err)
+	}
+	r.gone(id)
+}
+
+func TestReaderThatGoesAwayKillsTheCommand(t *testing.T) {
+	r := newRig(t)
+	id := r.victim()
+	stream, err := r.Stream(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", "yes"}, Timeout: 5 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream.Close()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		res := r.Bash(id, `pgrep -c yes`, time.Minute)
+		if strings.TrimSpace(string(res.Stdout)) == "0" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a minute after its reader went, %s yes processes live", res.Stdout)
+		}
+	}
+	r.gone(id)
+}

@@ -1,0 +1,286 @@
+// Package testserver runs the real modbox binary for end-to-end tests: a server
+// process of its own, with real gVisor and real images, whose state is new and
+// whose remains are checked when the test ends.
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+// Environment of the suites that use this package.
+const (
+	envRun    = "MODBOX_TEST_GVISOR"    // must be 1, else the test is skipped
+	envBinary = "MODBOX_BIN"            // the binary; default bin/modbox of the repository
+	envImages = "MODBOX_TEST_IMAGE_DIR" // built images; default those of the quickstart
+)
+
+// startTimeout bounds a server's start.
+const startTimeout = 30 * time.Second
+
+// Server is a running modbox server and its state.
+type Server struct {
+	*client.Client
+	// URL and Token are what clients need.
+	URL, Token string
+	// StateDir and RunDir are the server's directories.
+	StateDir, RunDir string
+
+	t    testing.TB
+	args []string
+	cmd  *exec.Cmd
+	log  *os.File
+}
+
+// Start starts a server with new state and the built images. When the test ends
+// the server is stopped and everything it left on the host fails the test.
+// args are added to `modbox server`.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	if os.Getenv(envRun) != "1" {
+		t.Skipf("runs on real gVisor, with a built binary and images: set %s=1 (make test does)", envRun)
+	}
+	runDir, err := os.MkdirTemp("/tmp", "mbx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, StateDir: t.TempDir(), RunDir: runDir, args: args}
+	if err := os.Symlink(imageDir(t), filepath.Join(s.StateDir, "images")); err != nil {
+		t.Fatal(err)
+	}
+	if s.log, err = os.Create(filepath.Join(s.StateDir, "server.log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.finish)
+	s.Launch()
+	return s
+}
+
+// root returns the repository's root.
+func root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir != "/" {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+	t.Fatal("no go.mod above the working directory")
+	return ""
+}
+
+// Binary returns the modbox binary under test.
+func Binary(t testing.TB) string {
+	t.Helper()
+	if bin := os.Getenv(envBinary); bin != "" {
+		return bin
+	}
+	return filepath.Join(root(t), "bin", "modbox")
+}
+
+func imageDir(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv(envImages)
+	if dir == "" {
+		dir = filepath.Join(root(t), ".modbox", "state", "images")
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatalf("no built images: %v; run `make quickstart`, or set %s", err, envImages)
+	}
+	return dir
+}
+
+// Launch starts the server process, again after Kill or Stop, and returns when it is ready.
+func (s *Server) Launch() {
+	s.t.Helper()
+	address := filepath.Join(s.StateDir, "address")
+	_ = os.Remove(address)
+	args := append([]string{"server", "--listen", "127.0.0.1:0", "--state-dir", s.StateDir, "--run-dir", s.RunDir}, s.args...)
+	s.cmd = exec.Command(Binary(s.t), args...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	deadline := time.Now().Add(startTimeout)
+	for {
+		if b, err := os.ReadFile(address); err == nil && len(b) > 0 {
+			s.URL = "http://" + strings.TrimSpace(string(b))
+			break
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("server not ready in %v; its log:\n%s", startTimeout, s.Log())
+		}
+		time.Sleep(10 * time.Millisecond) // polling a file of another process
+	}
+	token, err := os.ReadFile(filepath.Join(s.StateDir, "token"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Token = strings.TrimSpace(string(token))
+	if s.Client, err = client.New(s.URL, s.Token, client.WithAttempts(1)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Kill ends the server process with SIGKILL, as a crash would.
+func (s *Server) Kill() {
+	s.t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		s.t.Fatal(err)
+	}
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
+// Stop ends the server process with SIGTERM and waits for it.
+func (s *Server) Stop() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
+// PID returns the server's process id.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Log returns what the server has logged so far.
+func (s *Server) Log() string {
+	b, _ := os.ReadFile(s.log.Name())
+	return string(b)
+}
+
+// finish destroys every sandbox, stops the server, and fails the test for what is left.
+func (s *Server) finish() {
+	defer os.RemoveAll(s.RunDir)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if s.cmd == nil {
+		s.Launch()
+	}
+	for sb, err := range s.All(ctx, client.ListOptions{}) {
+		if err != nil {
+			s.t.Errorf("list sandboxes at the end: %v", err)
+			break
+		}
+		if _, err := s.Delete(ctx, sb.ID); err != nil {
+			s.t.Errorf("delete %s at the end: %v", sb.ID, err)
+		}
+	}
+	if left := s.Leftovers(); len(left) > 0 {
+		s.t.Errorf("left on the host after every sandbox was destroyed:\n%s", strings.Join(left, "\n"))
+	}
+	s.Stop()
+	if s.t.Failed() {
+		s.t.Logf("server log:\n%s", tail(s.Log(), 100))
+	}
+	_ = s.log.Close()
+}
+
+// Create makes a running sandbox or fails the test.
+func (s *Server) MustCreate(o client.CreateOptions) *client.Sandbox {
+	s.t.Helper()
+	if o.WaitUpTo == 0 {
+		o.WaitUpTo = time.Minute
+	}
+	if o.TTL == 0 {
+		o.TTL = 10 * time.Minute
+	}
+	sb, err := s.Create(s.t.Context(), o)
+	if err != nil {
+		s.t.Fatalf("create: %v", err)
+	}
+	if sb.State != client.Running {
+		s.t.Fatalf("create: sandbox is %s: %v", sb.State, sb.Cause)
+	}
+	return sb
+}
+
+// Bash runs a line of bash in a sandbox; only a command that could not be run fails the test.
+func (s *Server) Bash(ref, line string, timeout time.Duration) *client.ExecResult {
+	s.t.Helper()
+	res, err := s.Exec(s.t.Context(), ref, client.Command{Argv: []string{"/bin/bash", "-c", line}, Timeout: timeout})
+	if err != nil {
+		s.t.Fatalf("exec %q: %v", line, err)
+	}
+	return res
+}
+
+// Leftovers lists what exists on the host because of this server's sandboxes:
+// processes, mounts, cgroups and files. It is empty when no sandbox lives.
+func (s *Server) Leftovers() []string {
+	var left []string
+	left = append(left, s.processes()...)
+	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if strings.Contains(line, s.RunDir) || strings.Contains(line, s.StateDir+"/") {
+				left = append(left, "mount "+strings.TrimSpace(line))
+			}
+		}
+	}
+	return left
+}
+
+// KillBoxes ends every process of this server's sandboxes with SIGKILL, as a
+// restart of the host would. The server must not be running.
+func (s *Server) KillBoxes() {
+	s.t.Helper()
+	for pid := range s.boxProcesses() {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// processes describes the processes of this server's sandboxes.
+func (s *Server) processes() []string {
+	var out []string
+	for pid, cmdline := range s.boxProcesses() {
+		out = append(out, fmt.Sprintf("process %d: %s", pid, cmdline))
+	}
+	return out
+}
+
+// boxProcesses returns the processes, other than the server, whose command line
+// names this server's run directory.
+func (s *Server) boxProcesses() map[int]string {
+	out := map[int]string{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		if pid == os.Getpid() || s.cmd != nil && pid == s.cmd.Process.Pid {
+			continue
+		}
+		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil || !bytes.Contains(cmdline, []byte(s.RunDir)) {
+			continue
+		}
+		out[pid] = string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '}))
+	}
+	return out
+}
+
+func tail(s string, lines int) string {
+	all := strings.Split(s, "\n")
+	if len(all) > lines {
+		all = all[len(all)-lines:]
+	}
+	return strings.Join(all, "\n")
+}
