@@ -57,10 +57,9 @@ type Sandbox struct {
 	MaxMemory         Bytes    `yaml:"max_memory" doc:"Most memory a request may ask for."`
 	MaxCPU            CPU      `yaml:"max_cpu" doc:"Most CPU a request may ask for."`
 	MaxDisk           Bytes    `yaml:"max_disk" doc:"Most disk a request may ask for."`
-	MaxProcesses      int      `yaml:"max_processes" doc:"Processes and threads inside one sandbox."`
 	MaxCount          int      `yaml:"max_count" doc:"Sandboxes that may live at the same time; 0 means no limit."`
 	CreateConcurrency int      `yaml:"create_concurrency" doc:"Sandboxes that are started at the same time; more wait for their turn. 0: twice the number of cores."`
-	DefaultTTL        Duration `yaml:"default_ttl" doc:"How long a sandbox lives when neither the request nor its image says; 0 means without limit."`
+	Retention         Duration `yaml:"retention" doc:"How long sandboxes that have ended, and their events, are kept."`
 	StartTimeout      Duration `yaml:"start_timeout" doc:"How long a new sandbox may take until its agent answers."`
 	ReadinessTimeout  Duration `yaml:"readiness_timeout" doc:"How long a new sandbox may take until its image's readiness port answers."`
 }
@@ -92,10 +91,10 @@ func Default() Config {
 			MaxMemory:        8 << 30,
 			MaxCPU:           8000,
 			MaxDisk:          64 << 30,
-			MaxProcesses:     4096,
 			MaxCount:         1000,
 			StartTimeout:     Duration(30 * time.Second),
 			ReadinessTimeout: Duration(2 * time.Minute),
+			Retention:        Duration(30 * 24 * time.Hour),
 		},
 		Exec: Exec{
 			DefaultTimeout: Duration(time.Minute),
@@ -178,12 +177,9 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "sandbox.default_memory", s.DefaultMemory, sandbox.MemoryMin, s.MaxMemory)
 	within(bad, "sandbox.default_cpu", s.DefaultCPU, sandbox.CPUMilliMin, s.MaxCPU)
 	within(bad, "sandbox.default_disk", s.DefaultDisk, sandbox.DiskMin, s.MaxDisk)
-	within(bad, "sandbox.max_processes", s.MaxProcesses, 16, 1<<20)
 	within(bad, "sandbox.max_count", s.MaxCount, 0, 1<<20)
 	within(bad, "sandbox.create_concurrency", s.CreateConcurrency, 1, 1000)
-	if s.DefaultTTL != 0 {
-		within(bad, "sandbox.default_ttl", s.DefaultTTL, Duration(sandbox.TTLMin), Duration(sandbox.TTLMax))
-	}
+	within(bad, "sandbox.retention", s.Retention, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	within(bad, "sandbox.start_timeout", s.StartTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "sandbox.readiness_timeout", s.ReadinessTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "exec.default_timeout", c.Exec.DefaultTimeout, Duration(time.Second), c.Exec.MaxTimeout)

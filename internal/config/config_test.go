@@ -27,7 +27,7 @@ func write(t *testing.T, text string) string {
 }
 
 func TestPrecedence(t *testing.T) {
-	file := write(t, "listen: 127.0.0.1:1\nlog: {level: warn, format: json}\nsandbox: {max_memory: 1Gi, default_ttl: 90s}\n")
+	file := write(t, "listen: 127.0.0.1:1\nlog: {level: warn, format: json}\nsandbox: {max_memory: 1Gi, retention: 90s}\n")
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags := config.AddFlags(fs)
 	if err := fs.Parse([]string{"--listen=127.0.0.1:3", "--sandbox-default-cpu", "250m"}); err != nil {
@@ -41,7 +41,7 @@ func TestPrecedence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []any{c.Listen, c.Log.Level, c.Log.Format, c.StateDir, c.Sandbox.MaxMemory, c.Sandbox.DefaultTTL.Std(), c.Sandbox.DefaultCPU, c.Exec.MaxTimeout.Std()}
+	got := []any{c.Listen, c.Log.Level, c.Log.Format, c.StateDir, c.Sandbox.MaxMemory, c.Sandbox.Retention.Std(), c.Sandbox.DefaultCPU, c.Exec.MaxTimeout.Std()}
 	want := []any{"127.0.0.1:3", "debug", "json", "/s", config.Bytes(1 << 30), 90 * time.Second, config.CPU(250), time.Hour}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -145,10 +146,13 @@ func leaves(v reflect.Value, prefix string) []Setting {
 // Flags remembers which settings were given as flags.
 type Flags struct{ given map[string]string }
 
-// AddFlags adds a flag for every setting to fs.
-func AddFlags(fs *pflag.FlagSet) *Flags {
+// AddFlags adds a flag for every setting to fs, or only for those named.
+func AddFlags(fs *pflag.FlagSet, names ...string) *Flags {
 	f := &Flags{given: map[string]string{}}
 	for _, s := range Settings() {
+		if len(names) > 0 && !slices.Contains(names, s.Name) {
+			continue
+		}
 		fs.Var(&flagValue{setting: s, flags: f}, s.Flag(), s.Doc)
 	}
 	return f

@@ -1,0 +1,72 @@
+// Package doctor finds out what a host lacks to run Modbox, and says how to get
+// it. It changes nothing; the last check really starts a sandbox.
+package doctor
+
+import (
+	"context"
+	"time"
+)
+
+// Status is how a check ended.
+type Status string
+
+// The statuses.
+const (
+	OK   Status = "ok"   // as it should be
+	Warn Status = "warn" // works, with a limit that Detail names
+	Fail Status = "fail" // Modbox does not work here until this is mended
+)
+
+// Result is what a check found.
+type Result struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	// Detail says what was found, one or a few sentences.
+	Detail string `json:"detail"`
+	// Fix says what to do; empty when there is nothing to do.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Options says what to look at.
+type Options struct {
+	StateDir, RunDir string
+	// Listen is the address the server is to listen on.
+	Listen string
+	// Images are the built-in images and whether they are built.
+	Images func(ctx context.Context) (map[string]bool, error)
+	// Sandbox starts a sandbox and says how it went; see [TrySandbox].
+	Sandbox func(ctx context.Context) (Trial, error)
+}
+
+// sandboxTime bounds the start of a sandbox.
+const sandboxTime = time.Minute
+
+// Run makes all checks, in order, and returns what each found. It calls seen,
+// when given, after each.
+func Run(ctx context.Context, o Options, seen func(Result)) []Result {
+	var results []Result
+	for _, check := range []func(context.Context, Options) Result{
+		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, runDir, openFiles, port, tools, images, trySandbox,
+	} {
+		r := check(ctx, o)
+		if seen != nil {
+			seen(r)
+		}
+		results = append(results, r)
+	}
+	return results
+}
+
+// Failed reports whether any result is Fail.
+func Failed(results []Result) bool {
+	for _, r := range results {
+		if r.Status == Fail {
+			return true
+		}
+	}
+	return false
+}
+
+func ok(name, detail string) Result        { return Result{Name: name, Status: OK, Detail: detail} }
+func warn(name, detail, fix string) Result { return Result{name, Warn, detail, fix} }
+func fail(name, detail, fix string) Result { return Result{name, Fail, detail, fix} }
