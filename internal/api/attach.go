@@ -41,7 +41,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if err := s.attached(ctx, cancel, conn, ref); err != nil && ctx.Err() == nil {
-		p := edge.Problem(ctx, s.explain(ctx, ref, err))
+		p := edge.Problem(ctx, err)
 		_ = writeMessage(ctx, conn, wire.StreamMessage{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail})
 	}
 	_ = conn.Close(websocket.StatusNormalClosure, "")
@@ -59,7 +59,7 @@ func (s *Server) attached(ctx context.Context, gone context.CancelFunc, conn *we
 	if err != nil {
 		return err
 	}
-	session, err := execution.Start(ctx, s.starter(ref, in.Shell != ""), cmd)
+	session, err := execution.Start(ctx, s.commands(ctx, ref, in.Shell != ""), cmd)
 	if err != nil {
 		return err
 	}

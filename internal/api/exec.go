@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -41,9 +40,9 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*body[wire.ExecResult
 		limit = s.cfg.ExecOutput
 	}
 	limit = min(limit, s.cfg.ExecOutputMax)
-	r, err := execution.Run(ctx, s.starter(in.Ref, in.Body.Shell != ""), cmd, stdinOf(in.Body), limit)
+	r, err := execution.Run(ctx, s.commands(ctx, in.Ref, in.Body.Shell != ""), cmd, stdinOf(in.Body), limit)
 	if err != nil {
-		return nil, s.explain(ctx, in.Ref, err)
+		return nil, err
 	}
 	encode := utf8Text
 	if in.Body.Encoding == "base64" {
@@ -87,7 +86,7 @@ func argvOf(command []string, shell string) ([]string, error) {
 	case len(command) > 0 && shell != "":
 		return nil, sandbox.InvalidField("shell", "give either command or shell, not both")
 	case shell != "":
-		command = []string{bash, "-c", shell}
+		command = execution.Script(shell)
 	case len(command) == 0:
 		return nil, sandbox.InvalidField("command", "give command (program and arguments) or shell (a script)")
 	case command[0] == "":
@@ -106,46 +105,20 @@ func argvOf(command []string, shell string) ([]string, error) {
 	return command, nil
 }
 
-const bash, sh = "/bin/bash", "/bin/sh"
-
-// starter starts commands in the sandbox of ref. With shell it falls back to
-// /bin/sh in an image without bash.
-func (s *Server) starter(ref string, shell bool) execution.Exec {
-	return func(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error) {
-		c := caller(ctx)
-		stream, err := s.svc.Exec(ctx, c, ref, cmd)
-		if shell && sandbox.CodeOf(err) == sandbox.NotFound && cmd.Argv[0] == bash {
-			cmd.Argv = append([]string{sh}, cmd.Argv[1:]...)
+// commands is where commands of the caller run in the sandbox of ref.
+func (s *Server) commands(ctx context.Context, ref string, shell bool) execution.Sandbox {
+	c := caller(ctx)
+	return execution.Sandbox{
+		Shell: shell,
+		Exec: func(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error) {
 			return s.svc.Exec(ctx, c, ref, cmd)
-		}
-		return stream, err
-	}
-}
-
-// explain replaces the error of a command whose sandbox ended under it by why
-// that was: "agent unreachable" alone would leave the caller guessing.
-func (s *Server) explain(ctx context.Context, ref string, err error) error {
-	if sandbox.CodeOf(err) != sandbox.AgentUnreachable || ctx.Err() != nil {
-		return err
-	}
-	if ended := whyEnded(ctx, s.svc, caller(ctx), ref); ended != nil {
-		ended.Err = err
-		return ended
-	}
-	return err
-}
-
-func whyEnded(ctx context.Context, svc Sandboxes, c lifecycle.Caller, ref string) *sandbox.Error {
-	sb, err := svc.Get(ctx, c, ref)
-	var coded *sandbox.Error
-	switch {
-	case errors.As(err, &coded):
-		return coded
-	case err != nil || (sb.State != sandbox.Destroying && !sb.State.Ended()):
-		return nil
-	case sb.Cause != nil:
-		return sandbox.Errorf(sandbox.Ended, "sandbox %s ended while the command ran: %s", sb.Name, sb.Cause.Message)
-	default:
-		return sandbox.Errorf(sandbox.Ended, "sandbox %s ended while the command ran", sb.Name)
+		},
+		Explain: func(ctx context.Context, err error) error {
+			sb, lookErr := s.svc.Get(ctx, c, ref)
+			if lookErr != nil {
+				return lifecycle.AgentError(err)
+			}
+			return s.svc.Explain(ctx, sb.ID, err)
+		},
 	}
 }

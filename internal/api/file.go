@@ -17,7 +17,7 @@ const pathMax = 4096
 
 type pathInput struct {
 	ref
-	Path string `query:"path" required:"true" minLength:"1" maxLength:"4096" doc:"The path: absolute, or relative to the image's working directory."`
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"4096" doc:"The absolute path."`
 }
 
 type removeInput struct {

@@ -32,7 +32,7 @@ type Config struct {
 
 // Deps are what the API stands on. All but Metrics, Ready and Dialects must be set.
 type Deps struct {
-	Service Service
+	Service *lifecycle.Service
 	Auth    *auth.Authenticator
 	Logger  *slog.Logger
 	// Driver names what runs the sandboxes, for GET /v1/version.
@@ -53,7 +53,7 @@ type Dialect interface {
 // Server answers /v1 and what belongs to the server as a whole.
 type Server struct {
 	cfg     Config
-	svc     Service
+	svc     *lifecycle.Service
 	auth    *auth.Authenticator
 	logger  *slog.Logger
 	deps    Deps

@@ -27,8 +27,7 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 	}
 	stdin := stdinOf(in)
 	cmd.Stdin = stdin != nil
-	ref := r.PathValue("ref")
-	session, err := execution.Start(r.Context(), s.starter(ref, in.Shell != ""), cmd)
+	session, err := execution.Start(r.Context(), s.commands(r.Context(), r.PathValue("ref"), in.Shell != ""), cmd)
 	if err != nil {
 		return err
 	}
@@ -61,7 +60,7 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 		}
 		m := message(f)
 		if err != nil {
-			p := edge.Problem(r.Context(), s.explain(r.Context(), ref, err))
+			p := edge.Problem(r.Context(), err)
 			m = wire.StreamMessage{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail}
 		}
 		if m.Type != "" && send(m) != nil || err != nil {

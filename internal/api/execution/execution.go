@@ -5,8 +5,6 @@ package execution
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"syscall"
 	"time"
@@ -24,13 +22,36 @@ const (
 	defaultGrace = 2 * time.Second
 )
 
-// Exec starts a command in a sandbox; the context holds for the stream's whole life.
-type Exec func(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error)
+// Sandbox is where commands run.
+type Sandbox struct {
+	// Exec starts a command; the context holds for the stream's whole life.
+	Exec func(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error)
+	// Explain gives an error of a stream a code of package sandbox.
+	Explain func(ctx context.Context, err error) error
+	// Shell runs what [Script] made by /bin/sh in an image without bash.
+	Shell bool
+}
+
+const bash, sh = "/bin/bash", "/bin/sh"
+
+// Script returns the command that runs a script; see Sandbox.Shell.
+func Script(script string) []string { return []string{bash, "-c", script} }
+
+// exec starts the command, by the other shell when there is only that.
+func (in Sandbox) exec(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error) {
+	stream, err := in.Exec(ctx, cmd)
+	if in.Shell && sandbox.CodeOf(err) == sandbox.NotFound && cmd.Argv[0] == bash {
+		cmd.Argv = append([]string{sh}, cmd.Argv[1:]...)
+		return in.Exec(ctx, cmd)
+	}
+	return stream, err
+}
 
 // Session is a running command that is killed when its request ends. Next and
 // Close are for one goroutine; all other methods may be called at any time.
 type Session struct {
 	*agentapi.Stream
+	in      Sandbox
 	request context.Context // the caller's, with the command's own time limit
 	release []func()
 	exited  bool
@@ -38,9 +59,9 @@ type Session struct {
 
 // Start starts the command. When ctx ends the command is killed, and so it is
 // when the agent has not reported its end some seconds after cmd.Timeout.
-// Start returns what exec returns; the caller closes the session.
-func Start(ctx context.Context, exec Exec, cmd agentapi.Command) (*Session, error) {
-	s := &Session{request: ctx}
+// Errors are those of in.Exec; the caller closes the session.
+func Start(ctx context.Context, in Sandbox, cmd agentapi.Command) (*Session, error) {
+	s := &Session{in: in, request: ctx}
 	if cmd.Timeout > 0 {
 		grace := cmd.Grace
 		if grace == 0 {
@@ -55,7 +76,7 @@ func Start(ctx context.Context, exec Exec, cmd agentapi.Command) (*Session, erro
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.release = append(s.release, cancel)
 	stop := context.AfterFunc(s.request, cancel)
-	stream, err := exec(streamCtx, cmd)
+	stream, err := in.exec(streamCtx, cmd)
 	stop()
 	if err != nil {
 		s.cleanup()
@@ -107,7 +128,7 @@ func (s *Session) Next() (agentapi.Frame, error) {
 	case s.request.Err() != nil:
 		return f, context.Cause(s.request)
 	default:
-		return f, Coded(err)
+		return f, s.in.Explain(s.request, err)
 	}
 }
 
@@ -127,24 +148,6 @@ func (s *Session) cleanup() {
 	s.release = nil
 }
 
-// Coded gives errors of a running stream a code of package sandbox.
-func Coded(err error) error {
-	var coded *sandbox.Error
-	var agent *agentapi.Error
-	switch {
-	case err == nil, errors.As(err, &coded):
-		return err
-	case errors.Is(err, agentapi.ErrBadAnswer):
-		return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's agent gave no proper answer")
-	case errors.Is(err, agentapi.ErrUnreachable):
-		return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's agent cannot be reached any more")
-	case errors.As(err, &agent) && agent.Code == agentapi.CodeOutputGone:
-		return sandbox.Wrap(sandbox.Unavailable, err, "output of the command was lost")
-	default:
-		return fmt.Errorf("read the command's output: %w", err)
-	}
-}
-
 // Result is how a command ended and the output that was kept.
 type Result struct {
 	agentapi.Exit
@@ -155,9 +158,9 @@ type Result struct {
 // Run runs a command to its end, feeding it stdin when that is not nil, and
 // keeps at most maxOutput bytes of each of its outputs; what is over is read and
 // dropped, so the command goes on.
-func Run(ctx context.Context, exec Exec, cmd agentapi.Command, stdin io.Reader, maxOutput int) (Result, error) {
+func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin io.Reader, maxOutput int) (Result, error) {
 	cmd.Stdin = stdin != nil
-	s, err := Start(ctx, exec, cmd)
+	s, err := Start(ctx, in, cmd)
 	if err != nil {
 		return Result{}, err
 	}
