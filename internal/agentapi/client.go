@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 var (
@@ -209,7 +210,9 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 		body = r.body()
 	}
 	u := url.URL{Scheme: "http", Host: "agent", Path: r.path, RawQuery: r.query.Encode()}
-	trace := &httptrace.ClientTrace{WroteHeaders: func() { sent = true }}
+	// The transport may still be writing after RoundTrip has given up.
+	var wrote atomic.Bool
+	trace := &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }}
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(reqCtx, trace), r.method, u.String(), body)
 	if err != nil {
 		return nil, false, fmt.Errorf("agent %s %s: %w", r.method, r.path, err)
@@ -222,7 +225,7 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 	}
 	resp, err := conn.cc.RoundTrip(req)
 	if err != nil {
-		return nil, sent, c.explain(ctx, r, conn, err)
+		return nil, wrote.Load(), c.explain(ctx, r, conn, err)
 	}
 	a = &answer{Response: resp, conn: conn, stop: stop}
 	if resp.StatusCode/100 == 2 {
