@@ -1,0 +1,10 @@
+// Package images carries the recipes of the built-in images inside the binary,
+// so that one file is all an installation needs. docs/images.md describes them.
+package images
+
+import "embed"
+
+// FS holds one directory per recipe; see package image for what is in one.
+//
+//go:embed base code-exec
+var FS embed.FS

@@ -1,0 +1,175 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// BuildOptions says how to build.
+type BuildOptions struct {
+	// Force builds even when the recipe's image is there, to get newer packages.
+	Force bool
+	// Progress is told what happens, by one goroutine at a time; may be nil. It
+	// must return soon.
+	Progress func(Event)
+}
+
+// Build makes the image of a recipe and makes it what the recipe's reference
+// means. When that image is there and undamaged, it returns it at once. Builds of
+// one reference at the same time, in this process and others, share one build:
+// the later wait and return its image.
+//
+// Errors: Unavailable when this host lacks a program or one fails, saying which
+// and why; Invalid when the files it made are not acceptable. On any error,
+// including a context that ends, the store is as before.
+func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbox.Image, error) {
+	if opts.Progress == nil {
+		opts.Progress = func(Event) {}
+	}
+	before, err := s.loadIndex()
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	rec := before.current(r.Ref())
+	if !opts.Force && s.usable(ctx, r, rec) {
+		opts.Progress(Event{Phase: PhaseDone, Message: "already built"})
+		return s.imageOf(rec), nil
+	}
+	unlock, err := lock(ctx, s.lockPath("build-"+r.Ref()), func() {
+		opts.Progress(Event{Phase: PhaseWaiting, Message: "another build of " + r.Ref() + " is running"})
+	})
+	if err != nil {
+		return sandbox.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
+	}
+	defer unlock()
+	now, err := s.loadIndex()
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	meanwhile := now.current(r.Ref())
+	if meanwhile != nil && (rec == nil || !meanwhile.UpdatedAt.Equal(rec.UpdatedAt)) && s.usable(ctx, r, meanwhile) {
+		opts.Progress(Event{Phase: PhaseDone, Message: "built meanwhile"})
+		return s.imageOf(meanwhile), nil
+	}
+	img, err := s.build(ctx, r, opts.Progress)
+	if err != nil {
+		return sandbox.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
+	}
+	opts.Progress(Event{Phase: PhaseDone, Message: "built"})
+	return img, nil
+}
+
+// usable reports whether rec is an undamaged build of the recipe.
+func (s *Store) usable(ctx context.Context, r *Recipe, rec *record) bool {
+	return rec != nil && rec.RecipeHash == r.Hash() && s.verify(ctx, rec) == nil
+}
+
+// build makes the image, whatever is there. The caller holds the build lock.
+func (s *Store) build(ctx context.Context, r *Recipe, progress func(Event)) (sandbox.Image, error) {
+	work, err := s.workDir(ctx)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	undo := cleanup.Make(func() { _ = work.Close() })
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
+	defer undo.Clean()
+
+	root, err := s.makeRootfs(ctx, r, work.Name(), progress)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	rec := record{
+		Name: r.image.Name, Tag: r.image.Tag, Current: true, RecipeHash: r.Hash(), Description: r.image.Description,
+		Config: r.image.Config, MemoryBytes: r.image.MemoryBytes, ReadinessPort: r.image.ReadinessPort, TTL: r.image.TTL,
+		UpdatedAt: time.Now().UTC(), Packages: root.packages,
+	}
+	if rec.Digest, rec.SizeBytes, err = fileDigest(ctx, root.erofs); err != nil {
+		return sandbox.Image{}, err
+	}
+	// The slow part of putting them on disk comes before the index is locked.
+	for _, name := range []string{root.erofs, root.layer.path} {
+		if err := os.Chmod(name, 0o444); err != nil {
+			return sandbox.Image{}, err
+		}
+		if err := syncPath(name); err != nil {
+			return sandbox.Image{}, err
+		}
+	}
+	if err := s.install(ctx, r, root, &rec); err != nil {
+		return sandbox.Image{}, err
+	}
+	s.mu.Lock()
+	s.verified[rec.Digest] = true // hashed a moment ago
+	s.mu.Unlock()
+	return s.imageOf(&rec), nil
+}
+
+// install moves a finished root filesystem into the store, completes the record
+// and adds it to the index. All of that under the index's lock, so that Prune
+// does not take the files for garbage before the index names them.
+func (s *Store) install(ctx context.Context, r *Recipe, root *rootfs, rec *record) error {
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := moveFile(root.erofs, s.erofsPath(rec.Digest)); err != nil {
+		return err
+	}
+	if err := moveFile(root.layer.path, s.blobPath(root.layer.digest)); err != nil {
+		return err
+	}
+	root.layer.path = s.blobPath(root.layer.digest)
+	img, err := ociImage(r, root.layer)
+	if err != nil {
+		return fmt.Errorf("make OCI image: %w", err)
+	}
+	if rec.Manifest.Digest, err = s.writeImage(img); err != nil {
+		return fmt.Errorf("write OCI image: %w", err)
+	}
+	if rec.Manifest.Size, err = img.Size(); err != nil {
+		return fmt.Errorf("write OCI image: %w", err)
+	}
+	rec.CreatedAt = rec.UpdatedAt
+	if old := ix.current(rec.ref()); old != nil {
+		rec.CreatedAt = old.CreatedAt
+	}
+	ix.add(*rec)
+	return s.writeIndex(ix)
+}
+
+// makeRootfs runs the bootstrapper and writes what it makes, both at a time.
+func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress func(Event)) (*rootfs, error) {
+	scratch := filepath.Join(dir, "bootstrap")
+	if err := os.Mkdir(scratch, 0o755); err != nil {
+		return nil, err
+	}
+	progress = serialised(progress)
+	pr, pw := io.Pipe()
+	var group errgroup.Group
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	group.Go(func() error {
+		err := s.bootstrap.Bootstrap(ctx, Job{Recipe: r, Dir: scratch, Progress: progress}, pw)
+		_ = pw.CloseWithError(err) // nil is the end of the stream
+		return err
+	})
+	root, err := writeRootfs(ctx, pr, rootfsSpec{dir: dir, date: r.date, futureDated: r.spec.FutureDated, progress: progress})
+	if err != nil {
+		cancel(err)
+		_ = pr.CloseWithError(err)
+	}
+	if bootstrapErr := group.Wait(); bootstrapErr != nil && err == nil {
+		err = bootstrapErr
+	}
+	return root, err
+}

@@ -1,0 +1,200 @@
+package image
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Bootstrapper makes the files of an image.
+type Bootstrapper interface {
+	// Bootstrap writes the root filesystem that the job describes to w as one tar
+	// stream. It returns an error when the stream is not complete, and leaves
+	// nothing behind outside job.Dir, also when ctx ends.
+	Bootstrap(ctx context.Context, job Job, w io.Writer) error
+}
+
+// Job is one root filesystem to make.
+type Job struct {
+	Recipe *Recipe
+	// Dir is an empty directory for temporary files; its owner removes it.
+	Dir string
+	// Progress is told what happens. It is never nil.
+	Progress func(Event)
+}
+
+// Debian makes root filesystems from Debian packages with mmdebstrap and from
+// npm packages with npm, as both are configured on this host. It needs root, or
+// an ordinary user with entries in /etc/subuid and /etc/subgid.
+type Debian struct {
+	// Mirror is the base address of a Debian mirror, optional: mmdebstrap knows Debian's own.
+	Mirror string
+}
+
+var _ Bootstrapper = Debian{}
+
+//go:embed finish.sh
+var finishScript string
+
+// finishName is the path of finishScript in the staging directory.
+const finishName = ".finish.sh"
+
+// stagingDir is where the recipe's build directory is while the image is made.
+const stagingDir = "/.modbox-build"
+
+// stopGrace is how long mmdebstrap may take to clean up when it is told to stop.
+const stopGrace = 20 * time.Second
+
+// leftOut is what no image holds: documentation and translations. Licences stay.
+var leftOut = []string{
+	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright",
+	"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/info/*", "path-exclude=/usr/share/groff/*",
+	"path-exclude=/usr/share/locale/*", "path-include=/usr/share/locale/locale.alias",
+	"path-exclude=/usr/share/lintian/*", "path-exclude=/usr/share/bug/*", "path-exclude=/usr/share/linda/*",
+}
+
+// Bootstrap implements [Bootstrapper]. Errors: Unavailable when a program is
+// missing on this host or fails; the message ends with what it said last.
+func (d Debian) Bootstrap(ctx context.Context, job Job, w io.Writer) error {
+	program, err := exec.LookPath("mmdebstrap")
+	if err != nil {
+		return sandbox.Wrap(sandbox.Unavailable, err, "building images needs mmdebstrap; install the Debian package mmdebstrap")
+	}
+	packages, err := fetchNPM(ctx, job)
+	if err != nil {
+		return err
+	}
+	overlay := filepath.Join(job.Dir, "overlay.tar")
+	if err := writeOverlay(overlay, job.Recipe, packages); err != nil {
+		return fmt.Errorf("stage recipe %s: %w", job.Recipe.Ref(), err)
+	}
+	return d.run(ctx, program, overlay, job, w)
+}
+
+// run runs mmdebstrap with its tar going to w and its messages to job.Progress.
+func (d Debian) run(ctx context.Context, program, overlay string, job Job, w io.Writer) error {
+	// The thread must live as long as the child: the kernel sends Pdeathsig when
+	// the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	cmd := exec.CommandContext(ctx, program, d.args(job.Recipe, overlay)...)
+	cmd.Dir = job.Dir
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+strconv.FormatInt(job.Recipe.date.Unix(), 10), "LC_ALL=C.UTF-8")
+	if os.Geteuid() == 0 {
+		// An ordinary user's is left alone: the user namespace must be able to reach it.
+		cmd.Env = append(cmd.Env, "TMPDIR="+job.Dir)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopGrace
+	cmd.Stdout = w
+
+	messages, writer := io.Pipe()
+	cmd.Stderr = writer
+	tail := make(chan string, 1)
+	go func() { tail <- watchMmdebstrap(messages, job.Progress) }()
+	err := cmd.Run()
+	_ = writer.Close()
+	last := <-tail
+	if ctx.Err() != nil {
+		return fmt.Errorf("make root filesystem %s: %w", job.Recipe.Ref(), context.Cause(ctx))
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return sandbox.Wrap(sandbox.Unavailable, err, "mmdebstrap could not make %s: %s", job.Recipe.Ref(), last)
+	}
+	if err != nil {
+		return fmt.Errorf("run mmdebstrap for %s: %w", job.Recipe.Ref(), err)
+	}
+	return nil
+}
+
+// checkAptConfig stops mmdebstrap when its apt configuration, which it keeps in
+// the new /tmp, is gone: it would go on to clear the apt lists of the host.
+const checkAptConfig = `--customize-hook=test -e "$MMDEBSTRAP_APT_CONFIG" || { echo "a setup script must not empty /tmp" >&2; exit 1; }`
+
+// args returns mmdebstrap's arguments. Mode unshare is right for root, too: it
+// then skips only the user namespace, and its mounts go away with it.
+func (d Debian) args(r *Recipe, overlay string) []string {
+	args := []string{
+		"--mode=unshare", "--format=tar", "--variant=minbase", "--verbose",
+		"--architectures=" + runtime.GOARCH,
+		`--aptopt=Acquire::Retries "3"`,
+		"--include=" + strings.Join(r.spec.Debian.Packages, ","),
+	}
+	for _, o := range leftOut {
+		args = append(args, "--dpkgopt="+o)
+	}
+	for _, p := range r.spec.Debian.ExcludeFiles {
+		args = append(args, "--dpkgopt=path-exclude="+p)
+	}
+	args = append(args, "--customize-hook=tar-in "+filepath.Base(overlay)+" /")
+	script := func(name string) string {
+		return fmt.Sprintf(`--customize-hook=chroot "$1" env BUILD=%s sh -eu '%s/%s'`, stagingDir, stagingDir, name)
+	}
+	if r.spec.Setup != "" {
+		args = append(args, script(setupName))
+	}
+	args = append(args, script(finishName), `--customize-hook=rm -rf "$1`+stagingDir+`"`, checkAptConfig, r.spec.Debian.Suite, "-")
+	if d.Mirror != "" {
+		args = append(args, d.Mirror)
+	}
+	return args
+}
+
+var (
+	newlyInstalled = regexp.MustCompile(`(\d+) newly installed`)
+	gotPackage     = regexp.MustCompile(`^Get:\d+ .* (\S+) (?:amd64|arm64|all) (\S+) \[`)
+	settingUp      = regexp.MustCompile(`^Setting up (\S+)`)
+)
+
+// errorLines is how much of mmdebstrap's output an error message repeats.
+const errorLines = 6
+
+// watchMmdebstrap turns mmdebstrap's messages into progress until r ends, and
+// returns the last lines that tell something.
+func watchMmdebstrap(r io.Reader, progress func(Event)) string {
+	var last []string
+	var total, downloaded, installed int64
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "I: ") && strings.Contains(line, "tempdir") {
+			continue
+		}
+		last = append(last, line)
+		last = last[max(0, len(last)-errorLines):]
+		if m := newlyInstalled.FindStringSubmatch(line); m != nil {
+			n, _ := strconv.ParseInt(m[1], 10, 64) // digits only; too many of them do no harm
+			total += n
+		} else if m := gotPackage.FindStringSubmatch(line); m != nil {
+			downloaded++
+			progress(Event{PhaseDownloading, downloaded, total, m[1] + " " + m[2]})
+		} else if m := settingUp.FindStringSubmatch(line); m != nil {
+			installed++
+			progress(Event{PhaseInstalling, installed, max(total, installed), m[1]})
+		} else if strings.HasPrefix(line, "I: running --customize-hook") {
+			progress(Event{Phase: PhaseSetup, Message: "running the recipe's script"})
+		} else if strings.HasPrefix(line, "I: creating tarball") {
+			progress(Event{Phase: PhaseWriting, Message: "packing files"})
+		}
+	}
+	_, _ = io.Copy(io.Discard, r) // after an overlong line; the writer must not block
+	return strings.Join(last, "; ")
+}

@@ -1,0 +1,28 @@
+// Package image makes and keeps the root filesystems that sandboxes boot from.
+//
+// A recipe (a directory with a recipe.yaml, see [Recipe]) says what is in an
+// image. [Store.Build] turns it into two things, without any registry: an OCI
+// image in an OCI image layout, for exchange, and an EROFS root filesystem, from
+// which sandboxes boot. The EROFS is content-addressed: its sha256 is the
+// image's digest, and the same recipe over the same package versions gives the
+// same digest.
+//
+// A [Store] is a directory:
+//
+//	index.json        which reference is which digest, with configuration and packages
+//	images/HEX.erofs  the root filesystems, named by their sha256
+//	layout/           the OCI image layout; its index.json is derived from ours
+//	tmp/              work in progress, one locked directory per build
+//	locks/            lock files
+//
+// Everything is written beside its place, synced and renamed, so a crash leaves
+// only directories in tmp/, which the next Open removes when no process holds
+// their lock. Several processes may use one store at a time: a build takes the
+// lock of its reference, a change of the index that of the index, and readers
+// notice a changed index by themselves.
+//
+// What gVisor asks of an EROFS and the EROFS writer does not give by itself is
+// done here: files are never stored inline, because those cannot be mapped into
+// memory, and extended attributes are left out, because files that have any
+// cannot be opened. The OCI layer keeps them. Hard links become copies.
+package image

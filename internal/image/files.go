@@ -1,0 +1,152 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
+)
+
+// lockRetry is how often a lock that another process holds is tried again.
+const lockRetry = 50 * time.Millisecond
+
+// lock takes an exclusive lock on a file, which it creates. onWait, which may be
+// nil, is called once when somebody else holds it.
+func lock(ctx context.Context, name string, onWait func()) (unlock func(), err error) {
+	l := flock.New(name)
+	ok, err := l.TryLock()
+	if err == nil && !ok {
+		if onWait != nil {
+			onWait()
+		}
+		_, err = l.TryLockContext(ctx, lockRetry)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", filepath.Base(name), err)
+	}
+	return func() { _ = l.Close() }, nil // the kernel releases it in any case
+}
+
+// workDir makes a new locked directory for temporary files. While the returned
+// file is open no other process takes it for a leftover.
+func (s *Store) workDir(ctx context.Context) (*os.File, error) {
+	unlock, err := lock(ctx, s.lockPath("tmp"), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	name, err := os.MkdirTemp(s.tmpDir(), "build-")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("lock %s: %w", name, err)
+	}
+	return dir, nil
+}
+
+// removeLeftovers removes the temporary directories of builds that died.
+func (s *Store) removeLeftovers(ctx context.Context) error {
+	unlock, err := lock(ctx, s.lockPath("tmp"), nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	entries, err := os.ReadDir(s.tmpDir())
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := filepath.Join(s.tmpDir(), e.Name())
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			s.log.Info("removing the remains of an interrupted build", "path", name)
+			err = os.RemoveAll(name)
+		} else if errors.Is(err, unix.EWOULDBLOCK) {
+			err = nil // its build runs
+		}
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceFile writes a file so that after a crash it has the old content or the new.
+func replaceFile(name string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	defer os.Remove(f.Name()) // fails when it was renamed, which is fine
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err == nil {
+		err = syncPath(filepath.Dir(name))
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// syncPath puts a file or directory on disk.
+func syncPath(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// moveFile renames a synced file and puts the new name on disk.
+func moveFile(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return syncPath(filepath.Dir(to))
+}
+
+// fileDigest returns the sha256 of a file as "sha256:HEX", and its size.
+func fileDigest(ctx context.Context, name string) (string, int64, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.CopyBuffer(h, readerFunc(func(p []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return f.Read(p)
+	}), make([]byte, 1<<20))
+	if err != nil {
+		return "", 0, err
+	}
+	return sha256Hash(h).String(), n, nil
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

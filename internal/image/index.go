@@ -1,0 +1,197 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/uuid"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// index is what the store holds. A loaded one is never changed.
+type index struct {
+	Version int      `json:"version"`
+	Images  []record `json:"images"` // in the order of their builds
+}
+
+const indexVersion = 1
+
+// record is one built image.
+type record struct {
+	Name string `json:"name"`
+	Tag  string `json:"tag"`
+	// Current: the reference means this digest. Others are kept for sandboxes made
+	// from them, until Prune.
+	Current       bool                `json:"current"`
+	Digest        string              `json:"digest"` // of the EROFS
+	SizeBytes     int64               `json:"size_bytes"`
+	Manifest      blobRef             `json:"manifest"` // of the OCI image
+	RecipeHash    string              `json:"recipe_hash"`
+	Description   string              `json:"description"`
+	Config        sandbox.ImageConfig `json:"config"`
+	MemoryBytes   int64               `json:"memory_bytes"`
+	ReadinessPort uint16              `json:"readiness_port"`
+	TTL           time.Duration       `json:"ttl_ns"`
+	CreatedAt     time.Time           `json:"created_at"` // the reference's first build
+	UpdatedAt     time.Time           `json:"updated_at"` // this build
+	Packages      []Package           `json:"packages"`
+}
+
+type blobRef struct {
+	Digest v1.Hash `json:"digest"`
+	Size   int64   `json:"size"`
+}
+
+// Package is something installed in an image.
+type Package struct {
+	Source  string `json:"source"` // "debian" or "npm"
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Arch    string `json:"arch"`
+}
+
+// parsePackages reads the list that finish.sh writes: one package per line, its
+// fields separated by tabs. Other lines are left out: the image wrote it.
+func parsePackages(list string) []Package {
+	var packages []Package
+	for line := range strings.Lines(list) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(f) == 4 {
+			packages = append(packages, Package{Source: f[0], Name: f[1], Version: f[2], Arch: f[3]})
+		}
+	}
+	return packages
+}
+
+func (r *record) ref() string { return r.Name + ":" + r.Tag }
+
+// image returns the catalogue entry.
+func (r *record) image() sandbox.Image {
+	return sandbox.Image{
+		ID: imageID(r.ref()), Name: r.Name, Tag: r.Tag, Digest: r.Digest, Description: r.Description,
+		SizeBytes: r.SizeBytes, Config: r.Config, MemoryBytes: r.MemoryBytes,
+		ReadinessPort: r.ReadinessPort, TTL: r.TTL, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+	}
+}
+
+// current returns the record that a reference means, or nil.
+func (ix *index) current(ref string) *record {
+	for i := range ix.Images {
+		if r := &ix.Images[i]; r.Current && r.ref() == ref {
+			return r
+		}
+	}
+	return nil
+}
+
+// byDigest returns the newest record of a digest, or nil.
+func (ix *index) byDigest(digest string) *record {
+	for i := len(ix.Images) - 1; i >= 0; i-- {
+		if r := &ix.Images[i]; r.Digest == digest {
+			return r
+		}
+	}
+	return nil
+}
+
+// add makes rec what its reference means.
+func (ix *index) add(rec record) {
+	kept := ix.Images[:0]
+	for _, r := range ix.Images {
+		if r.ref() == rec.ref() {
+			if r.Digest == rec.Digest {
+				continue
+			}
+			r.Current = false
+		}
+		kept = append(kept, r)
+	}
+	ix.Images = append(kept, rec)
+}
+
+// imageNamespace makes image ids from references, the same on every machine.
+var imageNamespace = uuid.MustParse("0b2c7a3e-4f1d-5c58-9a55-6d0d1f0e7c21")
+
+// imageID returns the id of a reference. It survives rebuilds and reinstallation.
+func imageID(ref string) sandbox.ImageID {
+	return sandbox.ImageID(uuid.NewSHA1(imageNamespace, []byte(ref)).String())
+}
+
+func (s *Store) indexPath() string { return filepath.Join(s.dir, "index.json") }
+
+// loadIndex returns the index as it is on disk now; reading it again only when
+// it changed.
+func (s *Store) loadIndex() (*index, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := os.Stat(s.indexPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return &index{Version: indexVersion}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read image index: %w", err)
+	}
+	if s.cached != nil && os.SameFile(s.cachedInfo, info) && s.cachedInfo.ModTime().Equal(info.ModTime()) {
+		return s.cached, nil
+	}
+	ix, err := readIndex(s.indexPath())
+	if err != nil {
+		return nil, err
+	}
+	s.cached, s.cachedInfo = ix, info
+	return ix, nil
+}
+
+func readIndex(name string) (*index, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read image index: %w", err)
+	}
+	var ix index
+	if err := json.Unmarshal(data, &ix); err != nil {
+		return nil, fmt.Errorf("read image index %s: %w", name, err)
+	}
+	if ix.Version != indexVersion {
+		return nil, fmt.Errorf("read image index %s: its version is %d, this program knows %d", name, ix.Version, indexVersion)
+	}
+	return &ix, nil
+}
+
+// lockIndex returns the index as it is on disk, to be changed by the caller alone
+// until unlock.
+func (s *Store) lockIndex(ctx context.Context) (ix *index, unlock func(), err error) {
+	unlock, err = lock(ctx, s.lockPath("index"), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	ix, err = readIndex(s.indexPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return &index{Version: indexVersion}, unlock, nil
+	}
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return ix, unlock, nil
+}
+
+// writeIndex writes the index, and the layout's after it. The caller holds the lock.
+func (s *Store) writeIndex(ix *index) error {
+	data, err := json.MarshalIndent(ix, "", " ")
+	if err != nil {
+		return fmt.Errorf("write image index: %w", err)
+	}
+	if err := replaceFile(s.indexPath(), data); err != nil {
+		return err
+	}
+	return s.writeLayoutIndex(ix)
+}

@@ -1,0 +1,142 @@
+package image
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+	specs "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// blobLayer is a layer whose compressed form is a file.
+type blobLayer struct{ blob }
+
+var _ v1.Layer = blobLayer{}
+
+func (l blobLayer) Digest() (v1.Hash, error)             { return l.digest, nil }
+func (l blobLayer) DiffID() (v1.Hash, error)             { return l.diffID, nil }
+func (l blobLayer) Size() (int64, error)                 { return l.size, nil }
+func (l blobLayer) MediaType() (types.MediaType, error)  { return types.OCILayerZStd, nil }
+func (l blobLayer) Compressed() (io.ReadCloser, error)   { return os.Open(l.path) }
+func (l blobLayer) Uncompressed() (io.ReadCloser, error) { return openZstd(l.path) }
+
+func openZstd(name string) (io.ReadCloser, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	zr, err := zstd.NewReader(f)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return zstdFile{zr, f}, nil
+}
+
+type zstdFile struct {
+	*zstd.Decoder
+	file *os.File
+}
+
+func (z zstdFile) Close() error {
+	z.Decoder.Close()
+	return z.file.Close()
+}
+
+// ociImage returns the OCI image of a recipe and its layer.
+func ociImage(r *Recipe, layer blob) (v1.Image, error) {
+	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
+	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
+	img, err := mutate.Append(img, mutate.Addendum{
+		Layer:   blobLayer{layer},
+		History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: "modbox recipe " + r.Hash()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.Created = v1.Time{Time: r.date}
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	config.Config = v1.Config{
+		Entrypoint: r.image.Config.Entrypoint, Cmd: r.image.Config.Cmd, Env: r.image.Config.Env,
+		WorkingDir: r.image.Config.WorkingDir, User: r.image.Config.User,
+		Labels: map[string]string{
+			specs.AnnotationTitle:       r.image.Name,
+			specs.AnnotationDescription: r.image.Description,
+		},
+	}
+	return mutate.ConfigFile(img, config)
+}
+
+// writeImage adds an OCI image's blobs to the layout, on disk when it returns.
+// The layout's index does not change.
+func (s *Store) writeImage(img v1.Image) (v1.Hash, error) {
+	if err := layout.Path(s.layoutDir()).WriteImage(img); err != nil {
+		return v1.Hash{}, err
+	}
+	manifest, err := img.Manifest()
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	hashes := []v1.Hash{digest, manifest.Config.Digest}
+	for _, l := range manifest.Layers {
+		hashes = append(hashes, l.Digest)
+	}
+	for _, h := range hashes {
+		if err := syncPath(s.blobPath(h)); err != nil {
+			return v1.Hash{}, err
+		}
+	}
+	return digest, syncPath(filepath.Dir(s.blobPath(digest)))
+}
+
+func (s *Store) layoutDir() string { return filepath.Join(s.dir, "layout") }
+
+func (s *Store) blobPath(h v1.Hash) string {
+	return filepath.Join(s.layoutDir(), "blobs", h.Algorithm, h.Hex)
+}
+
+// writeLayoutIndex writes the layout's index.json from ours. The library's own
+// ways to change it overwrite the file in place, which a crash could cut short.
+func (s *Store) writeLayoutIndex(ix *index) error {
+	index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{}}
+	for _, rec := range ix.Images {
+		d := v1.Descriptor{
+			MediaType: types.OCIManifestSchema1, Digest: rec.Manifest.Digest, Size: rec.Manifest.Size,
+			Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH},
+		}
+		if rec.Current {
+			d.Annotations = map[string]string{specs.AnnotationRefName: rec.ref()}
+		}
+		index.Manifests = append(index.Manifests, d)
+	}
+	data, err := json.MarshalIndent(index, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write layout index: %w", err)
+	}
+	version, err := json.Marshal(specs.ImageLayout{Version: specs.ImageLayoutVersion})
+	if err != nil {
+		return fmt.Errorf("write layout index: %w", err)
+	}
+	if err := replaceFile(filepath.Join(s.layoutDir(), specs.ImageLayoutFile), version); err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(s.layoutDir(), specs.ImageIndexFile), data)
+}

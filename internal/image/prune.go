@@ -1,0 +1,107 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Remove makes a reference mean nothing. The files stay until [Store.Prune]; a
+// built-in image can be built again. Errors: Invalid; NotFound when it is not built.
+func (s *Store) Remove(ctx context.Context, ref string) error {
+	parsed, err := parseRef(ref)
+	if err != nil {
+		return err
+	}
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, n := range parsed.names {
+		if rec := ix.current(n); rec != nil {
+			rec.Current = false
+			return s.writeIndex(ix)
+		}
+	}
+	return sandbox.Errorf(sandbox.NotFound, "there is no built image %q", ref)
+}
+
+// Prune deletes what no reference means any more: older builds, removed images,
+// and files that a crash left without an entry. keep says of a digest whether
+// something still needs it (a sandbox, a snapshot); it is called under the
+// store's lock and must not call the store. It returns the bytes freed.
+func (s *Store) Prune(ctx context.Context, keep func(digest string) bool) (freed int64, err error) {
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool { return !r.Current && !keep(r.Digest) })
+	blobs, err := s.liveBlobs(ix)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.writeIndex(ix); err != nil {
+		return 0, err
+	}
+	images, err := deleteOthers(s.imagesDir(), func(name string) bool {
+		return ix.byDigest("sha256:"+strings.TrimSuffix(name, ".erofs")) != nil
+	})
+	if err != nil {
+		return images, err
+	}
+	layers, err := deleteOthers(filepath.Join(s.layoutDir(), "blobs", "sha256"), func(name string) bool { return blobs[name] })
+	return images + layers, err
+}
+
+// liveBlobs returns the names of the layout's blobs that the index needs.
+func (s *Store) liveBlobs(ix *index) (map[string]bool, error) {
+	live := map[string]bool{}
+	for _, rec := range ix.Images {
+		img, err := layout.Path(s.layoutDir()).Image(rec.Manifest.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("read OCI image of %s: %w", rec.ref(), err)
+		}
+		manifest, err := img.Manifest()
+		if err != nil {
+			return nil, fmt.Errorf("read OCI image of %s: %w", rec.ref(), err)
+		}
+		live[rec.Manifest.Digest.Hex], live[manifest.Config.Digest.Hex] = true, true
+		for _, l := range manifest.Layers {
+			live[l.Digest.Hex] = true
+		}
+	}
+	return live, nil
+}
+
+// deleteOthers deletes the files of a directory that keep does not want.
+func deleteOthers(dir string, keep func(name string) bool) (freed int64, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, e := range entries {
+		if keep(e.Name()) {
+			continue
+		}
+		info, err := e.Info()
+		if err == nil {
+			err = os.Remove(filepath.Join(dir, e.Name()))
+		}
+		if err == nil {
+			freed += info.Size()
+		}
+		errs = append(errs, err)
+	}
+	return freed, errors.Join(errs...)
+}

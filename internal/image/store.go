@@ -1,0 +1,381 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Store holds images in a directory. It is safe for concurrent use, and several
+// processes may each have one over the same directory.
+type Store struct {
+	dir       string
+	bootstrap Bootstrapper
+	log       *slog.Logger
+	recipes   []*Recipe // the built-in ones, the default first
+
+	mu         sync.Mutex
+	cached     *index          // guarded by mu
+	cachedInfo fs.FileInfo     // guarded by mu; of the file that cached was read from
+	verified   map[string]bool // guarded by mu; digests whose file was checked by this Store
+
+	verifying singleflight.Group // by digest
+}
+
+// Options are what a [Store] may be given beyond its directory and recipes.
+type Options struct {
+	// Bootstrapper makes the files of images; nil is [Debian] as the host has it.
+	Bootstrapper Bootstrapper
+	// Logger is told what happens in the background; nil is silence.
+	Logger *slog.Logger
+}
+
+// Open returns the store in dir, which it creates when it is missing. Each
+// directory of recipes is the recipe of a built-in image (images.FS has ours).
+// It removes what interrupted builds left and reads no image: see [Store.Verify].
+//
+// Errors: Invalid for a recipe that is not right; otherwise the file system's.
+func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
+	s := &Store{dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}}
+	if s.bootstrap == nil {
+		s.bootstrap = Debian{}
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if err := s.loadRecipes(recipes); err != nil {
+		return nil, fmt.Errorf("open image store %s: %w", dir, err)
+	}
+	if err := s.prepare(); err != nil {
+		return nil, fmt.Errorf("open image store %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+func (s *Store) loadRecipes(recipes fs.FS) error {
+	entries, err := fs.ReadDir(recipes, ".")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		dir, err := fs.Sub(recipes, e.Name())
+		if err != nil {
+			return err
+		}
+		r, err := LoadRecipe(dir)
+		if err != nil {
+			return fmt.Errorf("recipe %s: %w", e.Name(), err)
+		}
+		s.recipes = append(s.recipes, r)
+	}
+	slices.SortStableFunc(s.recipes, func(a, b *Recipe) int {
+		if a.spec.Default != b.spec.Default {
+			if a.spec.Default {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Ref(), b.Ref())
+	})
+	return nil
+}
+
+// prepare makes the store's directories, clears away what dead builds left, and
+// repeats the writing of the layout's index, before which a crash may have come.
+func (s *Store) prepare() error {
+	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256"), s.tmpDir(), filepath.Join(s.dir, "locks")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	ctx := context.Background() // locks that are held for moments only
+	if err := s.removeLeftovers(ctx); err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, s.lockPath("index"), nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	ix, err := s.loadIndex()
+	if err != nil {
+		return err
+	}
+	return s.writeLayoutIndex(ix)
+}
+
+func (s *Store) imagesDir() string { return filepath.Join(s.dir, "images") }
+func (s *Store) tmpDir() string    { return filepath.Join(s.dir, "tmp") }
+
+func (s *Store) lockPath(what string) string {
+	return filepath.Join(s.dir, "locks", strings.NewReplacer("/", "_", ":", "_").Replace(what)+".lock")
+}
+
+// erofsPath returns where the root filesystem of a digest is.
+func (s *Store) erofsPath(digest string) string {
+	return filepath.Join(s.imagesDir(), strings.TrimPrefix(digest, "sha256:")+".erofs")
+}
+
+// List returns the built-in images, built or not, the default first, and then
+// the others, by reference. What is not built has no digest.
+func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return nil, err
+	}
+	var images []sandbox.Image
+	for _, r := range s.recipes {
+		images = append(images, s.entry(r, ix.current(r.Ref())))
+	}
+	builtin := len(images)
+	for i := range ix.Images {
+		if rec := &ix.Images[i]; rec.Current && s.recipe(rec.ref()) == nil {
+			images = append(images, rec.image())
+		}
+	}
+	slices.SortFunc(images[builtin:], func(a, b sandbox.Image) int { return strings.Compare(a.Ref(), b.Ref()) })
+	return images, nil
+}
+
+// entry returns the catalogue entry of a built-in image; rec is nil when it is not built.
+func (s *Store) entry(r *Recipe, rec *record) sandbox.Image {
+	img := r.Image()
+	if rec != nil {
+		img = rec.image()
+		img.IsDefault = r.spec.Default
+	}
+	img.Builtin = true
+	return img
+}
+
+// imageOf returns the catalogue entry of a record.
+func (s *Store) imageOf(rec *record) sandbox.Image {
+	if r := s.recipe(rec.ref()); r != nil {
+		return s.entry(r, rec)
+	}
+	return rec.image()
+}
+
+func (s *Store) recipe(ref string) *Recipe {
+	for _, r := range s.recipes {
+		if r.Ref() == ref {
+			return r
+		}
+	}
+	return nil
+}
+
+// ByID returns the image with the id, which may be one that is not built.
+// Errors: NotFound.
+func (s *Store) ByID(ctx context.Context, id sandbox.ImageID) (sandbox.Image, error) {
+	images, err := s.List(ctx)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	for _, img := range images {
+		if img.ID == id {
+			return img, nil
+		}
+	}
+	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image with id %q; %s", id, known(images))
+}
+
+// Recipe returns the built-in recipe that a reference names. Errors: NotFound, Invalid.
+func (s *Store) Recipe(ref string) (*Recipe, error) {
+	parsed, err := parseRef(ref)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range parsed.names {
+		if r := s.recipe(n); r != nil {
+			return r, nil
+		}
+	}
+	var names []string
+	for _, r := range s.recipes {
+		names = append(names, r.Ref())
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "there is no recipe for %q; there are %s", ref, strings.Join(names, ", "))
+}
+
+// Resolve returns the image that ref names and the path of its root filesystem.
+// It accepts name, name:tag, both without "modbox/", name@digest, and a digest
+// alone; "" is the default image. The file is checked against its digest the
+// first time this Store sees it, which takes about a second per gigabyte.
+//
+// Errors: Invalid for what is no reference; NotFound for an image that is not
+// here or not built, saying what to do; Unavailable when the file is damaged.
+func (s *Store) Resolve(ctx context.Context, ref string) (sandbox.Image, string, error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return sandbox.Image{}, "", err
+	}
+	rec, err := s.find(ctx, ix, ref)
+	if err != nil {
+		return sandbox.Image{}, "", err
+	}
+	if err := s.verify(ctx, rec); err != nil {
+		return sandbox.Image{}, "", err
+	}
+	return s.imageOf(rec), s.erofsPath(rec.Digest), nil
+}
+
+// Packages returns what is installed in the image that ref names, as in
+// [Store.Resolve]. Errors: Invalid, NotFound.
+func (s *Store) Packages(ctx context.Context, ref string) ([]Package, error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return nil, err
+	}
+	rec, err := s.find(ctx, ix, ref)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(rec.Packages), nil
+}
+
+// find returns the record that ref means.
+func (s *Store) find(ctx context.Context, ix *index, ref string) (*record, error) {
+	if ref == "" && len(s.recipes) > 0 {
+		ref = s.recipes[0].Ref()
+	}
+	parsed, err := parseRef(ref)
+	if err != nil {
+		return nil, err
+	}
+	if parsed.digest != "" {
+		if rec := ix.byDigest(parsed.digest); rec != nil && (len(parsed.names) == 0 || slices.Contains(parsed.names, rec.Name)) {
+			return rec, nil
+		}
+	} else {
+		for _, n := range parsed.names {
+			if rec := ix.current(n); rec != nil {
+				return rec, nil
+			}
+			if r := s.recipe(n); r != nil {
+				return nil, sandbox.Errorf(sandbox.NotFound, "image %s is not built yet; build it with: modbox images build %s", n, r.image.Name)
+			}
+		}
+	}
+	images, err := s.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "there is no image %q; %s", ref, known(images))
+}
+
+// known says in a few words which images there are.
+func known(images []sandbox.Image) string {
+	if len(images) == 0 {
+		return "there are none"
+	}
+	var names []string
+	for _, img := range images {
+		n := img.Ref()
+		if img.Digest == "" {
+			n += " (not built; build it with: modbox images build " + img.Name + ")"
+		}
+		names = append(names, n)
+	}
+	return "there are " + strings.Join(names, ", ")
+}
+
+// localRegistry stands for the registry of references that name none.
+const localRegistry = "modbox.invalid"
+
+// reference is a parsed reference: the names it may mean, the more likely first,
+// as name:tag, or as name alone when there is a digest.
+type reference struct {
+	names  []string
+	digest string
+}
+
+func parseRef(ref string) (reference, error) {
+	if h, err := v1.NewHash(ref); err == nil {
+		return reference{digest: h.String()}, nil
+	}
+	if len(ref) > sandbox.ImageRefMax {
+		return reference{}, sandbox.InvalidField("image", "an image reference has at most %d characters", sandbox.ImageRefMax)
+	}
+	parsed, err := name.ParseReference(ref, name.WithDefaultRegistry(localRegistry))
+	if err != nil {
+		return reference{}, sandbox.InvalidField("image", "%.100q is not an image reference like modbox/code-exec:latest", ref)
+	}
+	repository := parsed.Context().RepositoryStr()
+	if r := parsed.Context().RegistryStr(); r != localRegistry {
+		repository = r + "/" + repository
+	}
+	names := []string{repository}
+	if !strings.Contains(repository, "/") {
+		names = append(names, "modbox/"+repository)
+	}
+	if d, ok := parsed.(name.Digest); ok {
+		return reference{names: names, digest: d.DigestStr()}, nil
+	}
+	for i := range names {
+		names[i] += ":" + parsed.Identifier()
+	}
+	return reference{names: names}, nil
+}
+
+// verify checks the record's file against its digest, once per Store.
+func (s *Store) verify(ctx context.Context, rec *record) error {
+	s.mu.Lock()
+	done := s.verified[rec.Digest]
+	s.mu.Unlock()
+	name := s.erofsPath(rec.Digest)
+	if done {
+		if info, err := os.Stat(name); err == nil && info.Size() == rec.SizeBytes {
+			return nil
+		}
+	}
+	_, err, _ := s.verifying.Do(rec.Digest, func() (any, error) {
+		// Shared by all who wait, so it is not cut short for one of them.
+		digest, _, err := fileDigest(context.WithoutCancel(ctx), name)
+		if err == nil && digest != rec.Digest {
+			err = fmt.Errorf("%s has digest %s", name, digest)
+		}
+		s.mu.Lock()
+		s.verified[rec.Digest] = err == nil
+		s.mu.Unlock()
+		return nil, err
+	})
+	if err != nil {
+		return sandbox.Wrap(sandbox.Unavailable, err, "the root filesystem of image %s is missing or damaged; build it again with: modbox images build %s", rec.ref(), rec.Name)
+	}
+	return nil
+}
+
+// Verify checks every root filesystem against its digest, so that the first
+// Resolve of each is quick. It returns one error with code Unavailable per
+// damaged image, joined; the others can be used.
+func (s *Store) Verify(ctx context.Context) error {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range ix.Images {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		errs = append(errs, s.verify(ctx, &ix.Images[i]))
+	}
+	return errors.Join(errs...)
+}
