@@ -18,9 +18,12 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c, ref := caller(r.Context()), r.PathValue("ref")
-	w.Header().Set("Content-Disposition", "attachment")
 	return content.Serve(w, r, func(offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
-		return s.svc.ReadFile(r.Context(), c, ref, path, offset, length)
+		body, info, err := s.svc.ReadFile(r.Context(), c, ref, path, offset, length)
+		if err == nil {
+			w.Header().Set("Content-Disposition", "attachment")
+		}
+		return body, info, err
 	})
 }
 

@@ -1,0 +1,293 @@
+package modbox
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// The ranges of the product's fields.
+const (
+	waitDefault, waitMax = 120, 600
+	pollDefault, pollMax = 5, 60
+	ttlMin               = int(sandbox.TTLMin / time.Second)
+	ttlMax               = int(sandbox.TTLMax / time.Second)
+	// listPages bounds a list, which has no paging: 10,000 sandboxes.
+	listPages, listPage = 10, 1000
+)
+
+// Control is the control plane: /sandboxes/… and /sandbox-images.
+type Control struct {
+	svc  *lifecycle.Service
+	auth *auth.Authenticator
+	url  func(label string) string
+}
+
+// NewControl returns the control plane. url returns a sandbox's URL for its host label.
+func NewControl(svc *lifecycle.Service, a *auth.Authenticator, url func(label string) string) *Control {
+	return &Control{svc: svc, auth: a, url: url}
+}
+
+// Register adds the routes to mux. Trailing slashes are the server's matter.
+func (c *Control) Register(mux *http.ServeMux) {
+	for pattern, h := range map[string]handler{
+		"POST /sandboxes/provision":          c.provision,
+		"POST /sandboxes/wait":               c.wait,
+		"GET /sandboxes/detail/{sandbox_id}": c.detail,
+		"GET /sandboxes":                     c.list,
+		"POST /sandboxes/destroy":            c.destroy,
+		"GET /sandbox-images":                c.images,
+	} {
+		mux.Handle(pattern, c.auth.Middleware(writeError, h))
+	}
+}
+
+func caller(ctx context.Context) lifecycle.Caller {
+	id, _ := auth.FromContext(ctx)
+	return lifecycle.Caller{User: id.User, Workspace: id.Workspace}
+}
+
+// provisioned is the answer to provision.
+type provisioned struct {
+	Success    bool    `json:"success"`
+	Error      *string `json:"error"`
+	SandboxID  string  `json:"sandbox_id"`
+	SandboxURL string  `json:"sandbox_url"`
+	Status     string  `json:"status"`
+}
+
+func (c *Control) provision(w http.ResponseWriter, r *http.Request) error {
+	in, err := readInput(w, r, bodyMax)
+	if err != nil {
+		return err
+	}
+	req := lifecycle.CreateRequest{
+		Name:    in.str("task_id", true, 1, sandbox.NameMax),
+		ImageID: sandbox.ImageID(in.uuid("image_id")),
+		Image:   in.str("image", false, 1, sandbox.ImageRefMax),
+		TTL:     time.Duration(in.integer("ttl_seconds", 0, ttlMin, ttlMax)) * time.Second,
+		Env:     in.dict("env_vars"),
+		Replace: in.boolean("replace"),
+	}
+	if err := in.err(); err != nil {
+		return err
+	}
+	sb, _, err := c.svc.Create(r.Context(), caller(r.Context()), req)
+	if err != nil {
+		return err
+	}
+	return answer(w, provisioned{Success: true, SandboxID: string(sb.ID), SandboxURL: c.url(sb.HostLabel), Status: statusOf(sb.State)})
+}
+
+func (c *Control) wait(w http.ResponseWriter, r *http.Request) error {
+	start := time.Now()
+	in, err := readInput(w, r, bodyMax)
+	if err != nil {
+		return err
+	}
+	name := in.str("task_id", true, 1, sandbox.NameMax)
+	timeout := in.integer("timeout", waitDefault, 1, waitMax)
+	in.integer("poll_interval", pollDefault, 1, pollMax) // accepted and not needed: readiness is told, not polled
+	if err := in.err(); err != nil {
+		return err
+	}
+	sb, err := c.svc.Wait(r.Context(), caller(r.Context()), name, sandbox.Running, time.Duration(timeout)*time.Second)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Ready          bool    `json:"ready"`
+		ElapsedSeconds float64 `json:"elapsed_seconds"`
+		Status         string  `json:"status"`
+		Error          *string `json:"error"`
+	}{sb.State == sandbox.Running, time.Since(start).Seconds(), statusOf(sb.State), errorOf(&sb)}
+	return answer(w, out)
+}
+
+// detail is a sandbox as the product shows it; the fields after DestroyedAt are ours.
+type detail struct {
+	ID          string     `json:"id"`
+	Name        string     `json:"name"`
+	Status      string     `json:"status"`
+	SandboxURL  *string    `json:"sandbox_url"`
+	Image       *string    `json:"image"`
+	CreatedBy   string     `json:"created_by"`
+	CreatedAt   time.Time  `json:"created_at"`
+	UpdatedAt   time.Time  `json:"updated_at"`
+	DestroyedAt *time.Time `json:"destroyed_at"`
+	Error       *string    `json:"error"`
+	TTLSeconds  *int64     `json:"ttl_seconds"`
+	ExpiresAt   *time.Time `json:"expires_at"`
+	WorkspaceID string     `json:"workspace_id"`
+}
+
+func (c *Control) detail(w http.ResponseWriter, r *http.Request) error {
+	sb, err := c.svc.Get(r.Context(), caller(r.Context()), r.PathValue("sandbox_id"))
+	if err != nil {
+		return err
+	}
+	return answer(w, c.sandbox(&sb))
+}
+
+func (c *Control) sandbox(sb *sandbox.Sandbox) detail {
+	d := detail{
+		ID: string(sb.ID), Name: sb.Name, Status: statusOf(sb.State), Image: optional(sb.Image), CreatedBy: string(sb.CreatedBy),
+		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, Error: errorOf(sb), WorkspaceID: string(sb.Workspace),
+	}
+	if sb.State == sandbox.Running {
+		d.SandboxURL = optional(c.url(sb.HostLabel))
+	}
+	if !sb.EndedAt.IsZero() {
+		d.DestroyedAt = &sb.EndedAt
+	}
+	if deadline, ok := sb.Deadline(); ok {
+		ttl := int64(sb.TTL / time.Second)
+		d.TTLSeconds, d.ExpiresAt = &ttl, &deadline
+	}
+	return d
+}
+
+// statesOf are the states that each status shows.
+var statesOf = map[string][]sandbox.State{
+	"":             nil, // all that have not ended
+	"provisioning": {sandbox.Provisioning},
+	"running":      {sandbox.Running},
+	"destroyed":    {sandbox.Destroying, sandbox.Destroyed},
+	"failed":       {sandbox.Failed},
+}
+
+func (c *Control) list(w http.ResponseWriter, r *http.Request) error {
+	// The parameter realm is accepted and means nothing here.
+	states, ok := statesOf[r.URL.Query().Get("status")]
+	if !ok {
+		return &validationError{[]fault{{[]any{"query", "status"}, "Input should be 'provisioning', 'running', 'destroyed' or 'failed'", "enum"}}}
+	}
+	out := struct {
+		Sandboxes []detail `json:"sandboxes"`
+		Total     int      `json:"total"`
+	}{Sandboxes: []detail{}}
+	f := lifecycle.Filter{States: states, Limit: listPage}
+	for range listPages {
+		page, err := c.svc.List(r.Context(), caller(r.Context()), f)
+		if err != nil {
+			return err
+		}
+		for i := range page.Sandboxes {
+			out.Sandboxes = append(out.Sandboxes, c.sandbox(&page.Sandboxes[i]))
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			break
+		}
+	}
+	out.Total = len(out.Sandboxes)
+	return answer(w, out)
+}
+
+func (c *Control) destroy(w http.ResponseWriter, r *http.Request) error {
+	in, err := readInput(w, r, bodyMax)
+	if err != nil {
+		return err
+	}
+	name := in.str("task_id", true, 1, 0)
+	if err := in.err(); err != nil {
+		return err
+	}
+	out := struct {
+		Success bool    `json:"success"`
+		Error   *string `json:"error"`
+	}{Success: true}
+	_, err = c.svc.Destroy(r.Context(), caller(r.Context()), name, sandbox.CauseDestroyed)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		// Cleaning up what was never made is no reason for a client to break off.
+		out.Success, out.Error = false, optional("there is no sandbox with this task_id")
+	} else if err != nil {
+		return err
+	}
+	return answer(w, out)
+}
+
+// imageDetail is an image as the product shows it.
+type imageDetail struct {
+	ID            string    `json:"id"`
+	Name          string    `json:"name"`
+	Image         string    `json:"image"`
+	Tag           string    `json:"tag"`
+	Description   *string   `json:"description"`
+	Enabled       bool      `json:"enabled"`
+	IsDefault     bool      `json:"is_default"`
+	MemoryMB      int64     `json:"memory_mb"`
+	ReadinessPort *int      `json:"readiness_port"`
+	TTLSeconds    *int64    `json:"ttl_seconds"`
+	RegistryID    *string   `json:"registry_id"`
+	RegistryName  *string   `json:"registry_name"`
+	WorkspaceID   *string   `json:"workspace_id"`
+	CreatedAt     time.Time `json:"created_at"`
+	UpdatedAt     time.Time `json:"updated_at"`
+}
+
+func (c *Control) images(w http.ResponseWriter, r *http.Request) error {
+	enabledOnly := false
+	if s := r.URL.Query().Get("enabled_only"); s != "" {
+		var err error
+		if enabledOnly, err = strconv.ParseBool(s); err != nil {
+			return &validationError{[]fault{{[]any{"query", "enabled_only"}, "Input should be a valid boolean, unable to interpret input", "bool_parsing"}}}
+		}
+	}
+	images, err := c.svc.Images(r.Context(), caller(r.Context()))
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Images []imageDetail `json:"images"`
+		Total  int           `json:"total"`
+	}{Images: []imageDetail{}}
+	for _, i := range images {
+		d := imageDetail{
+			ID: string(i.ID), Name: i.Name, Image: i.Name, Tag: i.Tag, Description: optional(i.Description),
+			Enabled: i.Digest != "", IsDefault: i.IsDefault, MemoryMB: i.MemoryBytes >> 20, CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt,
+		}
+		if enabledOnly && !d.Enabled {
+			continue
+		}
+		if i.ReadinessPort != 0 {
+			port := int(i.ReadinessPort)
+			d.ReadinessPort = &port
+		}
+		if i.TTL != 0 {
+			ttl := int64(i.TTL / time.Second)
+			d.TTLSeconds = &ttl
+		}
+		out.Images = append(out.Images, d)
+	}
+	out.Total = len(out.Images)
+	return answer(w, out)
+}
+
+// statusOf returns the product's word for a state. A sandbox whose end is
+// decided counts as destroyed: it cannot be used any more.
+func statusOf(s sandbox.State) string {
+	if s == sandbox.Destroying {
+		return string(sandbox.Destroyed)
+	}
+	return string(s)
+}
+
+// errorOf returns why a sandbox failed; nil when it did not.
+func errorOf(sb *sandbox.Sandbox) *string {
+	if sb.Cause == nil || sb.Cause.Code.Final() != sandbox.Failed {
+		return nil
+	}
+	return optional(sb.Cause.String())
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,115 @@
+package modbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/execution"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// keyVariable is the sandbox's environment variable with the key that guards
+	// its API; the caller sets it at provision.
+	keyVariable = "SANDBOX_API_KEY"
+
+	apiPrefix   = "/modbox/api/"
+	executePath = "/execute"
+)
+
+// DataPlane answers what the product's sandboxes answer on their own URL:
+// commands, files and code. Safe for concurrent use.
+type DataPlane struct {
+	svc *lifecycle.Service
+	mux *http.ServeMux
+}
+
+// NewDataPlane returns the data plane.
+func NewDataPlane(svc *lifecycle.Service) *DataPlane {
+	d := &DataPlane{svc: svc, mux: http.NewServeMux()}
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request, *visit) error{
+		"POST /execute":                              d.execute,
+		"POST /modbox/api/exec":                      d.exec,
+		"POST /modbox/api/files/upload":              d.upload,
+		"GET /modbox/api/files":                      d.listFiles,
+		"GET /modbox/api/files/list":                 d.listFiles,
+		"GET /modbox/api/files/download":             d.download,
+		"GET /modbox/api/files/download/{filename}":  d.download,
+		"GET /modbox/api/files/{filename}":           d.download,
+		"DELETE /modbox/api/files/delete/{filename}": d.deleteFile,
+		"DELETE /modbox/api/files/{filename}":        d.deleteFile,
+		"POST /modbox/api/files/delete":              d.deleteNamed,
+	} {
+		d.mux.Handle(pattern, handler(func(w http.ResponseWriter, r *http.Request) error {
+			return h(w, r, visitOf(r.Context()))
+		}))
+	}
+	return d
+}
+
+// visit is one request to a sandbox. Who knows its URL acts for its owner.
+type visit struct {
+	sb     sandbox.Sandbox
+	caller lifecycle.Caller
+	ref    string
+}
+
+type visitKey struct{}
+
+func visitOf(ctx context.Context) *visit {
+	v, _ := ctx.Value(visitKey{}).(*visit)
+	return v
+}
+
+// ServeSandbox answers /modbox/api/* and POST /execute of a running sandbox and
+// leaves everything else to the sandbox.
+func (d *DataPlane) ServeSandbox(w http.ResponseWriter, r *http.Request, sb sandbox.Sandbox) bool {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	if !strings.HasPrefix(r.URL.Path, apiPrefix) && (path != executePath || r.Method != http.MethodPost) {
+		return false
+	}
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if !authorized(r, sb.Env[keyVariable]) {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="sandbox"`)
+		writeError(w, r, sandbox.Errorf(sandbox.Unauthenticated, "this sandbox wants its %s as bearer token", keyVariable))
+		return true
+	}
+	v := &visit{sb: sb, caller: lifecycle.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}, ref: string(sb.ID)}
+	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
+	u := *r.URL
+	u.Path, u.RawPath = path, strings.TrimSuffix(u.RawPath, "/")
+	r.URL = &u
+	if _, pattern := d.mux.Handler(r); pattern == "" {
+		writeError(w, r, sandbox.Errorf(sandbox.NotFound, "there is no route %s %s", r.Method, path))
+		return true
+	}
+	d.mux.ServeHTTP(w, r)
+	return true
+}
+
+// authorized compares hashes, so that neither the content nor the length of the
+// key shows in the time it takes.
+func authorized(r *http.Request, key string) bool {
+	if key == "" {
+		return true
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	want, got := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return subtle.ConstantTimeCompare(want[:], got[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+}
+
+// commands is where commands of the visit run.
+func (d *DataPlane) commands(v *visit) execution.Sandbox {
+	return execution.Sandbox{
+		Shell: true,
+		Exec: func(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error) {
+			return d.svc.Exec(ctx, v.caller, v.ref, cmd)
+		},
+		Explain: func(ctx context.Context, err error) error { return d.svc.Explain(ctx, v.sb.ID, err) },
+	}
+}

@@ -1,0 +1,118 @@
+package modbox
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/execution"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	execDefault, execMax = 60, 600 // seconds
+	// outputMax is what is kept of each of stdout and stderr.
+	outputMax = 1 << 20
+	// codeMax bounds the code of one /execute; execBodyMax leaves room for its JSON.
+	codeMax     = 4 << 20
+	execBodyMax = 2*codeMax + 1<<20
+	// argumentMax is the most code passed as an argument: Linux takes 128 KiB.
+	argumentMax = 64 << 10
+)
+
+// executed is the answer of exec and execute; the fields with omitempty are ours.
+type executed struct {
+	ExitCode        int    `json:"exitCode"`
+	Stdout          string `json:"stdout"`
+	Stderr          string `json:"stderr"`
+	DurationMS      int64  `json:"durationMs"`
+	StdoutTruncated bool   `json:"stdoutTruncated,omitempty"`
+	StderrTruncated bool   `json:"stderrTruncated,omitempty"`
+	TimedOut        bool   `json:"timedOut,omitempty"`
+}
+
+// exec runs a bash command line.
+func (d *DataPlane) exec(w http.ResponseWriter, r *http.Request, v *visit) error {
+	in, err := readInput(w, r, execBodyMax)
+	if err != nil {
+		return err
+	}
+	cmd := agentapi.Command{Argv: execution.Script(in.str("command", true, 1, 0))}
+	options(in, &cmd)
+	if err := in.err(); err != nil {
+		return err
+	}
+	return d.run(w, r, v, cmd, nil)
+}
+
+// execute runs code in a language.
+func (d *DataPlane) execute(w http.ResponseWriter, r *http.Request, v *visit) error {
+	in, err := readInput(w, r, execBodyMax)
+	if err != nil {
+		return err
+	}
+	code := in.str("code", true, 0, 0)
+	language := strings.ToLower(in.str("language", false, 0, 64))
+	var cmd agentapi.Command
+	options(in, &cmd)
+	run, known := languages[language]
+	if !known {
+		in.fault("language", "enum", "Input should be 'python', 'javascript', 'bash', 'sh' or 'go'")
+	}
+	if err := in.err(); err != nil {
+		return err
+	}
+	if len(code) > codeMax {
+		return sandbox.Errorf(sandbox.TooLarge, "code has %d bytes, the maximum is %d", len(code), codeMax)
+	}
+	// Small code is an argument, which leaves it its stdin; large code fits no argument.
+	if len(code) <= argumentMax && len(run.argument) > 0 {
+		cmd.Argv = append(append(cmd.Argv, run.argument...), code)
+		return d.run(w, r, v, cmd, nil)
+	}
+	cmd.Argv = run.stdin
+	return d.run(w, r, v, cmd, strings.NewReader(code))
+}
+
+// language is how code of one language is run: as the last argument, or from stdin.
+type language struct{ argument, stdin []string }
+
+var (
+	python = language{[]string{"python3", "-c"}, []string{"python3", "-"}}
+	node   = language{[]string{"node", "-e"}, []string{"node", "-"}}
+	bash   = language{execution.Script("")[:2], []string{"/bin/bash", "-s"}}
+	shell  = language{[]string{"/bin/sh", "-c"}, []string{"/bin/sh", "-s"}}
+	// Go is compiled and run in two steps: go run would turn every exit code into 1.
+	golang = language{nil, []string{"/bin/sh", "-c", `d=$(mktemp -d) || exit; trap 'rm -rf "$d"' EXIT
+cat >"$d/main.go" && go build -o "$d/main" "$d/main.go" && "$d/main" </dev/null`}}
+
+	languages = map[string]language{
+		"": python, "python": python, "python3": python, "py": python,
+		"javascript": node, "js": node, "node": node,
+		"bash": bash, "shell": bash, "sh": shell,
+		"go": golang, "golang": golang,
+	}
+)
+
+// options reads what exec and execute have in common.
+func options(in *input, cmd *agentapi.Command) {
+	cmd.Timeout = time.Duration(in.integer("timeout", execDefault, 1, execMax)) * time.Second
+	cmd.Cwd = in.str("cwd", false, 0, 4096)
+	cmd.Env = in.dict("env")
+}
+
+func (d *DataPlane) run(w http.ResponseWriter, r *http.Request, v *visit, cmd agentapi.Command, stdin io.Reader) error {
+	result, err := execution.Run(r.Context(), d.commands(v), cmd, stdin, outputMax)
+	if err != nil {
+		return fmt.Errorf("run command: %w", err)
+	}
+	return answer(w, executed{
+		ExitCode: result.Code, Stdout: text(result.Stdout), Stderr: text(result.Stderr), DurationMS: result.Duration.Milliseconds(),
+		StdoutTruncated: result.StdoutTruncated, StderrTruncated: result.StderrTruncated, TimedOut: result.TimedOut,
+	})
+}
+
+func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
