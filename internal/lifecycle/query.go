@@ -133,7 +133,12 @@ func (s *Service) findID(ctx context.Context, id sandbox.ID) (*box, sandbox.Sand
 			if err != nil || sb.State.Ended() {
 				return nil, sb, err
 			}
-			return s.adopt(sb).live()
+			if b := s.adopt(sb); b != nil {
+				b.mu.Lock()
+				b.wanted = lostCause() // for the sweep, should the caller not end it
+				b.mu.Unlock()
+				return b.live()
+			}
 		}
 	}
 	return nil, sandbox.Sandbox{}, notFound(string(id))
@@ -148,14 +153,15 @@ func (b *box) live() (*box, sandbox.Sandbox, error) {
 	return b, sb, nil
 }
 
-// adopt makes a box for a live row that has none.
+// adopt makes a box for a live row that has none; it returns nil when one was
+// being made that did not come to be.
 func (s *Service) adopt(sb sandbox.Sandbox) *box {
 	b := s.newBox(sb.ID)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if old := s.boxes.reserve(b); old != b {
 		b.cancel()
-		return old
+		return old.recorded()
 	}
 	b.set(sb)
 	s.boxes.index(b)

@@ -51,13 +51,13 @@ func (s *Service) sweepBoxes() {
 		case overdue(&sb, time.Now()): // the clock was set, or the host slept
 			s.endOrLog(b, ttlCause(&sb))
 		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > s.cfg.SweepInterval:
-			s.endOrLog(b, lostCause())
+			s.endOrLog(b, *lostCause())
 		}
 	}
 }
 
-func lostCause() sandbox.Cause {
-	return sandbox.Cause{Code: sandbox.CauseInternal, Message: "the server lost track of it; its log says more"}
+func lostCause() *sandbox.Cause {
+	return &sandbox.Cause{Code: sandbox.CauseInternal, Message: "the server lost track of it; its log says more"}
 }
 
 // sweepRows finds live rows without a box: their record succeeded although the
@@ -79,7 +79,7 @@ func (s *Service) sweepRows() {
 		}
 		if b != nil {
 			s.log.Error("found a sandbox that nobody works on", "sandbox", row.ID, "state", row.State)
-			s.endOrLog(b, lostCause())
+			s.endOrLog(b, *lostCause())
 		}
 	}
 }

@@ -1,0 +1,356 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// env is a host with a database, on which servers come and go.
+type env struct {
+	t      *testing.T
+	host   *host
+	dbPath string
+	caller lifecycle.Caller
+	cfg    lifecycle.Config
+	images *catalogue
+}
+
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	e := &env{
+		t: t, host: newHost(), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
+		images: newCatalogue(),
+		// The sweep is called by the tests that are about it.
+		cfg: lifecycle.Config{SweepInterval: time.Hour}.ShortTTL(time.Millisecond),
+	}
+	st := e.openStore()
+	ws, user, err := st.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e.caller = lifecycle.Caller{User: user, Workspace: ws}
+	// What a test leaves on the host is not left on the machine.
+	t.Cleanup(func() {
+		d := e.host.open()
+		for _, id := range e.host.ids() {
+			if err := d.Destroy(context.Background(), id); err != nil {
+				t.Errorf("clean up box %s: %v", id, err)
+			}
+		}
+	})
+	return e
+}
+
+func (e *env) openStore() *store.Store {
+	e.t.Helper()
+	st, err := store.Open(e.t.Context(), e.dbPath)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return st
+}
+
+// server is one life of the service.
+type server struct {
+	*lifecycle.Service
+	t      *testing.T
+	caller lifecycle.Caller
+	store  *faultyStore
+	driver *faultyDriver
+}
+
+// start runs a server until the end of the test or its stop.
+func (e *env) start() *server {
+	e.t.Helper()
+	s := e.prepare()
+	if err := s.Start(e.t.Context()); err != nil {
+		e.t.Fatal(err)
+	}
+	return s
+}
+
+// prepare makes a server that is not started.
+func (e *env) prepare() *server {
+	e.t.Helper()
+	st := e.openStore()
+	f := &faults{}
+	s := &server{
+		t: e.t, caller: e.caller,
+		store:  &faultyStore{Store: st, faults: f},
+		driver: &faultyDriver{Driver: e.host.open(), faults: f},
+	}
+	var err error
+	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
+		Store: s.store, Driver: s.driver, Images: e.images, Logger: slog.New(slog.NewTextHandler(e.t.Output(), nil)),
+	})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(s.stop)
+	return s
+}
+
+// stop closes the server as an orderly shutdown does. Idempotent.
+func (s *server) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		s.t.Errorf("Close: %v", err)
+	}
+	if err := errors.Join(s.driver.Driver.Close(), s.store.Store.(*store.Store).Close()); err != nil {
+		s.t.Errorf("close driver and store: %v", err)
+	}
+}
+
+// kill ends the server as SIGKILL does: from now on nothing it does has an effect.
+func (s *server) kill() {
+	s.store.faults.die()
+	s.stop()
+}
+
+func (s *server) create(req lifecycle.CreateRequest) sandbox.Sandbox {
+	s.t.Helper()
+	sb, created, err := s.Create(s.t.Context(), s.caller, req)
+	if err != nil || !created {
+		s.t.Fatalf("Create(%q) = created %v, %v, want a new one", req.Name, created, err)
+	}
+	return sb
+}
+
+// reach waits until the sandbox is in the state and fails the test when it gets elsewhere.
+func (s *server) reach(ref string, want sandbox.State) sandbox.Sandbox {
+	s.t.Helper()
+	sb, err := s.Wait(s.t.Context(), s.caller, ref, want, 30*time.Second)
+	if err != nil || sb.State != want {
+		s.t.Fatalf("sandbox %q is %s (%v), error %v; want %s", ref, sb.State, sb.Cause, err, want)
+	}
+	return sb
+}
+
+// run creates a sandbox and waits until it runs.
+func (s *server) run(req lifecycle.CreateRequest) sandbox.Sandbox {
+	s.t.Helper()
+	return s.reach(string(s.create(req).ID), sandbox.Running)
+}
+
+func (s *server) destroy(ref string) sandbox.Sandbox {
+	s.t.Helper()
+	sb, err := s.Destroy(s.t.Context(), s.caller, ref, "")
+	if err != nil {
+		s.t.Fatalf("Destroy(%q): %v", ref, err)
+	}
+	return sb
+}
+
+// eventTypes returns the types of a sandbox's events in order.
+func (s *server) eventTypes(ref string) []sandbox.EventType {
+	s.t.Helper()
+	events, err := s.Events(s.t.Context(), s.caller, ref, 0, 0, false)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	types := make([]sandbox.EventType, len(events))
+	for i, ev := range events {
+		types[i] = ev.Type
+	}
+	return types
+}
+
+// eventually waits until ok says so.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in 20 s: %s", what)
+		}
+		tick := time.NewTimer(time.Millisecond)
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		}
+	}
+}
+
+// catalogue is the images of the tests.
+type catalogue struct {
+	mu   sync.Mutex
+	list []sandbox.Image
+	fail error // of Resolve from inside provisioning; guarded by mu
+	seen int   // calls of Resolve; guarded by mu
+}
+
+const (
+	plainID = sandbox.ImageID("00000000-0000-0000-0000-000000000001")
+	readyID = sandbox.ImageID("00000000-0000-0000-0000-000000000002")
+)
+
+func newCatalogue() *catalogue {
+	return &catalogue{list: []sandbox.Image{
+		{ID: plainID, Name: "modbox/base", Tag: "latest", IsDefault: true, Digest: "sha256:1"},
+		{ID: readyID, Name: "modbox/web", Tag: "latest", Digest: "sha256:2", ReadinessPort: 8080},
+		{
+			ID: "00000000-0000-0000-0000-000000000003", Name: "modbox/big", Tag: "latest", Digest: "sha256:3",
+			MemoryBytes: 1 << 40, TTL: time.Hour,
+		},
+	}}
+}
+
+func (c *catalogue) find(match func(*sandbox.Image) bool) (sandbox.Image, error) {
+	if i := slices.IndexFunc(c.list, func(img sandbox.Image) bool { return match(&img) }); i >= 0 {
+		return c.list[i], nil
+	}
+	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no such image")
+}
+
+func (c *catalogue) Resolve(_ context.Context, ref string) (sandbox.Image, string, error) {
+	c.mu.Lock()
+	c.seen++
+	err := c.fail
+	c.mu.Unlock()
+	if err != nil {
+		return sandbox.Image{}, "", err
+	}
+	img, err := c.find(func(img *sandbox.Image) bool { return ref == img.Name || ref == img.Ref() })
+	return img, "/nowhere/" + img.Digest, err
+}
+
+func (c *catalogue) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error) {
+	return c.find(func(img *sandbox.Image) bool { return img.ID == id })
+}
+
+func (c *catalogue) List(context.Context) ([]sandbox.Image, error) { return c.list, nil }
+
+// faults stand between a server and what it writes to: they make single calls
+// fail or wait, or make the server as good as dead.
+type faults struct {
+	mu    sync.Mutex
+	calls []string // what was called so far; guarded by mu
+	// before, when set, is asked before every call that changes something; its
+	// error is the call's, which then has no effect. after is asked behind it; its
+	// error hides the effect from the server. Guarded by mu.
+	before, after func(n int, call string) error
+	dead          bool // guarded by mu
+}
+
+var errDead = errors.New("this server was killed")
+
+func (f *faults) die() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = true
+}
+
+// on sets what is asked before and after calls.
+func (f *faults) on(before, after func(n int, call string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before, f.after = before, after
+}
+
+// called returns the calls so far.
+func (f *faults) called() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.calls)
+}
+
+// do makes a call that changes something.
+func (f *faults) do(call string, do func() error) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, call)
+	n, before, after := len(f.calls), f.before, f.after
+	f.mu.Unlock()
+	if before != nil {
+		if err := before(n, call); err != nil {
+			return err
+		}
+	}
+	if f.isDead() {
+		return errDead
+	}
+	err := do()
+	if after != nil {
+		if err := after(n, call); err != nil {
+			return err
+		}
+	}
+	if f.isDead() {
+		return errDead
+	}
+	return err
+}
+
+func (f *faults) isDead() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead
+}
+
+type faultyStore struct {
+	lifecycle.Store
+	faults *faults
+}
+
+func (s *faultyStore) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
+	err = s.faults.do("store.CreateSandbox", func() error {
+		rec, err = s.Store.CreateSandbox(ctx, c)
+		return err
+	})
+	return rec, err
+}
+
+func (s *faultyStore) SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sb sandbox.Sandbox, err error) {
+	err = s.faults.do("store.SetBox", func() error {
+		sb, err = s.Store.SetBox(ctx, id, digest, handle)
+		return err
+	})
+	return sb, err
+}
+
+func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sb sandbox.Sandbox, err error) {
+	err = s.faults.do("store.Transition "+string(to), func() error {
+		sb, err = s.Store.Transition(ctx, id, from, to, mutate, ev)
+		return err
+	})
+	return sb, err
+}
+
+type faultyDriver struct {
+	driver.Driver
+	faults *faults
+}
+
+func (d *faultyDriver) Create(ctx context.Context, spec driver.Spec) (h driver.Handle, err error) {
+	err = d.faults.do("driver.Create", func() error {
+		h, err = d.Driver.Create(ctx, spec)
+		return err
+	})
+	return h, err
+}
+
+func (d *faultyDriver) Start(ctx context.Context, id sandbox.ID) error {
+	return d.faults.do("driver.Start", func() error { return d.Driver.Start(ctx, id) })
+}
+
+func (d *faultyDriver) Destroy(ctx context.Context, id sandbox.ID) error {
+	return d.faults.do("driver.Destroy", func() error { return d.Driver.Destroy(ctx, id) })
+}
