@@ -102,6 +102,6 @@ func guestProcesses(ctx context.Context, dir, id string) (int64, error) {
 // memoryFiles measures the files that gVisor keeps in the box's memory.
 func memoryFiles(ctx context.Context, dir string) (int64, error) {
 	var usage control.MemoryUsage
-	err := call(ctx, measureRPC, dir, usageCollect, &control.MemoryUsageOpts{}, &usage)
+	err := call(ctx, measureRPC, dir, usageCollect, &control.MemoryUsageOpts{Full: true}, &usage)
 	return int64(usage.Tmpfs), err
 }

@@ -139,7 +139,6 @@ func (d *Driver) launch(ctx context.Context, b *box, spec driver.Spec) (p *proce
 	if err != nil {
 		return nil, err
 	}
-	preferInOOM(p.pid, sentryOOMScore)
 	return p, nil
 }
 

@@ -154,6 +154,9 @@ func (d *Driver) Close() error {
 		b.letGo()
 	}
 	d.watchers.Wait()
+	if d.groups != nil {
+		_ = d.groups.Remove() // succeeds when no box is left, and only then should it
+	}
 	return d.binary.Close()
 }
 

@@ -175,22 +175,8 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 		return nil, err
 	}
 	p.child = true
-	preferInOOM(pid, guestOOMScore)
+	setOOMScore(pid, guestOOMScore)
 	return p, nil
-}
-
-// When a box's memory is used up, the kernel ends the process with the highest
-// score. Guest processes are forked from gVisor's first helpers and inherit the
-// score that stood at boot; gVisor itself, without which the box is gone, gets a
-// low one afterwards. The kernel adds memory use, so the largest guest goes first.
-const (
-	guestOOMScore  = 1000
-	sentryOOMScore = 0
-)
-
-// preferInOOM sets a score. Without it the wrong process may be chosen, no more.
-func preferInOOM(pid, score int) {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(score)), 0)
 }
 
 // awaitByte reads the byte gVisor writes when it is up.

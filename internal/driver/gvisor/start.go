@@ -41,6 +41,7 @@ func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
 		}
 		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox could not be started")
 	}
+	b.protectInOOM()
 	return nil
 }
 
