@@ -1,0 +1,89 @@
+"""Client for Modbox, the open, self-hosted sandbox cloud for AI agents.
+
+    from modbox import ModboxClient
+
+    modbox = ModboxClient(token="mbx_…")
+    sandbox = modbox.sandboxes.create(image="modbox/code-exec", ttl_seconds=600, wait_seconds=60)
+    print(modbox.sandboxes.exec(sandbox.id, ["python3", "-c", "print(1 + 1)"]).stdout)
+    modbox.sandboxes.destroy(sandbox.id)
+"""
+
+from .aio import AsyncModboxClient
+from .client import ModboxClient
+from .errors import (
+    AuthError,
+    ConflictError,
+    ConnectionError,
+    EndedError,
+    FieldError,
+    ModboxError,
+    NotFoundError,
+    TimeoutError,
+    ValidationError,
+)
+from .models import (
+    Cause,
+    DestroyResult,
+    Event,
+    ExecEvent,
+    ExecResult,
+    FileInfo,
+    FileList,
+    Identity,
+    Image,
+    NewToken,
+    ProvisionResult,
+    Resources,
+    Sandbox,
+    SandboxDetail,
+    SandboxImage,
+    SandboxList,
+    SandboxPage,
+    SandboxState,
+    ServerVersion,
+    Stats,
+    Token,
+    WaitResult,
+)
+from .transport import AsyncHttpxTransport, HttpxTransport, UrllibTransport
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncHttpxTransport",
+    "AsyncModboxClient",
+    "AuthError",
+    "Cause",
+    "ConflictError",
+    "ConnectionError",
+    "DestroyResult",
+    "EndedError",
+    "Event",
+    "ExecEvent",
+    "ExecResult",
+    "FieldError",
+    "FileInfo",
+    "FileList",
+    "HttpxTransport",
+    "Identity",
+    "Image",
+    "ModboxClient",
+    "ModboxError",
+    "NewToken",
+    "NotFoundError",
+    "ProvisionResult",
+    "Resources",
+    "Sandbox",
+    "SandboxDetail",
+    "SandboxImage",
+    "SandboxList",
+    "SandboxPage",
+    "SandboxState",
+    "ServerVersion",
+    "Stats",
+    "TimeoutError",
+    "Token",
+    "UrllibTransport",
+    "ValidationError",
+    "WaitResult",
+]

@@ -1,0 +1,400 @@
+"""Every call of the API as a value: what to send, and how to read the answer.
+
+Nothing here does I/O, so that the two clients share it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from urllib.parse import quote, urlencode
+
+from .errors import new_error
+from .models import (
+    AnyExecResult,
+    DestroyResult,
+    Event,
+    ExecEvent,
+    ExecResult,
+    FileInfo,
+    FileList,
+    Identity,
+    Image,
+    NewToken,
+    ProvisionResult,
+    Resources,
+    Sandbox,
+    SandboxDetail,
+    SandboxImage,
+    SandboxList,
+    SandboxPage,
+    ServerVersion,
+    Stats,
+    Token,
+    decode,
+)
+
+T = TypeVar("T")
+
+#: The longest wait asked for in one request. The server allows 600, but what is
+#: in between may give up on silence much earlier; longer waits are several requests.
+MAX_WAIT_SECONDS = 240
+#: How much longer than a wait the client waits for its answer.
+WAIT_SLACK_SECONDS = 15.0
+#: The server's own default.
+DEFAULT_EXEC_SECONDS = 60
+
+#: The client's own time limit.
+DEFAULT = object()
+
+
+@dataclass
+class Call(Generic[T]):
+    """One request, and how its answer is read."""
+
+    method: str
+    path: str
+    parse: Callable[[bytes], T]
+    #: Sending it twice has the effect of sending it once; only then it is tried again.
+    repeatable: bool
+    json: Any = None
+    #: Sent as it is, instead of json.
+    content: Any = None
+    headers: Dict[str, str] = field(default_factory=dict)
+    #: Seconds without an answer; None is for ever.
+    timeout: Any = DEFAULT
+
+
+def _into(cls: Any) -> Callable[[bytes], Any]:
+    return lambda content: decode(cls, _load(content))
+
+
+def _items(cls: Any, key: str = "items") -> Callable[[bytes], Any]:
+    return lambda content: [decode(cls, item) for item in _load(content)[key]]
+
+
+def _nothing(_: bytes) -> None:
+    return None
+
+
+def _raw(content: bytes) -> bytes:
+    return content
+
+
+def _load(content: bytes) -> Any:
+    value = json.loads(content)
+    if not isinstance(value, dict):
+        raise ValueError("the answer is not an object")
+    return value
+
+
+def _body(**members: Any) -> Dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _query(base: str, pairs: Iterable[Tuple[str, Any]] = (), /, **members: Any) -> str:
+    sent = [(k, v) for k, v in [*pairs, *members.items()] if v is not None]
+    text = urlencode([(k, ("true" if v else "false") if isinstance(v, bool) else v) for k, v in sent])
+    return f"{base}?{text}" if text else base
+
+
+def _segment(value: str) -> str:
+    # URLs have no way to say these: "." and ".." are resolved even when they are encoded.
+    if value in ("", ".", ".."):
+        raise new_error("invalid", f'"{value}" is not the id or name of anything')
+    return quote(value, safe="")
+
+
+def sandbox_path(ref: str, call: str = "") -> str:
+    return f"/v1/sandboxes/{_segment(ref)}{call}"
+
+
+# Sandboxes.
+
+
+def create(
+    *,
+    name: Optional[str],
+    image: Optional[str],
+    image_id: Optional[str],
+    env: Optional[Mapping[str, str]],
+    labels: Optional[Mapping[str, str]],
+    ttl_seconds: Optional[int],
+    resources: Optional[Resources],
+    replace: Optional[bool],
+    wait_seconds: Optional[int],
+    idempotency_key: Optional[str],
+) -> Call[Sandbox]:
+    limits = resources and _body(memory=resources.memory, cpu=resources.cpu, disk=resources.disk)
+    return Call(
+        "POST",
+        "/v1/sandboxes",
+        _into(Sandbox),
+        repeatable=True,
+        json=_body(
+            name=name,
+            image=image,
+            image_id=image_id,
+            env=env,
+            labels=labels,
+            ttl_seconds=ttl_seconds,
+            resources=limits,
+            replace=replace,
+            wait_seconds=wait_seconds,
+        ),
+        headers={"idempotency-key": idempotency_key or str(uuid.uuid4())},
+        timeout=wait_seconds + WAIT_SLACK_SECONDS if wait_seconds else DEFAULT,
+    )
+
+
+def get(ref: str) -> Call[Sandbox]:
+    return Call("GET", sandbox_path(ref), _into(Sandbox), repeatable=True)
+
+
+def list_page(
+    *,
+    states: Sequence[str],
+    name: Optional[str],
+    labels: Optional[Mapping[str, str]],
+    limit: Optional[int],
+    cursor: Optional[str],
+) -> Call[SandboxPage]:
+    pairs = [("state", s) for s in states] + [("label", f"{k}={v}") for k, v in (labels or {}).items()]
+    path = _query("/v1/sandboxes", pairs, name=name, limit=limit, cursor=cursor)
+    return Call("GET", path, _into(SandboxPage), repeatable=True)
+
+
+def destroy(ref: str) -> Call[Sandbox]:
+    return Call("DELETE", sandbox_path(ref), _into(Sandbox), repeatable=True)
+
+
+def wait(ref: str, state: str, seconds: int) -> Call[Sandbox]:
+    path = _query(sandbox_path(ref, "/wait"), state=state, timeout_seconds=seconds)
+    return Call("GET", path, _into(Sandbox), repeatable=True, timeout=seconds + WAIT_SLACK_SECONDS)
+
+
+def command_body(
+    command: Optional[Sequence[str]],
+    shell: Optional[str],
+    cwd: Optional[str],
+    env: Optional[Mapping[str, str]],
+    user: Optional[str],
+    stdin: Optional[str],
+    timeout_seconds: Optional[int],
+) -> Dict[str, Any]:
+    return _body(
+        command=None if command is None else list(command),
+        shell=shell,
+        cwd=cwd,
+        env=env,
+        user=user,
+        stdin=stdin,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def execute(
+    ref: str, body: Dict[str, Any], max_output_bytes: Optional[int], output: Literal["text", "bytes"]
+) -> Call[AnyExecResult]:
+    def parse(content: bytes) -> AnyExecResult:
+        wire = _load(content)
+        if output == "bytes":
+            wire["stdout"], wire["stderr"] = base64.b64decode(wire["stdout"]), base64.b64decode(wire["stderr"])
+        result: AnyExecResult = decode(ExecResult, wire)
+        return result
+
+    return Call(
+        "POST",
+        sandbox_path(ref, "/exec"),
+        parse,
+        repeatable=False,
+        json={**body, **_body(max_output_bytes=max_output_bytes, encoding="base64" if output == "bytes" else None)},
+        timeout=(body.get("timeout_seconds") or DEFAULT_EXEC_SECONDS) + WAIT_SLACK_SECONDS,
+    )
+
+
+def execute_stream(ref: str, body: Dict[str, Any]) -> Call[bytes]:
+    # A command may be silent for as long as it likes.
+    return Call("POST", sandbox_path(ref, "/exec/stream"), _raw, repeatable=False, json=body, timeout=None)
+
+
+class EventReader:
+    """Reads the lines of an exec stream from chunks that do not respect the lines."""
+
+    def __init__(self) -> None:
+        self.exited = False
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> List[ExecEvent]:
+        """Returns the events that are complete; raises the server's error."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        events = []
+        for line in lines:
+            wire = _load(line)
+            kind = wire.get("type")
+            if kind == "error":
+                raise new_error(wire.get("code") or "internal", wire.get("message") or "the server gave no reason")
+            if kind not in ("started", "stdout", "stderr", "exit"):
+                continue  # A newer server may send more.
+            self.exited = self.exited or kind == "exit"
+            events.append(decode(ExecEvent, wire))
+        return events
+
+    def end(self) -> None:
+        """Says that the stream is over; raises unless the exit was seen. An exit is never made up."""
+        if not self.exited:
+            raise new_error("connection", "the connection broke before the command's end was known")
+
+
+def events(ref: str, after: Optional[int], limit: Optional[int], order: Optional[str]) -> Call[List[Event]]:
+    path = _query(sandbox_path(ref, "/events"), after=after, limit=limit, order=order)
+    return Call("GET", path, _items(Event), repeatable=True)
+
+
+def stats(ref: str) -> Call[Stats]:
+    return Call("GET", sandbox_path(ref, "/stats"), _into(Stats), repeatable=True)
+
+
+# Files.
+
+
+def read_file(ref: str, path: str) -> Call[bytes]:
+    return Call("GET", _query(sandbox_path(ref, "/files"), path=path), _raw, repeatable=True)
+
+
+def write_file(
+    ref: str, path: str, content: Any, mode: Optional[str], parents: Optional[bool], user: Optional[str]
+) -> Call[FileInfo]:
+    data = content.encode() if isinstance(content, str) else content
+    return Call(
+        "PUT",
+        _query(sandbox_path(ref, "/files"), path=path, mode=mode, parents=parents, user=user),
+        _into(FileInfo),
+        # A stream can be read only once.
+        repeatable=isinstance(data, bytes),
+        content=data,
+        headers={"content-type": "application/octet-stream"},
+        timeout=None,
+    )
+
+
+def list_files(ref: str, path: str, limit: Optional[int]) -> Call[FileList]:
+    return Call("GET", _query(sandbox_path(ref, "/files/list"), path=path, limit=limit), _into(FileList), repeatable=True)
+
+
+def stat_file(ref: str, path: str) -> Call[FileInfo]:
+    return Call("GET", _query(sandbox_path(ref, "/files/stat"), path=path), _into(FileInfo), repeatable=True)
+
+
+# A second try of the following could find its own work and fail.
+
+
+def mkdir(ref: str, path: str, mode: Optional[str], parents: Optional[bool], user: Optional[str]) -> Call[None]:
+    body = _body(path=path, mode=mode, parents=parents, user=user)
+    return Call("POST", sandbox_path(ref, "/files/mkdir"), _nothing, repeatable=False, json=body)
+
+
+def move(ref: str, source: str, to: str, overwrite: Optional[bool]) -> Call[None]:
+    body = {"from": source, "to": to, **_body(overwrite=overwrite)}
+    return Call("POST", sandbox_path(ref, "/files/move"), _nothing, repeatable=False, json=body)
+
+
+def remove(ref: str, path: str, recursive: Optional[bool]) -> Call[None]:
+    return Call("DELETE", _query(sandbox_path(ref, "/files"), path=path, recursive=recursive), _nothing, repeatable=False)
+
+
+# Images, tokens, and who we are.
+
+
+def images() -> Call[List[Image]]:
+    return Call("GET", "/v1/images", _items(Image), repeatable=True)
+
+
+def create_token(description: Optional[str], expires_in_seconds: Optional[int]) -> Call[NewToken]:
+    body = _body(description=description, expires_in_seconds=expires_in_seconds)
+    # Not repeatable: a second try would leave a token that nobody knows.
+    return Call("POST", "/v1/tokens", _into(NewToken), repeatable=False, json=body)
+
+
+def list_tokens() -> Call[List[Token]]:
+    return Call("GET", "/v1/tokens", _items(Token), repeatable=True)
+
+
+def revoke_token(token_id: str) -> Call[None]:
+    return Call("DELETE", f"/v1/tokens/{_segment(token_id)}", _nothing, repeatable=False)
+
+
+def whoami() -> Call[Identity]:
+    return Call("GET", "/v1/whoami", _into(Identity), repeatable=True)
+
+
+def version() -> Call[ServerVersion]:
+    return Call("GET", "/v1/version", _into(ServerVersion), repeatable=True)
+
+
+# The Modbox platform's own calls.
+
+
+def _accepted(content: bytes, what: str) -> Any:
+    """This API may say no in an answer whose status is a success."""
+    wire = _load(content)
+    if not wire.get("success"):
+        raise new_error(wire.get("code") or "conflict", f"{what}: {wire.get('error') or 'the server gave no reason'}", status=200)
+    return wire
+
+
+def provision_sandbox(
+    task_id: str,
+    image_id: Optional[str],
+    image: Optional[str],
+    ttl_seconds: Optional[int],
+    env_vars: Optional[Mapping[str, str]],
+    replace: Optional[bool],
+) -> Call[ProvisionResult]:
+    return Call(
+        "POST",
+        "/sandboxes/provision",
+        lambda content: decode(ProvisionResult, _accepted(content, f"provision {task_id}")),
+        # The same request for a live task answers the sandbox that is there.
+        repeatable=True,
+        json=_body(task_id=task_id, image_id=image_id, image=image, ttl_seconds=ttl_seconds, env_vars=env_vars, replace=replace),
+    )
+
+
+def wait_for_sandbox(task_id: str, timeout: int) -> Call[Dict[str, Any]]:
+    return Call(
+        "POST",
+        "/sandboxes/wait",
+        _load,
+        repeatable=True,
+        json={"task_id": task_id, "timeout": timeout},
+        timeout=max(0, timeout) + WAIT_SLACK_SECONDS,
+    )
+
+
+def get_sandbox(id_or_task_id: str) -> Call[SandboxDetail]:
+    return Call("GET", f"/sandboxes/detail/{_segment(id_or_task_id)}", _into(SandboxDetail), repeatable=True)
+
+
+def list_sandboxes(status: Optional[str]) -> Call[SandboxList]:
+    return Call("GET", _query("/sandboxes", status=status), _into(SandboxList), repeatable=True)
+
+
+def destroy_sandbox(task_id: str) -> Call[DestroyResult]:
+    return Call(
+        "POST",
+        "/sandboxes/destroy",
+        lambda content: decode(DestroyResult, _accepted(content, f"destroy {task_id}")),
+        repeatable=True,
+        json={"task_id": task_id},
+    )
+
+
+def list_sandbox_images() -> Call[List[SandboxImage]]:
+    return Call("GET", "/sandbox-images", _items(SandboxImage, "images"), repeatable=True)
+
+
+FileContent = Union[str, bytes, Iterable[bytes]]

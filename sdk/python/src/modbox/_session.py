@@ -1,0 +1,94 @@
+"""What the two clients have in common: settings, building requests, reading answers, when to try again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import dataclass
+from typing import Optional, TypeVar
+
+from ._calls import DEFAULT, Call
+from .errors import ModboxError, error_from_response, new_error
+from .transport import AsyncResponse, Request, Response
+
+T = TypeVar("T")
+
+_FIRST_DELAY_SECONDS = 0.1
+_MAX_DELAY_SECONDS = 2.0
+_MAX_RETRY_AFTER_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a client was made."""
+
+    base_url: str
+    token: str
+    workspace_id: Optional[str]
+    timeout: float
+    max_retries: int
+
+    @staticmethod
+    def of(
+        token: Optional[str], base_url: Optional[str], workspace_id: Optional[str], timeout: float, max_retries: int
+    ) -> "Settings":
+        token = token or os.environ.get("MODBOX_API_TOKEN")
+        if not token:
+            raise new_error("unauthenticated", "no token: pass token= or set MODBOX_API_TOKEN")
+        base_url = base_url or os.environ.get("MODBOX_URL") or "http://127.0.0.1:7070"
+        return Settings(base_url.rstrip("/"), token, workspace_id, timeout, max_retries)
+
+    def request(self, call: "Call[T]") -> Request:
+        headers = {"authorization": f"Bearer {self.token}", "accept": "application/json, */*", **call.headers}
+        if self.workspace_id:
+            headers["x-workspace-id"] = self.workspace_id
+        content = call.content
+        if call.json is not None:
+            headers["content-type"] = "application/json"
+            content = json.dumps(call.json).encode()
+        timeout = self.timeout if call.timeout is DEFAULT else call.timeout
+        return Request(call.method, self.base_url + call.path, headers, content, timeout)
+
+    def retry_delay(self, call: "Call[T]", attempt: int, err: ModboxError) -> Optional[float]:
+        """Returns the seconds until the next try, None for no other one. Attempts count from 0.
+
+        Written here because a library would be the only thing this package depends on.
+        """
+        if not call.repeatable or attempt >= self.max_retries or err.code not in ("connection", "unavailable"):
+            return None
+        if err.retry_after > 0:
+            return min(err.retry_after, _MAX_RETRY_AFTER_SECONDS)
+        return random.uniform(0, min(_FIRST_DELAY_SECONDS * 2**attempt, _MAX_DELAY_SECONDS))
+
+
+def read(response: Response) -> bytes:
+    """Reads the whole answer; raises what it says when it is not a success."""
+    try:
+        content = b"".join(response.chunks())
+    finally:
+        response.close()
+    if not 200 <= response.status < 300:
+        raise error_from_response(response.status, response.headers, content)
+    return content
+
+
+async def read_async(response: AsyncResponse) -> bytes:
+    """As read."""
+    try:
+        content = b"".join([chunk async for chunk in response.chunks()])
+    finally:
+        await response.close()
+    if not 200 <= response.status < 300:
+        raise error_from_response(response.status, response.headers, content)
+    return content
+
+
+def parse(call: "Call[T]", content: bytes) -> T:
+    """Reads the answer's meaning."""
+    try:
+        return call.parse(content)
+    except (ValueError, KeyError, TypeError) as err:
+        if isinstance(err, ModboxError):
+            raise
+        raise new_error("bad_response", f"{call.method} {call.path.split('?')[0]}: the answer makes no sense: {err!r}") from err

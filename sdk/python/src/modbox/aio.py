@@ -1,0 +1,492 @@
+"""The client for asyncio programs. It needs httpx; what the calls do is said at ModboxClient."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import time
+from types import TracebackType
+from typing import (
+    Any,
+    AsyncGenerator,
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Iterable,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Type,
+    TypeVar,
+    Union,
+    overload,
+)
+
+from . import _calls as calls
+from ._calls import MAX_WAIT_SECONDS, Call, EventReader
+from ._session import Settings, parse, read_async
+from .client import wait_over, waited
+from .errors import ModboxError
+from .models import (
+    AnyExecResult,
+    DestroyResult,
+    Event,
+    ExecEvent,
+    ExecResult,
+    FileInfo,
+    FileList,
+    Identity,
+    Image,
+    NewToken,
+    ProvisionResult,
+    Resources,
+    Sandbox,
+    SandboxDetail,
+    SandboxImage,
+    SandboxList,
+    SandboxPage,
+    SandboxState,
+    ServerVersion,
+    Stats,
+    Token,
+    WaitResult,
+)
+from .transport import AsyncHttpxTransport, AsyncResponse, AsyncTransport
+
+T = TypeVar("T")
+
+
+class _Session:
+    """Performs calls."""
+
+    def __init__(self, settings: Settings, transport: AsyncTransport) -> None:
+        self._settings = settings
+        self._transport = transport
+
+    async def perform(self, call: Call[T]) -> T:
+        async def once() -> bytes:
+            return await read_async(await self._transport.send(self._settings.request(call)))
+
+        return parse(call, await self._try(call, once))
+
+    async def stream(self, call: Call[bytes]) -> AsyncGenerator[bytes, None]:
+        """Yields the answer's body as it comes; closing the iterator closes the connection."""
+
+        async def once() -> AsyncResponse:
+            response = await self._transport.send(self._settings.request(call))
+            if not 200 <= response.status < 300:
+                await read_async(response)  # raises
+            return response
+
+        response = await self._try(call, once)
+        try:
+            async for chunk in response.chunks():
+                yield chunk
+        finally:
+            await response.close()
+
+    async def _try(self, call: Call[Any], once: Callable[[], Awaitable[T]]) -> T:
+        for attempt in itertools.count():
+            try:
+                return await once()
+            except ModboxError as err:
+                delay = self._settings.retry_delay(call, attempt, err)
+                if delay is None:
+                    raise
+                await asyncio.sleep(delay)
+        raise AssertionError("count has no end")
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+class AsyncFiles:
+    """Files of a sandbox; ``ref`` is its id or name.
+
+    Paths that are not absolute begin at the image's working directory. What is
+    missing raises NotFoundError.
+    """
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+
+    async def read(self, ref: str, path: str) -> bytes:
+        """Reads a whole file into memory."""
+        return await self._session.perform(calls.read_file(ref, path))
+
+    async def read_text(self, ref: str, path: str) -> str:
+        """Reads a whole file as UTF-8."""
+        return (await self.read(ref, path)).decode()
+
+    def read_stream(self, ref: str, path: str) -> AsyncGenerator[bytes, None]:
+        """Reads a file of any size as it comes; nothing is sent before the first chunk is asked for."""
+        return self._session.stream(calls.read_file(ref, path))
+
+    async def write(
+        self,
+        ref: str,
+        path: str,
+        content: Union[str, bytes, Iterable[bytes], AsyncIterable[bytes]],
+        *,
+        mode: Optional[str] = None,
+        parents: Optional[bool] = None,
+        user: Optional[str] = None,
+    ) -> FileInfo:
+        """Writes a file of any size, all or nothing: no reader ever sees a part of it.
+
+        ``content`` may be an open binary file; ``mode`` is octal, a new file gets
+        ``0644``; ``parents`` makes missing directories. Raises code ``disk_full``
+        at the sandbox's disk limit.
+        """
+        return await self._session.perform(calls.write_file(ref, path, content, mode, parents, user))
+
+    async def list(self, ref: str, path: str, *, limit: Optional[int] = None) -> FileList:
+        """Lists a directory."""
+        return await self._session.perform(calls.list_files(ref, path, limit))
+
+    async def stat(self, ref: str, path: str) -> FileInfo:
+        """Describes a path, not following a last symlink."""
+        return await self._session.perform(calls.stat_file(ref, path))
+
+    async def mkdir(
+        self,
+        ref: str,
+        path: str,
+        *,
+        mode: Optional[str] = None,
+        parents: Optional[bool] = None,
+        user: Optional[str] = None,
+    ) -> None:
+        """Makes a directory; ``parents`` makes missing parents too, and accepts one that exists."""
+        await self._session.perform(calls.mkdir(ref, path, mode, parents, user))
+
+    async def move(self, ref: str, source: str, to: str, *, overwrite: Optional[bool] = None) -> None:
+        """Renames a path; raises ConflictError when ``to`` exists, unless ``overwrite`` is set."""
+        await self._session.perform(calls.move(ref, source, to, overwrite))
+
+    async def remove(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
+        """Deletes a file or an empty directory; with ``recursive`` everything below, too."""
+        await self._session.perform(calls.remove(ref, path, recursive))
+
+
+class AsyncSandboxes:
+    """The sandboxes of a workspace; ``ref`` is a sandbox's id or name.
+
+    One that does not exist raises NotFoundError.
+    """
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+        #: Files of a sandbox.
+        self.files = AsyncFiles(session)
+
+    async def create(
+        self,
+        *,
+        name: Optional[str] = None,
+        image: Optional[str] = None,
+        image_id: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        labels: Optional[Mapping[str, str]] = None,
+        ttl_seconds: Optional[int] = None,
+        resources: Optional[Resources] = None,
+        replace: Optional[bool] = None,
+        wait_seconds: Optional[int] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> Sandbox:
+        """Makes a sandbox, or answers the live one of the same request.
+
+        Without ``wait_seconds`` (at most 600) it is usually still provisioning when
+        this returns. ``image`` is a reference such as ``modbox/code-exec``;
+        ``ttl_seconds`` is 60 to 86400; ``replace`` ends a live sandbox of the same
+        name first. Raises ConflictError when a different live sandbox has the name.
+        """
+        return await self._session.perform(
+            calls.create(
+                name=name,
+                image=image,
+                image_id=image_id,
+                env=env,
+                labels=labels,
+                ttl_seconds=ttl_seconds,
+                resources=resources,
+                replace=replace,
+                wait_seconds=wait_seconds,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    async def get(self, ref: str) -> Sandbox:
+        """Returns a sandbox; ended ones stay visible."""
+        return await self._session.perform(calls.get(ref))
+
+    async def list(
+        self,
+        *,
+        states: Sequence[SandboxState] = (),
+        name: Optional[str] = None,
+        labels: Optional[Mapping[str, str]] = None,
+        limit: Optional[int] = None,
+    ) -> AsyncGenerator[Sandbox, None]:
+        """Walks over all sandboxes that match, newest first, fetching pages of ``limit`` as they are needed.
+
+        Without ``states`` those that have not ended.
+        """
+        cursor: Optional[str] = None
+        while True:
+            page = await self.list_page(states=states, name=name, labels=labels, limit=limit, cursor=cursor)
+            for sandbox in page.items:
+                yield sandbox
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    async def list_page(
+        self,
+        *,
+        states: Sequence[SandboxState] = (),
+        name: Optional[str] = None,
+        labels: Optional[Mapping[str, str]] = None,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+    ) -> SandboxPage:
+        """Returns one page."""
+        return await self._session.perform(calls.list_page(states=states, name=name, labels=labels, limit=limit, cursor=cursor))
+
+    async def destroy(self, ref: str) -> Sandbox:
+        """Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is."""
+        return await self._session.perform(calls.destroy(ref))
+
+    async def wait(
+        self, ref: str, *, state: Literal["running", "destroyed", "failed"] = "running", timeout_seconds: float = 60
+    ) -> Sandbox:
+        """Returns as soon as the sandbox is in the state.
+
+        Raises EndedError when it ended instead, TimeoutError when it did not get there in time.
+        """
+        end = time.monotonic() + timeout_seconds
+        while True:
+            seconds = min(MAX_WAIT_SECONDS, max(1, math.ceil(end - time.monotonic())))
+            sandbox = await self._session.perform(calls.wait(ref, state, seconds))
+            if waited(sandbox, ref, state, time.monotonic() >= end, timeout_seconds):
+                return sandbox
+
+    @overload
+    async def exec(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        stdin: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        max_output_bytes: Optional[int] = None,
+        output: Literal["text"] = "text",
+    ) -> ExecResult[str]: ...
+
+    @overload
+    async def exec(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        stdin: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        max_output_bytes: Optional[int] = None,
+        output: Literal["bytes"],
+    ) -> ExecResult[bytes]: ...
+
+    async def exec(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        stdin: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        max_output_bytes: Optional[int] = None,
+        output: Literal["text", "bytes"] = "text",
+    ) -> AnyExecResult:
+        """Runs a command to its end: exactly one of ``command`` (program and arguments) and ``shell`` (a script).
+
+        A command that fails is no error: look at ``exit_code``. It is ended after
+        ``timeout_seconds`` (default 60, at most 3600). Of each of stdout and stderr
+        ``max_output_bytes`` are kept (default 1 MiB, at most 16 MiB). It is never sent twice.
+        """
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds)
+        return await self._session.perform(calls.execute(ref, body, max_output_bytes, output))
+
+    async def exec_stream(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        stdin: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+    ) -> AsyncGenerator[ExecEvent, None]:
+        """Runs a command and gives its output as it comes, in bytes; the last event is ``exit``.
+
+        The command starts with the first event asked for. Closing the iterator kills it;
+        leaving the loop early closes it only when it is garbage collected, so use
+        ``contextlib.aclosing`` for that. Raises when the end of the command is not known.
+        """
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds)
+        chunks = self._session.stream(calls.execute_stream(ref, body))
+        reader = EventReader()
+        try:
+            async for chunk in chunks:
+                for event in reader.feed(chunk):
+                    yield event
+        finally:
+            await chunks.aclose()
+        reader.end()
+
+    async def events(
+        self,
+        ref: str,
+        *,
+        after: Optional[int] = None,
+        limit: Optional[int] = None,
+        order: Optional[Literal["asc", "desc"]] = None,
+    ) -> List[Event]:
+        """What happened to a sandbox, oldest first unless asked otherwise."""
+        return await self._session.perform(calls.events(ref, after, limit, order))
+
+    async def stats(self, ref: str) -> Stats:
+        """Measures a running sandbox now."""
+        return await self._session.perform(calls.stats(ref))
+
+
+class AsyncImages:
+    """The images that sandboxes can be made from."""
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+
+    async def list(self) -> List[Image]:
+        """Lists them all."""
+        return await self._session.perform(calls.images())
+
+
+class AsyncTokens:
+    """The caller's API tokens."""
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+
+    async def create(self, *, description: Optional[str] = None, expires_in_seconds: Optional[int] = None) -> NewToken:
+        """Makes a token that speaks for the caller in the same workspace."""
+        return await self._session.perform(calls.create_token(description, expires_in_seconds))
+
+    async def list(self) -> List[Token]:
+        """Lists the tokens, newest first, without their texts."""
+        return await self._session.perform(calls.list_tokens())
+
+    async def revoke(self, token_id: str) -> None:
+        """Ends a token; it stops working within seconds."""
+        await self._session.perform(calls.revoke_token(token_id))
+
+
+class AsyncModboxClient:
+    """ModboxClient for asyncio: the same calls, awaited.
+
+    Raises ImportError when httpx is not installed and no transport is given.
+    For one event loop; tasks may share it.
+    """
+
+    def __init__(
+        self,
+        token: Optional[str] = None,
+        *,
+        base_url: Optional[str] = None,
+        workspace_id: Optional[str] = None,
+        timeout: float = 60.0,
+        max_retries: int = 3,
+        transport: Optional[AsyncTransport] = None,
+    ) -> None:
+        settings = Settings.of(token, base_url, workspace_id, timeout, max_retries)
+        self._session = _Session(settings, transport or AsyncHttpxTransport())
+        self.sandboxes = AsyncSandboxes(self._session)
+        self.images = AsyncImages(self._session)
+        self.tokens = AsyncTokens(self._session)
+
+    async def __aenter__(self) -> "AsyncModboxClient":
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], err: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections that are kept."""
+        await self._session.close()
+
+    async def provision_sandbox(
+        self,
+        *,
+        task_id: str,
+        image_id: Optional[str] = None,
+        image: Optional[str] = None,
+        ttl_seconds: Optional[int] = None,
+        env_vars: Optional[Mapping[str, str]] = None,
+        replace: Optional[bool] = None,
+    ) -> ProvisionResult:
+        """Asks for a sandbox and returns at once.
+
+        The same request for a live task returns the sandbox that is there; a
+        different one raises ConflictError, unless ``replace`` is set.
+        """
+        return await self._session.perform(calls.provision_sandbox(task_id, image_id, image, ttl_seconds, env_vars, replace))
+
+    async def wait_for_sandbox(self, *, task_id: str, timeout: int = 120) -> WaitResult:
+        """Waits until the sandbox is running, or has ended, or the time has passed: look at ``ready``."""
+        started = time.monotonic()
+        left = timeout
+        while True:
+            answer = await self._session.perform(calls.wait_for_sandbox(task_id, min(MAX_WAIT_SECONDS, left)))
+            elapsed = time.monotonic() - started
+            if wait_over(answer) or elapsed >= timeout:
+                return WaitResult(bool(answer.get("ready")), elapsed)
+            left = math.ceil(timeout - elapsed)
+
+    async def get_sandbox(self, id_or_task_id: str) -> SandboxDetail:
+        """Returns a sandbox by its id or its task id."""
+        return await self._session.perform(calls.get_sandbox(id_or_task_id))
+
+    async def list_sandboxes(self, *, status: Optional[str] = None) -> SandboxList:
+        """Lists sandboxes, all or those of one status."""
+        return await self._session.perform(calls.list_sandboxes(status))
+
+    async def destroy_sandbox(self, *, task_id: str) -> DestroyResult:
+        """Ends a sandbox and frees everything it held."""
+        return await self._session.perform(calls.destroy_sandbox(task_id))
+
+    async def list_sandbox_images(self) -> List[SandboxImage]:
+        """Lists the images that ``image_id`` may name."""
+        return await self._session.perform(calls.list_sandbox_images())
+
+    async def whoami(self) -> Identity:
+        """Says who the token speaks for."""
+        return await self._session.perform(calls.whoami())
+
+    async def version(self) -> ServerVersion:
+        """Says what the server is."""
+        return await self._session.perform(calls.version())

@@ -1,0 +1,322 @@
+"""What the server answers. Times are aware datetimes; a value does not change when the object does."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import datetime
+from typing import Any, Callable, Dict, Generic, List, Literal, Mapping, Optional, Type, TypeVar, Union
+
+T = TypeVar("T")
+Output = TypeVar("Output", str, bytes)
+
+#: Where a sandbox is in its life; ``failed`` instead of ``destroyed`` when an error ended it.
+SandboxState = Literal["provisioning", "running", "destroying", "destroyed", "failed"]
+
+
+def parse_time(text: str) -> datetime:
+    """Reads RFC 3339. Before Python 3.11 fromisoformat knows neither Z nor other than 3 or 6 digits."""
+    text = re.sub(r"\.(\d+)", lambda m: "." + m.group(1)[:6].ljust(6, "0"), text)
+    return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+
+
+def _by(convert: Callable[[Any], Any], **more: Any) -> Any:
+    """A field whose value on the wire, unless null, goes through convert."""
+    return field(metadata={"convert": convert}, **more)
+
+
+def _time() -> Any:
+    return _by(parse_time)
+
+
+def _optional_time() -> Any:
+    return _by(parse_time, default=None)
+
+
+def decode(cls: Type[T], wire: Mapping[str, Any]) -> T:
+    """Makes a model from the wire. Members that are not known are left out: a newer server may send more."""
+    values: Dict[str, Any] = {}
+    for f in fields(cls):
+        value = wire.get(f.name)
+        if value is None:
+            if f.default is MISSING and f.default_factory is MISSING:
+                raise KeyError(f"{cls.__name__}.{f.name}")
+            continue
+        convert = f.metadata.get("convert")
+        values[f.name] = convert(value) if convert else value
+    return cls(**values)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a sandbox ended.
+
+    ``code`` is ``destroyed``, ``replaced``, ``ttl``, ``image``, ``start``,
+    ``not_ready``, ``oom``, ``exited``, ``host_restart`` or ``internal``.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Limits in Kubernetes notation: memory ``512Mi``, cpu ``500m`` or ``2``, disk ``2Gi``."""
+
+    memory: Optional[str] = None
+    cpu: Optional[str] = None
+    disk: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """A sandbox as the server saw it when it answered."""
+
+    id: str
+    name: str
+    state: SandboxState
+    #: Where its HTTP server is reached. Who has it can talk to the sandbox.
+    url: str
+    image: str
+    created_by: str
+    workspace_id: str
+    created_at: datetime = _time()
+    updated_at: datetime = _time()
+    resources: Resources = _by(lambda w: decode(Resources, w))
+    labels: Dict[str, str] = field(default_factory=dict)
+    #: Empty until the reference is resolved.
+    image_digest: str = ""
+    #: Where its URL leads and what had to answer before it counted as running; None is 8080 and no probe.
+    readiness_port: Optional[int] = None
+    #: Seconds it may live from created_at; 0 is no limit.
+    ttl_seconds: int = 0
+    #: When its ttl ends it; None without one.
+    deadline: Optional[datetime] = _optional_time()
+    #: Why it ended; None while it lives.
+    cause: Optional[Cause] = _by(lambda w: decode(Cause, w), default=None)
+    started_at: Optional[datetime] = _optional_time()
+    ended_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
+class SandboxPage:
+    """One page of sandboxes, newest first; ``next_cursor`` is None on the last one."""
+
+    items: List[Sandbox] = _by(lambda w: [decode(Sandbox, item) for item in w])
+    next_cursor: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class ExecResult(Generic[Output]):
+    """How a command ended, and its output."""
+
+    #: 128 + signal when a signal ended it.
+    exit_code: int
+    stdout: Output
+    stderr: Output
+    timed_out: bool
+    #: There was more than max_output_bytes.
+    stdout_truncated: bool
+    stderr_truncated: bool
+    duration_ms: int
+    #: The signal's number; 0 when it exited by itself.
+    signal: int = 0
+
+
+@dataclass(frozen=True)
+class ExecEvent:
+    """What a command under way reports: ``started`` first, ``exit`` last.
+
+    ``data`` is set for ``stdout`` and ``stderr``; ``pid`` for ``started``; the
+    others for ``exit``.
+    """
+
+    type: Literal["started", "stdout", "stderr", "exit"]
+    data: bytes = _by(base64.b64decode, default=b"")
+    pid: int = 0
+    exit_code: int = 0
+    signal: int = 0
+    timed_out: bool = False
+    duration_ms: int = 0
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A path in a sandbox, not following a last symlink."""
+
+    name: str
+    path: str
+    type: Literal["file", "directory", "symlink", "other"]
+    size: int
+    #: Permission bits in octal, e.g. ``0644``.
+    mode: str
+    uid: int
+    gid: int
+    mod_time: datetime = _time()
+    #: Where a symlink points, as written.
+    target: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class FileList:
+    """A directory's content, sorted by name; ``truncated`` says that there is more."""
+
+    items: List[FileInfo] = _by(lambda w: [decode(FileInfo, item) for item in w])
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a sandbox; ``seq`` grows with time."""
+
+    seq: int
+    sandbox_id: str
+    type: str
+    message: str
+    time: datetime = _time()
+    data: Dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A moment's use of a sandbox."""
+
+    time: datetime = _time()
+    memory_bytes: int = 0
+    memory_limit_bytes: int = 0
+    cpu_nanoseconds: int = 0
+    cpu_limit_millicores: int = 0
+    disk_bytes: int = 0
+    disk_limit_bytes: int = 0
+    processes: int = 0
+    #: Proportional memory of its host processes; None when unknown.
+    host_pss_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that sandboxes can be made from; ``ref`` is what create takes."""
+
+    id: str
+    name: str
+    tag: str
+    ref: str
+    created_at: datetime = _time()
+    updated_at: datetime = _time()
+    #: Empty while it is not built.
+    digest: str = ""
+    description: str = ""
+    builtin: bool = False
+    is_default: bool = False
+    size_bytes: int = 0
+    memory: str = ""
+    readiness_port: Optional[int] = None
+    ttl_seconds: int = 0
+
+
+@dataclass(frozen=True)
+class Token:
+    """An API token, without its text."""
+
+    id: str
+    description: str
+    workspace_id: str
+    created_at: datetime = _time()
+    last_used_at: Optional[datetime] = _optional_time()
+    expires_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
+class NewToken(Token):
+    """A token just made; its text, ``mbx_…``, is shown only now."""
+
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who the client's token speaks for."""
+
+    user_id: str
+    workspace_id: str
+    token_id: str = ""
+
+
+@dataclass(frozen=True)
+class ServerVersion:
+    """What the server is."""
+
+    version: str
+    driver: str = ""
+
+
+# The Modbox platform's own shapes, without a version in their paths.
+
+
+@dataclass(frozen=True)
+class ProvisionResult:
+    """A sandbox that was asked for; ``sandbox_url`` is empty until the server knows it."""
+
+    sandbox_id: str
+    status: str = "provisioning"
+    sandbox_url: str = ""
+
+
+@dataclass(frozen=True)
+class WaitResult:
+    """Whether a sandbox is ready; False when the time passed or it ended."""
+
+    ready: bool
+    elapsed_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class SandboxDetail:
+    """A sandbox by its task: ``name`` is the task id, ``sandbox_url`` empty unless it is running."""
+
+    id: str
+    name: str
+    status: str
+    created_at: datetime = _time()
+    created_by: str = ""
+    updated_at: Optional[datetime] = _optional_time()
+    sandbox_url: str = ""
+    image: Optional[str] = None
+    destroyed_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
+class SandboxList:
+    """All sandboxes that match."""
+
+    sandboxes: List[SandboxDetail] = _by(lambda w: [decode(SandboxDetail, item) for item in w])
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class DestroyResult:
+    """That a sandbox has ended."""
+
+    success: bool
+
+
+@dataclass(frozen=True)
+class SandboxImage:
+    """An image that ``image_id`` may name."""
+
+    id: str
+    name: str
+    image: str
+    tag: str
+    created_at: datetime = _time()
+    updated_at: datetime = _time()
+    description: Optional[str] = None
+    enabled: bool = True
+    is_default: bool = False
+    memory_mb: int = 0
+    readiness_port: Optional[int] = None
+    ttl_seconds: Optional[int] = None
+
+
+AnyExecResult = Union["ExecResult[str]", "ExecResult[bytes]"]
