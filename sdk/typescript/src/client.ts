@@ -86,7 +86,7 @@ export class ModboxClient {
     return this.platform.get(idOrTaskId, options);
   }
 
-  /** Ends a sandbox and frees everything it held. */
+  /** Ends a sandbox and frees everything it held. A task without one is no error: look at `success`. */
   destroySandbox(params: DestroySandboxParams): Promise<DestroySandboxResult> {
     return this.platform.destroy(params);
   }

@@ -1,4 +1,4 @@
-import { ModboxError, newError } from "./errors.js";
+import { newError } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { segment } from "./path.js";
@@ -70,7 +70,9 @@ export interface DestroySandboxParams extends CallOptions {
 }
 
 export interface DestroySandboxResult {
+  /** False when there is no sandbox of that task. */
   success: boolean;
+  error: string | null;
 }
 
 /** An image that sandboxes can be made from. */
@@ -92,7 +94,6 @@ export interface SandboxImageDetail {
 interface Outcome {
   success: boolean;
   error?: string | null;
-  code?: string;
 }
 
 interface DetailWire {
@@ -142,7 +143,8 @@ export class Platform {
       // The same request for a live task answers the sandbox that is there.
       repeatable: true,
     });
-    check(w, `provision ${p.taskId}`);
+    // This API may say no in an answer whose status is a success.
+    if (!w.success) throw newError({ code: "conflict", message: `provision ${p.taskId}: ${w.error ?? "the server gave no reason"}`, status: 200 });
     return { sandboxId: w.sandbox_id ?? "", sandboxUrl: w.sandbox_url ?? "", status: w.status };
   }
 
@@ -195,8 +197,7 @@ export class Platform {
       signal: p.signal,
       repeatable: true,
     });
-    check(w, `destroy ${p.taskId}`);
-    return { success: w.success };
+    return { success: w.success, error: w.error ?? null };
   }
 
   async images(options: CallOptions): Promise<SandboxImageDetail[]> {
@@ -212,12 +213,6 @@ export class Platform {
 
 function elapsedSeconds(started: number): number {
   return (Date.now() - started) / 1_000;
-}
-
-/** This API may say no in an answer whose status is a success. */
-function check(w: Outcome, what: string): void {
-  if (w.success) return;
-  throw newError({ code: (w.code as ModboxError["code"]) ?? "conflict", message: `${what}: ${w.error ?? "the server gave no reason"}`, status: 200 });
 }
 
 function detail(w: DetailWire): SandboxDetail {

@@ -9,7 +9,7 @@ import base64
 import json
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar
 from urllib.parse import quote, urlencode
 
 from .errors import new_error
@@ -338,14 +338,6 @@ def version() -> Call[ServerVersion]:
 # The Modbox platform's own calls.
 
 
-def _accepted(content: bytes, what: str) -> Any:
-    """This API may say no in an answer whose status is a success."""
-    wire = _load(content)
-    if not wire.get("success"):
-        raise new_error(wire.get("code") or "conflict", f"{what}: {wire.get('error') or 'the server gave no reason'}", status=200)
-    return wire
-
-
 def provision_sandbox(
     task_id: str,
     image_id: Optional[str],
@@ -354,13 +346,27 @@ def provision_sandbox(
     env_vars: Optional[Mapping[str, str]],
     replace: Optional[bool],
 ) -> Call[ProvisionResult]:
+    def parse(content: bytes) -> ProvisionResult:
+        wire = _load(content)
+        # This API may say no in an answer whose status is a success.
+        if not wire.get("success"):
+            raise new_error("conflict", f"provision {task_id}: {wire.get('error') or 'the server gave no reason'}", status=200)
+        return decode(ProvisionResult, wire)
+
     return Call(
         "POST",
         "/sandboxes/provision",
-        lambda content: decode(ProvisionResult, _accepted(content, f"provision {task_id}")),
+        parse,
         # The same request for a live task answers the sandbox that is there.
         repeatable=True,
-        json=_body(task_id=task_id, image_id=image_id, image=image, ttl_seconds=ttl_seconds, env_vars=env_vars, replace=replace),
+        json=_body(
+            task_id=task_id,
+            image_id=image_id,
+            image=image,
+            ttl_seconds=ttl_seconds,
+            env_vars=env_vars,
+            replace=replace,
+        ),
     )
 
 
@@ -387,7 +393,7 @@ def destroy_sandbox(task_id: str) -> Call[DestroyResult]:
     return Call(
         "POST",
         "/sandboxes/destroy",
-        lambda content: decode(DestroyResult, _accepted(content, f"destroy {task_id}")),
+        _into(DestroyResult),
         repeatable=True,
         json={"task_id": task_id},
     )
@@ -395,6 +401,3 @@ def destroy_sandbox(task_id: str) -> Call[DestroyResult]:
 
 def list_sandbox_images() -> Call[List[SandboxImage]]:
     return Call("GET", "/sandbox-images", _items(SandboxImage, "images"), repeatable=True)
-
-
-FileContent = Union[str, bytes, Iterable[bytes]]

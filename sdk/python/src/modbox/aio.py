@@ -476,7 +476,7 @@ class AsyncModboxClient:
         return await self._session.perform(calls.list_sandboxes(status))
 
     async def destroy_sandbox(self, *, task_id: str) -> DestroyResult:
-        """Ends a sandbox and frees everything it held."""
+        """Ends a sandbox and frees everything it held. A task without one is no error: look at ``success``."""
         return await self._session.perform(calls.destroy_sandbox(task_id))
 
     async def list_sandbox_images(self) -> List[SandboxImage]:

@@ -467,7 +467,7 @@ class ModboxClient:
         return self._session.perform(calls.list_sandboxes(status))
 
     def destroy_sandbox(self, *, task_id: str) -> DestroyResult:
-        """Ends a sandbox and frees everything it held."""
+        """Ends a sandbox and frees everything it held. A task without one is no error: look at ``success``."""
         return self._session.perform(calls.destroy_sandbox(task_id))
 
     def list_sandbox_images(self) -> List[SandboxImage]:

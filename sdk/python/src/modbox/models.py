@@ -296,9 +296,10 @@ class SandboxList:
 
 @dataclass(frozen=True)
 class DestroyResult:
-    """That a sandbox has ended."""
+    """Whether a sandbox was ended; False when there is none of that task."""
 
     success: bool
+    error: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -76,13 +76,13 @@ class ClientTests:
 
     def test_destroy_and_lists(self):
         answers = {
-            "/sandboxes/destroy": {"success": True, "error": None},
+            "/sandboxes/destroy": {"success": False, "error": "there is none"},
             "/sandboxes": {"sandboxes": [WIRE_DETAIL], "total": 1},
             "/sandbox-images": {"images": [WIRE_IMAGE], "total": 1},
         }
         server = Server(self, lambda seen, handler, n: send_json(handler, answers[seen.path]))
         client = self.client(server)
-        self.assertTrue(client.destroy_sandbox(task_id="a").success)
+        self.assertEqual(client.destroy_sandbox(task_id="a"), modbox.DestroyResult(False, "there is none"))
         self.assertEqual(client.list_sandboxes(status="running").sandboxes[0].name, "a b")
         self.assertEqual(server.requests[1].query, {"status": ["running"]})
         self.assertTrue(client.list_sandbox_images()[0].is_default)

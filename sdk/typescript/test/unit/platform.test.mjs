@@ -78,12 +78,12 @@ test("destroySandbox, listSandboxes, listSandboxImages", async (t) => {
     is_default: true, memory_mb: 512, readiness_port: null, ttl_seconds: null, created_at: "c", updated_at: "u",
   };
   const s = await serve(t, (r, res) => {
-    if (r.path === "/sandboxes/destroy") return json(res, { success: true, error: null });
+    if (r.path === "/sandboxes/destroy") return json(res, { success: false, error: "there is none" });
     if (r.path === "/sandboxes") return json(res, { sandboxes: [detail], total: 1 });
     return json(res, { images: [image], total: 1 });
   });
   const client = s.client();
-  assert.deepEqual(await client.destroySandbox({ taskId: "a" }), { success: true });
+  assert.deepEqual(await client.destroySandbox({ taskId: "a" }), { success: false, error: "there is none" });
   const list = await client.listSandboxes({ status: "running" });
   assert.equal(s.requests[1].query.get("status"), "running");
   assert.deepEqual([list.total, list.sandboxes[0].name], [1, "a b"]);
