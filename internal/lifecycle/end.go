@@ -60,7 +60,7 @@ func (s *Service) end(b *box, cause sandbox.Cause) error {
 	if sb.State == sandbox.Destroying || sb.State.Ended() {
 		return nil
 	}
-	next, err := s.store.Transition(s.ctx, b.id, sb.State, sandbox.Destroying,
+	next, err := s.transition(sb, sandbox.Destroying,
 		func(sb *sandbox.Sandbox) { sb.Cause = &cause },
 		sandbox.Event{
 			Time: time.Now().UTC(), Type: sandbox.EventDestroying, Message: cause.Message,
@@ -135,9 +135,36 @@ func (s *Service) recordEnd(sb sandbox.Sandbox) (sandbox.Sandbox, error) {
 	if to == sandbox.Failed {
 		event = sandbox.EventFailed
 	}
-	return s.store.Transition(s.ctx, sb.ID, sandbox.Destroying, to,
+	ended, err := s.transition(sb, to,
 		func(sb *sandbox.Sandbox) { sb.EndedAt, sb.Handle = now, nil },
 		sandbox.Event{Time: now, Type: event, Message: sb.Cause.Message, Data: map[string]string{"cause": string(sb.Cause.Code)}})
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		// Somebody deleted the row; there is nothing to write and nothing to keep.
+		sb.State, sb.EndedAt, sb.Handle = to, now, nil
+		return sb, nil
+	}
+	return ended, err
+}
+
+// transition records a move of sb, which is what the service last knew of it. A
+// write may have had its effect although the store reported an error: when the
+// row turns out to be elsewhere, the move is made from there, and one that was
+// made already counts.
+func (s *Service) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
+	next, err := s.store.Transition(s.ctx, sb.ID, sb.State, to, mutate, ev)
+	if sandbox.CodeOf(err) != sandbox.Conflict {
+		return next, err
+	}
+	row, readErr := s.store.SandboxByID(s.ctx, sb.ID)
+	switch {
+	case readErr != nil:
+		return sandbox.Sandbox{}, readErr
+	case row.State == to:
+		return row, nil
+	case row.State == sb.State:
+		return sandbox.Sandbox{}, err
+	}
+	return s.store.Transition(s.ctx, sb.ID, row.State, to, mutate, ev)
 }
 
 // persist repeats f until it works. It fails only when the service closes.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
+	"testing"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
@@ -16,6 +18,7 @@ import (
 type host struct {
 	mu    sync.Mutex
 	boxes map[sandbox.ID]*hostBox
+	mute  bool // agents of boxes to come accept connections and say nothing
 }
 
 type hostBox struct {
@@ -103,8 +106,26 @@ func (d *hostDriver) Start(_ context.Context, id sandbox.ID) error {
 	d.host.mu.Lock()
 	defer d.host.mu.Unlock()
 	b.started, b.agent = true, l
-	go serveAgent(l)
+	if !d.host.mute {
+		go serveAgent(l)
+	}
 	return nil
+}
+
+// serve has h answer on a port of a box until the end of the test.
+func (h *host) serve(t *testing.T, id sandbox.ID, port uint16, handler http.Handler) {
+	t.Helper()
+	srv := httptest.NewServer(handler)
+	t.Cleanup(srv.Close)
+	eventually(t, "the box is there", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		b := h.boxes[id]
+		if b != nil {
+			b.ports[port] = srv.Listener
+		}
+		return b != nil
+	})
 }
 
 func serveAgent(l net.Listener) {

@@ -105,7 +105,7 @@ func (s *Service) recordRunning(b *box, img *sandbox.Image) error {
 	}
 	now := time.Now().UTC()
 	took := now.Sub(b.sandbox().CreatedAt)
-	sb, err := s.store.Transition(s.ctx, b.id, sandbox.Provisioning, sandbox.Running,
+	sb, err := s.transition(b.sandbox(), sandbox.Running,
 		func(sb *sandbox.Sandbox) { sb.StartedAt = now },
 		sandbox.Event{
 			Time: now, Type: sandbox.EventRunning, Message: "the sandbox is ready",
