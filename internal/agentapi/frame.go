@@ -64,7 +64,7 @@ type FrameReader struct {
 
 // NewFrameReader returns a reader of r's frames. It reads ahead.
 func NewFrameReader(r io.Reader) *FrameReader {
-	return &FrameReader{br: bufio.NewReaderSize(r, 32<<10)}
+	return &FrameReader{br: bufio.NewReader(r)}
 }
 
 // Next returns the next frame. The error is io.EOF only at the end of the stream

@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+const (
+	maxHeaderBytes = 64 << 10
+	// maxStreams is per connection; the client of agentapi opens far fewer.
+	maxStreams = 256
+	// idleHeader bounds how long a connection may take to say what it is.
+	idleHeader = 30 * time.Second
+)
+
+// Options are an agent's settings. The zero value is an agent that is not init
+// and whose root is the root of the filesystem.
+type Options struct {
+	// Version is what Health answers.
+	Version string
+	// Init says that this process is PID 1 of the sandbox: it reaps all children,
+	// and Configure sets the host name.
+	Init bool
+	// Root is a directory that takes the place of / for paths of files, working
+	// directories, and the user database. Processes themselves are NOT confined to
+	// it: it exists for tests.
+	Root string
+	// DetachGrace replaces [agentapi.DetachGrace] when it is not 0.
+	DetachGrace time.Duration
+	// Log is where the agent says what nobody asked for; nil for nowhere.
+	Log *slog.Logger
+}
+
+// Agent answers the calls of package agentapi. It is safe for concurrent use.
+type Agent struct {
+	opts    Options
+	log     *slog.Logger
+	reaper  *reaper
+	procs   *table
+	tunnels chan struct{} // holds a token for each open tunnel
+	server  *http.Server
+
+	mu         sync.Mutex
+	config     agentapi.Config // guarded by mu
+	configured bool            // guarded by mu
+	main       *process        // guarded by mu; nil when there is none
+}
+
+// New returns an agent. One with Init must be the only one of its process, and
+// nothing else in the process may wait for children.
+func New(opts Options) *Agent {
+	if opts.DetachGrace == 0 {
+		opts.DetachGrace = agentapi.DetachGrace
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &Agent{
+		opts:    opts,
+		log:     opts.Log,
+		reaper:  newReaper(opts.Init),
+		procs:   newTable(),
+		tunnels: make(chan struct{}, maxTunnels),
+	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	a.server = &http.Server{
+		Handler:           a.routes(),
+		Protocols:         &protocols,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: idleHeader,
+		ErrorLog:          slog.NewLogLogger(opts.Log.Handler(), slog.LevelWarn),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerConnection: agentapi.MaxInFlight,
+			MaxReceiveBufferPerStream:     agentapi.StreamWindow,
+			MaxReadFrameSize:              agentapi.MaxFrame,
+		},
+	}
+	return a
+}
+
+// Serve answers on connections of l until l fails or Close is called, which is
+// when it returns nil. It may be called for several listeners.
+func (a *Agent) Serve(l net.Listener) error {
+	if err := a.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Close ends all connections and kills all processes the agent started, without
+// waiting for their ends.
+func (a *Agent) Close() error {
+	err := a.server.Close()
+	for _, p := range a.procs.list() {
+		p.kill()
+	}
+	return err
+}
+
+func (a *Agent) routes() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { a.answer(w, r, h) })
+	}
+	handle("GET /health", a.health)
+	handle("POST /configure", a.configure)
+	handle("POST /exec", a.exec)
+	handle("GET /processes", a.processes)
+	handle("POST /processes/{id}/attach", a.attach)
+	handle("POST /processes/{id}/signal", a.signal)
+	handle("POST /processes/{id}/resize", a.resize)
+	handle("POST /tunnel", a.tunnel)
+	handle("GET /files", a.readFile)
+	handle("PUT /files", a.writeFile)
+	handle("DELETE /files", a.removeFile)
+	handle("GET /files/stat", a.statFile)
+	handle("GET /files/list", a.listFiles)
+	handle("POST /files/mkdir", a.makeDir)
+	handle("POST /files/move", a.moveFile)
+	return mux
+}
+
+// errAborted says that the answer was begun and cannot be completed: the stream
+// is reset, so that the client does not take it for whole.
+var errAborted = errors.New("answer broken off")
+
+// answer runs a handler and writes the error it returns. A panic of a handler
+// costs its own call only.
+func (a *Agent) answer(w http.ResponseWriter, r *http.Request, h func(http.ResponseWriter, *http.Request) error) {
+	defer func() {
+		if v := recover(); v != nil {
+			if v != http.ErrAbortHandler {
+				a.log.Error("handler panicked", "path", r.URL.Path, "panic", v)
+			}
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	err := h(w, r)
+	switch {
+	case err == nil:
+	case errors.Is(err, errAborted), r.Context().Err() != nil:
+		panic(http.ErrAbortHandler)
+	default:
+		writeError(w, err)
+	}
+}
+
+// statusOf gives each code a status; the client looks at the code alone.
+var statusOf = map[agentapi.ErrorCode]int{
+	agentapi.CodeInvalid:    http.StatusBadRequest,
+	agentapi.CodeNotFound:   http.StatusNotFound,
+	agentapi.CodeExists:     http.StatusConflict,
+	agentapi.CodeNotDir:     http.StatusConflict,
+	agentapi.CodeIsDir:      http.StatusConflict,
+	agentapi.CodeNotEmpty:   http.StatusConflict,
+	agentapi.CodeDenied:     http.StatusForbidden,
+	agentapi.CodeDiskFull:   http.StatusInsufficientStorage,
+	agentapi.CodePortClosed: http.StatusBadGateway,
+	agentapi.CodeTooMany:    http.StatusTooManyRequests,
+	agentapi.CodeOutputGone: http.StatusGone,
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	e := toError(err)
+	status := statusOf[e.Code]
+	if status == 0 {
+		status = http.StatusInternalServerError
+	}
+	data, _ := json.Marshal(e) // strings always encode
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	w.WriteHeader(status)
+	w.Write(data)
+}
+
+func writeJSON(w http.ResponseWriter, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	w.Write(data)
+	return nil
+}
+
+func readJSON(r *http.Request, v any) error {
+	data, err := io.ReadAll(io.LimitReader(r.Body, agentapi.MaxStart+1))
+	switch {
+	case err != nil:
+		return err
+	case len(data) > agentapi.MaxStart:
+		return invalid("the request has more than %d bytes", agentapi.MaxStart)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return invalid("the request is not understood: %v", err)
+	}
+	return nil
+}
+
+func (a *Agent) health(w http.ResponseWriter, _ *http.Request) error {
+	a.mu.Lock()
+	h := agentapi.Health{Version: a.opts.Version, Configured: a.configured}
+	main := a.main
+	a.mu.Unlock()
+	if main != nil {
+		info := main.info()
+		h.Main = &info
+	}
+	return writeJSON(w, h)
+}
+
+// defaults returns the configuration commands start from.
+func (a *Agent) defaults() agentapi.Config {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.config
+}

@@ -1,0 +1,123 @@
+package agent_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/agent"
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+// env is an agent on a Unix socket, rooted at a directory of the test.
+type env struct {
+	*agentapi.Client
+	root   string
+	socket string
+}
+
+// start runs an agent until the test ends.
+func start(t testing.TB, change ...func(*agent.Options)) *env {
+	t.Helper()
+	e := &env{root: t.TempDir(), socket: filepath.Join(t.TempDir(), "agent.sock")}
+	opts := agent.Options{Version: "test", Root: e.root, DetachGrace: time.Minute}
+	for _, f := range change {
+		f(&opts)
+	}
+	a := agent.New(opts)
+	l, err := net.Listen("unix", e.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(l) }()
+	e.Client = agentapi.NewClient(e.dial)
+	t.Cleanup(func() {
+		e.Client.Close()
+		a.Close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve() = %v", err)
+		}
+	})
+	return e
+}
+
+func (e *env) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", e.socket)
+}
+
+// result is everything a stream said.
+type result struct {
+	stdout, stderr string
+	exit           agentapi.Exit
+}
+
+// collect reads a stream to its end.
+func collect(t testing.TB, s *agentapi.Stream) result {
+	t.Helper()
+	defer s.Close()
+	var res result
+	for {
+		f, err := s.Next()
+		if err == io.EOF {
+			return res
+		}
+		if err != nil {
+			t.Fatalf("Next() after %d bytes = %v", s.Offset(), err)
+		}
+		switch f.Type {
+		case agentapi.FrameStdout:
+			res.stdout += string(f.Data)
+		case agentapi.FrameStderr:
+			res.stderr += string(f.Data)
+		case agentapi.FrameExit:
+			res.exit = *f.Exit
+		}
+	}
+}
+
+// exec starts a command, which must start.
+func (e *env) exec(t testing.TB, cmd agentapi.Command) *agentapi.Stream {
+	t.Helper()
+	s, err := e.Exec(t.Context(), cmd)
+	if err != nil {
+		t.Fatalf("Exec(%q) = %v", cmd.Argv, err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// sh runs a shell script to its end.
+func (e *env) sh(t testing.TB, script string) result {
+	t.Helper()
+	return collect(t, e.exec(t, agentapi.Command{Argv: []string{"sh", "-c", script}}))
+}
+
+// eventually waits until ok says so.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+func code(t testing.TB, err error) agentapi.ErrorCode {
+	t.Helper()
+	e, ok := err.(*agentapi.Error)
+	if !ok {
+		t.Fatalf("error is %v (%T), want one of the agent's", err, err)
+	}
+	return e.Code
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+// notStarted is the exit code of a main process that could not be started, as shells have it.
+const notStarted = 127
+
+// configure takes the environment and defaults; the first time it starts the main process.
+func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
+	var cfg agentapi.Config
+	if err := readJSON(r, &cfg); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	first := !a.configured
+	a.config, a.configured = cfg, true
+	a.mu.Unlock()
+	if a.opts.Init && cfg.Hostname != "" {
+		if err := setHostname(cfg.Hostname); err != nil {
+			a.log.Warn("host name not set", "hostname", cfg.Hostname, "error", err)
+		}
+	}
+	if !first || len(cfg.Main) == 0 {
+		return nil
+	}
+	main, err := a.startMain(cfg.Main)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.main = main
+	a.mu.Unlock()
+	return nil
+}
+
+// startMain starts the image's own command. One that cannot be started has ended
+// at once, with the reason as its output: the sandbox is good without it.
+func (a *Agent) startMain(argv []string) (*process, error) {
+	cmd := agentapi.Command{ID: agentapi.MainID, Argv: argv, Detach: true}
+	return a.procs.start(cmd.ID, func(ended func()) (*process, error) {
+		p, err := a.startProcess(cmd, mainKeep, ended)
+		if err == nil {
+			return p, nil
+		}
+		now := time.Now()
+		p = &process{
+			id: cmd.ID, command: cmd, started: now, out: newOutput(mainKeep, false), done: true,
+			status: &agentapi.Exit{Code: notStarted, EndedAt: now},
+		}
+		p.child = child{reaper: a.reaper, gone: true}
+		p.out.append(agentapi.FrameStderr, []byte(toError(err).Message+"\n"))
+		p.out.finish()
+		go ended()
+		return p, nil
+	})
+}
+
+// setHostname sets the host name, and makes it and localhost resolve.
+func setHostname(name string) error {
+	if have, err := os.Hostname(); err != nil || have != name {
+		if err := unix.Sethostname([]byte(name)); err != nil {
+			return fmt.Errorf("set host name: %w", err)
+		}
+	}
+	const path = "/etc/hosts"
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	hosts := string(data)
+	if !strings.Contains(hosts, "localhost") {
+		hosts += "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	}
+	if !strings.Contains(hosts, name) {
+		hosts += "127.0.1.1\t" + name + "\n"
+	}
+	if hosts == string(data) {
+		return nil
+	}
+	return os.WriteFile(path, []byte(hosts), 0o644)
+}

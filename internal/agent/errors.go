@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+func errorf(code agentapi.ErrorCode, format string, args ...any) *agentapi.Error {
+	return &agentapi.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+func invalid(format string, args ...any) *agentapi.Error {
+	return errorf(agentapi.CodeInvalid, format, args...)
+}
+
+// codes gives the errors of the system their codes, the first that matches.
+var codes = []struct {
+	err  error
+	code agentapi.ErrorCode
+}{
+	{syscall.ENOTDIR, agentapi.CodeNotDir},
+	{syscall.EISDIR, agentapi.CodeIsDir},
+	{syscall.ENOTEMPTY, agentapi.CodeNotEmpty},
+	{syscall.ENOSPC, agentapi.CodeDiskFull},
+	{syscall.EDQUOT, agentapi.CodeDiskFull},
+	{syscall.EROFS, agentapi.CodeDenied},
+	{syscall.ENAMETOOLONG, agentapi.CodeInvalid},
+	{syscall.ELOOP, agentapi.CodeInvalid},
+	{syscall.EINVAL, agentapi.CodeInvalid},
+	{syscall.EMFILE, agentapi.CodeTooMany},
+	{syscall.ENFILE, agentapi.CodeTooMany},
+	{syscall.EAGAIN, agentapi.CodeTooMany},
+	{syscall.ENOMEM, agentapi.CodeTooMany},
+	{fs.ErrNotExist, agentapi.CodeNotFound},
+	{fs.ErrExist, agentapi.CodeExists},
+	{fs.ErrPermission, agentapi.CodeDenied},
+}
+
+// toError returns the error as it goes to the host.
+func toError(err error) *agentapi.Error {
+	var e *agentapi.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return &agentapi.Error{Code: c.code, Message: err.Error()}
+		}
+	}
+	return &agentapi.Error{Code: agentapi.CodeInternal, Message: err.Error()}
+}

@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strconv"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+// processID is what an id may look like.
+var processID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// exec starts a process and attaches to it, or attaches to one of that id.
+func (a *Agent) exec(w http.ResponseWriter, r *http.Request) error {
+	frames := agentapi.NewFrameReader(r.Body)
+	f, err := frames.Next()
+	if err != nil {
+		return invalid("no command came: %v", err)
+	}
+	var cmd agentapi.Command
+	if f.Type != agentapi.FrameStart {
+		return invalid("the first frame is 0x%02x, not a command", f.Type)
+	}
+	if err := json.Unmarshal(f.Data, &cmd); err != nil {
+		return invalid("the command is not understood: %v", err)
+	}
+	if !processID.MatchString(cmd.ID) || cmd.ID == agentapi.MainID {
+		return invalid("the command's id %q is not 1 to 64 of A-Z a-z 0-9 _ -", cmd.ID)
+	}
+	p, err := a.procs.start(cmd.ID, func(ended func()) (*process, error) {
+		return a.startProcess(cmd, agentapi.ReplayWindow, ended)
+	})
+	if err != nil {
+		return err
+	}
+	return serveProcess(w, r, p, frames, 0)
+}
+
+func (a *Agent) attach(w http.ResponseWriter, r *http.Request) error {
+	offset, err := strconv.ParseInt(r.FormValue("offset"), 10, 64)
+	if err != nil {
+		return invalid("offset %q is no number", r.FormValue("offset"))
+	}
+	p, err := a.procs.find(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return serveProcess(w, r, p, agentapi.NewFrameReader(r.Body), offset)
+}
+
+// serveProcess connects a stream to a process until its end or the stream's.
+func serveProcess(w http.ResponseWriter, r *http.Request, p *process, frames *agentapi.FrameReader, offset int64) error {
+	reader, started, err := p.attach(offset)
+	if err != nil {
+		return err
+	}
+	defer p.detach(reader)
+	buf, err := agentapi.AppendJSONFrame(nil, agentapi.FrameStarted, started)
+	if err != nil {
+		return err
+	}
+	go readInput(frames, p)
+	flusher := http.NewResponseController(w)
+	if _, err := w.Write(buf); err != nil {
+		return errAborted
+	}
+	flusher.Flush()
+	if err := sendOutput(r.Context(), w, flusher, reader, buf); err != nil {
+		return errAborted
+	}
+	buf, err = agentapi.AppendJSONFrame(buf[:0], agentapi.FrameExit, p.info().Exit)
+	if err != nil {
+		return errAborted
+	}
+	w.Write(buf)
+	return nil
+}
+
+// sendOutput writes frames of output until all of it was written.
+func sendOutput(ctx context.Context, w http.ResponseWriter, flusher *http.ResponseController, reader *outputReader, buf []byte) error {
+	for {
+		frame, data, err := reader.next(ctx, agentapi.MaxFrame)
+		if err != nil {
+			return err
+		}
+		if len(data) == 0 {
+			return nil
+		}
+		buf = agentapi.AppendFrame(buf[:0], frame, data)
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+		if !reader.advance(len(data)) {
+			flusher.Flush()
+		}
+	}
+}
+
+// readInput gives the host's frames to the process until the stream ends. It
+// takes stdin also when the process does not want it, so that nothing stalls.
+func readInput(frames *agentapi.FrameReader, p *process) {
+	for {
+		f, err := frames.Next()
+		if err != nil {
+			return
+		}
+		switch f.Type {
+		case agentapi.FrameStdin:
+			p.writeStdin(f.Data)
+		case agentapi.FrameEOF:
+			p.closeStdin()
+		}
+	}
+}
+
+func (a *Agent) processes(w http.ResponseWriter, _ *http.Request) error {
+	list := []agentapi.ProcessInfo{}
+	for _, p := range a.procs.list() {
+		list = append(list, p.info())
+	}
+	return writeJSON(w, list)
+}
+
+func (a *Agent) signal(w http.ResponseWriter, r *http.Request) error {
+	var req agentapi.SignalRequest
+	if err := readJSON(r, &req); err != nil {
+		return err
+	}
+	p, err := a.procs.find(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return p.signal(req.Signal)
+}
+
+func (a *Agent) resize(_ http.ResponseWriter, r *http.Request) error {
+	var size agentapi.Size
+	if err := readJSON(r, &size); err != nil {
+		return err
+	}
+	p, err := a.procs.find(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return p.resize(size)
+}

@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+const (
+	// copyBytes is the piece files are moved in.
+	copyBytes = 64 << 10
+	// maxUnsized bounds reading a file that says it is empty, as those of /proc do.
+	maxUnsized = 16 << 20
+	// maxListBytes keeps the JSON of a listing below agentapi.MaxJSON.
+	maxListBytes = 3 << 20
+)
+
+var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+
+// copyAll is io.Copy in large pieces.
+func copyAll(dst io.Writer, src io.Reader) (int64, error) {
+	b := copyBuffers.Get().(*[copyBytes]byte)
+	defer copyBuffers.Put(b)
+	return io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, b[:])
+}
+
+func (a *Agent) readFile(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	offset, err1 := strconv.ParseInt(q.Get("offset"), 10, 64)
+	length, err2 := strconv.ParseInt(q.Get("length"), 10, 64)
+	if err1 != nil || err2 != nil || offset < 0 {
+		return invalid("offset and length are no numbers that make sense")
+	}
+	p, err := a.queryPlace(q)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	f, err := openRegularIn(p)
+	if errors.Is(err, errNotRegular) {
+		return invalid("%s is not a regular file", p.path)
+	}
+	if err != nil {
+		return p.escapes(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if offset > info.Size() {
+		return invalid("%s has only %d bytes", p.path, info.Size())
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return err
+	}
+	described, err := json.Marshal(p.describeAs(info))
+	if err != nil {
+		return err
+	}
+	w.Header().Set(agentapi.InfoHeader, string(described))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if info.Size() == 0 {
+		if length < 0 || length > maxUnsized {
+			length = maxUnsized
+		}
+		return sendFile(w, f, length, false)
+	}
+	if rest := info.Size() - offset; length < 0 || length > rest {
+		length = rest
+	}
+	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
+	return sendFile(w, f, length, true)
+}
+
+// sendFile sends length bytes, or fewer when they need not be all.
+func sendFile(w io.Writer, f *os.File, length int64, all bool) error {
+	n, err := copyAll(w, io.LimitReader(f, length))
+	if err != nil || all && n != length {
+		return errAborted
+	}
+	return nil
+}
+
+func (a *Agent) statFile(w http.ResponseWriter, r *http.Request) error {
+	p, err := a.queryPlace(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	info, err := p.describe()
+	if err != nil {
+		return p.escapes(err)
+	}
+	return writeJSON(w, info)
+}
+
+func (a *Agent) listFiles(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	limit, err := strconv.Atoi(q.Get("limit"))
+	if err != nil || limit < 0 {
+		return invalid("limit %q is no number of entries", q.Get("limit"))
+	}
+	if limit == 0 || limit > agentapi.MaxListEntries {
+		limit = agentapi.MaxListEntries
+	}
+	p, err := a.queryPlace(q)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	d, err := p.tree.OpenFile(p.name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return p.escapes(err)
+	}
+	defer d.Close()
+	names, more, err := firstNames(r, d, limit)
+	if err != nil {
+		return err
+	}
+	list := agentapi.FileList{Entries: []agentapi.FileInfo{}, Truncated: more}
+	size := 0
+	for _, name := range names {
+		entry := place{tree: p.tree, name: filepath.Join(p.name, name), path: filepath.Join(p.path, name)}
+		info, err := entry.describe()
+		if err != nil {
+			continue // it went meanwhile
+		}
+		encoded, err := json.Marshal(info)
+		if err != nil {
+			return err
+		}
+		if size += len(encoded); size > maxListBytes {
+			list.Truncated = true
+			break
+		}
+		list.Entries = append(list.Entries, info)
+	}
+	return writeJSON(w, list)
+}
+
+// firstNames returns the limit first names of a directory in order, and whether
+// there are more. It never holds more than twice as many, however large the
+// directory is.
+func firstNames(r *http.Request, d *os.File, limit int) (names []string, more bool, err error) {
+	cut := func() {
+		slices.Sort(names)
+		if len(names) > limit {
+			names, more = names[:limit], true
+		}
+	}
+	for r.Context().Err() == nil {
+		batch, err := d.Readdirnames(1024)
+		names = append(names, batch...)
+		if err == io.EOF {
+			cut()
+			return names, more, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if len(names) > 2*limit {
+			cut()
+		}
+	}
+	return nil, false, r.Context().Err()
+}
+
+func (a *Agent) removeFile(_ http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	p, err := a.queryPlace(q)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if p.path == "/" || p.name == "." {
+		return invalid("%s itself cannot be removed", p.path)
+	}
+	if _, err := p.tree.Lstat(p.name); err != nil {
+		return p.escapes(err)
+	}
+	if q.Get("recursive") == "true" {
+		return p.escapes(p.tree.RemoveAll(p.name))
+	}
+	return p.escapes(p.tree.Remove(p.name))
+}

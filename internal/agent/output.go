@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+const (
+	// chunkBytes is how large a piece of output grows by appending.
+	chunkBytes = 32 << 10
+	// ahead is how far a process may be ahead of its slowest reader. What a reader
+	// can lose with its connection is agentapi.StreamWindow; both together, and a
+	// chunk, are less than agentapi.ReplayWindow, so attaching again loses nothing.
+	ahead = 64 << 10
+)
+
+// output is what a process wrote: the last keep bytes of it, and where its
+// readers are. Writers wait for readers; see agentapi for when.
+type output struct {
+	keep int64
+
+	mu      sync.Mutex
+	chunks  []chunk                    // guarded by mu; oldest first
+	start   int64                      // guarded by mu; offset of the first byte kept
+	end     int64                      // guarded by mu; offset behind the last byte
+	readers map[*outputReader]struct{} // guarded by mu
+	held    int64                      // guarded by mu; where writers are held up while nobody reads; -1: nowhere
+	closed  bool                       // guarded by mu; nothing will be appended
+	changed chan struct{}              // guarded by mu; closed at the next change; nil when nobody waits
+}
+
+// chunk is a run of bytes of one stream. Bytes in data never change.
+type chunk struct {
+	frame  agentapi.FrameType
+	offset int64
+	data   []byte
+}
+
+// outputReader is one attached reader.
+type outputReader struct {
+	out *output
+	pos int64 // guarded by out.mu
+}
+
+// newOutput returns an empty output. With hold, writers wait while nobody has
+// attached yet or any more.
+func newOutput(keep int64, hold bool) *output {
+	o := &output{keep: keep, held: -1, readers: make(map[*outputReader]struct{}, 1)}
+	if hold {
+		o.held = 0
+	}
+	return o
+}
+
+// wake tells all that wait to look again. The caller holds mu.
+func (o *output) wake() {
+	if o.changed != nil {
+		close(o.changed)
+		o.changed = nil
+	}
+}
+
+// wait returns a channel that is closed at the next change. The caller holds mu.
+func (o *output) wait() <-chan struct{} {
+	if o.changed == nil {
+		o.changed = make(chan struct{})
+	}
+	return o.changed
+}
+
+// append adds a copy of data, after waiting until readers are close enough.
+func (o *output) append(frame agentapi.FrameType, data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.roomLocked() {
+		changed := o.wait()
+		o.mu.Unlock()
+		<-changed
+		o.mu.Lock()
+	}
+	if last := len(o.chunks) - 1; last >= 0 && o.chunks[last].frame == frame && len(o.chunks[last].data)+len(data) <= chunkBytes {
+		o.chunks[last].data = append(o.chunks[last].data, data...)
+	} else {
+		o.chunks = append(o.chunks, chunk{frame: frame, offset: o.end, data: slices.Clone(data)})
+	}
+	o.end += int64(len(data))
+	o.trimLocked(o.keep)
+	o.wake()
+}
+
+// roomLocked says whether a writer may go on.
+func (o *output) roomLocked() bool {
+	if len(o.readers) == 0 {
+		return o.held < 0 || o.end-o.held < ahead
+	}
+	for r := range o.readers {
+		if o.end-r.pos >= ahead {
+			return false
+		}
+	}
+	return true
+}
+
+// trimLocked drops the oldest chunks that are not among the last keep bytes.
+func (o *output) trimLocked(keep int64) {
+	drop := 0
+	for drop < len(o.chunks) && o.end-o.start-int64(len(o.chunks[drop].data)) >= keep {
+		o.start += int64(len(o.chunks[drop].data))
+		drop++
+	}
+	if drop > 0 {
+		o.chunks = slices.Delete(o.chunks, 0, drop)
+	}
+}
+
+// finish says that no more will be appended.
+func (o *output) finish() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.wake()
+}
+
+// letGo stops holding writers up while nobody is attached.
+func (o *output) letGo() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.held = -1
+	o.wake()
+}
+
+// forget drops all that is kept.
+func (o *output) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.chunks, o.start = nil, o.end
+}
+
+// size returns how many bytes are kept.
+func (o *output) size() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.end - o.start
+}
+
+// attach adds a reader at an offset, at the oldest byte kept when it is negative.
+func (o *output) attach(offset int64) (*outputReader, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case offset < 0:
+		offset = o.start
+	case offset < o.start:
+		return nil, errorf(agentapi.CodeOutputGone, "output before byte %d is not kept any more", o.start)
+	case offset > o.end:
+		return nil, invalid("there are only %d bytes of output", o.end)
+	}
+	r := &outputReader{out: o, pos: offset}
+	o.readers[r] = struct{}{}
+	o.wake()
+	return r, nil
+}
+
+// close takes the reader away. If it was the last and writers are held up, they
+// are from where it was.
+func (r *outputReader) close() {
+	o := r.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.readers, r)
+	if o.held >= 0 {
+		o.held = max(o.held, r.pos)
+	}
+	o.wake()
+}
+
+// next waits for output at the reader's place and returns up to limit bytes of
+// one stream, which stay valid. It returns no bytes at the end of all output and
+// an error when ctx ends. The reader moves on only with advance.
+func (r *outputReader) next(ctx context.Context, limit int) (agentapi.FrameType, []byte, error) {
+	o := r.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for r.pos == o.end {
+		if o.closed {
+			return 0, nil, nil
+		}
+		changed := o.wait()
+		o.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		o.mu.Lock()
+		if ctx.Err() != nil {
+			return 0, nil, context.Cause(ctx)
+		}
+	}
+	if r.pos < o.start {
+		return 0, nil, errorf(agentapi.CodeOutputGone, "output before byte %d is not kept any more", o.start)
+	}
+	i := sort.Search(len(o.chunks), func(i int) bool { return o.chunks[i].offset > r.pos }) - 1
+	c := o.chunks[i]
+	data := c.data[r.pos-c.offset:]
+	return c.frame, data[:min(len(data), limit)], nil
+}
+
+// advance notes that n bytes were sent. It says whether more are there at once.
+func (r *outputReader) advance(n int) bool {
+	o := r.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r.pos += int64(n)
+	o.wake()
+	return r.pos < o.end || o.closed
+}

@@ -1,0 +1,336 @@
+package agent
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+const (
+	// drainGrace is how long after the exit output is waited for that something
+	// else may still write.
+	drainGrace = 250 * time.Millisecond
+	// defaultGrace is between SIGTERM and SIGKILL when a command's time is up.
+	defaultGrace = 2 * time.Second
+	// maxPipe bounds what can be in a pipe at the exit: the most a process may ask for.
+	maxPipe = 1 << 20
+	// mainKeep is how much of the main process's output is kept.
+	mainKeep = 1 << 20
+)
+
+// process is a process the agent started, until long after its end.
+type process struct {
+	id      string
+	command agentapi.Command
+	started time.Time
+	out     *output
+	child   child
+	grace   time.Duration // how long it lives with nobody attached; 0: for ever
+
+	terminal *os.File // nil without a TTY
+
+	killing atomic.Bool // whatever is left of it goes when it exits
+
+	stdinMu sync.Mutex // orders writes of stdin
+	stdin   *os.File   // nil when it has none
+
+	mu       sync.Mutex
+	taken    int64          // guarded by mu; stdin bytes taken
+	attached int            // guarded by mu
+	timedOut bool           // guarded by mu
+	status   *agentapi.Exit // guarded by mu; set at the exit
+	open     int            // guarded by mu; the exit and the outputs that have not ended
+	done     bool           // guarded by mu; exited and read
+	lonely   *time.Timer    // guarded by mu; ends it when nobody attaches in time
+	timeout  *time.Timer    // guarded by mu
+	ended    func()         // called once when done
+}
+
+// startProcess runs a command. ended is called once when the process is done.
+func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func()) (*process, error) {
+	l, err := a.prepare(cmd)
+	if err != nil {
+		return nil, err
+	}
+	files, err := openPipes(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer files.closeTheirs()
+	p := &process{
+		id: cmd.ID, command: cmd, started: time.Now(), ended: ended, grace: a.opts.DetachGrace,
+		out: newOutput(keep, !cmd.Detach), stdin: files.stdin, open: 2,
+	}
+	p.child = child{last: p.atExit, ended: func(ws unix.WaitStatus) { p.exited(ws, files) }}
+	if cmd.Detach {
+		p.grace = 0
+	}
+	if cmd.TTY != nil {
+		p.terminal = files.stdout
+	}
+	if files.stderr != nil {
+		p.open++
+	}
+	p.mu.Lock() // the exit waits until everything is set
+	defer p.mu.Unlock()
+	if err := a.reaper.start(&p.child, func() (int, error) { return l.spawn(files.theirs) }); err != nil {
+		files.closeOurs()
+		return nil, err
+	}
+	if cmd.Timeout > 0 {
+		p.timeout = time.AfterFunc(cmd.Timeout, p.timeUp)
+	}
+	go p.pump(agentapi.FrameStdout, files.stdout)
+	if files.stderr != nil {
+		go p.pump(agentapi.FrameStderr, files.stderr)
+	}
+	return p, nil
+}
+
+// pumpBuffers spare short commands the cost of fresh buffers.
+var pumpBuffers = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
+
+// pump moves one output of the process into the log until it ends, or until the
+// process has exited and nothing it wrote is left; then it reads on for nobody.
+func (p *process) pump(frame agentapi.FrameType, f *os.File) {
+	b := pumpBuffers.Get().(*[chunkBytes]byte)
+	defer pumpBuffers.Put(b)
+	buf := b[:]
+	for {
+		n, err := f.Read(buf)
+		p.out.append(frame, buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.drain(frame, f, buf)
+			p.partDone()
+			go p.discard(f)
+			return
+		}
+		if err != nil {
+			f.Close()
+			p.partDone()
+			return
+		}
+	}
+}
+
+// drain reads what is there at once. All that the process wrote before its exit
+// is among the first maxPipe bytes, however much others go on to write.
+func (p *process) drain(frame agentapi.FrameType, f *os.File, buf []byte) {
+	f.SetReadDeadline(time.Time{})
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	for total := 0; total < maxPipe; {
+		n := 0
+		raw.Read(func(fd uintptr) bool {
+			n, err = unix.Read(int(fd), buf)
+			return true // never wait
+		})
+		if err != nil || n <= 0 {
+			return
+		}
+		p.out.append(frame, buf[:n])
+		total += n
+	}
+}
+
+// discard keeps what background processes write flowing. A terminal is hung up instead.
+func (p *process) discard(f *os.File) {
+	defer f.Close()
+	if p.terminal == nil {
+		io.Copy(io.Discard, struct{ io.Reader }{f})
+	}
+}
+
+// atExit runs while the process is a zombie: its pid is still its own.
+func (p *process) atExit() {
+	if p.killing.Load() {
+		killTree(p.child.pid)
+	}
+}
+
+// exited notes how the process ended and gives its outputs their last moment.
+func (p *process) exited(ws unix.WaitStatus, files *pipes) {
+	now := time.Now()
+	p.mu.Lock()
+	exit := &agentapi.Exit{Code: ws.ExitStatus(), TimedOut: p.timedOut, Duration: now.Sub(p.started), EndedAt: now}
+	if ws.Signaled() {
+		exit.Signal = int(ws.Signal())
+		exit.Code = 128 + exit.Signal
+	}
+	p.status = exit
+	if p.timeout != nil {
+		p.timeout.Stop()
+	}
+	p.mu.Unlock()
+	deadline := now.Add(drainGrace)
+	files.stdout.SetReadDeadline(deadline)
+	if files.stderr != nil {
+		files.stderr.SetReadDeadline(deadline)
+	}
+	if p.stdin != nil && p.terminal == nil {
+		p.stdin.Close() // wakes a write that waits
+	}
+	p.partDone()
+}
+
+// partDone counts down the exit and the outputs; the last one makes it done.
+func (p *process) partDone() {
+	p.mu.Lock()
+	p.open--
+	last := p.open == 0
+	p.done = last
+	if last && p.lonely != nil {
+		p.lonely.Stop()
+	}
+	p.mu.Unlock()
+	if last {
+		p.out.finish()
+		p.ended()
+	}
+}
+
+// timeUp ends the process because its time is up: politely, then not.
+func (p *process) timeUp() {
+	p.mu.Lock()
+	if p.status != nil {
+		p.mu.Unlock()
+		return
+	}
+	p.timedOut = true
+	grace := p.command.Grace
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	p.timeout = time.AfterFunc(grace, p.kill)
+	p.mu.Unlock()
+	p.killing.Store(true)
+	p.child.alive(func(pid int) { unix.Kill(-pid, unix.SIGTERM) })
+}
+
+// kill ends the process, its group, session and descendants.
+func (p *process) kill() {
+	p.killing.Store(true)
+	p.out.letGo()
+	p.child.alive(killTree)
+}
+
+// signal sends a signal to the process group. SIGKILL goes further, see killTree.
+func (p *process) signal(n int) error {
+	if n < 1 || n > 64 {
+		return invalid("%d is no signal", n)
+	}
+	if syscall.Signal(n) == unix.SIGKILL {
+		p.killing.Store(true)
+	}
+	var err error
+	running := p.child.alive(func(pid int) {
+		if syscall.Signal(n) == unix.SIGKILL {
+			killTree(pid)
+			return
+		}
+		err = unix.Kill(-pid, syscall.Signal(n))
+	})
+	if !running {
+		return errorf(agentapi.CodeNotFound, "the process %s has ended", p.id)
+	}
+	return err
+}
+
+// resize sets the size of the process's terminal.
+func (p *process) resize(size agentapi.Size) error {
+	if p.terminal == nil {
+		return invalid("the process %s has no terminal", p.id)
+	}
+	if err := setSize(p.terminal, size); err != nil && !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// writeStdin gives data to the process. What comes after it stopped reading, or
+// after closeStdin, is dropped, as a shell would see it.
+func (p *process) writeStdin(data []byte) {
+	p.stdinMu.Lock()
+	if p.stdin != nil {
+		p.stdin.Write(data)
+	}
+	p.stdinMu.Unlock()
+	p.mu.Lock()
+	p.taken += int64(len(data))
+	p.mu.Unlock()
+}
+
+// closeStdin ends the process's input: with a terminal by its end-of-file
+// character, as a person would.
+func (p *process) closeStdin() {
+	p.stdinMu.Lock()
+	defer p.stdinMu.Unlock()
+	switch {
+	case p.stdin == nil:
+	case p.terminal != nil:
+		const endOfFile = 4
+		p.stdin.Write([]byte{endOfFile})
+	default:
+		p.stdin.Close()
+	}
+}
+
+// attach adds a reader at an offset of the output.
+func (p *process) attach(offset int64) (*outputReader, agentapi.Started, error) {
+	r, err := p.out.attach(offset)
+	if err != nil {
+		return nil, agentapi.Started{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attached++
+	if p.lonely != nil {
+		p.lonely.Stop()
+	}
+	return r, agentapi.Started{ProcessInfo: p.infoLocked(), Offset: r.pos, Stdin: p.taken}, nil
+}
+
+// detach takes a reader away. A process left alone that may not be is ended
+// after its grace, unless it exits or somebody attaches before.
+func (p *process) detach(r *outputReader) {
+	r.close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attached--
+	if p.attached > 0 || p.grace == 0 || p.done {
+		return
+	}
+	p.lonely = time.AfterFunc(p.grace, func() {
+		p.mu.Lock()
+		alone := p.attached == 0
+		p.mu.Unlock()
+		if alone {
+			p.kill()
+		}
+	})
+}
+
+func (p *process) info() agentapi.ProcessInfo {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.infoLocked()
+}
+
+func (p *process) infoLocked() agentapi.ProcessInfo {
+	info := agentapi.ProcessInfo{ID: p.id, PID: p.child.pid, Argv: p.command.Argv, StartedAt: p.started}
+	if p.done {
+		exit := *p.status
+		info.Exit = &exit
+	}
+	return info
+}

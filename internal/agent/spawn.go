@@ -1,0 +1,293 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+const (
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	defaultLang = "C.UTF-8"
+	defaultTerm = "xterm-256color"
+)
+
+// launch is a command with everything decided.
+type launch struct {
+	program string // host path
+	argv    []string
+	env     []string
+	dir     string // host path
+	account account
+	tty     bool
+}
+
+// prepare decides how a command runs: user, environment, directory, program.
+func (a *Agent) prepare(cmd agentapi.Command) (*launch, error) {
+	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
+		return nil, invalid("the command names no program")
+	}
+	for _, arg := range cmd.Argv {
+		if strings.ContainsRune(arg, 0) {
+			return nil, invalid("the command has an argument with a zero byte")
+		}
+	}
+	def := a.defaults()
+	user := cmd.User
+	if user == "" {
+		user = def.User
+	}
+	acc, err := lookupAccount(a.opts.Root, user)
+	if err != nil {
+		return nil, err
+	}
+	env, err := environment(acc, cmd, def.Env)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := a.workingDir(acc, cmd.Cwd, def.WorkingDir)
+	if err != nil {
+		return nil, err
+	}
+	program, err := lookProgram(cmd.Argv[0], env["PATH"], dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &launch{program: program, argv: cmd.Argv, dir: dir, account: acc, tty: cmd.TTY != nil}
+	for name, value := range env {
+		l.env = append(l.env, name+"="+value)
+	}
+	slices.Sort(l.env)
+	return l, nil
+}
+
+// environment is the defaults of the account, then what the host configured,
+// then what the command adds.
+func environment(acc account, cmd agentapi.Command, configured map[string]string) (map[string]string, error) {
+	env := map[string]string{"PATH": defaultPath, "HOME": acc.home, "LANG": defaultLang}
+	if acc.name != "" {
+		env["USER"], env["LOGNAME"] = acc.name, acc.name
+	}
+	if acc.shell != "" {
+		env["SHELL"] = acc.shell
+	}
+	if cmd.TTY != nil {
+		env["TERM"] = defaultTerm
+	}
+	for _, more := range []map[string]string{configured, cmd.Env} {
+		for name, value := range more {
+			if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+				return nil, invalid("the environment variable %q has no legal name or value", name)
+			}
+			env[name] = value
+		}
+	}
+	return env, nil
+}
+
+// workingDir returns the host path of the directory a command runs in. One that
+// the command or the host names must exist; a home that does not gives /.
+func (a *Agent) workingDir(acc account, wanted, configured string) (string, error) {
+	if wanted == "" {
+		wanted = configured
+	}
+	if wanted == "" {
+		home := a.hostPath(acc.home)
+		if info, err := os.Stat(home); err == nil && info.IsDir() && acc.home != "" {
+			return home, nil
+		}
+		return a.hostPath("/"), nil
+	}
+	if !filepath.IsAbs(wanted) {
+		return "", invalid("the working directory %q is not absolute", wanted)
+	}
+	dir := a.hostPath(wanted)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return "", invalid("the working directory %q is no directory in the sandbox", wanted)
+	}
+	return dir, nil
+}
+
+// hostPath returns where an absolute path of the sandbox is for this process.
+func (a *Agent) hostPath(path string) string {
+	if a.opts.Root == "" {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(a.opts.Root, filepath.Join("/", path))
+}
+
+// lookProgram finds a program as a shell does: by PATH, or, when the name has a
+// slash, relative to the working directory.
+func lookProgram(name, path, dir string) (string, error) {
+	candidates := []string{name}
+	if strings.ContainsRune(name, '/') {
+		if !filepath.IsAbs(name) {
+			candidates[0] = filepath.Join(dir, name)
+		}
+	} else {
+		candidates = candidates[:0]
+		for _, entry := range filepath.SplitList(path) {
+			if !filepath.IsAbs(entry) { // "" and relative entries mean the working directory
+				entry = filepath.Join(dir, entry)
+			}
+			candidates = append(candidates, filepath.Join(entry, name))
+		}
+	}
+	var denied error
+	for _, c := range candidates {
+		info, err := os.Stat(c)
+		switch {
+		case err != nil:
+		case info.IsDir() || info.Mode()&0o111 == 0:
+			denied = errorf(agentapi.CodeDenied, "%s is not an executable file", c)
+		default:
+			return c, nil
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", errorf(agentapi.CodeNotFound, "the sandbox has no program %q", name)
+}
+
+// pipes are a process's ends of its input and output, and ours.
+type pipes struct {
+	stdin          *os.File // ours; nil when the process has none; the terminal with a TTY
+	stdout, stderr *os.File // ours; stderr is nil with a TTY
+	theirs         []*os.File
+}
+
+// closeTheirs closes what only the process needs.
+func (p *pipes) closeTheirs() {
+	for i, f := range p.theirs {
+		if slices.Index(p.theirs, f) == i {
+			f.Close()
+		}
+	}
+}
+
+func (p *pipes) closeOurs() {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// openPipes makes the files of a new process.
+func openPipes(cmd agentapi.Command) (*pipes, error) {
+	if cmd.TTY != nil {
+		return openTerminal(*cmd.TTY)
+	}
+	p := new(pipes)
+	err := func() error {
+		in, err := p.openStdin(cmd.Stdin)
+		if err != nil {
+			return err
+		}
+		p.theirs = append(p.theirs, in)
+		for _, ours := range []**os.File{&p.stdout, &p.stderr} {
+			r, w, err := os.Pipe()
+			if err != nil {
+				return err
+			}
+			*ours = r
+			p.theirs = append(p.theirs, w)
+		}
+		return nil
+	}()
+	if err != nil {
+		p.closeTheirs()
+		p.closeOurs()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *pipes) openStdin(wanted bool) (*os.File, error) {
+	if !wanted {
+		return os.Open(os.DevNull)
+	}
+	r, w, err := os.Pipe()
+	p.stdin = w
+	return r, err
+}
+
+// openTerminal makes a pseudo-terminal of a size. Package pty leaves its side in
+// blocking mode; ours must be one whose reads can be interrupted.
+func openTerminal(size agentapi.Size) (*pipes, error) {
+	blocking, slave, err := pty.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer blocking.Close()
+	fd, err := unix.FcntlInt(blocking.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		slave.Close()
+		return nil, err
+	}
+	master := os.NewFile(uintptr(fd), "ptmx")
+	p := &pipes{stdin: master, stdout: master, theirs: []*os.File{slave, slave, slave}}
+	if err := setSize(master, size); err != nil {
+		p.closeTheirs()
+		p.closeOurs()
+		return nil, err
+	}
+	return p, nil
+}
+
+func setSize(terminal *os.File, size agentapi.Size) error {
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+	})
+	return errors.Join(err, failed)
+}
+
+// spawn starts the process in a session of its own and returns its pid.
+func (l *launch) spawn(files []*os.File) (int, error) {
+	attr := &syscall.ProcAttr{
+		Dir: l.dir,
+		Env: l.env,
+		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: l.tty},
+	}
+	for _, f := range files {
+		attr.Files = append(attr.Files, f.Fd())
+	}
+	if !l.account.sameUser() || os.Geteuid() == 0 {
+		attr.Sys.Credential = &syscall.Credential{Uid: l.account.uid, Gid: l.account.gid, Groups: l.account.groups}
+	}
+	pid, err := syscall.ForkExec(l.program, l.argv, attr)
+	switch {
+	case err == nil:
+		return pid, nil
+	case errors.Is(err, fs.ErrPermission):
+		return 0, errorf(agentapi.CodeDenied, "start %s: %v", l.program, err)
+	case errors.Is(err, unix.ENOENT): // it was there: its interpreter is missing, or it was just removed
+		return 0, errorf(agentapi.CodeNotFound, "start %s: it or its interpreter does not exist", l.program)
+	case errors.Is(err, unix.ENOEXEC):
+		return 0, errorf(agentapi.CodeDenied, "start %s: it is no program this machine runs", l.program)
+	case errors.Is(err, unix.E2BIG):
+		return 0, invalid("start %s: arguments and environment are too long", l.program)
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
+		return 0, errorf(agentapi.CodeTooMany, "start %s: the sandbox is out of processes or memory: %v", l.program, err)
+	default:
+		return 0, errorf(agentapi.CodeInternal, "start %s: %v", l.program, err)
+	}
+}

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+const (
+	// maxRunning bounds the processes that run at a time.
+	maxRunning = 1024
+	// maxEnded is how many ended processes are remembered.
+	maxEnded = 256
+	// maxEndedOutput bounds the output kept of ended processes together.
+	maxEndedOutput = 8 << 20
+)
+
+// table holds the processes by id: all that run and the last that ended.
+type table struct {
+	mu      sync.Mutex
+	byID    map[string]*process // guarded by mu
+	order   []*process          // guarded by mu; in the order they were started
+	running int                 // guarded by mu
+	ended   []*process          // guarded by mu; in the order they ended
+}
+
+func newTable() *table { return &table{byID: make(map[string]*process)} }
+
+// start returns the process of that id, or makes one with start, which is called
+// with the function to call when the process is done.
+func (t *table) start(id string, start func(ended func()) (*process, error)) (*process, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.byID[id]; p != nil {
+		return p, nil
+	}
+	if t.running >= maxRunning {
+		return nil, errorf(agentapi.CodeTooMany, "%d commands run in this sandbox already", t.running)
+	}
+	var p *process
+	made, err := start(func() { t.done(p) })
+	if err != nil {
+		return nil, err
+	}
+	p = made // done waits for mu
+	t.byID[id] = p
+	t.order = append(t.order, p)
+	t.running++
+	return p, nil
+}
+
+// done moves a process to the ended ones and forgets the oldest of them that are
+// too many. Their readers, if any, still get what they were attached to.
+func (t *table) done(p *process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running--
+	t.ended = append(t.ended, p)
+	var kept int64
+	for i := len(t.ended) - 1; i >= 0; i-- {
+		kept += t.ended[i].out.size()
+		over := len(t.ended)-i > maxEnded || kept > maxEndedOutput
+		if !over || t.ended[i].id == agentapi.MainID || i == len(t.ended)-1 {
+			continue
+		}
+		for _, old := range t.ended[:i+1] {
+			if old.id != agentapi.MainID {
+				delete(t.byID, old.id)
+			}
+		}
+		t.ended = slices.DeleteFunc(t.ended, t.forgotten)
+		t.order = slices.DeleteFunc(t.order, t.forgotten)
+		return
+	}
+}
+
+func (t *table) forgotten(p *process) bool { return t.byID[p.id] != p }
+
+// find returns a process by id.
+func (t *table) find(id string) (*process, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.byID[id]; p != nil {
+		return p, nil
+	}
+	return nil, errorf(agentapi.CodeNotFound, "no process %q is known", id)
+}
+
+// list returns all processes in the order they were started.
+func (t *table) list() []*process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.order)
+}

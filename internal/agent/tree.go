@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+// tree is the part of the filesystem a call may touch. *os.Root is one: nothing
+// leads out of it, not even a symlink made meanwhile.
+type tree interface {
+	OpenFile(name string, flag int, perm os.FileMode) (*os.File, error)
+	Lstat(name string) (os.FileInfo, error)
+	Mkdir(name string, perm os.FileMode) error
+	Chmod(name string, mode os.FileMode) error
+	Lchown(name string, uid, gid int) error
+	Readlink(name string) (string, error)
+	Remove(name string) error
+	RemoveAll(name string) error
+	Close() error
+}
+
+var (
+	_ tree = (*os.Root)(nil)
+	_ tree = wholeTree{}
+)
+
+// wholeTree is everything; names are host paths.
+type wholeTree struct{}
+
+func (wholeTree) OpenFile(name string, flag int, perm os.FileMode) (*os.File, error) {
+	return os.OpenFile(name, flag, perm)
+}
+func (wholeTree) Lstat(name string) (os.FileInfo, error)    { return os.Lstat(name) }
+func (wholeTree) Mkdir(name string, perm os.FileMode) error { return os.Mkdir(name, perm) }
+func (wholeTree) Chmod(name string, mode os.FileMode) error { return os.Chmod(name, mode) }
+func (wholeTree) Lchown(name string, uid, gid int) error    { return os.Lchown(name, uid, gid) }
+func (wholeTree) Readlink(name string) (string, error)      { return os.Readlink(name) }
+func (wholeTree) Remove(name string) error                  { return os.Remove(name) }
+func (wholeTree) RemoveAll(name string) error               { return os.RemoveAll(name) }
+func (wholeTree) Close() error                              { return nil }
+
+// place is a path a call names, in the tree it may touch.
+type place struct {
+	tree tree
+	name string // in the tree
+	path string // absolute, as the host is told
+}
+
+func (p place) close() { p.tree.Close() }
+
+// dir returns the place's directory in the same tree.
+func (p place) dir() string { return filepath.Dir(p.name) }
+
+// sibling returns a place beside p.
+func (p place) sibling(base string) place {
+	return place{tree: p.tree, name: filepath.Join(p.dir(), base), path: filepath.Join(filepath.Dir(p.path), base)}
+}
+
+// place finds what a path means: absolute, or relative to beneath. The caller closes it.
+func (a *Agent) place(path, beneath string) (place, error) {
+	if strings.ContainsRune(path, 0) || strings.ContainsRune(beneath, 0) {
+		return place{}, invalid("the path has a zero byte")
+	}
+	if beneath == "" {
+		if !filepath.IsAbs(path) {
+			return place{}, invalid("the path %q is not absolute", path)
+		}
+		return place{tree: wholeTree{}, name: a.hostPath(path), path: filepath.Clean(path)}, nil
+	}
+	switch {
+	case !filepath.IsAbs(beneath):
+		return place{}, invalid("the directory %q is not absolute", beneath)
+	case !filepath.IsLocal(path):
+		return place{}, invalid("the path %q leaves its directory", path)
+	}
+	root, err := os.OpenRoot(a.hostPath(beneath))
+	if err != nil {
+		return place{}, err
+	}
+	return place{tree: root, name: filepath.Clean(path), path: filepath.Join(beneath, path)}, nil
+}
+
+// queryPlace is the place a call's parameters name.
+func (a *Agent) queryPlace(q url.Values) (place, error) {
+	return a.place(q.Get("path"), q.Get("beneath"))
+}
+
+// escapes turns the refusal of os.Root, which has no value to compare with, into ours.
+func (p place) escapes(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) && pathErr.Err.Error() == "path escapes from parent" {
+		return invalid("the path %q leads out of its directory by a symlink", p.path)
+	}
+	return err
+}
+
+var errNotRegular = errors.New("not a regular file")
+
+// openRegular opens a regular file for reading, and never waits for a pipe or device.
+func openRegular(path string) (*os.File, error) {
+	return openRegularIn(place{tree: wholeTree{}, name: path, path: path})
+}
+
+func openRegularIn(p place) (*os.File, error) {
+	f, err := p.tree.OpenFile(p.name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if errors.Is(err, unix.ENXIO) { // a socket, or a device nobody is behind
+		return nil, errNotRegular
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = errorf(agentapi.CodeIsDir, "%s is a directory", p.path)
+	case !info.Mode().IsRegular():
+		err = errNotRegular
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// describe returns what is known of a path.
+func (p place) describe() (agentapi.FileInfo, error) {
+	info, err := p.tree.Lstat(p.name)
+	if err != nil {
+		return agentapi.FileInfo{}, err
+	}
+	return p.describeAs(info), nil
+}
+
+func (p place) describeAs(info os.FileInfo) agentapi.FileInfo {
+	f := agentapi.FileInfo{
+		Name: filepath.Base(p.path), Path: p.path, Type: agentapi.TypeOther,
+		Size: info.Size(), ModTime: info.ModTime(), Mode: modeBits(info.Mode()),
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		f.UID, f.GID = st.Uid, st.Gid
+	}
+	switch {
+	case info.Mode().IsRegular():
+		f.Type = agentapi.TypeFile
+	case info.IsDir():
+		f.Type = agentapi.TypeDir
+	case info.Mode()&fs.ModeSymlink != 0:
+		f.Type = agentapi.TypeSymlink
+		f.Target, _ = p.tree.Readlink(p.name) // it may have changed meanwhile
+	}
+	return f
+}
+
+// modeBits returns a mode as chmod has it.
+func modeBits(m fs.FileMode) uint32 {
+	bits := uint32(m.Perm())
+	for flag, bit := range modeFlags {
+		if m&flag != 0 {
+			bits |= bit
+		}
+	}
+	return bits
+}
+
+// fileMode is the other way round.
+func fileMode(bits uint32) fs.FileMode {
+	m := fs.FileMode(bits) & fs.ModePerm
+	for flag, bit := range modeFlags {
+		if bits&bit != 0 {
+			m |= flag
+		}
+	}
+	return m
+}
+
+var modeFlags = map[fs.FileMode]uint32{
+	fs.ModeSetuid: unix.S_ISUID, fs.ModeSetgid: unix.S_ISGID, fs.ModeSticky: unix.S_ISVTX,
+}
+
+// maxMode is all bits chmod knows.
+const maxMode = 0o7777

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+const (
+	// maxTunnels bounds the connections to ports at a time.
+	maxTunnels = 1024
+	// dialTimeout bounds connecting to a port whose server does not accept.
+	dialTimeout = 10 * time.Second
+)
+
+// tunnel connects the stream to a port on the loopback.
+func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
+	port, err := strconv.ParseUint(r.FormValue("port"), 10, 16)
+	if err != nil || port == 0 {
+		return invalid("%q is no port", r.FormValue("port"))
+	}
+	select {
+	case a.tunnels <- struct{}{}:
+		defer func() { <-a.tunnels }()
+	default:
+		return errorf(agentapi.CodeTooMany, "%d connections to this sandbox's ports are open already", maxTunnels)
+	}
+	conn, err := dialLoopback(r.Context(), uint16(port))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	w.WriteHeader(http.StatusOK)
+	flusher := http.NewResponseController(w)
+	flusher.Flush()
+
+	// Each direction ends on its own; the tunnel is over when both have, or when
+	// either breaks, which wakes the other by closing the connection.
+	stop := context.AfterFunc(r.Context(), func() { conn.Close() })
+	defer stop()
+	var up error
+	var uploading sync.WaitGroup
+	uploading.Go(func() {
+		if up = upload(conn, r.Body); up != nil {
+			conn.Close()
+		}
+	})
+	if err := download(w, flusher, conn); err != nil {
+		return errAborted
+	}
+	uploading.Wait()
+	if up != nil {
+		return errAborted
+	}
+	return nil
+}
+
+// dialLoopback connects to a port, by IPv4 and else by IPv6.
+func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: -1}
+	var firstErr error
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+		if err == nil {
+			return conn.(*net.TCPConn), nil
+		}
+		if firstErr == nil {
+			firstErr = err
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			break
+		}
+	}
+	var timeout net.Error
+	switch {
+	case errors.Is(firstErr, syscall.ECONNREFUSED):
+		return nil, errorf(agentapi.CodePortClosed, "nothing listens on port %d in the sandbox", port)
+	case errors.As(firstErr, &timeout) && timeout.Timeout():
+		return nil, errorf(agentapi.CodePortClosed, "the server on port %d in the sandbox does not accept connections", port)
+	default:
+		return nil, firstErr
+	}
+}
+
+// upload moves the request's body to the server and then closes that direction.
+// A server that takes no more is no error: it may still have something to say.
+func upload(conn *net.TCPConn, body io.Reader) error {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			if _, err := conn.Write(buf[:n]); err != nil {
+				return discardRest(body, buf)
+			}
+		}
+		if err == io.EOF {
+			conn.CloseWrite()
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// discardRest takes what comes for a server that reads no more.
+func discardRest(body io.Reader, buf []byte) error {
+	for {
+		if _, err := body.Read(buf); err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return err
+		}
+	}
+}
+
+// download moves what the server sends into frames, and says when it closed its side.
+func download(w io.Writer, flusher *http.ResponseController, conn *net.TCPConn) error {
+	buf := make([]byte, agentapi.FrameHeader+32<<10)
+	for {
+		n, err := conn.Read(buf[agentapi.FrameHeader:])
+		if n > 0 {
+			agentapi.PutFrameHeader(buf, agentapi.FrameStdout, n)
+			if _, err := w.Write(buf[:agentapi.FrameHeader+n]); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			agentapi.PutFrameHeader(buf, agentapi.FrameEOF, 0)
+			if _, err := w.Write(buf[:agentapi.FrameHeader]); err != nil {
+				return err
+			}
+			return flusher.Flush()
+		}
+		if err != nil {
+			return err
+		}
+		if err := flusher.Flush(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package agent
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+const (
+	defaultFileMode = 0o644
+	defaultDirMode  = 0o755
+	// tempPrefix names files being written; what is left of one after a crash may be removed.
+	tempPrefix = ".modbox-"
+)
+
+// writeOptions reads what the client's WriteOptions became.
+func writeOptions(q url.Values) (agentapi.WriteOptions, error) {
+	opts := agentapi.WriteOptions{
+		User: q.Get("user"), Beneath: q.Get("beneath"),
+		Parents: q.Get("parents") == "true", Exclusive: q.Get("exclusive") == "true",
+	}
+	if s := q.Get("mode"); s != "" {
+		mode, err := strconv.ParseUint(s, 8, 32)
+		if err != nil || mode > maxMode {
+			return opts, invalid("the mode %q is no permission bits", s)
+		}
+		opts.Mode = uint32(mode)
+	}
+	return opts, nil
+}
+
+func (a *Agent) writeFile(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	opts, err := writeOptions(q)
+	if err != nil {
+		return err
+	}
+	owner, err := a.owner(opts.User)
+	if err != nil {
+		return err
+	}
+	if opts.Parents && filepath.IsAbs(opts.Beneath) {
+		if err := makeDirs(wholeTree{}, a.hostPath(opts.Beneath), defaultDirMode, owner); err != nil {
+			return err
+		}
+	}
+	p, err := a.place(q.Get("path"), opts.Beneath)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if opts.Beneath == "" {
+		p = p.followed(a)
+	}
+	if opts.Parents {
+		if err := makeDirs(p.tree, p.dir(), defaultDirMode, owner); err != nil {
+			return p.escapes(err)
+		}
+	}
+	info, err := p.replace(r.Body, opts, owner)
+	if err != nil {
+		return p.escapes(err)
+	}
+	return writeJSON(w, info)
+}
+
+// owner returns the account new files belong to.
+func (a *Agent) owner(user string) (account, error) {
+	if user == "" {
+		user = a.defaults().User
+	}
+	return lookupAccount(a.opts.Root, user)
+}
+
+// followed returns where a symlink leads, when p is one that leads to a file, so
+// that writing goes through it.
+func (p place) followed(a *Agent) place {
+	info, err := os.Lstat(p.name)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return p
+	}
+	target, err := filepath.EvalSymlinks(p.name)
+	if err != nil {
+		return p
+	}
+	path := target
+	if a.opts.Root != "" {
+		path = "/" + strings.TrimPrefix(strings.TrimPrefix(target, a.opts.Root), "/")
+	}
+	return place{tree: p.tree, name: target, path: path}
+}
+
+// replace writes a file beside p and renames it there once it is whole.
+func (p place) replace(content io.Reader, opts agentapi.WriteOptions, owner account) (agentapi.FileInfo, error) {
+	mode := fs.FileMode(defaultFileMode)
+	uid, gid := int(owner.uid), int(owner.gid)
+	switch old, err := p.tree.Lstat(p.name); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return agentapi.FileInfo{}, err
+	case opts.Exclusive:
+		return agentapi.FileInfo{}, errorf(agentapi.CodeExists, "%s exists", p.path)
+	case old.IsDir():
+		return agentapi.FileInfo{}, errorf(agentapi.CodeIsDir, "%s is a directory", p.path)
+	case old.Mode().IsRegular():
+		was := p.describeAs(old)
+		mode, uid, gid = fileMode(was.Mode), int(was.UID), int(was.GID)
+	case old.Mode()&fs.ModeSymlink == 0:
+		return agentapi.FileInfo{}, invalid("%s is not a regular file", p.path)
+	}
+	if opts.Mode != 0 {
+		mode = fileMode(opts.Mode)
+	}
+	temp := p.sibling(tempPrefix + rand.Text())
+	f, err := p.tree.OpenFile(temp.name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return agentapi.FileInfo{}, err
+	}
+	info, err := fill(f, content, mode, uid, gid)
+	if err == nil {
+		err = rename(temp, p, !opts.Exclusive)
+	}
+	if err != nil {
+		p.tree.Remove(temp.name)
+		return agentapi.FileInfo{}, err
+	}
+	return p.describeAs(info), nil
+}
+
+// fill writes content into a new file and closes it.
+func fill(f *os.File, content io.Reader, mode fs.FileMode, uid, gid int) (os.FileInfo, error) {
+	_, err := copyAll(f, content)
+	if err == nil && (uid != os.Geteuid() || gid != os.Getegid()) {
+		err = f.Chown(uid, gid)
+	}
+	if err == nil {
+		err = f.Chmod(mode) // after chown, which takes setuid away
+	}
+	var info os.FileInfo
+	if err == nil {
+		info, err = f.Stat()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return info, err
+}
+
+// rename moves one name to another on the same filesystem. Without overwrite it
+// fails when the new name exists, also when it came to be meanwhile. Only the
+// directories are opened by path; last names are never followed.
+func rename(from, to place, overwrite bool) error {
+	const dirFlags = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
+	fromDir, err := from.tree.OpenFile(from.dir(), dirFlags, 0)
+	if err != nil {
+		return err
+	}
+	defer fromDir.Close()
+	toDir, err := to.tree.OpenFile(to.dir(), dirFlags, 0)
+	if err != nil {
+		return err
+	}
+	defer toDir.Close()
+	flags := uint(0)
+	if !overwrite {
+		flags = unix.RENAME_NOREPLACE
+	}
+	err = unix.Renameat2(int(fromDir.Fd()), filepath.Base(from.name), int(toDir.Fd()), filepath.Base(to.name), flags)
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from.path, New: to.path, Err: err}
+	}
+	return nil
+}
+
+// makeDirs makes a directory and its missing parents, which then belong to owner.
+func makeDirs(t tree, name string, mode fs.FileMode, owner account) error {
+	info, err := t.Lstat(name)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil && info.Mode()&fs.ModeSymlink != 0:
+		d, err := t.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+		if err == nil {
+			d.Close()
+		}
+		return err
+	case err == nil:
+		return errorf(agentapi.CodeNotDir, "%s is not a directory", name)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if parent := filepath.Dir(name); parent != name {
+		if err := makeDirs(t, parent, defaultDirMode, owner); err != nil {
+			return err
+		}
+	}
+	if err := makeDir(t, name, mode, owner); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil // somebody else made it
+}
+
+// makeDir makes one directory.
+func makeDir(t tree, name string, mode fs.FileMode, owner account) error {
+	if err := t.Mkdir(name, mode.Perm()); err != nil {
+		return err
+	}
+	if int(owner.uid) != os.Geteuid() || int(owner.gid) != os.Getegid() {
+		if err := t.Lchown(name, int(owner.uid), int(owner.gid)); err != nil {
+			return err
+		}
+	}
+	return t.Chmod(name, mode) // whatever the umask is
+}
+
+func (a *Agent) makeDir(_ http.ResponseWriter, r *http.Request) error {
+	var req agentapi.MkdirRequest
+	if err := readJSON(r, &req); err != nil {
+		return err
+	}
+	if req.Mode > maxMode {
+		return invalid("the mode %o is no permission bits", req.Mode)
+	}
+	mode := fileMode(req.Mode)
+	if req.Mode == 0 {
+		mode = defaultDirMode
+	}
+	owner, err := a.owner(req.User)
+	if err != nil {
+		return err
+	}
+	p, err := a.place(req.Path, req.Beneath)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if req.Parents {
+		return p.escapes(makeDirs(p.tree, p.name, mode, owner))
+	}
+	return p.escapes(makeDir(p.tree, p.name, mode, owner))
+}
+
+func (a *Agent) moveFile(_ http.ResponseWriter, r *http.Request) error {
+	var req agentapi.MoveRequest
+	if err := readJSON(r, &req); err != nil {
+		return err
+	}
+	from, err := a.place(req.From, req.Beneath)
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	to, err := a.place(req.To, req.Beneath)
+	if err != nil {
+		return err
+	}
+	defer to.close()
+	err = rename(from, to, req.Overwrite)
+	if errors.Is(err, unix.EXDEV) {
+		err = moveAcross(from, to, req.Overwrite)
+	}
+	return from.escapes(err)
+}
+
+// moveAcross moves a regular file to another filesystem, with its mode and owner.
+func moveAcross(from, to place, overwrite bool) error {
+	f, err := openRegularIn(from)
+	if errors.Is(err, errNotRegular) || toErrorCode(err) == agentapi.CodeIsDir {
+		return invalid("%s and %s are on different filesystems, where only regular files can be moved", from.path, to.path)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	was := from.describeAs(info)
+	opts := agentapi.WriteOptions{Mode: was.Mode, Exclusive: !overwrite}
+	if _, err := to.replace(f, opts, account{uid: was.UID, gid: was.GID}); err != nil {
+		return err
+	}
+	return from.tree.Remove(from.name)
+}
+
+// toErrorCode is the code an error goes to the host with, "" for nil.
+func toErrorCode(err error) agentapi.ErrorCode {
+	if err == nil {
+		return ""
+	}
+	return toError(err).Code
+}
