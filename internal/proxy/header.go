@@ -43,6 +43,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme = "http"
 	r.Out.URL.Host = net.JoinHostPort("sandbox", strconv.Itoa(int(q.target.Port)))
 	r.Out.Host = r.In.Host
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // nothing here reads the query, so all of it may pass
 	for _, name := range untold {
 		r.Out.Header.Del(name)
 	}

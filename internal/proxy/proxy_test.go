@@ -1,0 +1,545 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// world is a proxy over one sandbox whose ports are listeners of the test.
+type world struct {
+	t      *testing.T
+	server *httptest.Server // the proxy, with the server's own routes behind it
+	label  string
+
+	mu    sync.Mutex
+	sb    sandbox.Sandbox   // guarded by mu
+	ports map[uint16]string // guarded by mu
+	dials atomic.Int64
+}
+
+func (w *world) ByLabel(_ context.Context, label string) (sandbox.Sandbox, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if label != w.sb.HostLabel {
+		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.NotFound, "no sandbox %s", label)
+	}
+	return w.sb, nil
+}
+
+func (w *world) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
+	w.mu.Lock()
+	addr := w.ports[port]
+	w.mu.Unlock()
+	if id != w.sb.ID || addr == "" {
+		return nil, sandbox.Errorf(sandbox.PortClosed, "port %d is closed", port)
+	}
+	w.dials.Add(1)
+	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+}
+
+func (w *world) set(change func(*sandbox.Sandbox)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.sb)
+}
+
+func newWorld(t *testing.T, guest http.Handler, configure ...func(*proxy.Config)) *world {
+	t.Helper()
+	w := &world{t: t, ports: map[uint16]string{}}
+	w.sb = sandbox.Sandbox{ID: sandbox.NewID(), Name: "demo", HostLabel: sandbox.HostLabel("demo"), State: sandbox.Running}
+	w.label = w.sb.HostLabel
+	if guest != nil {
+		s := httptest.NewServer(guest)
+		t.Cleanup(s.Close)
+		w.ports[8080] = s.Listener.Addr().String()
+	}
+	cfg := proxy.Config{URLs: urls(t, "http://example.com", "box.test")}
+	for _, c := range configure {
+		c(&cfg)
+	}
+	p, err := proxy.New(cfg, w, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "the server's own") })
+	w.server = httptest.NewServer(p.Wrap(own))
+	t.Cleanup(w.server.Close)
+	t.Cleanup(p.Close)
+	return w
+}
+
+// listen serves a port of the sandbox with raw bytes.
+func (w *world) listen(port uint16, serve func(net.Conn)) {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { l.Close() })
+	w.mu.Lock()
+	w.ports[port] = l.Addr().String()
+	w.mu.Unlock()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c)
+			}()
+		}
+	}()
+}
+
+// request makes a request in host form; in path form when path begins with /s/.
+func (w *world) request(method, path string, body io.Reader) *http.Request {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), method, w.server.URL+path, body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !strings.HasPrefix(path, "/s/") {
+		r.Host = w.label + ".box.test"
+	}
+	return r
+}
+
+func (w *world) do(r *http.Request) (*http.Response, string) {
+	w.t.Helper()
+	client := &http.Client{Transport: w.server.Client().Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp, string(b)
+}
+
+// echo answers what it was asked.
+var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	w.Header().Add("Set-Cookie", "a=b; Domain=box.test; Path=/")
+	w.Header().Set("Clear-Site-Data", `"*"`)
+	w.Header().Set("Content-Security-Policy", "default-src 'self'")
+	_ = json.NewEncoder(w).Encode(map[string]any{"host": r.Host, "uri": r.RequestURI, "header": r.Header})
+})
+
+type echoed struct {
+	Host   string      `json:"host"`
+	URI    string      `json:"uri"`
+	Header http.Header `json:"header"`
+}
+
+func parseEcho(t *testing.T, body string) echoed {
+	t.Helper()
+	var e echoed
+	if err := json.Unmarshal([]byte(body), &e); err != nil {
+		t.Fatalf("answer %q: %v", body, err)
+	}
+	return e
+}
+
+func TestOwnRequestsStayOwn(t *testing.T) {
+	w := newWorld(t, echo)
+	for _, path := range []string{"/", "/v1/sandboxes", "/s"} {
+		r := w.request("GET", path, nil)
+		r.Host = "example.com"
+		if _, body := w.do(r); body != "the server's own" {
+			t.Errorf("GET %s = %q", path, body)
+		}
+	}
+}
+
+func TestHostForm(t *testing.T) {
+	w := newWorld(t, echo)
+	r := w.request("GET", "/a%2Fb/c?x=1;y=%zz", nil)
+	r.Header.Set("Authorization", "Bearer mbx_secret")
+	r.Header.Set("Cookie", "session=1")
+	r.Header.Set("X-Workspace-Id", "w")
+	r.Header.Set("X-Forwarded-For", "6.6.6.6")
+	r.Header.Set("X-Forwarded-Prefix", "/evil")
+	r.Header.Set("X-Real-Ip", "6.6.6.6")
+	r.Header.Set("Connection", "X-Hop")
+	r.Header.Set("X-Hop", "1")
+	resp, body := w.do(r)
+	e := parseEcho(t, body)
+	if e.Host != r.Host || e.URI != "/a%2Fb/c?x=1;y=%zz" {
+		t.Errorf("the sandbox saw host %q, URI %q", e.Host, e.URI)
+	}
+	for _, name := range []string{"Authorization", "X-Workspace-Id", "X-Forwarded-Prefix", "X-Real-Ip", "X-Hop"} {
+		if v := e.Header.Get(name); v != "" {
+			t.Errorf("the sandbox saw %s: %s", name, v)
+		}
+	}
+	if got := e.Header.Get("X-Forwarded-For"); got != "127.0.0.1" {
+		t.Errorf("X-Forwarded-For = %q", got)
+	}
+	if e.Header.Get("X-Forwarded-Host") != r.Host || e.Header.Get("X-Forwarded-Proto") != "http" {
+		t.Errorf("forwarded host %q, proto %q", e.Header.Get("X-Forwarded-Host"), e.Header.Get("X-Forwarded-Proto"))
+	}
+	if e.Header.Get("Cookie") != "session=1" {
+		t.Errorf("the sandbox's own cookies did not arrive")
+	}
+	if got := resp.Header.Get("Set-Cookie"); got != "a=b; Path=/" {
+		t.Errorf("Set-Cookie = %q, want it without Domain", got)
+	}
+	if got := resp.Header.Values("Content-Security-Policy"); len(got) != 1 {
+		t.Errorf("Content-Security-Policy = %q", got)
+	}
+}
+
+func TestOtherCredentialsPass(t *testing.T) {
+	w := newWorld(t, echo)
+	for _, path := range []string{"/", "/s/" + w.label + "/"} {
+		r := w.request("GET", path, nil)
+		r.Header.Set("Authorization", "Bearer sandbox-key")
+		_, body := w.do(r)
+		if got := parseEcho(t, body).Header.Get("Authorization"); got != "Bearer sandbox-key" {
+			t.Errorf("%s: Authorization = %q", path, got)
+		}
+	}
+}
+
+func TestPathForm(t *testing.T) {
+	w := newWorld(t, echo)
+	prefix := "/s/" + w.label
+	r := w.request("GET", prefix+"/a%2Fb/c?x=1", nil)
+	r.Header.Set("Authorization", "bearer  mbx_secret")
+	r.Header.Set("Cookie", "console=1")
+	resp, body := w.do(r)
+	e := parseEcho(t, body)
+	if e.URI != "/a%2Fb/c?x=1" || e.Header.Get("X-Forwarded-Prefix") != prefix {
+		t.Errorf("the sandbox saw URI %q, prefix %q", e.URI, e.Header.Get("X-Forwarded-Prefix"))
+	}
+	if e.Header.Get("Authorization") != "" || e.Header.Get("Cookie") != "" {
+		t.Errorf("the sandbox saw credentials: %v", e.Header)
+	}
+	for _, name := range []string{"Set-Cookie", "Clear-Site-Data"} {
+		if v := resp.Header.Get(name); v != "" {
+			t.Errorf("%s: %s came through", name, v)
+		}
+	}
+	if got := resp.Header.Values("Content-Security-Policy"); len(got) != 2 || !strings.HasPrefix(got[0], "sandbox ") || strings.Contains(got[0], "same-origin") {
+		t.Errorf("Content-Security-Policy = %q", got)
+	}
+	if resp, _ := w.do(w.request("GET", prefix, nil)); resp.StatusCode != 307 || resp.Header.Get("Location") != prefix+"/" {
+		t.Errorf("GET %s = %d to %q", prefix, resp.StatusCode, resp.Header.Get("Location"))
+	}
+	if _, body := w.do(w.request("POST", prefix, nil)); parseEcho(t, body).URI != "/" {
+		t.Errorf("POST %s: %s", prefix, body)
+	}
+}
+
+func TestRedirectsStayInThePath(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", r.URL.Query().Get("to"))
+		w.WriteHeader(302)
+	}))
+	host := strings.TrimPrefix(w.server.URL, "http://")
+	prefix := "/s/" + w.label
+	for to, want := range map[string]string{
+		"/login?x=1":            prefix + "/login?x=1",
+		"http://" + host + "/a": "http://" + host + prefix + "/a",
+		prefix + "/done":        prefix + "/done",
+		"next":                  "next",
+		"https://elsewhere/a":   "https://elsewhere/a",
+		"//elsewhere/a":         "//elsewhere/a",
+	} {
+		resp, _ := w.do(w.request("GET", prefix+"/?to="+url.QueryEscape(to), nil))
+		if got := resp.Header.Get("Location"); got != want {
+			t.Errorf("redirect to %q became %q, want %q", to, got, want)
+		}
+	}
+}
+
+func TestPortForm(t *testing.T) {
+	w := newWorld(t, echo)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "three thousand ", r.RequestURI) }))
+	t.Cleanup(other.Close)
+	w.ports[3000] = other.Listener.Addr().String()
+	r := w.request("GET", "/x", nil)
+	r.Host = "3000--" + w.label + ".box.test"
+	if _, body := w.do(r); body != "three thousand /x" {
+		t.Errorf("host form: %q", body)
+	}
+	if _, body := w.do(w.request("GET", "/s/3000--"+w.label+"/x", nil)); body != "three thousand /x" {
+		t.Errorf("path form: %q", body)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	w := newWorld(t, nil)
+	ended := func(sb *sandbox.Sandbox) {
+		sb.State, sb.Cause = sandbox.Failed, &sandbox.Cause{Code: sandbox.CauseOOM, Message: "it used more than 512Mi"}
+	}
+	for _, tc := range []struct {
+		name       string
+		change     func(*sandbox.Sandbox)
+		host       string
+		status     int
+		code, says string
+	}{
+		{"unknown", nil, "nobody.box.test", 404, "not_found", "no sandbox"},
+		{"malformed", nil, "a.b.box.test", 404, "not_found", "not the URL"},
+		{"starting", func(sb *sandbox.Sandbox) { sb.State = sandbox.Provisioning }, "", 503, "not_running", "starting"},
+		{"ended", ended, "", 410, "ended", "more than 512Mi"},
+		{"destroying", func(sb *sandbox.Sandbox) { sb.State, sb.Cause = sandbox.Destroying, nil }, "", 410, "ended", "demo"},
+		{"closed", func(sb *sandbox.Sandbox) { sb.State = sandbox.Running }, "", 502, "port_closed", "port 8080"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.change != nil {
+				w.set(tc.change)
+			}
+			r := w.request("GET", "/", nil)
+			if tc.host != "" {
+				r.Host = tc.host
+			}
+			resp, body := w.do(r)
+			var e struct{ Detail, Code string }
+			if err := json.Unmarshal([]byte(body), &e); err != nil {
+				t.Fatalf("%q: %v", body, err)
+			}
+			if resp.StatusCode != tc.status || e.Code != tc.code || !strings.Contains(e.Detail, tc.says) || resp.Header.Get(proxy.ErrorHeader) != tc.code {
+				t.Errorf("answer %d %s", resp.StatusCode, body)
+			}
+			if retry := resp.Header.Get("Retry-After"); (retry != "") != (tc.status == 503) {
+				t.Errorf("Retry-After = %q", retry)
+			}
+			r.Header.Set("Accept", "text/html,*/*")
+			resp, body = w.do(r)
+			if resp.StatusCode != tc.status || !strings.HasPrefix(body, "<!doctype html>") || !strings.Contains(body, tc.says) {
+				t.Errorf("HTML answer %d %s", resp.StatusCode, body)
+			}
+		})
+	}
+}
+
+func TestBodiesBothWays(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		_, _ = io.Copy(w, r.Body)
+	}))
+	payload := make([]byte, 32<<20)
+	_, _ = rand.Read(payload)
+	resp, body := w.do(w.request("POST", "/", bytes.NewReader(payload)))
+	if sha256.Sum256([]byte(body)) != sha256.Sum256(payload) {
+		t.Errorf("status %d, %d of %d bytes came back, or others", resp.StatusCode, len(body), len(payload))
+	}
+}
+
+func TestStreamsAsItComes(t *testing.T) {
+	next := make(chan struct{})
+	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for range 3 {
+			fmt.Fprintln(w, "tick")
+			_ = http.NewResponseController(w).Flush()
+			<-next
+		}
+	}))
+	resp, err := w.server.Client().Do(w.request("GET", "/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for range 3 {
+		// A line that waited for the next one would never come.
+		line := make([]byte, 5)
+		if _, err := io.ReadFull(resp.Body, line); err != nil || string(line) != "tick\n" {
+			t.Fatalf("read %q, %v", line, err)
+		}
+		next <- struct{}{}
+	}
+}
+
+func TestKeepsConnections(t *testing.T) {
+	w := newWorld(t, echo)
+	for range 20 {
+		w.do(w.request("GET", "/", nil))
+	}
+	if n := w.dials.Load(); n != 1 {
+		t.Errorf("%d connections for 20 requests one after another, want 1", n)
+	}
+}
+
+func TestWebSocket(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+		if err != nil {
+			return
+		}
+		defer c.CloseNow()
+		for {
+			kind, b, err := c.Read(r.Context())
+			if err != nil {
+				return
+			}
+			if c.Write(r.Context(), kind, append([]byte(r.Host+" "), b...)) != nil {
+				return
+			}
+		}
+	}))
+	for name, path := range map[string]string{"host": "/", "path": "/s/" + w.label + "/ws"} {
+		t.Run(name, func(t *testing.T) {
+			opts := &websocket.DialOptions{HTTPClient: w.server.Client()}
+			want := strings.TrimPrefix(w.server.URL, "http://")
+			if name == "host" {
+				opts.Host = w.label + ".box.test"
+				want = opts.Host
+			}
+			c, resp, err := websocket.Dial(t.Context(), w.server.URL+path, opts)
+			if err != nil {
+				t.Fatalf("dial: %v, %+v", err, resp)
+			}
+			defer c.CloseNow()
+			for _, msg := range []string{"hello", strings.Repeat("x", 20_000)} {
+				if err := c.Write(t.Context(), websocket.MessageText, []byte(msg)); err != nil {
+					t.Fatal(err)
+				}
+				if _, b, err := c.Read(t.Context()); err != nil || string(b) != want+" "+msg {
+					t.Fatalf("read %d bytes, %v", len(b), err)
+				}
+			}
+			if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+}
+
+func TestOtherUpgradesAreRefused(t *testing.T) {
+	reached := make(chan struct{}, 10)
+	w := newWorld(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached <- struct{}{} }))
+	for _, upgrades := range [][]string{{"h2c"}, {"websocket, h2c"}, {"websocket", "h2c"}, {"TLS/1.2"}} {
+		r := w.request("GET", "/", nil)
+		r.Header.Set("Connection", "Upgrade, HTTP2-Settings")
+		r.Header.Set("HTTP2-Settings", "AAMAAABkAAQAAP__")
+		r.Header["Upgrade"] = upgrades
+		resp, body := w.do(r)
+		if resp.StatusCode != 501 || !strings.Contains(body, "unsupported") {
+			t.Errorf("Upgrade %q = %d %s", upgrades, resp.StatusCode, body)
+		}
+	}
+	if len(reached) != 0 {
+		t.Errorf("%d refused upgrades reached the sandbox", len(reached))
+	}
+}
+
+func TestHalfClose(t *testing.T) {
+	// A server that answers only when the request is whole and then closes.
+	w := newWorld(t, nil)
+	w.listen(8080, func(c net.Conn) {
+		buf := make([]byte, 4096)
+		var got []byte
+		for !bytes.Contains(got, []byte("END")) {
+			n, err := c.Read(buf)
+			if err != nil {
+				return
+			}
+			got = append(got, buf[:n]...)
+		}
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end")
+	})
+	if resp, body := w.do(w.request("POST", "/", strings.NewReader("data END"))); resp.StatusCode != 200 || body != "until the end" {
+		t.Errorf("answer %d %q", resp.StatusCode, body)
+	}
+}
+
+func TestHostileServers(t *testing.T) {
+	quick := func(c *proxy.Config) { c.ResponseTimeout = 200 * time.Millisecond }
+	w := newWorld(t, nil, quick)
+	hold := make(chan struct{})
+	t.Cleanup(func() { close(hold) })
+	drain := func(c net.Conn) { go func() { _, _ = io.Copy(io.Discard, c) }() }
+	for port, serve := range map[uint16]func(net.Conn){
+		1001: func(c net.Conn) { drain(c); fmt.Fprint(c, "SSH-2.0-garbage\r\n\r\n\x00\xff") },
+		1002: func(c net.Conn) { drain(c); <-hold },
+		1003: func(c net.Conn) {
+			drain(c)
+			fmt.Fprint(c, "HTTP/1.1 200 OK\r\n")
+			for range 10_000 {
+				if _, err := fmt.Fprintf(c, "X-Endless: %s\r\n", strings.Repeat("a", 1000)); err != nil {
+					return
+				}
+			}
+		},
+		1004: func(c net.Conn) {
+			drain(c)
+			for {
+				if _, err := fmt.Fprint(c, "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"); err != nil {
+					return
+				}
+			}
+		},
+		1005: func(net.Conn) {},
+		1006: func(c net.Conn) {
+			drain(c)
+			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n")
+		},
+		1007: func(c net.Conn) { drain(c); fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n") },
+	} {
+		w.listen(port, serve)
+	}
+	for port, want := range map[int]int{1001: 502, 1002: 504, 1003: 502, 1004: 504, 1005: 502, 1006: 502, 1007: 502} {
+		t.Run(fmt.Sprint(port), func(t *testing.T) {
+			r := w.request("GET", "/", nil)
+			r.Host = fmt.Sprintf("%d--%s.box.test", port, w.label)
+			resp, body := w.do(r)
+			if resp.StatusCode != want || resp.Header.Get(proxy.ErrorHeader) == "" {
+				t.Errorf("answer %d %s, want %d", resp.StatusCode, body, want)
+			}
+		})
+	}
+	own := w.request("GET", "/healthz", nil)
+	own.Host = "example.com"
+	if _, body := w.do(own); body != "the server's own" {
+		t.Errorf("after all that the server answers %q", body)
+	}
+}
+
+func TestConnectionLimit(t *testing.T) {
+	inside, release := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inside <- struct{}{}
+		<-release
+	}), func(c *proxy.Config) { c.MaxConnections = 2 })
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { w.do(w.request("GET", "/", nil)) })
+		<-inside
+	}
+	resp, body := w.do(w.request("GET", "/", nil))
+	if resp.StatusCode != 503 || !strings.Contains(body, "maximum") {
+		t.Errorf("third request: %d %s", resp.StatusCode, body)
+	}
+	close(release)
+	wg.Wait()
+	go func() { <-inside }()
+	if resp, _ := w.do(w.request("GET", "/", nil)); resp.StatusCode != 200 {
+		t.Errorf("after the others ended: %d", resp.StatusCode)
+	}
+}
