@@ -1,0 +1,44 @@
+# Modbox. "make help" lists what there is; "make check" is exactly what CI runs.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help build quickstart test check lint gen bench stop clean install deps
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+deps: ## install the missing Debian packages (apt-get)
+	@scripts/install-deps.sh
+
+build: ## build bin/modbox, with the agent and the sandbox process inside
+	@scripts/build.sh
+
+quickstart: deps build ## from nothing to a running server, and code run in a sandbox
+	@scripts/quickstart.sh
+
+stop: ## stop the server; sandboxes keep running
+	@scripts/stop.sh
+
+clean: ## destroy the sandboxes, stop the server, remove all that was built
+	@scripts/clean.sh
+
+test: build ## run all tests, also those on real sandboxes
+	@scripts/test.sh
+
+check: lint ## everything CI checks: style, drift of generated files, all tests
+	@$(MAKE) test
+
+lint: ## check style, and that generated files are what their sources say
+	@scripts/lint.sh
+
+gen: ## write the generated files
+	go generate ./...
+	go test ./internal/config ./cmd/modbox -update >/dev/null
+	gofmt -w -s $$(git ls-files '*.go')
+
+bench: build ## measure against Docker, when it is there
+	@scripts/bench.sh
+
+install: build ## install modbox and its systemd unit (as root)
+	install -D -m 0755 bin/modbox $(DESTDIR)/usr/local/bin/modbox
+	install -D -m 0644 packaging/modbox.service $(DESTDIR)/etc/systemd/system/modbox.service
+	test -e $(DESTDIR)/etc/modbox.yaml || install -D -m 0644 packaging/modbox.example.yaml $(DESTDIR)/etc/modbox.yaml

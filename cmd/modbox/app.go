@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/config"
+)
+
+// Exit codes of the command line.
+const (
+	exitError = 1 // the operation failed
+	exitUsage = 2 // wrong arguments
+	// exitOurs is for run and exec, whose other codes are the command's own: Modbox
+	// itself failed, and how the command ended, if it ran, is not known.
+	exitOurs = 125
+	// exitInterrupt is 128 + SIGINT: the user ended it.
+	exitInterrupt = 130
+)
+
+// exitError carries an exit code. err nil means that everything was said already.
+type exitCodeError struct {
+	code int
+	err  error
+}
+
+func (e *exitCodeError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitCodeError) Unwrap() error { return e.err }
+
+func usageError(format string, args ...any) error {
+	return &exitCodeError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// app is one invocation of the command line.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string
+
+	url, token string // flags
+	json       bool   // flag
+	// running says that arguments were accepted and a command's work began.
+	running bool
+}
+
+func newApp() *app {
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
+}
+
+func (a *app) getenv(name string) string {
+	for _, kv := range a.environ {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
+			return v
+		}
+	}
+	return ""
+}
+
+// execute runs the command line and returns its exit code.
+func (a *app) execute(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	code := exitError
+	if !a.running {
+		code = exitUsage
+	}
+	var ec *exitCodeError
+	if errors.As(err, &ec) {
+		code = ec.code
+		if ec.err == nil {
+			return code
+		}
+	}
+	a.printError(err)
+	if code == exitUsage {
+		fmt.Fprintln(a.stderr, `See "modbox help" or "modbox COMMAND --help".`)
+	}
+	return code
+}
+
+// printError tells the user, with the code when the server gave one.
+func (a *app) printError(err error) {
+	text := clean(err.Error())
+	var e *client.Error
+	if errors.As(err, &e) {
+		text = fmt.Sprintf("%s [%s]", text, e.Code)
+		switch e.Code {
+		case client.Unauthenticated:
+			text += "\nSet MODBOX_API_TOKEN to a token of this server; its first one is in the file \"token\" of the server's state directory."
+		case client.Internal:
+			if e.RequestID != "" {
+				text += "\nThe server's log has the details under request " + e.RequestID + "."
+			}
+		}
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		text += fmt.Sprintf("\nNo server answers at %s. Start one with \"modbox server\", or set MODBOX_URL.", a.serverURL())
+	}
+	fmt.Fprintln(a.stderr, "Error: "+text)
+}
+
+const defaultURL = "http://127.0.0.1:7070"
+
+func (a *app) serverURL() string {
+	if a.url != "" {
+		return a.url
+	}
+	if u := a.getenv("MODBOX_URL"); u != "" {
+		return u
+	}
+	return defaultURL
+}
+
+// client returns a client for the flags and environment. Without a token it
+// uses the one in a local server's state directory, and only for a server on
+// this machine: a local token is nobody else's business.
+func (a *app) client() (*client.Client, error) {
+	token := a.token
+	if token == "" {
+		token = a.getenv("MODBOX_API_TOKEN")
+	}
+	if token == "" && onThisMachine(a.serverURL()) {
+		if cfg, err := config.Load(config.Source{Environ: a.environ}); err == nil {
+			data, _ := os.ReadFile(filepath.Join(cfg.StateDir, tokenFile)) // unreadable: go without, the server will say so
+			token = strings.TrimSpace(string(data))
+		}
+	}
+	return client.New(a.serverURL(), token, client.WithUserAgent("modbox-cli/"+version))
+}
+
+func onThisMachine(rawURL string) bool {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// root returns the tree of commands.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "modbox",
+		Short: "Isolated Linux sandboxes for AI agents",
+		Long: `Modbox gives programs their own isolated Linux machines, called sandboxes.
+
+"modbox server" runs the service on this machine; all other commands talk to a
+server: the one at MODBOX_URL (default ` + defaultURL + `), with the token in
+MODBOX_API_TOKEN (default: the one a server on this machine made for itself).`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			a.running = true
+		},
+	}
+	root.PersistentFlags().StringVar(&a.url, "url", "", "server to talk to (default $MODBOX_URL or "+defaultURL+")")
+	root.PersistentFlags().StringVar(&a.token, "token", "", "API token (default $MODBOX_API_TOKEN)")
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for programs")
+	root.AddGroup(
+		&cobra.Group{ID: groupUse, Title: "Use sandboxes:"},
+		&cobra.Group{ID: groupServe, Title: "Run a server:"},
+	)
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, cmd := range cmds {
+			cmd.GroupID = group
+			root.AddCommand(cmd)
+		}
+	}
+	add(groupUse, a.runCommand(), a.createCommand(), a.listCommand(), a.getCommand(), a.execCommand(), a.copyCommand(),
+		a.removeCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.imagesCommand(), a.tokenCommand())
+	add(groupServe, a.serverCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
+	return root
+}
+
+const (
+	groupUse   = "use"
+	groupServe = "serve"
+)

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+)
+
+func (a *app) copyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp SOURCE TARGET",
+		Short: "Copy files and directories into and out of a sandbox",
+		Long: `Copy a file or a directory with all that is in it. One side is SANDBOX:PATH, the
+other a path of this machine, or "-" for standard input or output. A target that
+is a directory receives the source under its own name. A path of this machine
+that holds a colon is written with ./ in front.`,
+		Example: `  modbox cp main.py my-agent:/workspace/
+  modbox cp my-agent:/workspace/results ./results
+  echo hello | modbox cp - my-agent:/tmp/greeting`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeCopy,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			from, to := parsePlace(args[0]), parsePlace(args[1])
+			cp := copier{a: a, c: c}
+			switch {
+			case from.sandbox == "" && to.sandbox != "":
+				cp.sandbox = to.sandbox
+				return cp.into(cmd.Context(), from.path, to.path)
+			case from.sandbox != "" && to.sandbox == "":
+				cp.sandbox = from.sandbox
+				return cp.outOf(cmd.Context(), from.path, to.path)
+			default:
+				return usageError("exactly one side must be SANDBOX:PATH")
+			}
+		},
+	}
+}
+
+// place is one side of a copy; sandbox is "" for this machine.
+type place struct{ sandbox, path string }
+
+func parsePlace(s string) place {
+	name, p, ok := strings.Cut(s, ":")
+	if !ok || name == "" || strings.ContainsAny(name[:1], "./") {
+		return place{path: s}
+	}
+	return place{name, p}
+}
+
+// copier copies between this machine and one sandbox.
+type copier struct {
+	a       *app
+	c       *client.Client
+	sandbox string
+}
+
+// into copies local to remote.
+func (cp *copier) into(ctx context.Context, local, remote string) error {
+	if local == "-" {
+		_, err := cp.c.WriteFile(ctx, cp.sandbox, remote, cp.a.stdin, client.WriteOptions{})
+		return err
+	}
+	info, err := os.Stat(local)
+	if err != nil {
+		return err
+	}
+	remote, err = cp.remoteTarget(ctx, filepath.Base(filepath.Clean(local)), remote)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		f, err := os.Open(local)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = cp.c.WriteFile(ctx, cp.sandbox, remote, f, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
+		return err
+	}
+	if err := cp.c.Mkdir(ctx, cp.sandbox, remote, true); err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(packTree(w, local)) }()
+	defer r.Close() // ends packTree when the command ended early
+	return cp.tar(ctx, []string{"tar", "-xf", "-", "-C", remote}, r, io.Discard)
+}
+
+// remoteTarget returns where a source called base goes: below remote when that
+// is a directory, else remote itself.
+func (cp *copier) remoteTarget(ctx context.Context, base, remote string) (string, error) {
+	if remote == "" {
+		return base, nil
+	}
+	info, err := cp.c.Stat(ctx, cp.sandbox, remote)
+	switch {
+	case client.IsCode(err, client.NotFound) && !strings.HasSuffix(remote, "/"):
+		return remote, nil
+	case err != nil:
+		return "", err
+	case info.Type == "directory":
+		return path.Join(remote, base), nil
+	}
+	return remote, nil
+}
+
+// outOf copies remote to local.
+func (cp *copier) outOf(ctx context.Context, remote, local string) error {
+	if local == "-" {
+		return cp.download(ctx, remote, cp.a.stdout)
+	}
+	info, err := cp.c.Stat(ctx, cp.sandbox, remote)
+	if err != nil {
+		return err
+	}
+	// The name under which it arrives is the caller's own word, not the sandbox's.
+	if st, err := os.Stat(local); err == nil && st.IsDir() {
+		base := path.Base(path.Clean("/" + remote))
+		if base == "/" {
+			return usageError("the root of a sandbox has no name; name a target directory that does not exist")
+		}
+		local = filepath.Join(local, base)
+	}
+	if info.Type == "directory" {
+		return cp.outOfTree(ctx, remote, local)
+	}
+	mode, err := strconv.ParseUint(info.Mode, 8, 32)
+	if err != nil {
+		mode = 0o644
+	}
+	f, err := os.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, os.FileMode(mode).Perm())
+	if err != nil {
+		return err
+	}
+	return errors.Join(cp.download(ctx, remote, f), f.Close())
+}
+
+func (cp *copier) download(ctx context.Context, remote string, w io.Writer) error {
+	r, err := cp.c.ReadFile(ctx, cp.sandbox, remote)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(w, r)
+	return err
+}
+
+func (cp *copier) outOfTree(ctx context.Context, remote, local string) error {
+	if err := os.MkdirAll(local, 0o755); err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	unpacked := make(chan error, 1)
+	go func() {
+		err := unpackTree(r, local, func(name string) {
+			fmt.Fprintf(cp.a.stderr, "left out: %s is a symlink that leads out of %s\n", clean(name), clean(remote))
+		})
+		r.CloseWithError(err) // ends the download when the disk is full
+		unpacked <- err
+	}()
+	err := cp.tar(ctx, []string{"tar", "-cf", "-", "-C", remote, "."}, nil, w)
+	w.CloseWithError(err)
+	return errors.Join(<-unpacked, err)
+}
+
+// tar runs tar in the sandbox.
+func (cp *copier) tar(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error {
+	s, err := cp.c.Attach(ctx, cp.sandbox, client.Command{Argv: argv}, client.AttachOptions{Stdin: stdin != nil})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	sent := make(chan error, 1)
+	go func() {
+		var err error
+		if stdin != nil {
+			if _, err = io.Copy(s, stdin); err == nil {
+				err = s.CloseStdin()
+			} else {
+				s.Close() // a tree that was packed in part must not look whole
+			}
+		}
+		sent <- err
+	}()
+	var said strings.Builder
+	exit, err := s.Copy(stdout, &limitedWriter{w: &said, left: 4 << 10})
+	if err == nil && exit.ExitCode != 0 {
+		err = fmt.Errorf("tar in the sandbox ended with code %d: %s", exit.ExitCode, strings.TrimSpace(said.String()))
+	}
+	if err != nil {
+		s.Close()
+	}
+	if packErr := <-sent; packErr != nil && !errors.Is(packErr, context.Canceled) {
+		return errors.Join(packErr, err)
+	}
+	return err
+}
+
+// limitedWriter keeps the beginning of what is written and drops the rest.
+type limitedWriter struct {
+	w    io.Writer
+	left int
+}
+
+func (l *limitedWriter) Write(p []byte) (int, error) {
+	n := min(len(p), l.left)
+	l.left -= n
+	if _, err := l.w.Write(p[:n]); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// completeCopy offers the names of sandboxes with a colon, and files.
+func (a *app) completeCopy(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 1 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	if strings.ContainsAny(word, "/.:") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	names, _ := a.completeSandboxes(0)(cmd, nil, word)
+	for i, name := range names {
+		bare, _, _ := strings.Cut(name, "\t")
+		names[i] = bare + ":"
+	}
+	return names, cobra.ShellCompDirectiveNoSpace
+}

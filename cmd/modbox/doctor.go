@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/images"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/doctor"
+	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/embedded"
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var local localFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine lacks to run sandboxes, and how to get it",
+		Long: `Check this machine, with the server's settings, and really start a sandbox. Exits
+with 1 when something is missing without which Modbox does not work.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := local.load(a)
+			if err != nil {
+				return err
+			}
+			show := a.printCheck
+			if a.json {
+				show = nil
+			}
+			results := doctor.Run(cmd.Context(), doctor.Options{
+				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen,
+				Images:  func(ctx context.Context) (map[string]bool, error) { return builtImages(ctx, cfg) },
+				Sandbox: func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
+			}, show)
+			if a.json {
+				err = a.printJSON(results)
+			}
+			if err == nil && doctor.Failed(results) {
+				err = &exitCodeError{code: exitError}
+			}
+			return err
+		},
+	}
+	local.add(cmd)
+	return cmd
+}
+
+func (a *app) printCheck(r doctor.Result) {
+	fmt.Fprintf(a.stdout, "%-5s %-16s %s\n", r.Status, r.Name, clean(r.Detail))
+	if r.Fix != "" {
+		fmt.Fprintf(a.stdout, "%22s -> %s\n", "", clean(r.Fix))
+	}
+}
+
+// openImages returns the image store, which is made when it is missing.
+func openImages(cfg config.Config) (*image.Store, error) {
+	return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, image.Options{})
+}
+
+func builtImages(ctx context.Context, cfg config.Config) (map[string]bool, error) {
+	st, err := openImages(cfg)
+	if err != nil {
+		return nil, err
+	}
+	list, err := st.List(ctx)
+	built := map[string]bool{}
+	for _, i := range list {
+		built[i.Ref()] = i.Digest != ""
+	}
+	return built, err
+}
+
+// trySandbox starts a sandbox with a driver of its own, in directories of its
+// own below the server's, so that a running server is not disturbed.
+func trySandbox(ctx context.Context, cfg config.Config) (t doctor.Trial, err error) {
+	st, err := openImages(cfg)
+	if err != nil {
+		return t, err
+	}
+	rootFS, err := anyRootFS(ctx, st)
+	if err != nil {
+		return t, err
+	}
+	programs, err := embedded.Unpack(filepath.Join(cfg.StateDir, binDir))
+	if err != nil {
+		return t, err
+	}
+	if err := os.MkdirAll(cfg.RunDir, 0o700); err != nil {
+		return t, err
+	}
+	runDir, err := os.MkdirTemp(cfg.RunDir, "d")
+	if err != nil {
+		return t, err
+	}
+	defer os.RemoveAll(runDir)
+	stateDir, err := os.MkdirTemp(cfg.StateDir, "doctor-")
+	if err != nil {
+		return t, err
+	}
+	defer os.RemoveAll(stateDir)
+	d, err := gvisor.New(gvisor.Config{
+		RunDir: runDir, StateDir: stateDir, SandboxBinary: programs.Sandbox, AgentBinary: programs.Agent,
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	return doctor.TrySandbox(ctx, d, rootFS)
+}
+
+// anyRootFS returns the smallest image that is built.
+func anyRootFS(ctx context.Context, st *image.Store) (string, error) {
+	list, err := st.List(ctx)
+	if err != nil {
+		return "", err
+	}
+	var smallest *sandbox.Image
+	for i := range list {
+		if list[i].Digest != "" && (smallest == nil || list[i].SizeBytes < smallest.SizeBytes) {
+			smallest = &list[i]
+		}
+	}
+	if smallest == nil {
+		return "", errors.New("no image is built: run modbox images build")
+	}
+	_, path, err := st.Resolve(ctx, smallest.Ref())
+	return path, err
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func (a *app) imagesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "images",
+		Aliases: []string{"image"},
+		Short:   "List and build images",
+		Args:    cobra.NoArgs,
+	}
+	list := a.imagesListCommand()
+	cmd.RunE = list.RunE // "modbox images" lists
+	cmd.AddCommand(list, a.imagesBuildCommand())
+	return cmd
+}
+
+func (a *app) imagesListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the images that sandboxes can be made from",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			list, err := c.Images(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(list)
+			}
+			var rows [][]string
+			for _, i := range list {
+				name, built := i.Ref, "not built"
+				if i.IsDefault {
+					name += " (default)"
+				}
+				if i.Digest != "" {
+					built = age(i.UpdatedAt) + " ago"
+				}
+				rows = append(rows, []string{name, built, size(i.SizeBytes), i.Memory, i.Description})
+			}
+			return a.printTable([]string{"IMAGE", "BUILT", "SIZE", "MEMORY", "DESCRIPTION"}, rows)
+		},
+	}
+}
+
+func (a *app) imagesBuildCommand() *cobra.Command {
+	var force bool
+	var local localFlags
+	cmd := &cobra.Command{
+		Use:   "build [IMAGE...]",
+		Short: "Build images on this machine; all built-in ones by default",
+		Long: `Build images into the state directory of the server on this machine, which need
+not run. IMAGE is a built-in image such as code-exec, or a directory with a
+recipe (docs/images.md). What is built already is left as it is.`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			cfg, err := local.load(a)
+			if err != nil {
+				return err
+			}
+			st, err := openImages(cfg)
+			if err != nil {
+				return err
+			}
+			recipes, err := chooseRecipes(cmd.Context(), st, names)
+			if err != nil {
+				return err
+			}
+			built := []sandbox.Image{}
+			for _, r := range recipes {
+				img, err := a.build(cmd.Context(), st, r, force)
+				if err != nil {
+					return err
+				}
+				built = append(built, img)
+			}
+			if a.json {
+				return a.printJSON(built)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "build anew, to get newer packages")
+	local.add(cmd)
+	return cmd
+}
+
+// localFlags are the flags of commands that work on this machine's server directories.
+type localFlags struct {
+	file  string
+	flags *config.Flags
+}
+
+func (l *localFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&l.file, "config", "", "the server's YAML file with settings")
+	l.flags = config.AddFlags(cmd.Flags(), "state_dir", "run_dir")
+}
+
+func (l *localFlags) load(a *app) (config.Config, error) {
+	cfg, err := config.Load(config.Source{File: l.file, Environ: a.environ, Flags: l.flags})
+	if err != nil {
+		return cfg, &exitCodeError{exitUsage, err}
+	}
+	return cfg, nil
+}
+
+// chooseRecipes returns the recipes of the names, or of all built-in images.
+func chooseRecipes(ctx context.Context, st *image.Store, names []string) ([]*image.Recipe, error) {
+	if len(names) == 0 {
+		list, err := st.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range list {
+			if i.Builtin {
+				names = append(names, i.Ref())
+			}
+		}
+	}
+	var recipes []*image.Recipe
+	for _, name := range names {
+		load := func() (*image.Recipe, error) { return st.Recipe(name) }
+		if _, err := os.Stat(filepath.Join(name, "recipe.yaml")); !errors.Is(err, fs.ErrNotExist) {
+			load = func() (*image.Recipe, error) { return image.LoadRecipe(os.DirFS(name)) }
+		}
+		r, err := load()
+		if err != nil {
+			return nil, err
+		}
+		recipes = append(recipes, r)
+	}
+	return recipes, nil
+}
+
+// build builds one image and shows how it goes.
+func (a *app) build(ctx context.Context, st *image.Store, r *image.Recipe, force bool) (sandbox.Image, error) {
+	began := time.Now()
+	show := newProgress(a, r.Ref())
+	img, err := st.Build(ctx, r, image.BuildOptions{Force: force, Progress: show.event})
+	show.end()
+	if err != nil {
+		return img, err
+	}
+	fmt.Fprintf(a.stderr, "%s: %s, %s\n", img.Ref(), size(img.SizeBytes), time.Since(began).Round(100*time.Millisecond))
+	return img, nil
+}
+
+// progress shows a build: a bar on a terminal, a line per phase elsewhere.
+type progress struct {
+	a    *app
+	what string
+	bar  *progressbar.ProgressBar // nil without a terminal
+	last image.Phase
+}
+
+func newProgress(a *app, what string) *progress {
+	p := &progress{a: a, what: what}
+	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.bar = progressbar.NewOptions64(-1,
+			progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetWidth(20), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSpinnerType(14),
+			progressbar.OptionShowCount(), progressbar.OptionSetElapsedTime(true))
+	}
+	return p
+}
+
+func (p *progress) event(e image.Event) {
+	if p.bar == nil {
+		if e.Phase != p.last && e.Phase != image.PhaseDone {
+			fmt.Fprintf(p.a.stderr, "%s: %s: %s\n", p.what, e.Phase, clean(e.Message))
+		}
+		p.last = e.Phase
+		return
+	}
+	p.bar.Describe(fmt.Sprintf("%s: %s: %s", p.what, e.Phase, clean(e.Message)))
+	total := e.Total
+	if total == 0 {
+		total = -1 // a spinner
+	}
+	if p.bar.GetMax64() != total {
+		p.bar.ChangeMax64(total)
+	}
+	_ = p.bar.Set64(min(e.Done, max(total-1, 0))) // the end of a phase is not the bar's end
+}
+
+// end takes the bar away.
+func (p *progress) end() {
+	if p.bar != nil {
+		_ = p.bar.Finish() // a bar that cannot be drawn hides nothing
+	}
+}

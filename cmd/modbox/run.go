@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+)
+
+const (
+	// runTTL bounds the life of a sandbox whose "modbox run" was killed.
+	runTTL = 24 * time.Hour
+	// cleanupTime is how long ending a sandbox may take after Ctrl-C.
+	cleanupTime = 30 * time.Second
+)
+
+// commandFlags are the flags of run and exec about the command itself.
+type commandFlags struct {
+	tty, interactive bool
+	cwd, user        string
+	timeout          time.Duration
+}
+
+func (f *commandFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.BoolVarP(&f.tty, "tty", "t", false, "run it on a terminal")
+	fs.BoolVarP(&f.interactive, "interactive", "i", false, "connect your input (always so when it is a pipe or file)")
+	fs.StringVarP(&f.cwd, "cwd", "w", "", "working directory (default: the image's)")
+	fs.StringVarP(&f.user, "user", "u", "", "user to run it as (default: the image's)")
+	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this time (default: none)")
+	fs.SetInterspersed(false) // what follows the first argument belongs to the command
+}
+
+// command splits TARGET [--] CMD...
+func splitCommand(args []string) (target string, argv []string) {
+	argv = args[1:]
+	if len(argv) > 0 && argv[0] == "--" {
+		argv = argv[1:]
+	}
+	return args[0], argv
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var create createFlags
+	var command commandFlags
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "run IMAGE [--] COMMAND [ARGUMENT...]",
+		Short: "Make a sandbox, run a command in it, and destroy it",
+		Long: `Make a sandbox, run a command in it with your terminal or pipes connected, and
+destroy the sandbox. The exit code is the command's; 125 means that Modbox itself
+failed. Ctrl-C kills the command and destroys the sandbox. Should this program
+be killed, the sandbox ends by its ttl, 24 hours unless --ttl says otherwise.`,
+		Example: `  modbox run modbox/code-exec -- python3 -c 'print(6*7)'
+  echo 'console.log(6*7)' | modbox run modbox/code-exec -- node -
+  modbox run -it modbox/base -- bash`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeImages,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			image, argv := splitCommand(args)
+			if len(argv) == 0 {
+				return usageError("say which command to run: modbox run %s -- COMMAND", image)
+			}
+			o, err := create.options(a, image)
+			if err != nil {
+				return err
+			}
+			o.WaitUpTo = startMax
+			if o.TTL == 0 && !keep {
+				o.TTL = runTTL
+			}
+			c, err := a.client()
+			if err != nil {
+				return &exitCodeError{exitOurs, err}
+			}
+			return a.run(cmd.Context(), c, o, argv, command, keep)
+		},
+	}
+	create.add(cmd)
+	command.add(cmd)
+	cmd.Flags().BoolVar(&keep, "keep", false, "do not destroy the sandbox afterwards")
+	return cmd
+}
+
+func (a *app) run(ctx context.Context, c *client.Client, o client.CreateOptions, argv []string, f commandFlags, keep bool) error {
+	if o.Name == "" {
+		// A name of our own lets us end the sandbox even when the answer to the create never came.
+		o.Name = "run-" + randomName()
+	}
+	// A create that is interrupted may have been accepted all the same.
+	sb, err := c.Create(ctx, o)
+	if sb != nil && keep {
+		fmt.Fprintf(a.stderr, "Sandbox %s (%s)\n", clean(sb.Name), sb.ID)
+	}
+	if !keep && (sb != nil || ctx.Err() != nil) {
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+			defer cancel()
+			ref := o.Name
+			if sb != nil {
+				ref = sb.ID
+			}
+			if _, err := c.Delete(ctx, ref); err != nil && !client.IsCode(err, client.NotFound) {
+				fmt.Fprintf(a.stderr, "Sandbox %s could not be destroyed and ends by its ttl: %s\n", clean(o.Name), clean(err.Error()))
+			}
+		}()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return &exitCodeError{code: exitInterrupt}
+	case err != nil:
+		return &exitCodeError{exitOurs, err}
+	case sb.State != client.Running:
+		return &exitCodeError{exitOurs, ended(sb)}
+	}
+	return a.attach(ctx, c, sb.ID, client.Command{Argv: argv, Cwd: f.cwd, User: f.user, Timeout: f.timeout}, f)
+}
+
+func (a *app) execCommand() *cobra.Command {
+	var command commandFlags
+	var env []string
+	cmd := &cobra.Command{
+		Use:   "exec SANDBOX [--] COMMAND [ARGUMENT...]",
+		Short: "Run a command in a sandbox",
+		Long: `Run a command in a running sandbox with your terminal or pipes connected. The
+exit code is the command's; 125 means that Modbox itself failed. Ctrl-C kills
+the command.`,
+		Example:           "  modbox exec -it my-agent -- bash",
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ref, argv := splitCommand(args)
+			if len(argv) == 0 {
+				return usageError("say which command to run: modbox exec %s -- COMMAND", ref)
+			}
+			vars, err := pairs(env, a.getenv)
+			if err != nil {
+				return usageError("--env: %w", err)
+			}
+			c, err := a.client()
+			if err != nil {
+				return &exitCodeError{exitOurs, err}
+			}
+			return a.attach(cmd.Context(), c, ref, client.Command{
+				Argv: argv, Cwd: command.cwd, User: command.user, Timeout: command.timeout, Env: vars,
+			}, command)
+		},
+	}
+	command.add(cmd)
+	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE; NAME alone takes yours (repeatable)")
+	return cmd
+}
+
+// attach runs the command with the terminal or pipes connected. Its error carries
+// the exit code.
+func (a *app) attach(ctx context.Context, c *client.Client, ref string, command client.Command, f commandFlags) error {
+	t, err := openTerminal(a.stdin, a.stdout, f.tty)
+	if err != nil {
+		return &exitCodeError{exitUsage, err}
+	}
+	defer t.restore()
+	o := client.AttachOptions{Stdin: f.interactive || t.piped, TTY: t.size()}
+	s, err := c.Attach(ctx, ref, command, o)
+	if err != nil {
+		return attachError(ctx, err)
+	}
+	defer s.Close()
+	if o.Stdin {
+		// The goroutine ends with the input, the session, or the program.
+		go forwardInput(a.stdin, s)
+	}
+	stop := t.watchSize(func(size client.Size) { _ = s.Resize(size) }) // a lost resize mends with the next
+	defer stop()
+	exit, err := s.Copy(a.stdout, a.stderr)
+	if err != nil {
+		return attachError(ctx, err)
+	}
+	if exit.TimedOut {
+		t.restore()
+		fmt.Fprintf(a.stderr, "The command was ended after %v.\n", f.timeout)
+	}
+	if exit.ExitCode != 0 {
+		return &exitCodeError{code: exit.ExitCode}
+	}
+	return nil
+}
+
+func attachError(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return &exitCodeError{code: exitInterrupt}
+	}
+	return &exitCodeError{exitOurs, err}
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+)
+
+// createFlags are the flags of run and create.
+type createFlags struct {
+	name, memory, cpu, disk string
+	env, labels             []string
+	ttl                     time.Duration
+	replace                 bool
+}
+
+func (f *createFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.name, "name", "", "your own name for it (default: made up)")
+	fs.StringVar(&f.memory, "memory", "", "memory, e.g. 512Mi (default: the image's)")
+	fs.StringVar(&f.cpu, "cpu", "", "CPU, e.g. 500m for half a core, or 2")
+	fs.StringVar(&f.disk, "disk", "", "disk it may fill, e.g. 2Gi")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable NAME=VALUE; NAME alone takes yours (repeatable)")
+	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
+	fs.DurationVar(&f.ttl, "ttl", 0, "destroy it after this time, 1m to 24h (default: the image's)")
+	fs.BoolVar(&f.replace, "replace", false, "destroy a live sandbox of the same name first")
+}
+
+func (f *createFlags) options(a *app, image string) (client.CreateOptions, error) {
+	env, err := pairs(f.env, a.getenv)
+	if err != nil {
+		return client.CreateOptions{}, usageError("--env: %w", err)
+	}
+	labels, err := pairs(f.labels, nil)
+	if err != nil {
+		return client.CreateOptions{}, usageError("--label: %w", err)
+	}
+	return client.CreateOptions{
+		Name: f.name, Image: image, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
+		Resources: client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
+	}, nil
+}
+
+// pairs splits KEY=VALUE words; lookup, when given, has the values of words without "=".
+func pairs(words []string, lookup func(string) string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, w := range words {
+		key, value, ok := strings.Cut(w, "=")
+		if key == "" || !ok && lookup == nil {
+			return nil, fmt.Errorf("%q is not KEY=VALUE", w)
+		}
+		if !ok {
+			value = lookup(key)
+		}
+		m[key] = value
+	}
+	return m, nil
+}
+
+// startMax is the longest time that commands wait for a sandbox to run.
+const startMax = 10 * time.Minute
+
+// ended returns an error that says why a sandbox is no longer there.
+func ended(sb *client.Sandbox) error {
+	cause := string(sb.State)
+	if sb.Cause != nil {
+		cause = sb.Cause.Message
+	}
+	return fmt.Errorf("sandbox %s has ended: %s", sb.Name, cause)
+}
+
+func (a *app) createCommand() *cobra.Command {
+	var f createFlags
+	var noWait bool
+	cmd := &cobra.Command{
+		Use:     "create [IMAGE]",
+		Short:   "Make a sandbox and print its id",
+		Long:    "Make a sandbox, wait until it runs, and print its id. Without IMAGE the server's default image is used.",
+		Example: "  modbox create modbox/code-exec --name my-agent --ttl 1h --memory 1Gi -e API_KEY=secret",
+		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: a.completeImages,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			image := ""
+			if len(args) > 0 {
+				image = args[0]
+			}
+			o, err := f.options(a, image)
+			if err != nil {
+				return err
+			}
+			if !noWait {
+				o.WaitUpTo = startMax
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			sb, err := c.Create(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				err = a.printJSON(sb)
+			} else {
+				_, err = fmt.Fprintln(a.stdout, sb.ID)
+			}
+			if sb.State.Ended() {
+				err = errors.Join(err, ended(sb))
+			}
+			return err
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until it runs")
+	return cmd
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var all, quiet bool
+	var labels, states []string
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list", "ps"},
+		Short:   "List sandboxes",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sel, err := pairs(labels, nil)
+			if err != nil {
+				return usageError("--label: %w", err)
+			}
+			o := client.ListOptions{Labels: sel}
+			for _, s := range states {
+				o.States = append(o.States, client.State(s))
+			}
+			if all {
+				o.States = []client.State{client.Provisioning, client.Running, client.Destroying, client.Destroyed, client.Failed}
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			sandboxes := []client.Sandbox{}
+			for sb, err := range c.All(cmd.Context(), o) {
+				if err != nil {
+					return err
+				}
+				sandboxes = append(sandboxes, sb)
+			}
+			return a.printSandboxes(sandboxes, quiet)
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
+	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "only with this label KEY=VALUE (repeatable)")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only in these states, e.g. running,failed")
+	return cmd
+}
+
+func (a *app) printSandboxes(list []client.Sandbox, quiet bool) error {
+	switch {
+	case a.json:
+		return a.printJSON(list)
+	case quiet:
+		for _, sb := range list {
+			fmt.Fprintln(a.stdout, sb.ID)
+		}
+		return nil
+	case len(list) == 0:
+		_, err := fmt.Fprintln(a.stderr, "No sandboxes.")
+		return err
+	}
+	var rows [][]string
+	for _, sb := range list {
+		state, left := string(sb.State), until(sb.Deadline)
+		if sb.State.Ended() {
+			left = ""
+			if sb.Cause != nil {
+				state += " (" + sb.Cause.Code + ")"
+			}
+		}
+		rows = append(rows, []string{sb.Name, sb.ID, state, sb.Image, sb.Resources.Memory, sb.Resources.CPU, age(sb.CreatedAt), left})
+	}
+	return a.printTable([]string{"NAME", "ID", "STATE", "IMAGE", "MEMORY", "CPU", "AGE", "ENDS IN"}, rows)
+}
+
+func (a *app) getCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "get SANDBOX",
+		Short:             "Show a sandbox, named by its id or name",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			sb, err := c.Get(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.printSandbox(sb)
+		},
+	}
+}
+
+func (a *app) printSandbox(sb *client.Sandbox) error {
+	if a.json {
+		return a.printJSON(sb)
+	}
+	fields := [][2]string{
+		{"NAME", sb.Name}, {"ID", sb.ID}, {"STATE", string(sb.State)}, {"URL", sb.URL}, {"IMAGE", sb.Image},
+		{"MEMORY", sb.Resources.Memory}, {"CPU", sb.Resources.CPU}, {"DISK", sb.Resources.Disk},
+		{"CREATED", sb.CreatedAt.Format(time.RFC3339)}, {"CREATED BY", sb.CreatedBy},
+	}
+	for k, v := range sb.Labels {
+		fields = append(fields, [2]string{"LABEL", k + "=" + v})
+	}
+	if sb.Deadline != nil {
+		fields = append(fields, [2]string{"DEADLINE", sb.Deadline.Format(time.RFC3339)})
+	}
+	if sb.EndedAt != nil {
+		fields = append(fields, [2]string{"ENDED", sb.EndedAt.Format(time.RFC3339)})
+	}
+	if sb.Cause != nil {
+		fields = append(fields, [2]string{"CAUSE", sb.Cause.Code + ": " + sb.Cause.Message})
+	}
+	return a.printFields(fields)
+}
+
+func (a *app) waitCommand() *cobra.Command {
+	var state string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:               "wait SANDBOX",
+		Short:             "Wait until a sandbox runs, or is in another state",
+		Long:              "Wait until a sandbox is in a state. Fails when it ends in another one, or when the time is over.",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			sb, err := c.Wait(ctx, args[0], client.State(state))
+			switch {
+			case errors.Is(err, context.DeadlineExceeded):
+				return fmt.Errorf("sandbox %s is not %s after %v", args[0], state, timeout)
+			case err != nil:
+				return err
+			}
+			if a.json {
+				err = a.printJSON(sb)
+			}
+			if string(sb.State) != state {
+				err = errors.Join(err, ended(sb))
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&state, "state", string(client.Running), "state to wait for")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
+	return cmd
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/images"
+	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/dialect/modbox"
+	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/embedded"
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// Files in the state directory.
+const (
+	tokenFile    = "token"
+	addressFile  = "address"
+	lockFile     = "lock"
+	databaseFile = "modbox.db"
+	binDir       = "bin"
+	imagesDir    = "images"
+)
+
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
+	// closeTimeout bounds the end of the background work after the requests have ended.
+	closeTimeout = 10 * time.Second
+)
+
+// server is a running server: its parts, and what ends them.
+type server struct {
+	cfg      config.Config
+	log      *slog.Logger
+	listener net.Listener
+	http     *http.Server
+	// release undoes what start did, last first.
+	release func()
+}
+
+// parts is what start makes before there is HTTP.
+type parts struct {
+	store   *store.Store
+	images  *image.Store
+	driver  *gvisor.Driver
+	auth    *auth.Authenticator
+	service *lifecycle.Service
+	metrics *prometheus.Registry
+	urls    proxy.URLs
+}
+
+// start makes all parts in order, takes over the sandboxes of the server that
+// ran before, and listens. Nothing is served before run. On an error nothing is left.
+func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server, err error) {
+	cu := cleanup.Make(func() {})
+	defer cu.Clean()
+	for _, dir := range []string{cfg.StateDir, cfg.RunDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make directory: %w", err)
+		}
+	}
+	unlock, err := lockState(filepath.Join(cfg.StateDir, lockFile))
+	if err != nil {
+		return nil, err
+	}
+	cu.Add(unlock)
+	// The address is taken first: without it nothing else should happen.
+	l, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	cu.Add(func() { _ = l.Close() }) // closed already when it was served
+	var p parts
+	if p.urls, err = proxy.NewURLs(publicURL(cfg, l.Addr()), cfg.Domain); err != nil {
+		return nil, err
+	}
+	if err := p.open(ctx, cfg, log, &cu); err != nil {
+		return nil, err
+	}
+	if err := p.bootstrap(ctx, cfg, log); err != nil {
+		return nil, err
+	}
+	handler, err := p.handler(cfg, log, &cu)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.service.Start(ctx); err != nil {
+		return nil, fmt.Errorf("start lifecycle: %w", err)
+	}
+	cu.Add(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		if err := p.service.Close(ctx); err != nil {
+			log.Error("background work did not end in time", "err", err)
+		}
+	})
+	s := &server{cfg: cfg, log: log, listener: l, http: &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
+	}}
+	s.release = cu.Release()
+	return s, nil
+}
+
+// open makes everything below HTTP.
+func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) error {
+	programs, err := embedded.Unpack(filepath.Join(cfg.StateDir, binDir))
+	if err != nil {
+		return err
+	}
+	if p.store, err = store.Open(ctx, filepath.Join(cfg.StateDir, databaseFile)); err != nil {
+		return err
+	}
+	cu.Add(func() { closeLogged(log, "store", p.store.Close) })
+	if p.images, err = image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, image.Options{Logger: log}); err != nil {
+		return err
+	}
+	p.driver, err = gvisor.New(gvisor.Config{
+		RunDir: cfg.RunDir, StateDir: cfg.StateDir,
+		SandboxBinary: programs.Sandbox, AgentBinary: programs.Agent,
+		CgroupParent: cfg.CgroupParent, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	cu.Add(func() { closeLogged(log, "driver", p.driver.Close) })
+	for _, missing := range p.driver.Capabilities().Missing {
+		log.Warn(missing)
+	}
+	if p.auth, err = auth.New(p.store, p.store); err != nil {
+		return err
+	}
+	cu.Add(p.auth.Close)
+	p.metrics = prometheus.NewRegistry()
+	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.service, err = lifecycle.New(lifecycle.Config{
+		Defaults: sandbox.Resources{
+			MemoryBytes: int64(cfg.Sandbox.DefaultMemory), CPUMilli: int64(cfg.Sandbox.DefaultCPU), DiskBytes: int64(cfg.Sandbox.DefaultDisk),
+		},
+		Max: sandbox.Resources{
+			MemoryBytes: int64(cfg.Sandbox.MaxMemory), CPUMilli: int64(cfg.Sandbox.MaxCPU), DiskBytes: int64(cfg.Sandbox.MaxDisk),
+		},
+		MaxSandboxes:      cfg.Sandbox.MaxCount,
+		CreateConcurrency: cfg.Sandbox.CreateConcurrency,
+		StartTimeout:      cfg.Sandbox.StartTimeout.Std(),
+		ReadinessTimeout:  cfg.Sandbox.ReadinessTimeout.Std(),
+		Retention:         cfg.Sandbox.Retention.Std(),
+		SandboxURL:        p.urls.Sandbox,
+	}, lifecycle.Deps{Store: p.store, Driver: p.driver, Images: p.images, Logger: log, Metrics: p.metrics})
+	return err
+}
+
+// handler puts the API, the dialects and the proxy together.
+func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
+	v1, err := api.New(api.Config{
+		Version: version, SandboxURL: p.urls.Sandbox,
+		ExecTimeout: cfg.Exec.DefaultTimeout.Std(), ExecTimeoutMax: cfg.Exec.MaxTimeout.Std(),
+		ExecOutput: int(cfg.Exec.DefaultOutput), ExecOutputMax: int(cfg.Exec.MaxOutput),
+	}, api.Deps{
+		Service: p.service, Auth: p.auth, Logger: log, Driver: p.driver.Capabilities().Name,
+		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
+		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
+		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.urls.Sandbox)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	px, err := proxy.New(proxy.Config{
+		URLs: p.urls, ResponseTimeout: cfg.HTTP.ResponseTimeout.Std(), MaxConnections: cfg.HTTP.MaxConnections,
+	}, p.service, modbox.NewDataPlane(p.service), log)
+	if err != nil {
+		return nil, err
+	}
+	cu.Add(px.Close)
+	return edge.Wrap(log, px.Wrap(v1)), nil
+}
+
+// imageReady reports whether sandboxes can be made without naming an image.
+func (p *parts) imageReady(ctx context.Context) error {
+	list, err := p.images.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, i := range list {
+		if i.IsDefault && i.Digest != "" {
+			return nil
+		}
+	}
+	return errors.New("the default image is not built: run modbox images build")
+}
+
+// run serves until ctx ends, then lets requests under way end.
+func (s *server) run(ctx context.Context) error {
+	defer s.release()
+	address := s.listener.Addr().String()
+	path := filepath.Join(s.cfg.StateDir, addressFile)
+	if err := os.WriteFile(path, []byte(address+"\n"), 0o644); err != nil {
+		return fmt.Errorf("write address: %w", err)
+	}
+	defer os.Remove(path)
+	served := make(chan error, 1)
+	go func() {
+		if s.cfg.TLS.Cert != "" {
+			served <- s.http.ServeTLS(s.listener, s.cfg.TLS.Cert, s.cfg.TLS.Key)
+			return
+		}
+		served <- s.http.Serve(s.listener)
+	}()
+	s.log.Info("listening", "address", address, "version", version, "state_dir", s.cfg.StateDir)
+	if s.cfg.TLS.Cert == "" && !isLoopback(s.listener.Addr()) {
+		s.log.Warn("TLS is off and the address is reachable by others: tokens travel unencrypted unless a TLS proxy stands in front; set tls.cert and tls.key")
+	}
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve %s: %w", address, err)
+	case <-ctx.Done():
+	}
+	s.log.Info("shutting down; sandboxes keep running", "drain_timeout", s.cfg.HTTP.DrainTimeout.String())
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.HTTP.DrainTimeout.Std())
+	defer cancel()
+	if err := s.http.Shutdown(drain); err != nil {
+		s.log.Warn("requests were cut off", "err", err)
+		_ = s.http.Close() // nothing is left to be done about an error
+	}
+	return nil
+}
+
+func closeLogged(log *slog.Logger, what string, end func() error) {
+	if err := end(); err != nil {
+		log.Error("close", "what", what, "err", err)
+	}
+}
+
+// publicURL is the setting, or made of the address in use.
+func publicURL(cfg config.Config, addr net.Addr) string {
+	if cfg.PublicURL != "" {
+		return cfg.PublicURL
+	}
+	scheme := "http"
+	if cfg.TLS.Cert != "" {
+		scheme = "https"
+	}
+	host := addr.String()
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		host = net.JoinHostPort("127.0.0.1", fmt.Sprint(tcp.Port))
+	}
+	return scheme + "://" + host
+}
+
+func isLoopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}

@@ -1,0 +1,9 @@
+#!/bin/bash
+# Undoes what make quickstart and make build did, besides installed packages:
+# sandboxes, the server, its control groups, its files, and what was built.
+set -euo pipefail
+source "$(dirname "$0")/env.sh"
+
+scripts/stop.sh --all
+rm -rf "$home" "$MODBOX_RUN_DIR" bin tmp
+find internal/embedded/files -type f ! -name .gitignore -delete

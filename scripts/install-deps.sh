@@ -1,0 +1,45 @@
+#!/bin/bash
+# Installs the Debian or Ubuntu packages that Modbox needs and that are missing,
+# by name, without asking. Does nothing when all are there.
+#
+#   scripts/install-deps.sh          what running Modbox and building images needs
+#   scripts/install-deps.sh --test   also what the tests need
+set -euo pipefail
+
+missing=()
+need() { # TEST PACKAGE: PACKAGE is missing when TEST, a program or file, is
+	if ! command -v "$1" >/dev/null && ! [ -e "$1" ]; then missing+=("$2"); fi
+}
+need mmdebstrap mmdebstrap
+need /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
+need npm npm
+need curl curl
+need jq jq
+need gzip gzip
+need /etc/ssl/certs/ca-certificates.crt ca-certificates
+if [ "$(id -u)" != 0 ]; then need newuidmap uidmap; fi
+if [ "${1:-}" = --test ]; then
+	need gcc gcc # the race detector's
+	need /usr/include/stdlib.h libc6-dev
+	need busybox busybox-static
+	need python3 python3
+	need shellcheck shellcheck
+fi
+if ! command -v go >/dev/null; then
+	echo "Go is not installed; get the version named in go.mod from https://go.dev/dl" >&2
+	exit 1
+fi
+if [ ${#missing[@]} = 0 ]; then exit 0; fi
+
+echo "Missing packages: ${missing[*]}" >&2
+apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+if [ "$(id -u)" != 0 ]; then
+	if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
+		echo "Install them as root: apt-get install ${missing[*]}" >&2
+		exit 1
+	fi
+	apt=(sudo "${apt[@]}")
+fi
+echo "Installing them with apt-get" >&2
+"${apt[@]}" update >&2
+"${apt[@]}" install -y --no-install-recommends "${missing[@]}" >&2

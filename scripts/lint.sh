@@ -1,0 +1,28 @@
+#!/bin/bash
+# Checks style, and that generated files are what their sources say.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+code=0
+check() { # NAME COMMAND...: its output is shown only when it fails
+	local out
+	if out=$("${@:2}" 2>&1); then
+		printf '%-12s ok\n' "$1"
+	else
+		printf '%-12s FAILED\n%s\n' "$1" "$out"
+		code=1
+	fi
+}
+unformatted() { local files; files=$(git ls-files -z '*.go' | xargs -0 gofmt -l -s); [ -z "$files" ] || { echo "$files"; false; }; }
+statically() { go tool -modfile=tools/go.mod staticcheck ./...; }
+openapi() { diff api/openapi.yaml <(go run ./cmd/modbox openapi); }
+# The documentation of settings and commands is compared by tests.
+docs() { go test ./internal/config ./cmd/modbox; }
+shells() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck -x -S style; }
+
+check gofmt unformatted
+check vet go vet ./...
+check staticcheck statically
+check openapi openapi
+check docs docs
+check shellcheck shells
+exit "$code"

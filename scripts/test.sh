@@ -1,0 +1,62 @@
+#!/bin/bash
+# Runs all test suites, a line of result for each, and ends with a summary and
+# "N passed, N failed". Arguments choose suites by name; none means all. Each
+# suite's output is kept in tmp/test-logs/. A suite that ran no test has failed.
+set -uo pipefail
+source "$(dirname "$0")/env.sh"
+logs=$PWD/tmp/test-logs
+mkdir -p "$logs"
+
+# What the suites on real sandboxes use: what was just built, not a second build.
+export MODBOX_BIN=$PWD/bin/modbox MODBOX_SANDBOX_BIN=$PWD/bin/modbox-sandbox MODBOX_AGENT_BIN=$PWD/bin/modbox-agent
+export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
+
+# The packages with concurrency worth the race detector (which needs cgo).
+racy=(./client/... ./internal/{agent,agentapi,api,auth,dialect,lifecycle,proxy,store}/... ./internal/driver/{drivertest,fake}/...)
+
+suite_go() { go test -v ./... && go test -v -count=1 ./internal/archtest; }
+suite_race() { CGO_ENABLED=1 go test -race -v "${racy[@]}"; }
+suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 15m ./internal/driver/gvisor/...; }
+suite_images() { bin/modbox images build && MODBOX_TEST_IMAGES=1 go test -v -count=1 -timeout 30m ./internal/image/...; }
+suite_system() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 20m ./test/...; }
+suite_typescript() { npm ci --no-audit --no-fund --prefix sdk/typescript && npm test --prefix sdk/typescript; }
+suite_python() { (cd sdk/python && PYTHONPATH=src python3 -m unittest discover -v -s tests/unit -t .); }
+# The SDKs against a real server: its own, so that the quickstart's is left alone.
+suite_sdks() { scripts/with-server.sh scripts/test-sdks.sh; }
+
+all=(go race gvisor images system typescript python sdks)
+
+# count NAME: how many tests passed, failed and were skipped, by what go test,
+# node --test and unittest print.
+count() { # PATTERN FILE
+	grep -cE "$1" "$2" || true
+}
+passed() { echo $(($(count '^ *--- PASS' "$1") + $(count '^(ok [0-9]+ -|✔ )' "$1") + $(count ' \.\.\. ok$' "$1"))); }
+failed() { echo $(($(count '^ *--- FAIL|^FAIL.*\[(build|setup) failed\]' "$1") + $(count '^(not ok [0-9]+ -|✖ .*\()' "$1") + $(count ' \.\.\. (FAIL|ERROR)$' "$1"))); }
+skipped() { echo $(($(count '^ *--- SKIP' "$1") + $(count '^﹣ ' "$1") + $(count ' \.\.\. skipped ' "$1"))); }
+
+total_passed=0 total_failed=0 table=""
+for name in "${@:-${all[@]}}"; do
+	if ! declare -F "suite_$name" >/dev/null; then
+		echo "no suite $name; there are: ${all[*]}" >&2
+		exit 2
+	fi
+	printf '%-12s ' "$name"
+	began=$SECONDS log=$logs/$name.log
+	"suite_$name" >"$log" 2>&1
+	code=$?
+	p=$(passed "$log") f=$(failed "$log") s=$(skipped "$log")
+	note=""
+	if [ "$code" != 0 ] && [ "$f" = 0 ]; then f=1 note="ended with code $code"; fi
+	if [ "$p" = 0 ] && [ "$f" = 0 ]; then f=1 note="ran no test"; fi
+	verdict=ok
+	if [ "$f" != 0 ]; then verdict=FAILED note="$note (${log#"$PWD"/})"; fi
+	line=$(printf '%-7s %5d passed %3d failed %3d skipped %5ds %s' "$verdict" "$p" "$f" "$s" $((SECONDS - began)) "$note")
+	echo "$line"
+	if [ "$f" != 0 ]; then grep -nE '^ *--- FAIL|^FAIL|panic:|^not ok|^✖|\.\.\. (FAIL|ERROR)$' "$log" | head -n 20 || tail -n 20 "$log"; fi
+	table+=$(printf '%-12s %s' "$name" "$line")$'\n'
+	total_passed=$((total_passed + p)) total_failed=$((total_failed + f))
+done
+printf '\n%s\n' "$table"
+echo "$total_passed passed, $total_failed failed"
+[ "$total_failed" = 0 ]

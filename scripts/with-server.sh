@@ -1,0 +1,37 @@
+#!/bin/bash
+# Runs a command with a server of its own, in new directories, reachable by
+# MODBOX_URL and MODBOX_API_TOKEN; ends it and all its sandboxes afterwards.
+set -euo pipefail
+source "$(dirname "$0")/env.sh"
+images=$MODBOX_STATE_DIR/images
+work=$(mktemp -d)
+MODBOX_STATE_DIR=$work/state
+MODBOX_RUN_DIR=$(mktemp -d /tmp/mbxXXXXXX) # short: sockets are made below it
+mkdir "$MODBOX_STATE_DIR"
+ln -s "$images" "$MODBOX_STATE_DIR/images"
+
+MODBOX_LISTEN=127.0.0.1:0 bin/modbox server 2>"$work/log" &
+server=$!
+# shellcheck disable=SC2317 # called by the trap
+finish() {
+	code=$?
+	trap - EXIT
+	bin/modbox rm --all --yes >/dev/null || code=1
+	kill -TERM "$server" && wait "$server" || code=1
+	if [ "$code" != 0 ]; then
+		echo "The server's log:" >&2
+		cat "$work/log" >&2
+	fi
+	rm -rf "$work" "$MODBOX_RUN_DIR"
+	exit "$code"
+}
+trap finish EXIT
+for _ in $(seq 300); do
+	if [ -s "$MODBOX_STATE_DIR/address" ] && curl -fsS -o /dev/null "$(server_url)/healthz" 2>/dev/null; then break; fi
+	kill -0 "$server"
+	sleep 0.1
+done
+MODBOX_URL=$(server_url)
+MODBOX_API_TOKEN=$(server_token)
+export MODBOX_URL MODBOX_API_TOKEN
+"$@"
