@@ -1,0 +1,158 @@
+"""Runs sdk/conformance/scenario.json; its README says what the steps mean.
+
+Needs a server: MODBOX_URL and MODBOX_API_TOKEN.
+"""
+
+import asyncio
+import base64
+import dataclasses
+import inspect
+import json
+import os
+import re
+import time
+import unittest
+from datetime import datetime
+from pathlib import Path
+
+import modbox
+
+STEPS = json.loads((Path(__file__).parents[3] / "conformance" / "scenario.json").read_text())["steps"]
+
+
+class ConformanceTest(unittest.TestCase):
+    def setUp(self):
+        if not (os.environ.get("MODBOX_URL") and os.environ.get("MODBOX_API_TOKEN")):
+            self.fail("set MODBOX_URL and MODBOX_API_TOKEN")
+
+    def test_urllib(self):
+        with modbox.ModboxClient(transport=modbox.UrllibTransport()) as client:
+            asyncio.run(self.run_all(client, "urllib"))
+
+    def test_httpx(self):
+        with modbox.ModboxClient(transport=modbox.HttpxTransport()) as client:
+            asyncio.run(self.run_all(client, "httpx"))
+
+    def test_asyncio(self):
+        async def run():
+            async with modbox.AsyncModboxClient() as client:
+                await self.run_all(client, "asyncio")
+
+        asyncio.run(run())
+
+    async def run_all(self, client, kind):
+        saved = {"run": f"py-{kind}-{os.getpid()}-{time.time_ns()}"}
+        try:
+            for step in STEPS:
+                with self.subTest(step["name"]):
+                    await self.run_step(client, step, saved)
+        finally:
+            await finish(client.destroy_sandbox(task_id=f"conformance-{saved['run']}"))
+
+    async def run_step(self, client, step, saved):
+        args = fill(step.get("args", {}), saved)
+        if "error" in step:
+            with self.assertRaises(modbox.ModboxError) as caught:
+                await perform(client, step["call"], args)
+            err = caught.exception
+            got = {"code": err.code, "status": err.status, "field": err.field, "message": err.message}
+            return match(got, fill(step["error"], saved), "error")
+        got = plain(await perform(client, step["call"], args))
+        if "expect" in step:
+            match(got, fill(step["expect"], saved), "answer")
+        for name, member in step.get("save", {}).items():
+            saved[name] = got[member]
+
+
+async def perform(client, call, args):
+    target = client
+    for name in call.split("."):
+        target = getattr(target, name)
+    args = dict(args)
+    if "resources" in args:
+        args["resources"] = modbox.Resources(**args["resources"])
+    if "content" in args:
+        args["content"] = base64.b64decode(args["content"]["base64"])
+    first = [args.pop(name) for name in ("ref", "path", "from", "to", "content") if name in args]
+    result = await finish(target(*first, **args))
+    return joined(result) if call.endswith("exec_stream") else result
+
+
+async def finish(result):
+    """The value of either client's call; iterators become lists."""
+    if inspect.isawaitable(result):
+        return await result
+    if hasattr(result, "__anext__"):
+        return [item async for item in result]
+    return list(result) if hasattr(result, "__next__") else result
+
+
+def joined(events):
+    out = {"types": [], "stdout": "", "stderr": ""}
+    for event in events:
+        if event.type not in out["types"]:
+            out["types"].append(event.type)
+        if event.data:
+            out[event.type] += event.data.decode()
+        if event.type == "exit":
+            out["exit_code"] = event.exit_code
+    return out
+
+
+def match(got, want, where):
+    def check(ok):
+        if not ok:
+            raise AssertionError(f"{where}: got {got!r}, want {want!r}")
+
+    if isinstance(want, list):
+        check(isinstance(got, list) and len(got) == len(want))
+        for i, item in enumerate(want):
+            match(got[i], item, f"{where}[{i}]")
+    elif not isinstance(want, dict):
+        check(got == want and isinstance(got, bool) == isinstance(want, bool))
+    elif "$one_of" in want:
+        check(got in want["$one_of"])
+    elif "$match" in want:
+        check(re.search(want["$match"], str(got)))
+    elif "$length" in want:
+        check(len(got) == want["$length"])
+    elif "$at_least" in want:
+        check(got >= want["$at_least"])
+    elif "$includes" in want:
+        check(any(matches(item, want["$includes"]) for item in got))
+    else:
+        check(isinstance(got, dict))
+        for key, value in want.items():
+            match(got.get(key), value, f"{where}.{key}")
+
+
+def matches(got, want):
+    try:
+        match(got, want, "")
+    except AssertionError:
+        return False
+    return True
+
+
+def fill(value, saved):
+    text = re.sub(r"\$\{(\w+)\}", lambda m: saved[m.group(1)], json.dumps(value, ensure_ascii=False))
+    return json.loads(text)
+
+
+def plain(value):
+    """The answer with the wire's names."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+if __name__ == "__main__":
+    unittest.main()

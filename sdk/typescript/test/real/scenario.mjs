@@ -1,0 +1,104 @@
+// Runs the steps of sdk/conformance/scenario.json; its README says what they mean.
+import assert from "node:assert/strict";
+import { ModboxError } from "modbox-sdk";
+
+/** Calls whose arguments are not one object. */
+const calls = {
+  "sandboxes.create": (c, a) => c.sandboxes.create(camelKeys(a)),
+  "sandboxes.list": async (c, a) => collect(c.sandboxes.list(a)),
+  "sandboxes.exec_stream": (c, { ref, ...a }) => streamed(c.sandboxes.execStream(ref, camelKeys(a))),
+  "sandboxes.files.write": (c, { ref, path, content, ...a }) => c.sandboxes.files.write(ref, path, Buffer.from(content.base64, "base64"), a),
+  "sandboxes.files.move": (c, { ref, from, to, ...a }) => c.sandboxes.files.move(ref, from, to, a),
+  get_sandbox: (c, { ref }) => c.getSandbox(ref),
+};
+
+async function perform(client, name, args) {
+  if (calls[name]) return calls[name](client, args);
+  const path = name.split(".").map(camel);
+  const method = path.pop();
+  const object = path.reduce((o, key) => o[key], client);
+  const { ref, path: file, ...options } = args;
+  return object[method](...[ref, file].filter((v) => v !== undefined), camelKeys(options));
+}
+
+/** Runs one step; `saved` holds what earlier steps saved. */
+export async function runStep(client, step, saved) {
+  const args = fill(step.args ?? {}, saved);
+  if (step.error) {
+    const err = await perform(client, step.call, args).then(
+      (value) => assert.fail(`no error but ${JSON.stringify(value)}`),
+      (err) => err,
+    );
+    if (!(err instanceof ModboxError)) throw err;
+    const { code, status, field, message } = err;
+    match({ code, status, field, message }, fill(step.error, saved), "error");
+    return;
+  }
+  const got = plain(await perform(client, step.call, args));
+  if ("expect" in step) match(got, fill(step.expect, saved), "answer");
+  for (const [name, member] of Object.entries(step.save ?? {})) saved[name] = got[member];
+}
+
+function match(got, want, where) {
+  if (want === null || typeof want !== "object") return assert.deepEqual(got, want, where + explain(got, want));
+  if (Array.isArray(want)) {
+    assert(Array.isArray(got) && got.length === want.length, where + explain(got, want));
+    return want.forEach((w, i) => match(got[i], w, `${where}[${i}]`));
+  }
+  if ("$one_of" in want) return assert(want.$one_of.includes(got), where + explain(got, want));
+  if ("$match" in want) return assert.match(String(got), new RegExp(want.$match), where + explain(got, want));
+  if ("$length" in want) return assert.equal(got?.length, want.$length, where + explain(got?.length, want));
+  if ("$at_least" in want) return assert(got >= want.$at_least, where + explain(got, want));
+  if ("$includes" in want) return assert(got.some((g) => matches(g, want.$includes)), where + explain(got, want));
+  assert(got !== null && typeof got === "object", where + explain(got, want));
+  for (const [key, w] of Object.entries(want)) match(got[key], w, `${where}.${key}`);
+}
+
+function matches(got, want) {
+  try {
+    match(got, want, "");
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function explain(got, want) {
+  return `: got ${JSON.stringify(got)}, want ${JSON.stringify(want)}`;
+}
+
+function fill(value, saved) {
+  return JSON.parse(JSON.stringify(value).replace(/\$\{(\w+)\}/g, (_, name) => saved[name] ?? assert.fail(`nothing was saved as ${name}`)));
+}
+
+/** The answer with the wire's names. No label or the like in the scenario has a capital in its key. */
+function plain(value) {
+  if (value instanceof Uint8Array) return { base64: Buffer.from(value).toString("base64") };
+  if (Array.isArray(value)) return value.map(plain);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([k, v]) => [k.replace(/[A-Z]/g, (c) => "_" + c.toLowerCase()), plain(v)]));
+}
+
+async function collect(iterable) {
+  const list = [];
+  for await (const item of iterable) list.push(item);
+  return list;
+}
+
+async function streamed(events) {
+  const out = { types: [], stdout: "", stderr: "" };
+  for (const e of await collect(events)) {
+    if (!out.types.includes(e.type)) out.types.push(e.type);
+    if (e.data) out[e.type] += Buffer.from(e.data).toString();
+    if (e.type === "exit") out.exitCode = e.exitCode;
+  }
+  return out;
+}
+
+function camel(name) {
+  return name.replace(/_(\w)/g, (_, c) => c.toUpperCase());
+}
+
+function camelKeys(object) {
+  return Object.fromEntries(Object.entries(object).map(([k, v]) => [camel(k), v]));
+}
