@@ -48,7 +48,7 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 // at once, with the reason as its output: the sandbox is good without it.
 func (a *Agent) startMain(argv []string) (*process, error) {
 	cmd := agentapi.Command{ID: agentapi.MainID, Argv: argv, Detach: true}
-	return a.procs.start(cmd.ID, func(ended func()) (*process, error) {
+	return a.procs.start(cmd.ID, func(ended func(*process)) (*process, error) {
 		p, err := a.startProcess(cmd, mainKeep, ended)
 		if err == nil {
 			return p, nil
@@ -61,7 +61,7 @@ func (a *Agent) startMain(argv []string) (*process, error) {
 		p.child = child{reaper: a.reaper, gone: true}
 		p.out.append(agentapi.FrameStderr, []byte(toError(err).Message+"\n"))
 		p.out.finish()
-		go ended()
+		go ended(p)
 		return p, nil
 	})
 }

@@ -30,7 +30,7 @@ func (a *Agent) exec(w http.ResponseWriter, r *http.Request) error {
 	if !processID.MatchString(cmd.ID) || cmd.ID == agentapi.MainID {
 		return invalid("the command's id %q is not 1 to 64 of A-Z a-z 0-9 _ -", cmd.ID)
 	}
-	p, err := a.procs.start(cmd.ID, func(ended func()) (*process, error) {
+	p, err := a.procs.start(cmd.ID, func(ended func(*process)) (*process, error) {
 		return a.startProcess(cmd, agentapi.ReplayWindow, ended)
 	})
 	if err != nil {

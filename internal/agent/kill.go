@@ -2,64 +2,58 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// killPasses bounds how often killTree looks again for processes that were
+// familyPasses bounds how often familyOf looks again for processes that were
 // started while it was looking.
-const killPasses = 16
+const familyPasses = 16
 
-// killTree kills a process, its group, its session and all its living
-// descendants. The caller makes sure that pid is not reused meanwhile.
-func killTree(pid int) {
+// family is a set of processes: pids, each with the time it started, which tells
+// it from a later process of the same pid.
+type family map[int]uint64
+
+// killFamily kills a process, its group, its session, all its living
+// descendants, and those of known that still live. The caller makes sure that
+// pid is not reused meanwhile.
+func killFamily(pid int, known family) {
+	unix.Kill(-pid, unix.SIGSTOP) // so that fewer processes are started while we look
+	for member := range familyOf(pid, known) {
+		unix.Kill(member, unix.SIGKILL)
+	}
 	unix.Kill(-pid, unix.SIGKILL)
 	unix.Kill(pid, unix.SIGKILL)
-	seen := map[int]bool{pid: true}
-	for range killPasses {
-		found := false
-		for _, p := range descendants(pid, seen) {
-			if !seen[p] {
-				seen[p], found = true, true
-				unix.Kill(p, unix.SIGKILL)
-			}
-		}
-		if !found {
-			return
-		}
-	}
 }
 
-// descendants returns the processes of the session root leads, and those whose
-// chain of living parents goes through root or one of also.
-func descendants(root int, also map[int]bool) []int {
-	all := processes()
-	belongs := make(map[int]bool, len(also))
-	for pid := range also {
-		belongs[pid] = true
-	}
-	for changed := true; changed; {
-		changed = false
-		for pid, p := range all {
-			if !belongs[pid] && (p.session == root || p.group == root || belongs[p.parent]) {
-				belongs[pid], changed = true, true
+// familyOf returns the processes of the session and group root leads, and those
+// whose chain of living parents goes through one of them or of known.
+func familyOf(root int, known family) family {
+	found := make(family)
+	for range familyPasses {
+		all := processes()
+		grown := false
+		for changed := true; changed; {
+			changed = false
+			for pid, p := range all {
+				_, parent := found[p.parent]
+				was, old := known[pid]
+				if _, have := found[pid]; have {
+					continue
+				}
+				if pid == root || p.session == root || p.group == root || parent || old && was == p.started {
+					found[pid], changed, grown = p.started, true, true
+				}
 			}
 		}
-	}
-	var list []int
-	for pid := range belongs {
-		if _, ok := all[pid]; ok {
-			list = append(list, pid)
+		if !grown {
+			break
 		}
 	}
-	return list
-}
-
-// relation is where a process stands among others.
-type relation struct {
-	parent, group, session int
+	return found
 }
 
 // processes reads all processes there are; what cannot be read is left out.
@@ -94,17 +88,17 @@ func parseStat(line []byte) (relation, bool) {
 	if i < 0 {
 		return relation{}, false
 	}
+	const parent, group, session, started = 1, 2, 3, 19 // counted from the state
 	fields := bytes.Fields(line[i+1:])
-	if len(fields) < 4 {
+	if len(fields) <= started {
 		return relation{}, false
 	}
-	var n [3]int
-	for k := range n {
-		v, err := strconv.Atoi(string(fields[k+1]))
-		if err != nil {
-			return relation{}, false
-		}
-		n[k] = v
+	var failed error
+	number := func(field int) uint64 {
+		n, err := strconv.ParseUint(string(fields[field]), 10, 64)
+		failed = errors.Join(failed, err)
+		return n
 	}
-	return relation{parent: n[0], group: n[1], session: n[2]}, true
+	r := relation{parent: int(number(parent)), group: int(number(group)), session: int(number(session)), started: number(started)}
+	return r, failed == nil
 }

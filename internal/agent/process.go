@@ -37,6 +37,7 @@ type process struct {
 
 	terminal *os.File // nil without a TTY
 
+	known   family      // guarded by reaper.mu; who belonged to it when its time was up
 	killing atomic.Bool // whatever is left of it goes when it exits
 
 	stdinMu sync.Mutex // orders writes of stdin
@@ -51,11 +52,11 @@ type process struct {
 	done     bool           // guarded by mu; exited and read
 	lonely   *time.Timer    // guarded by mu; ends it when nobody attaches in time
 	timeout  *time.Timer    // guarded by mu
-	ended    func()         // called once when done
+	ended    func(*process) // called once when done
 }
 
 // startProcess runs a command. ended is called once when the process is done.
-func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func()) (*process, error) {
+func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func(*process)) (*process, error) {
 	l, err := a.prepare(cmd)
 	if err != nil {
 		return nil, err
@@ -154,7 +155,7 @@ func (p *process) discard(f *os.File) {
 // atExit runs while the process is a zombie: its pid is still its own.
 func (p *process) atExit() {
 	if p.killing.Load() {
-		killTree(p.child.pid)
+		p.killTree(p.child.pid)
 	}
 }
 
@@ -195,7 +196,7 @@ func (p *process) partDone() {
 	p.mu.Unlock()
 	if last {
 		p.out.finish()
-		p.ended()
+		p.ended(p)
 	}
 }
 
@@ -214,17 +215,23 @@ func (p *process) timeUp() {
 	p.timeout = time.AfterFunc(grace, p.kill)
 	p.mu.Unlock()
 	p.killing.Store(true)
-	p.child.alive(func(pid int) { unix.Kill(-pid, unix.SIGTERM) })
+	p.child.alive(func(pid int) {
+		p.known = familyOf(pid, nil)
+		unix.Kill(-pid, unix.SIGTERM)
+	})
 }
 
 // kill ends the process, its group, session and descendants.
 func (p *process) kill() {
 	p.killing.Store(true)
 	p.out.letGo()
-	p.child.alive(killTree)
+	p.child.alive(p.killTree)
 }
 
-// signal sends a signal to the process group. SIGKILL goes further, see killTree.
+// killTree kills the process and all that belongs to it. reaper.mu is held.
+func (p *process) killTree(pid int) { killFamily(pid, p.known) }
+
+// signal sends a signal to the process group. SIGKILL goes further, see killFamily.
 func (p *process) signal(n int) error {
 	if n < 1 || n > 64 {
 		return invalid("%d is no signal", n)
@@ -235,7 +242,7 @@ func (p *process) signal(n int) error {
 	var err error
 	running := p.child.alive(func(pid int) {
 		if syscall.Signal(n) == unix.SIGKILL {
-			killTree(pid)
+			p.killTree(pid)
 			return
 		}
 		err = unix.Kill(-pid, syscall.Signal(n))

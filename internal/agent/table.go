@@ -28,8 +28,8 @@ type table struct {
 func newTable() *table { return &table{byID: make(map[string]*process)} }
 
 // start returns the process of that id, or makes one with start, which is called
-// with the function to call when the process is done.
-func (t *table) start(id string, start func(ended func()) (*process, error)) (*process, error) {
+// with the function to call once when the process is done.
+func (t *table) start(id string, start func(ended func(*process)) (*process, error)) (*process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p := t.byID[id]; p != nil {
@@ -38,12 +38,10 @@ func (t *table) start(id string, start func(ended func()) (*process, error)) (*p
 	if t.running >= maxRunning {
 		return nil, errorf(agentapi.CodeTooMany, "%d commands run in this sandbox already", t.running)
 	}
-	var p *process
-	made, err := start(func() { t.done(p) })
+	p, err := start(t.done) // done waits for mu
 	if err != nil {
 		return nil, err
 	}
-	p = made // done waits for mu
 	t.byID[id] = p
 	t.order = append(t.order, p)
 	t.running++

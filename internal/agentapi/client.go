@@ -117,11 +117,15 @@ type answer struct {
 	conn *conn
 	once sync.Once
 	stop context.CancelFunc
+	// unwatch stops watching the context, which HTTP/2 itself does not do while it
+	// waits for more of a request's body.
+	unwatch func() bool
 }
 
 // close frees the stream, whatever the agent does.
 func (a *answer) close() {
 	a.once.Do(func() {
+		a.unwatch()
 		a.stop()
 		a.Body.Close()
 		a.conn.pool.release(a.conn)
@@ -132,6 +136,7 @@ func (a *answer) close() {
 // the agent to stop.
 func (a *answer) done() {
 	a.once.Do(func() {
+		a.unwatch()
 		a.Body.Close()
 		a.stop()
 		a.conn.pool.release(a.conn)
@@ -228,10 +233,12 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 		return nil, wrote.Load(), c.explain(ctx, r, conn, err)
 	}
 	a = &answer{Response: resp, conn: conn, stop: stop}
+	a.unwatch = context.AfterFunc(ctx, func() { resp.Body.Close() })
 	if resp.StatusCode/100 == 2 {
 		return a, true, nil
 	}
 	err = c.refusal(ctx, r, a)
+	a.unwatch()
 	resp.Body.Close()
 	return nil, true, err
 }
