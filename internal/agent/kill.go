@@ -56,6 +56,12 @@ func familyOf(root int, known family) family {
 	return found
 }
 
+// relation is where a process stands among others.
+type relation struct {
+	parent, group, session int
+	started                uint64 // in ticks since the system started
+}
+
 // processes reads all processes there are; what cannot be read is left out.
 func processes() map[int]relation {
 	dir, err := os.Open("/proc")
