@@ -1,0 +1,273 @@
+package auth_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+)
+
+type fixture struct {
+	auth  *auth.Authenticator
+	store *store.Store
+	owner auth.Identity
+	token string
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	st, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	a, err := auth.New(st, st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	token, created, err := a.Bootstrap(t.Context(), st)
+	if err != nil || !created {
+		t.Fatalf("Bootstrap = %v, %v", created, err)
+	}
+	f := &fixture{auth: a, store: st, token: token}
+	if f.owner, err = a.Authenticate(request("Bearer " + token)); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func request(authorization string) *http.Request {
+	r := httptest.NewRequest("GET", "/v1/whoami", nil)
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	return r
+}
+
+func TestBootstrapMakesOneToken(t *testing.T) {
+	f := newFixture(t)
+	token, created, err := f.auth.Bootstrap(t.Context(), f.store)
+	if err != nil || created || token != "" {
+		t.Errorf("second Bootstrap = %q, %v, %v; want nothing", token, created, err)
+	}
+	if f.owner.User == "" || f.owner.Workspace == "" || f.owner.TokenID == "" {
+		t.Errorf("identity of the first token = %+v", f.owner)
+	}
+	if !strings.HasPrefix(f.token, "mbx_") || len(f.token) != 4+52 {
+		t.Errorf("token %q has %d characters", f.token, len(f.token))
+	}
+}
+
+func TestAuthenticate(t *testing.T) {
+	f := newFixture(t)
+	expired, et, err := f.auth.CreateToken(t.Context(), f.owner, "short", time.Nanosecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for time.Now().Before(et.ExpiresAt) { // a nanosecond, on clocks that are coarser
+	}
+	revoked, rt, err := f.auth.CreateToken(t.Context(), f.owner, "gone", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.auth.RevokeToken(t.Context(), f.owner, rt.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, authorization string
+		want                sandbox.Code
+	}{
+		{"good", "Bearer " + f.token, ""},
+		{"scheme_in_other_case", "bearer  " + f.token, ""},
+		{"none", "", sandbox.Unauthenticated},
+		{"no_scheme", f.token, sandbox.Unauthenticated},
+		{"basic", "Basic " + f.token, sandbox.Unauthenticated},
+		{"unknown", "Bearer " + auth.NewSecret(), sandbox.Unauthenticated},
+		{"cut", "Bearer " + f.token[:20], sandbox.Unauthenticated},
+		{"longer", "Bearer " + f.token + "a", sandbox.Unauthenticated},
+		{"other_product", "Bearer sk-ant-1234", sandbox.Unauthenticated},
+		{"expired", "Bearer " + expired, sandbox.Unauthenticated},
+		{"revoked", "Bearer " + revoked, sandbox.Unauthenticated},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			id, err := f.auth.Authenticate(request(tc.authorization))
+			if sandbox.CodeOf(err) != tc.want {
+				t.Fatalf("Authenticate = %+v, %v; want code %q", id, err, tc.want)
+			}
+			if tc.want == "" && id != f.owner {
+				t.Errorf("identity = %+v, want %+v", id, f.owner)
+			}
+		})
+	}
+}
+
+func TestWorkspaceHeader(t *testing.T) {
+	f := newFixture(t)
+	for header, want := range map[string]sandbox.Code{
+		"":                        "",
+		string(f.owner.Workspace): "",
+		strings.ToUpper(string(f.owner.Workspace)): "",
+		string(sandbox.NewWorkspaceID()):           sandbox.NotFound,
+		"not a uuid":                               sandbox.NotFound,
+	} {
+		r := request("Bearer " + f.token)
+		r.Header.Set("X-Workspace-Id", header)
+		id, err := f.auth.Authenticate(r)
+		if sandbox.CodeOf(err) != want {
+			t.Errorf("workspace %q: %+v, %v; want code %q", header, id, err, want)
+		}
+		if want == "" && id.Workspace != f.owner.Workspace {
+			t.Errorf("workspace %q: acts in %s", header, id.Workspace)
+		}
+	}
+}
+
+func TestRevokedTokenStopsAtOnce(t *testing.T) {
+	f := newFixture(t)
+	secret, token, err := f.auth.CreateToken(t.Context(), f.owner, "x", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.auth.Authenticate(request("Bearer " + secret)); err != nil { // now it is cached
+		t.Fatal(err)
+	}
+	if err := f.auth.RevokeToken(t.Context(), f.owner, token.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.auth.Authenticate(request("Bearer " + secret)); sandbox.CodeOf(err) != sandbox.Unauthenticated {
+		t.Errorf("a revoked token: %v", err)
+	}
+	list, err := f.auth.ListTokens(t.Context(), f.owner)
+	if err != nil || len(list) != 1 || list[0].ID != f.owner.TokenID {
+		t.Errorf("ListTokens = %+v, %v; want the first token alone", list, err)
+	}
+}
+
+func TestRevokeIsForTheOwner(t *testing.T) {
+	f := newFixture(t)
+	other := auth.Identity{User: "somebody", Workspace: f.owner.Workspace}
+	if err := f.auth.RevokeToken(t.Context(), other, f.owner.TokenID); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("revoking another user's token: %v", err)
+	}
+	if _, err := f.auth.Authenticate(request("Bearer " + f.token)); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+}
+
+func TestDescriptionIsChecked(t *testing.T) {
+	f := newFixture(t)
+	for _, d := range []string{strings.Repeat("ü", 201), "a\nb"} {
+		if _, _, err := f.auth.CreateToken(t.Context(), f.owner, d, 0); sandbox.CodeOf(err) != sandbox.Invalid {
+			t.Errorf("description %.5q: %v", d, err)
+		}
+	}
+}
+
+// memory is a token store that counts lookups; it lets time be faked.
+type memory struct {
+	store.Store
+	tokens  map[sandbox.TokenHash]sandbox.Token
+	lookups int
+}
+
+func (m *memory) TokenByHash(_ context.Context, h sandbox.TokenHash) (sandbox.Token, error) {
+	m.lookups++
+	if t, ok := m.tokens[h]; ok {
+		return t, nil
+	}
+	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "no such token")
+}
+
+func (m *memory) TouchToken(context.Context, string, time.Time) error { return nil }
+
+func TestCacheEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		secret := auth.NewSecret()
+		m := &memory{tokens: map[sandbox.TokenHash]sandbox.Token{auth.Hash(secret): {ID: "1", Hash: auth.Hash(secret), User: "u", Workspace: "w"}}}
+		a, err := auth.New(m, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		ask := func() error {
+			_, err := a.Authenticate(request("Bearer " + secret))
+			return err
+		}
+		for range 10 {
+			if err := ask(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m.lookups != 1 {
+			t.Errorf("%d lookups for 10 requests, want 1", m.lookups)
+		}
+		m.tokens = nil // revoked by another server
+		time.Sleep(auth.CacheTime + time.Second)
+		if err := ask(); sandbox.CodeOf(err) != sandbox.Unauthenticated {
+			t.Errorf("after the cache time: %v", err)
+		}
+	})
+}
+
+func TestWrongTokensAreSlowedDown(t *testing.T) {
+	f := newFixture(t)
+	second, _, err := f.auth.CreateToken(t.Context(), f.owner, "not cached yet", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(addr, secret string) sandbox.Code {
+		r := request("Bearer " + secret)
+		r.RemoteAddr = addr
+		_, err := f.auth.Authenticate(r)
+		return sandbox.CodeOf(err)
+	}
+	limited := false
+	for i := range 100 {
+		switch code := ask(fmt.Sprintf("[2001:db8::%x]:1000", i+1), auth.NewSecret()); code {
+		case sandbox.Unauthenticated:
+		case sandbox.QuotaExceeded:
+			limited = true
+		default:
+			t.Fatalf("attempt %d: code %q", i, code)
+		}
+	}
+	if !limited {
+		t.Fatal("100 wrong tokens from one /64 were all looked up")
+	}
+	if code := ask("[2001:db8::1]:1000", f.token); code != "" {
+		t.Errorf("a good token in use, from the same address: %q", code)
+	}
+	if code := ask("[2001:db8:0:1::1]:1000", second); code != "" {
+		t.Errorf("a good token from another address: %q", code)
+	}
+}
+
+func TestMiddleware(t *testing.T) {
+	f := newFixture(t)
+	h := f.auth.Middleware(func(w http.ResponseWriter, _ *http.Request, err error) {
+		http.Error(w, string(sandbox.CodeOf(err)), 400)
+	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, ok := auth.FromContext(r.Context())
+		fmt.Fprint(w, ok, id == f.owner)
+	}))
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, request("Bearer "+f.token))
+	if rec.Body.String() != "true true" {
+		t.Errorf("with a token: %s", rec.Body)
+	}
+	rec = httptest.NewRecorder()
+	h.ServeHTTP(rec, request(""))
+	if !strings.HasPrefix(rec.Header().Get("WWW-Authenticate"), "Bearer") || !strings.Contains(rec.Body.String(), "unauthenticated") {
+		t.Errorf("without: %v %s", rec.Header(), rec.Body)
+	}
+}
