@@ -55,7 +55,7 @@ func (d *Driver) destroy(ctx context.Context, b *box) error {
 	b.destroyed = true
 	b.mu.Unlock()
 	// Before waiting for the order: a Start under way ends with the process.
-	if err := b.proc.kill(); err != nil && !errors.Is(err, os.ErrClosed) {
+	if err := b.proc.kill(); err != nil && !b.hasEnded() {
 		return err
 	}
 	select {

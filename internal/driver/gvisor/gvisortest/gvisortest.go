@@ -40,11 +40,15 @@ func binary(dir, name, given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
 	}
-	out := filepath.Join(dir, name)
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/modbox/modbox/cmd/"+name)
+	return build(filepath.Join(dir, name), "cmd/"+name)
+}
+
+// build makes a static executable of one of our packages.
+func build(out, pkg string) (string, error) {
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/modbox/modbox/"+pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", name, err, text)
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, text)
 	}
 	return out, nil
 }
@@ -62,11 +66,19 @@ var applets = strings.Fields(`sh ash cat ls cp mv rm mkdir rmdir ln chmod chown 
 // path. Beside the usual directories it holds:
 //
 //   - the user "user", 1000:1000
-//   - /bin/suid-id, owned by root and set-user-id, which prints who it runs as
+//   - /bin/euid, owned by root and set-user-id, which prints whom it runs as
 func RootFS(dir string) (string, error) {
 	program, err := os.ReadFile(busybox)
 	if err != nil {
 		return "", fmt.Errorf("the Debian package busybox-static is not installed: %w", err)
+	}
+	helper, err := build(filepath.Join(dir, "euid"), "internal/driver/gvisor/gvisortest/euid")
+	if err != nil {
+		return "", err
+	}
+	euid, err := os.ReadFile(helper)
+	if err != nil {
+		return "", err
 	}
 	path := filepath.Join(dir, "rootfs.erofs")
 	out, err := os.Create(path)
@@ -83,7 +95,7 @@ func RootFS(dir string) (string, error) {
 	for _, name := range applets {
 		b.check(b.w.Symlink("busybox", "/bin/"+name))
 	}
-	b.file("/bin/suid-id", program, 0o4755)
+	b.file("/bin/euid", euid, 0o755|os.ModeSetuid)
 	b.file("/etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"), 0o644)
 	b.file("/etc/group", []byte("root:x:0:\nuser:x:1000:\n"), 0o644)
 	b.check(b.w.Close())
@@ -111,9 +123,6 @@ func (b *builder) mkdir(name string, mode os.FileMode, owner int) {
 }
 
 func (b *builder) file(name string, data []byte, mode os.FileMode) {
-	if mode&0o4000 != 0 {
-		mode = mode&0o777 | os.ModeSetuid
-	}
 	f, err := b.w.Create(name)
 	if err != nil {
 		b.check(err)

@@ -1,0 +1,140 @@
+package gvisor_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// classes are both kinds of writable layer.
+var classes = map[string]sandbox.Resources{"memory": inMemory, "disk": onDisk}
+
+func TestDiskLimitIsExact(t *testing.T) {
+	for name, res := range classes {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t).start(t, newSpec(res))
+			out, code := g.sh("dd if=/dev/zero of=/fill bs=64k")
+			if code == 0 || !strings.Contains(out, "No space left on device") {
+				t.Errorf("filling the disk: exit code %d, output %q", code, out)
+			}
+			if got, want := g.must("stat -c %s /fill"), strconv.FormatInt(res.DiskBytes, 10); got != want {
+				t.Errorf("the file has %s bytes, want %s", got, want)
+			}
+			g.must("rm /fill && echo again > /again && cat /again")
+		})
+	}
+}
+
+// Every place where a guest may write without processes holding the memory has a
+// limit, and all of them together leave the box alive.
+func TestFilesCannotFillMemory(t *testing.T) {
+	for name, res := range classes {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t).start(t, newSpec(res))
+			for _, dir := range []string{"/tmp", "/dev/shm", "/dev", "/run", "/var", "/"} {
+				out, code := g.sh(fmt.Sprintf("dd if=/dev/zero of=%s/fill bs=64k", strings.TrimSuffix(dir, "/")))
+				if code == 0 || !strings.Contains(out, "No space left on device") {
+					t.Errorf("filling %s: exit code %d, output %q", dir, code, out)
+				}
+			}
+			if out := g.must("echo alive"); out != "alive" {
+				t.Errorf("echo: %q", out)
+			}
+		})
+	}
+}
+
+func TestTmpLimit(t *testing.T) {
+	// See layout: an eighth of the memory, or half of the disk.
+	for name, want := range map[string]int64{"memory": inMemory.MemoryBytes / 8, "disk": onDisk.DiskBytes / 2} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t).start(t, newSpec(classes[name]))
+			g.sh("dd if=/dev/zero of=/tmp/fill bs=64k")
+			if got := g.must("stat -c %s /tmp/fill"); got != strconv.FormatInt(want, 10) {
+				t.Errorf("/tmp holds %s bytes, want %d", got, want)
+			}
+		})
+	}
+}
+
+func TestMoreThanMemoryOnDisk(t *testing.T) {
+	r := newRig(t)
+	g := r.start(t, newSpec(sandbox.Resources{MemoryBytes: 128 * mib, CPUMilli: 2000, DiskBytes: 2048 * mib}))
+	g.must("dd if=/dev/zero of=/large bs=1M count=1024")
+	if got := g.must("stat -c %s /large"); got != strconv.Itoa(1024*mib) {
+		t.Errorf("the file has %s bytes", got)
+	}
+	if out := g.must("dd if=/large bs=1M | md5sum"); !strings.Contains(out, "cd573cfaace07e7949bc0c46028904ff") {
+		t.Errorf("a gigabyte of zeros reads back as %q", out)
+	}
+	s, err := r.Stats(t.Context(), g.id)
+	if err != nil {
+		t.Fatalf("Stats: %v", err)
+	}
+	if s.DiskBytes < 1024*mib || s.MemoryBytes > s.MemoryLimit {
+		t.Errorf("Stats = %+v, want at least a gigabyte of disk and no more memory than allowed", s)
+	}
+}
+
+func TestProcessLimitHoldsForRoot(t *testing.T) {
+	r := newRig(t)
+	spec := newSpec(inMemory)
+	spec.MaxProcesses = 60
+	g := r.start(t, spec)
+	out, _ := g.sh("for i in $(seq 200); do sleep 600 >/dev/null 2>&1 & done; kill -9 -1")
+	if !strings.Contains(out, "can't fork") && !strings.Contains(out, "temporarily unavailable") {
+		t.Errorf("starting 200 processes under a limit of 60: %q", out)
+	}
+	if out := g.must("echo alive"); out != "alive" {
+		t.Errorf("echo: %q", out)
+	}
+}
+
+func TestOutOfMemoryEndsTheProcessOnly(t *testing.T) {
+	r := newRig(t)
+	if !r.Capabilities().Memory {
+		t.Skip("this host does not limit memory")
+	}
+	g := r.start(t, newSpec(onDisk))
+	const hog = `awk 'BEGIN { s = "................................"; while (1) s = s s }'`
+	if out, code := g.sh(hog); code != 137 {
+		t.Errorf("using up the memory: exit code %d, want 137; output %q", code, out)
+	}
+	if out := g.must("echo alive"); out != "alive" {
+		t.Errorf("echo: %q", out)
+	}
+}
+
+func TestFileLimit(t *testing.T) {
+	g := newRig(t).start(t, newSpec(inMemory))
+	if got := g.must("ulimit -n"); got != "65536" {
+		t.Errorf("ulimit -n = %s, want 65536", got)
+	}
+}
+
+func TestCPULimit(t *testing.T) {
+	res := inMemory
+	res.CPUMilli = 250
+	r := newRig(t)
+	if !r.Capabilities().CPU {
+		t.Skip("this host does not limit CPU")
+	}
+	g := r.start(t, newSpec(res))
+	before, err := r.Stats(t.Context(), g.id)
+	if err != nil {
+		t.Fatalf("Stats: %v", err)
+	}
+	g.sh("timeout 2 sh -c 'while true; do :; done'")
+	after, err := r.Stats(t.Context(), g.id)
+	if err != nil {
+		t.Fatalf("Stats: %v", err)
+	}
+	// A bound on the ratio of two clocks, not on time: a busy machine gives less, never more.
+	used, passed := after.CPUNanos-before.CPUNanos, after.Time.Sub(before.Time).Nanoseconds()
+	if used > passed/2 {
+		t.Errorf("used %d ns of CPU in %d ns with a quarter of a core", used, passed)
+	}
+}

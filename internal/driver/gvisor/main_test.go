@@ -1,0 +1,289 @@
+package gvisor_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// What every test of this package shares, made once by TestMain.
+var built struct{ sandbox, agent, rootfs string }
+
+func TestMain(m *testing.M) {
+	code, err := prepareAndRun(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func prepareAndRun(m *testing.M) (int, error) {
+	if os.Getenv(rootlessChild) != "" {
+		return m.Run(), nil // prepared by its parent
+	}
+	if !gvisortest.Wanted() {
+		return m.Run(), nil
+	}
+	dir, err := os.MkdirTemp("", "gvisor-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // the rootless test reads it as another user
+		return 0, err
+	}
+	if built.sandbox, built.agent, err = gvisortest.Binaries(dir); err != nil {
+		return 0, err
+	}
+	if built.rootfs, err = gvisortest.RootFS(dir); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+const mib = 1 << 20
+
+// Two boxes: one whose writable layer is in memory, one whose is on disk.
+var (
+	inMemory = sandbox.Resources{MemoryBytes: 256 * mib, CPUMilli: 2000, DiskBytes: 32 * mib}
+	onDisk   = sandbox.Resources{MemoryBytes: 256 * mib, CPUMilli: 2000, DiskBytes: 128 * mib}
+)
+
+// patience is how long a test waits for what must happen. Nothing takes so long
+// unless it never happens.
+const patience = 60 * time.Second
+
+// rig is a driver and what it works with.
+type rig struct {
+	*gvisor.Driver
+	cfg gvisor.Config
+}
+
+// newRig makes a driver of an installation of its own. After the test nothing of
+// it may be left on the host.
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	gvisortest.Need(t)
+	dir := t.TempDir()
+	r := &rig{cfg: gvisor.Config{
+		RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state"),
+		SandboxBinary: built.sandbox, AgentBinary: built.agent,
+		Logger: slog.New(slog.NewTextHandler(testLog{t}, nil)),
+	}}
+	r.open(t)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		ids, err := r.List(ctx)
+		if err != nil {
+			t.Errorf("List: %v", err)
+		}
+		for _, id := range ids {
+			if err := r.Destroy(ctx, id); err != nil {
+				t.Errorf("Destroy(%s): %v", id, err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		for _, left := range leftovers(t, r.cfg) {
+			t.Errorf("left on the host: %s", left)
+		}
+	})
+	return r
+}
+
+func (r *rig) open(t *testing.T) {
+	t.Helper()
+	d, err := gvisor.New(r.cfg)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	r.Driver = d
+}
+
+// reopen is a restart of the server.
+func (r *rig) reopen(t *testing.T) {
+	t.Helper()
+	if err := r.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	r.open(t)
+}
+
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.t.Logf("%s", bytes.TrimSpace(p))
+	return len(p), nil
+}
+
+func (r *rig) spec(res sandbox.Resources) driver.Spec {
+	return driver.Spec{ID: sandbox.NewID(), Hostname: "box", RootFS: built.rootfs, Resources: res}
+}
+
+// guest is a running box whose agent answers.
+type guest struct {
+	t      *testing.T
+	id     sandbox.ID
+	handle driver.Handle
+	agent  *agentapi.Client
+}
+
+func (r *rig) start(t *testing.T, spec driver.Spec) *guest {
+	t.Helper()
+	h, err := r.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatalf("Create: %v", err)
+	}
+	if err := r.Start(t.Context(), spec.ID); err != nil {
+		t.Fatalf("Start: %v", err)
+	}
+	return r.connect(t, spec.ID, h)
+}
+
+func (r *rig) connect(t *testing.T, id sandbox.ID, h driver.Handle) *guest {
+	t.Helper()
+	g := &guest{t: t, id: id, handle: h}
+	d := r.Driver
+	g.agent = agentapi.NewClient(func(ctx context.Context) (net.Conn, error) { return d.Dial(ctx, id, driver.AgentPort) })
+	t.Cleanup(func() { g.agent.Close() })
+	eventually(t, "the agent answers", func() error {
+		_, err := g.agent.Health(t.Context())
+		return err
+	})
+	return g
+}
+
+// eventually calls fn until it succeeds.
+func eventually(t *testing.T, what string, fn func() error) {
+	t.Helper()
+	deadline := time.After(patience)
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := fn()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%s: never, at last: %v", what, err)
+		case <-again.C:
+		}
+	}
+}
+
+// try runs a shell command in the box and returns its output and exit code.
+func (g *guest) try(command, user string) (string, int, error) {
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	s, err := g.agent.Exec(ctx, agentapi.Command{
+		Argv: []string{"/bin/sh", "-c", command}, User: user, Env: map[string]string{"PATH": "/bin"},
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	defer s.Close()
+	var out strings.Builder
+	code := -1
+	for {
+		f, err := s.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return strings.TrimSpace(out.String()), code, nil
+		case err != nil:
+			return out.String(), code, err
+		case f.Type == agentapi.FrameStdout || f.Type == agentapi.FrameStderr:
+			out.Write(f.Data)
+		case f.Exit != nil:
+			code = f.Exit.Code
+		}
+	}
+}
+
+// sh runs a shell command as root, which must not fail to run.
+func (g *guest) sh(command string) (string, int) {
+	g.t.Helper()
+	out, code, err := g.try(command, "")
+	if err != nil {
+		g.t.Fatalf("sh %q: %v (output %q)", command, err, out)
+	}
+	return out, code
+}
+
+// must runs a shell command that must succeed and returns its output.
+func (g *guest) must(command string) string {
+	g.t.Helper()
+	out, code := g.sh(command)
+	if code != 0 {
+		g.t.Fatalf("sh %q: exit code %d, output %q", command, code, out)
+	}
+	return out
+}
+
+// leftovers lists what a driver left on the host: processes, mounts, control
+// groups, sockets and files of boxes.
+func leftovers(t *testing.T, cfg gvisor.Config) []string {
+	t.Helper()
+	var left []string
+	for _, p := range processesOf(cfg) {
+		left = append(left, fmt.Sprintf("process %d", p))
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, cfg.RunDir) || strings.Contains(line, cfg.StateDir) {
+			left = append(left, "mount "+strings.TrimSpace(line))
+		}
+	}
+	for _, pattern := range []string{
+		"/sys/fs/cgroup/*/" + gvisor.Installation(cfg.RunDir), "/sys/fs/cgroup/" + gvisor.Installation(cfg.RunDir),
+		filepath.Join(cfg.RunDir, "boxes", "*"), filepath.Join(cfg.StateDir, "layers", "*"),
+	} {
+		found, _ := filepath.Glob(pattern)
+		left = append(left, found...)
+	}
+	return left
+}
+
+// processesOf lists the host processes that name the installation on their command line.
+func processesOf(cfg gvisor.Config) []int {
+	var pids []int
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range lines {
+		data, err := os.ReadFile(name)
+		if err == nil && bytes.Contains(data, []byte("--root="+cfg.RunDir+"\x00")) {
+			var pid int
+			fmt.Sscanf(name, "/proc/%d/cmdline", &pid)
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// wantCode fails unless err has the code.
+func wantCode(t *testing.T, what string, err error, want sandbox.Code) {
+	t.Helper()
+	if got := sandbox.CodeOf(err); got != want {
+		t.Errorf("%s: error %v has code %q, want %q", what, err, got, want)
+	}
+}
