@@ -196,11 +196,21 @@ func TestEndOfTheProcessIsSeen(t *testing.T) {
 	}
 }
 
-func TestAgentCannotBeKilledFromInside(t *testing.T) {
-	g := newRig(t).start(t, newSpec(inMemory))
-	g.sh("kill -9 1")
-	if out := g.must("echo alive"); out != "alive" {
-		t.Errorf("echo: %q", out)
+// Unlike Linux, gVisor lets root of the box kill PID 1.
+func TestEndOfTheAgentEndsTheBox(t *testing.T) {
+	r := newRig(t)
+	g := r.start(t, newSpec(inMemory))
+	if out, code, err := g.try("kill -9 1", "1000:1000"); err != nil || code == 0 {
+		t.Errorf("user 1000 kills the agent: exit code %d, error %v, output %q", code, err, out)
+	}
+	if out, code, err := g.try("kill -9 1; sleep 600", ""); err == nil {
+		t.Errorf("the agent lives on: exit code %d, output %q", code, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	exit, err := r.Wait(ctx, g.id)
+	if err != nil || exit.Cause != sandbox.CauseExited {
+		t.Errorf("Wait = %+v, %v; want %s", exit, err, sandbox.CauseExited)
 	}
 }
 
