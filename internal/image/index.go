@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,10 +94,12 @@ func (ix *index) current(ref string) *record {
 	return nil
 }
 
-// byDigest returns the newest record of a digest, or nil.
-func (ix *index) byDigest(digest string) *record {
+// byDigest returns the newest record of a digest, or nil. When names are given it
+// has one of them.
+func (ix *index) byDigest(digest string, names ...string) *record {
 	for i := len(ix.Images) - 1; i >= 0; i-- {
-		if r := &ix.Images[i]; r.Digest == digest {
+		r := &ix.Images[i]
+		if r.Digest == digest && (len(names) == 0 || slices.Contains(names, r.Name)) {
 			return r
 		}
 	}

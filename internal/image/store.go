@@ -49,6 +49,10 @@ type Options struct {
 //
 // Errors: Invalid for a recipe that is not right; otherwise the file system's.
 func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
+	}
 	s := &Store{dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}}
 	if s.bootstrap == nil {
 		s.bootstrap = Debian{}
@@ -196,9 +200,10 @@ func (s *Store) ByID(ctx context.Context, id sandbox.ImageID) (sandbox.Image, er
 	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image with id %q; %s", id, known(images))
 }
 
-// Recipe returns the built-in recipe that a reference names. Errors: NotFound, Invalid.
+// Recipe returns the built-in recipe that a reference names, written as for
+// [Store.Resolve]. Errors: NotFound, Invalid.
 func (s *Store) Recipe(ref string) (*Recipe, error) {
-	parsed, err := parseRef(ref)
+	parsed, err := parseRef(s.orDefault(ref))
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +219,8 @@ func (s *Store) Recipe(ref string) (*Recipe, error) {
 	return nil, sandbox.Errorf(sandbox.NotFound, "there is no recipe for %q; there are %s", ref, strings.Join(names, ", "))
 }
 
-// Resolve returns the image that ref names and the path of its root filesystem.
+// Resolve returns the image that ref names and the absolute path of its root
+// filesystem.
 // It accepts name, name:tag, both without "modbox/", name@digest, and a digest
 // alone; "" is the default image. The file is checked against its digest the
 // first time this Store sees it, which takes about a second per gigabyte.
@@ -250,17 +256,22 @@ func (s *Store) Packages(ctx context.Context, ref string) ([]Package, error) {
 	return slices.Clone(rec.Packages), nil
 }
 
+// orDefault returns ref, or the reference of the default image when it is empty.
+func (s *Store) orDefault(ref string) string {
+	if ref == "" && len(s.recipes) > 0 {
+		return s.recipes[0].Ref()
+	}
+	return ref
+}
+
 // find returns the record that ref means.
 func (s *Store) find(ctx context.Context, ix *index, ref string) (*record, error) {
-	if ref == "" && len(s.recipes) > 0 {
-		ref = s.recipes[0].Ref()
-	}
-	parsed, err := parseRef(ref)
+	parsed, err := parseRef(s.orDefault(ref))
 	if err != nil {
 		return nil, err
 	}
 	if parsed.digest != "" {
-		if rec := ix.byDigest(parsed.digest); rec != nil && (len(parsed.names) == 0 || slices.Contains(parsed.names, rec.Name)) {
+		if rec := ix.byDigest(parsed.digest, parsed.names...); rec != nil {
 			return rec, nil
 		}
 	} else {

@@ -1,0 +1,547 @@
+package image_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const packageList = "debian\tbash\t5.2.37-2\tamd64\nnpm\tnpm\t10.9.9\tall\nnonsense\n"
+
+func small(t *testing.T, content string) []byte {
+	t.Helper()
+	return tarball(t, file("content", content, 0o644), file("usr/share/modbox/packages.tsv", packageList, 0o644))
+}
+
+func TestBuild(t *testing.T) {
+	dir := t.TempDir()
+	f := &fake{tar: small(t, "one")}
+	s := open(t, dir, f)
+	var events []image.Event
+	got, err := s.Build(t.Context(), recipe(t, s, "test/main"), image.BuildOptions{Progress: func(e image.Event) { events = append(events, e) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Digest == "" || got.SizeBytes == 0 || got.CreatedAt.IsZero() || got.UpdatedAt.IsZero() {
+		t.Errorf("Build() = %+v, want digest, size and times", got)
+	}
+	want := sandbox.Image{
+		ID: got.ID, Name: "test/main", Tag: "latest", Digest: got.Digest, Description: "A test image", Builtin: true, IsDefault: true,
+		SizeBytes: got.SizeBytes, MemoryBytes: 256 << 20, ReadinessPort: 8080, TTL: time.Hour, CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,
+		Config: sandbox.ImageConfig{Cmd: []string{"sleep", "1"}, Env: []string{"A=1", "B=2"}, WorkingDir: "/workspace", User: "user"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("Build() (-want +got):\n%s", d)
+	}
+	if n := len(events); n == 0 || events[n-1].Phase != image.PhaseDone {
+		t.Errorf("the last event is not done: %+v", events)
+	}
+
+	resolved, path, err := s.Resolve(t.Context(), "test/main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(got, resolved); d != "" {
+		t.Errorf("Resolve() differs from Build() (-built +resolved):\n%s", d)
+	}
+	if want := filepath.Join(dir, "images", strings.TrimPrefix(got.Digest, "sha256:")+".erofs"); path != want {
+		t.Errorf("Resolve() path = %s, want %s", path, want)
+	}
+	packages, err := s.Packages(t.Context(), "test/main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantPackages := []image.Package{{Source: "debian", Name: "bash", Version: "5.2.37-2", Arch: "amd64"}, {Source: "npm", Name: "npm", Version: "10.9.9", Arch: "all"}}
+	if d := cmp.Diff(wantPackages, packages); d != "" {
+		t.Errorf("Packages() (-want +got):\n%s", d)
+	}
+	checkLayout(t, dir, "test/main:latest")
+}
+
+// checkLayout validates the OCI layout of a store and the one image in it.
+func checkLayout(t *testing.T, dir, ref string) {
+	t.Helper()
+	index, err := layout.ImageIndexFromPath(filepath.Join(dir, "layout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Fast: the slow checks know layers compressed with gzip only; see checkLayer.
+	if err := validate.Index(index, validate.Fast); err != nil {
+		t.Errorf("the OCI layout is not valid: %v", err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(manifest.Manifests); n != 1 {
+		t.Fatalf("the layout has %d images, want 1", n)
+	}
+	if got := manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"]; got != ref {
+		t.Errorf("the layout's image is named %q, want %q", got, ref)
+	}
+	img, err := index.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkLayer(t, img)
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"A=1", "B=2"}, config.Config.Env); d != "" || config.Config.User != "user" || config.Config.WorkingDir != "/workspace" {
+		t.Errorf("config of the OCI image = %+v", config.Config)
+	}
+}
+
+// checkLayer compares the contents of an image's layer with its digests.
+func checkLayer(t *testing.T, img v1.Image) {
+	t.Helper()
+	layers, err := img.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("Layers() = %d layers, %v, want 1", len(layers), err)
+	}
+	for what, read := range map[string]func() (io.ReadCloser, v1.Hash, error){
+		"digest":  func() (io.ReadCloser, v1.Hash, error) { return both(layers[0].Compressed, layers[0].Digest) },
+		"diff id": func() (io.ReadCloser, v1.Hash, error) { return both(layers[0].Uncompressed, layers[0].DiffID) },
+	} {
+		r, want, err := read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := v1.SHA256(r)
+		if err := errors.Join(err, r.Close()); err != nil || got != want {
+			t.Errorf("the layer's %s is %v, %v, want %v", what, got, err, want)
+		}
+	}
+}
+
+func both(open func() (io.ReadCloser, error), hash func() (v1.Hash, error)) (io.ReadCloser, v1.Hash, error) {
+	h, err := hash()
+	if err != nil {
+		return nil, h, err
+	}
+	r, err := open()
+	return r, h, err
+}
+
+func TestBuildIsReproducible(t *testing.T) {
+	f := &fake{tar: small(t, "one")}
+	var digests, manifests []string
+	for range 2 {
+		dir := t.TempDir()
+		digests = append(digests, build(t, open(t, dir, f), "test/main").Digest)
+		data, err := os.ReadFile(filepath.Join(dir, "layout", "index.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifests = append(manifests, string(data))
+	}
+	if digests[0] != digests[1] {
+		t.Errorf("two builds of the same have digests %v", digests)
+	}
+	if d := cmp.Diff(manifests[0], manifests[1]); d != "" {
+		t.Errorf("two builds of the same have other OCI images:\n%s", d)
+	}
+}
+
+func TestBuildIsCached(t *testing.T) {
+	dir := t.TempDir()
+	f := &fake{tar: small(t, "one")}
+	first := build(t, open(t, dir, f), "test/main")
+	again := build(t, open(t, dir, f), "test/main") // as after a restart
+	if d := cmp.Diff(first, again); d != "" {
+		t.Errorf("the second build differs (-first +second):\n%s", d)
+	}
+	if n := f.calls.Load(); n != 1 {
+		t.Errorf("the root filesystem was made %d times, want once", n)
+	}
+
+	changed := recipeFS()
+	changed["main/setup.sh"].Data = []byte("false\n")
+	s, err := image.Open(dir, changed, image.Options{Bootstrapper: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	build(t, s, "test/main")
+	if n := f.calls.Load(); n != 2 {
+		t.Errorf("after a change of the recipe the root filesystem was made %d times, want twice", n)
+	}
+}
+
+// TestConcurrentBuildsShare starts builds in one process's store and in another's.
+func TestConcurrentBuildsShare(t *testing.T) {
+	dir := t.TempDir()
+	const builds = 6
+	started, release := make(chan struct{}), make(chan struct{})
+	f := &fake{tar: small(t, "one")}
+	f.before = func(context.Context, image.Job) error {
+		close(started) // twice would panic
+		<-release
+		return nil
+	}
+	stores := []*image.Store{open(t, dir, f), open(t, dir, f)}
+	r := recipe(t, stores[0], "test/main")
+	var waiting sync.WaitGroup
+	waiting.Add(builds - 1)
+	var done sync.WaitGroup
+	digests := make([]string, builds)
+	start := func(i int, progress func(image.Event)) {
+		done.Go(func() {
+			img, err := stores[i%2].Build(t.Context(), r, image.BuildOptions{Force: i%3 == 0, Progress: progress})
+			if err != nil {
+				t.Errorf("build %d: %v", i, err)
+			}
+			digests[i] = img.Digest
+		})
+	}
+	start(0, nil)
+	<-started
+	for i := 1; i < builds; i++ {
+		start(i, func(e image.Event) {
+			if e.Phase == image.PhaseWaiting {
+				waiting.Done()
+			}
+		})
+	}
+	waiting.Wait()
+	close(release)
+	done.Wait()
+	for i, d := range digests {
+		if d == "" || d != digests[0] {
+			t.Errorf("build %d has digest %q, build 0 has %q", i, d, digests[0])
+		}
+	}
+	if n := f.calls.Load(); n != 1 {
+		t.Errorf("the root filesystem was made %d times, want once", n)
+	}
+}
+
+func TestWaitingBuildEndsWithItsContext(t *testing.T) {
+	dir := t.TempDir()
+	started, release := make(chan struct{}), make(chan struct{})
+	f := &fake{tar: small(t, "one"), before: func(context.Context, image.Job) error {
+		close(started)
+		<-release
+		return nil
+	}}
+	s := open(t, dir, f)
+	r := recipe(t, s, "test/main")
+	var first error
+	var done sync.WaitGroup
+	done.Go(func() { _, first = s.Build(t.Context(), r, image.BuildOptions{}) })
+	<-started
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := s.Build(ctx, r, image.BuildOptions{Progress: func(e image.Event) {
+		if e.Phase == image.PhaseWaiting {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the waiting build ended with %v, want %v", err, context.Canceled)
+	}
+	close(release)
+	done.Wait()
+	if first != nil {
+		t.Errorf("the running build failed: %v", first)
+	}
+}
+
+func TestFailedBuildLeavesTheStoreAsItWas(t *testing.T) {
+	broken := errors.New("no network")
+	for name, f := range map[string]*fake{
+		"at_once":    {before: func(context.Context, image.Job) error { return broken }},
+		"in_the_tar": {tar: small(t, "one")[:700], after: broken},
+		"after_all":  {tar: small(t, "one"), after: broken},
+		"with_litter": {before: func(_ context.Context, job image.Job) error {
+			return errors.Join(os.WriteFile(filepath.Join(job.Dir, "x"), nil, 0o600), broken)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := open(t, dir, &fake{tar: small(t, "zero")})
+			want := build(t, s, "test/main")
+			before := tree(t, dir)
+			s = open(t, dir, f)
+			_, err := s.Build(t.Context(), recipe(t, s, "test/main"), image.BuildOptions{Force: true})
+			if !errors.Is(err, broken) {
+				t.Errorf("Build() error = %v, want %v", err, broken)
+			}
+			if d := cmp.Diff(before, tree(t, dir)); d != "" {
+				t.Errorf("the store changed (-before +after):\n%s", d)
+			}
+			if got, _, err := s.Resolve(t.Context(), "test/main"); err != nil || got.Digest != want.Digest {
+				t.Errorf("Resolve() = %s, %v, want the earlier build", got.Digest, err)
+			}
+		})
+	}
+}
+
+func TestCancelledBuild(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &fake{before: func(ctx context.Context, _ image.Job) error {
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	dir := t.TempDir()
+	s := open(t, dir, f)
+	before := tree(t, dir)
+	if _, err := s.Build(ctx, recipe(t, s, "test/main"), image.BuildOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Build() error = %v, want %v", err, context.Canceled)
+	}
+	if d := cmp.Diff(before, tree(t, dir)); d != "" {
+		t.Errorf("the store changed (-before +after):\n%s", d)
+	}
+}
+
+// TestOpenRemovesLeftovers plants what a killed build leaves, and what a living
+// one holds, which must stay.
+func TestOpenRemovesLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir, &fake{})
+	dead, alive := filepath.Join(dir, "tmp", "build-dead"), filepath.Join(dir, "tmp", "build-alive")
+	for _, d := range []string{dead, alive} {
+		if err := os.MkdirAll(filepath.Join(d, "bootstrap", "usr"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, err := os.Open(alive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir, &fake{})
+	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the remains of the dead build are there: %v", err)
+	}
+	if _, err := os.Stat(alive); err != nil {
+		t.Errorf("the living build lost its files: %v", err)
+	}
+}
+
+func TestDamagedImages(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"missing": os.Remove,
+		"cut":     func(p string) error { return os.Truncate(p, 4096) },
+		"one_bit": func(p string) error {
+			f, err := os.OpenFile(p, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt([]byte{0xff}, 5000)
+			return errors.Join(err, f.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			f := &fake{tar: small(t, strings.Repeat("x", 10_000))}
+			s := open(t, dir, f)
+			want := build(t, s, "test/main")
+			_, path, err := s.Resolve(t.Context(), "test/main")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := damage(path); err != nil {
+				t.Fatal(err)
+			}
+
+			s = open(t, dir, f)
+			wantCode(t, "Verify", s.Verify(t.Context()), sandbox.Unavailable)
+			_, _, err = s.Resolve(t.Context(), "test/main")
+			wantCode(t, "Resolve", err, sandbox.Unavailable)
+			if !strings.Contains(err.Error(), "modbox images build test/main") {
+				t.Errorf("the error does not say what to do: %v", err)
+			}
+			if got := build(t, s, "test/main"); got.Digest != want.Digest {
+				t.Errorf("the repaired image has digest %s, want %s", got.Digest, want.Digest)
+			}
+			if err := s.Verify(t.Context()); err != nil {
+				t.Errorf("Verify() after the repair: %v", err)
+			}
+		})
+	}
+}
+
+func TestResolve(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, &fake{tar: small(t, "one")})
+	main, other := build(t, s, "test/main"), build(t, s, "modbox/other")
+	for ref, want := range map[string]sandbox.Image{
+		"":                             main,
+		"test/main":                    main,
+		"test/main:latest":             main,
+		"test/main@" + main.Digest:     main,
+		"modbox/other":                 other,
+		"other":                        other,
+		"other:latest":                 other,
+		"modbox/other:latest":          other,
+		"modbox/other@" + other.Digest: other,
+	} {
+		got, path, err := s.Resolve(t.Context(), ref)
+		if err != nil {
+			t.Errorf("Resolve(%q): %v", ref, err)
+			continue
+		}
+		if got.Digest != want.Digest || !strings.HasSuffix(path, ".erofs") {
+			t.Errorf("Resolve(%q) = %s in %s, want %s", ref, got.Ref(), path, want.Ref())
+		}
+	}
+	for ref, want := range map[string]sandbox.Code{
+		"main":                              sandbox.NotFound, // only modbox/ may be left out
+		"test/main:other":                   sandbox.NotFound,
+		"example.com/test/main":             sandbox.NotFound,
+		"sha256:" + strings.Repeat("0", 64): sandbox.NotFound,
+		"modbox/other2@" + main.Digest:      sandbox.NotFound,
+		"Test/Main":                         sandbox.Invalid,
+		"../../etc/passwd":                  sandbox.NotFound, // a name like any other: names are no paths here
+		"a b":                               sandbox.Invalid,
+		"sha256:../../x":                    sandbox.Invalid,
+		strings.Repeat("a", 600):            sandbox.Invalid,
+	} {
+		_, _, err := s.Resolve(t.Context(), ref)
+		wantCode(t, "Resolve("+ref+")", err, want)
+		if want == sandbox.NotFound && (!strings.Contains(err.Error(), ref) || !strings.Contains(err.Error(), "modbox/other:latest")) {
+			t.Errorf("Resolve(%q) error %q does not name it and what there is", ref, err)
+		}
+	}
+}
+
+func TestUnbuiltImages(t *testing.T) {
+	s := open(t, t.TempDir(), &fake{tar: small(t, "one")})
+	list, err := s.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refs []string
+	for _, img := range list {
+		if img.Digest != "" || !img.Builtin {
+			t.Errorf("%s: digest %q, builtin %t before it is built", img.Ref(), img.Digest, img.Builtin)
+		}
+		if _, err := uuid.Parse(string(img.ID)); err != nil {
+			t.Errorf("id of %s: %v", img.Ref(), err)
+		}
+		refs = append(refs, img.Ref())
+	}
+	if d := cmp.Diff([]string{"test/main:latest", "modbox/other:latest"}, refs); d != "" {
+		t.Errorf("List() (-want +got):\n%s", d)
+	}
+	for _, ref := range []string{"", "other"} {
+		_, _, err = s.Resolve(t.Context(), ref)
+		wantCode(t, "Resolve", err, sandbox.NotFound)
+		if !strings.Contains(err.Error(), "modbox images build") {
+			t.Errorf("Resolve(%q) error %q does not say how to build it", ref, err)
+		}
+	}
+	built := build(t, s, "test/main")
+	if built.ID != list[0].ID {
+		t.Errorf("the id changed with the build from %s to %s", list[0].ID, built.ID)
+	}
+	for _, want := range list {
+		if got, err := s.ByID(t.Context(), want.ID); err != nil || got.Ref() != want.Ref() {
+			t.Errorf("ByID(%s) = %s, %v, want %s", want.ID, got.Ref(), err, want.Ref())
+		}
+	}
+	_, err = s.ByID(t.Context(), "0190a1b2-0000-7000-8000-000000000000")
+	wantCode(t, "ByID", err, sandbox.NotFound)
+}
+
+// TestRebuild: a build by one process is seen by another, the old digest stays
+// usable until Prune, which keeps what is still needed.
+func TestRebuild(t *testing.T) {
+	dir := t.TempDir()
+	f := &fake{tar: small(t, "one")}
+	server, cli := open(t, dir, f), open(t, dir, f)
+	one := build(t, server, "test/main")
+	f.tar = small(t, "two")
+	two, err := cli.Build(t.Context(), recipe(t, cli, "test/main"), image.BuildOptions{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if two.Digest == one.Digest || !two.CreatedAt.Equal(one.CreatedAt) || two.UpdatedAt.Before(one.UpdatedAt) || two.ID != one.ID {
+		t.Errorf("the rebuilt image is %+v, the first was %+v", two, one)
+	}
+	resolves := func(ref, want string) {
+		t.Helper()
+		got, _, err := server.Resolve(t.Context(), ref)
+		if err != nil || got.Digest != want {
+			t.Errorf("Resolve(%s) = %s, %v, want %s", ref, got.Digest, err, want)
+		}
+	}
+	resolves("test/main", two.Digest)
+	resolves(one.Digest, one.Digest)
+
+	if _, err := cli.Prune(t.Context(), func(digest string) bool { return digest == one.Digest }); err != nil {
+		t.Fatal(err)
+	}
+	resolves(one.Digest, one.Digest)
+	orphan := filepath.Join(dir, "images", strings.Repeat("0", 64)+".erofs")
+	if err := os.WriteFile(orphan, []byte("12345"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	freed, err := cli.Prune(t.Context(), func(string) bool { return false })
+	if err != nil || freed <= one.SizeBytes+5 {
+		t.Errorf("Prune() = %d, %v, want more than the image's %d bytes", freed, err, one.SizeBytes)
+	}
+	_, _, err = server.Resolve(t.Context(), one.Digest)
+	wantCode(t, "Resolve of a pruned digest", err, sandbox.NotFound)
+	resolves("test/main", two.Digest)
+	checkLayout(t, dir, "test/main:latest")
+}
+
+func TestRemove(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, &fake{tar: small(t, "one")})
+	build(t, s, "test/main")
+	if err := s.Remove(t.Context(), "test/main"); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := s.Resolve(t.Context(), "test/main")
+	wantCode(t, "Resolve", err, sandbox.NotFound)
+	wantCode(t, "Remove again", s.Remove(t.Context(), "test/main"), sandbox.NotFound)
+	if _, err := s.Prune(t.Context(), func(string) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range []string{"images", "layout/blobs/sha256", "tmp"} {
+		if left := tree(t, filepath.Join(dir, sub)); len(left) != 0 {
+			t.Errorf("after Remove and Prune there is %v", left)
+		}
+	}
+	build(t, s, "test/main")
+	if _, _, err := s.Resolve(t.Context(), "test/main"); err != nil {
+		t.Errorf("Resolve() after building again: %v", err)
+	}
+}
+
+// TestLayoutIndexIsRepaired: a crash between the two indexes is made good.
+func TestLayoutIndexIsRepaired(t *testing.T) {
+	dir := t.TempDir()
+	f := &fake{tar: small(t, "one")}
+	build(t, open(t, dir, f), "test/main")
+	if err := os.WriteFile(filepath.Join(dir, "layout", "index.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir, f)
+	checkLayout(t, dir, "test/main:latest")
+}
