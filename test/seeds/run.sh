@@ -1,0 +1,11 @@
+#!/bin/bash
+# Runs the code of the product's documentation against the server at MODBOX_URL
+# with MODBOX_API_TOKEN. Needs node, npm, and python3 with httpx (python3-httpx);
+# PYTHON names another interpreter. The last line is "N passed, N failed".
+set -euo pipefail
+cd "$(dirname "$0")"
+sdk=../../sdk/typescript
+npm ci --prefix "$sdk" --silent --no-audit --no-fund
+npm run --silent build --prefix "$sdk"
+npm ci --silent --no-audit --no-fund
+exec node run.mjs
