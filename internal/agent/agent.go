@@ -99,12 +99,20 @@ func (a *Agent) Serve(l net.Listener) error {
 	return nil
 }
 
-// Close ends all connections and kills all processes the agent started, without
-// waiting for their ends.
+// closePatience bounds how long Close waits for killed processes.
+const closePatience = 2 * time.Second
+
+// Close ends all connections and kills all processes the agent started and what
+// belongs to them. It waits for their ends, though not for ever.
 func (a *Agent) Close() error {
 	err := a.server.Close()
 	for _, p := range a.procs.list() {
 		p.kill()
+	}
+	select {
+	case <-a.procs.idle():
+	case <-time.After(closePatience):
+		a.log.Warn("killed processes have not ended")
 	}
 	return err
 }

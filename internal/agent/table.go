@@ -23,6 +23,7 @@ type table struct {
 	order   []*process          // guarded by mu; in the order they were started
 	running int                 // guarded by mu
 	ended   []*process          // guarded by mu; in the order they ended
+	waiting chan struct{}       // guarded by mu; closed when none runs; nil when nobody waits
 }
 
 func newTable() *table { return &table{byID: make(map[string]*process)} }
@@ -53,7 +54,10 @@ func (t *table) start(id string, start func(ended func(*process)) (*process, err
 func (t *table) done(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.running--
+	if t.running--; t.running == 0 && t.waiting != nil {
+		close(t.waiting)
+		t.waiting = nil
+	}
 	t.ended = append(t.ended, p)
 	var kept int64
 	for i := len(t.ended) - 1; i >= 0; i-- {
@@ -90,4 +94,20 @@ func (t *table) list() []*process {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.order)
+}
+
+// idle returns a channel that is closed once no process runs.
+func (t *table) idle() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	waiting := t.waiting
+	if waiting == nil {
+		waiting = make(chan struct{})
+		if t.running == 0 {
+			close(waiting)
+		} else {
+			t.waiting = waiting
+		}
+	}
+	return waiting
 }

@@ -1,0 +1,150 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Host is the machine that boxes live on. It is safe for concurrent use.
+type Host struct {
+	dir string
+
+	mu     sync.Mutex
+	boxes  map[sandbox.ID]*box // guarded by mu; everything there is, remains too
+	faults Faults              // guarded by mu
+}
+
+// Faults are called at the beginning of the driver's methods, when set. What they
+// return, if not nil, is the method's error; they may block until ctx ends. A
+// method goes on when its fault returns nil.
+type Faults struct {
+	Create, Start, Recover, Wait, Destroy, Dial, Stats, List Fault
+}
+
+// Fault makes one call fail. For List the id is empty.
+type Fault func(ctx context.Context, id sandbox.ID) error
+
+// Fail returns a fault that always fails with err.
+func Fail(err error) Fault {
+	return func(context.Context, sandbox.ID) error { return err }
+}
+
+// Hang is a fault that blocks until the context ends.
+func Hang(ctx context.Context, _ sandbox.ID) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// NewHost returns a machine without boxes that keeps their files beneath dir,
+// which exists. Close ends it.
+func NewHost(dir string) *Host {
+	return &Host{dir: dir, boxes: make(map[sandbox.ID]*box)}
+}
+
+// Close ends and removes all boxes.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var err error
+	for id, b := range h.boxes {
+		if failed := b.destroy(); failed != nil {
+			err = failed
+		}
+		delete(h.boxes, id)
+	}
+	return err
+}
+
+// SetFaults replaces the faults of all drivers over the host.
+func (h *Host) SetFaults(f Faults) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults = f
+}
+
+// fault runs the fault pick chooses, if it is set.
+func (h *Host) fault(ctx context.Context, id sandbox.ID, pick func(*Faults) Fault) error {
+	h.mu.Lock()
+	f := pick(&h.faults)
+	h.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(ctx, id)
+}
+
+// End ends a box as if it had ended by itself. It does nothing when the box has
+// ended or does not exist.
+func (h *Host) End(id sandbox.ID, exit driver.Exit) {
+	if b := h.find(id); b != nil {
+		b.end(exit)
+	}
+}
+
+// Root returns the directory that is a box's /.
+func (h *Host) Root(id sandbox.ID) string { return filepath.Join(h.dir, string(id)) }
+
+// Listen makes a server inside a box: Dial to that port of it reaches the
+// listener, which the caller closes. Other boxes are not affected.
+func (h *Host) Listen(id sandbox.ID, port uint16) (net.Listener, error) {
+	b := h.find(id)
+	if b == nil {
+		return nil, fmt.Errorf("listen in box %s: no such box", id)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ports[port] = l.Addr().String()
+	return l, nil
+}
+
+func (h *Host) find(id sandbox.ID) *box {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.boxes[id]
+}
+
+// add makes a box, unless there is one.
+func (h *Host) add(spec driver.Spec) (*box, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.boxes[spec.ID] != nil {
+		return nil, sandbox.Errorf(sandbox.Exists, "box %s exists", spec.ID)
+	}
+	b := newBox(spec, h.Root(spec.ID))
+	for _, dir := range []string{"tmp", "root", "workspace"} {
+		if err := os.MkdirAll(filepath.Join(b.dir, dir), 0o755); err != nil {
+			os.RemoveAll(b.dir)
+			return nil, sandbox.Wrap(sandbox.Unavailable, err, "no room for box %s", spec.ID)
+		}
+	}
+	h.boxes[spec.ID] = b
+	return b, nil
+}
+
+// remove destroys a box and forgets it.
+func (h *Host) remove(id sandbox.ID) error {
+	b := h.find(id)
+	if b == nil {
+		return nil
+	}
+	if err := b.destroy(); err != nil {
+		return sandbox.Wrap(sandbox.Internal, err, "box %s is not removed whole", id)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.boxes[id] == b {
+		delete(h.boxes, id)
+	}
+	return nil
+}
