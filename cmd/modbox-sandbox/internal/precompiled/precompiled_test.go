@@ -1,0 +1,49 @@
+package precompiled
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+
+	"gvisor.dev/gvisor/pkg/seccomp"
+	"gvisor.dev/gvisor/pkg/sentry/platform"
+	_ "gvisor.dev/gvisor/pkg/sentry/platform/platforms"
+	"gvisor.dev/gvisor/runsc/boot/filter"
+	"gvisor.dev/gvisor/runsc/boot/filter/config"
+)
+
+// The committed filters are what gVisor would compile itself: the quick twin of
+// go generate, which takes too long for a test.
+func TestProgramsAreCurrent(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("filters are committed for amd64 only")
+	}
+	systrap, err := platform.Lookup("systrap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	Register()
+	for _, info := range systrap.PrecompiledSeccompInfo() {
+		opt := config.Options{Platform: info, ControllerFD: 13}
+		p, ok := filter.GetPrecompiled(opt.ConfigKey())
+		if !ok {
+			t.Errorf("no filter for %s: run go generate", opt.ConfigKey())
+			continue
+		}
+		got, err := p.RenderInstructions(opt.Vars())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, denyRules := config.Rules(opt)
+		want, _, err := (&seccomp.Program{
+			RuleSets: []seccomp.RuleSet{{Rules: denyRules}, {Rules: rules, Action: seccomp.Allow}},
+			Options:  config.SeccompOptions(opt),
+		}).Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the filter for %s is not current: run go generate", opt.ConfigKey())
+		}
+	}
+}
