@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -186,4 +187,14 @@ func tree(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	return names
+}
+
+// fieldOf returns the field an error is about.
+func fieldOf(err error) string {
+	var e *sandbox.Error
+	errors.As(err, &e)
+	if e == nil {
+		return ""
+	}
+	return e.Field
 }

@@ -169,8 +169,10 @@ func (r *Recipe) check() error {
 	if err := checkNPM(s.NPM); err != nil {
 		return err
 	}
-	if s.Setup != "" && (!fs.ValidPath(s.Setup) || strings.Contains(s.Setup, "'")) {
-		return sandbox.InvalidField("setup", "%q is not the path of a file in the recipe", s.Setup)
+	if s.Setup != "" {
+		if _, err := fs.ReadFile(r.dir, s.Setup); err != nil {
+			return sandbox.InvalidField("setup", "%q is not the path of a file in the recipe", s.Setup)
+		}
 	}
 	for _, p := range s.FutureDated {
 		if !path.IsAbs(p) || path.Clean(p) != p {

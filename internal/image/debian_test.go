@@ -1,0 +1,245 @@
+package image_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha512"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// programs puts shell scripts by those names first in PATH, and nothing else
+// that Debian looks for.
+func programs(t *testing.T, scripts map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, script := range scripts {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"sh", "cat", "cp", "sleep"} { // what the scripts use
+		if err := os.Symlink("/bin/"+name, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+}
+
+// npmArchive is a package as npm packs it, and its integrity value.
+func npmArchive(t *testing.T) (name, integrity string) {
+	t.Helper()
+	var buf bytes.Buffer
+	gz := gzip.NewWriter(&buf)
+	_, err := gz.Write(tarball(t,
+		file("package/bin/tool", "tool", 0o755), file("package/lib/a.js", "a", 0o600), file("package/docs/d.md", "d", 0o644),
+		file("package/README.md", "r", 0o644), file("package/../../escape", "e", 0o644), link(tar.TypeSymlink, "package/lib/s", "/etc")))
+	if err := errors.Join(err, gz.Close()); err != nil {
+		t.Fatal(err)
+	}
+	name = filepath.Join(t.TempDir(), "p-1.2.3.tgz")
+	if err := os.WriteFile(name, buf.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha512.Sum512(buf.Bytes())
+	return name, "sha512-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+func debianRecipe(t *testing.T, integrity string) *image.Recipe {
+	t.Helper()
+	r, err := image.LoadRecipe(fstest.MapFS{
+		"recipe.yaml": {Data: fmt.Appendf(nil, `
+name: a/b
+date: 2025-01-02
+debian: {suite: trixie, packages: [bash, curl], exclude_files: [/usr/share/x/*]}
+npm:
+  - package: p
+    version: 1.2.3
+    integrity: %s
+    files: {bin/tool: /usr/local/bin/tool, "": /usr/lib/p, lib: /usr/lib/only}
+    exclude: [docs]
+  - {package: q, version: 1.0.0, integrity: sha512-x, arch: other, files: {"": /q}}
+setup: s.sh
+memory: 64Mi
+`, integrity)},
+		"s.sh":           {Data: []byte("true\n")},
+		"files/etc/motd": {Data: []byte("hello")},
+		"build/extra":    {Data: []byte("extra")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// bootstrap runs Debian.Bootstrap in a new directory.
+func bootstrap(ctx context.Context, t *testing.T, r *image.Recipe, w io.Writer) (dir string, events []image.Event, err error) {
+	t.Helper()
+	dir = t.TempDir()
+	err = image.Debian{Mirror: "http://mirror.test/debian"}.Bootstrap(ctx, image.Job{
+		Recipe: r, Dir: dir, Progress: func(e image.Event) { events = append(events, e) },
+	}, w)
+	return dir, events, err
+}
+
+const fakeNPM = `while [ "$1" != --pack-destination ]; do shift; done; cp "$ARCHIVE" "$2"`
+
+func TestDebian(t *testing.T) {
+	archive, integrity := npmArchive(t)
+	t.Setenv("ARCHIVE", archive)
+	args := filepath.Join(t.TempDir(), "args")
+	t.Setenv("ARGS", args)
+	programs(t, map[string]string{"npm": fakeNPM, "mmdebstrap": `
+for a in "$@"; do echo "$a"; done >"$ARGS"
+echo "$SOURCE_DATE_EPOCH" >>"$ARGS"
+cat >&2 <<'END'
+I: running apt-get update...
+0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded.
+Get:1 http://mirror.test/debian trixie/main amd64 bash amd64 5.2.37-2 [1501 kB]
+Setting up bash (5.2.37-2) ...
+Setting up curl (8.14.1) ...
+I: running --customize-hook in shell: sh -c 'x' exec /tmp/y
+I: creating tarball...
+END
+echo the tar`})
+
+	var out bytes.Buffer
+	dir, events, err := bootstrap(t.Context(), t, debianRecipe(t, integrity), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "the tar\n" {
+		t.Errorf("output = %q, want what mmdebstrap wrote", out.String())
+	}
+	wantEvents := []image.Event{
+		{Phase: image.PhaseFetching, Message: "p 1.2.3"},
+		{Phase: image.PhaseDownloading, Done: 1, Total: 2, Message: "bash 5.2.37-2"},
+		{Phase: image.PhaseInstalling, Done: 1, Total: 2, Message: "bash"},
+		{Phase: image.PhaseInstalling, Done: 2, Total: 2, Message: "curl"},
+		{Phase: image.PhaseSetup, Message: "running the recipe's script"},
+		{Phase: image.PhaseWriting, Message: "packing files"},
+	}
+	if d := cmp.Diff(wantEvents, events); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+	data, err := os.ReadFile(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"--include=bash,curl\n", "--dpkgopt=path-exclude=/usr/share/x/*\n", "--customize-hook=tar-in overlay.tar /\n",
+		"/.setup.sh'\n", "MMDEBSTRAP_APT_CONFIG", "\ntrixie\n-\nhttp://mirror.test/debian\n1735776000\n",
+	} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("mmdebstrap's arguments and date have no %q:\n%s", want, data)
+		}
+	}
+	checkOverlay(t, filepath.Join(dir, "overlay.tar"))
+}
+
+// checkOverlay compares names, modes and contents of the staged files.
+func checkOverlay(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got := map[string]string{}
+	for tr := tar.NewReader(f); ; {
+		hdr, err := tr.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[hdr.Name] = fmt.Sprintf("%o %d:%d %s", hdr.Mode, hdr.Uid, hdr.Gid, data)
+	}
+	if finish := got[".modbox-build/.finish.sh"]; !strings.Contains(finish, "dpkg-query") {
+		t.Errorf("finish script = %q", finish)
+	}
+	delete(got, ".modbox-build/.finish.sh")
+	want := map[string]string{
+		"etc/motd":                    "644 0:0 hello",
+		".modbox-build/extra":         "644 0:0 extra",
+		".modbox-build/.setup.sh":     "755 0:0 true\n",
+		".modbox-build/.npm-packages": "644 0:0 npm\tp\t1.2.3\tall\n",
+		"usr/local/bin/tool":          "755 0:0 tool",
+		"usr/lib/only/a.js":           "644 0:0 a",
+		"usr/lib/p/README.md":         "644 0:0 r",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("overlay (-want +got):\n%s", d)
+	}
+}
+
+func TestDebianErrors(t *testing.T) {
+	archive, integrity := npmArchive(t)
+	t.Setenv("ARCHIVE", archive)
+	const mmdebstrap = "echo E: the mirror is away >&2; exit 1"
+	for name, c := range map[string]struct {
+		scripts   map[string]string
+		integrity string
+		code      sandbox.Code
+		says      string
+	}{
+		"no_mmdebstrap":  {nil, integrity, sandbox.Unavailable, "install the Debian package mmdebstrap"},
+		"no_npm":         {map[string]string{"mmdebstrap": mmdebstrap}, integrity, sandbox.Unavailable, "install the Debian package npm"},
+		"npm_fails":      {map[string]string{"mmdebstrap": mmdebstrap, "npm": "echo no such thing >&2; exit 1"}, integrity, sandbox.Unavailable, "p@1.2.3: no such thing"},
+		"npm_nothing":    {map[string]string{"mmdebstrap": mmdebstrap, "npm": ""}, integrity, sandbox.Internal, "0 archives"},
+		"other_content":  {map[string]string{"mmdebstrap": mmdebstrap, "npm": fakeNPM}, "sha512-AAAA", sandbox.Internal, "the recipe says sha512-AAAA"},
+		"mmdebstrap_not": {map[string]string{"mmdebstrap": mmdebstrap, "npm": fakeNPM}, integrity, sandbox.Unavailable, "E: the mirror is away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			programs(t, c.scripts)
+			_, _, err := bootstrap(t.Context(), t, debianRecipe(t, c.integrity), io.Discard)
+			wantCode(t, "Bootstrap", err, c.code)
+			if !strings.Contains(err.Error(), c.says) {
+				t.Errorf("the error %q does not say %q", err, c.says)
+			}
+		})
+	}
+}
+
+// TestDebianStops: when its context ends, mmdebstrap is told and may clean up.
+func TestDebianStops(t *testing.T) {
+	archive, integrity := npmArchive(t)
+	t.Setenv("ARCHIVE", archive)
+	cleaned := filepath.Join(t.TempDir(), "cleaned")
+	t.Setenv("CLEANED", cleaned)
+	programs(t, map[string]string{"npm": fakeNPM, "mmdebstrap": `
+trap 'echo yes >"$CLEANED"; exit 1' TERM
+echo "Setting up bash (1) ..." >&2
+while :; do sleep 0.1; done`})
+	ctx, cancel := context.WithCancel(t.Context())
+	err := image.Debian{}.Bootstrap(ctx, image.Job{Recipe: debianRecipe(t, integrity), Dir: t.TempDir(), Progress: func(e image.Event) {
+		if e.Phase == image.PhaseInstalling {
+			cancel()
+		}
+	}}, io.Discard)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Bootstrap() error = %v, want %v", err, context.Canceled)
+	}
+	if _, err := os.Stat(cleaned); err != nil {
+		t.Errorf("mmdebstrap did not get to clean up: %v", err)
+	}
+}
