@@ -1,6 +1,10 @@
 // Command generate writes the seccomp filters of package precompiled for the
 // architecture it runs on. It takes about a minute and a half of processor time,
 // because gVisor can only compile all its configurations at once.
+//
+// One rule of the filters names the process that compiles them. The process of a
+// box is the first of its process namespace, so the compiling has to be as well:
+// the command runs itself again in a new one.
 package main
 
 import (
@@ -9,9 +13,11 @@ import (
 	"go/format"
 	"log"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/runsc/boot/filter/config"
@@ -28,6 +34,12 @@ func main() {
 	log.SetFlags(0)
 	if len(os.Args) != 2 {
 		log.Fatal("usage: generate FILE")
+	}
+	if os.Getpid() != 1 {
+		if err := runAsFirst(); err != nil {
+			log.Fatalf("generate in a new process namespace: %v", err)
+		}
+		return
 	}
 	all, err := config.PrecompiledPrograms()
 	if err != nil {
@@ -49,6 +61,18 @@ func main() {
 	if err := os.WriteFile(os.Args[1], source, 0o644); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// runAsFirst runs this command again as process 1 of a namespace.
+func runAsFirst() error {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}},
+	}
+	return cmd.Run()
 }
 
 func render(programs []precompiledseccomp.Program) []byte {
