@@ -133,6 +133,10 @@ func (d *Driver) detect() driver.Capabilities {
 			caps.Missing = append(caps.Missing, c.what+": this server cannot use that control group; "+how+".")
 		}
 	}
+	if caps.Memory && !mayLowerOOMScore() {
+		caps.Missing = append(caps.Missing, "A sandbox that uses up its memory may end as a whole: this server cannot protect "+
+			"gVisor from being chosen by the kernel; give it the capability CAP_SYS_RESOURCE.")
+	}
 	return caps
 }
 

@@ -175,6 +175,9 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 		return nil, err
 	}
 	p.child = true
+	// gVisor locks memory for moments while it fetches many pages at once. It does
+	// without when it may not; the limit is raised where that is allowed.
+	_ = unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
 	setOOMScore(pid, guestOOMScore)
 	return p, nil
 }
