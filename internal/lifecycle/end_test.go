@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -214,7 +215,7 @@ func TestBoxEndsByItself(t *testing.T) {
 			e := newEnv(t)
 			s := e.start()
 			sb := s.run(lifecycle.CreateRequest{})
-			e.host.crash(sb.ID, tt.exit)
+			e.host.End(sb.ID, tt.exit)
 			sb = s.reach(string(sb.ID), sandbox.Failed)
 			if sb.Cause.Code != tt.want || !strings.Contains(sb.Cause.Message, tt.exit.Detail) {
 				t.Errorf("cause %v, want %s with %q", sb.Cause, tt.want, tt.exit.Detail)
@@ -234,7 +235,7 @@ func TestBoxEndsWhileProvisioning(t *testing.T) {
 	eventually(t, "the box is started", func() bool {
 		return len(s.driver.faults.called()) == 4 // create, Create, SetBox, Start
 	})
-	e.host.crash(sb.ID, driver.Exit{Cause: sandbox.CauseExited})
+	e.host.End(sb.ID, driver.Exit{Cause: sandbox.CauseExited})
 	sb = s.reach(string(sb.ID), sandbox.Failed)
 	if sb.Cause.Code != sandbox.CauseExited {
 		t.Errorf("cause %v, want exited", sb.Cause)
@@ -248,7 +249,7 @@ func TestReadiness(t *testing.T) {
 	asked := make(chan struct{})
 	var mu sync.Mutex
 	n := 0
-	e.host.serve(t, sb.ID, 8080, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e.host.serve(sb.ID, 8080, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
@@ -286,7 +287,7 @@ func TestNeverReady(t *testing.T) {
 func TestAgentNeverAnswers(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.StartTimeout = 200 * time.Millisecond
-	e.host.mute = true
+	e.host.SetFaults(fake.Faults{Dial: fake.Hang})
 	s := e.start()
 	sb := s.create(lifecycle.CreateRequest{})
 	sb = s.reach(string(sb.ID), sandbox.Failed)
@@ -349,7 +350,7 @@ func TestDial(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{})
-	e.host.serve(t, sb.ID, 80, http.NotFoundHandler())
+	e.host.serve(sb.ID, 80, http.NotFoundHandler())
 	conn, err := s.Dial(t.Context(), sb.ID, 80)
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +379,7 @@ func TestUnreachableAgentOfAnEndedBoxIsExplained(t *testing.T) {
 			return err != nil || sb.State != sandbox.Running
 		})
 	}()
-	e.host.crash(sb.ID, driver.Exit{Cause: sandbox.CauseOOM})
+	e.host.End(sb.ID, driver.Exit{Cause: sandbox.CauseOOM})
 	_, err := s.Exec(t.Context(), e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}})
 	if sandbox.CodeOf(err) != sandbox.Ended || !strings.Contains(err.Error(), "oom") {
 		t.Errorf("Exec in a box that just died: %v, want code ended and the cause oom", err)

@@ -32,7 +32,7 @@ type env struct {
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	e := &env{
-		t: t, host: newHost(), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
+		t: t, host: newHost(t), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
 		images: newCatalogue(),
 		// The sweep is called by the tests that are about it.
 		cfg: lifecycle.Config{SweepInterval: time.Hour}.ShortTTL(time.Millisecond),
@@ -46,15 +46,6 @@ func newEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	e.caller = lifecycle.Caller{User: user, Workspace: ws}
-	// What a test leaves on the host is not left on the machine.
-	t.Cleanup(func() {
-		d := e.host.open()
-		for _, id := range e.host.ids() {
-			if err := d.Destroy(context.Background(), id); err != nil {
-				t.Errorf("clean up box %s: %v", id, err)
-			}
-		}
-	})
 	return e
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -107,7 +108,7 @@ func crashAt(t *testing.T, call string, before bool, state sandbox.State, cause 
 		}
 		checkEvents(t, s.eventTypes("job"), state)
 	}
-	want := []sandbox.ID{}
+	var want []sandbox.ID
 	if state == sandbox.Running {
 		sb, err := s.Get(t.Context(), e.caller, "job")
 		if err != nil {
@@ -116,7 +117,7 @@ func crashAt(t *testing.T, call string, before bool, state sandbox.State, cause 
 		want = append(want, sb.ID)
 		usable(t, s, "job")
 	}
-	if d := cmp.Diff(want, e.host.ids()); d != "" {
+	if d := cmp.Diff(want, e.host.ids(), cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("boxes on the host differ (-want +got):\n%s", d)
 	}
 	// Whatever happened, the name is usable and the next life is a normal one.
@@ -163,10 +164,8 @@ func TestRecoverySortsOutWhatIsGone(t *testing.T) {
 	dies := s.run(lifecycle.CreateRequest{Name: "dies"})
 	vanishes := s.run(lifecycle.CreateRequest{Name: "vanishes"})
 	s.kill()
-	e.host.crash(dies.ID, driver.Exit{Cause: sandbox.CauseExited})
-	if err := e.host.open().Destroy(t.Context(), vanishes.ID); err != nil {
-		t.Fatal(err)
-	}
+	e.host.End(dies.ID, driver.Exit{Cause: sandbox.CauseExited})
+	e.host.destroy(vanishes.ID)
 
 	s = e.start()
 	for _, name := range []string{"dies", "vanishes"} {
@@ -176,7 +175,7 @@ func TestRecoverySortsOutWhatIsGone(t *testing.T) {
 	}
 	usable(t, s, "stays")
 	// The watcher is back, too.
-	e.host.crash(stays.ID, driver.Exit{Cause: sandbox.CauseOOM})
+	e.host.End(stays.ID, driver.Exit{Cause: sandbox.CauseOOM})
 	if sb := s.reach("stays", sandbox.Failed); sb.Cause.Code != sandbox.CauseOOM {
 		t.Errorf("cause %v, want oom", sb.Cause)
 	}
@@ -228,7 +227,9 @@ func TestSweepDestroysOrphansOnly(t *testing.T) {
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "job"})
 	orphan := sandbox.NewID()
-	if _, err := e.host.open().Create(t.Context(), driver.Spec{ID: orphan}); err != nil {
+	other := e.host.open()
+	defer func() { _ = other.Close() }()
+	if _, err := other.Create(t.Context(), driver.Spec{ID: orphan, Hostname: "x", RootFS: "/x", Resources: sb.Resources}); err != nil {
 		t.Fatal(err)
 	}
 	s.Sweep()
@@ -297,7 +298,7 @@ func TestSweepRepeatsAnEndThatWasNotRecorded(t *testing.T) {
 		}
 		return nil
 	}, nil)
-	e.host.crash(sb.ID, driver.Exit{Cause: sandbox.CauseOOM})
+	e.host.End(sb.ID, driver.Exit{Cause: sandbox.CauseOOM})
 	<-failed
 	s.driver.faults.on(nil, nil)
 	eventually(t, "the sweep ends it", func() bool {
@@ -379,7 +380,7 @@ func (s *server) stormCall(ctx context.Context, e *env, rng *rand.Rand) {
 		_, err = s.Destroy(ctx, e.caller, name, "")
 	case 5:
 		if sb, getErr := s.Get(ctx, e.caller, name); getErr == nil && sb.State == sandbox.Running && rng.IntN(3) == 0 {
-			e.host.crash(sb.ID, driver.Exit{Cause: sandbox.CauseExited})
+			e.host.End(sb.ID, driver.Exit{Cause: sandbox.CauseExited})
 		}
 	}
 	switch code := sandbox.CodeOf(err); code {
@@ -395,7 +396,7 @@ func TestHostilePort(t *testing.T) {
 	e.cfg.ReadinessTimeout = 300 * time.Millisecond
 	s := e.start()
 	sb := s.create(lifecycle.CreateRequest{Image: "modbox/web"})
-	e.host.serve(t, sb.ID, 8080, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e.host.serve(sb.ID, 8080, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
