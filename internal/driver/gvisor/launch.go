@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,7 +25,7 @@ import (
 // socket. It takes 30 ms on an idle machine.
 const bootTimeout = 30 * time.Second
 
-// processName is argv[0] of a box's process.
+// processName is argv[0] of a box's process; the process gives itself the same name.
 const processName = "modbox-sandbox"
 
 // bootFlags are gVisor's flags of every box.
@@ -163,7 +164,9 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 	// Root drops its supplementary groups; others cannot, and may not set any then.
 	attr.GidMappingsEnableSetgroups = root
 	attr.Credential = &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !root}
-	if err := cmd.Start(); err != nil {
+	if err := cmd.Start(); errors.Is(err, unix.EPERM) {
+		return nil, sandbox.Wrap(sandbox.Unsupported, err, "this host does not allow the server to make user namespaces")
+	} else if err != nil {
 		return nil, fmt.Errorf("start %s: %w", processName, err)
 	}
 	pid := cmd.Process.Pid
