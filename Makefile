@@ -33,7 +33,6 @@ lint: ## check style, and that generated files are what their sources say
 gen: ## write the generated files
 	go generate ./...
 	go test ./internal/config ./cmd/modbox -update >/dev/null
-	gofmt -w -s $$(git ls-files '*.go')
 
 bench: build ## measure against Docker, when it is there
 	@scripts/bench.sh
