@@ -34,8 +34,9 @@ func TestMain(m *testing.M) {
 }
 
 func prepareAndRun(m *testing.M) (int, error) {
-	if os.Getenv(rootlessChild) != "" {
-		return m.Run(), nil // prepared by its parent
+	if made := strings.Split(os.Getenv(rootlessChild), ":"); len(made) == 3 {
+		built.sandbox, built.agent, built.rootfs = made[0], made[1], made[2]
+		return m.Run(), nil
 	}
 	if !gvisortest.Wanted() {
 		return m.Run(), nil
