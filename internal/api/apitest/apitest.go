@@ -33,7 +33,7 @@ const Domain = "box.test"
 // Server is a running server. Its sandboxes run commands on this machine, below
 // temporary directories as far as files go.
 type Server struct {
-	T     *testing.T
+	T     testing.TB
 	URL   string
 	Token string
 	HTTP  *http.Client
@@ -66,10 +66,10 @@ func (l *Log) String() string {
 }
 
 // New starts a server that ends with the test. Sandboxes have path URLs.
-func New(t *testing.T) *Server { return NewWith(t, nil) }
+func New(t testing.TB) *Server { return NewWith(t, nil) }
 
 // NewWith is New with ready checks.
-func NewWith(t *testing.T, ready map[string]func(context.Context) error) *Server {
+func NewWith(t testing.TB, ready map[string]func(context.Context) error) *Server {
 	t.Helper()
 	s := &Server{T: t, Log: &Log{}}
 	logger := slog.New(slog.NewTextHandler(s.Log, nil))
@@ -140,7 +140,7 @@ type Answer struct {
 }
 
 // Into decodes the body into v.
-func (a *Answer) Into(t *testing.T, v any) {
+func (a *Answer) Into(t testing.TB, v any) {
 	t.Helper()
 	if err := json.Unmarshal(a.Body, v); err != nil {
 		t.Fatalf("answer %d %q: %v", a.Status, a.Body, err)
