@@ -187,7 +187,7 @@ func TestRecoverySortsOutWhatIsGone(t *testing.T) {
 func TestRecoveryOfManySandboxes(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
-	const n = 100
+	const n = 50
 	for i := range n {
 		s.create(lifecycle.CreateRequest{Name: fmt.Sprint(i)})
 	}
