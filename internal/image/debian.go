@@ -135,6 +135,9 @@ func (d Debian) args(r *Recipe, overlay string) []string {
 		"--mode=unshare", "--format=tar", "--variant=minbase", "--verbose",
 		"--architectures=" + runtime.GOARCH,
 		`--aptopt=Acquire::Retries "3"`,
+		// Whether apt can drop to its own user depends on who builds and where; the
+		// ownership of two directories would differ. In a sandbox it gains nothing.
+		`--aptopt=APT::Sandbox::User "root"`,
 		"--include=" + strings.Join(r.spec.Debian.Packages, ","),
 	}
 	for _, o := range leftOut {
