@@ -22,7 +22,8 @@ if [ "${1:-}" = --test ]; then
 	need gcc gcc # the race detector's
 	need /usr/include/stdlib.h libc6-dev
 	need busybox busybox-static
-	need python3 python3
+	need /usr/bin/python3 python3
+	need /usr/lib/python3/dist-packages/httpx python3-httpx
 	need shellcheck shellcheck
 fi
 if ! command -v go >/dev/null; then
