@@ -16,6 +16,7 @@ need npm npm
 need curl curl
 need jq jq
 need gzip gzip
+need zstd zstd
 need /etc/ssl/certs/ca-certificates.crt ca-certificates
 if [ "$(id -u)" != 0 ]; then need newuidmap uidmap; fi
 if [ "${1:-}" = --test ]; then
