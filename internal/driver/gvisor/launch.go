@@ -15,7 +15,6 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/server"
 	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -125,11 +124,10 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	}
 	given.own(null)
 	given.to(cmd, "stdio-fds", null, null, null)
-	fd, err := server.CreateSocket(filepath.Join(l.dir, controlName))
+	control, err := bindControl(l.dir)
 	if err != nil {
-		return fmt.Errorf("control socket: %w", err)
+		return err
 	}
-	control := os.NewFile(uintptr(fd), controlName)
 	given.own(control)
 	given.to(cmd, "controller-fd", control)
 	return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
 )
 
-// rootlessChild is set in a process of this test that runs as an ordinary user;
+// rootlessChild is set in processes that tests start of themselves, above all as an ordinary user;
 // its value lists what TestMain made in the parent.
 const rootlessChild = "MODBOX_GVISOR_ROOTLESS"
 
