@@ -12,17 +12,14 @@ import (
 // notesMax is how many events may wait for being written.
 const notesMax = 256
 
-// ExecEnded appends the event that a command ended; whoever reads a stream's
-// exit calls it. It only queues the event, and waits, until ctx ends, when very
-// many are queued. Of the command only the program's name is kept: arguments and
-// environment may hold secrets.
-func (s *Service) ExecEnded(ctx context.Context, id sandbox.ID, cmd agentapi.Command, exit agentapi.Exit) {
+// execEnded appends the event that a command ended. It only queues the event,
+// and waits, until ctx ends, when very many are queued. Of the command only the
+// program's name is kept: arguments and environment may hold secrets.
+func (s *Service) execEnded(ctx context.Context, id sandbox.ID, program string, exit agentapi.Exit) {
 	data := map[string]string{
+		"program":     clip(program),
 		"exit_code":   strconv.Itoa(exit.Code),
 		"duration_ms": strconv.FormatInt(exit.Duration.Milliseconds(), 10),
-	}
-	if len(cmd.Argv) > 0 {
-		data["program"] = clip(cmd.Argv[0])
 	}
 	message := "a command ended"
 	if exit.TimedOut {

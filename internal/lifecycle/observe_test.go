@@ -1,9 +1,9 @@
 package lifecycle_test
 
 import (
+	"io"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/agentapi"
@@ -12,12 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestExecEndedLeavesAnEventWithoutArguments(t *testing.T) {
+func TestEndOfACommandLeavesAnEventWithoutArguments(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
-	sb := s.run(lifecycle.CreateRequest{Name: "job"})
-	s.ExecEnded(t.Context(), sb.ID, agentapi.Command{Argv: []string{"curl", "-H", "secret"}},
-		agentapi.Exit{Code: 22, Duration: 1500 * time.Millisecond})
+	s.run(lifecycle.CreateRequest{Name: "job"})
+	stream, err := s.Exec(t.Context(), e.caller, "job", agentapi.Command{Argv: []string{"sh", "-c", "exit 22 # secret"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = stream.Next()
+	}
+	if err != io.EOF {
+		t.Fatalf("Next: %v", err)
+	}
 	s.stop() // writes what is queued
 	s = e.start()
 	events, err := s.Events(t.Context(), e.caller, "job", 0, 0, true)
@@ -28,9 +36,10 @@ func TestExecEndedLeavesAnEventWithoutArguments(t *testing.T) {
 	for _, ev := range events {
 		if ev.Type == sandbox.EventExec {
 			got = ev.Data
+			delete(got, "duration_ms")
 		}
 	}
-	want := map[string]string{"program": "curl", "exit_code": "22", "duration_ms": "1500"}
+	want := map[string]string{"program": "sh", "exit_code": "22"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("data of the exec event differs (-want +got):\n%s", d)
 	}

@@ -30,6 +30,8 @@ func inUse(b *box, sb *sandbox.Sandbox, err error) (*box, error) {
 
 // Exec starts a command in a running sandbox. ctx holds for the whole life of
 // the stream. Errors that the stream returns later go through [Service.Explain].
+// Whoever reads the stream up to its exit thereby appends, soon after, the event
+// that the command ended.
 //
 // Errors: as for every call into a sandbox: NotFound, NotRunning, Ended,
 // AgentUnreachable, Timeout; further those of agentapi.Client.Exec.
@@ -55,6 +57,7 @@ func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.C
 	if err != nil {
 		return nil, s.explain(ctx, b, err)
 	}
+	stream.OnExit(func(exit agentapi.Exit) { s.execEnded(ctx, b.id, cmd.Argv[0], exit) })
 	return stream, nil
 }
 
