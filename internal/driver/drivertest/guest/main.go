@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -46,7 +47,9 @@ func main() {
 		eat(n)
 	case "sleep":
 		fmt.Println("sleeping")
-		select {}
+		for {
+			time.Sleep(time.Hour)
+		}
 	default:
 		fail(fmt.Errorf("no mode %q", mode))
 	}
