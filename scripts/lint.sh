@@ -16,6 +16,9 @@ check() { # NAME COMMAND...: its output is shown only when it fails
 unformatted() { local files; files=$(git ls-files -z '*.go' | xargs -0 gofmt -l); [ -z "$files" ] || { echo "$files"; false; }; }
 statically() { go tool -modfile=tools/go.mod staticcheck ./...; }
 openapi() { diff api/openapi.yaml <(go run ./cmd/modbox openapi); }
+sdk() {
+	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent check:types --prefix sdk/typescript
+}
 # The documentation of settings and commands is compared by tests.
 docs() { go test ./internal/config ./cmd/modbox; }
 shells() { shellcheck scripts/*.sh .ci/run && git ls-files -z 'images/*.sh' 'internal/*.sh' | xargs -0 shellcheck --shell=sh; }
@@ -24,6 +27,7 @@ check gofmt unformatted
 check vet go vet ./...
 check staticcheck statically
 check openapi openapi
+check sdk sdk
 check docs docs
 check shellcheck shells
 exit "$code"

@@ -10,8 +10,6 @@ mkdir -p "$logs"
 # What the suites on real sandboxes use: what was just built, not a second build.
 export MODBOX_BIN=$PWD/bin/modbox MODBOX_SANDBOX_BIN=$PWD/bin/modbox-sandbox MODBOX_AGENT_BIN=$PWD/bin/modbox-agent
 export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
-# The distribution's own Python is the one that the package python3-httpx is for.
-export PYTHON=/usr/bin/python3
 
 # The packages with concurrency worth the race detector (which needs cgo).
 racy=(./client/... ./internal/{agent,agentapi,api,auth,dialect,lifecycle,proxy,store}/... ./internal/driver/{drivertest,fake}/...)
@@ -22,7 +20,7 @@ suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 15m ./in
 suite_images() { bin/modbox images build && MODBOX_TEST_IMAGES=1 go test -v -count=1 -timeout 30m ./internal/image/...; }
 suite_system() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 20m ./test/...; }
 suite_typescript() { npm ci --no-audit --no-fund --prefix sdk/typescript && npm test --prefix sdk/typescript; }
-suite_python() { (cd sdk/python && PYTHONPATH=src "$PYTHON" -m unittest discover -v -s tests/unit); }
+suite_python() { sdk/python/test.sh unit; }
 # The SDKs against a real server: its own, so that the quickstart's is left alone.
 suite_sdks() { scripts/with-server.sh scripts/test-sdks.sh; }
 # The code of the product's documentation, as published, against a real server.
