@@ -74,13 +74,12 @@ type Exec struct {
 	MaxOutput      Bytes    `yaml:"max_output" doc:"Most output a request may ask to be kept."`
 }
 
-// Default returns the defaults. StateDir and RunDir depend on the user and its
-// environment, MaxMemory and MaxCPU do not depend on the host.
+// Default returns the defaults. Those that depend on the user, its environment
+// or the host are empty or 0, and filled in by Load.
 func Default() Config {
 	return Config{
-		Listen:   "127.0.0.1:7070",
-		StateDir: "",
-		Log:      Log{Level: "info", Format: "text"},
+		Listen: "127.0.0.1:7070",
+		Log:    Log{Level: "info", Format: "text"},
 		HTTP: HTTP{
 			ResponseTimeout: Duration(10 * time.Minute),
 			MaxConnections:  1000,
