@@ -100,7 +100,7 @@ func (a *Agent) Serve(l net.Listener) error {
 }
 
 // closePatience bounds how long Close waits for killed processes.
-const closePatience = 2 * time.Second
+const closePatience = 10 * time.Second
 
 // Close ends all connections and kills all processes the agent started and what
 // belongs to them. It waits for their ends, though not for ever.
