@@ -1185,7 +1185,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -1217,7 +1220,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody: {
@@ -1415,7 +1421,9 @@ export interface operations {
     };
     "remove-file": {
         parameters: {
-            query?: {
+            query: {
+                /** @description The absolute path. */
+                path: string;
                 /** @description Remove a directory with everything in it. */
                 recursive?: boolean;
             };
@@ -1423,7 +1431,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -1448,7 +1459,9 @@ export interface operations {
     };
     "list-files": {
         parameters: {
-            query?: {
+            query: {
+                /** @description The absolute path. */
+                path: string;
                 /** @description Entries at most; 1000 when omitted. */
                 limit?: number;
             };
@@ -1456,7 +1469,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -1488,7 +1504,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody: {
@@ -1524,7 +1543,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody: {
@@ -1563,7 +1585,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -1635,7 +1660,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
