@@ -23,6 +23,13 @@ const (
 	maxIdleConns = 2
 	// stuckWrite ends a connection whose other side has not taken a byte for so long.
 	stuckWrite = 30 * time.Second
+	// quiet is how long a connection may bring nothing until the agent is made to
+	// send something. gVisor's port forwarding can miss the arrival of bytes and
+	// sleep on them, about once in a thousand answers on a loaded machine; it finds
+	// them when more arrive.
+	quiet = 2 * time.Second
+	// silent ends a connection on which the agent does not even answer to that.
+	silent = 30 * time.Second
 	// silence ends a connection on which the agent has not said a byte so long after
 	// it was made: it greets at once, so nobody is there, or the transport lost it.
 	silence = 3 * time.Second
@@ -194,6 +201,8 @@ func newTransport(nc net.Conn) *http.Transport {
 			MaxReceiveBufferPerStream:     StreamWindow,
 			MaxReadFrameSize:              MaxFrame + 1<<10,
 			WriteByteTimeout:              stuckWrite,
+			SendPingTimeout:               quiet,
+			PingTimeout:                   silent,
 		},
 	}
 }
