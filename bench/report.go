@@ -17,7 +17,6 @@ type row struct {
 	ours   series
 	peer   series // without samples when there is no peer
 	target float64
-	note   string
 }
 
 // memoryRow is the memory line: bytes instead of times.
