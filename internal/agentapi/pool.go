@@ -24,10 +24,9 @@ const (
 	// stuckWrite ends a connection whose other side has not taken a byte for so long.
 	stuckWrite = 30 * time.Second
 	// quiet is how long a connection may bring nothing until the agent is made to
-	// send something. gVisor's port forwarding can miss the arrival of bytes and
-	// sleep on them, about once in a thousand answers on a loaded machine; it finds
-	// them when more arrive.
-	quiet = 2 * time.Second
+	// send something: it finds dead connections, and wakes a port forwarding that
+	// sleeps on bytes although the agent nudged it (package agent, nudge.go).
+	quiet = 15 * time.Second
 	// silent ends a connection on which the agent does not even answer to that.
 	silent = 30 * time.Second
 	// silence ends a connection on which the agent has not said a byte so long after
