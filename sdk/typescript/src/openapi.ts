@@ -103,7 +103,7 @@ export interface paths {
         put?: never;
         /**
          * Run a command
-         * @description Runs a command to its end and answers its exit code and output. A command that fails is a successful request. When the client goes away the command is killed.
+         * @description Runs a command to its end and answers its exit code and output. A command that fails is a successful request. Nothing is sent until it ends, and much gives up on a connection that is silent for five minutes (fetch in Node among it): run longer commands by exec/stream. When the client goes away the command is killed.
          */
         post: operations["exec"];
         delete?: never;
@@ -125,7 +125,7 @@ export interface paths {
          *
          *     Then binary messages carry data: their first byte is the channel (0 stdin, 1 stdout, 2 stderr), the rest raw bytes. With a terminal everything is on stdout.
          *
-         *     Text messages from the client: `{"type":"resize","rows","cols"}`, `{"type":"signal","signal":15}`, `{"type":"stdin_eof"}`. From the server: `started`, at last `exit` or `error`, with the fields of StreamMessage. When the client goes away the command is killed.
+         *     Text messages from the client: `{"type":"resize","rows","cols"}`, `{"type":"signal","signal":15}`, `{"type":"stdin_eof"}`. From the server: `started`, at last `exit` or `error`, with the fields of StreamMessage. The server pings every 15 seconds. When the client goes away the command is killed.
          */
         get: operations["exec-attach"];
         put?: never;
@@ -147,7 +147,7 @@ export interface paths {
         put?: never;
         /**
          * Run a command and stream its output
-         * @description Takes the body of exec. Answers one JSON object a line as things happen: `started`, then `stdout` and `stderr` with data in base64, at last `exit`; or `error` when how the command ended is not known. When the client goes away the command is killed.
+         * @description Takes the body of exec. Answers one JSON object a line as things happen: `started`, then `stdout` and `stderr` with data in base64, at last `exit`; or `error` when how the command ended is not known. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. When the client goes away the command is killed.
          */
         post: operations["exec-stream"];
         delete?: never;
@@ -918,10 +918,10 @@ export interface components {
             /** @description exit: its time was up. */
             timed_out?: boolean;
             /**
-             * @description started comes first; exit or error comes last.
+             * @description started comes first; exit or error comes last; a ping, in between, only says that the command is still there.
              * @enum {string}
              */
-            type: "started" | "stdout" | "stderr" | "exit" | "error";
+            type: "started" | "stdout" | "stderr" | "exit" | "error" | "ping";
         };
         Token: {
             /**
