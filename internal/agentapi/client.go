@@ -41,7 +41,7 @@ type DialFunc func(ctx context.Context) (net.Conn, error)
 // error in their chain. A call that got no answer because an idle connection was
 // dead, or a new one stayed silent for seconds, is made once more where that is safe.
 //
-// The embedded [Files] are the calls on files, by absolute path.
+// The embedded [Files] are the calls on files of the whole sandbox.
 type Client struct {
 	Files
 	pool *pool

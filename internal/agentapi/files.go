@@ -10,7 +10,8 @@ import (
 )
 
 // Files are the calls on the files of a sandbox. Those of a [Client] take
-// absolute paths; those of [Client.Beneath] take paths relative to a directory
+// any path, and a relative one begins where commands run that name no directory;
+// those of [Client.Beneath] take paths relative to a directory
 // and cannot leave it.
 type Files struct {
 	client  *Client

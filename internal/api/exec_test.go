@@ -459,7 +459,11 @@ func TestFiles(t *testing.T) {
 	}
 	s.Want(204, "DELETE", file("/data")+"&recursive=true", nil)
 	s.Want(404, "GET", file("/data/dir/b"), nil)
-	s.Want(422, "GET", file("relative"), nil)
+	s.Want(200, "PUT", file("sub/relative")+"&parents=true", strings.NewReader("r")).Into(t, &info)
+	if info.Path != "/root/sub/relative" {
+		t.Errorf("a relative path is %s, want it in root's home, where commands run", info.Path)
+	}
+	s.Want(200, "GET", "/v1/sandboxes/x/files/stat?path=/root/sub/relative", nil)
 	s.Want(200, "PUT", file("/empty"), strings.NewReader(""))
 	if a := s.Want(200, "GET", file("/empty"), nil); len(a.Body) != 0 {
 		t.Errorf("an empty file has %q", a.Body)

@@ -69,7 +69,7 @@ func (s *Server) registerStreams(a huma.API, mux *http.ServeMux) {
 		Description: attachDescription,
 		Responses:   map[string]*huma.Response{"101": {Description: "The WebSocket"}},
 	}, s.attach)
-	path := query("path", "The absolute path.", true)
+	path := query("path", "The path; one that is not absolute begins where commands run, at the image's working directory.", true)
 	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 	raw(huma.Operation{
 		OperationID: "read-file", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/files", Tags: []string{"files"},

@@ -1327,7 +1327,7 @@ export interface operations {
     "read-file": {
         parameters: {
             query: {
-                /** @description The absolute path. */
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
                 path: string;
             };
             header?: {
@@ -1374,7 +1374,7 @@ export interface operations {
     "write-file": {
         parameters: {
             query: {
-                /** @description The absolute path. */
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
                 path: string;
                 /** @description Permission bits in octal; a new file has 0644 without, an existing one keeps its own. */
                 mode?: string;
@@ -1422,7 +1422,7 @@ export interface operations {
     "remove-file": {
         parameters: {
             query: {
-                /** @description The absolute path. */
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
                 path: string;
                 /** @description Remove a directory with everything in it. */
                 recursive?: boolean;
@@ -1460,7 +1460,7 @@ export interface operations {
     "list-files": {
         parameters: {
             query: {
-                /** @description The absolute path. */
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
                 path: string;
                 /** @description Entries at most; 1000 when omitted. */
                 limit?: number;
@@ -1578,7 +1578,7 @@ export interface operations {
     "stat-file": {
         parameters: {
             query: {
-                /** @description The absolute path. */
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
                 path: string;
             };
             header?: {
