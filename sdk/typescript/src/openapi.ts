@@ -476,7 +476,7 @@ export interface components {
         };
         EventList: {
             /** @description The events, in the order asked for. */
-            items: components["schemas"]["Event"][] | null;
+            items: components["schemas"]["Event"][];
         };
         Exec: {
             /**
@@ -598,7 +598,7 @@ export interface components {
         };
         FileList: {
             /** @description The entries, sorted by name. */
-            items: components["schemas"]["FileInfo"][] | null;
+            items: components["schemas"]["FileInfo"][];
             /** @description There are more entries than limit. */
             truncated: boolean;
         };
@@ -661,7 +661,7 @@ export interface components {
         };
         ImageList: {
             /** @description The images. */
-            items: components["schemas"]["Image"][] | null;
+            items: components["schemas"]["Image"][];
         };
         Mkdir: {
             /**
@@ -724,7 +724,7 @@ export interface components {
              */
             detail: string;
             /** @description The inputs at fault, when there are such. */
-            errors?: components["schemas"]["FieldError"][] | null;
+            errors?: components["schemas"]["FieldError"][];
             /** @description Find the request in the server's log by this. */
             request_id?: string;
             /**
@@ -830,7 +830,7 @@ export interface components {
         };
         SandboxList: {
             /** @description The sandboxes, newest first. */
-            items: components["schemas"]["Sandbox"][] | null;
+            items: components["schemas"]["Sandbox"][];
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
         };
@@ -951,7 +951,7 @@ export interface components {
         };
         TokenList: {
             /** @description The tokens, newest first. */
-            items: components["schemas"]["Token"][] | null;
+            items: components["schemas"]["Token"][];
         };
         Version: {
             /**
@@ -1015,11 +1015,11 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Only those in one of these states; without it all that have not ended. */
-                state?: ("provisioning" | "running" | "destroying" | "destroyed" | "failed")[] | null;
+                state?: ("provisioning" | "running" | "destroying" | "destroyed" | "failed")[];
                 /** @description Only the one of this name. */
                 name?: string;
                 /** @description Only those with this label, as key=value. All given must match. */
-                label?: string[] | null;
+                label?: string[];
                 /** @description Items on a page; 100 when omitted. */
                 limit?: number;
                 /** @description next_cursor of the page before. */
