@@ -92,7 +92,7 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 		_, err = cp.c.WriteFile(ctx, cp.sandbox, remote, f, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
 		return err
 	}
-	if err := cp.c.Mkdir(ctx, cp.sandbox, remote, true); err != nil {
+	if _, err := cp.c.Mkdir(ctx, cp.sandbox, remote, true); err != nil {
 		return err
 	}
 	r, w := io.Pipe()
