@@ -13,6 +13,7 @@ need() { # TEST PACKAGE: PACKAGE is missing when TEST, a program or file, is
 need mmdebstrap mmdebstrap
 need /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
 need npm npm
+need mount mount # mmdebstrap mounts /proc for the set-up scripts
 need curl curl
 need jq jq
 need gzip gzip
