@@ -27,7 +27,6 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
-	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
 
@@ -140,11 +139,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	if p.images, err = image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, image.Options{Logger: log}); err != nil {
 		return err
 	}
-	p.driver, err = gvisor.New(gvisor.Config{
-		RunDir: cfg.RunDir, StateDir: cfg.StateDir,
-		SandboxBinary: programs.Sandbox, AgentBinary: programs.Agent,
-		CgroupParent: cfg.CgroupParent, Logger: log,
-	})
+	p.driver, err = gvisor.New(driverConfig(cfg, programs, log))
 	if err != nil {
 		return err
 	}
@@ -158,30 +153,13 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	cu.Add(p.auth.Close)
 	p.metrics = prometheus.NewRegistry()
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	p.service, err = lifecycle.New(lifecycle.Config{
-		Defaults: sandbox.Resources{
-			MemoryBytes: int64(cfg.Sandbox.DefaultMemory), CPUMilli: int64(cfg.Sandbox.DefaultCPU), DiskBytes: int64(cfg.Sandbox.DefaultDisk),
-		},
-		Max: sandbox.Resources{
-			MemoryBytes: int64(cfg.Sandbox.MaxMemory), CPUMilli: int64(cfg.Sandbox.MaxCPU), DiskBytes: int64(cfg.Sandbox.MaxDisk),
-		},
-		MaxSandboxes:      cfg.Sandbox.MaxCount,
-		CreateConcurrency: cfg.Sandbox.CreateConcurrency,
-		StartTimeout:      cfg.Sandbox.StartTimeout.Std(),
-		ReadinessTimeout:  cfg.Sandbox.ReadinessTimeout.Std(),
-		Retention:         cfg.Sandbox.Retention.Std(),
-		SandboxURL:        p.urls.Sandbox,
-	}, lifecycle.Deps{Store: p.store, Driver: p.driver, Images: p.images, Logger: log, Metrics: p.metrics})
+	p.service, err = lifecycle.New(lifecycleConfig(cfg, p.urls), lifecycle.Deps{Store: p.store, Driver: p.driver, Images: p.images, Logger: log, Metrics: p.metrics})
 	return err
 }
 
 // handler puts the API, the dialects and the proxy together.
 func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
-	v1, err := api.New(api.Config{
-		Version: version, SandboxURL: p.urls.Sandbox,
-		ExecTimeout: cfg.Exec.DefaultTimeout.Std(), ExecTimeoutMax: cfg.Exec.MaxTimeout.Std(),
-		ExecOutput: int(cfg.Exec.DefaultOutput), ExecOutputMax: int(cfg.Exec.MaxOutput),
-	}, api.Deps{
+	v1, err := api.New(apiConfig(cfg, p.urls), api.Deps{
 		Service: p.service, Auth: p.auth, Logger: log, Driver: p.driver.Capabilities().Name,
 		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
 		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
@@ -190,9 +168,7 @@ func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup
 	if err != nil {
 		return nil, err
 	}
-	px, err := proxy.New(proxy.Config{
-		URLs: p.urls, ResponseTimeout: cfg.HTTP.ResponseTimeout.Std(), MaxConnections: cfg.HTTP.MaxConnections,
-	}, p.service, modbox.NewDataPlane(p.service), log)
+	px, err := proxy.New(proxyConfig(cfg, p.urls), p.service, modbox.NewDataPlane(p.service), log)
 	if err != nil {
 		return nil, err
 	}

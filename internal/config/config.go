@@ -60,6 +60,7 @@ type Sandbox struct {
 	MaxCPU            CPU      `yaml:"max_cpu" doc:"Most CPU a request may ask for."`
 	MaxDisk           Bytes    `yaml:"max_disk" doc:"Most disk a request may ask for."`
 	MaxCount          int      `yaml:"max_count" doc:"Sandboxes that may live at the same time; 0 means no limit."`
+	MaxProcesses      int      `yaml:"max_processes" doc:"Processes and threads that may live in one sandbox at the same time."`
 	CreateConcurrency int      `yaml:"create_concurrency" doc:"Sandboxes that are started at the same time; more wait for their turn. 0: twice the number of cores."`
 	Retention         Duration `yaml:"retention" doc:"How long sandboxes that have ended, and their events, are kept."`
 	StartTimeout      Duration `yaml:"start_timeout" doc:"How long a new sandbox may take until its agent answers."`
@@ -93,6 +94,7 @@ func Default() Config {
 			MaxCPU:           8000,
 			MaxDisk:          64 << 30,
 			MaxCount:         1000,
+			MaxProcesses:     4096,
 			StartTimeout:     Duration(30 * time.Second),
 			ReadinessTimeout: Duration(2 * time.Minute),
 			Retention:        Duration(30 * 24 * time.Hour),
@@ -179,6 +181,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "sandbox.default_cpu", s.DefaultCPU, sandbox.CPUMilliMin, s.MaxCPU)
 	within(bad, "sandbox.default_disk", s.DefaultDisk, sandbox.DiskMin, s.MaxDisk)
 	within(bad, "sandbox.max_count", s.MaxCount, 0, 1<<20)
+	within(bad, "sandbox.max_processes", s.MaxProcesses, 32, 1<<20)
 	within(bad, "sandbox.create_concurrency", s.CreateConcurrency, 1, 1000)
 	within(bad, "sandbox.retention", s.Retention, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	within(bad, "sandbox.start_timeout", s.StartTimeout, Duration(time.Second), Duration(time.Hour))

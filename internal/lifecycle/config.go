@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -17,6 +18,8 @@ type Config struct {
 	Max sandbox.Resources
 	// MaxSandboxes is how many sandboxes may be provisioning or running at once; 0 means no limit.
 	MaxSandboxes int
+	// MaxProcesses is how many processes and threads one sandbox may have; 4096.
+	MaxProcesses int
 	// CreateConcurrency is how many sandboxes are started at the same time; 16.
 	CreateConcurrency int
 	// ImageTimeout is how long an image may take to be had; 10 minutes.
@@ -59,6 +62,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Max.MemoryBytes = cmp.Or(c.Max.MemoryBytes, max(8<<30, c.Defaults.MemoryBytes))
 	c.Max.CPUMilli = cmp.Or(c.Max.CPUMilli, max(8000, c.Defaults.CPUMilli))
 	c.Max.DiskBytes = cmp.Or(c.Max.DiskBytes, max(64<<30, c.Defaults.DiskBytes))
+	c.MaxProcesses = cmp.Or(c.MaxProcesses, driver.DefaultMaxProcesses)
 	c.CreateConcurrency = cmp.Or(c.CreateConcurrency, 16)
 	c.ImageTimeout = cmp.Or(c.ImageTimeout, 10*time.Minute)
 	c.StartTimeout = cmp.Or(c.StartTimeout, 30*time.Second)
@@ -73,7 +77,7 @@ func (c Config) withDefaults() (Config, error) {
 				r.name, r.show(d), r.show(m), r.show(r.min))
 		}
 	}
-	if c.MaxSandboxes < 0 || c.CreateConcurrency < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {
+	if c.MaxSandboxes < 0 || c.MaxProcesses < 0 || c.CreateConcurrency < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {
 		return c, fmt.Errorf("lifecycle settings: numbers and durations must not be negative")
 	}
 	return c, nil

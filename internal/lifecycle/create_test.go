@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -269,6 +270,20 @@ func TestImageDefaults(t *testing.T) {
 	sb = s.create(lifecycle.CreateRequest{Image: "modbox/big", TTL: time.Minute, Resources: sandbox.Resources{MemoryBytes: 1 << 30}})
 	if sb.Resources.MemoryBytes != 1<<30 || sb.TTL != time.Minute {
 		t.Errorf("memory %d, ttl %s; want what was asked for", sb.Resources.MemoryBytes, sb.TTL)
+	}
+}
+
+func TestSettingsReachTheDriver(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.MaxProcesses = 77
+	e.cfg.Defaults = sandbox.Resources{MemoryBytes: 300 << 20, CPUMilli: 300, DiskBytes: 400 << 20}
+	s := e.start()
+	sb := s.create(lifecycle.CreateRequest{Name: "My Job"})
+	s.reach(string(sb.ID), sandbox.Running)
+	got, _ := s.driver.specs.Load(sb.ID)
+	want := driver.Spec{ID: sb.ID, Hostname: "my-job", RootFS: "/nowhere/sha256:1", Resources: e.cfg.Defaults, MaxProcesses: 77}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the box's spec differs (-want +got):\n%s", diff)
 	}
 }
 

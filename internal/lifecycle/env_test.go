@@ -348,9 +348,11 @@ func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sa
 type faultyDriver struct {
 	driver.Driver
 	faults *faults
+	specs  sync.Map // of what was created, by id
 }
 
 func (d *faultyDriver) Create(ctx context.Context, spec driver.Spec) (h driver.Handle, err error) {
+	d.specs.Store(spec.ID, spec)
 	err = d.faults.do("driver.Create", func() error {
 		h, err = d.Driver.Create(ctx, spec)
 		return err

@@ -64,7 +64,9 @@ func (s *Service) startBox(b *box) (sandbox.Image, error) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
 	defer cancel()
-	handle, err := s.driver.Create(ctx, driver.Spec{ID: b.id, Hostname: hostname(&sb), RootFS: rootfs, Resources: sb.Resources})
+	handle, err := s.driver.Create(ctx, driver.Spec{
+		ID: b.id, Hostname: hostname(&sb), RootFS: rootfs, Resources: sb.Resources, MaxProcesses: int64(s.cfg.MaxProcesses),
+	})
 	if err != nil {
 		return img, fail(sandbox.CauseStart, err, "the sandbox could not be made")
 	}

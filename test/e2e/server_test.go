@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/test/testserver"
@@ -48,6 +49,52 @@ func TestSandboxesOutliveTheServer(t *testing.T) {
 	res := s.Bash(sb.ID, "cat /tmp/f; pgrep -x sleep >/dev/null && echo running", 0)
 	if got, want := string(res.Stdout), "kept\nrunning\n"; got != want {
 		t.Errorf("after the restart: %q %q, want %q", got, res.Stderr, want)
+	}
+}
+
+func TestSettingsReachTheSandboxes(t *testing.T) {
+	s := testserver.Start(t,
+		"--sandbox-default-memory", "300Mi", "--sandbox-default-cpu", "300m", "--sandbox-default-disk", "300Mi", "--sandbox-max-memory", "400Mi",
+		"--sandbox-max-processes", "123", "--sandbox-max-count", "1", "--exec-default-timeout", "1s", "--exec-max-timeout", "30s",
+		"--exec-default-output", "3", "--exec-max-output", "20Mi", "--domain", "box.example.com", "--public-url", "https://modbox.example.com",
+	)
+	sb := s.MustCreate(client.CreateOptions{Image: image})
+	// The image asks for 512Mi, which is over the maximum.
+	if want := (client.Resources{Memory: "400Mi", CPU: "300m", Disk: "300Mi"}); sb.Resources != want {
+		t.Errorf("resources %+v, want %+v", sb.Resources, want)
+	}
+	if !strings.HasPrefix(sb.URL, "https://") || !strings.HasSuffix(sb.URL, ".box.example.com") {
+		t.Errorf("URL %s", sb.URL)
+	}
+	if res := s.Bash(sb.ID, "ulimit -u", 0); string(res.Stdout) != "123" || !res.StdoutTruncated {
+		t.Errorf("process limit and what is kept of the output: %q, truncated %v; want 123 and true", res.Stdout, res.StdoutTruncated)
+	}
+	if res := s.Bash(sb.ID, "sleep 1000", 0); !res.TimedOut {
+		t.Errorf("a command without a timeout: %+v", res)
+	}
+	res, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "head -c 18M /dev/zero", MaxOutput: 17 << 20, Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Stdout) != 17<<20 {
+		t.Errorf("%d bytes of output kept, timed out %v; want 17 MiB", len(res.Stdout), res.TimedOut)
+	}
+	for name, err := range map[string]error{
+		"timeout": func() error {
+			_, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "true", Timeout: 31 * time.Second})
+			return err
+		}(),
+		"memory": func() error {
+			_, err := s.Create(t.Context(), client.CreateOptions{Image: image, Resources: client.Resources{Memory: "401Mi"}})
+			return err
+		}(),
+	} {
+		if !client.IsCode(err, client.Invalid) {
+			t.Errorf("%s over the limit: %v", name, err)
+		}
+	}
+	if _, err := s.Create(t.Context(), client.CreateOptions{Image: image}); !client.IsCode(err, client.QuotaExceeded) {
+		t.Errorf("a second sandbox: %v", err)
 	}
 }
 

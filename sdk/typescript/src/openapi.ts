@@ -501,7 +501,7 @@ export interface components {
             };
             /**
              * Format: int64
-             * @description Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most. What is over is dropped, and the command goes on. Not for streams.
+             * @description Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. What is over is dropped, and the command goes on. Not for streams.
              */
             max_output_bytes?: number;
             /**
@@ -513,7 +513,7 @@ export interface components {
             stdin?: string;
             /**
              * Format: int64
-             * @description The command and its children are ended after this; 60 when omitted, 3600 at most.
+             * @description The command and its children are ended after this; 60 when omitted, 3600 at most, unless the server is set otherwise.
              */
             timeout_seconds?: number;
             /** @description User to run as: name, uid, name:group or uid:gid; the image's when omitted. */

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/embedded"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// The settings of the server as each of its parts has them.
+
+func driverConfig(cfg config.Config, programs embedded.Paths, log *slog.Logger) gvisor.Config {
+	return gvisor.Config{
+		RunDir: cfg.RunDir, StateDir: cfg.StateDir,
+		SandboxBinary: programs.Sandbox, AgentBinary: programs.Agent,
+		CgroupParent: cfg.CgroupParent, Logger: log,
+	}
+}
+
+func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
+	return lifecycle.Config{
+		Defaults: sandbox.Resources{
+			MemoryBytes: int64(cfg.Sandbox.DefaultMemory), CPUMilli: int64(cfg.Sandbox.DefaultCPU), DiskBytes: int64(cfg.Sandbox.DefaultDisk),
+		},
+		Max: sandbox.Resources{
+			MemoryBytes: int64(cfg.Sandbox.MaxMemory), CPUMilli: int64(cfg.Sandbox.MaxCPU), DiskBytes: int64(cfg.Sandbox.MaxDisk),
+		},
+		MaxSandboxes:      cfg.Sandbox.MaxCount,
+		MaxProcesses:      cfg.Sandbox.MaxProcesses,
+		CreateConcurrency: cfg.Sandbox.CreateConcurrency,
+		StartTimeout:      cfg.Sandbox.StartTimeout.Std(),
+		ReadinessTimeout:  cfg.Sandbox.ReadinessTimeout.Std(),
+		Retention:         cfg.Sandbox.Retention.Std(),
+		SandboxURL:        urls.Sandbox,
+	}
+}
+
+func apiConfig(cfg config.Config, urls proxy.URLs) api.Config {
+	return api.Config{
+		Version: version, SandboxURL: urls.Sandbox,
+		ExecTimeout: cfg.Exec.DefaultTimeout.Std(), ExecTimeoutMax: cfg.Exec.MaxTimeout.Std(),
+		ExecOutput: int(cfg.Exec.DefaultOutput), ExecOutputMax: int(cfg.Exec.MaxOutput),
+	}
+}
+
+func proxyConfig(cfg config.Config, urls proxy.URLs) proxy.Config {
+	return proxy.Config{
+		URLs: urls, ResponseTimeout: cfg.HTTP.ResponseTimeout.Std(), MaxConnections: cfg.HTTP.MaxConnections,
+	}
+}

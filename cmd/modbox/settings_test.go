@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/embedded"
+	"github.com/modbox/modbox/internal/proxy"
+)
+
+// otherValues are values that are not the settings' defaults.
+var otherValues = map[string]string{
+	"public_url":                 "https://modbox.example.com",
+	"domain":                     "box.example.com",
+	"state_dir":                  "/other/state",
+	"run_dir":                    "/other/run",
+	"cgroup_parent":              "other",
+	"http.response_timeout":      "7s",
+	"http.max_connections":       "7",
+	"sandbox.default_memory":     "300Mi",
+	"sandbox.default_cpu":        "300m",
+	"sandbox.default_disk":       "300Mi",
+	"sandbox.max_memory":         "3Gi",
+	"sandbox.max_cpu":            "3",
+	"sandbox.max_disk":           "3Gi",
+	"sandbox.max_count":          "7",
+	"sandbox.max_processes":      "70",
+	"sandbox.create_concurrency": "77",
+	"sandbox.retention":          "7h",
+	"sandbox.start_timeout":      "7s",
+	"sandbox.readiness_timeout":  "7s",
+	"exec.default_timeout":       "7s",
+	"exec.max_timeout":           "7m",
+	"exec.default_output":        "7Ki",
+	"exec.max_output":            "7Mi",
+}
+
+// elsewhere are the settings that no part gets, but the server uses itself:
+// TestPublicURL, TestLogger and the tests of test/e2e show them.
+var elsewhere = map[string]bool{
+	"listen": true, "tls.cert": true, "tls.key": true, "log.level": true, "log.format": true, "http.drain_timeout": true,
+}
+
+// wired shows everything that the server's parts are told.
+func wired(t *testing.T, environ ...string) string {
+	t.Helper()
+	cfg, err := config.Load(config.Source{Environ: append(environ, "HOME=/home")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	urls, err := proxy.NewURLs(publicURL(cfg, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}), cfg.Domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, a := lifecycleConfig(cfg, urls), apiConfig(cfg, urls)
+	shown := fmt.Sprintln(l.SandboxURL("label"), a.SandboxURL("label"))
+	l.SandboxURL, a.SandboxURL = nil, nil // functions differ each time
+	log := slog.New(slog.DiscardHandler)
+	d := driverConfig(cfg, embedded.Paths{}, log)
+	d.Logger = nil
+	p := proxyConfig(cfg, urls)
+	p.URLs = proxy.URLs{}
+	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v", d, l, a, p)
+}
+
+func TestEverySettingArrives(t *testing.T) {
+	before := wired(t)
+	if again := wired(t); again != before {
+		t.Fatalf("the same settings show differently:\n%s\n%s", before, again)
+	}
+	for _, s := range config.Settings() {
+		if elsewhere[s.Name] {
+			continue
+		}
+		value, ok := otherValues[s.Name]
+		if !ok {
+			t.Errorf("nothing shows that %s is used", s.Name)
+			continue
+		}
+		if wired(t, s.Env()+"="+value) == before {
+			t.Errorf("%s=%s changes nothing", s.Name, value)
+		}
+	}
+}
