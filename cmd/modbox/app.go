@@ -109,7 +109,7 @@ func (a *app) printError(err error) {
 		text = fmt.Sprintf("%s [%s]", text, e.Code)
 		switch e.Code {
 		case client.Unauthenticated:
-			text += "\nSet MODBOX_API_TOKEN to a token of this server; its first one is in the file \"token\" of the server's state directory."
+			text += "\nSet MODBOX_API_TOKEN to a token of this server; its first one is in the file \"token\" of the server's state directory, and \"modbox token create --state-dir DIR\" makes another."
 		case client.Internal:
 			if e.RequestID != "" {
 				text += "\nThe server's log has the details under request " + e.RequestID + "."

@@ -22,12 +22,12 @@ func (a *app) imagesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "images",
 		Aliases: []string{"image"},
-		Short:   "List and build images",
+		Short:   "List, build and remove images",
 		Args:    cobra.NoArgs,
 	}
 	list := a.imagesListCommand()
 	cmd.RunE = list.RunE // "modbox images" lists
-	cmd.AddCommand(list, a.imagesBuildCommand())
+	cmd.AddCommand(list, a.imagesBuildCommand(), a.imagesRemoveCommand(), a.imagesPruneCommand())
 	return cmd
 }
 

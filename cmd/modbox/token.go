@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/store"
 )
 
 func (a *app) tokenCommand() *cobra.Command {
@@ -17,20 +22,26 @@ func (a *app) tokenCommand() *cobra.Command {
 
 func (a *app) tokenCreateCommand() *cobra.Command {
 	var lifetime time.Duration
+	var stateDir string
 	cmd := &cobra.Command{
 		Use:   "create [DESCRIPTION]",
 		Short: "Make a token and print it; it cannot be shown again",
-		Args:  cobra.MaximumNArgs(1),
+		Long: `Make a token and print it; it cannot be shown again.
+
+With --state-dir no token is needed to make one: it is written into the database
+of the server on this machine, which may be running, and belongs to the owner of
+its default workspace. Who may write there can do so; usually that is root.`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			description := ""
 			if len(args) > 0 {
 				description = args[0]
 			}
-			c, err := a.client()
-			if err != nil {
-				return err
+			create := a.createToken
+			if stateDir != "" {
+				create = tokenMaker(stateDir)
 			}
-			t, err := c.CreateToken(cmd.Context(), description, lifetime)
+			t, err := create(cmd.Context(), description, lifetime)
 			if err != nil {
 				return err
 			}
@@ -42,7 +53,48 @@ func (a *app) tokenCreateCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&lifetime, "expires-in", 0, "how long it works (default: for ever)")
+	cmd.Flags().StringVar(&stateDir, "state-dir", "", "make it in the database of the server with this state directory, without a token")
 	return cmd
+}
+
+func (a *app) createToken(ctx context.Context, description string, lifetime time.Duration) (*client.NewToken, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	return c.CreateToken(ctx, description, lifetime)
+}
+
+// tokenMaker makes tokens in a server's own database. The server's lock is not
+// needed: SQLite makes the two take turns, and the schema is not touched.
+func tokenMaker(stateDir string) func(context.Context, string, time.Duration) (*client.NewToken, error) {
+	return func(ctx context.Context, description string, lifetime time.Duration) (_ *client.NewToken, err error) {
+		st, err := store.OpenExisting(ctx, filepath.Join(stateDir, databaseFile))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, st.Close()) }()
+		authenticator, err := auth.New(st, st)
+		if err != nil {
+			return nil, err
+		}
+		defer authenticator.Close()
+		ws, user, err := st.EnsureDefaults(ctx)
+		if err != nil {
+			return nil, err
+		}
+		secret, t, err := authenticator.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, description, lifetime)
+		if err != nil {
+			return nil, err
+		}
+		made := &client.NewToken{Secret: secret, Token: client.Token{
+			ID: t.ID, Description: t.Description, WorkspaceID: string(t.Workspace), CreatedAt: t.CreatedAt,
+		}}
+		if !t.ExpiresAt.IsZero() {
+			made.ExpiresAt = &t.ExpiresAt
+		}
+		return made, nil
+	}
 }
 
 func (a *app) tokenListCommand() *cobra.Command {

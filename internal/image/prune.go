@@ -36,16 +36,21 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 }
 
 // Prune deletes what no reference means any more: older builds, removed images,
-// and files that a crash left without an entry. keep says of a digest whether
-// something still needs it (a sandbox, a snapshot); it is called under the
-// store's lock and must not call the store. It returns the bytes freed.
-func (s *Store) Prune(ctx context.Context, keep func(digest string) bool) (freed int64, err error) {
+// and files that a crash left without an entry. inUse returns the digests that
+// something still needs (a sandbox, a snapshot); it is called once, under the
+// store's lock, must not call the store, and its error is returned before
+// anything is deleted. Prune returns the bytes freed.
+func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests []string, err error)) (freed int64, err error) {
 	ix, unlock, err := s.lockIndex(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
-	ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool { return !r.Current && !keep(r.Digest) })
+	needed, err := inUse(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("find out which images are in use: %w", err)
+	}
+	ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool { return !r.Current && !slices.Contains(needed, r.Digest) })
 	blobs, err := s.liveBlobs(ix)
 	if err != nil {
 		return 0, err

@@ -1,6 +1,8 @@
 package image_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,7 +123,7 @@ func TestRebuild(t *testing.T) {
 	resolves("test/main", two.Digest)
 	resolves(one.Digest, one.Digest)
 
-	if _, err := cli.Prune(t.Context(), func(digest string) bool { return digest == one.Digest }); err != nil {
+	if _, err := cli.Prune(t.Context(), using(one.Digest)); err != nil {
 		t.Fatal(err)
 	}
 	resolves(one.Digest, one.Digest)
@@ -129,7 +131,7 @@ func TestRebuild(t *testing.T) {
 	if err := os.WriteFile(orphan, []byte("12345"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	freed, err := cli.Prune(t.Context(), func(string) bool { return false })
+	freed, err := cli.Prune(t.Context(), using())
 	if err != nil || freed <= one.SizeBytes+5 {
 		t.Errorf("Prune() = %d, %v, want more than the image's %d bytes", freed, err, one.SizeBytes)
 	}
@@ -149,7 +151,7 @@ func TestRemove(t *testing.T) {
 	_, _, err := s.Resolve(t.Context(), "test/main")
 	wantCode(t, "Resolve", err, sandbox.NotFound)
 	wantCode(t, "Remove again", s.Remove(t.Context(), "test/main"), sandbox.NotFound)
-	if _, err := s.Prune(t.Context(), func(string) bool { return false }); err != nil {
+	if _, err := s.Prune(t.Context(), using()); err != nil {
 		t.Fatal(err)
 	}
 	for _, sub := range []string{"images", "layout/blobs/sha256", "tmp"} {
@@ -173,4 +175,24 @@ func TestLayoutIndexIsRepaired(t *testing.T) {
 	}
 	open(t, dir, f)
 	checkLayout(t, dir, "test/main:latest")
+}
+
+// using are the digests that something needs.
+func using(digests ...string) func(context.Context) ([]string, error) {
+	return func(context.Context) ([]string, error) { return digests, nil }
+}
+
+func TestPruneDeletesNothingWhenUseIsUnknown(t *testing.T) {
+	s := open(t, t.TempDir(), &fake{tar: small(t, "one")})
+	img := build(t, s, "test/main")
+	if err := s.Remove(t.Context(), img.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	unknown := errors.New("unknown")
+	if freed, err := s.Prune(t.Context(), func(context.Context) ([]string, error) { return nil, unknown }); freed != 0 || !errors.Is(err, unknown) {
+		t.Errorf("Prune() = %d, %v", freed, err)
+	}
+	if _, _, err := s.Resolve(t.Context(), img.Digest); err != nil {
+		t.Errorf("the image after it: %v", err)
+	}
 }

@@ -3,10 +3,13 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // fixtures is one row for every table, in an order that foreign keys allow.
@@ -127,4 +130,33 @@ func explain(ctx context.Context, t *testing.T, db *sql.DB, query string) string
 		t.Fatal(err)
 	}
 	return fmt.Sprint(plan)
+}
+
+func TestOpenExistingLeavesTheSchemaAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.db")
+	if _, err := OpenExisting(t.Context(), path); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("without a database: %v, want not_found", err)
+	}
+	server, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	second, err := OpenExisting(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(server.Check(t.Context()), second.Check(t.Context()), second.Close()); err != nil {
+		t.Errorf("writes of both: %v", err)
+	}
+	m, err := migrator(server.writer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenExisting(t.Context(), path); sandbox.CodeOf(err) != sandbox.Unsupported {
+		t.Errorf("a database of another version: %v, want unsupported", err)
+	}
 }

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+
+	"github.com/modbox/modbox/internal/sandbox"
+
 	_ "modernc.org/sqlite" // the database/sql driver "sqlite"
 )
 
@@ -34,8 +37,8 @@ type Store struct {
 // Open opens the database file at path, making and migrating it as needed. The
 // directory must exist. Only one process may have it open for writing at a time;
 // a second one does not fail but waits for its turn at every write.
-func Open(ctx context.Context, path string) (_ *Store, err error) {
-	path, err = filepath.Abs(path)
+func Open(ctx context.Context, path string) (*Store, error) {
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -47,6 +50,27 @@ func Open(ctx context.Context, path string) (_ *Store, err error) {
 	if err := f.Close(); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
+	return open(ctx, path, migrate)
+}
+
+// OpenExisting opens the database file of a server that may be running: it
+// neither makes nor migrates one, and its writes take turns with the server's.
+// Errors: NotFound when there is none; Unsupported when it is not of this version.
+func OpenExisting(ctx context.Context, path string) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no database %s: no server has run with this state directory", path)
+	} else if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return open(ctx, path, isCurrent)
+}
+
+// open opens the file after prepare is content with it.
+func open(ctx context.Context, path string, prepare func(context.Context, *sql.DB) error) (_ *Store, err error) {
 	s := &Store{}
 	defer func() {
 		if err != nil {
@@ -57,8 +81,8 @@ func Open(ctx context.Context, path string) (_ *Store, err error) {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	s.writer.SetMaxOpenConns(1)
-	if err := migrate(ctx, s.writer); err != nil {
-		return nil, fmt.Errorf("migrate store %s: %w", path, err)
+	if err := prepare(ctx, s.writer); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	if s.reader, err = sql.Open("sqlite", dsn(path, "_pragma=query_only(1)")); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
@@ -83,8 +107,27 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Up(ctx)
-	return err
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// isCurrent returns an error unless the database is of the newest version.
+func isCurrent(ctx context.Context, db *sql.DB) error {
+	p, err := migrator(db)
+	if err != nil {
+		return err
+	}
+	have, want, err := p.GetVersions(ctx)
+	if err != nil {
+		return err
+	}
+	if have != want {
+		return sandbox.Errorf(sandbox.Unsupported,
+			"the database is of version %d and this program of version %d; use the program that the server runs", have, want)
+	}
+	return nil
 }
 
 // migrator returns the migrations for db; closing it would close db.

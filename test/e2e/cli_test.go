@@ -124,6 +124,9 @@ func TestCommands(t *testing.T) {
 		t.Errorf("ls with the new token = %d %q %q", code, out, errOut)
 	}
 	must("second", "token", "ls")
+	if out, errOut, code := run(t, s, "", "ls", "-q", "--token", strings.TrimSpace(must("mbx_", "token", "create", "--state-dir", s.StateDir))); code != 0 || !strings.Contains(out, sb.ID) {
+		t.Errorf("ls with a token made in the database = %d %q %q", code, out, errOut)
+	}
 	must("box", "rm", "box")
 	must("destroyed", "get", "box")
 	if _, errOut, code := run(t, s, "", "exec", "box", "true"); code != 125 || !strings.Contains(errOut, "[ended]") {
