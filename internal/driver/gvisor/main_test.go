@@ -135,10 +135,6 @@ func (l testLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (r *rig) spec(res sandbox.Resources) driver.Spec {
-	return driver.Spec{ID: sandbox.NewID(), Hostname: "box", RootFS: built.rootfs, Resources: res}
-}
-
 // guest is a running box whose agent answers.
 type guest struct {
 	t      *testing.T
