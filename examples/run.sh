@@ -28,10 +28,10 @@ for example in typescript python go_example curl_example; do
 	name=${example%_example}
 	if got=$("$example" 2>&1) && [ "$got" = "$want" ]; then
 		passed=$((passed + 1))
-		echo "ok $((passed + failed)) - example $name"
+		echo "ok   $name"
 	else
 		failed=$((failed + 1))
-		echo "not ok $((passed + failed)) - example $name"
+		echo "FAIL $name"
 		diff <(echo "$want") <(echo "$got") | sed 's/^/  /'
 	fi
 done

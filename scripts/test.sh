@@ -14,8 +14,8 @@ export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
 # The packages with concurrency worth the race detector (which needs cgo).
 racy=(./client/... ./internal/{agent,agentapi,api,auth,dialect,lifecycle,proxy,store}/... ./internal/driver/{drivertest,fake}/...)
 
-suite_go() { go test -v ./... && go test -v -count=1 ./internal/archtest; }
-suite_race() { CGO_ENABLED=1 go test -race -v "${racy[@]}"; }
+suite_go() { tidily go test -v ./... && go test -v -count=1 ./internal/archtest; }
+suite_race() { CGO_ENABLED=1 tidily go test -race -v "${racy[@]}"; }
 suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 15m ./internal/driver/gvisor/...; }
 suite_images() { bin/modbox images build && MODBOX_TEST_IMAGES=1 go test -v -count=1 -timeout 30m ./internal/image/...; }
 suite_system() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 20m ./test/...; }
@@ -26,7 +26,28 @@ suite_sdks() { scripts/with-server.sh scripts/test-sdks.sh; }
 # The code of the product's documentation, as published, against a real server.
 suite_seeds() { scripts/with-server.sh test/seeds/run.sh; }
 
-all=(go race gvisor images system typescript python sdks seeds)
+# The programs under examples/, which check what they print.
+suite_examples() { scripts/with-server.sh examples/run.sh; }
+
+all=(go race gvisor images system typescript python sdks seeds examples)
+
+# tidily COMMAND...: fails also when the tests leave something in the directory
+# for temporary files. Its name is always the same, for the cache of tests, and
+# short, for sockets.
+tidily() {
+	local dir code=0
+	dir=/tmp/mbt-$(pwd -P | sha256sum | cut -c1-8)
+	rm -rf "$dir"
+	mkdir "$dir" || return
+	TMPDIR=$dir "$@" || code=$?
+	if [ -n "$(ls -A "$dir")" ]; then
+		echo "--- FAIL: the tests left in the directory for temporary files:"
+		find "$dir" -mindepth 1 | head -n 20
+		code=1
+	fi
+	rm -rf "$dir"
+	return "$code"
+}
 
 # summed WORD FILE: the number in a last line "N passed, N failed".
 summed() { tail -n 1 "$2" | grep -E '^[0-9]+ passed, [0-9]+ failed$' | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+' || echo 0; }
