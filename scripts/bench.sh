@@ -1,7 +1,20 @@
 #!/bin/bash
-# Measures this server, in a state of its own, against Docker when a daemon
-# answers; see bench/main.go. Arguments go to the program.
+# Measures a server with a state of its own, beside Docker on the same root
+# filesystem when a daemon answers; bench/main.go says how. Arguments go to it.
 set -euo pipefail
 source "$(dirname "$0")/env.sh"
-bin/modbox images build
-exec scripts/with-server.sh go run ./bench "$@"
+image=modbox/code-exec
+bin/modbox images build "$image"
+
+peer=()
+if docker info --format '{{.ServerVersion}}' >/dev/null 2>&1; then
+	layout=$MODBOX_STATE_DIR/images/layout
+	blob() { echo "$layout/blobs/sha256/${1#sha256:}"; }
+	manifest=$(jq -er --arg ref "$image:latest" \
+		'.manifests[] | select(.annotations["org.opencontainers.image.ref.name"] == $ref).digest' "$layout/index.json")
+	tar=$(mktemp --suffix .tar)
+	trap 'rm -f "$tar"' EXIT
+	zstd -dcqf "$(blob "$(jq -er '.layers[0].digest' "$(blob "$manifest")")")" >"$tar"
+	peer=(-rootfs "$tar")
+fi
+scripts/with-server.sh go run ./bench -image "$image" "${peer[@]}" "$@"

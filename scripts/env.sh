@@ -1,5 +1,5 @@
 # Sourced by the other scripts: where the server of this working copy lives.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # what it sets is used by those that source it
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 home=$PWD/.modbox
 export MODBOX_STATE_DIR=$home/state

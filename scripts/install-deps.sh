@@ -16,13 +16,15 @@ need npm npm
 need curl curl
 need jq jq
 need gzip gzip
+need zstd zstd
 need /etc/ssl/certs/ca-certificates.crt ca-certificates
 if [ "$(id -u)" != 0 ]; then need newuidmap uidmap; fi
 if [ "${1:-}" = --test ]; then
 	need gcc gcc # the race detector's
 	need /usr/include/stdlib.h libc6-dev
 	need busybox busybox-static
-	need python3 python3
+	need /usr/bin/python3 python3
+	need /usr/lib/python3/dist-packages/httpx python3-httpx
 	need shellcheck shellcheck
 fi
 if ! command -v go >/dev/null; then

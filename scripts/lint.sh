@@ -1,7 +1,8 @@
 #!/bin/bash
 # Checks style, and that generated files are what their sources say.
+# shellcheck disable=SC2317 # its functions are called by name
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 code=0
 check() { # NAME COMMAND...: its output is shown only when it fails
 	local out
@@ -12,17 +13,21 @@ check() { # NAME COMMAND...: its output is shown only when it fails
 		code=1
 	fi
 }
-unformatted() { local files; files=$(git ls-files -z '*.go' | xargs -0 gofmt -l -s); [ -z "$files" ] || { echo "$files"; false; }; }
+unformatted() { local files; files=$(git ls-files -z '*.go' | xargs -0 gofmt -l); [ -z "$files" ] || { echo "$files"; false; }; }
 statically() { go tool -modfile=tools/go.mod staticcheck ./...; }
 openapi() { diff api/openapi.yaml <(go run ./cmd/modbox openapi); }
+sdk() {
+	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent check:types --prefix sdk/typescript
+}
 # The documentation of settings and commands is compared by tests.
 docs() { go test ./internal/config ./cmd/modbox; }
-shells() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck -x -S style; }
+shells() { shellcheck scripts/*.sh .ci/run && git ls-files -z 'images/*.sh' 'internal/*.sh' | xargs -0 shellcheck --shell=sh; }
 
 check gofmt unformatted
 check vet go vet ./...
 check staticcheck statically
 check openapi openapi
+check sdk sdk
 check docs docs
 check shellcheck shells
 exit "$code"

@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 code=0
 npm run test:real --prefix sdk/typescript || code=1
-(cd sdk/python && PYTHONPATH=src python3 -m unittest discover -v -s tests/real -t .) || code=1
+sdk/python/test.sh real || code=1
 exit "$code"

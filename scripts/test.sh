@@ -20,20 +20,24 @@ suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 15m ./in
 suite_images() { bin/modbox images build && MODBOX_TEST_IMAGES=1 go test -v -count=1 -timeout 30m ./internal/image/...; }
 suite_system() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 20m ./test/...; }
 suite_typescript() { npm ci --no-audit --no-fund --prefix sdk/typescript && npm test --prefix sdk/typescript; }
-suite_python() { (cd sdk/python && PYTHONPATH=src python3 -m unittest discover -v -s tests/unit -t .); }
+suite_python() { sdk/python/test.sh unit; }
 # The SDKs against a real server: its own, so that the quickstart's is left alone.
 suite_sdks() { scripts/with-server.sh scripts/test-sdks.sh; }
+# The code of the product's documentation, as published, against a real server.
+suite_seeds() { scripts/with-server.sh test/seeds/run.sh; }
 
-all=(go race gvisor images system typescript python sdks)
+all=(go race gvisor images system typescript python sdks seeds)
 
-# count NAME: how many tests passed, failed and were skipped, by what go test,
+# summed WORD FILE: the number in a last line "N passed, N failed".
+summed() { tail -n 1 "$2" | grep -E '^[0-9]+ passed, [0-9]+ failed$' | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+' || echo 0; }
+# passed, failed, skipped FILE: how many tests did, by what go test,
 # node --test and unittest print.
 count() { # PATTERN FILE
 	grep -cE "$1" "$2" || true
 }
-passed() { echo $(($(count '^ *--- PASS' "$1") + $(count '^(ok [0-9]+ -|✔ )' "$1") + $(count ' \.\.\. ok$' "$1"))); }
-failed() { echo $(($(count '^ *--- FAIL|^FAIL.*\[(build|setup) failed\]' "$1") + $(count '^(not ok [0-9]+ -|✖ .*\()' "$1") + $(count ' \.\.\. (FAIL|ERROR)$' "$1"))); }
-skipped() { echo $(($(count '^ *--- SKIP' "$1") + $(count '^﹣ ' "$1") + $(count ' \.\.\. skipped ' "$1"))); }
+passed() { echo $(($(count '^ *--- PASS' "$1") + $(count '^ *(ok [0-9]+ -|✔ )' "$1") - $(count '^ *ok .* # SKIP' "$1") + $(count ' \.\.\. ok$' "$1") + $(summed passed "$1"))); }
+failed() { echo $(($(count '^ *--- FAIL|^FAIL.*\[(build|setup) failed\]' "$1") + $(count '^ *(not ok [0-9]+ -|✖ .*\()' "$1") + $(count ' \.\.\. (FAIL|ERROR)$' "$1") + $(summed failed "$1"))); }
+skipped() { echo $(($(count '^ *--- SKIP' "$1") + $(count '^ *(﹣ |ok .* # SKIP)' "$1") + $(count ' \.\.\. skipped ' "$1"))); }
 
 total_passed=0 total_failed=0 table=""
 for name in "${@:-${all[@]}}"; do

@@ -169,6 +169,9 @@ func (cp *copier) outOfTree(ctx context.Context, remote, local string) error {
 		err := unpackTree(r, local, func(name string) {
 			fmt.Fprintf(cp.a.stderr, "left out: %s is a symlink that leads out of %s\n", clean(name), clean(remote))
 		})
+		if err == nil {
+			_, err = io.Copy(io.Discard, r) // tar pads its end
+		}
 		r.CloseWithError(err) // ends the download when the disk is full
 		unpacked <- err
 	}()

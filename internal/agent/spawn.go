@@ -270,7 +270,7 @@ func (l *launch) spawn(files []*os.File) (int, error) {
 	for _, f := range files {
 		attr.Files = append(attr.Files, f.Fd())
 	}
-	if !l.account.sameUser() || os.Geteuid() == 0 {
+	if !l.account.sameUser() || len(l.account.groups) > 0 {
 		attr.Sys.Credential = &syscall.Credential{Uid: l.account.uid, Gid: l.account.gid, Groups: l.account.groups}
 	}
 	pid, err := syscall.ForkExec(l.program, l.argv, attr)
@@ -278,7 +278,7 @@ func (l *launch) spawn(files []*os.File) (int, error) {
 	case err == nil:
 		return pid, nil
 	case errors.Is(err, fs.ErrPermission):
-		return 0, errorf(agentapi.CodeDenied, "start %s: %v", l.program, err)
+		return 0, errorf(agentapi.CodeDenied, "start %s in %s as uid %d: %v", l.program, l.dir, l.account.uid, err)
 	case errors.Is(err, unix.ENOENT): // it was there: its interpreter is missing, or it was just removed
 		return 0, errorf(agentapi.CodeNotFound, "start %s: it or its interpreter does not exist", l.program)
 	case errors.Is(err, unix.ENOEXEC):

@@ -19,7 +19,19 @@ const (
 	maxTunnels = 1024
 	// dialTimeout bounds connecting to a port whose server does not accept.
 	dialTimeout = 10 * time.Second
+	// A direction begins with a small buffer, for many tunnels are idle, and gets
+	// a larger one as soon as it fills it.
+	smallBuffer = 4 << 10
+	largeBuffer = agentapi.MaxFrame
 )
+
+// grown returns the buffer for the next read after one that read n bytes.
+func grown(buf []byte, n int) []byte {
+	if n < len(buf) || len(buf) >= largeBuffer {
+		return buf
+	}
+	return make([]byte, largeBuffer)
+}
 
 // tunnel connects the stream to a port on the loopback.
 func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
@@ -93,13 +105,14 @@ func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
 // upload moves the request's body to the server and then closes that direction.
 // A server that takes no more is no error: it may still have something to say.
 func upload(conn *net.TCPConn, body io.Reader) error {
-	buf := make([]byte, 32<<10)
+	buf := make([]byte, smallBuffer)
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
 			if _, err := conn.Write(buf[:n]); err != nil {
 				return discardRest(body, buf)
 			}
+			buf = grown(buf, n)
 		}
 		if err == io.EOF {
 			conn.CloseWrite()
@@ -125,7 +138,7 @@ func discardRest(body io.Reader, buf []byte) error {
 
 // download moves what the server sends into frames, and says when it closed its side.
 func download(w io.Writer, flusher *http.ResponseController, conn *net.TCPConn) error {
-	buf := make([]byte, agentapi.FrameHeader+32<<10)
+	buf := make([]byte, smallBuffer)
 	for {
 		n, err := conn.Read(buf[agentapi.FrameHeader:])
 		if n > 0 {
@@ -133,6 +146,7 @@ func download(w io.Writer, flusher *http.ResponseController, conn *net.TCPConn) 
 			if _, err := w.Write(buf[:agentapi.FrameHeader+n]); err != nil {
 				return err
 			}
+			buf = grown(buf, agentapi.FrameHeader+n)
 		}
 		if err == io.EOF {
 			agentapi.PutFrameHeader(buf, agentapi.FrameEOF, 0)

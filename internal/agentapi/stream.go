@@ -26,6 +26,7 @@ type Stream struct {
 	offset int64 // of the next output byte; Next's goroutine writes it, under mu
 	exited bool  // Next has returned the exit
 	ended  error // what Next answers from then on
+	onExit func(Exit)
 
 	mu    sync.Mutex
 	stdin *io.PipeWriter // writes are ordered by writeMu
@@ -109,6 +110,10 @@ func (s *Stream) readStarted(offset int64) error {
 	return nil
 }
 
+// OnExit has Next call f once, before it returns the exit. It is called before
+// the first Next.
+func (s *Stream) OnExit(f func(Exit)) { s.onExit = f }
+
 // Info returns the process as it was when the stream began.
 func (s *Stream) Info() ProcessInfo { return s.started.ProcessInfo }
 
@@ -165,6 +170,9 @@ func (s *Stream) next() (Frame, error) {
 				return Frame{}, fmt.Errorf("%w: %s: exit: %w", ErrBadAnswer, s.request.path, err)
 			}
 			s.exited = true
+			if s.onExit != nil {
+				s.onExit(*f.Exit)
+			}
 			return f, nil
 		default:
 			return Frame{}, fmt.Errorf("%w: %s: unexpected frame 0x%02x", ErrBadAnswer, s.request.path, f.Type)

@@ -18,7 +18,7 @@ import (
 )
 
 type execInput struct {
-	ref
+	SandboxRef
 	Body wire.Exec
 }
 

@@ -15,28 +15,29 @@ import (
 // pathMax is the longest path, as in Linux.
 const pathMax = 4096
 
-type pathInput struct {
-	ref
+// PathInput names a path in a sandbox.
+type PathInput struct {
+	SandboxRef
 	Path string `query:"path" required:"true" minLength:"1" maxLength:"4096" doc:"The absolute path."`
 }
 
 type removeInput struct {
-	pathInput
+	PathInput
 	Recursive bool `query:"recursive" doc:"Remove a directory with everything in it."`
 }
 
 type listDirInput struct {
-	pathInput
+	PathInput
 	Limit int `query:"limit" minimum:"0" maximum:"10000" doc:"Entries at most; 1000 when omitted."`
 }
 
 type mkdirInput struct {
-	ref
+	SandboxRef
 	Body wire.Mkdir
 }
 
 type moveInput struct {
-	ref
+	SandboxRef
 	Body wire.Move
 }
 
@@ -77,7 +78,7 @@ func checkPath(field, path string) error {
 	return nil
 }
 
-func (s *Server) statFile(ctx context.Context, in *pathInput) (*body[wire.FileInfo], error) {
+func (s *Server) statFile(ctx context.Context, in *PathInput) (*body[wire.FileInfo], error) {
 	if err := checkPath("path", in.Path); err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func (s *Server) mkdir(ctx context.Context, in *mkdirInput) (*body[wire.FileInfo
 	if err := s.svc.Mkdir(ctx, caller(ctx), in.Ref, req); err != nil {
 		return nil, err
 	}
-	return s.statFile(ctx, &pathInput{ref: in.ref, Path: in.Body.Path})
+	return s.statFile(ctx, &PathInput{SandboxRef: in.SandboxRef, Path: in.Body.Path})
 }
 
 func (s *Server) moveFile(ctx context.Context, in *moveInput) (*body[wire.FileInfo], error) {
@@ -140,7 +141,7 @@ func (s *Server) moveFile(ctx context.Context, in *moveInput) (*body[wire.FileIn
 	if err := s.svc.Move(ctx, caller(ctx), in.Ref, req); err != nil {
 		return nil, err
 	}
-	return s.statFile(ctx, &pathInput{ref: in.ref, Path: in.Body.To})
+	return s.statFile(ctx, &PathInput{SandboxRef: in.SandboxRef, Path: in.Body.To})
 }
 
 func fileInfo(f agentapi.FileInfo) wire.FileInfo {

@@ -12,7 +12,7 @@ import (
 )
 
 type eventsInput struct {
-	ref
+	SandboxRef
 	After int64  `query:"after" minimum:"0" doc:"Only events with a seq beyond this (asc) or before it (desc); 0 for all."`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Events at most."`
 	Order string `query:"order" enum:"asc,desc" default:"asc" doc:"asc: oldest first; desc: newest first."`
@@ -48,7 +48,7 @@ func (s *Server) listEvents(ctx context.Context, in *eventsInput) (*body[wire.Ev
 	return reply(out), nil
 }
 
-func (s *Server) getStats(ctx context.Context, in *ref) (*body[wire.Stats], error) {
+func (s *Server) getStats(ctx context.Context, in *SandboxRef) (*body[wire.Stats], error) {
 	st, err := s.svc.Stats(ctx, caller(ctx), in.Ref)
 	if err != nil {
 		return nil, err

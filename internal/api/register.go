@@ -20,8 +20,6 @@ const (
 	// bodyMax bounds JSON bodies; exec bodies carry stdin and may be larger.
 	bodyMax     = 1 << 20
 	execBodyMax = 16 << 20
-	// bodyTime is how long a JSON body may take to arrive.
-	bodyTime = 30 * time.Second
 )
 
 // newAPI returns huma on mux, with errors as problems and nothing of huma's own routes.
@@ -88,7 +86,7 @@ type timedBody struct {
 func (b *timedBody) Read(p []byte) (int, error) {
 	if !b.started {
 		b.started = true
-		_ = b.set(time.Now().Add(bodyTime)) // a transport without deadlines, as in tests
+		_ = b.set(time.Now().Add(edge.BodyTime)) // a transport without deadlines, as in tests
 	}
 	n, err := b.Reader.Read(p)
 	if err != nil {

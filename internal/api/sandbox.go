@@ -13,8 +13,9 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// ref is the path parameter that names a sandbox.
-type ref struct {
+// SandboxRef is the path parameter that names a sandbox. It is exported because
+// huma passes over embedded types that are not.
+type SandboxRef struct {
 	Ref string `path:"ref" maxLength:"255" doc:"The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones."`
 }
 
@@ -32,7 +33,7 @@ type listInput struct {
 }
 
 type waitInput struct {
-	ref
+	SandboxRef
 	State          string `query:"state" enum:"running,destroyed,failed" default:"running" doc:"The state to wait for. An ended sandbox answers at once."`
 	TimeoutSeconds int    `query:"timeout_seconds" minimum:"1" maximum:"600" default:"60" doc:"Answer after this many seconds at the latest, whatever the state."`
 }
@@ -115,7 +116,7 @@ func (s *Server) listSandboxes(ctx context.Context, in *listInput) (*body[wire.S
 	return reply(out), nil
 }
 
-func (s *Server) getSandbox(ctx context.Context, in *ref) (*body[wire.Sandbox], error) {
+func (s *Server) getSandbox(ctx context.Context, in *SandboxRef) (*body[wire.Sandbox], error) {
 	sb, err := s.svc.Get(ctx, caller(ctx), in.Ref)
 	if err != nil {
 		return nil, err
@@ -123,7 +124,7 @@ func (s *Server) getSandbox(ctx context.Context, in *ref) (*body[wire.Sandbox], 
 	return reply(s.sandbox(sb)), nil
 }
 
-func (s *Server) destroySandbox(ctx context.Context, in *ref) (*body[wire.Sandbox], error) {
+func (s *Server) destroySandbox(ctx context.Context, in *SandboxRef) (*body[wire.Sandbox], error) {
 	sb, err := s.svc.Destroy(ctx, caller(ctx), in.Ref, sandbox.CauseDestroyed)
 	if err != nil {
 		return nil, err

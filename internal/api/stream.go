@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/edge"
@@ -91,10 +90,9 @@ func message(f agentapi.Frame) wire.StreamMessage {
 // decode reads the JSON body of a route that is not huma's: bounded in size and
 // time, unknown fields refused.
 func decode[T any](w http.ResponseWriter, r *http.Request, max int64) (v T, err error) {
-	deadline := http.NewResponseController(w)
-	_ = deadline.SetReadDeadline(time.Now().Add(bodyTime))
-	defer func() { _ = deadline.SetReadDeadline(time.Time{}) }()
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, max))
+	body, done := edge.Body(w, r, max)
+	defer done()
+	dec := json.NewDecoder(body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&v); err != nil {
 		return v, bodyError(err)

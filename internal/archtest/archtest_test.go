@@ -44,6 +44,12 @@ var mayImport = map[string][]string{
 	"internal/driver/gvisor":     {"internal/driver", "internal/sandbox", "internal/agentapi"},
 	"internal/driver/fake":       {"internal/driver", "internal/sandbox", "internal/agentapi", "internal/agent"},
 	"internal/driver/drivertest": {"internal/driver", "internal/sandbox", "internal/agentapi"},
+
+	// A whole server for the tests of the HTTP interfaces.
+	"internal/api/apitest": {
+		"internal/sandbox", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy",
+		"internal/driver/fake", "internal/dialect", "internal/api",
+	},
 }
 
 // wiring packages may import everything.

@@ -68,9 +68,11 @@ func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 	return img, nil
 }
 
-// usable reports whether rec is an undamaged build of the recipe.
+// usable reports whether rec is an undamaged build of the recipe. It reads the
+// file only when its size or time make it suspect; what Resolve finds damaged
+// it sets aside.
 func (s *Store) usable(ctx context.Context, r *Recipe, rec *record) bool {
-	return rec != nil && rec.RecipeHash == r.Hash() && s.verify(ctx, rec) == nil
+	return rec != nil && rec.RecipeHash == r.Hash() && (untouched(s.erofsPath(rec.Digest), rec) || s.verify(ctx, rec) == nil)
 }
 
 // build makes the image, whatever is there. The caller holds the build lock.
@@ -93,6 +95,9 @@ func (s *Store) build(ctx context.Context, r *Recipe, progress func(Event)) (san
 		UpdatedAt: time.Now().UTC(), Packages: root.packages,
 	}
 	if rec.Digest, rec.SizeBytes, err = fileDigest(ctx, root.erofs); err != nil {
+		return sandbox.Image{}, err
+	}
+	if err := os.Chtimes(root.erofs, rec.UpdatedAt, rec.UpdatedAt); err != nil {
 		return sandbox.Image{}, err
 	}
 	// The slow part of putting them on disk comes before the index is locked.

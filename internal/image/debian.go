@@ -59,6 +59,10 @@ const stagingDir = "/.modbox-build"
 // stopGrace is how long mmdebstrap may take to clean up when it is told to stop.
 const stopGrace = 20 * time.Second
 
+// forward runs a command and hands a SIGTERM on to all processes of the group:
+// mmdebstrap itself, as it is used to a terminal doing so, waits for its children.
+const forward = `trap 'trap "" TERM; kill -TERM 0; wait; exit 143' TERM; "$@" & wait $!`
+
 // leftOut is what no image holds: documentation and translations. Licences stay.
 var leftOut = []string{
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright",
@@ -92,14 +96,15 @@ func (d Debian) run(ctx context.Context, program, overlay string, job Job, w io.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	cmd := exec.CommandContext(ctx, program, d.args(job.Recipe, overlay)...)
+	args := append([]string{"-c", forward, "forward", program}, d.args(job.Recipe, overlay)...)
+	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
 	cmd.Dir = job.Dir
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+strconv.FormatInt(job.Recipe.date.Unix(), 10), "LC_ALL=C.UTF-8")
 	if os.Geteuid() == 0 {
 		// An ordinary user's is left alone: the user namespace must be able to reach it.
 		cmd.Env = append(cmd.Env, "TMPDIR="+job.Dir)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopGrace
 	cmd.Stdout = w
@@ -111,6 +116,9 @@ func (d Debian) run(ctx context.Context, program, overlay string, job Job, w io.
 	err := cmd.Run()
 	_ = writer.Close()
 	last := <-tail
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails when nothing of the group is left, as it should be
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("make root filesystem %s: %w", job.Recipe.Ref(), context.Cause(ctx))
 	}
@@ -135,6 +143,9 @@ func (d Debian) args(r *Recipe, overlay string) []string {
 		"--mode=unshare", "--format=tar", "--variant=minbase", "--verbose",
 		"--architectures=" + runtime.GOARCH,
 		`--aptopt=Acquire::Retries "3"`,
+		// Whether apt can drop to its own user depends on who builds and where; the
+		// ownership of two directories would differ. In a sandbox it gains nothing.
+		`--aptopt=APT::Sandbox::User "root"`,
 		"--include=" + strings.Join(r.spec.Debian.Packages, ","),
 	}
 	for _, o := range leftOut {

@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -11,12 +12,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -241,5 +246,61 @@ while :; do sleep 0.1; done`})
 	}
 	if _, err := os.Stat(cleaned); err != nil {
 		t.Errorf("mmdebstrap did not get to clean up: %v", err)
+	}
+}
+
+// buildsFor, when set, makes the test binary a process that bootstraps with the
+// recipe whose npm package has this integrity value, until it is killed.
+const buildsFor = "IMAGE_TEST_BUILDS_FOR"
+
+// TestDebianDiesWithItsServer kills a process that bootstraps; what mmdebstrap
+// started must be told, although mmdebstrap itself does not tell it.
+func TestDebianDiesWithItsServer(t *testing.T) {
+	if integrity := os.Getenv(buildsFor); integrity != "" {
+		_, _, err := bootstrap(t.Context(), t, debianRecipe(t, integrity), io.Discard)
+		t.Fatalf("the bootstrap ended: %v", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, integrity := npmArchive(t)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	programs(t, map[string]string{"npm": fakeNPM, "mmdebstrap": `
+trap : TERM
+export GROUP=$PPID
+sh -c 'trap "echo told; exit" TERM; echo $GROUP; while :; do sleep 0.1; done' >"$PIPE" 2>/dev/null </dev/null`})
+	cmd := exec.Command(self, "-test.run=^TestDebianDiesWithItsServer$")
+	cmd.Env = append(os.Environ(), buildsFor+"="+integrity, "ARCHIVE="+archive, "PIPE="+pipe)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	said, err := os.OpenFile(pipe, os.O_RDWR, 0) // read and write: opening does not wait
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	if err := said.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(said)
+	lines.Scan()
+	group, err := strconv.Atoi(lines.Text())
+	if err != nil {
+		t.Fatalf("mmdebstrap's child says %q (%v), want its process group", lines.Text(), lines.Err())
+	}
+	t.Cleanup(func() { _ = unix.Kill(-group, unix.SIGKILL) })
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if !lines.Scan() || lines.Text() != "told" {
+		t.Errorf("after its server died mmdebstrap's child says %q (%v), want that it was told", lines.Text(), lines.Err())
 	}
 }

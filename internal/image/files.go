@@ -57,7 +57,8 @@ func (s *Store) workDir(ctx context.Context) (*os.File, error) {
 	return dir, nil
 }
 
-// removeLeftovers removes the temporary directories of builds that died.
+// removeLeftovers removes the temporary directories of builds that died. What
+// cannot be removed is logged and left for the next time.
 func (s *Store) removeLeftovers(ctx context.Context) error {
 	unlock, err := lock(ctx, s.lockPath("tmp"), nil)
 	if err != nil {
@@ -70,23 +71,30 @@ func (s *Store) removeLeftovers(ctx context.Context) error {
 	}
 	for _, e := range entries {
 		name := filepath.Join(s.tmpDir(), e.Name())
-		f, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			s.log.Info("removing the remains of an interrupted build", "path", name)
-			err = os.RemoveAll(name)
-		} else if errors.Is(err, unix.EWOULDBLOCK) {
-			err = nil // its build runs
-		}
-		f.Close()
-		if err != nil {
-			return err
+		switch removed, err := removeUnlocked(name); {
+		case err != nil:
+			s.log.Warn("the remains of an interrupted build cannot be removed", "path", name, "error", err)
+		case removed:
+			s.log.Info("removed the remains of an interrupted build", "path", name)
 		}
 	}
 	return nil
+}
+
+// removeUnlocked removes a directory unless somebody holds its lock.
+func removeUnlocked(name string) (removed bool, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return false, nil
+		}
+		return false, err
+	}
+	return true, os.RemoveAll(name)
 }
 
 // replaceFile writes a file so that after a crash it has the old content or the new.

@@ -345,22 +345,21 @@ func parseRef(ref string) (reference, error) {
 	return reference{names: names}, nil
 }
 
-// verify checks the record's file against its digest, once per Store.
+// verify checks the record's file against its digest, once per Store. A file that
+// is not what it should be is set aside, so that nothing takes it for good.
 func (s *Store) verify(ctx context.Context, rec *record) error {
+	name := s.erofsPath(rec.Digest)
 	s.mu.Lock()
 	done := s.verified[rec.Digest]
 	s.mu.Unlock()
-	name := s.erofsPath(rec.Digest)
-	if done {
-		if info, err := os.Stat(name); err == nil && info.Size() == rec.SizeBytes {
-			return nil
-		}
+	if done && untouched(name, rec) {
+		return nil
 	}
 	_, err, _ := s.verifying.Do(rec.Digest, func() (any, error) {
 		// Shared by all who wait, so it is not cut short for one of them.
 		digest, _, err := fileDigest(context.WithoutCancel(ctx), name)
 		if err == nil && digest != rec.Digest {
-			err = fmt.Errorf("%s has digest %s", name, digest)
+			err = errors.Join(fmt.Errorf("%s has digest %s", name, digest), os.Rename(name, name+".damaged"))
 		}
 		s.mu.Lock()
 		s.verified[rec.Digest] = err == nil
@@ -371,6 +370,13 @@ func (s *Store) verify(ctx context.Context, rec *record) error {
 		return sandbox.Wrap(sandbox.Unavailable, err, "the root filesystem of image %s is missing or damaged; build it again with: modbox images build %s", rec.ref(), rec.Name)
 	}
 	return nil
+}
+
+// untouched reports whether the record's file has the size and time it was
+// written with. That is no proof, but finds every ordinary accident at no cost.
+func untouched(name string, rec *record) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Size() == rec.SizeBytes && info.ModTime().Equal(rec.UpdatedAt)
 }
 
 // Verify checks every root filesystem against its digest, so that the first

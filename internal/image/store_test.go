@@ -384,6 +384,54 @@ func TestDamagedImages(t *testing.T) {
 	}
 }
 
+// TestBuildNoticesDamage: also before anything else had a look, and a flipped bit
+// that left the file's time alone as soon as the image is used.
+func TestBuildNoticesDamage(t *testing.T) {
+	dir := t.TempDir()
+	f := &fake{tar: small(t, strings.Repeat("x", 10_000))}
+	s := open(t, dir, f)
+	build(t, s, "test/main")
+	_, path, err := s.Resolve(t.Context(), "test/main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip := func(keepTime bool) {
+		t.Helper()
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[5000] ^= 1
+		err = errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, data, 0o600))
+		if keepTime {
+			err = errors.Join(err, os.Chtimes(path, info.ModTime(), info.ModTime()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	flip(false)
+	build(t, s, "test/main")
+	if n := f.calls.Load(); n != 2 {
+		t.Errorf("after the damage the root filesystem was made %d times in all, want twice", n)
+	}
+	flip(true)
+	s = open(t, dir, f)
+	_, _, err = s.Resolve(t.Context(), "test/main")
+	wantCode(t, "Resolve", err, sandbox.Unavailable)
+	build(t, s, "test/main")
+	if n := f.calls.Load(); n != 3 {
+		t.Errorf("after the second damage the root filesystem was made %d times in all, want 3", n)
+	}
+	if err := s.Verify(t.Context()); err != nil {
+		t.Errorf("Verify() after the repairs: %v", err)
+	}
+}
+
 func TestResolve(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, &fake{tar: small(t, "one")})

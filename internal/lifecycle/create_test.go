@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,7 +62,9 @@ func TestLifeOfASandbox(t *testing.T) {
 		t.Errorf("Exec after the end: %v, want code ended and the cause", err)
 	}
 	wantEvents := []sandbox.EventType{sandbox.EventCreated, sandbox.EventRunning, sandbox.EventDestroying, sandbox.EventDestroyed}
-	if d := cmp.Diff(wantEvents, s.eventTypes("Job 1")); d != "" {
+	// The end of the command is written when there is time, and tested elsewhere.
+	gotEvents := slices.DeleteFunc(s.eventTypes("Job 1"), func(e sandbox.EventType) bool { return e == sandbox.EventExec })
+	if d := cmp.Diff(wantEvents, gotEvents); d != "" {
 		t.Errorf("events differ (-want +got):\n%s", d)
 	}
 	events, _ := s.Events(t.Context(), e.caller, "Job 1", 0, 0, false)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -187,17 +188,18 @@ func TestTTL(t *testing.T) {
 func TestTTLSurvivesRestart(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
-	passes := s.run(lifecycle.CreateRequest{Name: "passes", TTL: 100 * time.Millisecond})
-	later := s.run(lifecycle.CreateRequest{Name: "later", TTL: 1500 * time.Millisecond})
+	passed := s.run(lifecycle.CreateRequest{Name: "passed", TTL: time.Hour})
+	soon := s.run(lifecycle.CreateRequest{Name: "soon", TTL: time.Hour})
 	s.kill()
-	deadline, _ := passes.Deadline()
-	eventually(t, "the deadline passes", func() bool { return time.Now().After(deadline) })
+	// As if the server had been away for the time.
+	e.backdate(passed.ID, time.Now().Add(-2*time.Hour))
+	e.backdate(soon.ID, time.Now().Add(500*time.Millisecond-time.Hour))
 	s = e.start()
-	for _, want := range []sandbox.Sandbox{passes, later} {
-		sb := s.reach(string(want.ID), sandbox.Destroyed)
-		deadline, _ := want.Deadline()
+	for _, name := range []string{"passed", "soon"} {
+		sb := s.reach(name, sandbox.Destroyed)
+		deadline, _ := sb.Deadline()
 		if sb.Cause.Code != sandbox.CauseTTL || sb.EndedAt.Before(deadline) {
-			t.Errorf("%s ended at %s by %v, want by ttl after %s", sb.Name, sb.EndedAt, sb.Cause, deadline)
+			t.Errorf("%s ended at %s by %v, want by ttl after %s", name, sb.EndedAt, sb.Cause, deadline)
 		}
 	}
 }
@@ -214,7 +216,7 @@ func TestBoxEndsByItself(t *testing.T) {
 			e := newEnv(t)
 			s := e.start()
 			sb := s.run(lifecycle.CreateRequest{})
-			e.host.crash(sb.ID, tt.exit)
+			e.host.End(sb.ID, tt.exit)
 			sb = s.reach(string(sb.ID), sandbox.Failed)
 			if sb.Cause.Code != tt.want || !strings.Contains(sb.Cause.Message, tt.exit.Detail) {
 				t.Errorf("cause %v, want %s with %q", sb.Cause, tt.want, tt.exit.Detail)
@@ -234,7 +236,7 @@ func TestBoxEndsWhileProvisioning(t *testing.T) {
 	eventually(t, "the box is started", func() bool {
 		return len(s.driver.faults.called()) == 4 // create, Create, SetBox, Start
 	})
-	e.host.crash(sb.ID, driver.Exit{Cause: sandbox.CauseExited})
+	e.host.End(sb.ID, driver.Exit{Cause: sandbox.CauseExited})
 	sb = s.reach(string(sb.ID), sandbox.Failed)
 	if sb.Cause.Code != sandbox.CauseExited {
 		t.Errorf("cause %v, want exited", sb.Cause)
@@ -248,7 +250,7 @@ func TestReadiness(t *testing.T) {
 	asked := make(chan struct{})
 	var mu sync.Mutex
 	n := 0
-	e.host.serve(t, sb.ID, 8080, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e.host.serve(sb.ID, 8080, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
@@ -286,7 +288,7 @@ func TestNeverReady(t *testing.T) {
 func TestAgentNeverAnswers(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.StartTimeout = 200 * time.Millisecond
-	e.host.mute = true
+	e.host.SetFaults(fake.Faults{Dial: fake.Hang})
 	s := e.start()
 	sb := s.create(lifecycle.CreateRequest{})
 	sb = s.reach(string(sb.ID), sandbox.Failed)
@@ -349,7 +351,7 @@ func TestDial(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{})
-	e.host.serve(t, sb.ID, 80, http.NotFoundHandler())
+	e.host.serve(sb.ID, 80, http.NotFoundHandler())
 	conn, err := s.Dial(t.Context(), sb.ID, 80)
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +380,7 @@ func TestUnreachableAgentOfAnEndedBoxIsExplained(t *testing.T) {
 			return err != nil || sb.State != sandbox.Running
 		})
 	}()
-	e.host.crash(sb.ID, driver.Exit{Cause: sandbox.CauseOOM})
+	e.host.End(sb.ID, driver.Exit{Cause: sandbox.CauseOOM})
 	_, err := s.Exec(t.Context(), e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}})
 	if sandbox.CodeOf(err) != sandbox.Ended || !strings.Contains(err.Error(), "oom") {
 		t.Errorf("Exec in a box that just died: %v, want code ended and the cause oom", err)

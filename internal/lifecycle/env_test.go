@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -29,10 +30,12 @@ type env struct {
 	images *catalogue
 }
 
+// newEnv also lets the test run beside others.
 func newEnv(t *testing.T) *env {
 	t.Helper()
+	t.Parallel()
 	e := &env{
-		t: t, host: newHost(), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
+		t: t, host: newHost(t), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
 		images: newCatalogue(),
 		// The sweep is called by the tests that are about it.
 		cfg: lifecycle.Config{SweepInterval: time.Hour}.ShortTTL(time.Millisecond),
@@ -46,15 +49,6 @@ func newEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	e.caller = lifecycle.Caller{User: user, Workspace: ws}
-	// What a test leaves on the host is not left on the machine.
-	t.Cleanup(func() {
-		d := e.host.open()
-		for _, id := range e.host.ids() {
-			if err := d.Destroy(context.Background(), id); err != nil {
-				t.Errorf("clean up box %s: %v", id, err)
-			}
-		}
-	})
 	return e
 }
 
@@ -65,6 +59,23 @@ func (e *env) openStore() *store.Store {
 		e.t.Fatal(err)
 	}
 	return st
+}
+
+// backdate changes when a sandbox was asked for. No server runs meanwhile.
+func (e *env) backdate(id sandbox.ID, at time.Time) {
+	e.t.Helper()
+	db, err := sql.Open("sqlite", e.dbPath)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	res, err := db.ExecContext(e.t.Context(), "UPDATE sandboxes SET created_at = $1 WHERE id = $2", at.UnixNano(), id)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if n, err := res.RowsAffected(); n != 1 || err != nil {
+		e.t.Fatalf("backdated %d rows, %v, want 1", n, err)
+	}
 }
 
 // server is one life of the service.

@@ -81,13 +81,13 @@ func (s *Service) Explain(ctx context.Context, id sandbox.ID, err error) error {
 }
 
 // explain is Explain for a known box. An agent dies a moment before the end of
-// its box is noticed, so an unreachable one is given that moment.
+// its box is noticed, so what looks like that is given the moment.
 func (s *Service) explain(ctx context.Context, b *box, err error) error {
 	if err == nil {
 		return nil
 	}
 	v := b.view()
-	if v.sb.State == sandbox.Running && errors.Is(err, agentapi.ErrUnreachable) {
+	if v.sb.State == sandbox.Running && looksEnded(err) {
 		timer := time.NewTimer(endGrace)
 		defer timer.Stop()
 		select {
@@ -102,6 +102,14 @@ func (s *Service) explain(ctx context.Context, b *box, err error) error {
 		return stateError(&v.sb)
 	}
 	return AgentError(err)
+}
+
+// looksEnded reports whether err is what the end of a box looks like from here:
+// a connection that breaks in the middle of an answer, or a driver that knows.
+func looksEnded(err error) bool {
+	code := sandbox.CodeOf(err)
+	return errors.Is(err, agentapi.ErrUnreachable) || errors.Is(err, agentapi.ErrBadAnswer) ||
+		code == sandbox.Unavailable || code == sandbox.NotFound
 }
 
 // stateError says why a sandbox that is not running cannot be used.

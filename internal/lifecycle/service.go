@@ -85,7 +85,8 @@ type Service struct {
 	metrics *metrics
 
 	boxes *boxes
-	slots chan struct{} // holds one element per sandbox being started
+	slots chan struct{}      // holds one element per sandbox being started
+	notes chan sandbox.Event // to be written by noteLoop
 
 	ctx    context.Context // of all background work; ends with Close
 	cancel context.CancelFunc
@@ -109,6 +110,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, log: deps.Logger,
 		boxes: newBoxes(), slots: make(chan struct{}, cfg.CreateConcurrency),
+		notes: make(chan sandbox.Event, notesMax),
 	}
 	s.Files.service = s
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -136,6 +138,7 @@ func (s *Service) Start(ctx context.Context) error {
 		return err
 	}
 	s.spawn(s.sweepLoop)
+	s.spawn(s.noteLoop)
 	return nil
 }
 

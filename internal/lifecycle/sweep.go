@@ -38,7 +38,9 @@ func (s *Service) sweep() {
 // sweepBoxes finds sandboxes whose next step nobody takes.
 func (s *Service) sweepBoxes() {
 	for _, b := range s.boxes.all() {
-		b.mu.Lock()
+		if !b.mu.TryLock() {
+			continue // its state is being changed at this moment
+		}
 		sb, wanted, working := b.sandbox(), b.wanted, b.provisioning
 		if sb.State == sandbox.Destroying {
 			s.destroyLater(b)

@@ -9,22 +9,29 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// use returns the box of a running sandbox, for a call into it. Every such call
-// passes here: it is where activity can be noted. Errors: NotFound; NotRunning
-// while it is provisioning; Ended, with the cause.
+// use returns the box of a running sandbox, for a call into it. Errors: NotFound;
+// NotRunning while it is provisioning; Ended, with the cause.
 func (s *Service) use(ctx context.Context, c Caller, ref string) (*box, error) {
 	b, sb, err := s.find(ctx, c, ref)
+	return inUse(b, &sb, err)
+}
+
+// inUse is use for what find answered. Every call into a sandbox passes here:
+// it is the place to note activity.
+func inUse(b *box, sb *sandbox.Sandbox, err error) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
 	if b == nil || sb.State != sandbox.Running {
-		return nil, stateError(&sb)
+		return nil, stateError(sb)
 	}
 	return b, nil
 }
 
 // Exec starts a command in a running sandbox. ctx holds for the whole life of
 // the stream. Errors that the stream returns later go through [Service.Explain].
+// Whoever reads the stream up to its exit thereby appends, soon after, the event
+// that the command ended.
 //
 // Errors: as for every call into a sandbox: NotFound, NotRunning, Ended,
 // AgentUnreachable, Timeout; further those of agentapi.Client.Exec.
@@ -50,6 +57,7 @@ func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.C
 	if err != nil {
 		return nil, s.explain(ctx, b, err)
 	}
+	stream.OnExit(func(exit agentapi.Exit) { s.execEnded(ctx, b.id, cmd.Argv[0], exit) })
 	return stream, nil
 }
 
@@ -73,11 +81,8 @@ func (s *Service) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Con
 		return nil, sandbox.Errorf(sandbox.PortClosed, "port %d of a sandbox is not for visitors", port)
 	}
 	b, sb, err := s.findID(ctx, id)
-	if err != nil {
+	if b, err = inUse(b, &sb, err); err != nil {
 		return nil, err
-	}
-	if b == nil || sb.State != sandbox.Running {
-		return nil, stateError(&sb)
 	}
 	conn, err := s.driver.Dial(ctx, id, port)
 	if sandbox.CodeOf(err) == sandbox.PortClosed {

@@ -73,6 +73,9 @@ func (p *Proxy) modifyResponse(r *http.Response) error {
 	if r.Header.Get(requestID) != "" {
 		q.answer.Del(requestID) // the sandbox's own names the request better to its callers
 	}
+	if r.Header.Get("Referrer-Policy") == "" {
+		r.Header.Set("Referrer-Policy", "same-origin") // the URL is a secret, in host form its origin is
+	}
 	if q.target.Prefix == "" {
 		narrowCookies(r.Header)
 		return nil

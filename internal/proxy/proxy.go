@@ -50,6 +50,7 @@ const (
 	maxIdlePerPort    = 32
 	maxResponseHeader = 256 << 10
 	copyBuffer        = 32 << 10
+	flushInterval     = 5 * time.Millisecond
 	// poolTime is how long an unused pool is kept; its connections go earlier.
 	poolTime = 10 * time.Minute
 	maxPools = 10_000
@@ -88,9 +89,11 @@ func New(cfg Config, sandboxes Sandboxes, routes Routes, logger *slog.Logger) (*
 	}
 	p := &Proxy{cfg: cfg, sandboxes: sandboxes, routes: routes, logger: logger, pools: pools}
 	p.reverse = &httputil.ReverseProxy{
-		Rewrite:        p.rewrite,
-		Transport:      roundTripper{},
-		FlushInterval:  -1,
+		Rewrite:   p.rewrite,
+		Transport: roundTripper{},
+		// Answers of unknown length are flushed at once in any case. For the others
+		// "at once" would cost a goroutine and a second packet for each small answer.
+		FlushInterval:  flushInterval,
 		ErrorLog:       log.New(io.Discard, "", 0), // what sandboxes do wrong is not our log's matter
 		BufferPool:     &buffers{sync.Pool{New: func() any { return new([copyBuffer]byte) }}},
 		ModifyResponse: p.modifyResponse,

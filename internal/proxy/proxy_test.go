@@ -208,6 +208,9 @@ func TestHostForm(t *testing.T) {
 	if got := resp.Header.Get("Set-Cookie"); got != "a=b; Path=/" {
 		t.Errorf("Set-Cookie = %q, want it without Domain", got)
 	}
+	if got := resp.Header.Get("Referrer-Policy"); got != "same-origin" {
+		t.Errorf("Referrer-Policy = %q", got)
+	}
 	if got := resp.Header.Values("Content-Security-Policy"); len(got) != 1 {
 		t.Errorf("Content-Security-Policy = %q", got)
 	}

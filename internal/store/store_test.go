@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"database/sql"
 	"os"
 	"path/filepath"
 	"testing"
@@ -279,15 +278,4 @@ func TestCanceledContextWritesNothing(t *testing.T) {
 	if _, err := s.SandboxByName(t.Context(), ws, "x"); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("SandboxByName: %v, want code not_found", err)
 	}
-}
-
-// sqlOpen opens the file for looking into it behind the store's back.
-func sqlOpen(t *testing.T, path string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=foreign_keys(1)&_pragma=busy_timeout(5000)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
 }

@@ -41,6 +41,8 @@ export function compile(dir) {
     writeFileSync(join(dir, `${page}.ts`), list.join("\n") + additions[page]);
     return `${page}.ts`;
   });
+  // Named, because a module that is only imported from below node_modules is not written.
+  files.push("your-llm-client.ts");
   const tsc = spawnSync(process.execPath, [require.resolve("typescript/bin/tsc"), ...options, ...files], { cwd: dir, encoding: "utf8" });
   assert.equal(tsc.status, 0, tsc.stdout + tsc.stderr);
 }

@@ -5,9 +5,11 @@ package edge
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -121,3 +123,15 @@ func (w *startedWriter) Write(p []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach flush, hijack and deadlines.
 func (w *startedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// BodyTime is how long a body that is read as a whole may take to arrive. Bodies
+// that are streamed on have no such limit.
+const BodyTime = 30 * time.Second
+
+// Body returns the request's body, bounded in size and time; done lifts the time
+// limit again, which would otherwise end the request's context later.
+func Body(w http.ResponseWriter, r *http.Request, max int64) (body io.Reader, done func()) {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(BodyTime)) // a transport without deadlines, as in tests
+	return http.MaxBytesReader(w, r.Body, max), func() { _ = c.SetReadDeadline(time.Time{}) }
+}

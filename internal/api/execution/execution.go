@@ -75,7 +75,9 @@ func Start(ctx context.Context, in Sandbox, cmd agentapi.Command) (*Session, err
 	// The stream must outlive the request by the moment it takes to kill the command.
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.release = append(s.release, cancel)
-	stop := context.AfterFunc(s.request, cancel)
+	// Nor is its start given up at once: a command that has started unseen would
+	// live on. It is killed as soon as it is known.
+	stop := context.AfterFunc(s.request, func() { time.AfterFunc(killTime, cancel) })
 	stream, err := in.exec(streamCtx, cmd)
 	stop()
 	if err != nil {

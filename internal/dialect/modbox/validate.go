@@ -3,6 +3,7 @@ package modbox
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -44,9 +46,15 @@ type input struct {
 // readInput reads the body of a request. The content type does not matter: the
 // product's own examples send none.
 func readInput(w http.ResponseWriter, r *http.Request, max int64) (*input, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, max))
+	body, done := edge.Body(w, r, max)
+	defer done()
+	b, err := io.ReadAll(body)
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return nil, sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", max)
+	}
 	if err != nil {
-		return nil, sandbox.Wrap(sandbox.TooLarge, err, "the body has more than %d bytes or did not arrive whole", max)
+		return nil, sandbox.Wrap(sandbox.Timeout, err, "the body did not arrive whole or in time")
 	}
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, &validationError{[]fault{{[]any{"body"}, "Field required", "missing"}}}

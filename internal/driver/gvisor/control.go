@@ -2,15 +2,16 @@ package gvisor
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/pkg/unet"
-	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 )
 
@@ -32,29 +33,102 @@ const (
 // usageCollect has no constant in gVisor.
 const usageCollect = "Usage.Collect"
 
-// call asks gVisor of the box whose directory is dir. It returns when the
-// answer is there, when ctx ends, and after timeout at the latest.
-func call(ctx context.Context, timeout time.Duration, dir, method string, arg, result any) error {
+// maxAnswer bounds what gVisor may answer. A list of all processes of a box that
+// has as many as it may is far below it.
+const maxAnswer = 16 << 20
+
+// remoteError is what gVisor says went wrong.
+type remoteError string
+
+func (e remoteError) Error() string { return string(e) }
+
+// call asks gVisor of the box whose directory is dir, and hands it fds, which
+// stay the caller's. It returns when the answer is there, when ctx ends, and
+// after timeout at the latest. An error of gVisor itself has a remoteError in
+// its chain.
+//
+// It speaks gVisor's protocol, which is JSON, itself: gVisor's own client knows
+// no deadlines, and while it works has descriptors open that another box, which
+// is started at that moment, would inherit.
+func call(ctx context.Context, timeout time.Duration, dir, method string, arg, result any, fds ...int) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	sock, err := connect(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer sock.Close()
-	// gVisor's client knows no deadlines: a shut socket ends its call.
-	stop := context.AfterFunc(ctx, func() { _ = sock.Shutdown() })
-	defer stop()
-	if err := urpc.NewClient(sock).Call(method, arg, result); err != nil {
+	if err := exchange(ctx, dir, method, arg, result, fds); err != nil {
 		return fmt.Errorf("%s: %w", method, ended(ctx, err))
 	}
 	return nil
 }
 
-// connect opens the control socket. The path goes through a descriptor of the
-// directory, because addresses of sockets are limited to 107 bytes.
-func connect(ctx context.Context, dir string) (*unet.Socket, error) {
-	d, err := os.Open(dir)
+func exchange(ctx context.Context, dir, method string, arg, result any, fds []int) error {
+	request, err := json.Marshal(struct {
+		Method string `json:"method"`
+		Arg    any    `json:"arg"`
+	}{method, arg})
+	if err != nil {
+		return err
+	}
+	conn, err := connect(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	n, _, err := conn.WriteMsgUnix(request, rights, nil)
+	if err == nil && n < len(request) {
+		_, err = conn.Write(request[n:])
+	}
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Success bool            `json:"success"`
+		Err     string          `json:"err"`
+		Result  json.RawMessage `json:"result"`
+	}
+	if err := json.NewDecoder(io.LimitReader(conn, maxAnswer)).Decode(&answer); err != nil {
+		return err
+	}
+	if !answer.Success {
+		return remoteError(answer.Err)
+	}
+	if result == nil {
+		return nil
+	}
+	return json.Unmarshal(answer.Result, result)
+}
+
+// connect opens the control socket. While gVisor's queue of callers is full, it
+// tries again.
+func connect(ctx context.Context, dir string) (*net.UnixConn, error) {
+	d, name, err := shortName(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
+		if err == nil {
+			return conn.(*net.UnixConn), nil
+		}
+		if !errors.Is(err, unix.EAGAIN) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// bindControl makes the socket that gVisor will listen on.
+func bindControl(dir string) (*os.File, error) {
+	d, name, err := shortName(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -63,24 +137,21 @@ func connect(ctx context.Context, dir string) (*unet.Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	// Connecting blocks while gVisor's queue is full; the time to send limits that.
-	if deadline, ok := ctx.Deadline(); ok {
-		left := unix.NsecToTimeval(max(time.Millisecond, time.Until(deadline)).Nanoseconds())
-		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &left)
-	}
-	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: filepath.Join(fmt.Sprintf("/proc/self/fd/%d", d.Fd()), controlName)})
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("control socket: %w", ended(ctx, err))
-	}
-	sock, err := unet.NewSocket(fd)
-	if err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return sock, nil
+	return os.NewFile(uintptr(fd), controlName), nil
+}
+
+// shortName returns a name of the control socket through a descriptor of its
+// directory, valid while that is open: addresses of sockets have 107 bytes at most.
+func shortName(dir string) (*os.File, string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	return d, fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), controlName), nil
 }
 
 // startGuest gives the box a loopback and starts PID 1.

@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -65,15 +64,12 @@ func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, publicError(err, "dial the agent of box %s", b.id)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "agent"), os.NewFile(uintptr(fds[1]), "agent")
+	ours := os.NewFile(uintptr(fds[0]), "agent")
 	defer ours.Close()
-	defer theirs.Close()
-	args := boot.PortForwardOpts{
-		FilePayload: urpc.FilePayload{Files: []*os.File{theirs}},
-		ContainerID: string(b.id),
-		Port:        driver.AgentPort,
-	}
-	if err := call(ctx, forwardRPC, b.dir, boot.ContMgrPortForward, &args, nil); err != nil {
+	args := boot.PortForwardOpts{ContainerID: string(b.id), Port: driver.AgentPort}
+	err = call(ctx, forwardRPC, b.dir, boot.ContMgrPortForward, &args, nil, fds[1])
+	unix.Close(fds[1])
+	if err != nil {
 		return nil, b.forwardError(ctx, err)
 	}
 	conn, err := net.FileConn(ours)
@@ -84,13 +80,13 @@ func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
 }
 
 func (b *box) forwardError(ctx context.Context, err error) error {
-	var remote urpc.RemoteError
+	var remote remoteError
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case b.hasEnded():
 		return b.endedError()
-	case errors.As(err, &remote) && strings.Contains(remote.Message, "refused"):
+	case errors.As(err, &remote) && strings.Contains(string(remote), "refused"):
 		return sandbox.Errorf(sandbox.PortClosed, "the sandbox's agent does not listen")
 	case errors.Is(err, context.DeadlineExceeded):
 		return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's agent does not accept a connection")

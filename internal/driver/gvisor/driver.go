@@ -50,8 +50,8 @@ type Driver struct {
 	// life ends when the driver is closed.
 	life  context.Context
 	close context.CancelCauseFunc
-	// watchers counts the goroutines that wait for the end of boxes.
-	watchers sync.WaitGroup
+	// calls counts the calls under way, watchers the goroutines that wait for the end of boxes.
+	calls, watchers sync.WaitGroup
 
 	mu    sync.Mutex
 	boxes map[sandbox.ID]*box // guarded by mu
@@ -133,6 +133,10 @@ func (d *Driver) detect() driver.Capabilities {
 			caps.Missing = append(caps.Missing, c.what+": this server cannot use that control group; "+how+".")
 		}
 	}
+	if caps.Memory && !mayLowerOOMScore() {
+		caps.Missing = append(caps.Missing, "A sandbox that uses up its memory may end as a whole: this server cannot protect "+
+			"gVisor from being chosen by the kernel; give it the capability CAP_SYS_RESOURCE.")
+	}
 	return caps
 }
 
@@ -145,7 +149,10 @@ func (d *Driver) Capabilities() driver.Capabilities {
 
 // Close implements [driver.Driver].
 func (d *Driver) Close() error {
+	d.mu.Lock()
 	d.close(errClosed)
+	d.mu.Unlock()
+	d.calls.Wait() // they see the end of their contexts, and clean up after themselves
 	d.mu.Lock()
 	boxes := d.boxes
 	d.boxes = map[sandbox.ID]*box{}
@@ -164,7 +171,14 @@ func (d *Driver) Close() error {
 func (d *Driver) enter(ctx context.Context) (context.Context, context.CancelFunc) {
 	merged, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(d.life, func() { cancel(errClosed) })
-	return merged, func() { stop(); cancel(nil) }
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.life.Err() != nil {
+		cancel(errClosed)
+		return merged, func() { stop() }
+	}
+	d.calls.Add(1)
+	return merged, func() { stop(); cancel(nil); d.calls.Done() }
 }
 
 // ended turns an error that came of ctx's end into the reason of that end.

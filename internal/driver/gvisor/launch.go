@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +15,6 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/server"
 	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -24,7 +24,7 @@ import (
 // socket. It takes 30 ms on an idle machine.
 const bootTimeout = 30 * time.Second
 
-// processName is argv[0] of a box's process.
+// processName is argv[0] of a box's process; the process gives itself the same name.
 const processName = "modbox-sandbox"
 
 // bootFlags are gVisor's flags of every box.
@@ -124,11 +124,10 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	}
 	given.own(null)
 	given.to(cmd, "stdio-fds", null, null, null)
-	fd, err := server.CreateSocket(filepath.Join(l.dir, controlName))
+	control, err := bindControl(l.dir)
 	if err != nil {
-		return fmt.Errorf("control socket: %w", err)
+		return err
 	}
-	control := os.NewFile(uintptr(fd), controlName)
 	given.own(control)
 	given.to(cmd, "controller-fd", control)
 	return nil
@@ -163,7 +162,9 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 	// Root drops its supplementary groups; others cannot, and may not set any then.
 	attr.GidMappingsEnableSetgroups = root
 	attr.Credential = &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !root}
-	if err := cmd.Start(); err != nil {
+	if err := cmd.Start(); errors.Is(err, unix.EPERM) {
+		return nil, sandbox.Wrap(sandbox.Unsupported, err, "this host does not allow the server to make user namespaces")
+	} else if err != nil {
 		return nil, fmt.Errorf("start %s: %w", processName, err)
 	}
 	pid := cmd.Process.Pid
@@ -175,6 +176,9 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 		return nil, err
 	}
 	p.child = true
+	// gVisor locks memory for moments while it fetches many pages at once. It does
+	// without when it may not; the limit is raised where that is allowed.
+	_ = unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
 	setOOMScore(pid, guestOOMScore)
 	return p, nil
 }

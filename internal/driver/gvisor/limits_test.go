@@ -1,6 +1,7 @@
 package gvisor_test
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -136,5 +137,28 @@ func TestCPULimit(t *testing.T) {
 	used, passed := after.CPUNanos-before.CPUNanos, after.Time.Sub(before.Time).Nanoseconds()
 	if used > passed/2 {
 		t.Errorf("used %d ns of CPU in %d ns with a quarter of a core", used, passed)
+	}
+}
+
+// When gVisor itself is chosen by the kernel, because the guest used the memory
+// through it and the host does not let us protect it, the end has its cause.
+func TestOutOfMemoryAsAWhole(t *testing.T) {
+	r := newRig(t)
+	if !r.Capabilities().Memory {
+		t.Skip("this host does not limit memory")
+	}
+	g := r.start(t, newSpec(onDisk))
+	_, code, err := g.try("tail /dev/zero", "")
+	if err == nil && code == 137 {
+		if out := g.must("echo alive"); out != "alive" {
+			t.Errorf("echo: %q", out)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	exit, err := r.Wait(ctx, g.id)
+	if err != nil || exit.Cause != sandbox.CauseOOM {
+		t.Errorf("Wait = %+v, %v; want %s", exit, err, sandbox.CauseOOM)
 	}
 }

@@ -34,8 +34,9 @@ func TestMain(m *testing.M) {
 }
 
 func prepareAndRun(m *testing.M) (int, error) {
-	if os.Getenv(rootlessChild) != "" {
-		return m.Run(), nil // prepared by its parent
+	if made := strings.Split(os.Getenv(rootlessChild), ":"); len(made) == 3 {
+		built.sandbox, built.agent, built.rootfs = made[0], made[1], made[2]
+		return m.Run(), nil
 	}
 	if !gvisortest.Wanted() {
 		return m.Run(), nil
@@ -102,7 +103,7 @@ func newRig(t *testing.T) *rig {
 		if err := r.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		for _, left := range leftovers(t, r.cfg) {
+		for _, left := range append(leftovers(t, r.cfg), ownGroups(r.cfg)...) {
 			t.Errorf("left on the host: %s", left)
 		}
 	})
@@ -238,8 +239,19 @@ func (g *guest) must(command string) string {
 	return out
 }
 
-// leftovers lists what a driver left on the host: processes, mounts, control
-// groups, sockets and files of boxes.
+// ownGroups lists the control groups of the driver itself, which go when it is
+// closed and has no boxes.
+func ownGroups(cfg gvisor.Config) []string {
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} {
+		groups, _ := filepath.Glob(pattern + gvisor.Installation(cfg.RunDir))
+		found = append(found, groups...)
+	}
+	return found
+}
+
+// leftovers lists what a driver left on the host of its boxes: processes, mounts,
+// control groups, sockets and files.
 func leftovers(t *testing.T, cfg gvisor.Config) []string {
 	t.Helper()
 	var left []string
@@ -255,10 +267,11 @@ func leftovers(t *testing.T, cfg gvisor.Config) []string {
 			left = append(left, "mount "+strings.TrimSpace(line))
 		}
 	}
-	for _, pattern := range []string{
-		"/sys/fs/cgroup/*/" + gvisor.Installation(cfg.RunDir), "/sys/fs/cgroup/" + gvisor.Installation(cfg.RunDir),
-		filepath.Join(cfg.RunDir, "boxes", "*"), filepath.Join(cfg.StateDir, "layers", "*"),
-	} {
+	for _, group := range ownGroups(cfg) {
+		boxes, _ := filepath.Glob(group + "/*/")
+		left = append(left, boxes...)
+	}
+	for _, pattern := range []string{filepath.Join(cfg.RunDir, "boxes", "*"), filepath.Join(cfg.StateDir, "layers", "*")} {
 		found, _ := filepath.Glob(pattern)
 		left = append(left, found...)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // When a box's memory is used up, the kernel ends the process with the highest
@@ -19,6 +21,16 @@ const (
 	sentryOOMScore = -900
 	agentOOMScore  = -500
 )
+
+// mayLowerOOMScore says whether this process may give scores below 0.
+func mayLowerOOMScore() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+}
 
 // setOOMScore sets a score. Without it the wrong process may be chosen, no more.
 func setOOMScore(pid, score int) {

@@ -74,30 +74,37 @@ export class Files {
   }
 
   /** Makes a directory. */
-  async mkdir(ref: string, path: string, options: MkdirOptions = {}): Promise<void> {
+  async mkdir(ref: string, path: string, options: MkdirOptions = {}): Promise<FileInfo> {
     const json: wire.Mkdir = { path, mode: options.mode, parents: options.parents, user: options.user };
-    await this.done({ method: "POST", path: filesPath(ref, "/mkdir"), json, signal: options.signal });
+    return this.post(filesPath(ref, "/mkdir"), json, options);
   }
 
   /** Renames a path; throws a ConflictError when `to` exists, unless `overwrite` is set. */
-  async move(ref: string, from: string, to: string, options: CallOptions & { overwrite?: boolean | undefined } = {}): Promise<void> {
+  async move(ref: string, from: string, to: string, options: CallOptions & { overwrite?: boolean | undefined } = {}): Promise<FileInfo> {
     const json: wire.Move = { from, to, overwrite: options.overwrite };
-    await this.done({ method: "POST", path: filesPath(ref, "/move"), json, signal: options.signal });
+    return this.post(filesPath(ref, "/move"), json, options);
   }
 
   /** Deletes a file or an empty directory; with `recursive` everything below, too. */
   async remove(ref: string, path: string, options: CallOptions & { recursive?: boolean | undefined } = {}): Promise<void> {
-    await this.done({ method: "DELETE", path: filesPath(ref), query: { path, recursive: options.recursive }, signal: options.signal });
+    const response = await this.http.raw({
+      method: "DELETE",
+      path: filesPath(ref),
+      query: { path, recursive: options.recursive },
+      signal: options.signal,
+      repeatable: false, // as in post
+    });
+    await response.arrayBuffer();
   }
 
   private open(ref: string, path: string, options: CallOptions): Promise<Response> {
     return this.http.raw({ method: "GET", path: filesPath(ref), query: { path }, signal: options.signal, repeatable: true });
   }
 
-  /** For calls whose answer says nothing more; a second try could find its own work and fail. */
-  private async done(request: Omit<Parameters<HTTP["raw"]>[0], "repeatable">): Promise<void> {
-    const response = await this.http.raw({ ...request, repeatable: false });
-    await response.arrayBuffer();
+  /** Not repeatable: a second try could find its own work and fail. */
+  private async post(path: string, json: wire.Mkdir | wire.Move, options: CallOptions): Promise<FileInfo> {
+    const w = await this.http.json<wire.FileInfo>({ method: "POST", path, json, signal: options.signal, repeatable: false });
+    return decode.fileInfo(w);
   }
 }
 

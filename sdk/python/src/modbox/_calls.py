@@ -292,14 +292,14 @@ def stat_file(ref: str, path: str) -> Call[FileInfo]:
 # A second try of the following could find its own work and fail.
 
 
-def mkdir(ref: str, path: str, mode: Optional[str], parents: Optional[bool], user: Optional[str]) -> Call[None]:
+def mkdir(ref: str, path: str, mode: Optional[str], parents: Optional[bool], user: Optional[str]) -> Call[FileInfo]:
     body = _body(path=path, mode=mode, parents=parents, user=user)
-    return Call("POST", sandbox_path(ref, "/files/mkdir"), _nothing, repeatable=False, json=body)
+    return Call("POST", sandbox_path(ref, "/files/mkdir"), _into(FileInfo), repeatable=False, json=body)
 
 
-def move(ref: str, source: str, to: str, overwrite: Optional[bool]) -> Call[None]:
+def move(ref: str, source: str, to: str, overwrite: Optional[bool]) -> Call[FileInfo]:
     body = {"from": source, "to": to, **_body(overwrite=overwrite)}
-    return Call("POST", sandbox_path(ref, "/files/move"), _nothing, repeatable=False, json=body)
+    return Call("POST", sandbox_path(ref, "/files/move"), _into(FileInfo), repeatable=False, json=body)
 
 
 def remove(ref: str, path: str, recursive: Optional[bool]) -> Call[None]:

@@ -159,13 +159,13 @@ class AsyncFiles:
         mode: Optional[str] = None,
         parents: Optional[bool] = None,
         user: Optional[str] = None,
-    ) -> None:
+    ) -> FileInfo:
         """Makes a directory; ``parents`` makes missing parents too, and accepts one that exists."""
-        await self._session.perform(calls.mkdir(ref, path, mode, parents, user))
+        return await self._session.perform(calls.mkdir(ref, path, mode, parents, user))
 
-    async def move(self, ref: str, source: str, to: str, *, overwrite: Optional[bool] = None) -> None:
+    async def move(self, ref: str, source: str, to: str, *, overwrite: Optional[bool] = None) -> FileInfo:
         """Renames a path; raises ConflictError when ``to`` exists, unless ``overwrite`` is set."""
-        await self._session.perform(calls.move(ref, source, to, overwrite))
+        return await self._session.perform(calls.move(ref, source, to, overwrite))
 
     async def remove(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
         """Deletes a file or an empty directory; with ``recursive`` everything below, too."""

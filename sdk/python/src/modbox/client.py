@@ -135,13 +135,13 @@ class Files:
         mode: Optional[str] = None,
         parents: Optional[bool] = None,
         user: Optional[str] = None,
-    ) -> None:
+    ) -> FileInfo:
         """Makes a directory; ``parents`` makes missing parents too, and accepts one that exists."""
-        self._session.perform(calls.mkdir(ref, path, mode, parents, user))
+        return self._session.perform(calls.mkdir(ref, path, mode, parents, user))
 
-    def move(self, ref: str, source: str, to: str, *, overwrite: Optional[bool] = None) -> None:
+    def move(self, ref: str, source: str, to: str, *, overwrite: Optional[bool] = None) -> FileInfo:
         """Renames a path; raises ConflictError when ``to`` exists, unless ``overwrite`` is set."""
-        self._session.perform(calls.move(ref, source, to, overwrite))
+        return self._session.perform(calls.move(ref, source, to, overwrite))
 
     def remove(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
         """Deletes a file or an empty directory; with ``recursive`` everything below, too."""

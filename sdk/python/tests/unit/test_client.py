@@ -289,7 +289,7 @@ class ClientTests:
         def answer(seen, handler, n):
             if seen.path.endswith("/list"):
                 return send_json(handler, {"items": [entry], "truncated": True})
-            if seen.path.endswith("/stat"):
+            if seen.path.endswith(("/stat", "/mkdir", "/move")):
                 return send_json(handler, entry)
             handler.send_response(204)
             handler.end_headers()
@@ -299,8 +299,8 @@ class ClientTests:
         listed = files.list("a", "/", limit=1)
         self.assertEqual((listed.truncated, listed.items[0].target), (True, "x"))
         self.assertEqual(files.stat("a", "/f").type, "symlink")
-        files.mkdir("a", "/d", parents=True)
-        files.move("a", "/f", "/g", overwrite=True)
+        self.assertEqual(files.mkdir("a", "/d", parents=True).path, "/f")
+        self.assertEqual(files.move("a", "/f", "/g", overwrite=True).path, "/f")
         files.remove("a", "/d", recursive=True)
         base = "/v1/sandboxes/a/files"
         self.assertEqual(

@@ -159,15 +159,15 @@ test("files: the other calls", async (t) => {
   const entry = { name: "f", path: "/f", type: "symlink", size: 3, mode: "0777", uid: 0, gid: 0, mod_time: "t", target: "x" };
   const s = await serve(t, (r, res) => {
     if (r.path.endsWith("/list")) return json(res, { items: [entry], truncated: true });
-    if (r.path.endsWith("/stat")) return json(res, entry);
+    if (/[/](stat|mkdir|move)$/.test(r.path)) return json(res, entry);
     res.writeHead(204).end();
   });
   const { files } = s.client().sandboxes;
   const list = await files.list("a", "/", { limit: 1 });
   assert.deepEqual([list.truncated, list.items[0].target], [true, "x"]);
   assert.equal((await files.stat("a", "/f")).type, "symlink");
-  await files.mkdir("a", "/d", { parents: true });
-  await files.move("a", "/f", "/g", { overwrite: true });
+  assert.equal((await files.mkdir("a", "/d", { parents: true })).path, "/f");
+  assert.equal((await files.move("a", "/f", "/g", { overwrite: true })).path, "/f");
   await files.remove("a", "/d", { recursive: true });
   const seen = s.requests.map((r) => `${r.method} ${r.path}?${r.query} ${r.body}`);
   assert.deepEqual(seen, [

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/config"
+)
+
+func TestLockStateHasOneHolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), lockFile)
+	unlock, err := lockState(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockState(path); err == nil || !strings.Contains(err.Error(), "another server") {
+		t.Errorf("second lock = %v, want it refused with the holder's name", err)
+	}
+	// A child of the holder, such as a sandbox, must not keep the lock.
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}()
+	unlock()
+	unlock, err = lockState(path)
+	if err != nil {
+		t.Fatalf("lock after it was given up: %v", err)
+	}
+	unlock()
+}
+
+func TestPublicURL(t *testing.T) {
+	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7070} }
+	for _, tc := range []struct {
+		cfg  config.Config
+		addr net.Addr
+		want string
+	}{
+		{config.Config{}, tcp("127.0.0.1"), "http://127.0.0.1:7070"},
+		{config.Config{}, tcp("::1"), "http://[::1]:7070"},
+		{config.Config{}, tcp("0.0.0.0"), "http://127.0.0.1:7070"},
+		{config.Config{}, tcp("::"), "http://127.0.0.1:7070"},
+		{config.Config{TLS: config.TLS{Cert: "c", Key: "k"}}, tcp("10.0.0.1"), "https://10.0.0.1:7070"},
+		{config.Config{PublicURL: "https://modbox.example.com"}, tcp("127.0.0.1"), "https://modbox.example.com"},
+	} {
+		if got := publicURL(tc.cfg, tc.addr); got != tc.want {
+			t.Errorf("publicURL(%q, %v) = %q, want %q", tc.cfg.PublicURL, tc.addr, got, tc.want)
+		}
+	}
+}
+
+func TestLogger(t *testing.T) {
+	var b bytes.Buffer
+	log := newLogger(config.Log{Level: "warn", Format: "json"}, &b)
+	log.Info("quiet")
+	log.Warn("loud")
+	if got := b.String(); strings.Contains(got, "quiet") || !strings.Contains(got, `"msg":"loud"`) {
+		t.Errorf("log = %q, want only the warning, as JSON", got)
+	}
+}

@@ -1,0 +1,241 @@
+// Package apitest runs a whole server for tests of the HTTP interfaces: real
+// store, lifecycle service, authentication and proxy, over the fake driver.
+package apitest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/dialect/modbox"
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// Domain is the base domain of sandbox URLs beside the path form.
+const Domain = "box.test"
+
+// Server is a running server. Its sandboxes run commands on this machine, below
+// temporary directories as far as files go.
+type Server struct {
+	T     testing.TB
+	URL   string
+	Token string
+	HTTP  *http.Client
+
+	Service *lifecycle.Service
+	Auth    *auth.Authenticator
+	Store   *store.Store
+	Host    *fake.Host
+	Log     *Log
+}
+
+// Log keeps what the server logs.
+type Log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// String returns everything logged so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// New starts a server that ends with the test. Sandboxes have path URLs.
+func New(t testing.TB) *Server { return NewWith(t, nil) }
+
+// NewWith is New with ready checks.
+func NewWith(t testing.TB, ready map[string]func(context.Context) error) *Server {
+	t.Helper()
+	s := &Server{T: t, Log: &Log{}}
+	logger := slog.New(slog.NewTextHandler(s.Log, nil))
+	var err error
+	check := func() {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"))
+	check()
+	t.Cleanup(func() { s.Store.Close() })
+	s.Host = fake.NewHost(t.TempDir())
+	t.Cleanup(func() { s.Host.Close() })
+	s.Service, err = lifecycle.New(lifecycle.Config{}, lifecycle.Deps{Store: s.Store, Driver: fake.New(s.Host), Images: images{}, Logger: logger})
+	check()
+	s.Auth, err = auth.New(s.Store, s.Store)
+	check()
+	t.Cleanup(s.Auth.Close)
+	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
+	check()
+	err = s.Service.Start(t.Context())
+	check()
+
+	front := httptest.NewUnstartedServer(nil)
+	s.URL = "http://" + front.Listener.Addr().String()
+	urls, err := proxy.NewURLs(s.URL, "")
+	check()
+	server, err := api.New(api.Config{SandboxURL: urls.Sandbox, Version: "test"}, api.Deps{
+		Service: s.Service, Auth: s.Auth, Logger: logger, Driver: "fake", Ready: ready,
+		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, urls.Sandbox)},
+	})
+	check()
+	p, err := proxy.New(proxy.Config{URLs: urls}, s.Service, modbox.NewDataPlane(s.Service), logger)
+	check()
+	front.Config.Handler = edge.Wrap(logger, p.Wrap(server))
+	front.Start()
+	s.HTTP = front.Client()
+	t.Cleanup(func() {
+		front.Close()
+		p.Close()
+		// Sandboxes outlive a server by design; those of a test end here.
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		live, err := s.Store.LiveSandboxes(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, sb := range live {
+			caller := lifecycle.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}
+			if _, err := s.Service.Destroy(ctx, caller, string(sb.ID), sandbox.CauseDestroyed); err != nil {
+				t.Errorf("destroy %s: %v", sb.Name, err)
+			}
+		}
+		if err := s.Service.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Answer is an answer with its whole body.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Into decodes the body into v.
+func (a *Answer) Into(t testing.TB, v any) {
+	t.Helper()
+	if err := json.Unmarshal(a.Body, v); err != nil {
+		t.Fatalf("answer %d %q: %v", a.Status, a.Body, err)
+	}
+}
+
+// Request returns an authenticated request; body is a reader or is encoded as
+// JSON, and path may be a whole URL.
+func (s *Server) Request(method, path string, body any) *http.Request {
+	s.T.Helper()
+	var r io.Reader
+	switch b := body.(type) {
+	case nil:
+	case io.Reader:
+		r = b
+	case string:
+		r = strings.NewReader(b)
+	default:
+		enc, err := json.Marshal(b)
+		if err != nil {
+			s.T.Fatal(err)
+		}
+		r = bytes.NewReader(enc)
+	}
+	if !strings.HasPrefix(path, "http") {
+		path = s.URL + path
+	}
+	req, err := http.NewRequestWithContext(s.T.Context(), method, path, r)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.Token)
+	if r != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req
+}
+
+// Send makes a request and reads its whole answer.
+func (s *Server) Send(r *http.Request) *Answer {
+	s.T.Helper()
+	resp, err := s.HTTP.Do(r)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.T.Fatalf("%s %s: %v", r.Method, r.URL, err)
+	}
+	return &Answer{Status: resp.StatusCode, Header: resp.Header, Body: b}
+}
+
+// Do is Send for an authenticated request.
+func (s *Server) Do(method, path string, body any) *Answer {
+	s.T.Helper()
+	return s.Send(s.Request(method, path, body))
+}
+
+// Want is Do, and fails the test unless the status is the one given.
+func (s *Server) Want(status int, method, path string, body any) *Answer {
+	s.T.Helper()
+	a := s.Do(method, path, body)
+	if a.Status != status {
+		s.T.Fatalf("%s %s = %d %s, want %d", method, path, a.Status, a.Body, status)
+	}
+	return a
+}
+
+// ImageID is the id of the one image there is, "modbox/code-exec:latest".
+const ImageID = "0193b1f0-0000-7000-8000-000000000001"
+
+type images struct{}
+
+func (images) Resolve(_ context.Context, ref string) (sandbox.Image, string, error) {
+	img := builtin()
+	if ref != img.Ref() && ref != img.Name {
+		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "there is no image %q", ref)
+	}
+	return img, "/nowhere/root.erofs", nil
+}
+
+func (images) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error) {
+	if id != ImageID {
+		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image %s", id)
+	}
+	return builtin(), nil
+}
+
+func (images) List(context.Context) ([]sandbox.Image, error) { return []sandbox.Image{builtin()}, nil }
+
+func builtin() sandbox.Image {
+	made := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return sandbox.Image{
+		ID: ImageID, Name: "modbox/code-exec", Tag: "latest", Digest: "sha256:1234", Description: "Python, Node, Bash, Go",
+		Builtin: true, IsDefault: true, SizeBytes: 1 << 20, MemoryBytes: 512 << 20, CreatedAt: made, UpdatedAt: made,
+	}
+}

@@ -1,0 +1,44 @@
+package api_test
+
+import (
+	"io"
+	"testing"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// BenchmarkExec compares a command through the API with the same command through
+// the lifecycle service: the difference is what the API costs.
+func BenchmarkExec(b *testing.B) {
+	s := apitest.New(b)
+	var sb struct{ ID, CreatedBy, WorkspaceID string }
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "bench", "wait_seconds": 30}).Into(b, &sb)
+	page, err := s.Store.LiveSandboxes(b.Context())
+	if err != nil || len(page) != 1 {
+		b.Fatalf("%d sandboxes, %v", len(page), err)
+	}
+	caller := lifecycle.Caller{User: page[0].CreatedBy, Workspace: page[0].Workspace}
+	b.Run("lifecycle", func(b *testing.B) {
+		for b.Loop() {
+			stream, err := s.Service.Exec(b.Context(), caller, string(sandbox.ID(sb.ID)), agentapi.Command{Argv: []string{"true"}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for err == nil {
+				_, err = stream.Next()
+			}
+			if err != io.EOF {
+				b.Fatal(err)
+			}
+			_ = stream.Close()
+		}
+	})
+	b.Run("api", func(b *testing.B) {
+		for b.Loop() {
+			s.Want(200, "POST", "/v1/sandboxes/bench/exec", `{"command":["true"]}`)
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package drivertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// bulk is more than any buffer or window on the way.
+const bulk = 64 << 20
+
+func stringReader(s string) io.Reader { return strings.NewReader(s) }
+
+// source is the stream of bytes the guest's source sends.
+func source() io.Reader { return rand.NewChaCha8([32]byte{1}) }
+
+// closeWrite ends our direction, where the connection can.
+func closeWrite(t *testing.T, c net.Conn) {
+	t.Helper()
+	h, ok := c.(interface{ CloseWrite() error })
+	if !ok {
+		t.Fatalf("a connection from Dial() is a %T without CloseWrite", c)
+	}
+	if err := h.CloseWrite(); err != nil {
+		t.Errorf("CloseWrite() = %v", err)
+	}
+}
+
+func testDialClosedPort(t *testing.T, h *host) {
+	b := h.start(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free here is taken for free there
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := uint16(l.Addr().(*net.TCPAddr).Port)
+	l.Close()
+	_, err = h.Driver.Dial(within(t), b.id, port)
+	wantCode(t, "Dial() of a port nobody listens on", err, sandbox.PortClosed)
+}
+
+func testDialOutlivesContext(t *testing.T, h *host) {
+	b := h.start(t)
+	port, _ := b.serve(t, "echo")
+	ctx, cancel := context.WithCancel(t.Context())
+	c, err := h.Driver.Dial(ctx, b.id, port)
+	if err != nil {
+		t.Fatalf("Dial() = %v", err)
+	}
+	defer c.Close()
+	cancel()
+	if _, err := c.Write([]byte("still here")); err != nil {
+		t.Fatalf("Write() after the context ended = %v", err)
+	}
+	got := make([]byte, len("still here"))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != "still here" {
+		t.Errorf("Read() = %q, %v", got, err)
+	}
+}
+
+func testUpload(t *testing.T, h *host) {
+	b := h.start(t)
+	port, _ := b.serve(t, "sink")
+	c := b.dial(t, port)
+	sum := sha256.New()
+	if n, err := io.Copy(c, io.TeeReader(io.LimitReader(source(), bulk), sum)); err != nil || n != bulk {
+		t.Fatalf("sent %d bytes: %v", n, err)
+	}
+	closeWrite(t, c)
+	got, err := io.ReadAll(c)
+	if want := fmt.Sprintf("%d %s", bulk, hex.EncodeToString(sum.Sum(nil))); err != nil || string(got) != want {
+		t.Errorf("the server got %q, %v, want %q", got, err, want)
+	}
+}
+
+func testDownload(t *testing.T, h *host) {
+	b := h.start(t)
+	port, _ := b.serve(t, "source", fmt.Sprint(bulk))
+	wantSource(t, b.dial(t, port))
+}
+
+func testDownloadSlowly(t *testing.T, h *host) {
+	b := h.start(t)
+	port, _ := b.serve(t, "source", fmt.Sprint(bulk))
+	c := b.dial(t, port)
+	// Everything on the way fills up while nothing is read: another call shows
+	// that the box got that far and goes on.
+	if _, _, err := output(b.run(t, "eat", "1000")); err != nil {
+		t.Fatal(err)
+	}
+	wantSource(t, smallReads{c})
+}
+
+// smallReads reads in small, odd pieces.
+type smallReads struct{ r io.Reader }
+
+func (s smallReads) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), 1021)]) }
+
+// wantSource checks that exactly bulk bytes of the source come.
+func wantSource(t *testing.T, r io.Reader) {
+	t.Helper()
+	want, got := sha256.New(), sha256.New()
+	io.CopyN(want, source(), bulk)
+	n, err := io.Copy(got, r)
+	if err != nil || n != bulk || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		t.Errorf("got %d bytes, %v, right: %v; want %d", n, err, bytes.Equal(got.Sum(nil), want.Sum(nil)), bulk)
+	}
+}
+
+func testEcho(t *testing.T, h *host) {
+	b := h.start(t)
+	port, _ := b.serve(t, "echo")
+	c := b.dial(t, port)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.CopyN(c, source(), bulk)
+		if hc, ok := c.(interface{ CloseWrite() error }); ok {
+			err = errors.Join(err, hc.CloseWrite())
+		}
+		sent <- err
+	}()
+	wantSource(t, c)
+	if err := <-sent; err != nil {
+		t.Errorf("sending: %v", err)
+	}
+}
+
+func testServerClosesFirst(t *testing.T, h *host) {
+	b := h.start(t)
+	port, printed := b.serve(t, "goodbye")
+	c := b.dial(t, port)
+	if got, err := io.ReadAll(c); err != nil || string(got) != "goodbye" {
+		t.Fatalf("ReadAll() = %q, %v", got, err)
+	}
+	if _, err := c.Write([]byte("i am still talking")); err != nil {
+		t.Fatalf("Write() after the server closed its side = %v", err)
+	}
+	closeWrite(t, c)
+	if got := line(t, printed); got != "i am still talking <nil>" {
+		t.Errorf("the server got %q", got)
+	}
+}
+
+func testManyConnections(t *testing.T, h *host) {
+	b := h.start(t)
+	port, _ := b.serve(t, "echo")
+	const connections, each = 50, 100_000
+	var wg sync.WaitGroup
+	for i := range connections {
+		wg.Go(func() {
+			c, err := h.Driver.Dial(within(t), b.id, port)
+			if err != nil {
+				t.Errorf("Dial() = %v", err)
+				return
+			}
+			defer c.Close()
+			want := bytes.Repeat([]byte{byte(i)}, each)
+			go c.Write(want)
+			got := make([]byte, each)
+			if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("connection %d: %v, right: %v", i, err, bytes.Equal(got, want))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func testStalledConnections(t *testing.T, h *host) {
+	b := h.start(t)
+	port, _ := b.serve(t, "source", fmt.Sprint(bulk))
+	for range 12 {
+		b.dial(t, port) // nobody reads them
+	}
+	if out, _, err := output(b.run(t, "eat", "1000")); err != nil || out != "eaten 1000\n" {
+		t.Errorf("beside stalled connections the guest printed %q, %v", out, err)
+	}
+	wantSource(t, b.dial(t, port))
+}

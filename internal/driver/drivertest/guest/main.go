@@ -1,0 +1,135 @@
+// Command guest is what package drivertest runs inside boxes: small servers, and
+// programs that run into limits. It is static and needs nothing of the image.
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fail(errors.New("usage: guest MODE [N]"))
+	}
+	n := int64(0)
+	if len(os.Args) > 2 {
+		var err error
+		if n, err = strconv.ParseInt(os.Args[2], 10, 64); err != nil {
+			fail(err)
+		}
+	}
+	switch mode := os.Args[1]; mode {
+	case "echo":
+		serve(func(c *net.TCPConn) { io.Copy(c, c) })
+	case "sink":
+		serve(sink)
+	case "source":
+		serve(func(c *net.TCPConn) { io.CopyN(c, Source(), n) })
+	case "goodbye":
+		serve(goodbye)
+	case "killinit":
+		fail(syscall.Kill(1, syscall.SIGKILL))
+	case "fill":
+		fill(n)
+	case "fork":
+		fork(n)
+	case "eat":
+		eat(n)
+	case "sleep":
+		fmt.Println("sleeping")
+		for {
+			time.Sleep(time.Hour)
+		}
+	default:
+		fail(fmt.Errorf("no mode %q", mode))
+	}
+}
+
+func fail(err error) {
+	fmt.Println("error:", err)
+	os.Exit(1)
+}
+
+// Source is an endless stream of bytes that the test knows too.
+func Source() io.Reader { return rand.NewChaCha8([32]byte{1}) }
+
+// serve prints its port and answers connections for ever.
+func serve(answer func(*net.TCPConn)) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println(l.Addr().(*net.TCPAddr).Port)
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			fail(err)
+		}
+		go func() {
+			defer c.Close()
+			answer(c.(*net.TCPConn))
+		}()
+	}
+}
+
+// sink answers with the checksum of all it got once that has ended.
+func sink(c *net.TCPConn) {
+	h := sha256.New()
+	n, err := io.Copy(h, c)
+	if err == nil {
+		fmt.Fprintf(c, "%d %s", n, hex.EncodeToString(h.Sum(nil)))
+	}
+}
+
+// goodbye closes its side first, and prints what it still gets.
+func goodbye(c *net.TCPConn) {
+	io.WriteString(c, "goodbye")
+	c.CloseWrite()
+	rest, err := io.ReadAll(c)
+	fmt.Printf("%s %v\n", rest, err)
+}
+
+// fill writes n bytes to a file and prints how far it came.
+func fill(n int64) {
+	f, err := os.Create("filled")
+	if err != nil {
+		fail(err)
+	}
+	written, err := io.CopyN(f, Source(), n)
+	fmt.Println(written, errors.Is(err, syscall.ENOSPC))
+}
+
+// fork starts n processes and prints how many it could.
+func fork(n int64) {
+	started := 0
+	for range n {
+		cmd := exec.Command("/proc/self/exe", "sleep")
+		if cmd.Start() != nil {
+			break
+		}
+		defer cmd.Process.Kill()
+		started++
+	}
+	fmt.Println(started)
+}
+
+// eat touches n bytes of memory and prints that it could.
+func eat(n int64) {
+	b := make([]byte, n)
+	for i := range b {
+		if i%4096 == 0 {
+			b[i] = 1
+		}
+	}
+	fmt.Println("eaten", len(b))
+}

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fixtures is one row for every table, in an order that foreign keys allow.
+var fixtures = []string{
+	`INSERT INTO users (id, name, created_at) VALUES ('u', 'U', 1)`,
+	`INSERT INTO workspaces (id, name, is_default, created_by, created_at) VALUES ('w', 'W', 1, 'u', 1)`,
+	`INSERT INTO members (workspace_id, user_id, role, created_at) VALUES ('w', 'u', 'owner', 1)`,
+	`INSERT INTO tokens (id, hash, workspace_id, user_id, description, created_at) VALUES ('t', 'ff', 'w', 'u', '', 1)`,
+	`INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, env, labels, memory_bytes, cpu_milli, disk_bytes,
+		created_by, created_at, updated_at, request_hash) VALUES ('s', 'w', 'n', 'l', 'running', 'i', '{}', '{}', 1, 1, 1, 'u', 1, 1, 'h')`,
+	`INSERT INTO sandbox_labels (sandbox_id, label, value) VALUES ('s', 'a', 'b')`,
+	`INSERT INTO events (sandbox_id, time, type, message, data) VALUES ('s', 1, 'created', '', '{}')`,
+	`INSERT INTO idempotency_keys (workspace_id, idempotency_key, sandbox_id, expires_at) VALUES ('w', 'k', 's', 1)`,
+}
+
+// tables returns the tables of the schema, without those of the tools.
+func tables(t *testing.T, db *sql.DB) []string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `SELECT name FROM sqlite_master
+		WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'goose_%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var names []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestMigrationsUpDownUp(t *testing.T) {
+	db, err := sql.Open("sqlite", dsn(filepath.Join(t.TempDir(), "m.db"), "_txlock=immediate"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxOpenConns(1)
+	m, err := migrator(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		if _, err := m.Up(t.Context()); err != nil {
+			t.Fatalf("up, round %d: %v", round, err)
+		}
+		for _, row := range fixtures {
+			if _, err := db.ExecContext(t.Context(), row); err != nil {
+				t.Fatalf("%s: %v", row, err)
+			}
+		}
+		names := tables(t, db)
+		if len(names) != len(fixtures) {
+			t.Errorf("tables %v, want one fixture for each", names)
+		}
+		for _, name := range names {
+			var n int
+			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM "+name).Scan(&n); err != nil || n != 1 {
+				t.Errorf("table %s has %d rows, %v, want 1", name, n, err)
+			}
+		}
+		if _, err := m.DownTo(t.Context(), 0); err != nil {
+			t.Fatalf("down, round %d: %v", round, err)
+		}
+		if names := tables(t, db); len(names) != 0 {
+			t.Errorf("tables left by down: %v", names)
+		}
+	}
+}
+
+// TestQueriesUseIndexes explains the queries that are made often.
+func TestQueriesUseIndexes(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "m.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	for query, index := range map[string]string{
+		"SELECT id FROM sandboxes WHERE " + isLive:                                                                                                    "sandboxes_live_name",
+		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' AND " + isLive:                                                              "sandboxes_live_name",
+		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' ORDER BY created_at DESC":                                                   "sandboxes_name",
+		"SELECT id FROM sandboxes WHERE host_label = 'l'":                                                                                             "autoindex_sandboxes",
+		"SELECT id FROM sandboxes WHERE ended_at > 0 AND ended_at < 9 LIMIT 5":                                                                        "sandboxes_ended",
+		"SELECT seq FROM events WHERE sandbox_id = 's' AND seq > 3 ORDER BY seq":                                                                      "events_sandbox",
+		"SELECT id FROM tokens WHERE hash = 'ff'":                                                                                                     "autoindex_tokens",
+		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND (created_at, id) < (5, 'i') AND state IN ('failed') ORDER BY created_at DESC, id DESC": "sandboxes_page",
+	} {
+		if plan := explain(t.Context(), t, s.reader, query); !strings.Contains(plan, index) {
+			t.Errorf("%s\nis answered by %s, want index %s", query, plan, index)
+		}
+	}
+}
+
+func explain(ctx context.Context, t *testing.T, db *sql.DB, query string) string {
+	t.Helper()
+	rows, err := db.QueryContext(ctx, "EXPLAIN QUERY PLAN "+query)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer func() { _ = rows.Close() }()
+	var plan []string
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		plan = append(plan, detail)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(plan)
+}
