@@ -29,12 +29,39 @@ type CreateRequest struct {
 	Resources sandbox.Resources
 	// TTL is 0 for the image's default, else between sandbox.TTLMin and TTLMax.
 	TTL time.Duration
+	// Timeouts are the other clocks, see sandbox.Timeouts.
+	Timeouts sandbox.Timeouts `json:",omitzero"`
+	// Description and Metadata are kept and shown, and mean nothing to the server.
+	Description string            `json:",omitempty"`
+	Metadata    map[string]string `json:",omitempty"`
 	// Replace ends a live sandbox of the same name first.
 	Replace bool
 	// IdempotencyKey, when set, makes a repeated create within 24 hours answer the
 	// sandbox of the first one, even after its end; the same key with another
 	// request is refused with code conflict.
 	IdempotencyKey string
+}
+
+// ForkRequest says what children to make of a sandbox.
+type ForkRequest struct {
+	// Count of children, 1 to sandbox.ForkMax; 0 is 1, or as many as there are names.
+	Count int
+	// Names of the first children; those without get one made up.
+	Names []string
+	// Env is added to the parent's environment, Labels to its labels.
+	Env    map[string]string
+	Labels map[string]string
+	// TTL counts from the fork; 0 is the parent's ttl, counted from the fork too.
+	TTL time.Duration
+	// Timeouts replace the parent's when not nil.
+	Timeouts *sandbox.Timeouts
+}
+
+// ForkResult is what became of one child: Err is nil when Sandbox runs. A child
+// that was recorded and then failed has both.
+type ForkResult struct {
+	Sandbox sandbox.Sandbox
+	Err     error
 }
 
 // Filter selects sandboxes for [Service.List].

@@ -19,6 +19,7 @@ var fixtures = []string{
 		created_by, created_at, updated_at, request_hash) VALUES ('s', 'w', 'n', 'l', 'running', 'i', '{}', '{}', 1, 1, 1, 'u', 1, 1, 'h')`,
 	`INSERT INTO sandbox_labels (sandbox_id, label, value) VALUES ('s', 'a', 'b')`,
 	`INSERT INTO events (sandbox_id, time, type, message, data) VALUES ('s', 1, 'created', '', '{}')`,
+	`INSERT INTO checkpoints (id, sandbox_id, name, size_bytes, created_by, created_at) VALUES ('c', 's', 'n', 1, 'u', 1)`,
 	`INSERT INTO idempotency_keys (workspace_id, idempotency_key, sandbox_id, expires_at) VALUES ('w', 'k', 's', 1)`,
 }
 
