@@ -30,3 +30,27 @@ func (n *Network) CheckClosed(addr netip.Addr) error { return n.closure.check(ad
 
 // ErrClosed is in the chain of what CheckClosed returns for closed addresses.
 var ErrClosed = errClosed
+
+// TakeFlow takes a flow that wants extra bytes from budgets of the given sizes,
+// and returns the size of its buffers and what gives it back.
+func (b *TestBudget) TakeFlow(extra int64) (buffer int, release func(), ok bool) {
+	l, ok := take(extra, &b.budget)
+	if !ok {
+		return 0, nil, false
+	}
+	return l.buffer(), l.release, true
+}
+
+// TestBudget is a budget by itself.
+type TestBudget struct{ budget budget }
+
+// NewTestBudget makes one.
+func NewTestBudget(flows int, extra int64) *TestBudget {
+	return &TestBudget{budget: budget{flows: flows, extra: extra}}
+}
+
+// The sizes of a flow's buffers.
+const (
+	MinBuffer = minBuffer
+	MaxBuffer = maxBuffer
+)

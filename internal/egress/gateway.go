@@ -91,7 +91,7 @@ func (n *Network) Attach(name string) (*Gateway, NIC, error) {
 		name:      name,
 		log:       n.log.With("sandbox", name),
 		budget:    budget{flows: n.perBox.flows, extra: n.perBox.extra},
-		connects:  rate.NewLimiter(500, 1000),
+		connects:  rate.NewLimiter(1000, 2000),
 		questions: rate.NewLimiter(200, 400),
 		asking:    make(chan struct{}, 64),
 		pinging:   make(chan struct{}, 16),

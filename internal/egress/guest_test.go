@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,6 +69,8 @@ func attachWith(tb testing.TB, cfg egress.Config) (*egress.Gateway, *guest) {
 type guest struct {
 	tb    testing.TB
 	stack *stack.Stack
+	// hangUp closes the guest's end of the link; the stack must be destroyed before.
+	hangUp func()
 }
 
 func newGuest(tb testing.TB, nic egress.NIC) *guest {
@@ -104,11 +107,12 @@ func newGuest(tb testing.TB, nic egress.NIC) *guest {
 	s.SetRouteTable([]tcpip.Route{{
 		Destination: header.IPv4EmptySubnet, Gateway: tcpip.AddrFrom4(nic.Gateway.As4()), NIC: 1,
 	}})
+	g := &guest{tb: tb, stack: s, hangUp: sync.OnceFunc(func() { _ = unix.Close(fd) })}
 	tb.Cleanup(func() {
 		s.Destroy()
-		_ = unix.Close(fd)
+		g.hangUp()
 	})
-	return &guest{tb: tb, stack: s}
+	return g
 }
 
 func full(addr netip.AddrPort) tcpip.FullAddress {

@@ -162,23 +162,3 @@ func TestTCPReset(t *testing.T) {
 		}
 	})
 }
-
-// A new gateway for a running guest breaks what went over the old one.
-func TestReattach(t *testing.T) {
-	n := testNetwork(t, egress.Config{AllowCIDRs: loopback})
-	addr := echoServer(t)
-	first, g := attach(t, n)
-	c := g.mustDial(addr)
-	if _, err := c.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	first.Close()
-	first.Close()
-	if u := first.Usage(); u.Flows != 0 || u.SentBytes == 0 {
-		t.Errorf("usage after close = %+v", u)
-	}
-	_, again := attach(t, n)
-	if _, err := again.mustDial(addr).Write([]byte("y")); err != nil {
-		t.Errorf("write over the second gateway: %v", err)
-	}
-}
