@@ -9,7 +9,6 @@ import (
 // Limits of executions and streams.
 const (
 	ExecutionsRunning = 64        // executions of one sandbox that have not ended
-	ExecutionsKept    = 1000      // executions of one sandbox that are remembered
 	ExecutionFiles    = 1000      // files written before a command
 	ExecutionFilesMax = 32 << 20  // bytes of them together
 	StreamMax         = 64 << 20  // bytes kept of one output, unless the server says otherwise

@@ -25,20 +25,21 @@ type Writer struct {
 }
 
 // Writer returns the writer of a stream, to go on where the last one stopped.
-// Errors: NotFound; Conflict when the stream has ended or has a writer.
+// That of a stream which has ended can say how long it is, and refuses writes.
+// Errors: NotFound; Conflict when the stream has a writer.
 func (s *Store) Writer(id sandbox.StreamID) (*Writer, error) {
 	f, h, l, err := s.acquire(id, os.O_RDWR)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
-	busy := l.ended || l.writer
-	l.writer = l.writer || !busy
+	busy := l.writer
+	l.writer = true
 	l.mu.Unlock()
 	if busy {
 		_ = f.Close() // nothing was written
 		s.release(id, l)
-		return nil, sandbox.Errorf(sandbox.Conflict, "the stream has ended, or somebody else writes to it")
+		return nil, sandbox.Errorf(sandbox.Conflict, "somebody else writes to the stream")
 	}
 	w := &Writer{store: s, id: id, file: f, live: l, max: h.max}
 	// Times are a comfort: without them the stream is as good.
@@ -64,10 +65,13 @@ func (w *Writer) Room() int64 {
 }
 
 // Write appends p. What cannot be kept is dropped without an error; only when
-// not even that can be noted the write fails.
+// not even that can be noted, or with Conflict after the end, the write fails.
 func (w *Writer) Write(p []byte) (int, error) {
 	// Only the writer changes size and dropped.
 	l := w.live
+	if len(p) > 0 && w.Ended() {
+		return 0, sandbox.Errorf(sandbox.Conflict, "the stream has ended")
+	}
 	keep := p[:min(int64(len(p)), w.Room())]
 	n := 0
 	if len(keep) > 0 {
@@ -90,6 +94,13 @@ func (w *Writer) Write(p []byte) (int, error) {
 	l.dropped += dropped
 	l.wake()
 	return len(p), nil
+}
+
+// Ended reports whether nothing may be written any more.
+func (w *Writer) Ended() bool {
+	w.live.mu.Lock()
+	defer w.live.mu.Unlock()
+	return w.live.ended
 }
 
 // stamp notes when the byte at offset came.
