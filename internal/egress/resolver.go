@@ -20,7 +20,7 @@ const (
 	askTimeout    = 2 * time.Second
 	answerTimeout = 8 * time.Second
 	// maxAsking bounds the questions of all sandboxes that are under way.
-	maxAsking = 512
+	maxAsking = 2048
 )
 
 // resolver asks the host's resolvers.

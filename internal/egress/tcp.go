@@ -60,14 +60,18 @@ func (g *Gateway) acceptTCP(r *tcp.ForwarderRequest) {
 	}
 	defer g.leave("tcp")
 
-	l, ok := g.take(2 * (maxBuffer - minBuffer))
+	dest := destination(r.ID())
+	var extra int64 = 2 * (maxBuffer - minBuffer)
+	if dest == dnsAddr {
+		extra = 0
+	}
+	l, ok := g.take(extra)
 	if !ok {
 		r.Complete(true)
 		return
 	}
 	defer l.release()
 
-	dest := destination(r.ID())
 	if dest == dnsAddr {
 		if guest, ok := g.accept(r, l); ok {
 			g.serveDNSOver(guest)

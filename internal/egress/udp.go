@@ -59,8 +59,9 @@ func (g *Gateway) acceptUDP(r *udp.ForwarderRequest) bool {
 	dest := destination(r.ID())
 	l, ok := g.take(0)
 	if !ok {
-		g.datagrams.endQuietest() // this datagram is lost; the next one finds room
-		return true
+		// This datagram is lost and the next one finds room, unless connections took
+		// all there is.
+		return g.datagrams.endQuietest()
 	}
 	f := &udpFlow{gateway: g, id: r.ID(), queue: new(waiter.Queue), idle: udpIdle}
 	if dest.Port() == 53 {
@@ -94,8 +95,8 @@ func (g *Gateway) acceptUDP(r *udp.ForwarderRequest) bool {
 	return true
 }
 
-// endQuietest makes room for a new flow.
-func (u *udpFlows) endQuietest() {
+// endQuietest makes room for a new flow, if there is one that can end for it.
+func (u *udpFlows) endQuietest() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var quietest *udpFlow
@@ -104,9 +105,11 @@ func (u *udpFlows) endQuietest() {
 			quietest = f
 		}
 	}
-	if quietest != nil {
-		quietest.end()
+	if quietest == nil {
+		return false
 	}
+	quietest.end()
+	return true
 }
 
 // run passes datagrams until the flow was quiet for too long.
@@ -144,13 +147,10 @@ func (f *udpFlow) out() {
 	defer f.queue.EventUnregister(&readable)
 	for f.ctx.Err() == nil {
 		again, err := f.outOne()
-		switch {
-		case errors.Is(err, unix.ECONNREFUSED):
-			f.gateway.unreachable(header.ICMPv4PortUnreachable, f.id)
+		if errors.Is(err, net.ErrClosed) || f.undelivered(err) {
 			return
-		case errors.Is(err, net.ErrClosed):
-			return
-		case again:
+		}
+		if again {
 			continue // other errors lose the datagram, as networks do
 		}
 		select {
@@ -158,6 +158,22 @@ func (f *udpFlow) out() {
 		case <-f.ctx.Done():
 		}
 	}
+}
+
+// undelivered tells the sandbox what the host learned about the destination, if
+// err says so.
+func (f *udpFlow) undelivered(err error) bool {
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED):
+		f.gateway.unreachable(header.ICMPv4PortUnreachable, f.id)
+	case errors.Is(err, unix.EHOSTUNREACH):
+		f.gateway.unreachable(header.ICMPv4HostUnreachable, f.id)
+	case errors.Is(err, unix.ENETUNREACH):
+		f.gateway.unreachable(header.ICMPv4NetUnreachable, f.id)
+	default:
+		return false
+	}
+	return true
 }
 
 // outOne sends one datagram; it reports whether there was one.
@@ -192,12 +208,8 @@ func (f *udpFlow) in() {
 			return
 		}
 		_ = f.host.SetReadDeadline(time.Now().Add(f.idle - quiet))
-		switch err := f.inOne(conn); {
-		case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
-		case errors.Is(err, unix.ECONNREFUSED):
-			f.gateway.unreachable(header.ICMPv4PortUnreachable, f.id)
-			return
-		case errors.Is(err, net.ErrClosed):
+		if err := f.inOne(conn); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			f.undelivered(err)
 			return
 		}
 	}
