@@ -40,6 +40,8 @@ var mayImport = map[string][]string{
 	"internal/dialect":   {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/api"},
 	"client":             {},
 	"internal/archtest":  {},
+	"internal/deps":      {},
+	"internal/stream":    {"internal/sandbox"},
 
 	// The drivers, and what proves them.
 	"internal/driver/gvisor":     {"internal/driver", "internal/sandbox", "internal/agentapi"},

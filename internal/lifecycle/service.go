@@ -36,6 +36,16 @@ type Store interface {
 	// ListSandboxes returns a page of a workspace's sandboxes, newest first. Errors: Invalid.
 	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (sandbox.Page, error)
 
+	// CreateCheckpoint records a named checkpoint with its event. Errors: Exists,
+	// QuotaExceeded when the sandbox has limit of them.
+	CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event) error
+	// Checkpoints returns a sandbox's named checkpoints, the oldest first.
+	Checkpoints(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error)
+	// DeleteCheckpoint forgets one with an event; idempotent.
+	DeleteCheckpoint(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error
+	// NoteActivity records when sandboxes were last used.
+	NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error
+
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
 	// Events returns a sandbox's events after, or when descending before, a Seq. Errors: Invalid.
@@ -85,6 +95,7 @@ type Service struct {
 	metrics *metrics
 
 	boxes *boxes
+	saved *vault
 	slots chan struct{}      // holds one element per sandbox being started
 	notes chan sandbox.Event // to be written by noteLoop
 
@@ -114,6 +125,10 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s.Files.service = s
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if s.saved, err = openVault(cfg.CheckpointDir, deps.Driver); err != nil {
+		s.cancel()
+		return nil, err
+	}
 	if s.metrics, err = newMetrics(s.boxes, deps.Metrics); err != nil {
 		s.cancel()
 		return nil, err
@@ -147,8 +162,12 @@ func (s *Service) Start(ctx context.Context) error {
 // server's Start takes them over. Idempotent.
 func (s *Service) Close(ctx context.Context) error {
 	s.mu.Lock()
+	was := s.running
 	s.running = false
 	s.mu.Unlock()
+	if was {
+		s.saveActivity(ctx, 0)
+	}
 	s.cancel()
 	for _, b := range s.boxes.all() {
 		b.mu.Lock()
