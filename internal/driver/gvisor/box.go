@@ -3,9 +3,13 @@ package gvisor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"net"
+	"slices"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -29,19 +33,27 @@ type box struct {
 	// Set before ready is closed and not changed afterwards.
 	proc      *process
 	resources sandbox.Resources
+	layout    layout
 
 	// ended is closed when the process has ended; exit is set before.
 	ended chan struct{}
 	exit  driver.Exit
 
-	// order is held by Start and Destroy, which exclude each other.
+	// order is held by Start, Destroy and Checkpoint, which exclude each other.
 	order chan struct{}
+	// doors is held in part while a connection to the agent is made, and whole while
+	// there must be none.
+	doors *semaphore.Weighted
 
 	mu        sync.Mutex
 	state     state                 // guarded by mu
 	destroyed bool                  // guarded by mu; Destroy ends it, or has
+	saved     bool                  // guarded by mu; Checkpoint ends it, or has
 	conns     map[net.Conn]struct{} // guarded by mu; open connections to the agent, nil once there may be none
 }
+
+// allDoors is the whole of a box's doors.
+const allDoors = math.MaxInt32
 
 // newBox returns a box that has an id and nothing else.
 func (d *Driver) newBox(id sandbox.ID) *box {
@@ -50,6 +62,7 @@ func (d *Driver) newBox(id sandbox.ID) *box {
 		ready: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{}),
 		abort: func(error) {},
 		order: make(chan struct{}, 1),
+		doors: semaphore.NewWeighted(allDoors),
 		conns: map[net.Conn]struct{}{},
 	}
 	b.agent = agentapi.NewClient(b.dialAgent)
@@ -69,7 +82,7 @@ func (d *Driver) claim(b *box) error {
 
 // adopt makes b whole: p is its process.
 func (d *Driver) adopt(b *box, p *process, s state) {
-	b.proc, b.resources, b.state = p, s.Resources, s
+	b.proc, b.resources, b.layout, b.state = p, s.Resources, s.Layout, s
 	d.watchers.Go(b.watch)
 	close(b.ready)
 }
@@ -91,8 +104,11 @@ func (b *box) watch() {
 // ended for memory too; the counter does not say which process it was.
 func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 	b.mu.Lock()
-	destroyed := b.destroyed
+	destroyed, saved := b.destroyed, b.saved
 	b.mu.Unlock()
+	if saved {
+		return driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the sandbox was saved and stopped"}
+	}
 	if destroyed {
 		return driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the sandbox was destroyed"}
 	}
@@ -154,7 +170,17 @@ func (b *box) disconnect() {
 	_ = b.agent.Close()
 }
 
-// lock takes the order of Start and Destroy, unless ctx ends first.
+// hangUp closes every connection into the box; new ones can be made.
+func (b *box) hangUp() {
+	b.mu.Lock()
+	conns := slices.Collect(maps.Keys(b.conns))
+	b.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close() // it leaves the table by itself
+	}
+}
+
+// lock takes the order of Start, Destroy and Checkpoint, unless ctx ends first.
 func (b *box) lock(ctx context.Context) error {
 	select {
 	case b.order <- struct{}{}:

@@ -41,11 +41,13 @@ type Config struct {
 
 // Driver runs boxes with gVisor. It is made by [New].
 type Driver struct {
-	cfg    Config
-	caps   driver.Capabilities
-	groups *cgroup.Parent // nil when the host offers no control groups
-	binary *os.File       // modbox-sandbox, kept open: an upgrade must not change it under us
-	agent  string         // path of the agent's image
+	cfg     Config
+	caps    driver.Capabilities
+	groups  *cgroup.Parent // nil when the host offers no control groups
+	binary  *os.File       // modbox-sandbox, kept open: an upgrade must not change it under us
+	agent   string         // path of the agent's image
+	runtime string         // version of gVisor in modbox-sandbox
+	cpu     cpu            // of this host
 
 	// life ends when the driver is closed.
 	life  context.Context
@@ -57,7 +59,10 @@ type Driver struct {
 	boxes map[sandbox.ID]*box // guarded by mu
 }
 
-var _ driver.Driver = (*Driver)(nil)
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.Checkpointer = (*Driver)(nil)
+)
 
 // errClosed is what calls return that are under way when the driver is closed.
 var errClosed = sandbox.Errorf(sandbox.Unavailable, "the server is shutting down")
@@ -94,6 +99,10 @@ func New(cfg Config) (*Driver, error) {
 	if d.binary, err = openHigh(cfg.SandboxBinary); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
+	if d.runtime, err = runtimeVersion(cfg.SandboxBinary); err != nil {
+		return nil, fmt.Errorf("gvisor: %w", err)
+	}
+	d.cpu = hostCPU()
 	// gVisor's library logs through a variable of its own, to stderr by default.
 	gvlog.SetTarget(logTarget{cfg.Logger})
 	d.life, d.close = context.WithCancelCause(context.Background())
@@ -109,7 +118,7 @@ func (d *Driver) installation() string {
 
 // detect finds out what this host can limit.
 func (d *Driver) detect() driver.Capabilities {
-	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true}
+	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Checkpoint: true}
 	host, err := cgroup.Detect()
 	if err == nil {
 		d.groups, err = host.Open(d.cfg.CgroupParent, d.installation())

@@ -102,5 +102,8 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 		return publicError(err, "recover box %s", id)
 	}
 	d.adopt(b, p, s)
+	if s.Held {
+		d.unstick(ctx, b)
+	}
 	return nil
 }

@@ -28,6 +28,15 @@ type state struct {
 	Handle    handle            `json:"handle"`
 	Started   bool              `json:"started"`
 	Resources sandbox.Resources `json:"resources"`
+
+	// What a checkpoint of the box depends on.
+	MaxProcesses int64     `json:"max_processes"`
+	Layout       layout    `json:"layout"`
+	RootFS       imageMark `json:"rootfs"`
+	Agent        string    `json:"agent"` // name of the agent's image
+
+	// Held says that the driver may have made the box stand still, see [box.hold].
+	Held bool `json:"held,omitempty"`
 }
 
 func (h handle) encode() (driver.Handle, error) { return json.Marshal(h) }
