@@ -34,14 +34,14 @@ var mayImport = map[string][]string{
 	"images":             {},
 	"internal/store":     {"internal/sandbox"},
 	"internal/auth":      {"internal/sandbox"},
-	"internal/lifecycle": {"internal/sandbox", "internal/driver", "internal/agentapi"},
+	"internal/stream":    {"internal/sandbox"},
+	"internal/lifecycle": {"internal/sandbox", "internal/stream", "internal/driver", "internal/agentapi"},
 	"internal/proxy":     {"internal/sandbox", "internal/auth"},
 	"internal/api":       {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image"},
 	"internal/dialect":   {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/api"},
 	"client":             {},
 	"internal/archtest":  {},
 	"internal/deps":      {},
-	"internal/stream":    {"internal/sandbox"},
 
 	// The drivers, and what proves them.
 	"internal/driver/gvisor":     {"internal/driver", "internal/sandbox", "internal/agentapi"},
@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {
-		"internal/sandbox", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy",
+		"internal/sandbox", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
 		"internal/driver/fake", "internal/dialect", "internal/api",
 	},
 }

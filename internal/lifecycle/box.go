@@ -30,6 +30,9 @@ type box struct {
 	flight   atomic.Pointer[flight]
 	activity activity
 
+	// envMu orders changes of the environment, with what the agent is told; taken before mu.
+	envMu sync.Mutex
+
 	// mu orders the changes of the sandbox's state; it is held while they are
 	// recorded. No other lock is taken for long while it is held.
 	mu           sync.Mutex

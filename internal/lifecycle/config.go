@@ -29,6 +29,10 @@ type Config struct {
 	SweepInterval time.Duration
 	// Retention is how long ended sandboxes and their events are kept; 30 days. Negative means for ever.
 	Retention time.Duration
+	// StreamMaxBytes is how much is kept of each output of an execution; 64 MiB.
+	StreamMaxBytes int64
+	// StreamRetention is how long an execution and its output are kept after its end; 24 hours.
+	StreamRetention time.Duration
 	// SandboxURL returns the URL for a host label, told to the sandbox as
 	// MODBOX_SANDBOX_URL; nil for none.
 	SandboxURL func(label string) string
@@ -75,6 +79,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.Retention = cmp.Or(c.Retention, 30*24*time.Hour)
 	c.MaxCheckpointBytes = cmp.Or(c.MaxCheckpointBytes, 64<<30)
 	c.idleMin = cmp.Or(c.idleMin, sandbox.IdleMin)
+	c.StreamMaxBytes = cmp.Or(c.StreamMaxBytes, sandbox.StreamMax)
+	c.StreamRetention = cmp.Or(c.StreamRetention, 24*time.Hour)
 	c.ttlMin = cmp.Or(c.ttlMin, sandbox.TTLMin)
 
 	for _, r := range resourceTable {

@@ -48,6 +48,9 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 		old := rec.Sandbox
 		switch {
 		case rec.By == sandbox.MatchNone:
+			if err := s.queueFirst(ctx, c, b, &req); err != nil {
+				return sandbox.Sandbox{}, false, err
+			}
 			return s.launch(b, s.makeRunning), true, nil
 		case rec.By == sandbox.MatchKey && rec.RequestHash == creation.RequestHash:
 			return old, false, nil

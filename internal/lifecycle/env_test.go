@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/stream"
 	"go.uber.org/goleak"
 )
 
@@ -107,9 +108,14 @@ func (e *env) prepare() *server {
 		store:  &faultyStore{Store: st, faults: f},
 		driver: &faultyDriver{Driver: e.host.open(), faults: f},
 	}
-	var err error
+	logger := slog.New(slog.NewTextHandler(e.t.Output(), nil))
+	streams, err := stream.Open(filepath.Join(filepath.Dir(e.dbPath), "streams"), logger)
+	if err != nil {
+		e.t.Fatal(err)
+	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
-		Store: s.store, Driver: s.driver, Images: e.images, Logger: slog.New(slog.NewTextHandler(e.t.Output(), nil)),
+		Streams: streams,
+		Store:   s.store, Driver: s.driver, Images: e.images, Logger: logger,
 	})
 	if err != nil {
 		e.t.Fatal(err)
@@ -240,7 +246,7 @@ func (c *catalogue) Resolve(_ context.Context, ref string) (sandbox.Image, strin
 	if err != nil {
 		return sandbox.Image{}, "", err
 	}
-	img, err := c.find(func(img *sandbox.Image) bool { return ref == img.Name || ref == img.Ref() })
+	img, err := c.find(func(img *sandbox.Image) bool { return ref == img.Name || ref == img.Ref() || ref == img.Digest })
 	return img, "/nowhere/" + img.Digest, err
 }
 

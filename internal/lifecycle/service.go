@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/stream"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -45,6 +46,25 @@ type Store interface {
 	DeleteCheckpoint(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error
 	// NoteActivity records when sandboxes were last used.
 	NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error
+	// CreateExecution records an execution. Errors: QuotaExceeded when limit of its
+	// sandbox have not ended.
+	CreateExecution(ctx context.Context, e sandbox.Execution, limit int) error
+	// UpdateExecution changes one that has not ended. Errors: NotFound, Conflict when it has.
+	UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mutate func(*sandbox.Execution)) (sandbox.Execution, error)
+	// Execution returns one. Errors: NotFound.
+	Execution(ctx context.Context, id sandbox.ExecutionID) (sandbox.Execution, error)
+	// Executions returns those of a sandbox, newest first. Errors: Invalid.
+	Executions(ctx context.Context, id sandbox.ID, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error)
+	// LiveExecutions returns all that have not ended, EndedExecutions some that
+	// ended before a time, and FinishedOneShots the live sandboxes made for one that has ended.
+	LiveExecutions(ctx context.Context) ([]sandbox.Execution, error)
+	EndedExecutions(ctx context.Context, before time.Time, limit int) ([]sandbox.Execution, error)
+	FinishedOneShots(ctx context.Context) ([]sandbox.ID, error)
+	// DeleteExecution forgets one; idempotent. StreamsInUse returns the streams of all.
+	DeleteExecution(ctx context.Context, id sandbox.ExecutionID) error
+	StreamsInUse(ctx context.Context) (map[sandbox.StreamID]bool, error)
+	// SetEnv replaces the environment of a live sandbox. Errors: NotFound.
+	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
 
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
@@ -66,13 +86,15 @@ type Images interface {
 	List(ctx context.Context) ([]sandbox.Image, error)
 }
 
-// Deps are what the service stands on; all but Metrics must be set. The service
+// Deps are what the service stands on; all but Streams and Metrics must be set. The service
 // uses them until Close and does not close them.
 type Deps struct {
 	Store  Store
 	Driver driver.Driver
 	Images Images
 	Logger *slog.Logger
+	// Streams keeps the output of executions; without it there are none.
+	Streams *stream.Store
 	// Metrics, when set, gets the service's metrics registered.
 	Metrics prometheus.Registerer
 }
@@ -93,6 +115,9 @@ type Service struct {
 	images  Images
 	log     *slog.Logger
 	metrics *metrics
+
+	streams    *stream.Store // nil for none
+	executions executions
 
 	boxes *boxes
 	saved *vault
@@ -120,6 +145,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, log: deps.Logger,
+		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
 		boxes: newBoxes(), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax),
 	}
@@ -149,6 +175,10 @@ func (s *Service) Start(ctx context.Context) error {
 	s.running = true
 	s.mu.Unlock()
 	if err := s.recover(ctx); err != nil {
+		_ = s.Close(context.WithoutCancel(ctx))
+		return err
+	}
+	if err := s.recoverExecutions(ctx); err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}

@@ -135,9 +135,10 @@ func (s *Service) purge() {
 			s.logSweep("purge", err)
 		}
 		if err != nil || n < purgeBatch {
-			return
+			break
 		}
 	}
+	s.purgeExecutions(now)
 }
 
 // logSweep logs what the next sweep tries again.

@@ -34,6 +34,10 @@ type CreateRequest struct {
 	// Description and Metadata are kept and shown, and mean nothing to the server.
 	Description string            `json:",omitempty"`
 	Metadata    map[string]string `json:",omitempty"`
+	// Command, when set, is started as an execution as soon as the sandbox runs; with
+	// OneShot the sandbox ends with it, with cause completed.
+	Command *ExecutionRequest `json:",omitempty"`
+	OneShot bool              `json:",omitempty"`
 	// Replace ends a live sandbox of the same name first.
 	Replace bool
 	// IdempotencyKey, when set, makes a repeated create within 24 hours answer the

@@ -78,6 +78,13 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := checkMetadata(req.Description, req.Metadata); err != nil {
 		return err
 	}
+	if req.Command != nil {
+		if err := req.Command.validate(); err != nil {
+			return err
+		}
+	} else if req.OneShot {
+		return sandbox.InvalidField("mode", "a one-shot sandbox must be given a command")
+	}
 	if err := checkEnv(req.Env); err != nil {
 		return err
 	}

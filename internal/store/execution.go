@@ -107,6 +107,26 @@ func (s *Store) EndedExecutions(ctx context.Context, before time.Time, limit int
 	return s.executions(ctx, "ended_at > 0 AND ended_at < $1 LIMIT "+strconv.Itoa(limit), nanos(before))
 }
 
+// StreamsInUse returns the streams of all executions.
+func (s *Store) StreamsInUse(ctx context.Context) (map[sandbox.StreamID]bool, error) {
+	rows, err := s.reader.QueryContext(ctx, "SELECT stdin, stdout, stderr FROM executions")
+	if err != nil {
+		return nil, fmt.Errorf("list streams: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	used := map[sandbox.StreamID]bool{}
+	for rows.Next() {
+		var ids [3]sandbox.StreamID
+		if err := rows.Scan(&ids[0], &ids[1], &ids[2]); err != nil {
+			return nil, fmt.Errorf("list streams: %w", err)
+		}
+		for _, id := range ids {
+			used[id] = true
+		}
+	}
+	return used, rows.Err()
+}
+
 // FinishedOneShots returns the live sandboxes whose one-shot execution has ended.
 func (s *Store) FinishedOneShots(ctx context.Context) ([]sandbox.ID, error) {
 	rows, err := s.reader.QueryContext(ctx, `SELECT sandbox_id FROM executions WHERE one_shot = 1 AND ended_at > 0
