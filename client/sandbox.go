@@ -19,6 +19,9 @@ type createBody struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	TTLSeconds  int64             `json:"ttl_seconds,omitempty"`
 	Resources   *Resources        `json:"resources,omitempty"`
+	Timeouts    *Timeouts         `json:"timeouts,omitempty"`
+	Description string            `json:"description,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
 	Replace     bool              `json:"replace,omitempty"`
 	WaitSeconds int64             `json:"wait_seconds,omitempty"`
 }
@@ -31,10 +34,13 @@ type createBody struct {
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := createBody{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Env: o.Env, Labels: o.Labels,
-		TTLSeconds: seconds(o.TTL), Replace: o.Replace, WaitSeconds: seconds(o.WaitUpTo),
+		TTLSeconds: seconds(o.TTL), Description: o.Description, Metadata: o.Metadata, Replace: o.Replace, WaitSeconds: seconds(o.WaitUpTo),
 	}
 	if o.Resources != (Resources{}) {
 		body.Resources = &o.Resources
+	}
+	if o.Timeouts != (Timeouts{}) {
+		body.Timeouts = &o.Timeouts
 	}
 	key := o.IdempotencyKey
 	if key == "" {

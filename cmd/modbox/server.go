@@ -33,12 +33,13 @@ import (
 
 // Files in the state directory.
 const (
-	tokenFile    = "token"
-	addressFile  = "address"
-	lockFile     = "lock"
-	databaseFile = "modbox.db"
-	binDir       = "bin"
-	imagesDir    = "images"
+	tokenFile      = "token"
+	addressFile    = "address"
+	lockFile       = "lock"
+	databaseFile   = "modbox.db"
+	binDir         = "bin"
+	imagesDir      = "images"
+	checkpointsDir = "checkpoints"
 )
 
 const (
@@ -170,6 +171,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 		ReadinessTimeout:  cfg.Sandbox.ReadinessTimeout.Std(),
 		Retention:         cfg.Sandbox.Retention.Std(),
 		SandboxURL:        p.urls.Sandbox,
+		CheckpointDir:     filepath.Join(cfg.StateDir, checkpointsDir),
 	}, lifecycle.Deps{Store: p.store, Driver: p.driver, Images: p.images, Logger: log, Metrics: p.metrics})
 	return err
 }

@@ -22,6 +22,7 @@ func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
 	s.registerSandboxes(a)
 	s.registerExec(a)
 	s.registerFiles(a)
+	s.registerStateful(a)
 	s.registerObserve(a)
 	s.registerAccount(a)
 	s.registerStreams(a, mux)

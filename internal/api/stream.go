@@ -20,7 +20,7 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	cmd, err := s.command(in)
+	cmd, err := s.command(r.Context(), r.PathValue("ref"), in)
 	if err != nil {
 		return err
 	}

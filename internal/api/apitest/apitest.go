@@ -85,7 +85,7 @@ func NewWith(t testing.TB, ready map[string]func(context.Context) error) *Server
 	t.Cleanup(func() { s.Store.Close() })
 	s.Host = fake.NewHost(t.TempDir())
 	t.Cleanup(func() { s.Host.Close() })
-	s.Service, err = lifecycle.New(lifecycle.Config{}, lifecycle.Deps{Store: s.Store, Driver: fake.New(s.Host), Images: images{}, Logger: logger})
+	s.Service, err = lifecycle.New(lifecycle.Config{CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}, lifecycle.Deps{Store: s.Store, Driver: fake.New(s.Host), Images: images{}, Logger: logger})
 	check()
 	s.Auth, err = auth.New(s.Store, s.Store)
 	check()
