@@ -137,6 +137,8 @@ func (a *Agent) routes() http.Handler {
 	handle("GET /files/list", a.listFiles)
 	handle("POST /files/mkdir", a.makeDir)
 	handle("POST /files/move", a.moveFile)
+	handle("GET /files/archive", a.packArchive)
+	handle("PUT /files/archive", a.unpackArchive)
 	return mux
 }
 
