@@ -214,6 +214,9 @@ func (d *docker) idlePSS(ctx context.Context, n int) (int64, error) {
 		}
 		ids = append(ids, id)
 	}
+	if err := settle(ctx); err != nil {
+		return 0, err
+	}
 	for _, id := range ids {
 		var state struct{ State struct{ Pid int } }
 		if err := d.call(ctx, http.MethodGet, "/containers/"+id+"/json", nil, &state); err != nil {

@@ -61,3 +61,17 @@ func timed(f func() error) (time.Duration, error) {
 	err := f()
 	return time.Since(start), err
 }
+
+// settleTime is what sandboxes are left alone before their memory counts as idle:
+// starting takes memory that is given back a few seconds later.
+const settleTime = 6 * time.Second
+
+// settle waits for settleTime.
+func settle(ctx context.Context) error {
+	select {
+	case <-time.After(settleTime):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

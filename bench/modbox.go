@@ -132,6 +132,9 @@ func (m *modbox) idlePSS(ctx context.Context, n int) (int64, error) {
 			return 0, err
 		}
 	}
+	if err := settle(ctx); err != nil {
+		return 0, err
+	}
 	var total int64
 	for _, id := range ids {
 		st, err := m.c.Stats(ctx, id)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -17,7 +18,6 @@ type row struct {
 	ours   series
 	peer   series // without samples when there is no peer
 	target float64
-	note   string
 }
 
 // memoryRow is the memory line: bytes instead of times.
@@ -112,6 +112,9 @@ func kernel() string {
 
 // writeFile writes the report to a file and to standard output.
 func (r *report) writeFile(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
 	f, err := os.Create(path)
 	if err != nil {
 		return err

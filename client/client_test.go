@@ -224,7 +224,7 @@ func TestStream(t *testing.T) {
 	code, ms := 7, int64(5)
 	started := wire.StreamMessage{Type: "started", PID: 1}
 	outLine := wire.StreamMessage{Type: "stdout", Data: []byte("o\xff")}
-	out, errOut, exit, err := run(stream(started, outLine, wire.StreamMessage{Type: "stderr", Data: []byte("e")},
+	out, errOut, exit, err := run(stream(started, outLine, wire.StreamMessage{Type: wire.StreamPing}, wire.StreamMessage{Type: "stderr", Data: []byte("e")},
 		wire.StreamMessage{Type: "exit", ExitCode: &code, DurationMS: &ms}))
 	if err != nil || out != "o\xff" || errOut != "e" || exit.ExitCode != 7 || exit.DurationMS != 5 {
 		t.Errorf("Copy = %q %q %+v %v", out, errOut, exit, err)

@@ -58,23 +58,27 @@ func (c *Client) ListDir(ctx context.Context, ref, path string, limit int) (*Fil
 	return result(list, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "files", "list"), query: q, repeat: true}, list))
 }
 
-// Mkdir makes a directory, and its parents when parents is set.
-func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) error {
+// Mkdir makes a directory and returns it. With parents it makes those too, and
+// one that is there is fine. Errors: Exists; NotFound for a missing parent.
+func (c *Client) Mkdir(ctx context.Context, ref, path string, parents bool) (*FileInfo, error) {
 	body := struct {
 		Path    string `json:"path"`
 		Parents bool   `json:"parents,omitempty"`
 	}{path, parents}
-	return c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "mkdir"), body: body}, nil)
+	info := new(FileInfo)
+	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "mkdir"), body: body}, info))
 }
 
-// Move renames a path. Errors: NotFound; Exists when to exists and overwrite is not set.
-func (c *Client) Move(ctx context.Context, ref, from, to string, overwrite bool) error {
+// Move renames a path and returns it at its new place. Errors: NotFound; Exists
+// when to exists and overwrite is not set.
+func (c *Client) Move(ctx context.Context, ref, from, to string, overwrite bool) (*FileInfo, error) {
 	body := struct {
 		From      string `json:"from"`
 		To        string `json:"to"`
 		Overwrite bool   `json:"overwrite,omitempty"`
 	}{from, to, overwrite}
-	return c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "move"), body: body}, nil)
+	info := new(FileInfo)
+	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "move"), body: body}, info))
 }
 
 // Remove deletes a file or empty directory, or everything below with recursive.

@@ -28,7 +28,7 @@ const (
 	exitInterrupt = 130
 )
 
-// exitError carries an exit code. err nil means that everything was said already.
+// exitCodeError carries an exit code. err nil means that everything was said already.
 type exitCodeError struct {
 	code int
 	err  error

@@ -22,7 +22,8 @@ func (a *app) copyCommand() *cobra.Command {
 		Short: "Copy files and directories into and out of a sandbox",
 		Long: `Copy a file or a directory with all that is in it. One side is SANDBOX:PATH, the
 other a path of this machine, or "-" for standard input or output. A target that
-is a directory receives the source under its own name. A path of this machine
+is a directory receives the source under its own name. A path in a sandbox that
+is not absolute begins at the image's working directory. A path of this machine
 that holds a colon is written with ./ in front.`,
 		Example: `  modbox cp main.py my-agent:/workspace/
   modbox cp my-agent:/workspace/results ./results
@@ -91,7 +92,7 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 		_, err = cp.c.WriteFile(ctx, cp.sandbox, remote, f, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
 		return err
 	}
-	if err := cp.c.Mkdir(ctx, cp.sandbox, remote, true); err != nil {
+	if _, err := cp.c.Mkdir(ctx, cp.sandbox, remote, true); err != nil {
 		return err
 	}
 	r, w := io.Pipe()

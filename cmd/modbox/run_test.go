@@ -70,6 +70,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var in wire.Mkdir
 		_ = json.NewDecoder(r.Body).Decode(&in)
 		_ = os.MkdirAll(filepath.Join(h.dir, in.Path), 0o755)
+		_ = json.NewEncoder(w).Encode(wire.FileInfo{Path: in.Path, Type: "directory"})
 	default:
 		http.NotFound(w, r)
 	}

@@ -116,6 +116,7 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 			log.Error("background work did not end in time", "err", err)
 		}
 	})
+	p.verifyImages(ctx, log, &cu)
 	s := &server{cfg: cfg, log: log, listener: l, http: &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
@@ -199,6 +200,23 @@ func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup
 	}
 	cu.Add(px.Close)
 	return edge.Wrap(log, px.Wrap(v1)), nil
+}
+
+// verifyImages checks the images in the background, so that the first sandbox of
+// each need not wait for it.
+func (p *parts) verifyImages(ctx context.Context, log *slog.Logger, cu *cleanup.Cleanup) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := p.images.Verify(ctx); err != nil && ctx.Err() == nil {
+			log.Error("an image is damaged", "err", err)
+		}
+	}()
+	cu.Add(func() {
+		cancel()
+		<-done
+	})
 }
 
 // imageReady reports whether sandboxes can be made without naming an image.

@@ -93,14 +93,14 @@ func New(opts Options) *Agent {
 // Serve answers on connections of l until l fails or Close is called, which is
 // when it returns nil. It may be called for several listeners.
 func (a *Agent) Serve(l net.Listener) error {
-	if err := a.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := a.server.Serve(nudgingListener{l}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
 }
 
 // closePatience bounds how long Close waits for killed processes.
-const closePatience = 2 * time.Second
+const closePatience = 10 * time.Second
 
 // Close ends all connections and kills all processes the agent started and what
 // belongs to them. It waits for their ends, though not for ever.

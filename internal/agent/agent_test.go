@@ -4,7 +4,11 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,8 +45,21 @@ func start(t testing.TB, change ...func(*agent.Options)) *env {
 		if err := <-served; err != nil {
 			t.Errorf("Serve() = %v", err)
 		}
+		e.killLeft()
 	})
 	return e
+}
+
+// killLeft kills what commands left running in the background on this machine.
+func (e *env) killLeft() {
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, link := range links {
+		cwd, err := os.Readlink(link)
+		pid, convErr := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+		if err == nil && convErr == nil && strings.HasPrefix(cwd, e.root) {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 func (e *env) dial(ctx context.Context) (net.Conn, error) {

@@ -183,6 +183,46 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+func TestRelativePathsBeginWhereCommandsRun(t *testing.T) {
+	e := start(t)
+	for _, dir := range []string{"root", "work/sub"} {
+		if err := os.MkdirAll(filepath.Join(e.root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct{ workingDir, want string }{{"", "/root"}, {"/work", "/work"}} {
+		if err := e.Configure(t.Context(), agentapi.Config{WorkingDir: tc.workingDir}); err != nil {
+			t.Fatal(err)
+		}
+		if got := collect(t, e.exec(t, agentapi.Command{Argv: []string{"pwd"}})).stdout; got != e.root+tc.want+"\n" {
+			t.Errorf("commands run in %q, want %s", got, tc.want)
+		}
+		for path, want := range map[string]string{"f": tc.want + "/f", "./d/../f": tc.want + "/f", "new/f": tc.want + "/new/f", "../up": "/up"} {
+			if info := e.write(t, path, "x", agentapi.WriteOptions{Parents: true}); info.Path != want {
+				t.Errorf("WriteFile(%q) made %s, want %s", path, info.Path, want)
+			}
+			if got := e.read(t, want, 0, -1); got != "x" {
+				t.Errorf("%s holds %q", want, got)
+			}
+		}
+		if list, err := e.List(t.Context(), ".", 0); err != nil || list.Entries[0].Path != tc.want+"/f" {
+			t.Errorf("List(.) = %+v, %v", list, err)
+		}
+		if err := e.Move(t.Context(), agentapi.MoveRequest{From: "f", To: "new/g"}); err != nil {
+			t.Error(err)
+		}
+		if err := e.Mkdir(t.Context(), agentapi.MkdirRequest{Path: "made"}); err != nil {
+			t.Error(err)
+		}
+		if err := e.Remove(t.Context(), "made", false); err != nil {
+			t.Error(err)
+		}
+		if got := e.read(t, "new/g", 0, -1); got != "x" {
+			t.Errorf("the moved file holds %q", got)
+		}
+	}
+}
+
 func TestFilesThatAreNone(t *testing.T) {
 	e := start(t)
 	if err := syscall.Mkfifo(filepath.Join(e.root, "fifo"), 0o644); err != nil {
@@ -193,7 +233,7 @@ func TestFilesThatAreNone(t *testing.T) {
 	}
 	for path, want := range map[string]agentapi.ErrorCode{
 		"/fifo": agentapi.CodeInvalid, "/dir": agentapi.CodeIsDir, "/none": agentapi.CodeNotFound,
-		"/fifo/x": agentapi.CodeNotDir, "relative": agentapi.CodeInvalid, "": agentapi.CodeInvalid, "/a\x00b": agentapi.CodeInvalid,
+		"/fifo/x": agentapi.CodeNotDir, "relative": agentapi.CodeNotFound, "": agentapi.CodeInvalid, "/a\x00b": agentapi.CodeInvalid,
 	} {
 		if _, _, err := e.ReadFile(t.Context(), path, 0, -1); code(t, err) != want {
 			t.Errorf("ReadFile(%q) = %v, want %s", path, err, want)

@@ -136,13 +136,6 @@ func (o *output) letGo() {
 	o.wake()
 }
 
-// forget drops all that is kept.
-func (o *output) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.chunks, o.start = nil, o.end
-}
-
 // size returns how many bytes are kept.
 func (o *output) size() int64 {
 	o.mu.Lock()

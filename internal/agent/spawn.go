@@ -94,18 +94,26 @@ func environment(acc account, cmd agentapi.Command, configured map[string]string
 	return env, nil
 }
 
-// workingDir returns the host path of the directory a command runs in. One that
-// the command or the host names must exist; a home that does not gives /.
+// startDir returns the directory of the sandbox where commands run and relative
+// paths begin that name no other: the configured one, else the user's home when
+// it is there, else /.
+func (a *Agent) startDir(acc account, configured string) string {
+	if configured != "" {
+		return configured
+	}
+	if filepath.IsAbs(acc.home) {
+		if info, err := os.Stat(a.hostPath(acc.home)); err == nil && info.IsDir() {
+			return acc.home
+		}
+	}
+	return "/"
+}
+
+// workingDir returns the host path of the directory a command runs in, which
+// must exist.
 func (a *Agent) workingDir(acc account, wanted, configured string) (string, error) {
 	if wanted == "" {
-		wanted = configured
-	}
-	if wanted == "" {
-		home := a.hostPath(acc.home)
-		if info, err := os.Stat(home); err == nil && info.IsDir() && acc.home != "" {
-			return home, nil
-		}
-		return a.hostPath("/"), nil
+		wanted = a.startDir(acc, configured)
 	}
 	if !filepath.IsAbs(wanted) {
 		return "", invalid("the working directory %q is not absolute", wanted)

@@ -65,14 +65,16 @@ func (p place) sibling(base string) place {
 	return place{tree: p.tree, name: filepath.Join(p.dir(), base), path: filepath.Join(filepath.Dir(p.path), base)}
 }
 
-// place finds what a path means: absolute, or relative to beneath. The caller closes it.
+// place finds what a path means: beneath a directory, or, without one, anywhere;
+// a relative path then begins where commands run. The caller closes it.
 func (a *Agent) place(path, beneath string) (place, error) {
 	if strings.ContainsRune(path, 0) || strings.ContainsRune(beneath, 0) {
 		return place{}, invalid("the path has a zero byte")
 	}
 	if beneath == "" {
-		if !filepath.IsAbs(path) {
-			return place{}, invalid("the path %q is not absolute", path)
+		path, err := a.absolute(path)
+		if err != nil {
+			return place{}, err
 		}
 		return place{tree: wholeTree{}, name: a.hostPath(path), path: filepath.Clean(path)}, nil
 	}
@@ -87,6 +89,26 @@ func (a *Agent) place(path, beneath string) (place, error) {
 		return place{}, err
 	}
 	return place{tree: root, name: filepath.Clean(path), path: filepath.Join(beneath, path)}, nil
+}
+
+// absolute returns a path that begins at /.
+func (a *Agent) absolute(path string) (string, error) {
+	if filepath.IsAbs(path) {
+		return path, nil
+	}
+	if path == "" {
+		return "", invalid("the path is empty")
+	}
+	def := a.defaults()
+	acc, err := lookupAccount(a.opts.Root, def.User)
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(a.startDir(acc, def.WorkingDir), path)
+	if !filepath.IsAbs(path) {
+		return "", invalid("the image's working directory %q is not absolute", def.WorkingDir)
+	}
+	return path, nil
 }
 
 // queryPlace is the place a call's parameters name.

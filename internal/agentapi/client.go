@@ -41,9 +41,9 @@ type DialFunc func(ctx context.Context) (net.Conn, error)
 // Every call ends when its context does. Errors are an [*Error] when the agent
 // refused, and otherwise have [ErrUnreachable], [ErrBadAnswer] or the context's
 // error in their chain. A call that got no answer because an idle connection was
-// dead is made once more where that is safe.
+// dead, or a new one stayed silent for seconds, is made once more where that is safe.
 //
-// The embedded [Files] are the calls on files, by absolute path.
+// The embedded [Files] are the calls on files of the whole sandbox.
 type Client struct {
 	Files
 	pool *pool
@@ -207,7 +207,7 @@ func (c *Client) open(ctx context.Context, r request) (*answer, error) {
 			return a, nil
 		}
 		c.pool.release(conn)
-		stale := !fresh && avoid == nil && ctx.Err() == nil && errors.Is(err, ErrUnreachable)
+		stale := (!fresh || conn.silent.Load()) && avoid == nil && ctx.Err() == nil && errors.Is(err, ErrUnreachable)
 		if !stale || sent && !r.again {
 			return nil, err
 		}

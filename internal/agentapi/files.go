@@ -10,7 +10,8 @@ import (
 )
 
 // Files are the calls on the files of a sandbox. Those of a [Client] take
-// absolute paths; those of [Client.Beneath] take paths relative to a directory
+// any path, and a relative one begins where commands run that name no directory;
+// those of [Client.Beneath] take paths relative to a directory
 // and cannot leave it.
 type Files struct {
 	client  *Client
@@ -89,14 +90,14 @@ func (f Files) WriteFile(ctx context.Context, path string, r io.Reader, opts Wri
 	if opts.Beneath == "" {
 		opts.Beneath = f.beneath
 	}
-	source := &sourceReader{r: r}
+	content := &source{r: r}
 	req := request{
 		method: http.MethodPut, path: "/files", query: opts.query(path), size: -1,
-		body: func() io.ReadCloser { return source },
+		body: content.body,
 	}
 	var info FileInfo
 	err := f.client.call(ctx, req, &info)
-	if failed := source.end(); err != nil && failed != nil {
+	if failed := content.end(); err != nil && failed != nil {
 		return FileInfo{}, fmt.Errorf("write %s: read content: %w", path, failed)
 	}
 	return info, err

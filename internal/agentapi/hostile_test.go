@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -170,6 +171,33 @@ func TestAgentThatNeverReads(t *testing.T) {
 		t.Cleanup(func() { close(block) }) // runs before the server waits for us
 		return c
 	}, context.DeadlineExceeded)
+}
+
+func TestSilentConnections(t *testing.T) {
+	for name, tc := range map[string]struct {
+		call  string
+		dials int
+		want  error
+	}{
+		"SafeCall":   {"Health", 2, agentapi.ErrUnreachable},
+		"UnsafeCall": {"Remove", 1, agentapi.ErrUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dials := 0
+				c := agentapi.NewClient(func(context.Context) (net.Conn, error) {
+					dials++
+					ours, theirs := net.Pipe()
+					go io.Copy(io.Discard, theirs) // listens, and says nothing
+					return ours, nil
+				})
+				defer c.Close()
+				if err := calls[tc.call](t.Context(), c); !errors.Is(err, tc.want) || dials != tc.dials {
+					t.Errorf("%s() = %v after %d connections, want %v after %d", tc.call, err, dials, tc.want, tc.dials)
+				}
+			})
+		})
+	}
 }
 
 func TestAgentThatFailsWithoutAReason(t *testing.T) {

@@ -23,6 +23,15 @@ const (
 	maxIdleConns = 2
 	// stuckWrite ends a connection whose other side has not taken a byte for so long.
 	stuckWrite = 30 * time.Second
+	// quiet is how long a connection may bring nothing until the agent is made to
+	// send something: it finds dead connections, and wakes a port forwarding that
+	// sleeps on bytes although the agent nudged it (package agent, nudge.go).
+	quiet = 15 * time.Second
+	// silent ends a connection on which the agent does not even answer to that.
+	silent = 30 * time.Second
+	// silence ends a connection on which the agent has not said a byte so long after
+	// it was made: it greets at once, so nobody is there, or the transport lost it.
+	silence = 3 * time.Second
 	// maxHeaderBytes bounds the headers of one answer.
 	maxHeaderBytes = 16 << 10
 )
@@ -46,6 +55,7 @@ type conn struct {
 
 	streams int         // guarded by pool.mu: slots taken
 	broken  atomic.Bool // the transport itself failed, as opposed to what was said on it
+	silent  atomic.Bool // it is broken because nothing was said on it
 }
 
 // acquire takes a stream slot on a connection, dialing one when all are taken.
@@ -165,7 +175,13 @@ func (c *conn) connect(ctx context.Context) {
 		return
 	}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	t := newTransport(&watchedConn{Conn: nc, broken: &c.broken})
+	watched := &watchedConn{Conn: nc, broken: &c.broken}
+	watched.greeting = time.AfterFunc(silence, func() {
+		c.silent.Store(true)
+		c.broken.Store(true)
+		nc.Close()
+	})
+	t := newTransport(watched)
 	cc, err := t.NewClientConn(ctx, "http", "agent:0")
 	if err == nil && !stop() {
 		err = context.Cause(ctx)
@@ -195,6 +211,8 @@ func newTransport(nc net.Conn) *http.Transport {
 			MaxReceiveBufferPerStream:     StreamWindow,
 			MaxReadFrameSize:              MaxFrame + 1<<10,
 			WriteByteTimeout:              stuckWrite,
+			SendPingTimeout:               quiet,
+			PingTimeout:                   silent,
 		},
 	}
 }
@@ -203,11 +221,13 @@ func newTransport(nc net.Conn) *http.Transport {
 // told from an agent that talks nonsense over a good one.
 type watchedConn struct {
 	net.Conn
-	broken *atomic.Bool
+	broken   *atomic.Bool
+	greeting *time.Timer // stopped by the agent's first byte
 }
 
 func (w *watchedConn) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
+	w.greeting.Stop()
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		w.broken.Store(true)
 	}
@@ -220,4 +240,10 @@ func (w *watchedConn) Write(p []byte) (int, error) {
 		w.broken.Store(true)
 	}
 	return n, err
+}
+
+// Close ends the connection.
+func (w *watchedConn) Close() error {
+	w.greeting.Stop()
+	return w.Conn.Close()
 }

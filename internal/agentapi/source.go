@@ -9,10 +9,8 @@ import (
 	"sync"
 )
 
-// sourceReader reads a caller's reader as a request body and notes the reader's
-// own error. Once the call has ended no further read begins; one that blocks may
-// still be under way.
-type sourceReader struct {
+// source is a caller's reader, read no further than the call needs, and its own error.
+type source struct {
 	r io.Reader
 
 	mu    sync.Mutex
@@ -22,7 +20,8 @@ type sourceReader struct {
 
 var errSourceEnded = errors.New("the call has ended")
 
-func (s *sourceReader) Read(p []byte) (int, error) {
+// Read reads on unless the call has ended.
+func (s *source) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	ended := s.ended
 	s.mu.Unlock()
@@ -38,15 +37,35 @@ func (s *sourceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does nothing: the reader is its owner's.
-func (s *sourceReader) Close() error { return nil }
-
-// end stops the reading and returns the reader's own error, if it had one.
-func (s *sourceReader) end() error {
+// end stops the reading and returns the reader's own error, if it had one. A
+// read that blocks may still be under way.
+func (s *source) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
 	return s.err
+}
+
+// body returns the source as the body of one attempt. It begins to read when the
+// body is read. Closing it ends a read of the body at once, even while the
+// source blocks: only then does HTTP/2 tell the agent that the call is over.
+func (s *source) body() io.ReadCloser {
+	r, w := io.Pipe()
+	return &sourceBody{PipeReader: r, pump: func() {
+		_, err := io.CopyBuffer(w, s, make([]byte, 64<<10))
+		w.CloseWithError(err)
+	}}
+}
+
+type sourceBody struct {
+	*io.PipeReader
+	once sync.Once
+	pump func()
+}
+
+func (b *sourceBody) Read(p []byte) (int, error) {
+	b.once.Do(func() { go b.pump() })
+	return b.PipeReader.Read(p)
 }
 
 // parseInfoHeader returns the FileInfo that came with a file's content.

@@ -77,7 +77,25 @@ func (s *Server) attached(ctx context.Context, gone context.CancelFunc, conn *we
 	if err := writeMessage(ctx, conn, started(session.Info())); err != nil {
 		return nil
 	}
+	go ping(ctx, conn, s.cfg.Ping)
 	return send(ctx, conn, session)
+}
+
+// ping keeps a silent connection alive until ctx ends. A client that does not
+// answer may be busy with the output: that it is gone, reading tells.
+func ping(ctx context.Context, conn *websocket.Conn, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		answer, cancel := context.WithTimeout(ctx, every)
+		_ = conn.Ping(answer)
+		cancel()
+	}
 }
 
 func attachCommand(in wire.AttachStart) (agentapi.Command, error) {

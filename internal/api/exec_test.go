@@ -22,7 +22,9 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/coder/websocket/wsjson"
+	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -207,6 +209,68 @@ func TestExecStreamComesAsItHappens(t *testing.T) {
 	rest := lines(t, in)
 	if len(rest) != 2 || string(rest[0].Data) != "two\n" || rest[1].Type != "exit" {
 		t.Errorf("then %+v", rest)
+	}
+}
+
+func TestSilentStreamPings(t *testing.T) {
+	s := apitest.NewWith(t, func(c *api.Config, _ *api.Deps) { c.Ping = 10 * time.Millisecond })
+	running(t, s, "x")
+	fifo := filepath.Join(t.TempDir(), "go")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.HTTP.Do(s.Request("POST", "/v1/sandboxes/x/exec/stream", map[string]any{"shell": "read x <" + fifo + "; echo $x"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	for range 1 + 3 { // started, and pings as long as the command says nothing
+		if _, err := in.ReadBytes('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(fifo, []byte("word\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, m := range lines(t, in) {
+		kinds[m.Type]++
+	}
+	delete(kinds, wire.StreamPing)
+	if diff := cmp.Diff(map[string]int{"stdout": 1, "exit": 1}, kinds); diff != "" {
+		t.Errorf("after the silence (-want +got):\n%s", diff)
+	}
+}
+
+func TestSilentAttachPings(t *testing.T) {
+	s := apitest.NewWith(t, func(c *api.Config, _ *api.Deps) { c.Ping = 10 * time.Millisecond })
+	running(t, s, "x")
+	pinged := make(chan struct{}, 64)
+	c, _, err := websocket.Dial(t.Context(), s.URL+"/v1/sandboxes/x/exec/attach", &websocket.DialOptions{
+		HTTPClient: s.HTTP, HTTPHeader: http.Header{"Authorization": {"Bearer " + s.Token}},
+		OnPingReceived: func(context.Context, []byte) bool {
+			select {
+			case pinged <- struct{}{}:
+			default:
+			}
+			return true
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseNow()
+	if err := wsjson.Write(t.Context(), c, wire.AttachStart{Command: []string{"cat"}, Stdin: true}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-pinged
+		<-pinged
+		_ = wsjson.Write(t.Context(), c, wire.AttachControl{Type: wire.StreamStdinEOF})
+	}()
+	if _, last := finish(t, c); last.Type != wire.StreamExit {
+		t.Errorf("after the silence: %+v", last)
 	}
 }
 
@@ -395,7 +459,11 @@ func TestFiles(t *testing.T) {
 	}
 	s.Want(204, "DELETE", file("/data")+"&recursive=true", nil)
 	s.Want(404, "GET", file("/data/dir/b"), nil)
-	s.Want(422, "GET", file("relative"), nil)
+	s.Want(200, "PUT", file("sub/relative")+"&parents=true", strings.NewReader("r")).Into(t, &info)
+	if info.Path != "/root/sub/relative" {
+		t.Errorf("a relative path is %s, want it in root's home, where commands run", info.Path)
+	}
+	s.Want(200, "GET", "/v1/sandboxes/x/files/stat?path=/root/sub/relative", nil)
 	s.Want(200, "PUT", file("/empty"), strings.NewReader(""))
 	if a := s.Want(200, "GET", file("/empty"), nil); len(a.Body) != 0 {
 		t.Errorf("an empty file has %q", a.Body)

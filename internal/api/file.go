@@ -18,7 +18,7 @@ const pathMax = 4096
 // PathInput names a path in a sandbox.
 type PathInput struct {
 	SandboxRef
-	Path string `query:"path" required:"true" minLength:"1" maxLength:"4096" doc:"The absolute path."`
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"4096" doc:"The path; one that is not absolute begins where commands run, at the image's working directory."`
 }
 
 type removeInput struct {

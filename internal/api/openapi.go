@@ -58,7 +58,7 @@ func (s *Server) registerStreams(a huma.API, mux *http.ServeMux) {
 	raw(huma.Operation{
 		OperationID: "exec-stream", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/exec/stream", Tags: []string{"exec"},
 		Summary:     "Run a command and stream its output",
-		Description: "Takes the body of exec. Answers one JSON object a line as things happen: `started`, then `stdout` and `stderr` with data in base64, at last `exit`; or `error` when how the command ended is not known. When the client goes away the command is killed.",
+		Description: "Takes the body of exec. Answers one JSON object a line as things happen: `started`, then `stdout` and `stderr` with data in base64, at last `exit`; or `error` when how the command ended is not known. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. When the client goes away the command is killed.",
 		RequestBody: &huma.RequestBody{Required: true, Content: jsonContent[wire.Exec](a)},
 		Responses: map[string]*huma.Response{"200": {Description: "The stream", Content: map[string]*huma.MediaType{
 			"application/x-ndjson": {Schema: schemaOf[wire.StreamMessage](a)},
@@ -70,7 +70,7 @@ func (s *Server) registerStreams(a huma.API, mux *http.ServeMux) {
 		Description: attachDescription,
 		Responses:   map[string]*huma.Response{"101": {Description: "The WebSocket"}},
 	}, s.attach)
-	path := query("path", "The absolute path.", true)
+	path := query("path", "The path; one that is not absolute begins where commands run, at the image's working directory.", true)
 	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 	raw(huma.Operation{
 		OperationID: "read-file", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/files", Tags: []string{"files"},
@@ -96,7 +96,7 @@ const attachDescription = `The first message is text: ` + "`{\"command\":[…] o
 
 Then binary messages carry data: their first byte is the channel (0 stdin, 1 stdout, 2 stderr), the rest raw bytes. With a terminal everything is on stdout.
 
-Text messages from the client: ` + "`{\"type\":\"resize\",\"rows\",\"cols\"}`, `{\"type\":\"signal\",\"signal\":15}`, `{\"type\":\"stdin_eof\"}`" + `. From the server: ` + "`started`, at last `exit` or `error`" + `, with the fields of StreamMessage. When the client goes away the command is killed.`
+Text messages from the client: ` + "`{\"type\":\"resize\",\"rows\",\"cols\"}`, `{\"type\":\"signal\",\"signal\":15}`, `{\"type\":\"stdin_eof\"}`" + `. From the server: ` + "`started`, at last `exit` or `error`" + `, with the fields of StreamMessage. The server pings every 15 seconds. When the client goes away the command is killed.`
 
 func query(name, doc string, required bool) *huma.Param {
 	return &huma.Param{Name: name, In: "query", Required: required, Description: doc, Schema: &huma.Schema{Type: "string"}}

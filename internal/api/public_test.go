@@ -6,14 +6,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
 )
 
 func TestReady(t *testing.T) {
 	var broken error
-	s := apitest.NewWith(t, map[string]func(context.Context) error{
-		"store":  func(context.Context) error { return nil },
-		"driver": func(context.Context) error { return broken },
+	s := apitest.NewWith(t, func(_ *api.Config, deps *api.Deps) {
+		deps.Ready = map[string]func(context.Context) error{
+			"store":  func(context.Context) error { return nil },
+			"driver": func(context.Context) error { return broken },
+		}
 	})
 	var got struct {
 		Ready  bool

@@ -25,9 +25,9 @@ type createInput struct {
 }
 
 type listInput struct {
-	State  []string `query:"state,explode" maxItems:"8" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" doc:"Only those in one of these states; without it all that have not ended."`
+	State  []string `query:"state,explode" maxItems:"8" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" nullable:"false" doc:"Only those in one of these states; without it all that have not ended."`
 	Name   string   `query:"name" maxLength:"255" doc:"Only the one of this name."`
-	Label  []string `query:"label,explode" maxItems:"64" doc:"Only those with this label, as key=value. All given must match."`
+	Label  []string `query:"label,explode" maxItems:"64" nullable:"false" doc:"Only those with this label, as key=value. All given must match."`
 	Limit  int      `query:"limit" minimum:"0" maximum:"1000" doc:"Items on a page; 100 when omitted."`
 	Cursor string   `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
 }

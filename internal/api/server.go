@@ -28,6 +28,8 @@ type Config struct {
 	// Of each output ExecOutput bytes (1 MiB) are kept unless the request says, and
 	// never more than ExecOutputMax (16 MiB).
 	ExecOutput, ExecOutputMax int
+	// Ping is the longest silence of a stream (15 s).
+	Ping time.Duration
 }
 
 // Deps are what the API stands on. All but Metrics, Ready and Dialects must be set.
@@ -94,6 +96,9 @@ func withDefaults(c Config) Config {
 	}
 	if c.ExecOutputMax == 0 {
 		c.ExecOutputMax = 16 << 20
+	}
+	if c.Ping == 0 {
+		c.Ping = 15 * time.Second
 	}
 	return c
 }

@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Listen    string `yaml:"listen" doc:"Address and port the server listens on. Port 0 takes a free one; the address in use is logged and written to state_dir/address."`
 	PublicURL string `yaml:"public_url" doc:"URL under which callers reach the server; it begins the URLs handed out. Empty: made from listen."`
-	Domain    string `yaml:"domain" doc:"Base domain of sandbox URLs, e.g. sandbox.example.com, with a wildcard DNS record that leads here: https://LABEL.DOMAIN. Empty: sandbox URLs are paths of public_url, PUBLIC_URL/s/LABEL, which need no DNS."`
+	Domain    string `yaml:"domain" doc:"Base domain of sandbox URLs, e.g. sandbox.example.com, with a wildcard DNS record that leads here: LABEL.DOMAIN, with scheme and port of public_url. Empty: sandbox URLs are paths of public_url, PUBLIC_URL/s/LABEL, which need no DNS."`
 	StateDir  string `yaml:"state_dir" doc:"Where the database, images, sandbox disks and the token file live. Must be on a real disk. Empty: /var/lib/modbox for root, else $XDG_STATE_HOME/modbox."`
 	RunDir    string `yaml:"run_dir" doc:"Where the state of running sandboxes lives; should be on tmpfs, and its path short. Empty: /run/modbox for root, else $XDG_RUNTIME_DIR/modbox."`
 	// CgroupParent is for hosts where the server may not use the top of the control groups.
@@ -74,13 +74,12 @@ type Exec struct {
 	MaxOutput      Bytes    `yaml:"max_output" doc:"Most output a request may ask to be kept."`
 }
 
-// Default returns the defaults. StateDir and RunDir depend on the user and its
-// environment, MaxMemory and MaxCPU do not depend on the host.
+// Default returns the defaults. Those that depend on the user, its environment
+// or the host are empty or 0, and filled in by Load.
 func Default() Config {
 	return Config{
-		Listen:   "127.0.0.1:7070",
-		StateDir: "",
-		Log:      Log{Level: "info", Format: "text"},
+		Listen: "127.0.0.1:7070",
+		Log:    Log{Level: "info", Format: "text"},
 		HTTP: HTTP{
 			ResponseTimeout: Duration(10 * time.Minute),
 			MaxConnections:  1000,

@@ -274,7 +274,7 @@ trap : TERM
 export GROUP=$PPID
 sh -c 'trap "echo told; exit" TERM; echo $GROUP; while :; do sleep 0.1; done' >"$PIPE" 2>/dev/null </dev/null`})
 	cmd := exec.Command(self, "-test.run=^TestDebianDiesWithItsServer$")
-	cmd.Env = append(os.Environ(), buildsFor+"="+integrity, "ARCHIVE="+archive, "PIPE="+pipe)
+	cmd.Env = append(os.Environ(), buildsFor+"="+integrity, "ARCHIVE="+archive, "PIPE="+pipe, "TMPDIR="+t.TempDir())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

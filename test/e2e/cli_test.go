@@ -110,6 +110,15 @@ func TestCommands(t *testing.T) {
 		t.Errorf("the copy says %q, %v", out, err)
 	}
 	must("ran", "cp", "box:/tmp/tree/sub/run.sh", "-")
+	// In modbox/base commands run in /workspace.
+	must("", "exec", "box", "mkdir", "work")
+	must("", "cp", filepath.Join(dir, "sub", "run.sh"), "box:")
+	must("", "cp", dir, "box:work")
+	must("ran", "exec", "box", "sh", "-c", "./run.sh && cmp run.sh work/tree/sub/run.sh")
+	must("ran", "cp", "box:work/tree/sub/run.sh", "-")
+	if info, err := s.Stat(t.Context(), "box", "work/../run.sh"); err != nil || info.Path != "/workspace/run.sh" {
+		t.Errorf("Stat of a relative path = %+v, %v", info, err)
+	}
 	token := strings.TrimSpace(must("mbx_", "token", "create", "second"))
 	if out, errOut, code := run(t, s, "", "ls", "-q", "--token", token); code != 0 || !strings.Contains(out, sb.ID) {
 		t.Errorf("ls with the new token = %d %q %q", code, out, errOut)

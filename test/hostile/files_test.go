@@ -88,7 +88,7 @@ func TestUploadsCannotLeaveTheirFolder(t *testing.T) {
 	if status, msg := r.upload(sb.URL, "ok.txt", strings.NewReader("fine")); status/100 != 2 {
 		t.Fatalf("upload of ok.txt: %d %s", status, msg)
 	}
-	for _, name := range []string{"..", ".", "a\nb", strings.Repeat("n", 300)} {
+	for _, name := range []string{"..", ".", "a\x01b", strings.Repeat("n", 300)} {
 		if status, msg := r.upload(sb.URL, name, strings.NewReader("x")); status/100 != 4 {
 			t.Errorf("upload as %.20q: %d %s, want 4xx", name, status, msg)
 		}

@@ -68,8 +68,8 @@ func (l *Log) String() string {
 // New starts a server that ends with the test. Sandboxes have path URLs.
 func New(t testing.TB) *Server { return NewWith(t, nil) }
 
-// NewWith is New with ready checks.
-func NewWith(t testing.TB, ready map[string]func(context.Context) error) *Server {
+// NewWith is New after change, unless nil, has changed the API's settings.
+func NewWith(t testing.TB, change func(*api.Config, *api.Deps)) *Server {
 	t.Helper()
 	s := &Server{T: t, Log: &Log{}}
 	logger := slog.New(slog.NewTextHandler(s.Log, nil))
@@ -99,10 +99,15 @@ func NewWith(t testing.TB, ready map[string]func(context.Context) error) *Server
 	s.URL = "http://" + front.Listener.Addr().String()
 	urls, err := proxy.NewURLs(s.URL, "")
 	check()
-	server, err := api.New(api.Config{SandboxURL: urls.Sandbox, Version: "test"}, api.Deps{
-		Service: s.Service, Auth: s.Auth, Logger: logger, Driver: "fake", Ready: ready,
+	config := api.Config{SandboxURL: urls.Sandbox, Version: "test"}
+	deps := api.Deps{
+		Service: s.Service, Auth: s.Auth, Logger: logger, Driver: "fake",
 		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, urls.Sandbox)},
-	})
+	}
+	if change != nil {
+		change(&config, &deps)
+	}
+	server, err := api.New(config, deps)
 	check()
 	p, err := proxy.New(proxy.Config{URLs: urls}, s.Service, modbox.NewDataPlane(s.Service), logger)
 	check()

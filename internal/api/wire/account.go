@@ -26,7 +26,7 @@ type NewToken struct {
 
 // TokenList is the good tokens of the caller.
 type TokenList struct {
-	Items []Token `json:"items" doc:"The tokens, newest first."`
+	Items []Token `json:"items" nullable:"false" doc:"The tokens, newest first."`
 }
 
 // Whoami says who the caller is.

@@ -34,6 +34,7 @@ const (
 	StreamStderr    = "stderr"
 	StreamExit      = "exit"
 	StreamError     = "error"
+	StreamPing      = "ping"
 	StreamResize    = "resize"
 	StreamSignal    = "signal"
 	StreamStdinEOF  = "stdin_eof"
@@ -46,7 +47,7 @@ const (
 // StreamMessage is one line of an exec stream, or one text message of an attach
 // WebSocket from the server.
 type StreamMessage struct {
-	Type       string     `json:"type" enum:"started,stdout,stderr,exit,error" doc:"started comes first; exit or error comes last."`
+	Type       string     `json:"type" enum:"started,stdout,stderr,exit,error,ping" doc:"started comes first; exit or error comes last; a ping, in between, only says that the command is still there."`
 	Data       []byte     `json:"data,omitempty" doc:"stdout, stderr: the bytes, in base64."`
 	PID        int        `json:"pid,omitempty" doc:"started: process id inside the sandbox."`
 	ProcessID  string     `json:"process_id,omitempty" doc:"started: the agent's identifier of the process."`

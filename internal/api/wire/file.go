@@ -17,7 +17,7 @@ type FileInfo struct {
 
 // FileList is a directory's content.
 type FileList struct {
-	Items     []FileInfo `json:"items" doc:"The entries, sorted by name."`
+	Items     []FileInfo `json:"items" nullable:"false" doc:"The entries, sorted by name."`
 	Truncated bool       `json:"truncated" doc:"There are more entries than limit."`
 }
 

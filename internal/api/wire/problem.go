@@ -72,7 +72,7 @@ type Problem struct {
 	Detail    string       `json:"detail" doc:"What happened, to which object, and what to do." example:"there is no sandbox \"demo\""`
 	Code      sandbox.Code `json:"code" doc:"What kind of error it is, for programs; docs/errors.md lists all." example:"not_found"`
 	RequestID string       `json:"request_id,omitempty" doc:"Find the request in the server's log by this."`
-	Errors    []FieldError `json:"errors,omitempty" doc:"The inputs at fault, when there are such."`
+	Errors    []FieldError `json:"errors,omitempty" nullable:"false" doc:"The inputs at fault, when there are such."`
 }
 
 // FieldError is one input at fault.

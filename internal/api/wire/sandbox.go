@@ -118,7 +118,7 @@ type Cause struct {
 
 // SandboxList is one page of sandboxes, newest first.
 type SandboxList struct {
-	Items      []Sandbox `json:"items" doc:"The sandboxes, newest first."`
+	Items      []Sandbox `json:"items" nullable:"false" doc:"The sandboxes, newest first."`
 	NextCursor string    `json:"next_cursor,omitempty" doc:"Pass it as cursor for the next page; absent on the last one."`
 }
 
@@ -134,7 +134,7 @@ type Event struct {
 
 // EventList is a page of events.
 type EventList struct {
-	Items []Event `json:"items" doc:"The events, in the order asked for."`
+	Items []Event `json:"items" nullable:"false" doc:"The events, in the order asked for."`
 }
 
 // Stats is a moment's use of a sandbox.
@@ -170,5 +170,5 @@ type Image struct {
 
 // ImageList is all images of a workspace.
 type ImageList struct {
-	Items []Image `json:"items" doc:"The images."`
+	Items []Image `json:"items" nullable:"false" doc:"The images."`
 }

@@ -229,9 +229,33 @@ func TestCreatesAtOnce(t *testing.T) {
 	if err != nil || len(ids) != boxes {
 		t.Errorf("List: %d boxes, error %v; want %d", len(ids), err, boxes)
 	}
+	// What is open in one box for a moment must not be inherited by another.
+	held := map[int]int{}
+	for _, pid := range processesOf(r.cfg) {
+		held[sockets(t, pid)]++
+	}
+	if len(held) != 1 {
+		t.Errorf("processes by number of sockets they hold: %v, want one number for all", held)
+	}
 	for _, id := range ids {
 		r.connect(t, id, nil)
 	}
+}
+
+// sockets counts the sockets a process holds.
+func sockets(t *testing.T, pid int) int {
+	t.Helper()
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
 }
 
 func TestCreateIsUndone(t *testing.T) {

@@ -165,8 +165,10 @@ func (r *rig) connect(t *testing.T, id sandbox.ID, h driver.Handle) *guest {
 	d := r.Driver
 	g.agent = agentapi.NewClient(func(ctx context.Context) (net.Conn, error) { return d.Dial(ctx, id, driver.AgentPort) })
 	t.Cleanup(func() { g.agent.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	eventually(t, "the agent answers", func() error {
-		_, err := g.agent.Health(t.Context())
+		_, err := g.agent.Health(ctx)
 		return err
 	})
 	return g

@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -57,13 +60,17 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 }
 
 // pss adds up the proportional memory of processes, 0 when it may not be read.
+// Processes that share one memory, as the helpers through which gVisor runs a
+// guest process do, count once.
 func pss(pids []int) int64 {
 	var total int64
+	var counted []int
 	for _, pid := range pids {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-		if err != nil {
+		if err != nil || slices.ContainsFunc(counted, func(other int) bool { return sameMemory(pid, other) }) {
 			continue
 		}
+		counted = append(counted, pid)
 		for line := range bytes.Lines(data) {
 			if rest, ok := bytes.CutPrefix(line, []byte("Pss:")); ok {
 				kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(string(rest)), " kB"), 10, 64)
@@ -72,4 +79,12 @@ func pss(pids []int) int64 {
 		}
 	}
 	return total
+}
+
+// sameMemory reports whether two processes share their address space. A kernel
+// that does not tell (it is built without kcmp) makes them two.
+func sameMemory(a, b int) bool {
+	const kcmpVM = 1 // KCMP_VM of linux/kcmp.h
+	order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)
+	return errno == 0 && order == 0
 }

@@ -10,7 +10,7 @@ export class Images {
 
   async list(options: CallOptions = {}): Promise<Image[]> {
     const w = await this.http.json<wire.ImageList>({ method: "GET", path: "/v1/images", signal: options.signal, repeatable: true });
-    return (w.items ?? []).map(decode.image);
+    return w.items.map(decode.image);
   }
 }
 
@@ -29,7 +29,7 @@ export class Tokens {
   /** Lists the tokens, newest first, without their texts. */
   async list(options: CallOptions = {}): Promise<Token[]> {
     const w = await this.http.json<wire.TokenList>({ method: "GET", path: "/v1/tokens", signal: options.signal, repeatable: true });
-    return (w.items ?? []).map(decode.token);
+    return w.items.map(decode.token);
   }
 
   /** Ends a token; it stops working within seconds. */

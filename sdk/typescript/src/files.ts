@@ -58,7 +58,7 @@ export class Files {
       signal: options.signal,
       repeatable: true,
     });
-    return { items: (w.items ?? []).map(decode.fileInfo), truncated: w.truncated };
+    return { items: w.items.map(decode.fileInfo), truncated: w.truncated };
   }
 
   /** Describes a path, not following a last symlink. */

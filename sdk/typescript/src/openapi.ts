@@ -103,7 +103,7 @@ export interface paths {
         put?: never;
         /**
          * Run a command
-         * @description Runs a command to its end and answers its exit code and output. A command that fails is a successful request. When the client goes away the command is killed.
+         * @description Runs a command to its end and answers its exit code and output. A command that fails is a successful request. Nothing is sent until it ends, and much gives up on a connection that is silent for five minutes (fetch in Node among it): run longer commands by exec/stream. When the client goes away the command is killed.
          */
         post: operations["exec"];
         delete?: never;
@@ -125,7 +125,7 @@ export interface paths {
          *
          *     Then binary messages carry data: their first byte is the channel (0 stdin, 1 stdout, 2 stderr), the rest raw bytes. With a terminal everything is on stdout.
          *
-         *     Text messages from the client: `{"type":"resize","rows","cols"}`, `{"type":"signal","signal":15}`, `{"type":"stdin_eof"}`. From the server: `started`, at last `exit` or `error`, with the fields of StreamMessage. When the client goes away the command is killed.
+         *     Text messages from the client: `{"type":"resize","rows","cols"}`, `{"type":"signal","signal":15}`, `{"type":"stdin_eof"}`. From the server: `started`, at last `exit` or `error`, with the fields of StreamMessage. The server pings every 15 seconds. When the client goes away the command is killed.
          */
         get: operations["exec-attach"];
         put?: never;
@@ -147,7 +147,7 @@ export interface paths {
         put?: never;
         /**
          * Run a command and stream its output
-         * @description Takes the body of exec. Answers one JSON object a line as things happen: `started`, then `stdout` and `stderr` with data in base64, at last `exit`; or `error` when how the command ended is not known. When the client goes away the command is killed.
+         * @description Takes the body of exec. Answers one JSON object a line as things happen: `started`, then `stdout` and `stderr` with data in base64, at last `exit`; or `error` when how the command ended is not known. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. When the client goes away the command is killed.
          */
         post: operations["exec-stream"];
         delete?: never;
@@ -476,7 +476,7 @@ export interface components {
         };
         EventList: {
             /** @description The events, in the order asked for. */
-            items: components["schemas"]["Event"][] | null;
+            items: components["schemas"]["Event"][];
         };
         Exec: {
             /**
@@ -598,7 +598,7 @@ export interface components {
         };
         FileList: {
             /** @description The entries, sorted by name. */
-            items: components["schemas"]["FileInfo"][] | null;
+            items: components["schemas"]["FileInfo"][];
             /** @description There are more entries than limit. */
             truncated: boolean;
         };
@@ -661,7 +661,7 @@ export interface components {
         };
         ImageList: {
             /** @description The images. */
-            items: components["schemas"]["Image"][] | null;
+            items: components["schemas"]["Image"][];
         };
         Mkdir: {
             /**
@@ -724,7 +724,7 @@ export interface components {
              */
             detail: string;
             /** @description The inputs at fault, when there are such. */
-            errors?: components["schemas"]["FieldError"][] | null;
+            errors?: components["schemas"]["FieldError"][];
             /** @description Find the request in the server's log by this. */
             request_id?: string;
             /**
@@ -830,7 +830,7 @@ export interface components {
         };
         SandboxList: {
             /** @description The sandboxes, newest first. */
-            items: components["schemas"]["Sandbox"][] | null;
+            items: components["schemas"]["Sandbox"][];
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
         };
@@ -918,10 +918,10 @@ export interface components {
             /** @description exit: its time was up. */
             timed_out?: boolean;
             /**
-             * @description started comes first; exit or error comes last.
+             * @description started comes first; exit or error comes last; a ping, in between, only says that the command is still there.
              * @enum {string}
              */
-            type: "started" | "stdout" | "stderr" | "exit" | "error";
+            type: "started" | "stdout" | "stderr" | "exit" | "error" | "ping";
         };
         Token: {
             /**
@@ -951,7 +951,7 @@ export interface components {
         };
         TokenList: {
             /** @description The tokens, newest first. */
-            items: components["schemas"]["Token"][] | null;
+            items: components["schemas"]["Token"][];
         };
         Version: {
             /**
@@ -1015,11 +1015,11 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Only those in one of these states; without it all that have not ended. */
-                state?: ("provisioning" | "running" | "destroying" | "destroyed" | "failed")[] | null;
+                state?: ("provisioning" | "running" | "destroying" | "destroyed" | "failed")[];
                 /** @description Only the one of this name. */
                 name?: string;
                 /** @description Only those with this label, as key=value. All given must match. */
-                label?: string[] | null;
+                label?: string[];
                 /** @description Items on a page; 100 when omitted. */
                 limit?: number;
                 /** @description next_cursor of the page before. */
@@ -1185,7 +1185,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -1217,7 +1220,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody: {
@@ -1321,7 +1327,7 @@ export interface operations {
     "read-file": {
         parameters: {
             query: {
-                /** @description The absolute path. */
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
                 path: string;
             };
             header?: {
@@ -1368,7 +1374,7 @@ export interface operations {
     "write-file": {
         parameters: {
             query: {
-                /** @description The absolute path. */
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
                 path: string;
                 /** @description Permission bits in octal; a new file has 0644 without, an existing one keeps its own. */
                 mode?: string;
@@ -1415,7 +1421,9 @@ export interface operations {
     };
     "remove-file": {
         parameters: {
-            query?: {
+            query: {
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                path: string;
                 /** @description Remove a directory with everything in it. */
                 recursive?: boolean;
             };
@@ -1423,7 +1431,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -1448,7 +1459,9 @@ export interface operations {
     };
     "list-files": {
         parameters: {
-            query?: {
+            query: {
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                path: string;
                 /** @description Entries at most; 1000 when omitted. */
                 limit?: number;
             };
@@ -1456,7 +1469,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -1488,7 +1504,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody: {
@@ -1524,7 +1543,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody: {
@@ -1556,14 +1578,17 @@ export interface operations {
     "stat-file": {
         parameters: {
             query: {
-                /** @description The absolute path. */
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
                 path: string;
             };
             header?: {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -1635,7 +1660,10 @@ export interface operations {
                 /** @description One of the caller's workspaces; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
-            path?: never;
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;

@@ -96,7 +96,7 @@ export class Sandboxes {
       signal: options.signal,
       repeatable: true,
     });
-    return { items: (w.items ?? []).map(decode.sandbox), nextCursor: w.next_cursor || undefined };
+    return { items: w.items.map(decode.sandbox), nextCursor: w.next_cursor || undefined };
   }
 
   /** Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is. */
@@ -185,7 +185,7 @@ export class Sandboxes {
       signal: options.signal,
       repeatable: true,
     });
-    return (w.items ?? []).map(decode.event);
+    return w.items.map(decode.event);
   }
 
   /** Measures a running sandbox now. */

@@ -110,7 +110,7 @@ export interface Command {
   /** name, uid, name:group or uid:gid. */
   user?: string | undefined;
   stdin?: string | undefined;
-  /** The command is ended after this; default 60, at most 3600. */
+  /** The command is ended after this; default 60, at most 3600. Node's fetch gives up on `exec` after 300: use `execStream`. */
   timeoutSeconds?: number | undefined;
 }
 

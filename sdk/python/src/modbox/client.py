@@ -300,6 +300,7 @@ class Sandboxes:
         A command that fails is no error: look at ``exit_code``. It is ended after
         ``timeout_seconds`` (default 60, at most 3600). Of each of stdout and stderr
         ``max_output_bytes`` are kept (default 1 MiB, at most 16 MiB). It is never sent twice.
+        What lies between may give up after minutes of silence: ``exec_stream`` is for long commands.
         """
         body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds)
         return self._session.perform(calls.execute(ref, body, max_output_bytes, output))

@@ -73,6 +73,7 @@ class AsyncClientTest(unittest.IsolatedAsyncioTestCase):
     async def test_exec_stream(self):
         lines = [
             {"type": "started", "pid": 7},
+            {"type": "ping"},
             {"type": "stdout", "data": base64.b64encode(b"\x00\xff").decode()},
             {"type": "exit", "exit_code": 3},
         ]

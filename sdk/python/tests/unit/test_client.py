@@ -208,6 +208,7 @@ class ClientTests:
         lines = [
             {"type": "started", "pid": 7},
             {"type": "news"},
+            {"type": "ping"},
             {"type": "stdout", "data": base64.b64encode(b"\x00\xff").decode()},
             {"type": "stderr", "data": base64.b64encode(b"hi").decode()},
             {"type": "exit", "exit_code": 143, "signal": 15, "duration_ms": 1},

@@ -88,7 +88,7 @@ async function sendLines(res, lines, pieceBytes = 7) {
 
 test("execStream gives bytes and skips what it does not know", async (t) => {
   const s = await serve(t, async (_, res) => {
-    await sendLines(res, [started, { type: "news" }, { type: "stdout", data: "AP8=" }, { type: "stderr", data: "aGk=" }, { ...exit, exit_code: 143, signal: 15 }]);
+    await sendLines(res, [started, { type: "news" }, { type: "ping" }, { type: "stdout", data: "AP8=" }, { type: "stderr", data: "aGk=" }, { ...exit, exit_code: 143, signal: 15 }]);
     res.end();
   });
   const events = [];

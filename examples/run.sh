@@ -1,0 +1,39 @@
+#!/bin/bash
+# Runs the examples against the server at MODBOX_URL with MODBOX_API_TOKEN and
+# checks what they print. The last line is "N passed, N failed".
+set -uo pipefail
+cd "$(dirname "$0")" || exit 1
+: "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
+
+want='sandbox running
+exit code 0
+[2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
+line 1
+line 2
+line 3
+count 10
+sandbox destroyed'
+
+typescript() {
+	local npm=(npm --silent --no-audit --no-fund)
+	"${npm[@]}" ci --prefix ../sdk/typescript && "${npm[@]}" run build --prefix ../sdk/typescript &&
+		cd typescript && "${npm[@]}" ci && "${npm[@]}" start
+}
+python() { PYTHONPATH=../sdk/python/src PYTHONDONTWRITEBYTECODE=1 "${PYTHON:-/usr/bin/python3}" python/primes.py; }
+go_example() { go run ./go; }
+curl_example() { curl/primes.sh; }
+
+passed=0 failed=0
+for example in typescript python go_example curl_example; do
+	name=${example%_example}
+	if got=$("$example" 2>&1) && [ "$got" = "$want" ]; then
+		passed=$((passed + 1))
+		echo "ok $((passed + failed)) - example $name"
+	else
+		failed=$((failed + 1))
+		echo "not ok $((passed + failed)) - example $name"
+		diff <(echo "$want") <(echo "$got") | sed 's/^/  /'
+	fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"bytes"
+	"net"
+	"testing"
+	"time"
+)
+
+// frame returns an HTTP/2 frame with a payload of n bytes.
+func frame(n int) []byte {
+	f := make([]byte, frameHeader+n)
+	f[0], f[1], f[2] = byte(n>>16), byte(n>>8), byte(n)
+	return f
+}
+
+// readAll collects what arrives at c until nothing has for longer than the nudges take.
+func readAll(t *testing.T, c net.Conn) []byte {
+	t.Helper()
+	var got []byte
+	buf := make([]byte, 64<<10)
+	for {
+		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := c.Read(buf)
+		got = append(got, buf[:n]...)
+		if err != nil {
+			return got
+		}
+	}
+}
+
+func TestNudgesComeAfterWholeFramesOnly(t *testing.T) {
+	host, guest := net.Pipe()
+	defer host.Close()
+	c := &nudgingConn{Conn: guest}
+	defer c.Close()
+	first, second := frame(70_000), frame(0)
+	whole := append(append([]byte{}, first...), second...)
+	// Cut anywhere, in a header and in a payload: no nudge may come in between.
+	pieces := [][]byte{whole[:4], whole[4:20], whole[20:70_000], whole[70_000:70_012], whole[70_012:]}
+	go func() {
+		for i, p := range pieces {
+			if i > 0 {
+				<-time.After(3 * nudges[0])
+			}
+			if _, err := c.Write(p); err != nil {
+				t.Errorf("Write: %v", err)
+			}
+		}
+	}()
+	got := readAll(t, host)
+	want := append(append([]byte{}, whole...), bytes.Repeat(nudge, len(nudges))...)
+	if !bytes.Equal(got, want) {
+		t.Errorf("the other side read %d bytes, want %d: the frames, then %d nudges", len(got), len(want), len(nudges))
+	}
+}
+
+func TestNudgeIsAnUnaskedPingAnswer(t *testing.T) {
+	const ping, ack = 6, 1
+	if len(nudge) != frameHeader+8 || nudge[2] != 8 || nudge[3] != ping || nudge[4] != ack {
+		t.Errorf("nudge = %x, want a PING frame with ACK and 8 bytes", nudge)
+	}
+}

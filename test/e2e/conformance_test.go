@@ -1,0 +1,360 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// step is one call of sdk/conformance/scenario.json; the README beside it says
+// what its members mean.
+type step struct {
+	Name, Call string
+	Args       json.RawMessage
+	Expect     json.RawMessage
+	Error      json.RawMessage
+	Save       map[string]string
+}
+
+// platformCalls are those of the Modbox platform, which the Go client, being of
+// /v1, does not have.
+var platformCalls = []string{
+	"provision_sandbox", "wait_for_sandbox", "get_sandbox", "list_sandboxes", "destroy_sandbox", "list_sandbox_images",
+}
+
+func TestConformance(t *testing.T) {
+	s := testserver.Start(t)
+	data, err := os.ReadFile(filepath.Join("..", "..", "sdk", "conformance", "scenario.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scenario struct{ Steps []step }
+	if err := json.Unmarshal(data, &scenario); err != nil {
+		t.Fatal(err)
+	}
+	saved := map[string]string{"run": "go-" + strings.ToLower(rand.Text())}
+	did := map[string]bool{}
+	for _, st := range scenario.Steps {
+		if slices.Contains(platformCalls, st.Call) {
+			continue
+		}
+		did[st.Call] = true
+		t.Run(strings.ReplaceAll(st.Name, " ", "_"), func(t *testing.T) { st.run(t, s.Client, saved) })
+	}
+	for call := range goCalls {
+		if !did[call] {
+			t.Errorf("no step calls %s", call)
+		}
+	}
+}
+
+func (st step) run(t *testing.T, c *client.Client, saved map[string]string) {
+	call := goCalls[st.Call]
+	if call == nil {
+		t.Fatalf("there is no call %s", st.Call)
+	}
+	var a arguments
+	decode(t, fill(st.Args, saved), &a)
+	value, err := call(t.Context(), c, a)
+	if st.Error != nil {
+		var e *client.Error
+		if !errors.As(err, &e) {
+			t.Fatalf("got %+v, %v; want an error", value, err)
+		}
+		got := map[string]any{"code": string(e.Code), "status": float64(e.Status), "message": e.Message}
+		if len(e.Fields) > 0 {
+			got["field"] = e.Fields[0].Location
+		}
+		expect(t, got, fill(st.Error, saved))
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := generic(t, value)
+	if st.Expect != nil {
+		expect(t, got, fill(st.Expect, saved))
+	}
+	for name, member := range st.Save {
+		saved[name] = got.(map[string]any)[member].(string)
+	}
+}
+
+// arguments are those of all calls, by their names on the wire.
+type arguments struct {
+	Ref, Name, Image, Shell, Cwd, User, Stdin, Output, Path, Mode, From, To string
+
+	Command        []string
+	Env, Labels    map[string]string
+	States         []client.State
+	Resources      client.Resources
+	Content        struct{ Base64 []byte }
+	TTLSeconds     int64 `json:"ttl_seconds"`
+	TimeoutSeconds int64 `json:"timeout_seconds"`
+	MaxOutputBytes int64 `json:"max_output_bytes"`
+
+	Parents, Overwrite, Recursive bool
+	Limit                         int
+}
+
+func (a arguments) command() client.Command {
+	return client.Command{
+		Argv: a.Command, Shell: a.Shell, Cwd: a.Cwd, Env: a.Env, User: a.User, Stdin: []byte(a.Stdin),
+		Timeout: time.Duration(a.TimeoutSeconds) * time.Second, MaxOutput: a.MaxOutputBytes,
+	}
+}
+
+type bytesValue struct {
+	Base64 []byte `json:"base64"`
+}
+
+// goCalls are the scenario's calls in Go.
+var goCalls = map[string]func(context.Context, *client.Client, arguments) (any, error){
+	"whoami":      func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.WhoAmI(ctx) },
+	"version":     func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },
+	"images.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Images(ctx) },
+	"sandboxes.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Create(ctx, client.CreateOptions{
+			Name: a.Name, Image: a.Image, Env: a.Env, Labels: a.Labels, Resources: a.Resources, TTL: time.Duration(a.TTLSeconds) * time.Second,
+		})
+	},
+	"sandboxes.get":     func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Get(ctx, a.Ref) },
+	"sandboxes.destroy": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Delete(ctx, a.Ref) },
+	"sandboxes.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		all := []client.Sandbox{}
+		for sb, err := range c.All(ctx, client.ListOptions{States: a.States, Labels: a.Labels}) {
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, sb)
+		}
+		return all, nil
+	},
+	"sandboxes.wait": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		sb, err := c.Wait(ctx, a.Ref, client.Running)
+		if err == nil && sb.State != client.Running { // in Go an end is an answer
+			err = &client.Error{Code: client.Ended}
+		}
+		return sb, err
+	},
+	"sandboxes.exec": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		r, err := c.Exec(ctx, a.Ref, a.command())
+		if err != nil {
+			return nil, err
+		}
+		output := func(b []byte) any {
+			if a.Output == "bytes" {
+				return bytesValue{b}
+			}
+			return string(b)
+		}
+		return map[string]any{
+			"exit_code": r.ExitCode, "signal": r.Signal, "timed_out": r.TimedOut, "duration_ms": r.DurationMS,
+			"stdout": output(r.Stdout), "stderr": output(r.Stderr),
+			"stdout_truncated": r.StdoutTruncated, "stderr_truncated": r.StderrTruncated,
+		}, nil
+	},
+	"sandboxes.exec_stream": execStream,
+	"sandboxes.stats":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Stats(ctx, a.Ref) },
+	"sandboxes.events": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Events(ctx, a.Ref, client.EventsOptions{})
+	},
+	"sandboxes.files.read": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		r, err := c.ReadFile(ctx, a.Ref, a.Path)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		b, err := io.ReadAll(r)
+		return bytesValue{b}, err
+	},
+	"sandboxes.files.write": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		mode, err := strconv.ParseUint("0"+a.Mode, 8, 32)
+		if err != nil {
+			return nil, err
+		}
+		return c.WriteFile(ctx, a.Ref, a.Path, bytes.NewReader(a.Content.Base64), client.WriteOptions{Mode: uint32(mode), Parents: a.Parents})
+	},
+	"sandboxes.files.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.ListDir(ctx, a.Ref, a.Path, a.Limit)
+	},
+	"sandboxes.files.stat": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Stat(ctx, a.Ref, a.Path)
+	},
+	"sandboxes.files.mkdir": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Mkdir(ctx, a.Ref, a.Path, a.Parents)
+	},
+	"sandboxes.files.move": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Move(ctx, a.Ref, a.From, a.To, a.Overwrite)
+	},
+	"sandboxes.files.remove": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.Remove(ctx, a.Ref, a.Path, a.Recursive)
+	},
+}
+
+// execStream puts the output of a stream together. Go's stream has no events:
+// that it began is the call's success, its end what Copy returns.
+func execStream(ctx context.Context, c *client.Client, a arguments) (any, error) {
+	s, err := c.Stream(ctx, a.Ref, a.command())
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	types := []string{"started"}
+	var stdout, stderr bytes.Buffer
+	exit, err := s.Copy(&noted{&stdout, "stdout", &types}, &noted{&stderr, "stderr", &types})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"types": append(types, "exit"), "stdout": stdout.String(), "stderr": stderr.String(), "exit_code": exit.ExitCode,
+	}, nil
+}
+
+// noted notes its name when it is first written to.
+type noted struct {
+	io.Writer
+	name  string
+	types *[]string
+}
+
+func (n *noted) Write(p []byte) (int, error) {
+	if !slices.Contains(*n.types, n.name) {
+		*n.types = append(*n.types, n.name)
+	}
+	return n.Writer.Write(p)
+}
+
+var variable = regexp.MustCompile(`\$\{(\w+)\}`)
+
+// fill puts what earlier steps saved in place of ${name}.
+func fill(raw json.RawMessage, saved map[string]string) json.RawMessage {
+	if raw == nil {
+		return json.RawMessage("{}")
+	}
+	return variable.ReplaceAllFunc(raw, func(m []byte) []byte { return []byte(saved[string(m[2:len(m)-1])]) })
+}
+
+func decode(t *testing.T, raw json.RawMessage, v any) {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+}
+
+// generic is a value as JSON has it.
+func generic(t *testing.T, value any) (v any) {
+	t.Helper()
+	b, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decode(t, b, &v)
+	return v
+}
+
+func expect(t *testing.T, got any, raw json.RawMessage) {
+	t.Helper()
+	var want any
+	decode(t, raw, &want)
+	if err := match(got, want, "answer"); err != nil {
+		t.Error(err)
+	}
+}
+
+// match returns an error that says where got is not what want allows.
+func match(got, want any, where string) error {
+	wrong := fmt.Errorf("%s: got %v, want %v", where, got, want)
+	object, ok := want.(map[string]any)
+	if !ok {
+		return matchExact(got, want, where)
+	}
+	if len(object) == 1 {
+		for matcher, arg := range object {
+			if strings.HasPrefix(matcher, "$") {
+				if ok, err := matchBy(got, matcher, arg); err != nil || !ok {
+					return errors.Join(wrong, err)
+				}
+				return nil
+			}
+		}
+	}
+	have, ok := got.(map[string]any)
+	if !ok {
+		return wrong
+	}
+	for key, w := range object {
+		if err := match(have[key], w, where+"."+key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// matchExact compares what is not an object; members of a list may be matchers.
+func matchExact(got, want any, where string) error {
+	wrong := fmt.Errorf("%s: got %v, want %v", where, got, want)
+	list, ok := want.([]any)
+	if !ok {
+		if !reflect.DeepEqual(got, want) {
+			return wrong
+		}
+		return nil
+	}
+	have, ok := got.([]any)
+	if !ok || len(have) != len(list) {
+		return wrong
+	}
+	for i := range list {
+		if err := match(have[i], list[i], fmt.Sprintf("%s[%d]", where, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func matchBy(got any, matcher string, arg any) (bool, error) {
+	switch matcher {
+	case "$one_of":
+		return slices.Contains(arg.([]any), got), nil
+	case "$match":
+		text, ok := got.(string)
+		return ok && regexp.MustCompile(arg.(string)).MatchString(text), nil
+	case "$length":
+		switch got := got.(type) {
+		case string:
+			return float64(utf8.RuneCountInString(got)) == arg, nil
+		case []any:
+			return float64(len(got)) == arg, nil
+		}
+		return false, nil
+	case "$at_least":
+		n, ok := got.(float64)
+		return ok && n >= arg.(float64), nil
+	case "$includes":
+		list, _ := got.([]any)
+		return slices.ContainsFunc(list, func(item any) bool { return match(item, arg, "") == nil }), nil
+	}
+	return false, fmt.Errorf("there is no matcher %s", matcher)
+}
