@@ -71,10 +71,10 @@ func (f Files) UnpackArchive(ctx context.Context, path string, r io.Reader, opts
 	if opts.User != "" {
 		q.Set("user", opts.User)
 	}
-	source := &sourceReader{r: r}
+	source := &source{r: r}
 	req := request{
 		method: http.MethodPut, path: "/files/archive", query: q, size: -1,
-		body: func() io.ReadCloser { return source },
+		body: source.body,
 	}
 	err := f.client.call(ctx, req, nil)
 	if failed := source.end(); err != nil && failed != nil {
