@@ -44,7 +44,7 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case b.hasEnded():
+	case b.hasEnded(), hungUp(err):
 		return b.endedError()
 	case strings.Contains(err.Error(), "no space left on device"): // gVisor's words or the kernel's
 		return sandbox.Wrap(sandbox.DiskFull, err, "the host's disk is too full to save the sandbox")

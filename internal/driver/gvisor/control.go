@@ -47,6 +47,16 @@ func (e remoteError) Error() string { return string(e) }
 // errNotAsked is in the chain when gVisor cannot have seen the request.
 var errNotAsked = errors.New("gVisor does not listen")
 
+// hungUp says whether err came of gVisor's end.
+func hungUp(err error) bool {
+	for _, end := range []error{errNotAsked, io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
+
 // call asks gVisor of the box whose directory is dir, and hands it fds, which
 // stay the caller's. It returns when the answer is there, when ctx ends, and
 // after timeout at the latest. An error of gVisor itself has a remoteError in
