@@ -29,6 +29,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/stream"
 )
 
 // Files in the state directory.
@@ -38,6 +39,7 @@ const (
 	lockFile       = "lock"
 	databaseFile   = "modbox.db"
 	binDir         = "bin"
+	streamsDir     = "streams"
 	imagesDir      = "images"
 	checkpointsDir = "checkpoints"
 )
@@ -159,6 +161,10 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	cu.Add(p.auth.Close)
 	p.metrics = prometheus.NewRegistry()
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	streams, err := stream.Open(filepath.Join(cfg.StateDir, streamsDir), log)
+	if err != nil {
+		return err
+	}
 	p.service, err = lifecycle.New(lifecycle.Config{
 		Defaults: sandbox.Resources{
 			MemoryBytes: int64(cfg.Sandbox.DefaultMemory), CPUMilli: int64(cfg.Sandbox.DefaultCPU), DiskBytes: int64(cfg.Sandbox.DefaultDisk),
@@ -173,7 +179,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 		Retention:         cfg.Sandbox.Retention.Std(),
 		SandboxURL:        p.urls.Sandbox,
 		CheckpointDir:     filepath.Join(cfg.StateDir, checkpointsDir),
-	}, lifecycle.Deps{Store: p.store, Driver: p.driver, Images: p.images, Logger: log, Metrics: p.metrics})
+	}, lifecycle.Deps{Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Logger: log, Metrics: p.metrics})
 	return err
 }
 

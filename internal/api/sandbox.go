@@ -74,6 +74,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
 		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts),
 		Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, IdempotencyKey: in.IdempotencyKey,
+		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
 	})
 	if err != nil {
 		return nil, err

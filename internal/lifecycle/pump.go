@@ -296,17 +296,17 @@ func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
 // writeFiles writes the request's files. Writing them again does no harm.
 func (p *pump) writeFiles(ctx context.Context) error {
 	req := p.x.request
-	if len(req.Files) == 0 {
-		return nil
-	}
-	dir, err := p.workingDir(ctx)
-	if err != nil {
-		return err
-	}
+	dir := ""
 	for _, f := range req.Files {
 		opts := agentapi.WriteOptions{Parents: true, User: req.User}
 		name := f.Path
 		if !path.IsAbs(name) {
+			if dir == "" {
+				var err error
+				if dir, err = p.workingDir(ctx); err != nil {
+					return err
+				}
+			}
 			name = path.Join(dir, name)
 		}
 		if _, err := p.x.box.agent.WriteFile(ctx, name, bytes.NewReader(f.Content), opts); err != nil {

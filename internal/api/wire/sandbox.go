@@ -14,6 +14,8 @@ type CreateSandbox struct {
 	Timeouts    *Timeouts         `json:"timeouts,omitempty" doc:"Clocks beside the ttl; none when omitted."`
 	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Your own words about it."`
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64; they mean nothing to the server."`
+	Command     *ExecutionCommand `json:"command,omitempty" doc:"A command that starts as an execution as soon as it runs."`
+	Mode        string            `json:"mode,omitempty" enum:"interactive,oneshot" doc:"oneshot: it ends with its command, with cause completed. interactive when omitted."`
 	Replace     bool              `json:"replace,omitempty" doc:"End a live sandbox of the same name first."`
 	WaitSeconds int               `json:"wait_seconds,omitempty" minimum:"0" maximum:"600" doc:"Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once."`
 }
@@ -45,7 +47,7 @@ type Checkpoint struct {
 
 // CheckpointList is all checkpoints of a sandbox.
 type CheckpointList struct {
-	Items []Checkpoint `json:"items" doc:"The checkpoints, the oldest first."`
+	Items []Checkpoint `json:"items" nullable:"false" doc:"The checkpoints, the oldest first."`
 }
 
 // CreateCheckpoint is the body of POST /v1/sandboxes/{ref}/checkpoints.
@@ -56,7 +58,7 @@ type CreateCheckpoint struct {
 // Fork is the body of POST /v1/sandboxes/{ref}/fork.
 type Fork struct {
 	Count      int               `json:"count,omitempty" minimum:"0" maximum:"100" doc:"How many; 1, or as many as there are names, when omitted."`
-	Names      []string          `json:"names,omitempty" maxItems:"100" doc:"Names of the first ones; made up for the others."`
+	Names      []string          `json:"names,omitempty" nullable:"false" maxItems:"100" doc:"Names of the first ones; made up for the others."`
 	Env        map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the parent's."`
 	Labels     map[string]string `json:"labels,omitempty" doc:"Labels in addition to the parent's."`
 	TTLSeconds int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"Destroyed this long after the fork; the parent's ttl when omitted."`
@@ -65,7 +67,7 @@ type Fork struct {
 
 // ForkList is what became of each child.
 type ForkList struct {
-	Items []ForkItem `json:"items" doc:"One for each child, in the order of the names."`
+	Items []ForkItem `json:"items" nullable:"false" doc:"One for each child, in the order of the names."`
 }
 
 // ForkItem is what became of one child. One that was recorded and then failed has both fields.
