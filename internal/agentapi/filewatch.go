@@ -74,10 +74,11 @@ type Watch struct {
 // Watch reports what happens to the file or in the directory at path from its
 // first event on, which is [WatchReady]; recursive includes all directories
 // below, also those that come later: what was made in a new directory before it
-// was watched is told as created. Symlinks are not followed, but for the path
-// itself. Identical events that follow each other may be told once. The watch
-// ends when the path is removed or moved away, after the event of it. The
-// context holds for the whole of the watch.
+// was watched is told as created. Symlinks are not followed, but for a path that
+// itself leads to a directory. Events of one path that repeat each other may be
+// told once. The watch ends when the directory is removed or moved away, after the
+// event of it; that of a file goes on until its directory is. The context
+// holds for the whole of the watch.
 //
 // Errors of the agent: CodeNotFound, CodeInvalid, CodeTooMany for too many watches.
 func (c *Client) Watch(ctx context.Context, path string, recursive bool) (*Watch, error) {
@@ -93,7 +94,7 @@ func (c *Client) Watch(ctx context.Context, path string, recursive bool) (*Watch
 	return w, nil
 }
 
-// Next returns the next event, io.EOF after the watched path is gone, and any
+// Next returns the next event, io.EOF after the watched directory is gone, and any
 // other error when the watch broke off.
 func (w *Watch) Next() (FileEvent, error) {
 	f, err := w.frames.Next()
