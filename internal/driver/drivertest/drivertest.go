@@ -109,6 +109,8 @@ func Run(t *testing.T, newEnv func(t *testing.T) Env) {
 		{"CheckpointWhileDestroying", testCheckpointWhileDestroying},
 		{"RestoreRefused", testRestoreRefused},
 		{"RestoreContextsEnd", testRestoreContextsEnd},
+
+		{"Plug", testPlug},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s.host(t)) })
 	}

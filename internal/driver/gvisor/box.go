@@ -39,7 +39,7 @@ type box struct {
 	ended chan struct{}
 	exit  driver.Exit
 
-	// order is held by Start, Destroy and Checkpoint, which exclude each other.
+	// order is held by Start, Destroy, Checkpoint, Plug and others, which exclude each other.
 	order chan struct{}
 	// doors is held in part while a connection to the agent is made, and whole while
 	// there must be none.
@@ -180,7 +180,7 @@ func (b *box) hangUp() {
 	}
 }
 
-// lock takes the order of Start, Destroy and Checkpoint, unless ctx ends first.
+// lock takes the box's order, unless ctx ends first.
 func (b *box) lock(ctx context.Context) error {
 	select {
 	case b.order <- struct{}{}:
@@ -188,6 +188,27 @@ func (b *box) lock(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// lockStarted returns a box that runs, with its lock taken.
+func (d *Driver) lockStarted(ctx context.Context, id sandbox.ID) (*box, error) {
+	b, err := d.lookup(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.lock(ctx); err != nil {
+		return nil, err
+	}
+	switch {
+	case !b.started():
+		err = sandbox.Errorf(sandbox.Conflict, "box %s is not started", id)
+	case b.hasEnded():
+		err = b.endedError()
+	default:
+		return b, nil
+	}
+	b.unlock()
+	return nil, err
 }
 
 func (b *box) unlock() { <-b.order }

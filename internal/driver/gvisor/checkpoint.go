@@ -24,20 +24,11 @@ import (
 func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
 	ctx, leave := d.enter(ctx)
 	defer leave()
-	b, err := d.lookup(id)
+	b, err := d.lockStarted(ctx, id)
 	if err != nil {
 		return err
 	}
-	if err := b.lock(ctx); err != nil {
-		return err
-	}
 	defer b.unlock()
-	switch {
-	case !b.started():
-		return sandbox.Errorf(sandbox.Conflict, "box %s is not started", id)
-	case b.hasEnded():
-		return b.endedError()
-	}
 	err = d.checkpoint(ctx, b, dir, opts)
 	switch {
 	case err == nil:

@@ -62,6 +62,7 @@ type Driver struct {
 var (
 	_ driver.Driver       = (*Driver)(nil)
 	_ driver.Checkpointer = (*Driver)(nil)
+	_ driver.Networker    = (*Driver)(nil)
 )
 
 // errClosed is what calls return that are under way when the driver is closed.
@@ -118,7 +119,7 @@ func (d *Driver) installation() string {
 
 // detect finds out what this host can limit.
 func (d *Driver) detect() driver.Capabilities {
-	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Checkpoint: true}
+	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Checkpoint: true, Network: true}
 	host, err := cgroup.Detect()
 	if err == nil {
 		d.groups, err = host.Open(d.cfg.CgroupParent, d.installation())

@@ -35,6 +35,8 @@ type state struct {
 	RootFS       imageMark `json:"rootfs"`
 	Agent        string    `json:"agent"` // name of the agent's image
 
+	// Links is how many network interfaces the box was given.
+	Links int `json:"links,omitempty"`
 	// Held says that the driver may have made the box stand still, see [box.hold].
 	Held bool `json:"held,omitempty"`
 }
