@@ -250,7 +250,8 @@ func (g *Gateway) Close() {
 	g.once.Do(func() {
 		g.cut()
 		if g.broken.Load() {
-			return // its locks may be held for ever: better a leak than a wait
+			go g.stack.Destroy() // its locks may be held for ever: better a leak than a wait
+			return
 		}
 		idle := make(chan struct{})
 		go func() {

@@ -38,7 +38,13 @@ type rawGuest struct {
 // attachRaw makes a gateway and the bare end of its link.
 func attachRaw(tb testing.TB, cfg egress.Config) (*egress.Gateway, *rawGuest) {
 	tb.Helper()
-	g, nic, err := testNetwork(tb, cfg).Attach("box")
+	return rawly(tb, testNetwork(tb, cfg))
+}
+
+// rawly does so on an existing network.
+func rawly(tb testing.TB, n *egress.Network) (*egress.Gateway, *rawGuest) {
+	tb.Helper()
+	g, nic, err := n.Attach("box")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -295,20 +301,25 @@ func TestFlowLimits(t *testing.T) {
 
 // A finished connection counts until the guest has taken the rest of it.
 func TestUnreadRestCounts(t *testing.T) {
+	const size = 256 << 10 // fits into the gateway's buffer, and not into the guest's
 	closed := make(chan struct{})
 	addr := serve(t, func(c *net.TCPConn) {
-		_, _ = c.Write(make([]byte, 4<<20))
+		_, _ = c.Write(make([]byte, size))
 		_ = c.Close()
 		close(closed)
 	})
 	gw, g := attachWith(t, egress.Config{AllowCIDRs: loopback})
+	small := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: 64 << 10, Max: 64 << 10}
+	if err := g.stack.SetTransportProtocolOption(header.TCPProtocolNumber, &small); err != nil {
+		t.Fatal(err)
+	}
 	c := g.mustDial(addr)
 	_ = c.CloseWrite()
 	<-closed
 	if f := gw.Usage().Flows; f != 1 {
 		t.Errorf("flows = %d, want 1", f)
 	}
-	if n, err := io.Copy(io.Discard, c); n != 4<<20 || err != nil {
+	if n, err := io.Copy(io.Discard, c); n != size || err != nil {
 		t.Errorf("rest is %d bytes, %v", n, err)
 	}
 	eventually(t, "flow freed", func() bool { return gw.Usage().Flows == 0 })
@@ -413,6 +424,41 @@ func after(ch <-chan error) <-chan struct{} {
 		close(done)
 	}()
 	return done
+}
+
+// faulty is a policy with a fault in it.
+type faulty struct{}
+
+func (faulty) Allow(_ context.Context, f egress.Flow) egress.Decision {
+	if f.Sandbox == "box" {
+		panic("a fault")
+	}
+	return egress.Decision{Allow: true}
+}
+
+// A fault on a sandbox's packet path costs this sandbox its network, and nobody
+// else anything.
+func TestFault(t *testing.T) {
+	n := testNetwork(t, egress.Config{AllowCIDRs: loopback, Policy: faulty{}})
+	addr := echoServer(t)
+	other, nic, err := n.Attach("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	g := newGuest(t, nic)
+	c := g.mustDial(addr)
+	_, r := rawly(t, n)
+	r.send(r.frame(header.TCPProtocolNumber, outside, segment(1, 80, header.TCPFlagSyn)))
+	if n, err := unix.Read(r.fd, make([]byte, 100)); n != 0 && err != unix.ECONNRESET {
+		t.Errorf("read = %d, %v, want the end of the link", n, err)
+	}
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Errorf("another sandbox: %v", err)
+	}
 }
 
 // The end of the guest is the end of its flows, without anybody calling Close.

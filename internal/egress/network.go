@@ -35,7 +35,8 @@ const MTU = 32000
 // driver's type of this name mean.
 //
 // No side computes or verifies TCP and UDP checksums, because a socket pair
-// loses and damages nothing: the sandbox's side must be set up the same way.
+// loses and damages nothing: the sandbox's side must be set up the same way, and
+// without segmentation offload, since frames are no longer than MTU.
 type NIC struct {
 	// File is the sandbox's end of the socket pair; whoever takes the NIC closes it.
 	File            *os.File
