@@ -104,17 +104,20 @@ type executionBody struct {
 	WaitSeconds    int64             `json:"wait_seconds,omitempty"`
 }
 
-// StartExecution starts a command that goes on whatever becomes of this client
-// and of the server; its output is kept in streams, see ReadStream. That it could
-// not be started is told by the execution, which then has failed.
-func (c *Client) StartExecution(ctx context.Context, ref string, cmd Command, o ExecutionOptions) (*Execution, error) {
-	body := executionBody{
+func (cmd Command) execution(o ExecutionOptions) executionBody {
+	return executionBody{
 		Kind: o.Kind, Command: cmd.Argv, Shell: cmd.Shell, Files: o.Files, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User,
 		TimeoutSeconds: seconds(cmd.Timeout), Stdin: o.Stdin, StdinStreamID: o.StdinStreamID, TTY: o.TTY, Combined: o.Combined,
 		WaitSeconds: seconds(o.WaitUpTo),
 	}
+}
+
+// StartExecution starts a command that goes on whatever becomes of this client
+// and of the server; its output is kept in streams, see ReadStream. That it could
+// not be started is told by the execution, which then has failed.
+func (c *Client) StartExecution(ctx context.Context, ref string, cmd Command, o ExecutionOptions) (*Execution, error) {
 	e := new(Execution)
-	return result(e, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "executions"), body: body}, e))
+	return result(e, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "executions"), body: cmd.execution(o)}, e))
 }
 
 func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }

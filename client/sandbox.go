@@ -22,6 +22,8 @@ type createBody struct {
 	Timeouts    *Timeouts         `json:"timeouts,omitempty"`
 	Description string            `json:"description,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
+	Command     *executionBody    `json:"command,omitempty"`
+	Mode        string            `json:"mode,omitempty"`
 	Replace     bool              `json:"replace,omitempty"`
 	WaitSeconds int64             `json:"wait_seconds,omitempty"`
 }
@@ -41,6 +43,14 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) 
 	}
 	if o.Timeouts != (Timeouts{}) {
 		body.Timeouts = &o.Timeouts
+	}
+	if o.Command != nil {
+		command := o.Command.execution(o.Execution)
+		command.WaitSeconds = 0
+		body.Command = &command
+	}
+	if o.OneShot {
+		body.Mode = "oneshot"
 	}
 	key := o.IdempotencyKey
 	if key == "" {

@@ -81,6 +81,11 @@ type CreateOptions struct {
 	// Description and Metadata are your own words about it.
 	Description string
 	Metadata    map[string]string
+	// Command is started as an execution, as Execution says, as soon as the sandbox
+	// runs; with OneShot the sandbox ends with it. Executions lists it at once.
+	Command   *Command
+	Execution ExecutionOptions
+	OneShot   bool
 	// Replace ends a live sandbox of the same name first.
 	Replace bool
 	// WaitUpTo, when not 0, makes the call answer only when the sandbox runs or has
