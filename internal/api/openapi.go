@@ -23,6 +23,7 @@ func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
 	s.registerExec(a)
 	s.registerExecutions(a)
 	s.registerFiles(a)
+	s.registerWriteFiles(a)
 	s.registerStateful(a)
 	s.registerObserve(a)
 	s.registerAccount(a)
@@ -102,6 +103,7 @@ func (s *Server) registerStreams(a huma.API, mux *http.ServeMux) {
 		RequestBody: &huma.RequestBody{Required: true, Content: binary},
 		Responses:   map[string]*huma.Response{"200": {Description: "The file", Content: jsonContent[wire.FileInfo](a)}},
 	}, s.writeFile)
+	s.describeArchives(a, raw, path)
 }
 
 // describeStreams describes the routes of streams, which need no token and are

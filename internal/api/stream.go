@@ -85,7 +85,7 @@ func talk(w http.ResponseWriter, every time.Duration) *talker {
 	return t
 }
 
-func (t *talker) send(m wire.StreamMessage) error {
+func (t *talker) send(m any) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopped {

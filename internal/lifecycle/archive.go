@@ -21,8 +21,17 @@ type FileContent struct {
 
 // WriteFiles writes files one after the other, each atomically, with the parents
 // they miss, and returns how many were written. It stops at the first that
-// cannot be, and its error names that one.
+// cannot be, and its error names that one. At most sandbox.ExecutionFiles files
+// and sandbox.ExecutionFilesMax bytes are taken.
 func (f Files) WriteFiles(ctx context.Context, c Caller, ref string, files []FileContent) (int, error) {
+	total := 0
+	for _, file := range files {
+		total += len(file.Content)
+	}
+	if len(files) > sandbox.ExecutionFiles || total > sandbox.ExecutionFilesMax {
+		return 0, sandbox.InvalidField("files", "must be at most %d with %d bytes together; upload more as an archive",
+			sandbox.ExecutionFiles, sandbox.ExecutionFilesMax)
+	}
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return 0, err

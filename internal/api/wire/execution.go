@@ -30,7 +30,7 @@ type ExecutionCommand struct {
 // ExecutionFile is a file written before an execution starts.
 type ExecutionFile struct {
 	Path    string `json:"path" minLength:"1" maxLength:"4096" doc:"Absolute, or relative to the working directory. Missing parent directories are made."`
-	Content []byte `json:"content" doc:"Its content, in base64."`
+	Content Base64 `json:"content" doc:"Its content, in base64."`
 }
 
 // Execution is a command in a sandbox, kept after its end with its output.
