@@ -96,7 +96,8 @@ type Networker interface {
 // NIC is a network interface whose other end is in the caller's hands: what the
 // box sends can be read from the peer of File, one Ethernet frame a packet.
 type NIC struct {
-	// File is one end of a SOCK_SEQPACKET socket pair.
+	// File is one end of a SOCK_DGRAM socket pair, whose end the box cannot see: of
+	// a SOCK_SEQPACKET gVisor would read the end again and again.
 	File *os.File
 	// MAC is the interface's address, GatewayMAC that of the peer.
 	MAC, GatewayMAC net.HardwareAddr

@@ -110,9 +110,12 @@ func (n *Network) Attach(name string) (*Gateway, NIC, error) {
 	}, nil
 }
 
-// socketPair makes the two ends of a link; ours does not block.
+// socketPair makes the two ends of a link; ours does not block. They are datagram
+// sockets, because the end of their peer does not reach those: gVisor would read
+// the end of a SOCK_SEQPACKET again and again, and so burn a core in every
+// sandbox whose server has gone.
 func socketPair() (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}

@@ -69,8 +69,8 @@ func attachWith(tb testing.TB, cfg egress.Config) (*egress.Gateway, *guest) {
 type guest struct {
 	tb    testing.TB
 	stack *stack.Stack
-	// hangUp closes the guest's end of the link; the stack must be destroyed before.
-	hangUp func()
+	// vanish ends the guest and its end of the link.
+	vanish func()
 }
 
 func newGuest(tb testing.TB, nic egress.NIC) *guest {
@@ -107,11 +107,11 @@ func newGuest(tb testing.TB, nic egress.NIC) *guest {
 	s.SetRouteTable([]tcpip.Route{{
 		Destination: header.IPv4EmptySubnet, Gateway: tcpip.AddrFrom4(nic.Gateway.As4()), NIC: 1,
 	}})
-	g := &guest{tb: tb, stack: s, hangUp: sync.OnceFunc(func() { _ = unix.Close(fd) })}
-	tb.Cleanup(func() {
+	g := &guest{tb: tb, stack: s, vanish: sync.OnceFunc(func() {
 		s.Destroy()
-		g.hangUp()
-	})
+		_ = unix.Close(fd)
+	})}
+	tb.Cleanup(g.vanish)
 	return g
 }
 

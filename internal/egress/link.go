@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -51,16 +50,13 @@ func newLink(g *Gateway, file *os.File) (*link, error) {
 // close ends read and WritePackets.
 func (l *link) close() { _ = l.file.Close() }
 
-// read delivers frames to the stack until the link is closed by either side.
-// When it was the other side, the whole gateway is cut: its sandbox is gone.
+// read delivers frames to the stack until the link is closed.
 func (l *link) read() {
 	g := l.gateway
 	for g.ctx.Err() == nil {
 		buf, n, err := l.receive()
 		if err != nil {
-			if errors.Is(err, unix.ECONNRESET) || errors.Is(err, errHangup) {
-				g.cut()
-			} else if g.ctx.Err() == nil {
+			if g.ctx.Err() == nil {
 				g.log.Error("network cut", "err", err)
 				g.cut()
 			}
@@ -74,8 +70,6 @@ func (l *link) read() {
 	}
 }
 
-var errHangup = errors.New("the other end of the link is closed")
-
 // receive waits for a frame. The buffer comes from frames; n is larger than
 // maxFrame for a frame that was longer.
 func (l *link) receive() (buf *[maxFrame + 1]byte, n int, err error) {
@@ -88,20 +82,18 @@ func (l *link) receive() (buf *[maxFrame + 1]byte, n int, err error) {
 				break
 			}
 		}
-		if readErr != nil || n == 0 {
+		if readErr != nil {
 			frames.Put(b)
 			return readErr != unix.EAGAIN
 		}
 		buf = b
 		return true
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, 0, err
-	case readErr != nil:
+	}
+	if readErr != nil {
 		return nil, 0, os.NewSyscallError("read", readErr)
-	case n == 0:
-		return nil, 0, errHangup
 	}
 	return buf, n, nil
 }
@@ -129,7 +121,8 @@ func (l *link) deliver(frame []byte) {
 }
 
 // WritePackets sends frames to the sandbox and waits while it does not read: it
-// is called by the stack's queue alone, which drops what is too much.
+// is called by the stack's queue alone, which drops what is too much. When nobody
+// has the other end any more, the sandbox is gone, and the whole gateway is cut.
 func (l *link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	written := 0
 	for _, pkt := range pkts.AsSlice() {
@@ -145,9 +138,12 @@ func (l *link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 		if err != nil {
 			break // closed
 		}
-		if sendErr == nil {
+		switch sendErr {
+		case nil:
 			written++
 			l.gateway.usage.received.Add(int64(pkt.Size() - header.EthernetMinimumSize))
+		case unix.ECONNREFUSED, unix.ENOTCONN:
+			l.gateway.cut()
 		}
 	}
 	if written == 0 {
