@@ -35,10 +35,11 @@ import (
 type Checkpointer interface {
 	// Checkpoint saves a started box into dir, which must not exist and whose parent
 	// must. The box stands still meanwhile. Without Stop it goes on afterwards;
-	// with Stop it has ended when nil is returned, and is to be destroyed.
+	// with Stop it has ended when nil is returned, and is to be destroyed; Wait says
+	// CauseDestroyed. Dial to the agent waits until the box is saved.
 	//
-	// Errors: NotFound; Conflict when the box is not started; Unavailable when it
-	// ended meanwhile; DiskFull. After an error dir does not exist and the box goes
+	// Errors: NotFound; Conflict when the box is not started; Exists when dir does;
+	// Unavailable when the box ended meanwhile; DiskFull. After an error dir does not exist and the box goes
 	// on as if nothing had happened. Not idempotent.
 	Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts CheckpointOptions) error
 
@@ -49,11 +50,13 @@ type Checkpointer interface {
 	CanRestore(dir string) error
 
 	// Restore makes a running box of spec.ID from a checkpoint, like Create and
-	// Start in one. spec.RootFS must be the image of the box that was saved; the
-	// other fields may differ, except that Resources.DiskBytes must not be smaller
-	// than what is used. One checkpoint may be restored many times, at once too.
+	// Start in one. spec.RootFS must be the image of the box that was saved, and
+	// Resources.DiskBytes what it was; MaxProcesses stays what it was, whatever the
+	// spec says; the other fields may differ. The box has no network interface. One
+	// checkpoint may be restored many times, at once too.
 	//
-	// Errors: as Create and CanRestore. On any error nothing of the box is left and
+	// Errors: as Create and CanRestore; Invalid, naming resources.memory, when what
+	// was saved does not fit into it; DiskFull. On any error nothing of the box is left and
 	// dir is untouched. Not idempotent.
 	Restore(ctx context.Context, spec Spec, dir string) (Handle, error)
 }

@@ -110,6 +110,7 @@ func Run(t *testing.T, newEnv func(t *testing.T) Env) {
 		{"RestoreRefused", testRestoreRefused},
 		{"RestoreContextsEnd", testRestoreContextsEnd},
 
+		{"WriteLayer", testWriteLayer},
 		{"Plug", testPlug},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s.host(t)) })

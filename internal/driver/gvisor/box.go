@@ -49,6 +49,7 @@ type box struct {
 	state     state                 // guarded by mu
 	destroyed bool                  // guarded by mu; Destroy ends it, or has
 	saved     bool                  // guarded by mu; Checkpoint ends it, or has
+	raises    int                   // guarded by mu; how often the memory limit was raised
 	conns     map[net.Conn]struct{} // guarded by mu; open connections to the agent, nil once there may be none
 }
 

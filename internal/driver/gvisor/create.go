@@ -78,7 +78,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 	undo := cleanup.Make(func() { _ = os.RemoveAll(b.dir) })
 	defer undo.Clean()
 	if b.group != nil {
-		if err := b.group.Create(limits(plan.spec)); err != nil {
+		if err := b.group.Create(limits(plan.spec.Resources, plan.spec.MaxProcesses)); err != nil {
 			return nil, err
 		}
 		undo.Add(func() {
@@ -174,15 +174,15 @@ func (d *Driver) launch(ctx context.Context, b *box, plan plan) (p *process, err
 // limits of the box's group. The guest's own limit of processes is in its spec;
 // that of the group is a backstop, because reaching it would end the box.
 // gVisor needs a little over two host threads for a process of the guest.
-func limits(spec driver.Spec) cgroup.Limits {
+func limits(r sandbox.Resources, maxProcesses int64) cgroup.Limits {
 	const (
 		threadsPerProcess = 3
 		atLeast           = 8192
 	)
 	return cgroup.Limits{
-		MemoryBytes: spec.Resources.MemoryBytes,
-		CPUMilli:    spec.Resources.CPUMilli,
-		Processes:   max(atLeast, spec.MaxProcesses*threadsPerProcess),
+		MemoryBytes: r.MemoryBytes,
+		CPUMilli:    r.CPUMilli,
+		Processes:   max(atLeast, maxProcesses*threadsPerProcess),
 	}
 }
 

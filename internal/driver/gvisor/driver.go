@@ -49,6 +49,8 @@ type Driver struct {
 	runtime string         // version of gVisor in modbox-sandbox
 	cpu     cpu            // of this host
 
+	readers chan struct{} // holds what reads a tree, see readSlot
+
 	// life ends when the driver is closed.
 	life  context.Context
 	close context.CancelCauseFunc
@@ -62,6 +64,7 @@ type Driver struct {
 var (
 	_ driver.Driver       = (*Driver)(nil)
 	_ driver.Checkpointer = (*Driver)(nil)
+	_ driver.Snapshotter  = (*Driver)(nil)
 	_ driver.Networker    = (*Driver)(nil)
 )
 
@@ -83,7 +86,7 @@ func New(cfg Config) (*Driver, error) {
 		}
 	}
 	cfg.RunDir, cfg.StateDir = filepath.Clean(cfg.RunDir), filepath.Clean(cfg.StateDir)
-	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}}
+	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}, readers: make(chan struct{}, raiseAtOnce)}
 	for _, dir := range []string{d.boxesDir(), d.layersDir(), d.agentsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("gvisor: %w", err)
@@ -119,7 +122,7 @@ func (d *Driver) installation() string {
 
 // detect finds out what this host can limit.
 func (d *Driver) detect() driver.Capabilities {
-	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Checkpoint: true, Network: true}
+	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Checkpoint: true, Snapshot: true, Network: true}
 	host, err := cgroup.Detect()
 	if err == nil {
 		d.groups, err = host.Open(d.cfg.CgroupParent, d.installation())

@@ -42,13 +42,7 @@ func (b *box) release(ctx context.Context) error {
 	return b.setHeld(false)
 }
 
-func (b *box) setHeld(held bool) error {
-	b.mu.Lock()
-	b.state.Held = held
-	s := b.state
-	b.mu.Unlock()
-	return s.write(b.dir)
-}
+func (b *box) setHeld(held bool) error { return b.update(func(s *state) { s.Held = held }) }
 
 // unstick lets a box go on that an earlier driver may have held when it died. It
 // must not release a box that nobody holds: that one answers.

@@ -43,12 +43,11 @@ func (d *Driver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error 
 		return b.networkError(ctx, err)
 	}
 	// Noted first: a name is used once, whatever becomes of the server.
-	b.mu.Lock()
-	name := fmt.Sprintf("eth%d", b.state.Links)
-	b.state.Links++
-	s := b.state
-	b.mu.Unlock()
-	if err := s.write(b.dir); err != nil {
+	var name string
+	if err := b.update(func(s *state) {
+		name = fmt.Sprintf("eth%d", s.Links)
+		s.Links++
+	}); err != nil {
 		return b.networkError(ctx, err)
 	}
 	args := linkArgs(name, nic)
