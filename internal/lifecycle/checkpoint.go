@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -207,6 +208,10 @@ func (s *Service) abandon(fl *flight, from sandbox.CheckpointID) error {
 		return err
 	}
 	s.unwatch(b)
+	if b.sandbox().Saved != from {
+		// The record of an earlier pause had its effect after all: that comes first.
+		return errors.Join(sandbox.Errorf(sandbox.Unavailable, "the sandbox was being paused; try again"), s.settle(fl))
+	}
 	if err := s.destroyNow(b); err != nil {
 		return err // settled later, the same way
 	}

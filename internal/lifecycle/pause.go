@@ -78,6 +78,7 @@ func (s *Service) pause(fl *flight, why string) error {
 	if err != nil {
 		return err
 	}
+	id = b.sandbox().Saved // of an earlier attempt, whose record had its effect after all
 	s.unwatch(b)
 	if err := s.save(b, s.saved.path(b.id, id), true); err != nil {
 		s.metrics.op(flightPause, begin, err)

@@ -50,6 +50,7 @@ func (s *Service) resumeFrom(fl *flight, from sandbox.CheckpointID) error {
 	if err != nil {
 		return err
 	}
+	from = b.sandbox().Saved // of an earlier attempt, whose record had its effect after all
 	handle, err := s.bringBack(b, s.saved.path(b.id, from))
 	if err != nil {
 		s.metrics.op(flightResume, begin, err)

@@ -172,7 +172,13 @@ func (s *Service) sweepSaved() {
 			for _, c := range rows {
 				keep[string(c.ID)] = true
 			}
-			keep[string(b.sandbox().Saved)] = true
+			// A write may have had its effect although the store reported an error.
+			row, err := s.store.SandboxByID(s.ctx, owner)
+			if err != nil {
+				s.logSweep("look up sandbox "+string(owner), err)
+				continue
+			}
+			keep[string(row.Saved)], keep[string(b.sandbox().Saved)] = true, true
 		}
 		if err := s.saved.removeOthers(owner, names, keep); err != nil {
 			s.logSweep("remove checkpoints of "+string(owner), err)
