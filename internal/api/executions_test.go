@@ -95,11 +95,11 @@ func TestStreams(t *testing.T) {
 	if e := waitExecution(t, s, e.ID); e.State != "completed" {
 		t.Errorf("execution %+v", e)
 	}
-	status, body, header := stream(t, s, "GET", e.Stdout.StreamID, "", "", http.Header{"Range": {"bytes=2-4"}})
+	status, body, _ := stream(t, s, "GET", e.Stdout.StreamID, "", "", http.Header{"Range": {"bytes=2-4"}})
 	if status != 206 || body != "e\nt" {
 		t.Errorf("range: %d %q", status, body)
 	}
-	status, body, header = stream(t, s, "GET", e.Stdout.StreamID, "?offset=4", "", nil)
+	status, body, header := stream(t, s, "GET", e.Stdout.StreamID, "?offset=4", "", nil)
 	if status != 200 || body != "two\n" || header.Get("Modbox-Stream-Ended") != "true" {
 		t.Errorf("from an offset: %d %q %v", status, body, header)
 	}
