@@ -77,7 +77,9 @@ type Snapshotter interface {
 	// before w has taken everything as far as the driver can arrange it.
 	//
 	// What comes out was written by the guest: it is hostile input to whoever reads
-	// it. Errors: NotFound; Conflict when the box is not started; w's errors.
+	// it. Holes in files come out as zeros. Errors: NotFound; Conflict when the box is
+	// not started; Unavailable when it ended meanwhile; TooLarge when the files, holes
+	// included, exceed the box's disk; w's errors.
 	WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error
 }
 
