@@ -21,6 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/dialect/agentuity"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/embedded"
@@ -193,7 +194,7 @@ func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup
 		Service: p.service, Auth: p.auth, Logger: log, Driver: p.driver.Capabilities().Name,
 		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
 		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
-		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.urls.Sandbox)},
+		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.urls.Sandbox), agentuity.New(p.service, p.auth, p.urls)},
 	})
 	if err != nil {
 		return nil, err

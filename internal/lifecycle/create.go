@@ -108,7 +108,7 @@ func (s *Service) defaultImage(ctx context.Context) (sandbox.Image, error) {
 func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) sandbox.Creation {
 	now := time.Now().UTC()
 	sb := sandbox.Sandbox{
-		ID: sandbox.NewID(), Workspace: c.Workspace, State: sandbox.Provisioning,
+		ID: cmp.Or(req.ID, sandbox.NewID()), Workspace: c.Workspace, State: sandbox.Provisioning,
 		Name:  cmp.Or(req.Name, newName()),
 		Image: img.Ref(), Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
 		Resources:     req.Resources,

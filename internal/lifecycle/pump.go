@@ -281,6 +281,11 @@ func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
 	if e.Cancel != sandbox.CancelNone {
 		return nil, errNotStarted
 	}
+	if req := p.x.request; req.MakeCwd {
+		if err := p.x.box.agent.Mkdir(ctx, agentapi.MkdirRequest{Path: req.Cwd, Parents: true, User: req.User}); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.writeFiles(ctx); err != nil {
 		return nil, err
 	}

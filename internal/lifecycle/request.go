@@ -22,7 +22,9 @@ type ExecutionRequest struct {
 	Files []ExecutionFile   `json:",omitempty"`
 	Env   map[string]string `json:",omitempty"` // added to the sandbox's
 	Cwd   string            `json:",omitempty"`
-	User  string            `json:",omitempty"`
+	// MakeCwd makes Cwd, with its parents, when it is missing.
+	MakeCwd bool   `json:",omitempty"`
+	User    string `json:",omitempty"`
 	// Timeout ends the command; 0 is the sandbox's execution timeout, or none.
 	Timeout time.Duration `json:",omitempty"`
 	// Stdin makes a stream that the command reads from; it is written with
