@@ -37,17 +37,18 @@ func serve(t *testing.T, h http.HandlerFunc) *client.Client {
 // type of it without a field left over, and come out the same.
 func TestTypesMatchTheWire(t *testing.T) {
 	for name, tc := range map[string]struct{ server, client any }{
-		"sandbox":  {&wire.Sandbox{}, &client.Sandbox{}},
-		"page":     {&wire.SandboxList{}, &client.Page{}},
-		"exec":     {&wire.ExecResult{}, &client.ExecResult{}},
-		"file":     {&wire.FileInfo{}, &client.FileInfo{}},
-		"files":    {&wire.FileList{}, &client.FileList{}},
-		"event":    {&wire.Event{}, &client.Event{}},
-		"stats":    {&wire.Stats{}, &client.Stats{}},
-		"image":    {&wire.Image{}, &client.Image{}},
-		"token":    {&wire.NewToken{}, &client.NewToken{}},
-		"identity": {&wire.Whoami{}, &client.Identity{}},
-		"version":  {&wire.Version{}, &client.Version{}},
+		"sandbox":    {&wire.Sandbox{}, &client.Sandbox{}},
+		"page":       {&wire.SandboxList{}, &client.Page{}},
+		"checkpoint": {&wire.Checkpoint{}, &client.Checkpoint{}},
+		"exec":       {&wire.ExecResult{}, &client.ExecResult{}},
+		"file":       {&wire.FileInfo{}, &client.FileInfo{}},
+		"files":      {&wire.FileList{}, &client.FileList{}},
+		"event":      {&wire.Event{}, &client.Event{}},
+		"stats":      {&wire.Stats{}, &client.Stats{}},
+		"image":      {&wire.Image{}, &client.Image{}},
+		"token":      {&wire.NewToken{}, &client.NewToken{}},
+		"identity":   {&wire.Whoami{}, &client.Identity{}},
+		"version":    {&wire.Version{}, &client.Version{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fill(t, tc.server)

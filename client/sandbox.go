@@ -19,6 +19,11 @@ type createBody struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	TTLSeconds  int64             `json:"ttl_seconds,omitempty"`
 	Resources   *Resources        `json:"resources,omitempty"`
+	Timeouts    *Timeouts         `json:"timeouts,omitempty"`
+	Description string            `json:"description,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	Command     *executionBody    `json:"command,omitempty"`
+	Mode        string            `json:"mode,omitempty"`
 	Replace     bool              `json:"replace,omitempty"`
 	WaitSeconds int64             `json:"wait_seconds,omitempty"`
 }
@@ -31,10 +36,21 @@ type createBody struct {
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := createBody{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Env: o.Env, Labels: o.Labels,
-		TTLSeconds: seconds(o.TTL), Replace: o.Replace, WaitSeconds: seconds(o.WaitUpTo),
+		TTLSeconds: seconds(o.TTL), Description: o.Description, Metadata: o.Metadata, Replace: o.Replace, WaitSeconds: seconds(o.WaitUpTo),
 	}
 	if o.Resources != (Resources{}) {
 		body.Resources = &o.Resources
+	}
+	if o.Timeouts != (Timeouts{}) {
+		body.Timeouts = &o.Timeouts
+	}
+	if o.Command != nil {
+		command := o.Command.execution(o.Execution)
+		command.WaitSeconds = 0
+		body.Command = &command
+	}
+	if o.OneShot {
+		body.Mode = "oneshot"
 	}
 	key := o.IdempotencyKey
 	if key == "" {

@@ -9,6 +9,9 @@ type State string
 const (
 	Provisioning State = "provisioning"
 	Running      State = "running"
+	Pausing      State = "pausing"
+	Paused       State = "paused"
+	Resuming     State = "resuming"
 	Destroying   State = "destroying"
 	Destroyed    State = "destroyed"
 	Failed       State = "failed"
@@ -30,7 +33,15 @@ type Sandbox struct {
 	ReadinessPort int               `json:"readiness_port,omitempty"`
 	TTLSeconds    int64             `json:"ttl_seconds"` // 0: no limit
 	Deadline      *time.Time        `json:"deadline"`    // nil: none
-	Cause         *Cause            `json:"cause"`       // why it ended; nil while it lives
+	Timeouts      Timeouts          `json:"timeouts"`
+	LastActivity  *time.Time        `json:"last_activity_at"`
+	IdleDeadline  *time.Time        `json:"idle_deadline"`   // nil: none, or it does not run
+	PausedAt      *time.Time        `json:"paused_at"`       // nil unless it is paused
+	PausedUntil   *time.Time        `json:"paused_deadline"` // nil: none, or it is not paused
+	Parent        string            `json:"parent_id,omitempty"`
+	Description   string            `json:"description,omitempty"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+	Cause         *Cause            `json:"cause"` // why it ended; nil while it lives
 	CreatedBy     string            `json:"created_by"`
 	CreatedAt     time.Time         `json:"created_at"`
 	UpdatedAt     time.Time         `json:"updated_at"`
@@ -65,6 +76,16 @@ type CreateOptions struct {
 	// TTL is how long it may live, whole seconds; 0 is the image's default.
 	TTL       time.Duration
 	Resources Resources
+	// Timeouts are the clocks beside the TTL.
+	Timeouts Timeouts
+	// Description and Metadata are your own words about it.
+	Description string
+	Metadata    map[string]string
+	// Command is started as an execution, as Execution says, as soon as the sandbox
+	// runs; with OneShot the sandbox ends with it. Executions lists it at once.
+	Command   *Command
+	Execution ExecutionOptions
+	OneShot   bool
 	// Replace ends a live sandbox of the same name first.
 	Replace bool
 	// WaitUpTo, when not 0, makes the call answer only when the sandbox runs or has

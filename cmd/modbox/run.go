@@ -123,13 +123,20 @@ func (a *app) run(ctx context.Context, c *client.Client, o client.CreateOptions,
 func (a *app) execCommand() *cobra.Command {
 	var command commandFlags
 	var env []string
+	var detach bool
 	cmd := &cobra.Command{
 		Use:   "exec SANDBOX [--] COMMAND [ARGUMENT...]",
 		Short: "Run a command in a sandbox",
 		Long: `Run a command in a running sandbox with your terminal or pipes connected. The
 exit code is the command's; 125 means that Modbox itself failed. Ctrl-C kills
-the command.`,
-		Example:           "  modbox exec -it my-agent -- bash",
+the command.
+
+With --tty the command goes on when the connection is lost: "modbox attach"
+connects to it again. With --detach it runs in the background, whatever becomes
+of this program and of the server: its id is printed, for "modbox logs",
+"modbox jobs" and "modbox cancel".`,
+		Example: `  modbox exec -it my-agent -- bash
+  modbox exec --detach my-agent -- npm install`,
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -145,12 +152,21 @@ the command.`,
 			if err != nil {
 				return &exitCodeError{exitOurs, err}
 			}
-			return a.attach(cmd.Context(), c, ref, client.Command{
-				Argv: argv, Cwd: command.cwd, User: command.user, Timeout: command.timeout, Env: vars,
-			}, command)
+			run := client.Command{Argv: argv, Cwd: command.cwd, User: command.user, Timeout: command.timeout, Env: vars}
+			switch {
+			case detach && (command.tty || command.interactive):
+				return usageError("--detach leaves nothing to connect: leave out --tty and --interactive")
+			case detach:
+				return a.startDetached(cmd.Context(), c, ref, run)
+			case command.tty:
+				return a.startTerminal(cmd.Context(), c, ref, run)
+			default:
+				return a.attach(cmd.Context(), c, ref, run, command)
+			}
 		},
 	}
 	command.add(cmd)
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "run it in the background and print its id")
 	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE; NAME alone takes yours (repeatable)")
 	return cmd
 }

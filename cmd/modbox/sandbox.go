@@ -16,7 +16,8 @@ import (
 type createFlags struct {
 	name, memory, cpu, disk string
 	env, labels             []string
-	ttl                     time.Duration
+	ttl, idle, pausedFor    time.Duration
+	onIdle                  string
 	replace                 bool
 }
 
@@ -29,6 +30,9 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable NAME=VALUE; NAME alone takes yours (repeatable)")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
 	fs.DurationVar(&f.ttl, "ttl", 0, "destroy it after this time, 1m to 24h (default: the image's)")
+	fs.DurationVar(&f.idle, "idle", 0, "what --on-idle says happens when nothing used it for this time, from 10s (default: never)")
+	fs.StringVar(&f.onIdle, "on-idle", "", "destroy or pause (default: destroy)")
+	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
 	fs.BoolVar(&f.replace, "replace", false, "destroy a live sandbox of the same name first")
 }
 
@@ -43,9 +47,13 @@ func (f *createFlags) options(a *app, image string) (client.CreateOptions, error
 	}
 	return client.CreateOptions{
 		Name: f.name, Image: image, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
+		Timeouts:  client.Timeouts{IdleSeconds: wholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: wholeSeconds(f.pausedFor)},
 		Resources: client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
 	}, nil
 }
+
+// wholeSeconds rounds up, so that a short time does not become none.
+func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // pairs splits KEY=VALUE words; lookup, when given, has the values of words without "=".
 func pairs(words []string, lookup func(string) string) (map[string]string, error) {
@@ -140,7 +148,7 @@ func (a *app) listCommand() *cobra.Command {
 				o.States = append(o.States, client.State(s))
 			}
 			if all {
-				o.States = []client.State{client.Provisioning, client.Running, client.Destroying, client.Destroyed, client.Failed}
+				o.States = []client.State{client.Provisioning, client.Running, client.Pausing, client.Paused, client.Resuming, client.Destroying, client.Destroyed, client.Failed}
 			}
 			c, err := a.client()
 			if err != nil {
@@ -224,6 +232,18 @@ func (a *app) printSandbox(sb *client.Sandbox) error {
 	}
 	if sb.Deadline != nil {
 		fields = append(fields, [2]string{"DEADLINE", sb.Deadline.Format(time.RFC3339)})
+	}
+	if sb.LastActivity != nil && !sb.State.Ended() {
+		fields = append(fields, [2]string{"LAST USED", sb.LastActivity.Format(time.RFC3339)})
+	}
+	if sb.IdleDeadline != nil {
+		fields = append(fields, [2]string{"IDLE AT", sb.IdleDeadline.Format(time.RFC3339)})
+	}
+	if sb.PausedAt != nil {
+		fields = append(fields, [2]string{"PAUSED", sb.PausedAt.Format(time.RFC3339)})
+	}
+	if sb.Parent != "" {
+		fields = append(fields, [2]string{"FORKED FROM", sb.Parent})
 	}
 	if sb.EndedAt != nil {
 		fields = append(fields, [2]string{"ENDED", sb.EndedAt.Format(time.RFC3339)})

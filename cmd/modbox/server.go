@@ -21,6 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/dialect/agentuity"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/embedded"
@@ -28,16 +29,19 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/stream"
 )
 
 // Files in the state directory.
 const (
-	tokenFile    = "token"
-	addressFile  = "address"
-	lockFile     = "lock"
-	databaseFile = "modbox.db"
-	binDir       = "bin"
-	imagesDir    = "images"
+	tokenFile      = "token"
+	addressFile    = "address"
+	lockFile       = "lock"
+	databaseFile   = "modbox.db"
+	binDir         = "bin"
+	streamsDir     = "streams"
+	imagesDir      = "images"
+	checkpointsDir = "checkpoints"
 )
 
 const (
@@ -153,7 +157,11 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	cu.Add(p.auth.Close)
 	p.metrics = prometheus.NewRegistry()
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	p.service, err = lifecycle.New(lifecycleConfig(cfg, p.urls), lifecycle.Deps{Store: p.store, Driver: p.driver, Images: p.images, Logger: log, Metrics: p.metrics})
+	streams, err := stream.Open(filepath.Join(cfg.StateDir, streamsDir), log)
+	if err != nil {
+		return err
+	}
+	p.service, err = lifecycle.New(lifecycleConfig(cfg, p.urls), lifecycle.Deps{Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Logger: log, Metrics: p.metrics})
 	return err
 }
 
@@ -163,7 +171,7 @@ func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup
 		Service: p.service, Auth: p.auth, Logger: log, Driver: p.driver.Capabilities().Name,
 		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
 		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
-		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.urls.Sandbox)},
+		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.urls.Sandbox), agentuity.New(p.service, p.auth, p.urls)},
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"path/filepath"
+
 	"log/slog"
 
 	"github.com/modbox/modbox/internal/api"
@@ -37,6 +39,7 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		ReadinessTimeout:  cfg.Sandbox.ReadinessTimeout.Std(),
 		Retention:         cfg.Sandbox.Retention.Std(),
 		SandboxURL:        urls.Sandbox,
+		CheckpointDir:     filepath.Join(cfg.StateDir, checkpointsDir),
 	}
 }
 

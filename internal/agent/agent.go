@@ -37,6 +37,9 @@ type Options struct {
 	Root string
 	// DetachGrace replaces [agentapi.DetachGrace] when it is not 0.
 	DetachGrace time.Duration
+	// WatchedDirs replaces [agentapi.MaxWatchedDirs], and QueuedEvents how many events
+	// of a watch may wait to be sent, when they are not 0.
+	WatchedDirs, QueuedEvents int
 	// Log is where the agent says what nobody asked for; nil for nowhere.
 	Log *slog.Logger
 }
@@ -48,6 +51,7 @@ type Agent struct {
 	reaper  *reaper
 	procs   *table
 	tunnels chan struct{} // holds a token for each open tunnel
+	watches chan struct{} // holds a token for each watch of files
 	server  *http.Server
 
 	mu         sync.Mutex
@@ -62,6 +66,12 @@ func New(opts Options) *Agent {
 	if opts.DetachGrace == 0 {
 		opts.DetachGrace = agentapi.DetachGrace
 	}
+	if opts.WatchedDirs == 0 {
+		opts.WatchedDirs = agentapi.MaxWatchedDirs
+	}
+	if opts.QueuedEvents == 0 {
+		opts.QueuedEvents = maxQueuedEvents
+	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -71,6 +81,7 @@ func New(opts Options) *Agent {
 		reaper:  newReaper(opts.Init),
 		procs:   newTable(),
 		tunnels: make(chan struct{}, maxTunnels),
+		watches: make(chan struct{}, maxWatches),
 	}
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -137,6 +148,9 @@ func (a *Agent) routes() http.Handler {
 	handle("GET /files/list", a.listFiles)
 	handle("POST /files/mkdir", a.makeDir)
 	handle("POST /files/move", a.moveFile)
+	handle("GET /files/archive", a.packArchive)
+	handle("PUT /files/archive", a.unpackArchive)
+	handle("GET /files/watch", a.watchFiles)
 	return mux
 }
 

@@ -30,8 +30,12 @@ func (a *Agent) exec(w http.ResponseWriter, r *http.Request) error {
 	if !processID.MatchString(cmd.ID) || cmd.ID == agentapi.MainID {
 		return invalid("the command's id %q is not 1 to 64 of A-Z a-z 0-9 _ -", cmd.ID)
 	}
+	keep := int64(agentapi.ReplayWindow)
+	if cmd.Hold {
+		keep *= 2 // also what the reader has read and not put away when it is killed
+	}
 	p, err := a.procs.start(cmd.ID, func(ended func(*process)) (*process, error) {
-		return a.startProcess(cmd, agentapi.ReplayWindow, ended)
+		return a.startProcess(cmd, keep, ended)
 	})
 	if err != nil {
 		return err
@@ -75,7 +79,9 @@ func serveProcess(w http.ResponseWriter, r *http.Request, p *process, frames *ag
 	if err != nil {
 		return errAborted
 	}
-	w.Write(buf)
+	if _, err := w.Write(buf); err == nil {
+		p.collected.Store(true)
+	}
 	return nil
 }
 
@@ -110,6 +116,8 @@ func readInput(frames *agentapi.FrameReader, p *process) {
 		switch f.Type {
 		case agentapi.FrameStdin:
 			p.writeStdin(f.Data)
+		case agentapi.FrameStdinAt:
+			p.writeStdinAt(f.Data)
 		case agentapi.FrameEOF:
 			p.closeStdin()
 		}
@@ -132,6 +140,9 @@ func (a *Agent) signal(w http.ResponseWriter, r *http.Request) error {
 	p, err := a.procs.find(r.PathValue("id"))
 	if err != nil {
 		return err
+	}
+	if req.Grace > 0 {
+		return p.terminate(req.Signal, req.Grace)
 	}
 	return p.signal(req.Signal)
 }

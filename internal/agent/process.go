@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -40,6 +41,8 @@ type process struct {
 	known   family      // guarded by reaper.mu; who belonged to it when its time was up
 	killing atomic.Bool // whatever is left of it goes when it exits
 
+	collected atomic.Bool // its exit was sent to somebody
+
 	stdinMu sync.Mutex // orders writes of stdin
 	stdin   *os.File   // nil when it has none
 
@@ -68,7 +71,7 @@ func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func(*proce
 	defer files.closeTheirs()
 	p := &process{
 		id: cmd.ID, command: cmd, started: time.Now(), ended: ended, grace: a.opts.DetachGrace,
-		out: newOutput(keep, !cmd.Detach), stdin: files.stdin, open: 2,
+		out: newOutput(keep, !cmd.Detach || cmd.Hold), stdin: files.stdin, open: 2,
 	}
 	p.child = child{last: p.atExit, ended: func(ws unix.WaitStatus) { p.exited(ws, files) }}
 	if cmd.Detach {
@@ -214,11 +217,36 @@ func (p *process) timeUp() {
 	}
 	p.timeout = time.AfterFunc(grace, p.kill)
 	p.mu.Unlock()
+	p.ask(unix.SIGTERM)
+}
+
+// ask sends a signal, after which whatever is left of the process goes when it
+// exits. It reports whether the process was there to be asked.
+func (p *process) ask(signal syscall.Signal) bool {
 	p.killing.Store(true)
-	p.child.alive(func(pid int) {
+	return p.child.alive(func(pid int) {
 		p.known = familyOf(pid, nil)
-		unix.Kill(-pid, unix.SIGTERM)
+		unix.Kill(-pid, signal)
 	})
+}
+
+// terminate asks the process to end and kills what is left of it after grace.
+func (p *process) terminate(n int, grace time.Duration) error {
+	if n < 1 || n > 64 {
+		return invalid("%d is no signal", n)
+	}
+	p.mu.Lock()
+	if p.timeout != nil {
+		p.timeout.Stop()
+	}
+	if p.status == nil {
+		p.timeout = time.AfterFunc(grace, p.kill)
+	}
+	p.mu.Unlock()
+	if !p.ask(syscall.Signal(n)) {
+		return errorf(agentapi.CodeNotFound, "the process %s has ended", p.id)
+	}
+	return nil
 }
 
 // kill ends the process, its group, session and descendants.
@@ -268,13 +296,36 @@ func (p *process) resize(size agentapi.Size) error {
 // after closeStdin, is dropped, as a shell would see it.
 func (p *process) writeStdin(data []byte) {
 	p.stdinMu.Lock()
-	if p.stdin != nil {
-		p.stdin.Write(data)
+	defer p.stdinMu.Unlock()
+	p.feed(data)
+}
+
+// writeStdinAt is writeStdin for data with its offset before it: what was taken
+// already is passed over, and so is what does not follow.
+func (p *process) writeStdinAt(data []byte) {
+	const offsetSize = 8
+	if len(data) < offsetSize {
+		return
 	}
-	p.stdinMu.Unlock()
+	offset, data := int64(binary.BigEndian.Uint64(data)), data[offsetSize:]
+	p.stdinMu.Lock()
+	defer p.stdinMu.Unlock()
+	p.mu.Lock()
+	old := p.taken - offset
+	p.mu.Unlock()
+	if old >= 0 && old < int64(len(data)) {
+		p.feed(data[old:])
+	}
+}
+
+// feed counts data as taken and gives it to the process. stdinMu is held.
+func (p *process) feed(data []byte) {
 	p.mu.Lock()
 	p.taken += int64(len(data))
 	p.mu.Unlock()
+	if p.stdin != nil {
+		p.stdin.Write(data)
+	}
 }
 
 // closeStdin ends the process's input: with a terminal by its end-of-file

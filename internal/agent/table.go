@@ -63,11 +63,11 @@ func (t *table) done(p *process) {
 	for i := len(t.ended) - 1; i >= 0; i-- {
 		kept += t.ended[i].out.size()
 		over := len(t.ended)-i > maxEnded || kept > maxEndedOutput
-		if !over || t.ended[i].id == agentapi.MainID || i == len(t.ended)-1 {
+		if !over || !t.ended[i].forgettable() || i == len(t.ended)-1 {
 			continue
 		}
 		for _, old := range t.ended[:i+1] {
-			if old.id != agentapi.MainID {
+			if old.forgettable() {
 				delete(t.byID, old.id)
 			}
 		}
@@ -75,6 +75,12 @@ func (t *table) done(p *process) {
 		t.order = slices.DeleteFunc(t.order, t.forgotten)
 		return
 	}
+}
+
+// forgettable says whether a process that has ended need not be remembered.
+// Those nobody has collected are as few as the host starts at a time.
+func (p *process) forgettable() bool {
+	return p.id != agentapi.MainID && (!p.command.Hold || p.collected.Load())
 }
 
 func (t *table) forgotten(p *process) bool { return t.byID[p.id] != p }

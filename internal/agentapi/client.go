@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 )
 
 var (
@@ -61,6 +63,10 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// Reset closes all connections, for when the other end is another one from now
+// on: what is under way fails with [ErrUnreachable], later calls dial again.
+func (c *Client) Reset() { c.pool.reset() }
+
 // Health asks the agent whether it is there.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	var h Health
@@ -78,6 +84,13 @@ func (c *Client) Configure(ctx context.Context, cfg Config) error {
 // descendants that can be found. CodeNotFound when no such process runs.
 func (c *Client) Signal(ctx context.Context, processID string, signal int) error {
 	return c.callJSON(ctx, processPath(processID, "signal"), SignalRequest{Signal: signal}, false)
+}
+
+// Terminate sends SIGTERM to a process and its group, and after grace SIGKILL to
+// what is left of it and all its descendants that can be found; when it ends
+// before, its descendants are killed then. CodeNotFound when no such process runs.
+func (c *Client) Terminate(ctx context.Context, processID string, grace time.Duration) error {
+	return c.callJSON(ctx, processPath(processID, "signal"), SignalRequest{Signal: int(syscall.SIGTERM), Grace: grace}, true)
 }
 
 // Processes lists the processes the agent started: all that run and the last

@@ -39,13 +39,15 @@
 //
 // The bodies of exec and attach are sequences of frames: one byte of
 // [FrameType], four bytes of payload length in network order, the payload (at
-// most [MaxFrame] bytes, [MaxStart] for the start). Payloads of stdin, stdout and stderr are raw bytes;
+// most [MaxFrame] bytes, [MaxStart] for the start). Payloads of stdin, stdout and stderr are raw bytes,
+// with an offset before them in a FrameStdinAt;
 // those of the other types are JSON. Output bytes are counted over stdout and
 // stderr together in the order they were read; that count is the offset of
 // attach. The agent keeps at least the last [ReplayWindow] output bytes of a
 // process. While somebody is attached, the slowest reader holds the process up:
 // nothing is lost. While nobody is, a detached process runs on and the oldest
-// output goes; another one is held up until it is attached again or killed.
+// output goes, unless it was started with Hold; another one is held up until it is
+// attached again or killed.
 //
 // # Trust
 //

@@ -132,6 +132,17 @@ func (p *pool) closeAll() {
 	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool { return c.streams == 0 })
 }
 
+// reset ends every connection; later calls dial again.
+func (p *pool) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		c.broken.Store(true)
+		c.close()
+	}
+	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool { return c.streams == 0 })
+}
+
 // dialed says whether the dial has ended, well or not.
 func (c *conn) dialed() bool {
 	select {

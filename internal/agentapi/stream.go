@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ type Stream struct {
 	exited bool  // Next has returned the exit
 	ended  error // what Next answers from then on
 	onExit func(Exit)
+	// onClose, when set, is called once by Close.
+	onClose func()
 
 	mu    sync.Mutex
 	stdin *io.PipeWriter // writes are ordered by writeMu
@@ -113,6 +116,10 @@ func (s *Stream) readStarted(offset int64) error {
 // OnExit has Next call f once, before it returns the exit. It is called before
 // the first Next.
 func (s *Stream) OnExit(f func(Exit)) { s.onExit = f }
+
+// OnClose has f called once when the stream ends or is closed, whichever comes
+// first. It is called before the first Next.
+func (s *Stream) OnClose(f func()) { s.onClose = sync.OnceFunc(f) }
 
 // Info returns the process as it was when the stream began.
 func (s *Stream) Info() ProcessInfo { return s.started.ProcessInfo }
@@ -208,6 +215,27 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return done, nil
 }
 
+// WriteAt sends p as the bytes of stdin from offset on, counted over all streams
+// of the process; what the agent has taken before, on whichever stream, is
+// passed over. Otherwise it is as Write.
+func (s *Stream) WriteAt(p []byte, offset int64) (int, error) {
+	const step = MaxFrame / 2
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	done := 0
+	for done < len(p) {
+		part := p[done:min(len(p), done+step)]
+		s.buf = append(s.buf[:0], make([]byte, FrameHeader)...)
+		s.buf = append(binary.BigEndian.AppendUint64(s.buf, uint64(offset+int64(done))), part...)
+		PutFrameHeader(s.buf, FrameStdinAt, len(s.buf)-FrameHeader)
+		if _, err := s.stdin.Write(s.buf); err != nil {
+			return done, err
+		}
+		done += len(part)
+	}
+	return done, nil
+}
+
 // CloseStdin tells the process that its stdin has ended. Closing twice does nothing.
 func (s *Stream) CloseStdin() error {
 	s.writeMu.Lock()
@@ -232,6 +260,9 @@ func (s *Stream) Signal(signal int) error {
 // Close lets go of the process. It does not end it, but see [Command].Detach.
 // Calls under way fail. Closing twice does nothing.
 func (s *Stream) Close() error {
+	if s.onClose != nil {
+		s.onClose()
+	}
 	s.answer.close()
 	s.stdin.CloseWithError(io.ErrClosedPipe)
 	return nil

@@ -70,6 +70,10 @@ type Command struct {
 	// Detach keeps the process running when the connection that started it ends.
 	// Otherwise the process group is killed when no one has been attached for [DetachGrace].
 	Detach bool `json:"detach,omitempty"`
+	// Hold makes a detached process lose nothing: with nobody attached it is held up
+	// as one that is not detached, and after its end it is remembered until
+	// somebody has read its output to the exit.
+	Hold bool `json:"hold,omitempty"`
 }
 
 // Size is a terminal's size in characters.
@@ -117,6 +121,9 @@ const (
 	FrameStart FrameType = 0x01 // Command, first frame of exec
 	FrameStdin FrameType = 0x02 // raw bytes
 	FrameEOF   FrameType = 0x03 // stdin ends; no payload. From the agent: the tunneled server has closed its side
+	// FrameStdinAt is stdin with its offset before it, eight bytes in network order:
+	// what the process was given before is passed over.
+	FrameStdinAt FrameType = 0x04
 )
 
 // Frames from the agent.
@@ -130,6 +137,9 @@ const (
 // SignalRequest sends a signal to a process group.
 type SignalRequest struct {
 	Signal int `json:"signal"`
+	// Grace, when not 0, is how long the process and all that belongs to it have
+	// until what is left of them is killed.
+	Grace time.Duration `json:"grace,omitempty"`
 }
 
 // FileType is what a path is.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"io"
@@ -31,7 +32,7 @@ func (s *Server) registerExec(a huma.API) {
 }
 
 func (s *Server) exec(ctx context.Context, in *execInput) (*body[wire.ExecResult], error) {
-	cmd, err := s.command(in.Body)
+	cmd, err := s.command(ctx, in.Ref, in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +68,14 @@ func stdinOf(e wire.Exec) io.Reader {
 }
 
 // command translates a request; its timeout is always set.
-func (s *Server) command(e wire.Exec) (agentapi.Command, error) {
+func (s *Server) command(ctx context.Context, ref string, e wire.Exec) (agentapi.Command, error) {
 	cmd := agentapi.Command{Cwd: e.Cwd, User: e.User, Env: e.Env, Timeout: seconds(e.TimeoutSeconds)}
 	if cmd.Timeout == 0 {
-		cmd.Timeout = s.cfg.ExecTimeout
+		sb, err := s.svc.Get(ctx, caller(ctx), ref)
+		if err != nil {
+			return cmd, err
+		}
+		cmd.Timeout = cmp.Or(min(sb.Timeouts.Execution, s.cfg.ExecTimeoutMax), s.cfg.ExecTimeout)
 	}
 	if cmd.Timeout > s.cfg.ExecTimeoutMax {
 		return cmd, sandbox.InvalidField("timeout_seconds", "must be at most %d", int(s.cfg.ExecTimeoutMax/time.Second))

@@ -21,10 +21,14 @@ func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
 	a := newAPI(mux, s.cfg.Version)
 	s.registerSandboxes(a)
 	s.registerExec(a)
+	s.registerExecutions(a)
 	s.registerFiles(a)
+	s.registerWriteFiles(a)
+	s.registerStateful(a)
 	s.registerObserve(a)
 	s.registerAccount(a)
 	s.registerStreams(a, mux)
+	s.describeStreams(a)
 	// Huma describes its own error model although all errors are problems here.
 	schemas := a.OpenAPI().Components.Schemas.Map()
 	delete(schemas, "ErrorModel")
@@ -69,6 +73,16 @@ func (s *Server) registerStreams(a huma.API, mux *http.ServeMux) {
 		Description: attachDescription,
 		Responses:   map[string]*huma.Response{"101": {Description: "The WebSocket"}},
 	}, s.attach)
+	raw(huma.Operation{
+		OperationID: "attach-execution", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/executions/{id}/attach", Tags: []string{"executions"},
+		Summary:     "Attach to an execution over a WebSocket",
+		Description: "Messages are those of exec/attach, without the client's first one. The execution goes on when the client goes away, and any number may be attached.",
+		Parameters: []*huma.Param{
+			{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The execution."},
+			query("offset", "The byte of stdout to begin at; 0 when omitted.", false),
+		},
+		Responses: map[string]*huma.Response{"101": {Description: "The WebSocket"}},
+	}, s.attachExecution)
 	path := query("path", "The path; one that is not absolute begins where commands run, at the image's working directory.", true)
 	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 	raw(huma.Operation{
@@ -89,6 +103,39 @@ func (s *Server) registerStreams(a huma.API, mux *http.ServeMux) {
 		RequestBody: &huma.RequestBody{Required: true, Content: binary},
 		Responses:   map[string]*huma.Response{"200": {Description: "The file", Content: jsonContent[wire.FileInfo](a)}},
 	}, s.writeFile)
+	s.describeArchives(a, raw, path)
+}
+
+// describeStreams describes the routes of streams, which need no token and are
+// served beside the others, see registerPublic.
+func (s *Server) describeStreams(a huma.API) {
+	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
+	id := &huma.Param{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The stream. Who has the id needs no token."}
+	add := func(op huma.Operation) {
+		op.Tags, op.Security = []string{"executions"}, []map[string][]string{}
+		op.Responses["default"] = problemResponse(a)
+		a.OpenAPI().AddOperation(&op)
+	}
+	add(huma.Operation{
+		OperationID: "read-stream", Method: http.MethodGet, Path: "/v1/streams/{id}",
+		Summary:     "Read a stream",
+		Description: "The bytes it holds, while it grows and afterwards. The header Range is honoured when nothing else is asked for. The headers Modbox-Stream-Ended and Modbox-Stream-Truncated say how it is.",
+		Parameters: []*huma.Param{
+			id,
+			query("offset", "The byte to begin at; 0 when omitted.", false),
+			query("follow", "Wait at the end for more until the stream ends: true or false.", false),
+			query("timestamps", "Put the time at which it came before every line: true or false.", false),
+		},
+		Responses: map[string]*huma.Response{"200": {Description: "The bytes", Content: binary}, "206": {Description: "The part asked for", Content: binary}},
+	})
+	add(huma.Operation{
+		OperationID: "write-stream", Method: http.MethodPut, Path: "/v1/streams/{id}",
+		Summary:     "Write to an input stream",
+		Description: "The body is added as it comes, and ends the stream.",
+		Parameters:  []*huma.Param{id, query("eof", "Whether the stream ends with the body: true or false; true when omitted.", false)},
+		RequestBody: &huma.RequestBody{Required: true, Content: binary},
+		Responses:   map[string]*huma.Response{"204": {Description: "It was added"}},
+	})
 }
 
 const attachDescription = `The first message is text: ` + "`{\"command\":[…] or \"shell\":\"…\",\"cwd\",\"env\",\"user\",\"timeout_seconds\",\"tty\":{\"rows\",\"cols\"},\"stdin\":true}`" + `.

@@ -7,17 +7,22 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/modbox/modbox/internal/api/edge"
 )
 
 // readyTime bounds all checks of one GET /readyz together.
 const readyTime = 5 * time.Second
 
-// registerPublic adds the routes that need no token. They show nothing of any sandbox.
+// registerPublic adds the routes that need no token. They show
+// nothing of any sandbox, but streams to those who have their ids.
 func (s *Server) registerPublic() error {
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	s.mux.HandleFunc("GET /readyz", s.ready)
+	s.mux.Handle("GET /v1/streams/{id}", edge.Handler(s.readStream))
+	s.mux.Handle("PUT /v1/streams/{id}", edge.Handler(s.writeStream))
 	if s.deps.Metrics != nil {
 		s.mux.Handle("GET /metrics", s.deps.Metrics)
 	}

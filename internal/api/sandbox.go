@@ -25,7 +25,7 @@ type createInput struct {
 }
 
 type listInput struct {
-	State  []string `query:"state,explode" maxItems:"8" enum:"provisioning,running,destroying,destroyed,failed" nullable:"false" doc:"Only those in one of these states; without it all that have not ended."`
+	State  []string `query:"state,explode" maxItems:"8" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" nullable:"false" doc:"Only those in one of these states; without it all that have not ended."`
 	Name   string   `query:"name" maxLength:"255" doc:"Only the one of this name."`
 	Label  []string `query:"label,explode" maxItems:"64" nullable:"false" doc:"Only those with this label, as key=value. All given must match."`
 	Limit  int      `query:"limit" minimum:"0" maximum:"1000" doc:"Items on a page; 100 when omitted."`
@@ -34,7 +34,7 @@ type listInput struct {
 
 type waitInput struct {
 	SandboxRef
-	State          string `query:"state" enum:"running,destroyed,failed" default:"running" doc:"The state to wait for. An ended sandbox answers at once."`
+	State          string `query:"state" enum:"running,paused,destroyed,failed" default:"running" doc:"The state to wait for. An ended sandbox answers at once."`
 	TimeoutSeconds int    `query:"timeout_seconds" minimum:"1" maximum:"600" default:"60" doc:"Answer after this many seconds at the latest, whatever the state."`
 }
 
@@ -72,7 +72,9 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 	sb, isNew, err := s.svc.Create(ctx, caller(ctx), lifecycle.CreateRequest{
 		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID),
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
-		TTL: seconds(in.Body.TTLSeconds), Replace: in.Body.Replace, IdempotencyKey: in.IdempotencyKey,
+		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts),
+		Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, IdempotencyKey: in.IdempotencyKey,
+		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
 	})
 	if err != nil {
 		return nil, err
@@ -148,6 +150,14 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
+		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), PausedAt: optional(sb.PausedAt),
+		Parent: string(sb.Parent), Description: sb.Description, Metadata: sb.Metadata,
+	}
+	if d, ok := sb.IdleDeadline(); ok {
+		out.IdleDeadline = &d
+	}
+	if d, ok := sb.PausedDeadline(); ok {
+		out.PausedUntil = &d
 	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}

@@ -258,9 +258,12 @@ func TestEverythingNeedsAToken(t *testing.T) {
 		t.Fatalf("%d paths in the document", len(spec.Paths))
 	}
 	for path, methods := range spec.Paths {
-		for method := range methods {
+		for method, operation := range methods {
 			if method == "parameters" {
 				continue
+			}
+			if strings.HasPrefix(path, "/v1/streams/") && strings.Contains(string(operation), `"security":[]`) {
+				continue // the id is the secret; see TestStreams
 			}
 			r := s.Request(strings.ToUpper(method), strings.NewReplacer("{ref}", "x", "{id}", "x").Replace(path), nil)
 			r.Header.Del("Authorization")

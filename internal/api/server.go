@@ -71,7 +71,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, logger: deps.Logger, deps: deps, mux: http.NewServeMux()}
 	v1 := http.NewServeMux()
 	s.openapi = s.registerV1(v1)
-	s.mux.Handle("/v1/", s.auth.Middleware(edge.Error, named(v1)))
+	s.mux.Handle("/v1/", s.auth.Middleware(edge.Error, noteWakes(named(v1))))
 	if err := s.registerPublic(); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	cmd, err := s.command(in)
+	cmd, err := s.command(r.Context(), r.PathValue("ref"), in)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func talk(w http.ResponseWriter, every time.Duration) *talker {
 	return t
 }
 
-func (t *talker) send(m wire.StreamMessage) error {
+func (t *talker) send(m any) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopped {

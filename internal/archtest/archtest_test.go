@@ -29,16 +29,19 @@ var mayImport = map[string][]string{
 	"internal/driver":    {"internal/sandbox"},
 	"internal/config":    {"internal/sandbox"},
 	"internal/embedded":  {},
+	"internal/egress":    {"internal/sandbox"},
 	"internal/image":     {"internal/sandbox"},
 	"images":             {},
 	"internal/store":     {"internal/sandbox"},
 	"internal/auth":      {"internal/sandbox"},
-	"internal/lifecycle": {"internal/sandbox", "internal/driver", "internal/agentapi"},
+	"internal/stream":    {"internal/sandbox"},
+	"internal/lifecycle": {"internal/sandbox", "internal/stream", "internal/driver", "internal/agentapi"},
 	"internal/proxy":     {"internal/sandbox", "internal/auth"},
 	"internal/api":       {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image"},
 	"internal/dialect":   {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/api"},
 	"client":             {},
 	"internal/archtest":  {},
+	"internal/deps":      {},
 
 	// The drivers, and what proves them.
 	"internal/driver/gvisor":     {"internal/driver", "internal/sandbox", "internal/agentapi"},
@@ -47,7 +50,7 @@ var mayImport = map[string][]string{
 
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {
-		"internal/sandbox", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy",
+		"internal/sandbox", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
 		"internal/driver/fake", "internal/dialect", "internal/api",
 	},
 }

@@ -133,6 +133,8 @@ type Capabilities struct {
 	Survives bool
 	// Which limits are enforced on this host.
 	Memory, CPU, Processes, Disk bool
+	// Which optional powers this driver has, see optional.go.
+	Checkpoint, Snapshot, Network bool
 	// Missing has one sentence for each limit or power that this host lacks, saying
 	// what to do about it. Empty when there is nothing to say.
 	Missing []string

@@ -26,11 +26,18 @@ type box struct {
 
 	// current is what the store last said; replaced only with mu held.
 	current atomic.Pointer[view]
+	// flight is the operation that has the box for itself; nil for none. Replaced only with mu held.
+	flight   atomic.Pointer[flight]
+	activity activity
+
+	// envMu orders changes of the environment, with what the agent is told; taken before mu.
+	envMu sync.Mutex
 
 	// mu orders the changes of the sandbox's state; it is held while they are
 	// recorded. No other lock is taken for long while it is held.
 	mu           sync.Mutex
-	timer        *time.Timer    // ends it at its deadline; guarded by mu
+	timer        *time.Timer    // see armTimer; guarded by mu
+	unwatch      func()         // ends the watcher and waits for that; nil for none; guarded by mu
 	wanted       *sandbox.Cause // an end that could not be recorded yet; guarded by mu
 	provisioning bool           // somebody is provisioning it; guarded by mu
 	destroying   bool           // somebody is destroying it; guarded by mu
@@ -56,8 +63,16 @@ func (s *Service) newBox(id sandbox.ID) *box {
 // view returns the current view; nil before the sandbox is recorded.
 func (b *box) view() *view { return b.current.Load() }
 
-// sandbox returns the sandbox as last recorded.
-func (b *box) sandbox() sandbox.Sandbox { return b.view().sb }
+// sandbox returns the sandbox as last recorded, with its last activity as of now.
+func (b *box) sandbox() sandbox.Sandbox { return b.noted(b.view().sb) }
+
+// noted returns sb, which is a view of b, with its last activity as of now.
+func (b *box) noted(sb sandbox.Sandbox) sandbox.Sandbox {
+	if at := b.activity.time(); at.After(sb.LastActivityAt) {
+		sb.LastActivityAt = at
+	}
+	return sb
+}
 
 // set makes sb current and wakes who waits for a change.
 //

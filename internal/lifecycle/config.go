@@ -32,12 +32,23 @@ type Config struct {
 	SweepInterval time.Duration
 	// Retention is how long ended sandboxes and their events are kept; 30 days. Negative means for ever.
 	Retention time.Duration
+	// StreamMaxBytes is how much is kept of each output of an execution; 64 MiB.
+	StreamMaxBytes int64
+	// StreamRetention is how long an execution and its output are kept after its end; 24 hours.
+	StreamRetention time.Duration
 	// SandboxURL returns the URL for a host label, told to the sandbox as
 	// MODBOX_SANDBOX_URL; nil for none.
 	SandboxURL func(label string) string
 
-	// ttlMin is the shortest ttl a caller may ask for. Only tests change it.
-	ttlMin time.Duration
+	// CheckpointDir is where saved sandboxes are kept, an absolute path; without it
+	// nothing can be paused, checkpointed or forked.
+	CheckpointDir string
+	// MaxCheckpointBytes is how much the named checkpoints of one sandbox may take; 64 GiB.
+	MaxCheckpointBytes int64
+
+	// ttlMin is the shortest ttl, idleMin the shortest idle and paused timeout a
+	// caller may ask for. Only tests change them.
+	ttlMin, idleMin time.Duration
 }
 
 // Limits of the service that are not worth a setting.
@@ -48,6 +59,7 @@ const (
 	attemptTimeout = 5 * time.Second  // of one call to an agent or probe that is not up yet
 	purgeInterval  = time.Minute
 	purgeBatch     = 500
+	saveTimeout    = 10 * time.Minute // of saving a box
 	recoverWorkers = 16
 	sweepWorkers   = 4
 	keyMax         = 255 // characters of an idempotency key
@@ -69,6 +81,10 @@ func (c Config) withDefaults() (Config, error) {
 	c.ReadinessTimeout = cmp.Or(c.ReadinessTimeout, 2*time.Minute)
 	c.SweepInterval = cmp.Or(c.SweepInterval, 5*time.Second)
 	c.Retention = cmp.Or(c.Retention, 30*24*time.Hour)
+	c.MaxCheckpointBytes = cmp.Or(c.MaxCheckpointBytes, 64<<30)
+	c.idleMin = cmp.Or(c.idleMin, sandbox.IdleMin)
+	c.StreamMaxBytes = cmp.Or(c.StreamMaxBytes, sandbox.StreamMax)
+	c.StreamRetention = cmp.Or(c.StreamRetention, 24*time.Hour)
 	c.ttlMin = cmp.Or(c.ttlMin, sandbox.TTLMin)
 
 	for _, r := range resourceTable {

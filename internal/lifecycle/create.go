@@ -30,6 +30,11 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 	if err := s.cfg.validate(&req); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
+	if req.Timeouts.OnIdle == sandbox.OnIdlePause {
+		if _, err := s.saved.checkpointer(); err != nil {
+			return sandbox.Sandbox{}, false, err
+		}
+	}
 	img, err := s.imageFor(ctx, &req)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
@@ -43,7 +48,10 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 		old := rec.Sandbox
 		switch {
 		case rec.By == sandbox.MatchNone:
-			return s.launch(b), true, nil
+			if err := s.queueFirst(ctx, c, b, &req); err != nil {
+				return sandbox.Sandbox{}, false, err
+			}
+			return s.launch(b, s.makeRunning), true, nil
 		case rec.By == sandbox.MatchKey && rec.RequestHash == creation.RequestHash:
 			return old, false, nil
 		case rec.By == sandbox.MatchKey:
@@ -100,12 +108,13 @@ func (s *Service) defaultImage(ctx context.Context) (sandbox.Image, error) {
 func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) sandbox.Creation {
 	now := time.Now().UTC()
 	sb := sandbox.Sandbox{
-		ID: sandbox.NewID(), Workspace: c.Workspace, State: sandbox.Provisioning,
+		ID: cmp.Or(req.ID, sandbox.NewID()), Workspace: c.Workspace, State: sandbox.Provisioning,
 		Name:  cmp.Or(req.Name, newName()),
 		Image: img.Ref(), Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
 		Resources:     req.Resources,
-		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL),
-		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now,
+		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts,
+		Description: req.Description, Metadata: maps.Clone(req.Metadata),
+		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now, LastActivityAt: now,
 	}
 	sb.HostLabel = sandbox.HostLabel(sb.Name)
 	fromImage := sandbox.Resources{MemoryBytes: img.MemoryBytes}
@@ -149,8 +158,8 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation) (*box, 
 	return b, rec, nil
 }
 
-// launch begins the work on a recorded sandbox and returns the sandbox.
-func (s *Service) launch(b *box) sandbox.Sandbox {
+// launch has a recorded sandbox made to run in the background and returns it.
+func (s *Service) launch(b *box, makeRunning func(*box) error) sandbox.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sb := b.sandbox()
@@ -162,7 +171,7 @@ func (s *Service) launch(b *box) sandbox.Sandbox {
 	b.work.Add(1)
 	b.provisioning = s.spawn(func() {
 		defer b.work.Done()
-		s.provision(b)
+		s.provision(b, makeRunning)
 	})
 	if !b.provisioning {
 		b.work.Done()

@@ -112,6 +112,9 @@ func (s *Service) destroy(b *box) {
 	if err != nil {
 		return // the service closes
 	}
+	if s.persist("remove checkpoints", b, func() error { return s.saved.removeAll(b.id) }) != nil {
+		return
+	}
 	var ended sandbox.Sandbox
 	err = s.persist("record end", b, func() (err error) {
 		ended, err = s.recordEnd(b.sandbox())
@@ -136,7 +139,7 @@ func (s *Service) recordEnd(sb sandbox.Sandbox) (sandbox.Sandbox, error) {
 		event = sandbox.EventFailed
 	}
 	ended, err := s.transition(sb, to,
-		func(sb *sandbox.Sandbox) { sb.EndedAt, sb.Handle = now, nil },
+		func(sb *sandbox.Sandbox) { sb.EndedAt, sb.Handle, sb.Saved = now, nil, "" },
 		sandbox.Event{Time: now, Type: event, Message: sb.Cause.Message, Data: map[string]string{"cause": string(sb.Cause.Code)}})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		// Somebody deleted the row; there is nothing to write and nothing to keep.
@@ -177,28 +180,4 @@ func (s *Service) persist(what string, b *box, f func() error) error {
 			}
 		}))
 	return err
-}
-
-// armTimer has the sandbox ended at its deadline, when it has one.
-//
-// Preconditions: b.mu is held.
-func (s *Service) armTimer(b *box) {
-	sb := b.sandbox()
-	deadline, ok := sb.Deadline()
-	if !ok {
-		return
-	}
-	b.timer = time.AfterFunc(time.Until(deadline), func() {
-		s.spawn(func() { s.endOrLog(b, ttlCause(&sb)) })
-	})
-}
-
-func ttlCause(sb *sandbox.Sandbox) sandbox.Cause {
-	return sandbox.Cause{Code: sandbox.CauseTTL, Message: fmt.Sprintf("its time to live of %s was over", sb.TTL)}
-}
-
-// overdue reports whether the sandbox's deadline has passed.
-func overdue(sb *sandbox.Sandbox, now time.Time) bool {
-	deadline, ok := sb.Deadline()
-	return ok && !now.Before(deadline)
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/stream"
 	"go.uber.org/goleak"
 )
 
@@ -30,6 +32,20 @@ type env struct {
 	images *catalogue
 }
 
+// saved returns the names of what is kept of a sandbox, or of forks, on the host.
+func (e *env) saved(owner string) []string {
+	e.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(e.cfg.CheckpointDir, owner))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		e.t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
 // newEnv also lets the test run beside others.
 func newEnv(t *testing.T) *env {
 	t.Helper()
@@ -38,7 +54,7 @@ func newEnv(t *testing.T) *env {
 		t: t, host: newHost(t), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
 		images: newCatalogue(),
 		// The sweep is called by the tests that are about it.
-		cfg: lifecycle.Config{SweepInterval: time.Hour}.ShortTTL(time.Millisecond),
+		cfg: lifecycle.Config{SweepInterval: time.Hour, CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}.ShortTTL(time.Millisecond),
 	}
 	st := e.openStore()
 	ws, user, err := st.EnsureDefaults(t.Context())
@@ -107,9 +123,14 @@ func (e *env) prepare() *server {
 		store:  &faultyStore{Store: st, faults: f},
 		driver: &faultyDriver{Driver: e.host.open(), faults: f},
 	}
-	var err error
+	logger := slog.New(slog.NewTextHandler(e.t.Output(), nil))
+	streams, err := stream.Open(filepath.Join(filepath.Dir(e.dbPath), "streams"), logger)
+	if err != nil {
+		e.t.Fatal(err)
+	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
-		Store: s.store, Driver: s.driver, Images: e.images, Logger: slog.New(slog.NewTextHandler(e.t.Output(), nil)),
+		Streams: streams,
+		Store:   s.store, Driver: s.driver, Images: e.images, Logger: logger,
 	})
 	if err != nil {
 		e.t.Fatal(err)
@@ -240,7 +261,9 @@ func (c *catalogue) Resolve(_ context.Context, ref string) (sandbox.Image, strin
 	if err != nil {
 		return sandbox.Image{}, "", err
 	}
-	img, err := c.find(func(img *sandbox.Image) bool { return ref == img.Name || ref == img.Ref() })
+	img, err := c.find(func(img *sandbox.Image) bool {
+		return ref == img.Name || ref == img.Ref() || ref == img.Digest
+	})
 	return img, "/nowhere/" + img.Digest, err
 }
 
@@ -366,4 +389,30 @@ func (d *faultyDriver) Start(ctx context.Context, id sandbox.ID) error {
 
 func (d *faultyDriver) Destroy(ctx context.Context, id sandbox.ID) error {
 	return d.faults.do("driver.Destroy", func() error { return d.Driver.Destroy(ctx, id) })
+}
+
+func (d *faultyDriver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
+	return d.faults.do("driver.Checkpoint", func() error {
+		return d.Driver.(driver.Checkpointer).Checkpoint(ctx, id, dir, opts)
+	})
+}
+
+func (d *faultyDriver) CanRestore(dir string) error {
+	return d.Driver.(driver.Checkpointer).CanRestore(dir)
+}
+
+func (d *faultyDriver) Restore(ctx context.Context, spec driver.Spec, dir string) (h driver.Handle, err error) {
+	err = d.faults.do("driver.Restore", func() error {
+		h, err = d.Driver.(driver.Checkpointer).Restore(ctx, spec, dir)
+		return err
+	})
+	return h, err
+}
+
+func (s *faultyStore) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event) error {
+	return s.faults.do("store.CreateCheckpoint", func() error { return s.Store.CreateCheckpoint(ctx, c, limit, ev) })
+}
+
+func (s *faultyStore) DeleteCheckpoint(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
+	return s.faults.do("store.DeleteCheckpoint", func() error { return s.Store.DeleteCheckpoint(ctx, id, ev) })
 }

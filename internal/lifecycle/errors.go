@@ -117,6 +117,10 @@ func stateError(sb *sandbox.Sandbox) error {
 	switch {
 	case sb.State == sandbox.Provisioning:
 		return sandbox.Errorf(sandbox.NotRunning, "sandbox %q is still provisioning; wait until it is running", sb.Name)
+	case sb.State == sandbox.Pausing || sb.State == sandbox.Paused || sb.State == sandbox.Resuming:
+		return sandbox.Errorf(sandbox.NotRunning, "sandbox %q is %s; resume it", sb.Name, sb.State)
+	case sb.State == sandbox.Running:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %q is running", sb.Name)
 	case sb.Cause == nil:
 		return sandbox.Errorf(sandbox.Ended, "sandbox %q is %s", sb.Name, sb.State)
 	default:

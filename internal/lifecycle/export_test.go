@@ -2,9 +2,9 @@ package lifecycle
 
 import "time"
 
-// ShortTTL lets callers of a service with this config ask for any ttl from min on.
+// ShortTTL lets callers of a service with this config ask for any ttl or idle timeout from min on.
 func (c Config) ShortTTL(min time.Duration) Config {
-	c.ttlMin = min
+	c.ttlMin, c.idleMin = min, min
 	return c
 }
 

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,7 @@ type metrics struct {
 	created prometheus.Histogram
 	ends    *prometheus.CounterVec
 	orphans prometheus.Counter
+	ops     *prometheus.HistogramVec
 
 	registry   prometheus.Registerer // nil for none
 	registered []prometheus.Collector
@@ -33,6 +35,11 @@ func newMetrics(x *boxes, r prometheus.Registerer) (*metrics, error) {
 			Name: "modbox_sweep_orphans_total",
 			Help: "Boxes without a sandbox that the sweep found and destroyed.",
 		}),
+		ops: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "modbox_sandbox_operation_seconds",
+			Help:    "Time of pausing, resuming, saving and forking sandboxes, by operation and outcome.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 15),
+		}, []string{"operation", "outcome"}),
 		registry: r,
 	}
 	for _, cause := range sandbox.Causes {
@@ -41,7 +48,7 @@ func newMetrics(x *boxes, r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.created, m.ends, m.orphans, stateCollector{x}} {
+	for _, c := range []prometheus.Collector{m.created, m.ends, m.orphans, m.ops, stateCollector{x}} {
 		if err := r.Register(c); err != nil {
 			m.unregister()
 			return nil, fmt.Errorf("register lifecycle metrics: %w", err)
@@ -49,6 +56,15 @@ func newMetrics(x *boxes, r prometheus.Registerer) (*metrics, error) {
 		m.registered = append(m.registered, c)
 	}
 	return m, nil
+}
+
+// op notes an operation that began at some time and has ended.
+func (m *metrics) op(kind flightKind, begin time.Time, err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = "error"
+	}
+	m.ops.WithLabelValues(string(kind), outcome).Observe(time.Since(begin).Seconds())
 }
 
 func (m *metrics) unregister() {

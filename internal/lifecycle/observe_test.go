@@ -67,6 +67,7 @@ func TestMetrics(t *testing.T) {
 	got := gather(t, registry)
 	want := map[string]float64{
 		"modbox_sandboxes provisioning": 0, "modbox_sandboxes running": 1, "modbox_sandboxes destroying": 0,
+		"modbox_sandboxes pausing": 0, "modbox_sandboxes paused": 0, "modbox_sandboxes resuming": 0,
 		"modbox_sandbox_create_seconds": 2, "modbox_sweep_orphans_total": 0,
 	}
 	for _, cause := range sandbox.Causes {

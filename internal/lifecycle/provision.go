@@ -17,8 +17,8 @@ import (
 )
 
 // provision makes a recorded sandbox run, or ends it with the cause why not.
-func (s *Service) provision(b *box) {
-	err := s.makeRunning(b)
+func (s *Service) provision(b *box, makeRunning func(*box) error) {
+	err := makeRunning(b)
 	b.mu.Lock()
 	b.provisioning = false
 	b.mu.Unlock()
@@ -64,9 +64,7 @@ func (s *Service) startBox(b *box) (sandbox.Image, error) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
 	defer cancel()
-	handle, err := s.driver.Create(ctx, driver.Spec{
-		ID: b.id, Hostname: hostname(&sb), RootFS: rootfs, Resources: sb.Resources, MaxProcesses: int64(s.cfg.MaxProcesses),
-	})
+	handle, err := s.driver.Create(ctx, s.spec(&sb, rootfs))
 	if err != nil {
 		return img, fail(sandbox.CauseStart, err, "the sandbox could not be made")
 	}
@@ -76,11 +74,21 @@ func (s *Service) startBox(b *box) (sandbox.Image, error) {
 	if err := s.driver.Start(ctx, b.id); err != nil {
 		return img, fail(sandbox.CauseStart, err, "the sandbox could not be started")
 	}
-	b.work.Go(func() { s.watch(b) })
+	b.mu.Lock()
+	s.watchLater(b)
+	b.mu.Unlock()
 	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
 		return img, fail(sandbox.CauseStart, AgentError(err), "its agent did not come up")
 	}
 	return img, nil
+}
+
+// spec describes the box of a sandbox to the driver.
+func (s *Service) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
+	return driver.Spec{
+		ID: sb.ID, Hostname: hostname(sb), RootFS: rootfs, Resources: sb.Resources,
+		MaxProcesses: int64(s.cfg.MaxProcesses),
+	}
 }
 
 // recordBox writes down what a restarted server needs to find the box.
@@ -108,7 +116,7 @@ func (s *Service) recordRunning(b *box, img *sandbox.Image) error {
 	now := time.Now().UTC()
 	took := now.Sub(b.sandbox().CreatedAt)
 	sb, err := s.transition(b.sandbox(), sandbox.Running,
-		func(sb *sandbox.Sandbox) { sb.StartedAt = now },
+		func(sb *sandbox.Sandbox) { sb.StartedAt, sb.LastActivityAt = now, now },
 		sandbox.Event{
 			Time: now, Type: sandbox.EventRunning, Message: "the sandbox is ready",
 			Data: map[string]string{"after_ms": strconv.FormatInt(took.Milliseconds(), 10), "image_digest": img.Digest},
@@ -117,6 +125,8 @@ func (s *Service) recordRunning(b *box, img *sandbox.Image) error {
 		return fmt.Errorf("record running: %w", err)
 	}
 	b.set(sb)
+	b.activity.at(now)
+	s.armTimer(b)
 	s.metrics.created.Observe(took.Seconds())
 	return nil
 }

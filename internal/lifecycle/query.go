@@ -18,7 +18,13 @@ func (s *Service) Get(ctx context.Context, c Caller, ref string) (sandbox.Sandbo
 // List returns a page of the workspace's sandboxes, newest first. Errors:
 // Invalid, naming limit, cursor or state.
 func (s *Service) List(ctx context.Context, c Caller, f Filter) (Page, error) {
-	return s.store.ListSandboxes(ctx, c.Workspace, f)
+	page, err := s.store.ListSandboxes(ctx, c.Workspace, f)
+	for i, sb := range page.Sandboxes {
+		if b := s.boxes.byID(sb.ID); b != nil {
+			page.Sandboxes[i] = b.noted(sb)
+		}
+	}
+	return page, err
 }
 
 // Images returns the images that the caller can make sandboxes from.
@@ -85,7 +91,16 @@ func (s *Service) Wait(ctx context.Context, c Caller, ref string, want sandbox.S
 
 // reached reports whether there is nothing to wait for any more.
 func reached(state, want sandbox.State) bool {
-	return state.Ended() || slices.Index(sandbox.States, state) >= slices.Index(sandbox.States, want)
+	at := func(s sandbox.State) int { return slices.Index(sandbox.States, s) }
+	switch {
+	case state == want || state.Ended() || at(state) >= at(sandbox.Destroying) && at(state) >= at(want):
+		return true
+	case want == sandbox.Running:
+		return state == sandbox.Paused // nobody brings it back by waiting
+	case want == sandbox.Pausing:
+		return state == sandbox.Paused
+	}
+	return want == sandbox.Provisioning
 }
 
 // find returns the sandbox that ref means, and its box unless it has ended.

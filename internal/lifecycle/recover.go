@@ -38,30 +38,32 @@ func (s *Service) recover(ctx context.Context) error {
 // recoverBox makes one sandbox usable again, or sees to its end.
 func (s *Service) recoverBox(ctx context.Context, b *box) {
 	sb := b.sandbox()
+	late := due(&sb, time.Now())
 	switch {
 	case sb.State == sandbox.Destroying:
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		s.destroyLater(b)
-	case overdue(&sb, time.Now()):
-		s.endOrLog(b, ttlCause(&sb))
+	case late != "" && late != sandbox.CauseIdle: // what is idle is looked at when it can be asked
+		s.endOrLog(b, timeoutCause(late, &sb))
 	case sb.State == sandbox.Provisioning:
 		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "the server was restarted while the sandbox was being started"})
-	default:
+	case sb.State == sandbox.Running:
 		s.readopt(ctx, b)
+	default:
+		s.settleLater(ctx, b)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.ctx.Err() == nil {
+			b.recallActivity(time.Now())
+			s.armTimer(b)
+		}
 	}
 }
 
 // readopt has the driver take over the box of a running sandbox.
 func (s *Service) readopt(ctx context.Context, b *box) {
-	sb := b.sandbox()
-	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := s.driver.Recover(ctx, b.id, sb.Handle)
-		if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
-			err = backoff.Permanent(err)
-		}
-		return struct{}{}, err
-	}, patience(50*time.Millisecond, 2*time.Second), backoff.WithMaxElapsedTime(recoverTimeout))
+	err := s.takeOver(ctx, b)
 	if ctx.Err() != nil {
 		return // the start is given up; nothing is decided about the sandbox
 	}
@@ -78,19 +80,21 @@ func (s *Service) readopt(ctx context.Context, b *box) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.recallActivity(time.Now())
 	s.armTimer(b)
 	s.watchLater(b)
 }
 
-// watchLater has a running sandbox watched in the background.
-//
-// Preconditions: b.mu is held and the sandbox's end was not decided.
-func (s *Service) watchLater(b *box) {
-	b.work.Add(1)
-	if !s.spawn(func() {
-		defer b.work.Done()
-		s.watch(b)
-	}) {
-		b.work.Done()
-	}
+// takeOver has the driver know the box again. It tries for a while, but not
+// where the driver says that the box is gone.
+func (s *Service) takeOver(ctx context.Context, b *box) error {
+	handle := b.sandbox().Handle
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := s.driver.Recover(ctx, b.id, handle)
+		if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, patience(50*time.Millisecond, 2*time.Second), backoff.WithMaxElapsedTime(recoverTimeout))
+	return err
 }

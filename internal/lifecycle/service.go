@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/stream"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -36,6 +37,35 @@ type Store interface {
 	// ListSandboxes returns a page of a workspace's sandboxes, newest first. Errors: Invalid.
 	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (sandbox.Page, error)
 
+	// CreateCheckpoint records a named checkpoint with its event. Errors: Exists,
+	// QuotaExceeded when the sandbox has limit of them.
+	CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event) error
+	// Checkpoints returns a sandbox's named checkpoints, the oldest first.
+	Checkpoints(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error)
+	// DeleteCheckpoint forgets one with an event; idempotent.
+	DeleteCheckpoint(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error
+	// NoteActivity records when sandboxes were last used.
+	NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error
+	// CreateExecution records an execution. Errors: QuotaExceeded when limit of its
+	// sandbox have not ended.
+	CreateExecution(ctx context.Context, e sandbox.Execution, limit int) error
+	// UpdateExecution changes one that has not ended. Errors: NotFound, Conflict when it has.
+	UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mutate func(*sandbox.Execution)) (sandbox.Execution, error)
+	// Execution returns one. Errors: NotFound.
+	Execution(ctx context.Context, id sandbox.ExecutionID) (sandbox.Execution, error)
+	// Executions returns those of a sandbox, newest first. Errors: Invalid.
+	Executions(ctx context.Context, id sandbox.ID, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error)
+	// LiveExecutions returns all that have not ended, EndedExecutions some that
+	// ended before a time, and FinishedOneShots the live sandboxes made for one that has ended.
+	LiveExecutions(ctx context.Context) ([]sandbox.Execution, error)
+	EndedExecutions(ctx context.Context, before time.Time, limit int) ([]sandbox.Execution, error)
+	FinishedOneShots(ctx context.Context) ([]sandbox.ID, error)
+	// DeleteExecution forgets one; idempotent. StreamsInUse returns the streams of all.
+	DeleteExecution(ctx context.Context, id sandbox.ExecutionID) error
+	StreamsInUse(ctx context.Context) (map[sandbox.StreamID]bool, error)
+	// SetEnv replaces the environment of a live sandbox. Errors: NotFound.
+	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
+
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
 	// Events returns a sandbox's events after, or when descending before, a Seq. Errors: Invalid.
@@ -56,13 +86,15 @@ type Images interface {
 	List(ctx context.Context) ([]sandbox.Image, error)
 }
 
-// Deps are what the service stands on; all but Metrics must be set. The service
+// Deps are what the service stands on; all but Streams and Metrics must be set. The service
 // uses them until Close and does not close them.
 type Deps struct {
 	Store  Store
 	Driver driver.Driver
 	Images Images
 	Logger *slog.Logger
+	// Streams keeps the output of executions; without it there are none.
+	Streams *stream.Store
 	// Metrics, when set, gets the service's metrics registered.
 	Metrics prometheus.Registerer
 }
@@ -84,7 +116,11 @@ type Service struct {
 	log     *slog.Logger
 	metrics *metrics
 
+	streams    *stream.Store // nil for none
+	executions executions
+
 	boxes *boxes
+	saved *vault
 	slots chan struct{}      // holds one element per sandbox being started
 	notes chan sandbox.Event // to be written by noteLoop
 
@@ -109,11 +145,16 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, log: deps.Logger,
+		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
 		boxes: newBoxes(), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax),
 	}
 	s.Files.service = s
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if s.saved, err = openVault(cfg.CheckpointDir, deps.Driver); err != nil {
+		s.cancel()
+		return nil, err
+	}
 	if s.metrics, err = newMetrics(s.boxes, deps.Metrics); err != nil {
 		s.cancel()
 		return nil, err
@@ -137,6 +178,10 @@ func (s *Service) Start(ctx context.Context) error {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}
+	if err := s.recoverExecutions(ctx); err != nil {
+		_ = s.Close(context.WithoutCancel(ctx))
+		return err
+	}
 	s.spawn(s.sweepLoop)
 	s.spawn(s.noteLoop)
 	return nil
@@ -147,8 +192,12 @@ func (s *Service) Start(ctx context.Context) error {
 // server's Start takes them over. Idempotent.
 func (s *Service) Close(ctx context.Context) error {
 	s.mu.Lock()
+	was := s.running
 	s.running = false
 	s.mu.Unlock()
+	if was {
+		s.saveActivity(ctx, 0)
+	}
 	s.cancel()
 	for _, b := range s.boxes.all() {
 		b.mu.Lock()

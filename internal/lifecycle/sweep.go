@@ -33,6 +33,8 @@ func (s *Service) sweep() {
 	s.sweepBoxes()
 	s.sweepRows()
 	s.sweepHost()
+	s.sweepSaved()
+	s.saveActivity(s.ctx, activityInterval)
 }
 
 // sweepBoxes finds sandboxes whose next step nobody takes.
@@ -47,11 +49,13 @@ func (s *Service) sweepBoxes() {
 		}
 		b.mu.Unlock()
 		switch {
-		case sb.State != sandbox.Provisioning && sb.State != sandbox.Running:
+		case sb.State == sandbox.Destroying || sb.State.Ended():
 		case wanted != nil:
 			s.endOrLog(b, *wanted)
-		case overdue(&sb, time.Now()): // the clock was set, or the host slept
-			s.endOrLog(b, ttlCause(&sb))
+		case due(&sb, time.Now()) != "" && b.flight.Load() == nil: // the clock was set, or the host slept
+			s.expire(b)
+		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && b.flight.Load() == nil:
+			s.settleLater(b.ctx, b)
 		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > s.cfg.SweepInterval:
 			s.endOrLog(b, *lostCause())
 		}
@@ -97,6 +101,9 @@ func (s *Service) sweepHost() {
 	var g errgroup.Group
 	g.SetLimit(sweepWorkers)
 	for _, id := range ids {
+		if b := s.boxes.byID(id); b != nil && b.sandbox().State == sandbox.Paused {
+			s.settleLater(s.ctx, b) // its pause could not remove it
+		}
 		if s.boxes.has(id) {
 			continue
 		}
@@ -128,14 +135,56 @@ func (s *Service) purge() {
 			s.logSweep("purge", err)
 		}
 		if err != nil || n < purgeBatch {
-			return
+			break
 		}
 	}
+	s.purgeExecutions(now)
 }
 
 // logSweep logs what the next sweep tries again.
 func (s *Service) logSweep(what string, err error) {
 	if s.ctx.Err() == nil {
 		s.log.Error("sweep: "+what, "error", err)
+	}
+}
+
+// sweepSaved removes checkpoints that belong to nothing: what an operation left
+// that was cut short. Names are never used twice, so what was there before and
+// belongs to nothing now is garbage.
+func (s *Service) sweepSaved() {
+	found, err := s.saved.list()
+	if err != nil {
+		s.logSweep("list checkpoints", err)
+		return
+	}
+	for owner, names := range found {
+		b := s.boxes.byID(owner)
+		if b == nil && s.boxes.has(owner) || b != nil && b.flight.Load() != nil {
+			continue
+		}
+		keep := map[string]bool{}
+		if b != nil {
+			rows, err := s.store.Checkpoints(s.ctx, owner)
+			if err != nil {
+				s.logSweep("list checkpoints of "+string(owner), err)
+				continue
+			}
+			for _, c := range rows {
+				keep[string(c.ID)] = true
+			}
+			// A write may have had its effect although the store reported an error.
+			row, err := s.store.SandboxByID(s.ctx, owner)
+			if err != nil {
+				s.logSweep("look up sandbox "+string(owner), err)
+				continue
+			}
+			keep[string(row.Saved)], keep[string(b.sandbox().Saved)] = true, true
+		}
+		if err := s.saved.removeOthers(owner, names, keep); err != nil {
+			s.logSweep("remove checkpoints of "+string(owner), err)
+		}
+	}
+	if err := s.saved.sweepForks(); err != nil {
+		s.logSweep("remove checkpoints of forks", err)
 	}
 }

@@ -15,6 +15,9 @@ type Caller struct {
 
 // CreateRequest asks for a sandbox. Zero values mean the image's or the server's default.
 type CreateRequest struct {
+	// ID is the id the sandbox gets, for a caller that must know it beforehand; ""
+	// has one made. It must come from [sandbox.NewID].
+	ID sandbox.ID `json:"-"`
 	// Name is the caller's identifier, 1 to 255 characters; "" means one is made up.
 	// While a sandbox of that name lives, the same request again answers the
 	// existing sandbox, and a different one is refused with code exists.
@@ -29,12 +32,43 @@ type CreateRequest struct {
 	Resources sandbox.Resources
 	// TTL is 0 for the image's default, else between sandbox.TTLMin and TTLMax.
 	TTL time.Duration
+	// Timeouts are the other clocks, see sandbox.Timeouts.
+	Timeouts sandbox.Timeouts `json:",omitzero"`
+	// Description and Metadata are kept and shown, and mean nothing to the server.
+	Description string            `json:",omitempty"`
+	Metadata    map[string]string `json:",omitempty"`
+	// Command, when set, is started as an execution as soon as the sandbox runs; with
+	// OneShot the sandbox ends with it, with cause completed.
+	Command *ExecutionRequest `json:",omitempty"`
+	OneShot bool              `json:",omitempty"`
 	// Replace ends a live sandbox of the same name first.
 	Replace bool
 	// IdempotencyKey, when set, makes a repeated create within 24 hours answer the
 	// sandbox of the first one, even after its end; the same key with another
 	// request is refused with code conflict.
 	IdempotencyKey string
+}
+
+// ForkRequest says what children to make of a sandbox.
+type ForkRequest struct {
+	// Count of children, 1 to sandbox.ForkMax; 0 is 1, or as many as there are names.
+	Count int
+	// Names of the first children; those without get one made up.
+	Names []string
+	// Env is added to the parent's environment, Labels to its labels.
+	Env    map[string]string
+	Labels map[string]string
+	// TTL counts from the fork; 0 is the parent's ttl, counted from the fork too.
+	TTL time.Duration
+	// Timeouts replace the parent's when not nil.
+	Timeouts *sandbox.Timeouts
+}
+
+// ForkResult is what became of one child: Err is nil when Sandbox runs. A child
+// that was recorded and then failed has both.
+type ForkResult struct {
+	Sandbox sandbox.Sandbox
+	Err     error
 }
 
 // Filter selects sandboxes for [Service.List].

@@ -9,21 +9,24 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// use returns the box of a running sandbox, for a call into it. Errors: NotFound;
-// NotRunning while it is provisioning; Ended, with the cause.
+// use returns the box of a sandbox that runs, for a call into it; a paused one is
+// resumed. Every call into a sandbox passes here or through awake. Errors:
+// NotFound; NotRunning while it is provisioning; Ended, with the cause; those of Resume.
 func (s *Service) use(ctx context.Context, c Caller, ref string) (*box, error) {
 	b, sb, err := s.find(ctx, c, ref)
-	return inUse(b, &sb, err)
+	return s.inUse(ctx, b, &sb, err)
 }
 
-// inUse is use for what find answered. Every call into a sandbox passes here:
-// it is the place to note activity.
-func inUse(b *box, sb *sandbox.Sandbox, err error) (*box, error) {
+// inUse is use for what find answered.
+func (s *Service) inUse(ctx context.Context, b *box, sb *sandbox.Sandbox, err error) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b == nil || sb.State != sandbox.Running {
+	if b == nil {
 		return nil, stateError(sb)
+	}
+	if err := s.awake(ctx, b); err != nil {
+		return nil, err
 	}
 	return b, nil
 }
@@ -53,19 +56,27 @@ func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.C
 	if err != nil {
 		return nil, err
 	}
+	if cmd.Timeout == 0 {
+		cmd.Timeout = b.view().sb.Timeouts.Execution
+	}
 	stream, err := b.agent.Exec(ctx, cmd)
 	if err != nil {
 		return nil, s.explain(ctx, b, err)
 	}
+	stream.OnClose(b.activity.hold())
 	stream.OnExit(func(exit agentapi.Exit) { s.execEnded(ctx, b.id, cmd.Argv[0], exit) })
 	return stream, nil
 }
 
-// Stats measures a running sandbox now; see Exec about errors.
+// Stats measures a running sandbox now. It neither resumes a paused one nor
+// counts as activity. Errors: NotFound, NotRunning, Ended.
 func (s *Service) Stats(ctx context.Context, c Caller, ref string) (sandbox.Stats, error) {
-	b, err := s.use(ctx, c, ref)
+	b, sb, err := s.find(ctx, c, ref)
 	if err != nil {
 		return sandbox.Stats{}, err
+	}
+	if b == nil || sb.State != sandbox.Running {
+		return sandbox.Stats{}, stateError(&sb)
 	}
 	stats, err := s.driver.Stats(ctx, b.id)
 	return stats, s.explain(ctx, b, err)
@@ -81,7 +92,7 @@ func (s *Service) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Con
 		return nil, sandbox.Errorf(sandbox.PortClosed, "port %d of a sandbox is not for visitors", port)
 	}
 	b, sb, err := s.findID(ctx, id)
-	if b, err = inUse(b, &sb, err); err != nil {
+	if b, err = s.inUse(ctx, b, &sb, err); err != nil {
 		return nil, err
 	}
 	conn, err := s.driver.Dial(ctx, id, port)
@@ -91,5 +102,5 @@ func (s *Service) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Con
 	if err != nil {
 		return nil, s.explain(ctx, b, err)
 	}
-	return conn, nil
+	return b.hold(conn), nil
 }

@@ -72,10 +72,63 @@ func (c *Config) validate(req *CreateRequest) error {
 			return sandbox.InvalidField("resources."+r.name, "must be at most %s, the maximum of this server", r.show(*r.of(&c.Max)))
 		}
 	}
+	if err := c.checkTimeouts(req.Timeouts); err != nil {
+		return err
+	}
+	if err := checkMetadata(req.Description, req.Metadata); err != nil {
+		return err
+	}
+	if req.Command != nil {
+		if err := req.Command.validate(); err != nil {
+			return err
+		}
+	} else if req.OneShot {
+		return sandbox.InvalidField("mode", "a one-shot sandbox must be given a command")
+	}
 	if err := checkEnv(req.Env); err != nil {
 		return err
 	}
 	return checkLabels(req.Labels)
+}
+
+// checkTimeouts checks the timeouts beside the ttl; 0 is none.
+func (c *Config) checkTimeouts(t sandbox.Timeouts) error {
+	for _, d := range []struct {
+		field string
+		value time.Duration
+		min   time.Duration
+	}{
+		{"idle_seconds", t.Idle, c.idleMin},
+		{"paused_seconds", t.Paused, min(c.idleMin, sandbox.PausedMin)},
+		{"execution_seconds", t.Execution, min(c.idleMin, time.Second)},
+	} {
+		if d.value != 0 && (d.value < d.min || d.value > sandbox.TimeoutMax) {
+			return sandbox.InvalidField("timeouts."+d.field, "must be %d to %d", int(d.min/time.Second), int(sandbox.TimeoutMax/time.Second))
+		}
+	}
+	switch t.OnIdle {
+	case "", sandbox.OnIdleDestroy, sandbox.OnIdlePause:
+		return nil
+	}
+	return sandbox.InvalidField("timeouts.on_idle", "must be %s or %s", sandbox.OnIdleDestroy, sandbox.OnIdlePause)
+}
+
+// checkMetadata checks the caller's own words about a sandbox.
+func checkMetadata(description string, metadata map[string]string) error {
+	if len(description) > sandbox.DescriptionMax || !utf8.ValidString(description) {
+		return sandbox.InvalidField("description", "must be at most %d bytes of UTF-8", sandbox.DescriptionMax)
+	}
+	size := 0
+	for key, value := range metadata {
+		if key == "" || !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return sandbox.InvalidField(fieldOf("metadata", key), "keys and values must be UTF-8, keys not empty")
+		}
+		size += len(key) + len(value)
+	}
+	if len(metadata) > sandbox.MetadataMax || size > sandbox.MetadataByteMax {
+		return sandbox.InvalidField("metadata", "must hold at most %d entries and %d bytes", sandbox.MetadataMax, sandbox.MetadataByteMax)
+	}
+	return nil
 }
 
 // checkText accepts 1 to limit characters without control characters.
@@ -162,6 +215,9 @@ func (req *CreateRequest) hash() string {
 	canonical.Replace, canonical.IdempotencyKey = false, ""
 	if len(canonical.Env) == 0 {
 		canonical.Env = nil
+	}
+	if canonical.Timeouts.OnIdle == sandbox.OnIdleDestroy {
+		canonical.Timeouts.OnIdle = "" // the default
 	}
 	if len(canonical.Labels) == 0 {
 		canonical.Labels = nil

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -33,21 +34,55 @@ func detail(what, more string) string {
 	return clip(what + ": " + more)
 }
 
+// watchLater has a started box watched in the background, until its end or unwatched.
+//
+// Preconditions: b.mu is held, the sandbox's end was not decided, and nobody watches it.
+func (s *Service) watchLater(b *box) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	done := make(chan struct{})
+	b.unwatch = func() {
+		cancel()
+		<-done
+	}
+	b.work.Add(1)
+	if !s.spawn(func() {
+		defer b.work.Done()
+		defer cancel()
+		defer close(done)
+		s.watch(ctx, b)
+	}) {
+		b.work.Done()
+		cancel()
+		close(done)
+	}
+}
+
+// unwatch ends the watcher of a box, so that its end means nothing.
+func (s *Service) unwatch(b *box) {
+	b.mu.Lock()
+	stop := b.unwatch
+	b.unwatch = nil
+	b.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
 // watch waits for a started box to end by itself, and then ends its sandbox.
-func (s *Service) watch(b *box) {
-	ended, err := backoff.Retry(b.ctx, func() (e exit, err error) {
-		e.Exit, err = s.driver.Wait(b.ctx, b.id)
+func (s *Service) watch(ctx context.Context, b *box) {
+	ended, err := backoff.Retry(ctx, func() (e exit, err error) {
+		e.Exit, err = s.driver.Wait(ctx, b.id)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return exit{gone: true}, nil
 		}
 		return e, err
 	}, patience(50*time.Millisecond, 5*time.Second), forever, backoff.WithNotify(func(err error, _ time.Duration) {
-		if b.ctx.Err() == nil {
+		if ctx.Err() == nil {
 			s.log.Error("cannot watch sandbox, trying again", "sandbox", b.id, "error", err)
 		}
 	}))
-	if err != nil || b.ctx.Err() != nil {
-		return // its end was decided by somebody else, or the service closes
+	if err != nil || ctx.Err() != nil {
+		return // its end was decided by somebody else, it is being paused, or the service closes
 	}
 	s.endOrLog(b, ended.cause())
 }

@@ -64,6 +64,9 @@ func (u URLs) Sandbox(label string) string {
 	return u.public.Scheme + "://" + host
 }
 
+// Server returns the URL of the server itself, without a slash at its end.
+func (u URLs) Server() string { return u.public.Scheme + "://" + u.public.Host }
+
 // Scheme returns the scheme callers use: "http" or "https".
 func (u URLs) Scheme() string { return u.public.Scheme }
 

@@ -48,6 +48,20 @@ type Sandbox struct {
 	ReadinessPort uint16
 	// TTL is how long it may live, counted from CreatedAt; 0 means no limit.
 	TTL time.Duration
+	// Timeouts are the other clocks that end or pause it.
+	Timeouts Timeouts
+	// Description and Metadata are the caller's own words about it.
+	Description string
+	Metadata    map[string]string
+	// Parent is the sandbox it was forked from; "" for none.
+	Parent ID
+	// Saved is the state it is restored from, while it is pausing, paused or
+	// resuming; "" otherwise.
+	Saved CheckpointID
+	// PausedAt is when it was paused; zero unless it is paused or resuming.
+	PausedAt time.Time
+	// LastActivityAt is when something last used it.
+	LastActivityAt time.Time
 
 	CreatedBy UserID
 	CreatedAt time.Time
@@ -110,6 +124,17 @@ const (
 	EventFailed     EventType = "failed"     // ended by an error
 	EventRecovered  EventType = "recovered"  // found again after a server restart
 	EventExec       EventType = "exec"       // a command ended
+
+	EventPausing            EventType = "pausing"             // its memory and files are being saved
+	EventPaused             EventType = "paused"              // saved; it takes no memory any more
+	EventPauseFailed        EventType = "pause_failed"        // it could not be saved and goes on
+	EventResuming           EventType = "resuming"            // being brought back
+	EventResumed            EventType = "resumed"             // it goes on where it was paused
+	EventResumeFailed       EventType = "resume_failed"       // it could not be brought back and stays paused
+	EventCheckpointCreated  EventType = "checkpoint_created"  // a named state of it was saved
+	EventCheckpointRestored EventType = "checkpoint_restored" // it went back to a named state
+	EventCheckpointDeleted  EventType = "checkpoint_deleted"  // a named state was deleted
+	EventForked             EventType = "forked"              // sandboxes were made from it
 )
 
 // Image is an entry of the image catalogue.

@@ -11,6 +11,12 @@ const (
 	Provisioning State = "provisioning"
 	// Running: its agent answers and its readiness probe, if it has one, passed.
 	Running State = "running"
+	// Pausing: its memory and files are being saved; it stands still.
+	Pausing State = "pausing"
+	// Paused: it takes no memory and no processes; its memory and files are on disk.
+	Paused State = "paused"
+	// Resuming: it is being brought back from what was saved.
+	Resuming State = "resuming"
 	// Destroying: its end is decided and recorded; resources are being freed.
 	Destroying State = "destroying"
 	// Destroyed: ended as asked (by call, ttl or idle); nothing of it is left on the host.
@@ -20,7 +26,7 @@ const (
 )
 
 // States lists every state in the order of a life.
-var States = []State{Provisioning, Running, Destroying, Destroyed, Failed}
+var States = []State{Provisioning, Running, Pausing, Paused, Resuming, Destroying, Destroyed, Failed}
 
 // Valid reports whether s is one of States.
 func (s State) Valid() bool {
@@ -39,7 +45,10 @@ func (s State) Ended() bool { return s == Destroyed || s == Failed }
 // a lost race, and [CheckTransition] refuses it.
 var transitions = map[State][]State{
 	Provisioning: {Running, Destroying},
-	Running:      {Destroying},
+	Running:      {Pausing, Destroying},
+	Pausing:      {Paused, Running, Destroying}, // Running: it could not be saved and goes on
+	Paused:       {Resuming, Destroying},
+	Resuming:     {Running, Paused, Destroying}, // Paused: it could not be brought back and nothing is lost
 	Destroying:   {Destroyed, Failed},
 	Destroyed:    {},
 	Failed:       {},
@@ -64,6 +73,9 @@ const (
 	CauseDestroyed   CauseCode = "destroyed"    // a caller asked for it
 	CauseReplaced    CauseCode = "replaced"     // a new sandbox took its name (replace: true)
 	CauseTTL         CauseCode = "ttl"          // its deadline passed
+	CauseIdle        CauseCode = "idle"         // nobody used it for its idle timeout, and on_timeout says destroy
+	CausePausedTTL   CauseCode = "paused_ttl"   // it was paused for longer than its paused timeout
+	CauseCompleted   CauseCode = "completed"    // a one-shot sandbox whose command has ended
 	CauseImage       CauseCode = "image"        // its root filesystem could not be had
 	CauseStart       CauseCode = "start"        // the driver could not start it
 	CauseNotReady    CauseCode = "not_ready"    // its readiness probe did not pass in time
@@ -75,7 +87,7 @@ const (
 
 // Causes lists every cause code.
 var Causes = []CauseCode{
-	CauseDestroyed, CauseReplaced, CauseTTL, CauseImage, CauseStart, CauseNotReady,
+	CauseDestroyed, CauseReplaced, CauseTTL, CauseIdle, CausePausedTTL, CauseCompleted, CauseImage, CauseStart, CauseNotReady,
 	CauseOOM, CauseExited, CauseHostRestart, CauseInternal,
 }
 
@@ -83,7 +95,7 @@ var Causes = []CauseCode{
 // when somebody or its deadline wanted the end, [Failed] otherwise.
 func (c CauseCode) Final() State {
 	switch c {
-	case CauseDestroyed, CauseReplaced, CauseTTL:
+	case CauseDestroyed, CauseReplaced, CauseTTL, CauseIdle, CausePausedTTL, CauseCompleted:
 		return Destroyed
 	default:
 		return Failed

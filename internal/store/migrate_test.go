@@ -22,6 +22,9 @@ var fixtures = []string{
 		created_by, created_at, updated_at, request_hash) VALUES ('s', 'w', 'n', 'l', 'running', 'i', '{}', '{}', 1, 1, 1, 'u', 1, 1, 'h')`,
 	`INSERT INTO sandbox_labels (sandbox_id, label, value) VALUES ('s', 'a', 'b')`,
 	`INSERT INTO events (sandbox_id, time, type, message, data) VALUES ('s', 1, 'created', '', '{}')`,
+	`INSERT INTO checkpoints (id, sandbox_id, name, size_bytes, created_by, created_at) VALUES ('c', 's', 'n', 1, 'u', 1)`,
+	`INSERT INTO executions (id, sandbox_id, workspace_id, kind, argv, state, stdout, stderr, created_by, created_at)
+		VALUES ('e', 's', 'w', 'exec', '[]', 'running', 'o', 'e', 'u', 1)`,
 	`INSERT INTO idempotency_keys (workspace_id, idempotency_key, sandbox_id, expires_at) VALUES ('w', 'k', 's', 1)`,
 }
 
@@ -95,6 +98,9 @@ func TestQueriesUseIndexes(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	for query, index := range map[string]string{
+		"SELECT id FROM executions WHERE sandbox_id = 's' AND kind = 'job' ORDER BY created_at DESC, id DESC LIMIT 5":                                 "executions_sandbox",
+		"SELECT count(*) FROM executions WHERE sandbox_id = 's' AND " + executionLive:                                                                 "executions_live",
+		"SELECT id FROM executions WHERE ended_at > 0 AND ended_at < 9 LIMIT 5":                                                                       "executions_ended",
 		"SELECT id FROM sandboxes WHERE " + isLive:                                                                                                    "sandboxes_live_name",
 		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' AND " + isLive:                                                              "sandboxes_live_name",
 		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' ORDER BY created_at DESC":                                                   "sandboxes_name",

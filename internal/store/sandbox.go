@@ -14,7 +14,8 @@ import (
 const (
 	sandboxColumns = `id, workspace_id, name, host_label, state, cause_code, cause_message, image, image_digest,
 		env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by,
-		created_at, updated_at, started_at, ended_at, handle`
+		created_at, updated_at, started_at, ended_at, handle,
+		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at`
 	// isLive is the condition of the index sandboxes_live_name, word for word, so that it is used.
 	isLive = "state NOT IN ('destroyed', 'failed')"
 )
@@ -24,7 +25,7 @@ const (
 // same idempotency key, or else a live one of the same name in the workspace,
 // which is then answered instead.
 //
-// Errors: QuotaExceeded when c.MaxLive sandboxes are provisioning or running.
+// Errors: QuotaExceeded when c.MaxLive sandboxes live that are neither paused nor being destroyed.
 func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		rec, err = findExisting(ctx, tx, c)
@@ -33,8 +34,8 @@ func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sand
 		}
 		if c.MaxLive > 0 {
 			var live int
-			err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sandboxes WHERE "+isLive+" AND state IN ($1, $2)",
-				sandbox.Provisioning, sandbox.Running).Scan(&live)
+			err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sandboxes WHERE "+isLive+" AND state NOT IN ($1, $2)",
+				sandbox.Paused, sandbox.Destroying).Scan(&live)
 			if err != nil {
 				return err
 			}
@@ -85,12 +86,19 @@ func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 	if err != nil {
 		return err
 	}
+	metadata, err := marshalMap(sb.Metadata)
+	if err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, image_digest,
-			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
+			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash,
+			idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, last_activity_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
-		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), c.RequestHash); err != nil {
+		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), c.RequestHash,
+		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
+		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt)); err != nil {
 		return err
 	}
 	for label, value := range sb.Labels {
@@ -113,7 +121,8 @@ func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 
 // Transition moves a sandbox from one state to the other and appends ev, in one
 // transaction. When mutate is set it may change the row's Cause, ImageDigest,
-// Handle, StartedAt and EndedAt; other fields never change. UpdatedAt becomes
+// Handle, Saved, StartedAt, PausedAt, LastActivityAt and EndedAt; other fields
+// never change. The checkpoints of a sandbox that ends are forgotten. UpdatedAt becomes
 // ev's time. It returns the row as written.
 //
 // Errors: NotFound; Conflict, with nothing written, when the sandbox is not in
@@ -158,14 +167,20 @@ func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, c
 		// The condition on the state is what makes this a compare-and-set on a
 		// database whose transactions do not exclude each other.
 		res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = $1, cause_code = $2, cause_message = $3, image_digest = $4,
-				handle = $5, updated_at = $6, started_at = $7, ended_at = $8 WHERE id = $9 AND state = $10`,
+				handle = $5, updated_at = $6, started_at = $7, ended_at = $8, saved = $9, paused_at = $10, last_activity_at = $11
+			WHERE id = $12 AND state = $13`,
 			sb.State, cause.Code, cause.Message, sb.ImageDigest, sb.Handle,
-			nanos(sb.UpdatedAt), nanos(sb.StartedAt), nanos(sb.EndedAt), id, from)
+			nanos(sb.UpdatedAt), nanos(sb.StartedAt), nanos(sb.EndedAt), sb.Saved, nanos(sb.PausedAt), nanos(sb.LastActivityAt), id, from)
 		if err != nil {
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n != 1 {
 			return sandbox.Wrap(sandbox.Conflict, err, "the sandbox is not %s any more", from)
+		}
+		if sb.State.Ended() {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1", id); err != nil {
+				return err
+			}
 		}
 		if ev == nil {
 			return nil
@@ -281,11 +296,13 @@ func (f scannerFunc) Scan(dest ...any) error { return f(dest...) }
 func scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	var sb sandbox.Sandbox
 	var cause sandbox.Cause
-	var env, labels string
-	var created, updated, started, ended int64
+	var env, labels, metadata string
+	var created, updated, started, ended, paused, activity int64
 	err := row.Scan(&sb.ID, &sb.Workspace, &sb.Name, &sb.HostLabel, &sb.State, &cause.Code, &cause.Message, &sb.Image, &sb.ImageDigest,
 		&env, &labels, &sb.Resources.MemoryBytes, &sb.Resources.CPUMilli, &sb.Resources.DiskBytes, &sb.ReadinessPort, &sb.TTL, &sb.CreatedBy,
-		&created, &updated, &started, &ended, &sb.Handle)
+		&created, &updated, &started, &ended, &sb.Handle,
+		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
+		&sb.Parent, &sb.Saved, &paused, &activity)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -298,6 +315,10 @@ func scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	if sb.Labels, err = unmarshalMap(labels); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("labels of %s: %w", sb.ID, err)
 	}
+	if sb.Metadata, err = unmarshalMap(metadata); err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("metadata of %s: %w", sb.ID, err)
+	}
+	sb.PausedAt, sb.LastActivityAt = fromNanos(paused), fromNanos(activity)
 	sb.CreatedAt, sb.UpdatedAt = fromNanos(created), fromNanos(updated)
 	sb.StartedAt, sb.EndedAt = fromNanos(started), fromNanos(ended)
 	return sb, nil

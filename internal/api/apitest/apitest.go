@@ -25,6 +25,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/stream"
 )
 
 // Domain is the base domain of sandbox URLs beside the path form.
@@ -85,7 +86,9 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps)) *Server {
 	t.Cleanup(func() { s.Store.Close() })
 	s.Host = fake.NewHost(t.TempDir())
 	t.Cleanup(func() { s.Host.Close() })
-	s.Service, err = lifecycle.New(lifecycle.Config{}, lifecycle.Deps{Store: s.Store, Driver: fake.New(s.Host), Images: images{}, Logger: logger})
+	streams, err := stream.Open(filepath.Join(t.TempDir(), "streams"), logger)
+	check()
+	s.Service, err = lifecycle.New(lifecycle.Config{CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}, lifecycle.Deps{Streams: streams, Store: s.Store, Driver: fake.New(s.Host), Images: images{}, Logger: logger})
 	check()
 	s.Auth, err = auth.New(s.Store, s.Store)
 	check()
@@ -222,7 +225,7 @@ type images struct{}
 
 func (images) Resolve(_ context.Context, ref string) (sandbox.Image, string, error) {
 	img := builtin()
-	if ref != img.Ref() && ref != img.Name {
+	if ref != img.Ref() && ref != img.Name && ref != img.Digest {
 		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "there is no image %q", ref)
 	}
 	return img, "/nowhere/root.erofs", nil

@@ -1,6 +1,19 @@
 package wire
 
-import "time"
+import (
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// Base64 is bytes that are base64 on the wire, as a []byte is, which however
+// could not be empty: huma takes "" for no base64.
+type Base64 []byte
+
+// Schema describes it.
+func (Base64) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Format: "byte"}
+}
 
 // FileInfo describes a path in a sandbox, not following a last symlink.
 type FileInfo struct {
@@ -34,4 +47,33 @@ type Move struct {
 	From      string `json:"from" minLength:"1" maxLength:"4096" doc:"What to move."`
 	To        string `json:"to" minLength:"1" maxLength:"4096" doc:"Where to."`
 	Overwrite bool   `json:"overwrite,omitempty" doc:"Replace what is at to."`
+}
+
+// WriteFiles is the body of POST …/files/batch.
+type WriteFiles struct {
+	Files []NewFile `json:"files" nullable:"false" maxItems:"1000" doc:"The files, written in this order."`
+}
+
+// NewFile is a file to write.
+type NewFile struct {
+	Path    string `json:"path" minLength:"1" maxLength:"4096" doc:"Its path; missing parent directories are made."`
+	Content Base64 `json:"content" doc:"Its content, in base64."`
+	Mode    string `json:"mode,omitempty" maxLength:"5" doc:"Permission bits in octal; a new file has 0644 without, an existing one keeps its own." example:"0644"`
+}
+
+// WrittenFiles is the answer to WriteFiles.
+type WrittenFiles struct {
+	Count int `json:"count" doc:"How many files were written: all."`
+}
+
+// WatchEnded is the last event of a watch whose directory is gone.
+const WatchEnded = "ended"
+
+// FileEvent is one line of a watch.
+type FileEvent struct {
+	Type      string `json:"type" enum:"ready,created,modified,attributes,removed,moved_from,moved_to,overflow,limit,ended,error,ping" doc:"What happened; ready comes first."`
+	Path      string `json:"path,omitempty" doc:"What it happened to: the absolute path."`
+	Directory bool   `json:"directory,omitempty" doc:"It is a directory."`
+	Code      string `json:"code,omitempty" doc:"error: the error's code."`
+	Message   string `json:"message,omitempty" doc:"error: what happened."`
 }

@@ -11,6 +11,11 @@ type CreateSandbox struct {
 	Labels      map[string]string `json:"labels,omitempty" doc:"Up to 64 labels to find it by."`
 	TTLSeconds  int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit."`
 	Resources   *Resources        `json:"resources,omitempty" doc:"Limits; the image's or the server's defaults for what is omitted."`
+	Timeouts    *Timeouts         `json:"timeouts,omitempty" doc:"Clocks beside the ttl; none when omitted."`
+	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Your own words about it."`
+	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64; they mean nothing to the server."`
+	Command     *ExecutionCommand `json:"command,omitempty" doc:"A command that starts as an execution as soon as it runs."`
+	Mode        string            `json:"mode,omitempty" enum:"interactive,oneshot" doc:"oneshot: it ends with its command, with cause completed. interactive when omitted."`
 	Replace     bool              `json:"replace,omitempty" doc:"End a live sandbox of the same name first."`
 	WaitSeconds int               `json:"wait_seconds,omitempty" minimum:"0" maximum:"600" doc:"Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once."`
 }
@@ -22,11 +27,66 @@ type Resources struct {
 	Disk   string `json:"disk,omitempty" maxLength:"32" doc:"What may be written to its file system." example:"2Gi"`
 }
 
+// Timeouts are the clocks of a sandbox beside its ttl.
+type Timeouts struct {
+	IdleSeconds      int    `json:"idle_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"How long it may run without being used: by a call into it, an open connection or a running command. 10 seconds at least; 0: no limit."`
+	OnIdle           string `json:"on_idle,omitempty" enum:"destroy,pause" doc:"What happens then; destroy when omitted."`
+	PausedSeconds    int    `json:"paused_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"How long it may stay paused before it is destroyed, 10 seconds at least; 0: no limit."`
+	ExecutionSeconds int    `json:"execution_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"The timeout of commands that name none; 0: the server's default."`
+}
+
+// Checkpoint is a saved state of a sandbox.
+type Checkpoint struct {
+	ID        string    `json:"id" format:"uuid" doc:"Its identifier."`
+	Name      string    `json:"name" doc:"Its name, unique among those of the sandbox."`
+	SandboxID string    `json:"sandbox_id" format:"uuid" doc:"The sandbox it is a state of."`
+	SizeBytes int64     `json:"size_bytes" doc:"What it takes on the server's disk."`
+	CreatedBy string    `json:"created_by" doc:"The user who made it."`
+	CreatedAt time.Time `json:"created_at" doc:"When it was made."`
+}
+
+// CheckpointList is all checkpoints of a sandbox.
+type CheckpointList struct {
+	Items []Checkpoint `json:"items" nullable:"false" doc:"The checkpoints, the oldest first."`
+}
+
+// CreateCheckpoint is the body of POST /v1/sandboxes/{ref}/checkpoints.
+type CreateCheckpoint struct {
+	Name string `json:"name,omitempty" maxLength:"128" doc:"A name; made up when omitted." example:"before-upgrade"`
+}
+
+// Fork is the body of POST /v1/sandboxes/{ref}/fork.
+type Fork struct {
+	Count      int               `json:"count,omitempty" minimum:"0" maximum:"100" doc:"How many; 1, or as many as there are names, when omitted."`
+	Names      []string          `json:"names,omitempty" nullable:"false" maxItems:"100" doc:"Names of the first ones; made up for the others."`
+	Env        map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the parent's."`
+	Labels     map[string]string `json:"labels,omitempty" doc:"Labels in addition to the parent's."`
+	TTLSeconds int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"Destroyed this long after the fork; the parent's ttl when omitted."`
+	Timeouts   *Timeouts         `json:"timeouts,omitempty" doc:"Clocks beside the ttl; the parent's when omitted."`
+}
+
+// ForkList is what became of each child.
+type ForkList struct {
+	Items []ForkItem `json:"items" nullable:"false" doc:"One for each child, in the order of the names."`
+}
+
+// ForkItem is what became of one child. One that was recorded and then failed has both fields.
+type ForkItem struct {
+	Sandbox *Sandbox   `json:"sandbox,omitempty" doc:"The child."`
+	Error   *ForkError `json:"error,omitempty" doc:"Why it does not run; absent when it does."`
+}
+
+// ForkError is why a child does not run.
+type ForkError struct {
+	Code   string `json:"code" doc:"For programs, as in all errors."`
+	Detail string `json:"detail" doc:"For people."`
+}
+
 // Sandbox is one sandbox.
 type Sandbox struct {
 	ID            string            `json:"id" format:"uuid" doc:"Its identifier."`
 	Name          string            `json:"name" doc:"The caller's identifier."`
-	State         string            `json:"state" enum:"provisioning,running,destroying,destroyed,failed" doc:"Where it is in its life."`
+	State         string            `json:"state" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" doc:"Where it is in its life."`
 	URL           string            `json:"url" doc:"Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox."`
 	Image         string            `json:"image" doc:"The image reference it was made from."`
 	ImageDigest   string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
@@ -35,6 +95,14 @@ type Sandbox struct {
 	ReadinessPort int               `json:"readiness_port,omitempty" doc:"The port its URL leads to and that had to answer before it counted as running; 8080 when omitted."`
 	TTLSeconds    int64             `json:"ttl_seconds" doc:"How long it may live from created_at; 0 means no limit."`
 	Deadline      *time.Time        `json:"deadline" doc:"When its ttl ends it; null without one."`
+	Timeouts      Timeouts          `json:"timeouts" doc:"Its clocks beside the ttl."`
+	LastActivity  *time.Time        `json:"last_activity_at" doc:"When something last used it."`
+	IdleDeadline  *time.Time        `json:"idle_deadline" doc:"When its idle timeout is over if nothing uses it before; null without one, and unless it runs."`
+	PausedAt      *time.Time        `json:"paused_at" doc:"When it was paused; null unless it is paused."`
+	PausedUntil   *time.Time        `json:"paused_deadline" doc:"When its paused timeout ends it; null without one, and unless it is paused."`
+	Parent        string            `json:"parent_id,omitempty" doc:"The sandbox it was forked from; absent without one."`
+	Description   string            `json:"description,omitempty" doc:"The caller's own words about it."`
+	Metadata      map[string]string `json:"metadata,omitempty" doc:"The caller's own entries about it."`
 	Cause         *Cause            `json:"cause" doc:"Why it ended; null while it lives."`
 	CreatedBy     string            `json:"created_by" doc:"The user who made it."`
 	WorkspaceID   string            `json:"workspace_id" doc:"The workspace it belongs to."`
@@ -46,7 +114,7 @@ type Sandbox struct {
 
 // Cause is why a sandbox ended.
 type Cause struct {
-	Code    string `json:"code" enum:"destroyed,replaced,ttl,image,start,not_ready,oom,exited,host_restart,internal" doc:"For programs."`
+	Code    string `json:"code" enum:"destroyed,replaced,ttl,idle,paused_ttl,completed,image,start,not_ready,oom,exited,host_restart,internal" doc:"For programs."`
 	Message string `json:"message" doc:"For people."`
 }
 
@@ -61,7 +129,7 @@ type Event struct {
 	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after to go on."`
 	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
 	Time      time.Time         `json:"time" doc:"When."`
-	Type      string            `json:"type" doc:"What, for programs: created, running, destroying, destroyed, failed, recovered, exec." example:"running"`
+	Type      string            `json:"type" doc:"What, for programs: created, running, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, destroying, destroyed, failed, recovered, exec." example:"running"`
 	Message   string            `json:"message" doc:"What, for people."`
 	Data      map[string]string `json:"data,omitempty" doc:"The facts."`
 }

@@ -31,6 +31,9 @@ type Env struct {
 	// Leftovers names what is on the host of the driver's boxes: processes, mounts,
 	// cgroups, files. It is asked when all boxes are destroyed; nil means List is all there is.
 	Leftovers func(t *testing.T) []string
+	// ForksFilesOnly says that a checkpoint brings memory back only once, and only
+	// under the id of the box that was saved and stopped.
+	ForksFilesOnly bool
 }
 
 const (
@@ -97,6 +100,18 @@ func Run(t *testing.T, newEnv func(t *testing.T) Env) {
 		{"DiskLimit", testDiskLimit},
 		{"ProcessLimit", testProcessLimit},
 		{"MemoryLimit", testMemoryLimit},
+
+		{"CheckpointGoesOn", testCheckpointGoesOn},
+		{"CheckpointStops", testCheckpointStops},
+		{"Fork", testFork},
+		{"CheckpointRefused", testCheckpointRefused},
+		{"CheckpointContextsEnd", testCheckpointContextsEnd},
+		{"CheckpointWhileDestroying", testCheckpointWhileDestroying},
+		{"RestoreRefused", testRestoreRefused},
+		{"RestoreContextsEnd", testRestoreContextsEnd},
+
+		{"WriteLayer", testWriteLayer},
+		{"Plug", testPlug},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s.host(t)) })
 	}

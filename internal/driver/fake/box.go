@@ -24,7 +24,7 @@ type box struct {
 	handle string
 	dir    string
 
-	destroying sync.Mutex // one destroy at a time
+	destroying sync.Mutex // held by destroy and Checkpoint
 
 	mu      sync.Mutex
 	agent   *agent.Agent          // guarded by mu; nil until started
@@ -33,6 +33,7 @@ type box struct {
 	exit    driver.Exit           // guarded by mu; valid when ended
 	conns   map[net.Conn]struct{} // guarded by mu; made by Dial
 	ports   map[uint16]string     // guarded by mu; see Host.Listen
+	nic     *driver.NIC           // guarded by mu; nil without
 	endedCh chan struct{}         // closed when ended
 }
 
@@ -78,6 +79,7 @@ func (b *box) end(exit driver.Exit) {
 		accept.Close()
 		a.Close()
 	}
+	_ = b.replaceNIC(nil)
 	close(b.endedCh)
 }
 
@@ -201,33 +203,40 @@ func (a *acceptor) Close() error {
 
 func (a *acceptor) Addr() net.Addr { return &net.UnixAddr{Name: "fake", Net: "unix"} }
 
-// killIn kills every process whose working directory is beneath dir: what a box
-// left running on this machine.
+// killIn kills every process of a box.
 func killIn(dir string) error {
 	const patience = 5 * time.Second
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		left := 0
-		links, err := filepath.Glob("/proc/[0-9]*/cwd")
-		if err != nil {
+		left, err := processesIn(dir)
+		if err != nil || len(left) == 0 {
 			return err
 		}
-		for _, link := range links {
-			cwd, err := os.Readlink(link)
-			if err != nil || cwd != dir && !strings.HasPrefix(cwd, dir+"/") {
-				continue
-			}
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
-			if err != nil || pid == os.Getpid() {
-				continue
-			}
-			left++
+		for _, pid := range left {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
-		if left == 0 {
-			return nil
-		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%d processes in %s do not die", left, dir)
+			return fmt.Errorf("%d processes in %s do not die", len(left), dir)
 		}
 	}
+}
+
+// processesIn lists the processes whose working directory is beneath dir: those
+// that a box has on this machine.
+func processesIn(dir string) ([]int, error) {
+	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, link := range links {
+		cwd, err := os.Readlink(link)
+		if err != nil || cwd != dir && !strings.HasPrefix(cwd, dir+"/") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+		if err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
 }

@@ -13,4 +13,9 @@
 //
 // A box's loopback is this machine's. [Host.Listen] gives one box a server on a
 // port of its own choice, which is needed for fixed ports such as 8080.
+//
+// A checkpoint with Stop keeps the box's processes on this machine, stopped. The
+// first Restore of it under the same id lets them go on; every other Restore
+// makes a box that has the files only. A network interface is noted and nothing
+// else ([Host.NIC]).
 package fake

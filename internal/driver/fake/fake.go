@@ -28,7 +28,12 @@ type Driver struct {
 	known map[sandbox.ID]*box // guarded by mu; made or recovered by this driver
 }
 
-var _ driver.Driver = (*Driver)(nil)
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.Checkpointer = (*Driver)(nil)
+	_ driver.Snapshotter  = (*Driver)(nil)
+	_ driver.Networker    = (*Driver)(nil)
+)
 
 // New returns a driver that knows none of the host's boxes.
 func New(h *Host) *Driver {
@@ -39,8 +44,11 @@ func New(h *Host) *Driver {
 // Capabilities says that nothing is isolated or limited.
 func (d *Driver) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
-		Name: "fake", Survives: true,
-		Missing: []string{"The fake driver isolates and limits nothing: use it for tests only."},
+		Name: "fake", Survives: true, Checkpoint: true, Snapshot: true, Network: true,
+		Missing: []string{
+			"The fake driver isolates and limits nothing: use it for tests only.",
+			"Its checkpoints bring memory back once and under the same id; forks have the files only.",
+		},
 	}
 }
 

@@ -36,7 +36,7 @@ func TestContract(t *testing.T) {
 		h := newHost(t)
 		return drivertest.Env{
 			Driver: fake.New(h),
-			Spec:   spec,
+			Spec:   spec, ForksFilesOnly: true,
 			Reopen: func(t *testing.T, old driver.Driver) driver.Driver {
 				if err := old.Close(); err != nil {
 					t.Errorf("Close() = %v", err)

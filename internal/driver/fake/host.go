@@ -18,6 +18,7 @@ type Host struct {
 
 	mu     sync.Mutex
 	boxes  map[sandbox.ID]*box // guarded by mu; everything there is, remains too
+	parked map[string]*parked  // guarded by mu; memory of stopped boxes, by token
 	faults Faults              // guarded by mu
 }
 
@@ -26,9 +27,11 @@ type Host struct {
 // method goes on when its fault returns nil.
 type Faults struct {
 	Create, Start, Recover, Wait, Destroy, Dial, Stats, List Fault
+	Checkpoint, CanRestore, Restore, WriteLayer              Fault
+	Plug, Unplug                                             Fault
 }
 
-// Fault makes one call fail. For List the id is empty.
+// Fault makes one call fail. For List and CanRestore the id is empty.
 type Fault func(ctx context.Context, id sandbox.ID) error
 
 // Fail returns a fault that always fails with err.
@@ -45,7 +48,7 @@ func Hang(ctx context.Context, _ sandbox.ID) error {
 // NewHost returns a machine without boxes that keeps their files beneath dir,
 // which exists. Close ends it.
 func NewHost(dir string) *Host {
-	return &Host{dir: dir, boxes: make(map[sandbox.ID]*box)}
+	return &Host{dir: dir, boxes: make(map[sandbox.ID]*box), parked: make(map[string]*parked)}
 }
 
 // Close ends and removes all boxes.
@@ -58,6 +61,12 @@ func (h *Host) Close() error {
 			err = failed
 		}
 		delete(h.boxes, id)
+	}
+	for token, p := range h.parked {
+		if failed := p.discard(); failed != nil {
+			err = failed
+		}
+		delete(h.parked, token)
 	}
 	return err
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/erofs/go-erofs"
 )
 
+// agentSuffix ends the names of agent images.
+const agentSuffix = ".erofs"
+
 // agentImage returns an EROFS image in dir that holds the agent alone, and makes
 // it unless it is there. It is named by the agent's content, so boxes of
 // different versions live side by side and a checkpoint finds the one it needs.
@@ -27,7 +30,7 @@ func agentImage(binary, dir string) (string, error) {
 	if _, err := io.Copy(sum, agent); err != nil {
 		return "", fmt.Errorf("agent: %w", err)
 	}
-	name := filepath.Join(dir, hex.EncodeToString(sum.Sum(nil))+".erofs")
+	name := filepath.Join(dir, hex.EncodeToString(sum.Sum(nil))+agentSuffix)
 	if _, err := os.Stat(name); err == nil {
 		return name, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {

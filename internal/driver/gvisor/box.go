@@ -3,9 +3,13 @@ package gvisor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"net"
+	"slices"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -29,19 +33,28 @@ type box struct {
 	// Set before ready is closed and not changed afterwards.
 	proc      *process
 	resources sandbox.Resources
+	layout    layout
 
 	// ended is closed when the process has ended; exit is set before.
 	ended chan struct{}
 	exit  driver.Exit
 
-	// order is held by Start and Destroy, which exclude each other.
+	// order is held by Start, Destroy, Checkpoint, Plug and others, which exclude each other.
 	order chan struct{}
+	// doors is held in part while a connection to the agent is made, and whole while
+	// there must be none.
+	doors *semaphore.Weighted
 
 	mu        sync.Mutex
 	state     state                 // guarded by mu
 	destroyed bool                  // guarded by mu; Destroy ends it, or has
+	saved     bool                  // guarded by mu; Checkpoint ends it, or has
+	raises    int                   // guarded by mu; how often the memory limit was raised
 	conns     map[net.Conn]struct{} // guarded by mu; open connections to the agent, nil once there may be none
 }
+
+// allDoors is the whole of a box's doors.
+const allDoors = math.MaxInt32
 
 // newBox returns a box that has an id and nothing else.
 func (d *Driver) newBox(id sandbox.ID) *box {
@@ -50,6 +63,7 @@ func (d *Driver) newBox(id sandbox.ID) *box {
 		ready: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{}),
 		abort: func(error) {},
 		order: make(chan struct{}, 1),
+		doors: semaphore.NewWeighted(allDoors),
 		conns: map[net.Conn]struct{}{},
 	}
 	b.agent = agentapi.NewClient(b.dialAgent)
@@ -69,7 +83,7 @@ func (d *Driver) claim(b *box) error {
 
 // adopt makes b whole: p is its process.
 func (d *Driver) adopt(b *box, p *process, s state) {
-	b.proc, b.resources, b.state = p, s.Resources, s
+	b.proc, b.resources, b.layout, b.state = p, s.Resources, s.Layout, s
 	d.watchers.Go(b.watch)
 	close(b.ready)
 }
@@ -91,8 +105,11 @@ func (b *box) watch() {
 // ended for memory too; the counter does not say which process it was.
 func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 	b.mu.Lock()
-	destroyed := b.destroyed
+	destroyed, saved := b.destroyed, b.saved
 	b.mu.Unlock()
+	if saved {
+		return driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the sandbox was saved and stopped"}
+	}
 	if destroyed {
 		return driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the sandbox was destroyed"}
 	}
@@ -154,7 +171,17 @@ func (b *box) disconnect() {
 	_ = b.agent.Close()
 }
 
-// lock takes the order of Start and Destroy, unless ctx ends first.
+// hangUp closes every connection into the box; new ones can be made.
+func (b *box) hangUp() {
+	b.mu.Lock()
+	conns := slices.Collect(maps.Keys(b.conns))
+	b.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close() // it leaves the table by itself
+	}
+}
+
+// lock takes the box's order, unless ctx ends first.
 func (b *box) lock(ctx context.Context) error {
 	select {
 	case b.order <- struct{}{}:
@@ -162,6 +189,27 @@ func (b *box) lock(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// lockStarted returns a box that runs, with its lock taken.
+func (d *Driver) lockStarted(ctx context.Context, id sandbox.ID) (*box, error) {
+	b, err := d.lookup(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.lock(ctx); err != nil {
+		return nil, err
+	}
+	switch {
+	case !b.started():
+		err = sandbox.Errorf(sandbox.Conflict, "box %s is not started", id)
+	case b.hasEnded():
+		err = b.endedError()
+	default:
+		return b, nil
+	}
+	b.unlock()
+	return nil, err
 }
 
 func (b *box) unlock() { <-b.order }

@@ -1,66 +1,351 @@
 package gvisor_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
-	"gvisor.dev/gvisor/pkg/control/client"
-	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/pkg/state/statefile"
-	"gvisor.dev/gvisor/pkg/urpc"
-	"gvisor.dev/gvisor/runsc/boot"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Nothing in how boxes are set up may stand in the way of saving their state:
-// gVisor saves a box with open files and listening servers, and the box goes on.
-func TestCanBeCheckpointed(t *testing.T) {
+// checkpoint saves a box and returns where.
+func (r *rig) checkpoint(t *testing.T, g *guest, opts driver.CheckpointOptions) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "saved")
+	if err := r.Checkpoint(t.Context(), g.id, dir, opts); err != nil {
+		t.Fatalf("Checkpoint: %v", err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(entries) != 1 {
+		t.Errorf("beside the checkpoint: %v, %v", entries, err)
+	}
+	if err := r.CanRestore(dir); err != nil {
+		t.Errorf("CanRestore: %v", err)
+	}
+	return dir
+}
+
+// restore makes a box from a checkpoint.
+func (r *rig) restore(t *testing.T, spec driver.Spec, dir string) *guest {
+	t.Helper()
+	h, err := r.Restore(t.Context(), spec, dir)
+	if err != nil {
+		t.Fatalf("Restore: %v", err)
+	}
+	return r.connect(t, spec.ID, h)
+}
+
+// fill writes what a restored box is recognised by: files of every kind, a
+// server, and a process that has an open file that was removed, and counts.
+const fill = `
+mkdir -p /data/deep && echo file > /data/deep/file && ln /data/deep/file /data/link && ln -s deep /data/sym
+dd if=/dev/urandom of=/data/big bs=1M count=8 2>/dev/null; md5sum /data/big > /data/sum
+dd if=/dev/urandom of=/tmp/big bs=1M count=4 2>/dev/null; md5sum /tmp/big > /tmp/sum
+echo shm > /dev/shm/file; rm /etc/group; echo changed >> /etc/passwd
+httpd -p 127.0.0.1:8080 -h /data
+(exec 3<>/tmp/unlinked; rm /tmp/unlinked; n=0; while true; do n=$((n+1)); echo $n > /data/count; usleep 1000; done) >/dev/null 2>&1 &
+`
+
+// wantFilled checks that the box is as fill left it.
+func (g *guest) wantFilled() {
+	g.t.Helper()
+	g.must(`md5sum -c /data/sum && md5sum -c /tmp/sum`)
+	out := g.must(`cat /data/sym/file /dev/shm/file; stat -c %h /data/link; test -e /etc/group || echo gone; tail -n 1 /etc/passwd; wget -q -O - http://127.0.0.1:8080/link`)
+	if want := "file\nshm\n2\ngone\nchanged\nfile"; out != want {
+		g.t.Errorf("in the box: %q, want %q", out, want)
+	}
+	if out := g.must(`ls -l /proc/*/fd 2>/dev/null | grep -c unlinked`); out == "0" {
+		g.t.Error("nobody has the removed file open")
+	}
+	g.wantCounting()
+}
+
+func (g *guest) count() int {
+	g.t.Helper()
+	n, _ := strconv.Atoi(g.must("cat /data/count"))
+	return n
+}
+
+// wantCounting checks that the counting process goes on.
+func (g *guest) wantCounting() {
+	g.t.Helper()
+	eventually(g.t, "the first count", func() error {
+		if g.count() == 0 {
+			return errors.New("it is empty")
+		}
+		return nil
+	})
+	before := g.count()
+	eventually(g.t, "the count goes on", func() error {
+		if n := g.count(); n <= before {
+			return fmt.Errorf("it is %d, was %d", n, before)
+		}
+		return nil
+	})
+}
+
+func TestPauseAndResume(t *testing.T) {
+	for name, res := range classes {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			spec := newSpec(res)
+			g := r.start(t, spec)
+			g.must(fill)
+			g.wantFilled()
+			last := g.count()
+			dir := r.checkpoint(t, g, driver.CheckpointOptions{Stop: true})
+			exit, err := r.Wait(t.Context(), g.id)
+			if err != nil || exit.Cause != sandbox.CauseDestroyed {
+				t.Errorf("Wait after the stop = %+v, %v", exit, err)
+			}
+			if err := r.Destroy(t.Context(), g.id); err != nil {
+				t.Fatalf("Destroy: %v", err)
+			}
+			g = r.restore(t, spec, dir)
+			g.wantFilled()
+			if n := g.count(); n < last {
+				t.Errorf("the count is %d, was %d before", n, last)
+			}
+			if s, err := r.Stats(t.Context(), g.id); err != nil || s.DiskBytes < 8*mib {
+				t.Errorf("Stats = %+v, %v, want at least 8 MiB of disk", s, err)
+			}
+			// Once more, of a box that was restored, with a server in between.
+			r.reopen(t)
+			if err := r.Recover(t.Context(), g.id, g.handle); err != nil {
+				t.Fatalf("Recover: %v", err)
+			}
+			dir = r.checkpoint(t, g, driver.CheckpointOptions{Stop: true})
+			if err := r.Destroy(t.Context(), g.id); err != nil {
+				t.Fatalf("Destroy: %v", err)
+			}
+			r.restore(t, spec, dir).wantFilled()
+		})
+	}
+}
+
+// One checkpoint becomes several boxes at once, each with an identity and limits
+// of its own, while the box that was saved goes on.
+func TestForks(t *testing.T) {
+	for name, res := range classes {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			parent := r.start(t, newSpec(res))
+			parent.must(fill)
+			dir := r.checkpoint(t, parent, driver.CheckpointOptions{})
+			parent.agent.Close()
+			parent = r.connect(t, parent.id, parent.handle)
+			parent.wantFilled()
+
+			const forks = 4
+			var specs [forks]driver.Spec
+			var handles [forks]driver.Handle
+			var wg sync.WaitGroup
+			for i := range forks {
+				specs[i] = newSpec(res)
+				specs[i].Hostname = fmt.Sprintf("fork-%d", i)
+				specs[i].Resources.MemoryBytes += int64(i) * 64 * mib
+				specs[i].Resources.CPUMilli -= int64(i) * 250
+				wg.Go(func() {
+					var err error
+					if handles[i], err = r.Restore(t.Context(), specs[i], dir); err != nil {
+						t.Errorf("Restore: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if t.Failed() {
+				return
+			}
+			random := map[string]bool{}
+			for i, spec := range specs {
+				g := r.connect(t, spec.ID, handles[i])
+				g.wantFilled()
+				if out := g.must("hostname"); out != spec.Hostname {
+					t.Errorf("hostname = %q, want %q", out, spec.Hostname)
+				}
+				if out := g.must("awk '/^MemTotal/ {print $2}' /proc/meminfo"); out != strconv.FormatInt(spec.Resources.MemoryBytes>>10, 10) {
+					t.Errorf("fork %d has %s KiB of memory, want %d", i, out, spec.Resources.MemoryBytes>>10)
+				}
+				g.must("echo mine > /data/deep/file")
+				random[g.must("head -c 16 /dev/urandom | md5sum")] = true
+				now, err := strconv.ParseInt(g.must("date +%s"), 10, 64)
+				if off := time.Since(time.Unix(now, 0)); err != nil || off.Abs() > time.Minute {
+					t.Errorf("the wall clock is off by %v, %v", off, err)
+				}
+				s, err := r.Stats(t.Context(), spec.ID)
+				if err != nil || s.MemoryLimit != spec.Resources.MemoryBytes || s.CPULimitMilli != spec.Resources.CPUMilli {
+					t.Errorf("Stats = %+v, %v", s, err)
+				}
+			}
+			if len(random) != forks {
+				t.Errorf("%d forks have %d random numbers", forks, len(random))
+			}
+			parent.wantFilled()
+		})
+	}
+}
+
+func TestRestoredDiskKeepsItsLimit(t *testing.T) {
 	for name, res := range classes {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			g := r.start(t, newSpec(res))
-			g.must("echo before > /file; echo before > /tmp/file; httpd -p 127.0.0.1:8080 -h /; sleep 600 < /file >/dev/null 2>&1 &")
-			g.agent.Close() // an open port forwarding would hinder it
-
-			var files []*os.File
-			for _, part := range []string{"state", "pages-metadata", "pages"} {
-				f, err := os.Create(filepath.Join(t.TempDir(), part))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer f.Close()
-				files = append(files, f)
+			dir := r.checkpoint(t, g, driver.CheckpointOptions{})
+			spec := newSpec(res)
+			spec.Resources.DiskBytes *= 2
+			_, err := r.Restore(t.Context(), spec, dir)
+			wantCode(t, "Restore with another disk", err, sandbox.Invalid)
+			g = r.restore(t, newSpec(res), dir)
+			if out, code := g.sh("dd if=/dev/zero of=/fill bs=64k"); code == 0 || !strings.Contains(out, "No space left on device") {
+				t.Errorf("filling the disk: exit code %d, output %q", code, out)
 			}
-			save := control.SaveOpts{
-				Metadata:      statefile.CompressionLevelNone.ToMetadata(),
-				HavePagesFile: true,
-				FilePayload:   urpc.FilePayload{Files: files},
-				Resume:        true,
-			}
-			// The path may be longer than an address of a socket: go there by a link.
-			link := filepath.Join("/tmp", "gvt-"+string(g.id))
-			if err := os.Symlink(filepath.Join(r.cfg.RunDir, "boxes", string(g.id)), link); err != nil {
-				t.Fatal(err)
-			}
-			defer os.Remove(link)
-			// Connections are torn down a moment after they were closed.
-			eventually(t, "the checkpoint succeeds", func() error {
-				c, err := client.ConnectTo(filepath.Join(link, "ctl.sock"))
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				return c.Call(boot.ContMgrCheckpoint, &save, nil)
-			})
-			for _, f := range files {
-				if info, err := f.Stat(); err != nil || info.Size() == 0 {
-					t.Errorf("%s is empty", f.Name())
-				}
-			}
-			again := r.connect(t, g.id, g.handle)
-			if out := again.must("cat /file /tmp/file; wget -q -O - http://127.0.0.1:8080/file; pidof sleep | wc -w"); out != "before\nbefore\nbefore\n1" {
-				t.Errorf("after the checkpoint: %q", out)
+			if got, want := g.must("stat -c %s /fill"), strconv.FormatInt(res.DiskBytes, 10); got != want {
+				t.Errorf("the file has %s bytes, want %s", got, want)
 			}
 		})
 	}
+}
+
+func TestCheckpointThatFails(t *testing.T) {
+	r := newRig(t)
+	g := r.start(t, newSpec(inMemory))
+	g.must(fill)
+	again := func() {
+		t.Helper()
+		g.agent.Close()
+		g = r.connect(t, g.id, g.handle)
+		g.wantFilled()
+	}
+	for _, stop := range []bool{false, true} {
+		opts := driver.CheckpointOptions{Stop: stop}
+		parent := t.TempDir()
+		if err := r.Checkpoint(t.Context(), g.id, filepath.Join(parent, "no", "such"), opts); err == nil {
+			t.Error("Checkpoint into a directory that is not there succeeded")
+		}
+		again()
+		if err := os.Mkdir(filepath.Join(parent, "taken"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, "Checkpoint over another", r.Checkpoint(t.Context(), g.id, filepath.Join(parent, "taken"), opts), sandbox.Exists)
+		again()
+		for after := time.Millisecond; after < 100*time.Millisecond; after *= 2 {
+			dir := filepath.Join(parent, after.String())
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			err := r.Checkpoint(ctx, g.id, dir, opts)
+			cancel()
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Checkpoint = %v, want the context's error", err)
+			}
+			again()
+		}
+		if !stop {
+			continue
+		}
+		left, _ := filepath.Glob(filepath.Join(parent, ".new-*"))
+		if len(left) > 0 {
+			t.Errorf("left in the directory: %v", left)
+		}
+	}
+}
+
+// A server that dies while it holds a box still is followed by one that lets it go on.
+func TestHeldBoxGoesOn(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
+			r := newRig(t)
+			g := r.start(t, newSpec(inMemory))
+			g.must(fill)
+			if err := r.MarkHeld(t.Context(), g.id, held); err != nil {
+				t.Fatal(err)
+			}
+			r.reopen(t)
+			if err := r.Recover(t.Context(), g.id, g.handle); err != nil {
+				t.Fatalf("Recover: %v", err)
+			}
+			r.connect(t, g.id, g.handle).wantFilled()
+		})
+	}
+}
+
+func TestDamagedCheckpoints(t *testing.T) {
+	r := newRig(t)
+	spec := newSpec(inMemory)
+	g := r.start(t, spec)
+	g.must(fill)
+	good := r.checkpoint(t, g, driver.CheckpointOptions{Stop: true})
+	if err := r.Destroy(t.Context(), g.id); err != nil {
+		t.Fatal(err)
+	}
+	rewrite := func(file, old, new string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			data, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(data), old) {
+				t.Fatalf("%s does not hold %q", file, old)
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(strings.Replace(string(data), old, new, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	garble := func(file string, at int64) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			f, err := os.OpenFile(filepath.Join(dir, file), os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if _, err := f.WriteAt([]byte(strings.Repeat("\xff", 512)), at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		spoil   func(t *testing.T, dir string)
+		can     sandbox.Code // what CanRestore says
+		restore sandbox.Code
+	}{
+		"NoManifest": {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "manifest.json")) }, sandbox.NotFound, sandbox.NotFound},
+		"NoState":    {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "state.img")) }, sandbox.NotFound, sandbox.NotFound},
+		"CutPages":   {func(t *testing.T, dir string) { os.Truncate(filepath.Join(dir, "pages.img"), 4096) }, sandbox.NotFound, sandbox.NotFound},
+		"LinkedState": {func(t *testing.T, dir string) {
+			os.Remove(filepath.Join(dir, "state.img"))
+			os.Symlink(filepath.Join(good, "state.img"), filepath.Join(dir, "state.img"))
+		}, sandbox.NotFound, sandbox.NotFound},
+		"OtherGVisor":    {rewrite("manifest.json", `"gvisor": "`, `"gvisor": "x`), sandbox.Unsupported, sandbox.Unsupported},
+		"OtherCPU":       {rewrite("manifest.json", `"flags": [`, `"flags": [ "quantum",`), sandbox.Unsupported, sandbox.Unsupported},
+		"OtherAgent":     {rewrite("manifest.json", `"agent": "`, `"agent": "0`), sandbox.Unsupported, sandbox.Unsupported},
+		"AgentElsewhere": {rewrite("manifest.json", `"agent": "`, `"agent": "../../`), sandbox.Unsupported, sandbox.Unsupported},
+		"OtherImage":     {rewrite("manifest.json", `"head": "`, `"head": "0`), "", sandbox.Invalid},
+		"GarbledState":   {garble("state.img", 0), "", sandbox.Unavailable},
+		"GarbledKernel":  {garble("state.img", 32<<10), "", sandbox.Unavailable},
+		"GarbledIndex":   {garble("pages.meta", 0), "", sandbox.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "bad")
+			if err := os.CopyFS(dir, os.DirFS(good)); err != nil {
+				t.Fatal(err)
+			}
+			c.spoil(t, dir)
+			wantCode(t, "CanRestore", r.CanRestore(dir), c.can)
+			_, err := r.Restore(t.Context(), spec, dir)
+			wantCode(t, "Restore", err, c.restore)
+			if ids, err := r.List(t.Context()); err != nil || len(ids) > 0 {
+				t.Errorf("List after a failed Restore = %v, %v", ids, err)
+			}
+		})
+	}
+	r.restore(t, spec, good).wantFilled()
 }

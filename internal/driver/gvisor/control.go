@@ -28,6 +28,8 @@ const (
 	startRPC   = 30 * time.Second
 	forwardRPC = 5 * time.Second
 	measureRPC = 2 * time.Second
+	holdRPC    = 10 * time.Second
+	saveRPC    = 15 * time.Minute // gigabytes, on a slow disk
 )
 
 // usageCollect has no constant in gVisor.
@@ -41,6 +43,19 @@ const maxAnswer = 16 << 20
 type remoteError string
 
 func (e remoteError) Error() string { return string(e) }
+
+// errNotAsked is in the chain when gVisor cannot have seen the request.
+var errNotAsked = errors.New("gVisor does not listen")
+
+// hungUp says whether err came of gVisor's end.
+func hungUp(err error) bool {
+	for _, end := range []error{errNotAsked, io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
 
 // call asks gVisor of the box whose directory is dir, and hands it fds, which
 // stay the caller's. It returns when the answer is there, when ctx ends, and
@@ -69,7 +84,7 @@ func exchange(ctx context.Context, dir, method string, arg, result any, fds []in
 	}
 	conn, err := connect(ctx, dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNotAsked, err)
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -154,10 +169,15 @@ func shortName(dir string) (*os.File, string, error) {
 	return d, fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), controlName), nil
 }
 
+// giveLoopback describes the network that the box will start with.
+func giveLoopback(ctx context.Context, dir string) error {
+	network := boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
+	return call(ctx, startRPC, dir, boot.ContMgrSetNetworkArgs, &network, nil)
+}
+
 // startGuest gives the box a loopback and starts PID 1.
 func startGuest(ctx context.Context, dir, id string) error {
-	network := boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
-	if err := call(ctx, startRPC, dir, boot.ContMgrSetNetworkArgs, &network, nil); err != nil {
+	if err := giveLoopback(ctx, dir); err != nil {
 		return err
 	}
 	return call(ctx, startRPC, dir, boot.ContMgrRootContainerStart, &id, nil)

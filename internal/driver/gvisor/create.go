@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -30,7 +31,21 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, e
 	if spec.MaxProcesses == 0 {
 		spec.MaxProcesses = driver.DefaultMaxProcesses
 	}
-	b := d.newBox(spec.ID)
+	return d.make(ctx, plan{spec: spec, layout: layoutOf(spec.Resources), agent: d.agent})
+}
+
+// plan is what a box is made of.
+type plan struct {
+	spec   driver.Spec
+	layout layout
+	agent  string // path of the agent's image
+	// begin makes the guest run, in a box that is to be started at once.
+	begin func(ctx context.Context, b *box) error
+}
+
+// make makes the box of a plan. On an error nothing of it is left.
+func (d *Driver) make(ctx context.Context, p plan) (driver.Handle, error) {
+	b := d.newBox(p.spec.ID)
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	b.abort = abort
@@ -38,15 +53,23 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, e
 		return nil, err
 	}
 	defer close(b.done)
-	h, err := d.create(ctx, b, spec)
+	h, err := d.create(ctx, b, p)
 	if err != nil {
 		d.forget(b)
-		return nil, publicError(ended(ctx, err), "create box %s", spec.ID)
+		return nil, publicError(ended(ctx, err), "create box %s", b.id)
+	}
+	if p.begin != nil {
+		// The agent is not told from other processes here: all of them may be chosen.
+		setOOMScore(b.proc.pid, sentryOOMScore)
 	}
 	return h, nil
 }
 
-func (d *Driver) create(ctx context.Context, b *box, spec driver.Spec) (driver.Handle, error) {
+func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, error) {
+	rootfs, err := markImage(plan.spec.RootFS)
+	if err != nil {
+		return nil, err
+	}
 	if err := os.Mkdir(b.dir, 0o700); errors.Is(err, fs.ErrExist) {
 		return nil, sandbox.Errorf(sandbox.Exists, "there are remains of a box %s", b.id)
 	} else if err != nil {
@@ -55,7 +78,7 @@ func (d *Driver) create(ctx context.Context, b *box, spec driver.Spec) (driver.H
 	undo := cleanup.Make(func() { _ = os.RemoveAll(b.dir) })
 	defer undo.Clean()
 	if b.group != nil {
-		if err := b.group.Create(limits(spec)); err != nil {
+		if err := b.group.Create(limits(plan.spec.Resources, plan.spec.MaxProcesses)); err != nil {
 			return nil, err
 		}
 		undo.Add(func() {
@@ -66,7 +89,7 @@ func (d *Driver) create(ctx context.Context, b *box, spec driver.Spec) (driver.H
 			}
 		})
 	}
-	p, err := d.launch(ctx, b, spec)
+	p, err := d.launch(ctx, b, plan)
 	if err != nil {
 		return nil, err
 	}
@@ -80,11 +103,17 @@ func (d *Driver) create(ctx context.Context, b *box, spec driver.Spec) (driver.H
 		_ = removeLayers(d.layersDir(), b.id)
 	})
 	s := state{
-		Handle:    handle{Version: handleVersion, PID: p.pid, Start: p.start, Boot: bootID()},
-		Resources: spec.Resources,
+		Handle:  handle{Version: handleVersion, PID: p.pid, Start: p.start, Boot: bootID()},
+		Started: plan.begin != nil, Resources: plan.spec.Resources, MaxProcesses: plan.spec.MaxProcesses,
+		Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent),
 	}
 	if err := s.write(b.dir); err != nil {
 		return nil, err
+	}
+	if plan.begin != nil {
+		if err := plan.begin(ctx, b); err != nil {
+			return nil, err
+		}
 	}
 	h, err := s.Handle.encode()
 	if err != nil {
@@ -99,24 +128,24 @@ func (d *Driver) create(ctx context.Context, b *box, spec driver.Spec) (driver.H
 }
 
 // launch starts the box's process in its group. On an error nothing of it is left.
-func (d *Driver) launch(ctx context.Context, b *box, spec driver.Spec) (p *process, err error) {
+func (d *Driver) launch(ctx context.Context, b *box, plan plan) (p *process, err error) {
+	spec := plan.spec
 	rootfs, err := os.Open(spec.RootFS)
 	if err != nil {
 		return nil, err
 	}
 	defer rootfs.Close()
-	agent, err := os.Open(d.agent)
+	agent, err := os.Open(plan.agent)
 	if err != nil {
 		return nil, err
 	}
 	defer agent.Close()
-	where := layoutOf(spec.Resources)
-	oci := ociSpec(spec, d.agent, where)
+	oci := ociSpec(spec, plan.agent, plan.layout)
 	l := launch{
 		id: b.id, dir: b.dir, root: d.cfg.RunDir, spec: oci, images: []*os.File{rootfs, agent},
-		mounts: where.mounts(oci, spec.Resources, d.layersDir()), resources: spec.Resources,
+		mounts: plan.layout.mounts(oci, spec.Resources, d.layersDir()), resources: spec.Resources,
 	}
-	if where.onDisk {
+	if plan.layout.OnDisk {
 		defer func() {
 			if err != nil {
 				_ = removeLayers(d.layersDir(), b.id)
@@ -145,15 +174,15 @@ func (d *Driver) launch(ctx context.Context, b *box, spec driver.Spec) (p *proce
 // limits of the box's group. The guest's own limit of processes is in its spec;
 // that of the group is a backstop, because reaching it would end the box.
 // gVisor needs a little over two host threads for a process of the guest.
-func limits(spec driver.Spec) cgroup.Limits {
+func limits(r sandbox.Resources, maxProcesses int64) cgroup.Limits {
 	const (
 		threadsPerProcess = 3
 		atLeast           = 8192
 	)
 	return cgroup.Limits{
-		MemoryBytes: spec.Resources.MemoryBytes,
-		CPUMilli:    spec.Resources.CPUMilli,
-		Processes:   max(atLeast, spec.MaxProcesses*threadsPerProcess),
+		MemoryBytes: r.MemoryBytes,
+		CPUMilli:    r.CPUMilli,
+		Processes:   max(atLeast, maxProcesses*threadsPerProcess),
 	}
 }
 

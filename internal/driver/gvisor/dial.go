@@ -58,8 +58,13 @@ func (b *box) tunnelError(ctx context.Context, port uint16, err error) error {
 
 // dialAgent connects to the agent by gVisor's port forwarding. That is safe for
 // the agent's own protocol only: it loses bytes when megabytes of them are under
-// way, and an end of file in one direction ends the other.
+// way, and an end of file in one direction ends the other. While the box is
+// being saved it waits.
 func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
+	if err := b.doors.Acquire(ctx, 1); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	defer b.doors.Release(1)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, publicError(err, "dial the agent of box %s", b.id)

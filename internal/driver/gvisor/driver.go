@@ -41,11 +41,15 @@ type Config struct {
 
 // Driver runs boxes with gVisor. It is made by [New].
 type Driver struct {
-	cfg    Config
-	caps   driver.Capabilities
-	groups *cgroup.Parent // nil when the host offers no control groups
-	binary *os.File       // modbox-sandbox, kept open: an upgrade must not change it under us
-	agent  string         // path of the agent's image
+	cfg     Config
+	caps    driver.Capabilities
+	groups  *cgroup.Parent // nil when the host offers no control groups
+	binary  *os.File       // modbox-sandbox, kept open: an upgrade must not change it under us
+	agent   string         // path of the agent's image
+	runtime string         // version of gVisor in modbox-sandbox
+	cpu     cpu            // of this host
+
+	readers chan struct{} // holds what reads a tree, see readSlot
 
 	// life ends when the driver is closed.
 	life  context.Context
@@ -57,7 +61,12 @@ type Driver struct {
 	boxes map[sandbox.ID]*box // guarded by mu
 }
 
-var _ driver.Driver = (*Driver)(nil)
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.Checkpointer = (*Driver)(nil)
+	_ driver.Snapshotter  = (*Driver)(nil)
+	_ driver.Networker    = (*Driver)(nil)
+)
 
 // errClosed is what calls return that are under way when the driver is closed.
 var errClosed = sandbox.Errorf(sandbox.Unavailable, "the server is shutting down")
@@ -77,7 +86,7 @@ func New(cfg Config) (*Driver, error) {
 		}
 	}
 	cfg.RunDir, cfg.StateDir = filepath.Clean(cfg.RunDir), filepath.Clean(cfg.StateDir)
-	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}}
+	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}, readers: make(chan struct{}, raiseAtOnce)}
 	for _, dir := range []string{d.boxesDir(), d.layersDir(), d.agentsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("gvisor: %w", err)
@@ -94,6 +103,10 @@ func New(cfg Config) (*Driver, error) {
 	if d.binary, err = openHigh(cfg.SandboxBinary); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
+	if d.runtime, err = runtimeVersion(cfg.SandboxBinary); err != nil {
+		return nil, fmt.Errorf("gvisor: %w", err)
+	}
+	d.cpu = hostCPU()
 	// gVisor's library logs through a variable of its own, to stderr by default.
 	gvlog.SetTarget(logTarget{cfg.Logger})
 	d.life, d.close = context.WithCancelCause(context.Background())
@@ -109,7 +122,7 @@ func (d *Driver) installation() string {
 
 // detect finds out what this host can limit.
 func (d *Driver) detect() driver.Capabilities {
-	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true}
+	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Checkpoint: true, Snapshot: true, Network: true}
 	host, err := cgroup.Detect()
 	if err == nil {
 		d.groups, err = host.Open(d.cfg.CgroupParent, d.installation())

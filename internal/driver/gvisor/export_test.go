@@ -1,6 +1,49 @@
 package gvisor
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
 // Installation is the name of the control group of the driver with that RunDir.
 func Installation(runDir string) string {
 	return (&Driver{cfg: Config{RunDir: runDir}}).installation()
+}
+
+// MarkHeld leaves a box as a server does that died before or after it held it still.
+func (d *Driver) MarkHeld(ctx context.Context, id sandbox.ID, held bool) error {
+	b, err := d.lookup(id)
+	if err != nil {
+		return err
+	}
+	if held {
+		return b.hold(ctx)
+	}
+	return b.setHeld(true)
+}
+
+// Raise leaves a box as a server does that died while it read the box's tree.
+func (d *Driver) Raise(id sandbox.ID) error {
+	b, err := d.lookup(id)
+	if err != nil {
+		return err
+	}
+	return d.raiseMemory(b)
+}
+
+// MemoryLimit reads the limit of a box's group.
+func (d *Driver) MemoryLimit(id sandbox.ID) (int64, error) {
+	for _, pattern := range []string{"/sys/fs/cgroup/memory/%s/%s/memory.limit_in_bytes", "/sys/fs/cgroup/%s/%s/memory.max"} {
+		data, err := os.ReadFile(fmt.Sprintf(pattern, d.installation(), id))
+		if err == nil {
+			return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+		}
+	}
+	return 0, errors.New("the group has no memory limit")
 }

@@ -30,17 +30,17 @@ import (
 //	/dev/shm      1/8          1/8
 //	/dev          1/16         1/16
 type layout struct {
-	onDisk   bool
-	tmpBytes int64
-	shmBytes int64
+	OnDisk   bool  `json:"on_disk"`
+	TmpBytes int64 `json:"tmp_bytes"`
+	ShmBytes int64 `json:"shm_bytes"`
 }
 
 func layoutOf(r sandbox.Resources) layout {
-	l := layout{tmpBytes: r.MemoryBytes / 8, shmBytes: r.MemoryBytes / 8}
+	l := layout{TmpBytes: r.MemoryBytes / 8, ShmBytes: r.MemoryBytes / 8}
 	if r.DiskBytes > r.MemoryBytes/4 {
 		// Builds and installers unpack into /tmp, so it is on disk as well then. It has
 		// a limit of its own because it is a file system of its own.
-		l.onDisk, l.tmpBytes = true, r.DiskBytes/2
+		l.OnDisk, l.TmpBytes = true, r.DiskBytes/2
 	}
 	return l
 }
@@ -60,11 +60,11 @@ const (
 func (l layout) mounts(spec *specs.Spec, r sandbox.Resources, layersDir string) specutils.GoferMountConfFlags {
 	tmp := specs.Mount{
 		Destination: "/tmp", Type: "tmpfs", Source: "tmpfs",
-		Options: []string{"nosuid", "nodev", "mode=1777", size(l.tmpBytes)},
+		Options: []string{"nosuid", "nodev", "mode=1777", size(l.TmpBytes)},
 	}
 	root := specutils.GoferMountConf{Lower: specutils.Erofs, Upper: specutils.MemoryOverlay, Size: strconv.FormatInt(r.DiskBytes, 10)}
 	agent := specutils.GoferMountConf{Lower: specutils.Erofs, Upper: specutils.NoOverlay}
-	if !l.onDisk {
+	if !l.OnDisk {
 		spec.Mounts = append(spec.Mounts, tmp)
 		return specutils.GoferMountConfFlags{root, agent}
 	}

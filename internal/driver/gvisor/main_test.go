@@ -3,6 +3,7 @@ package gvisor_test
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
 	"errors"
 	"fmt"
 	"io"
@@ -298,3 +299,5 @@ func wantCode(t *testing.T, what string, err error, want sandbox.Code) {
 		t.Errorf("%s: error %v has code %q, want %q", what, err, got, want)
 	}
 }
+
+func md5sum(s string) string { return fmt.Sprintf("%x", md5.Sum([]byte(s))) }

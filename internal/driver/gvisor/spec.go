@@ -84,7 +84,7 @@ func ociSpec(s driver.Spec, agentImage string, l layout) *specs.Spec {
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 			{Destination: "/dev", Type: "dev", Source: "dev", Options: []string{"nosuid"}},
 			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec"}},
-			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", size(l.shmBytes)}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", size(l.ShmBytes)}},
 			{Destination: agentDir, Type: "erofs", Source: agentImage, Options: []string{"ro", "nosuid", "nodev"}},
 		},
 		Linux: &specs.Linux{},

@@ -28,11 +28,7 @@ func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
 	}
 	// First written down, then done: after a crash in between, a later driver finds
 	// a box whose agent does not answer, instead of one it takes for unused.
-	b.mu.Lock()
-	b.state.Started = true
-	s := b.state
-	b.mu.Unlock()
-	if err := s.write(b.dir); err != nil {
+	if err := b.update(func(s *state) { s.Started = true }); err != nil {
 		return publicError(err, "start box %s", id)
 	}
 	if err := startGuest(ctx, b.dir, string(id)); err != nil {
@@ -102,5 +98,11 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 		return publicError(err, "recover box %s", id)
 	}
 	d.adopt(b, p, s)
+	if s.Held {
+		d.unstick(ctx, b)
+	}
+	if s.Raised {
+		d.lowerMemory(b)
+	}
 	return nil
 }

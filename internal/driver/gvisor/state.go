@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -28,7 +29,23 @@ type state struct {
 	Handle    handle            `json:"handle"`
 	Started   bool              `json:"started"`
 	Resources sandbox.Resources `json:"resources"`
+
+	// What a checkpoint of the box depends on.
+	MaxProcesses int64     `json:"max_processes"`
+	Layout       layout    `json:"layout"`
+	RootFS       imageMark `json:"rootfs"`
+	Agent        string    `json:"agent"` // name of the agent's image
+
+	// Links is how many network interfaces the box was given.
+	Links int `json:"links,omitempty"`
+	// Held says that the driver may have made the box stand still, see [box.hold].
+	Held bool `json:"held,omitempty"`
+	// Raised says that the box may have more memory than its limit, see [Driver.raiseMemory].
+	Raised bool `json:"raised,omitempty"`
 }
+
+// limits of the box's group.
+func (s state) limits() cgroup.Limits { return limits(s.Resources, s.MaxProcesses) }
 
 func (h handle) encode() (driver.Handle, error) { return json.Marshal(h) }
 
@@ -77,4 +94,17 @@ func (s state) write(dir string) error {
 		return fmt.Errorf("write state: %w", err)
 	}
 	return nil
+}
+
+// update changes the box's state, here and in its directory.
+func (b *box) update(change func(*state)) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.updateLocked(change)
+}
+
+// updateLocked is update for who holds b.mu.
+func (b *box) updateLocked(change func(*state)) error {
+	change(&b.state)
+	return b.state.write(b.dir)
 }

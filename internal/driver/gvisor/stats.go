@@ -45,7 +45,7 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 	s.HostPSSBytes = pss(pids)
 	// What a stuck or hostile guest keeps gVisor from telling stays 0.
 	s.Processes, _ = guestProcesses(ctx, b.dir, string(id))
-	if layoutOf(b.resources).onDisk {
+	if b.layout.OnDisk {
 		s.DiskBytes = layerBytes(d.layersDir(), id)
 	} else {
 		s.DiskBytes, _ = memoryFiles(ctx, b.dir)

@@ -72,6 +72,67 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{ref}/checkpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List a sandbox's checkpoints
+         * @description The oldest first. An ended sandbox has none.
+         */
+        get: operations["list-checkpoints"];
+        put?: never;
+        /**
+         * Save a sandbox's state
+         * @description Saves memory and files of a running or paused sandbox under a name. A running one stands still meanwhile and goes on.
+         */
+        post: operations["create-checkpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/checkpoints/{checkpoint}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Delete a checkpoint */
+        delete: operations["delete-checkpoint"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/checkpoints/{checkpoint}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Go back to a checkpoint
+         * @description Memory and files are as they were, id and URL stay; what happened since is lost, the checkpoint stays. Answers when the sandbox runs.
+         */
+        post: operations["restore-checkpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{ref}/events": {
         parameters: {
             query?: never;
@@ -264,6 +325,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{ref}/fork": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fork a sandbox
+         * @description Makes sandboxes with the memory, processes and files of this one as they are, each with its own id, name and URL. The parent stands still only while it is saved. Answers when each child runs or has failed.
+         */
+        post: operations["fork-sandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a sandbox
+         * @description Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; those that did are answered with the header `Modbox-Auto-Resumed: true`.
+         */
+        post: operations["pause-sandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a sandbox
+         * @description Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. When it cannot be brought back it stays paused.
+         */
+        post: operations["resume-sandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{ref}/stats": {
         parameters: {
             query?: never;
@@ -397,11 +518,50 @@ export interface components {
              * @description For programs.
              * @enum {string}
              */
-            code: "destroyed" | "replaced" | "ttl" | "image" | "start" | "not_ready" | "oom" | "exited" | "host_restart" | "internal";
+            code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "host_restart" | "internal";
             /** @description For people. */
             message: string;
         };
+        Checkpoint: {
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description Its name, unique among those of the sandbox. */
+            name: string;
+            /**
+             * Format: uuid
+             * @description The sandbox it is a state of.
+             */
+            sandbox_id: string;
+            /**
+             * Format: int64
+             * @description What it takes on the server's disk.
+             */
+            size_bytes: number;
+        };
+        CheckpointList: {
+            /** @description The checkpoints, the oldest first. */
+            items: components["schemas"]["Checkpoint"][] | null;
+        };
+        CreateCheckpoint: {
+            /**
+             * @description A name; made up when omitted.
+             * @example before-upgrade
+             */
+            name?: string;
+        };
         CreateSandbox: {
+            /** @description Your own words about it. */
+            description?: string;
             /** @description Environment variables of every process in the sandbox. They are never shown again. */
             env?: {
                 [key: string]: string;
@@ -417,6 +577,10 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
+            /** @description Your own entries about it, up to 64; they mean nothing to the server. */
+            metadata?: {
+                [key: string]: string;
+            };
             /**
              * @description Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists.
              * @example agent-42
@@ -426,6 +590,8 @@ export interface components {
             replace?: boolean;
             /** @description Limits; the image's or the server's defaults for what is omitted. */
             resources?: components["schemas"]["Resources"];
+            /** @description Clocks beside the ttl; none when omitted. */
+            timeouts?: components["schemas"]["Timeouts"];
             /**
              * Format: int64
              * @description It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit.
@@ -469,7 +635,7 @@ export interface components {
              */
             time: string;
             /**
-             * @description What, for programs: created, running, destroying, destroyed, failed, recovered, exec.
+             * @description What, for programs: created, running, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, destroying, destroyed, failed, recovered, exec.
              * @example running
              */
             type: string;
@@ -601,6 +767,46 @@ export interface components {
             items: components["schemas"]["FileInfo"][];
             /** @description There are more entries than limit. */
             truncated: boolean;
+        };
+        Fork: {
+            /**
+             * Format: int64
+             * @description How many; 1, or as many as there are names, when omitted.
+             */
+            count?: number;
+            /** @description Environment variables in addition to the parent's. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description Labels in addition to the parent's. */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description Names of the first ones; made up for the others. */
+            names?: string[] | null;
+            /** @description Clocks beside the ttl; the parent's when omitted. */
+            timeouts?: components["schemas"]["Timeouts"];
+            /**
+             * Format: int64
+             * @description Destroyed this long after the fork; the parent's ttl when omitted.
+             */
+            ttl_seconds?: number;
+        };
+        ForkError: {
+            /** @description For programs, as in all errors. */
+            code: string;
+            /** @description For people. */
+            detail: string;
+        };
+        ForkItem: {
+            /** @description Why it does not run; absent when it does. */
+            error?: components["schemas"]["ForkError"];
+            /** @description The child. */
+            sandbox?: components["schemas"]["Sandbox"];
+        };
+        ForkList: {
+            /** @description One for each child, in the order of the names. */
+            items: components["schemas"]["ForkItem"][] | null;
         };
         Image: {
             /** @description Comes with Modbox; in every workspace. */
@@ -776,6 +982,8 @@ export interface components {
              * @description When its ttl ends it; null without one.
              */
             deadline: string | null;
+            /** @description The caller's own words about it. */
+            description?: string;
             /**
              * Format: date-time
              * @description When it ended; null while it lives.
@@ -786,6 +994,11 @@ export interface components {
              * @description Its identifier.
              */
             id: string;
+            /**
+             * Format: date-time
+             * @description When its idle timeout is over if nothing uses it before; null without one, and unless it runs.
+             */
+            idle_deadline: string | null;
             /** @description The image reference it was made from. */
             image: string;
             /** @description The content the reference resolved to; empty until resolved. */
@@ -794,8 +1007,29 @@ export interface components {
             labels: {
                 [key: string]: string;
             };
+            /**
+             * Format: date-time
+             * @description When something last used it.
+             */
+            last_activity_at: string | null;
+            /** @description The caller's own entries about it. */
+            metadata?: {
+                [key: string]: string;
+            };
             /** @description The caller's identifier. */
             name: string;
+            /** @description The sandbox it was forked from; absent without one. */
+            parent_id?: string;
+            /**
+             * Format: date-time
+             * @description When it was paused; null unless it is paused.
+             */
+            paused_at: string | null;
+            /**
+             * Format: date-time
+             * @description When its paused timeout ends it; null without one, and unless it is paused.
+             */
+            paused_deadline: string | null;
             /**
              * Format: int64
              * @description The port its URL leads to and that had to answer before it counted as running; 8080 when omitted.
@@ -812,7 +1046,9 @@ export interface components {
              * @description Where it is in its life.
              * @enum {string}
              */
-            state: "provisioning" | "running" | "destroying" | "destroyed" | "failed";
+            state: "provisioning" | "running" | "pausing" | "paused" | "resuming" | "destroying" | "destroyed" | "failed";
+            /** @description Its clocks beside the ttl. */
+            timeouts: components["schemas"]["Timeouts"];
             /**
              * Format: int64
              * @description How long it may live from created_at; 0 means no limit.
@@ -923,6 +1159,28 @@ export interface components {
              */
             type: "started" | "stdout" | "stderr" | "exit" | "error" | "ping";
         };
+        Timeouts: {
+            /**
+             * Format: int64
+             * @description The timeout of commands that name none; 0: the server's default.
+             */
+            execution_seconds?: number;
+            /**
+             * Format: int64
+             * @description How long it may run without being used: by a call into it, an open connection or a running command. 10 seconds at least; 0: no limit.
+             */
+            idle_seconds?: number;
+            /**
+             * @description What happens then; destroy when omitted.
+             * @enum {string}
+             */
+            on_idle?: "destroy" | "pause";
+            /**
+             * Format: int64
+             * @description How long it may stay paused before it is destroyed, 10 seconds at least; 0: no limit.
+             */
+            paused_seconds?: number;
+        };
         Token: {
             /**
              * Format: date-time
@@ -1015,7 +1273,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Only those in one of these states; without it all that have not ended. */
-                state?: ("provisioning" | "running" | "destroying" | "destroyed" | "failed")[];
+                state?: ("provisioning" | "running" | "pausing" | "paused" | "resuming" | "destroying" | "destroyed" | "failed")[];
                 /** @description Only the one of this name. */
                 name?: string;
                 /** @description Only those with this label, as key=value. All given must match. */
@@ -1146,6 +1404,152 @@ export interface operations {
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
                 ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-checkpoints": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckpointList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-checkpoint": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateCheckpoint"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Checkpoint"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-checkpoint": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+                /** @description The checkpoint: its id or its name, percent-encoded. */
+                checkpoint: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "restore-checkpoint": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+                /** @description The checkpoint: its id or its name, percent-encoded. */
+                checkpoint: string;
             };
             cookie?: never;
         };
@@ -1613,6 +2017,115 @@ export interface operations {
             };
         };
     };
+    "fork-sandbox": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Fork"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ForkList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "pause-sandbox": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "resume-sandbox": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "get-stats": {
         parameters: {
             query?: never;
@@ -1652,7 +2165,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description The state to wait for. An ended sandbox answers at once. */
-                state?: "running" | "destroyed" | "failed";
+                state?: "running" | "paused" | "destroyed" | "failed";
                 /** @description Answer after this many seconds at the latest, whatever the state. */
                 timeout_seconds?: number;
             };

@@ -37,6 +37,8 @@ func main() {
 		serve(func(c *net.TCPConn) { io.CopyN(c, Source(), n) })
 	case "goodbye":
 		serve(goodbye)
+	case "state":
+		state()
 	case "killinit":
 		fail(syscall.Kill(1, syscall.SIGKILL))
 	case "fill":

@@ -142,6 +142,15 @@ func (g *Group) Create(l Limits) error {
 	return nil
 }
 
+// Limit changes the limits of an existing group. Lowering memory below what is in
+// use fails with version 1, and ends processes with version 2.
+func (g *Group) Limit(l Limits) error {
+	if err := g.h.limit(g.id, l); err != nil {
+		return fmt.Errorf("limit group %s: %w", g.id, err)
+	}
+	return nil
+}
+
 // Start calls fn, and processes that fn starts with the attributes it is given
 // are born in the group. fn must start them on the calling goroutine.
 func (g *Group) Start(fn func(*syscall.SysProcAttr) error) error { return g.h.start(g.id, fn) }

@@ -6,6 +6,3 @@ func OpenUnified(mount, name string) (*Parent, error) {
 	v, ok, err := openV2(Host{V2: mount}, "/", name)
 	return &Parent{h: v, ok: ok}, err
 }
-
-// Limit writes the limits into an existing group.
-func (g *Group) Limit(l Limits) error { return g.h.limit(g.id, l) }

@@ -77,6 +77,9 @@ func (v *v1) parents() []string {
 
 func (v *v1) limit(id string, l Limits) error {
 	if dir := v.dir("memory", id); dir != "" && l.MemoryBytes > 0 {
+		// The limit of both may never be below that of memory alone: when they are
+		// raised, it goes first; when they are lowered, that fails and it follows.
+		_ = write(dir, "memory.memsw.limit_in_bytes", l.MemoryBytes)
 		if err := write(dir, "memory.limit_in_bytes", l.MemoryBytes); err != nil {
 			return err
 		}

@@ -1,0 +1,232 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// ExecutionState says where an execution is in its life.
+type ExecutionState string
+
+// The states of an execution.
+const (
+	ExecutionQueued    ExecutionState = "queued"
+	ExecutionRunning   ExecutionState = "running"
+	ExecutionCompleted ExecutionState = "completed" // it exited; a job with 0
+	ExecutionFailed    ExecutionState = "failed"    // a job that exited with another code; or how it ended is not known
+	ExecutionTimeout   ExecutionState = "timeout"
+	ExecutionCancelled ExecutionState = "cancelled"
+)
+
+// Ended reports whether nothing can happen to the execution any more.
+func (s ExecutionState) Ended() bool { return s != ExecutionQueued && s != ExecutionRunning }
+
+// The kinds of executions.
+const (
+	KindExec = "exec" // its exit code is its caller's matter
+	KindJob  = "job"  // it failed when its exit code is not 0
+)
+
+// Execution is a command in a sandbox that is kept after its end, with its output.
+type Execution struct {
+	ID        string         `json:"id"`
+	SandboxID string         `json:"sandbox_id"`
+	Kind      string         `json:"kind"`
+	Command   []string       `json:"command"`
+	State     ExecutionState `json:"state"`
+	// ExitCode is nil as long as it is not known, for good when it cannot be known.
+	ExitCode *int `json:"exit_code"`
+	// Error is why it failed, when not by its exit code.
+	Error         string       `json:"error"`
+	TTY           bool         `json:"tty"`
+	OneShot       bool         `json:"one_shot"`
+	Cancelling    bool         `json:"cancelling"`
+	StdinStreamID string       `json:"stdin_stream_id"`
+	Stdout        OutputStream `json:"stdout"`
+	Stderr        OutputStream `json:"stderr"`
+	CreatedBy     string       `json:"created_by"`
+	CreatedAt     time.Time    `json:"created_at"`
+	StartedAt     *time.Time   `json:"started_at"`
+	EndedAt       *time.Time   `json:"ended_at"`
+	DurationMS    int64        `json:"duration_ms"`
+}
+
+// OutputStream is where an execution's output is kept.
+type OutputStream struct {
+	StreamID  string `json:"stream_id"` // "" when it was not wanted
+	Bytes     int64  `json:"bytes"`
+	Truncated bool   `json:"truncated"`
+}
+
+// ExecutionOptions say how an execution runs, beside its Command; of that Stdin
+// and MaxOutput do not count.
+type ExecutionOptions struct {
+	Kind string // KindExec when empty
+	// Files are written before it starts, by path.
+	Files []ExecutionFile
+	// Stdin makes a stream for its input; StdinStreamID names one made by CreateStream.
+	Stdin         bool
+	StdinStreamID string
+	TTY           *Size
+	// Combined makes stdout and stderr one stream.
+	Combined bool
+	// WaitUpTo is how long to wait for its end; 0 returns as soon as it has started.
+	WaitUpTo time.Duration
+}
+
+// ExecutionFile is a file written before an execution starts.
+type ExecutionFile struct {
+	Path    string `json:"path"`
+	Content []byte `json:"content"` // base64 on the wire
+}
+
+// executionBody is a command with its options as the wire has it.
+type executionBody struct {
+	Kind           string            `json:"kind,omitempty"`
+	Command        []string          `json:"command,omitempty"`
+	Shell          string            `json:"shell,omitempty"`
+	Files          []ExecutionFile   `json:"files,omitempty"`
+	Cwd            string            `json:"cwd,omitempty"`
+	Env            map[string]string `json:"env,omitempty"`
+	User           string            `json:"user,omitempty"`
+	TimeoutSeconds int64             `json:"timeout_seconds,omitempty"`
+	Stdin          bool              `json:"stdin,omitempty"`
+	StdinStreamID  string            `json:"stdin_stream_id,omitempty"`
+	TTY            *Size             `json:"tty,omitempty"`
+	Combined       bool              `json:"combined,omitempty"`
+	WaitSeconds    int64             `json:"wait_seconds,omitempty"`
+}
+
+func (cmd Command) execution(o ExecutionOptions) executionBody {
+	return executionBody{
+		Kind: o.Kind, Command: cmd.Argv, Shell: cmd.Shell, Files: o.Files, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User,
+		TimeoutSeconds: seconds(cmd.Timeout), Stdin: o.Stdin, StdinStreamID: o.StdinStreamID, TTY: o.TTY, Combined: o.Combined,
+		WaitSeconds: seconds(o.WaitUpTo),
+	}
+}
+
+// StartExecution starts a command that goes on whatever becomes of this client
+// and of the server; its output is kept in streams, see ReadStream. That it could
+// not be started is told by the execution, which then has failed.
+func (c *Client) StartExecution(ctx context.Context, ref string, cmd Command, o ExecutionOptions) (*Execution, error) {
+	e := new(Execution)
+	return result(e, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "executions"), body: cmd.execution(o)}, e))
+}
+
+func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }
+
+// Execution returns an execution, at once when wait is 0, else when it has ended
+// but after wait, 10 minutes at most, at the latest.
+func (c *Client) Execution(ctx context.Context, id string, wait time.Duration) (*Execution, error) {
+	q := url.Values{}
+	if wait > 0 {
+		q.Set("wait_seconds", strconv.FormatInt(seconds(wait), 10))
+	}
+	e := new(Execution)
+	return result(e, c.call(ctx, request{method: http.MethodGet, path: executionPath(id), query: q, repeat: true}, e))
+}
+
+// Executions returns the executions of a sandbox, of one kind unless that is
+// empty, newest first; a limit of 0 means 100.
+func (c *Client) Executions(ctx context.Context, ref, kind string, limit int) ([]Execution, error) {
+	q := url.Values{}
+	if kind != "" {
+		q.Set("kind", kind)
+	}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	var list struct{ Items []Execution }
+	err := c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "executions"), query: q, repeat: true}, &list)
+	return list.Items, err
+}
+
+// CancelExecution ends an execution: all its processes get SIGTERM, and SIGKILL 5
+// seconds later; with force SIGKILL at once. It does not wait for the end.
+func (c *Client) CancelExecution(ctx context.Context, id string, force bool) (*Execution, error) {
+	e := new(Execution)
+	body := map[string]bool{"force": force}
+	return result(e, c.call(ctx, request{method: http.MethodPost, path: executionPath(id) + "/cancel", body: body, repeat: true}, e))
+}
+
+// StreamOptions say what of a stream is read.
+type StreamOptions struct {
+	Offset     int64 // the byte to begin at
+	Follow     bool  // wait at the end for more until the stream ends
+	Timestamps bool  // put the time at which it came before every line
+}
+
+func streamPath(id string) string { return "/v1/streams/" + url.PathEscape(id) }
+
+// ReadStream reads a stream, while it grows and afterwards. The caller closes
+// the reader. A connection that breaks shows as a read error: go on by offset.
+func (c *Client) ReadStream(ctx context.Context, id string, o StreamOptions) (io.ReadCloser, error) {
+	q := url.Values{}
+	if o.Offset > 0 {
+		q.Set("offset", strconv.FormatInt(o.Offset, 10))
+	}
+	if o.Follow {
+		q.Set("follow", "true")
+	}
+	if o.Timestamps {
+		q.Set("timestamps", "true")
+	}
+	resp, err := c.send(ctx, request{method: http.MethodGet, path: streamPath(id), query: q, repeat: true})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// CreateStream makes an input stream for a command that is to come, and returns its id.
+func (c *Client) CreateStream(ctx context.Context) (string, error) {
+	var s struct{ ID string }
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/streams"}, &s)
+	return s.ID, err
+}
+
+// WriteStream adds what r holds to an input stream as it comes, and with end ends it.
+func (c *Client) WriteStream(ctx context.Context, id string, r io.Reader, end bool) error {
+	q := url.Values{}
+	if !end {
+		q.Set("eof", "false")
+	}
+	return c.call(ctx, request{method: http.MethodPut, path: streamPath(id), query: q, stream: r}, nil)
+}
+
+// AttachExecution connects to an execution, from a byte of its stdout on. It goes
+// on when the session is closed, and can be attached to again.
+func (c *Client) AttachExecution(ctx context.Context, ref, id string, offset int64) (*Session, error) {
+	path := sandboxPath(ref, "executions", url.PathEscape(id), "attach")
+	conn, resp, err := websocket.Dial(ctx, c.base+path+"?offset="+strconv.FormatInt(offset, 10), &websocket.DialOptions{
+		HTTPClient: c.http,
+		HTTPHeader: c.header(nil),
+	})
+	if err != nil {
+		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // the dialler keeps its beginning
+			return nil, errorFrom(resp, body)
+		}
+		return nil, fmt.Errorf("attach: %w", err)
+	}
+	conn.SetReadLimit(maxMessage)
+	s := &Session{conn: conn}
+	s.ctx, s.stop = context.WithCancel(ctx)
+	return s, nil
+}
+
+// UpdateEnv sets environment variables of a sandbox, and deletes those whose
+// value is nil, for the commands that start afterwards. It returns all that
+// callers have set.
+func (c *Client) UpdateEnv(ctx context.Context, ref string, changes map[string]*string) (map[string]string, error) {
+	var env struct{ Env map[string]string }
+	err := c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref, "env"), body: changes, repeat: true}, &env)
+	return env.Env, err
+}

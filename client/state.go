@@ -1,0 +1,140 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Timeouts are the clocks of a sandbox beside its TTL, in whole seconds. Zero values mean none.
+type Timeouts struct {
+	// IdleSeconds is how long it may run without being used; OnIdle says what
+	// happens then: "destroy" (also when empty) or "pause".
+	IdleSeconds int    `json:"idle_seconds,omitempty"`
+	OnIdle      string `json:"on_idle,omitempty"`
+	// PausedSeconds is how long it may stay paused before it is destroyed.
+	PausedSeconds int `json:"paused_seconds,omitempty"`
+	// ExecutionSeconds is the timeout of commands that name none.
+	ExecutionSeconds int `json:"execution_seconds,omitempty"`
+}
+
+// Checkpoint is a saved state of a sandbox, memory and files.
+type Checkpoint struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	SandboxID string    `json:"sandbox_id"`
+	SizeBytes int64     `json:"size_bytes"`
+	CreatedBy string    `json:"created_by"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// ForkOptions says what children to make; the zero value is one.
+type ForkOptions struct {
+	Count int
+	// Names of the first children; the others get one made up.
+	Names []string
+	// Env and Labels are added to the parent's.
+	Env    map[string]string
+	Labels map[string]string
+	// TTL counts from the fork; 0 is the parent's.
+	TTL time.Duration
+	// Timeouts replace the parent's when not nil.
+	Timeouts *Timeouts
+}
+
+// Forked is what became of one child: Err is nil when Sandbox runs. A child that
+// was recorded and then failed has both.
+type Forked struct {
+	Sandbox *Sandbox
+	Err     error
+}
+
+// forkBody is ForkOptions as the wire has it.
+type forkBody struct {
+	Count      int               `json:"count,omitempty"`
+	Names      []string          `json:"names,omitempty"`
+	Env        map[string]string `json:"env,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	TTLSeconds int64             `json:"ttl_seconds,omitempty"`
+	Timeouts   *Timeouts         `json:"timeouts,omitempty"`
+}
+
+// Pause saves a sandbox, ends its processes and frees its memory. It returns
+// when that is done. Calls into a paused sandbox resume it. Errors: NotFound,
+// NotRunning, Ended, Unsupported, DiskFull.
+func (c *Client) Pause(ctx context.Context, ref string) (*Sandbox, error) {
+	return c.change(ctx, sandboxPath(ref, "pause"))
+}
+
+// Resume brings a paused sandbox back and returns when it can be used. Errors:
+// NotFound, Ended, Unsupported, QuotaExceeded.
+func (c *Client) Resume(ctx context.Context, ref string) (*Sandbox, error) {
+	return c.change(ctx, sandboxPath(ref, "resume"))
+}
+
+// change makes a call that answers the sandbox and may be repeated.
+func (c *Client) change(ctx context.Context, path string) (*Sandbox, error) {
+	sb := new(Sandbox)
+	return result(sb, c.call(ctx, request{method: http.MethodPost, path: path, repeat: true}, sb))
+}
+
+// CreateCheckpoint saves the state of a running or paused sandbox under a name,
+// made up when empty. Errors: Exists, QuotaExceeded, and those of Pause.
+func (c *Client) CreateCheckpoint(ctx context.Context, ref, name string) (*Checkpoint, error) {
+	body := struct {
+		Name string `json:"name,omitempty"`
+	}{name}
+	cp := new(Checkpoint)
+	return result(cp, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "checkpoints"), body: body}, cp))
+}
+
+// Checkpoints returns the checkpoints of a sandbox, the oldest first.
+func (c *Client) Checkpoints(ctx context.Context, ref string) ([]Checkpoint, error) {
+	var list struct {
+		Items []Checkpoint `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "checkpoints"), repeat: true}, &list)
+	return list.Items, err
+}
+
+// RestoreCheckpoint takes a sandbox back to one of its checkpoints, named by id
+// or name, and returns when it runs. What it did since then is lost.
+func (c *Client) RestoreCheckpoint(ctx context.Context, ref, checkpoint string) (*Sandbox, error) {
+	sb := new(Sandbox)
+	return result(sb, c.call(ctx, request{method: http.MethodPost, path: checkpointPath(ref, checkpoint, "restore")}, sb))
+}
+
+// DeleteCheckpoint deletes a checkpoint, named by id or name. Errors: NotFound.
+func (c *Client) DeleteCheckpoint(ctx context.Context, ref, checkpoint string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: checkpointPath(ref, checkpoint)}, nil)
+}
+
+func checkpointPath(ref, checkpoint string, parts ...string) string {
+	return sandboxPath(ref, append([]string{"checkpoints", url.PathEscape(checkpoint)}, parts...)...)
+}
+
+// Fork makes sandboxes with the memory, processes and files of a running or
+// paused one. It returns when each child runs or has failed, in the order of the names.
+func (c *Client) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked, error) {
+	var list struct {
+		Items []struct {
+			Sandbox *Sandbox `json:"sandbox"`
+			Error   *problem `json:"error"`
+		} `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "fork"), body: forkBody{
+		Count: o.Count, Names: o.Names, Env: o.Env, Labels: o.Labels, TTLSeconds: seconds(o.TTL), Timeouts: o.Timeouts,
+	}}, &list)
+	if err != nil {
+		return nil, err
+	}
+	children := make([]Forked, len(list.Items))
+	for i, item := range list.Items {
+		children[i].Sandbox = item.Sandbox
+		if item.Error != nil {
+			children[i].Err = &Error{Code: item.Error.Code, Message: item.Error.Detail}
+		}
+	}
+	return children, nil
+}

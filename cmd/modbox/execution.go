@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/modbox/modbox/client"
+)
+
+// logPause is how long logs -f waits before it connects again.
+const logPause = time.Second
+
+// startDetached starts a command that goes on without this program, and prints its id.
+func (a *app) startDetached(ctx context.Context, c *client.Client, ref string, command client.Command) error {
+	e, err := c.StartExecution(ctx, ref, command, client.ExecutionOptions{Kind: client.KindJob})
+	if err != nil {
+		return &exitCodeError{exitOurs, err}
+	}
+	if a.json {
+		return a.printJSON(e)
+	}
+	if e.State == client.ExecutionFailed && e.Error != "" {
+		return &exitCodeError{exitOurs, fmt.Errorf("execution %s failed: %s", e.ID, clean(e.Error))}
+	}
+	_, err = fmt.Fprintln(a.stdout, e.ID)
+	return err
+}
+
+func (a *app) jobsCommand() *cobra.Command {
+	var all bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:               "jobs SANDBOX",
+		Short:             "List what was started in a sandbox with exec --detach",
+		Long:              "List the background jobs of a sandbox, newest first, also after its end.",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			kind := client.KindJob
+			if all {
+				kind = ""
+			}
+			list, err := c.Executions(cmd.Context(), args[0], kind, limit)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(list)
+			}
+			rows := make([][]string, len(list))
+			for i, e := range list {
+				code := ""
+				if e.ExitCode != nil {
+					code = fmt.Sprint(*e.ExitCode)
+				}
+				rows[i] = []string{e.ID, string(e.State), code, age(e.CreatedAt), size(e.Stdout.Bytes + e.Stderr.Bytes), strings.Join(e.Command, " ")}
+			}
+			return a.printTable([]string{"ID", "STATE", "EXIT", "AGE", "OUTPUT", "COMMAND"}, rows)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "list every execution, not only jobs")
+	cmd.Flags().IntVar(&limit, "limit", 0, "how many (default 100)")
+	return cmd
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var o client.StreamOptions
+	cmd := &cobra.Command{
+		Use:   "logs EXECUTION",
+		Short: "Show the output of an execution",
+		Long: `Show what an execution has written, its stdout on stdout and its stderr on stderr,
+also after its sandbox has ended. With --follow until its end; the exit code is then the command's.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return &exitCodeError{exitOurs, err}
+			}
+			return a.logs(cmd.Context(), c, args[0], o)
+		},
+	}
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until it has ended")
+	cmd.Flags().BoolVarP(&o.Timestamps, "timestamps", "T", false, "show when each line came")
+	return cmd
+}
+
+func (a *app) logs(ctx context.Context, c *client.Client, id string, o client.StreamOptions) error {
+	e, err := c.Execution(ctx, id, 0)
+	if err != nil {
+		return &exitCodeError{exitOurs, err}
+	}
+	g, logCtx := errgroup.WithContext(ctx)
+	if id := e.Stdout.StreamID; id != "" {
+		g.Go(func() error { return copyStream(logCtx, c, id, o, a.stdout) })
+	}
+	if id := e.Stderr.StreamID; id != "" && id != e.Stdout.StreamID {
+		g.Go(func() error { return copyStream(logCtx, c, id, o, a.stderr) })
+	}
+	if err := g.Wait(); err != nil {
+		return attachError(ctx, err)
+	}
+	if !o.Follow {
+		return nil
+	}
+	if e, err = c.Execution(ctx, id, time.Minute); err != nil {
+		return attachError(ctx, err)
+	}
+	switch {
+	case e.ExitCode == nil:
+		return &exitCodeError{exitOurs, fmt.Errorf("the execution is %s: %s", e.State, clean(e.Error))}
+	case *e.ExitCode != 0:
+		return &exitCodeError{code: *e.ExitCode}
+	}
+	return nil
+}
+
+// copyStream copies a stream to its end. When the connection breaks while
+// following it goes on where it was; with timestamps that place is not known, and
+// it fails.
+func copyStream(ctx context.Context, c *client.Client, id string, o client.StreamOptions, to io.Writer) error {
+	for {
+		r, err := c.ReadStream(ctx, id, o)
+		if err != nil {
+			return err
+		}
+		w := &countingWriter{w: to}
+		_, err = io.Copy(w, r)
+		_ = r.Close() // it was only read
+		o.Offset += w.n
+		if err == nil || w.failed || !o.Follow || o.Timestamps || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(logPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// countingWriter counts what was written, and notes whether that failed.
+type countingWriter struct {
+	w      io.Writer
+	n      int64
+	failed bool
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	c.failed = c.failed || err != nil
+	return n, err
+}
+
+func (a *app) cancelCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:               "cancel EXECUTION...",
+		Short:             "End executions",
+		Long:              "End executions: all their processes get SIGTERM, and SIGKILL 5 seconds later. Waits for their ends.",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			for _, id := range args {
+				if _, err := c.CancelExecution(cmd.Context(), id, force); err != nil {
+					return fmt.Errorf("%s: %w", id, err)
+				}
+			}
+			for _, id := range args {
+				e, err := c.Execution(cmd.Context(), id, time.Minute)
+				if err != nil {
+					return fmt.Errorf("%s: %w", id, err)
+				}
+				fmt.Fprintf(a.stdout, "%s %s\n", id, e.State)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "kill them at once")
+	return cmd
+}
+
+func (a *app) attachCommand() *cobra.Command {
+	var offset int64
+	cmd := &cobra.Command{
+		Use:   "attach SANDBOX EXECUTION",
+		Short: "Connect to a command that runs already",
+		Long: `Connect your terminal, or input and output, to an execution: one started by exec -it
+whose connection was lost, or a job. The exit code is the command's. It goes on
+when the connection is lost.`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return &exitCodeError{exitOurs, err}
+			}
+			e, err := c.Execution(cmd.Context(), args[1], 0)
+			if err != nil {
+				return &exitCodeError{exitOurs, err}
+			}
+			return a.connect(cmd.Context(), c, args[0], e, offset)
+		},
+	}
+	cmd.Flags().Int64Var(&offset, "offset", 0, "byte of the output to begin at")
+	return cmd
+}
+
+// startTerminal runs a command on a terminal that outlives this program.
+func (a *app) startTerminal(ctx context.Context, c *client.Client, ref string, command client.Command) error {
+	t, err := openTerminal(a.stdin, a.stdout, true)
+	if err != nil {
+		return &exitCodeError{exitUsage, err}
+	}
+	tty := t.size()
+	t.restore()
+	e, err := c.StartExecution(ctx, ref, command, client.ExecutionOptions{TTY: tty})
+	if err != nil {
+		return attachError(ctx, err)
+	}
+	return a.connect(ctx, c, ref, e, 0)
+}
+
+// connect connects the terminal or pipes to an execution until its end. When the
+// connection breaks it says how to go on.
+func (a *app) connect(ctx context.Context, c *client.Client, ref string, e *client.Execution, offset int64) error {
+	t, err := openTerminal(a.stdin, a.stdout, e.TTY)
+	if err != nil {
+		return &exitCodeError{exitUsage, err}
+	}
+	defer t.restore()
+	s, err := c.AttachExecution(ctx, ref, e.ID, offset)
+	if err != nil {
+		return attachError(ctx, err)
+	}
+	defer s.Close()
+	if e.TTY {
+		_ = s.Resize(*t.size()) // a lost resize mends with the next
+	}
+	if e.TTY || e.StdinStreamID != "" && t.piped {
+		// The goroutine ends with the input, the session, or the program.
+		go forwardInput(a.stdin, s)
+	}
+	stop := t.watchSize(func(size client.Size) { _ = s.Resize(size) })
+	defer stop()
+	out := &countingWriter{w: a.stdout}
+	exit, err := s.Copy(out, a.stderr)
+	if errors.Is(err, client.ErrCut) {
+		t.restore()
+		fmt.Fprintf(a.stderr, "\nThe command goes on. To connect again:\n  modbox attach --offset %d %s %s\n", offset+out.n, clean(ref), e.ID)
+	}
+	if err != nil {
+		return attachError(ctx, err)
+	}
+	if exit.ExitCode != 0 {
+		return &exitCodeError{code: exit.ExitCode}
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package agent
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+// An archive is hostile: it may come from anybody, through somebody who never
+// looked into it. Everything is therefore made through an os.Root, which nothing
+// leads out of, and what an honest archive of a tree never holds is refused.
+
+func (a *Agent) unpackArchive(_ http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	format, err := archiveFormat(q)
+	if err != nil {
+		return err
+	}
+	owner, err := a.owner(q.Get("user"))
+	if err != nil {
+		return err
+	}
+	p, err := a.queryPlace(q)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := makeDirs(p.tree, p.name, defaultDirMode, owner); err != nil {
+		return p.escapes(err)
+	}
+	root, err := p.openRoot()
+	if err != nil {
+		return p.escapes(err)
+	}
+	defer root.Close()
+	u := &unpacker{root: root, owner: owner, dirs: map[string]bool{".": true}}
+	defer u.leave()
+	if err := u.unpack(newArchiveSource(r.Context(), r.Body), format); err != nil {
+		return p.escapes(err)
+	}
+	return nil
+}
+
+// openRoot returns the directory p as the root of its own tree.
+func (p place) openRoot() (*os.Root, error) {
+	if root, ok := p.tree.(*os.Root); ok {
+		return root.OpenRoot(p.name)
+	}
+	return os.OpenRoot(p.name)
+}
+
+// unpacker puts the entries of an archive below a directory.
+type unpacker struct {
+	root    *os.Root
+	owner   account
+	entries int
+	// dirs are known to be directories, and no symlinks, all the way from the root.
+	dirs map[string]bool
+	// at is the name of the directory the last entry was in, and dir its root.
+	at  string
+	dir *os.Root
+	// made are the directories the archive has an entry for. They get their modes
+	// and times last, when nothing is put into them any more.
+	made []entry
+}
+
+// entry is what an archive says of a path. Its type is a directory, a regular
+// file, a symlink, or fs.ModeIrregular for a hard link.
+type entry struct {
+	name    string
+	mode    fs.FileMode
+	modTime time.Time
+	target  string // of a link
+}
+
+// unpack puts everything where it belongs.
+func (u *unpacker) unpack(src *archiveSource, format agentapi.Format) error {
+	found, err := src.detect()
+	switch {
+	case err != nil:
+		return err
+	case format == "" && found == "":
+		return invalid("the archive is neither tar.gz nor zip nor tar")
+	case format == "":
+		format = found
+	}
+	switch format {
+	case agentapi.FormatZip:
+		err = u.unzip(src)
+	case agentapi.FormatTarGzip:
+		err = u.untarGzip(src)
+	default:
+		err = u.untar(src, src.body)
+	}
+	if err != nil {
+		return err
+	}
+	return u.finish()
+}
+
+// put makes one entry. content is nil but for files.
+func (u *unpacker) put(e entry, content io.Reader) error {
+	if u.entries++; u.entries > agentapi.MaxArchiveEntries {
+		return errTooManyEntries
+	}
+	name, err := localName(e.name)
+	if err != nil {
+		return err
+	}
+	if e.mode.IsDir() {
+		e.name = name
+		u.made = append(u.made, e)
+		return u.enter(name)
+	}
+	if name == "." {
+		return invalid("the archive has %q as something else than a directory", e.name)
+	}
+	if e.mode.Type() == fs.ModeSymlink {
+		if err := checkTarget(name, e.target); err != nil {
+			return err
+		}
+	}
+	if e.mode.Type() == fs.ModeIrregular {
+		if e.target, err = u.linked(name, e.target); err != nil {
+			return err
+		}
+	}
+	if err := u.enter(path.Dir(name)); err != nil {
+		return err
+	}
+	e.name = name
+	err = u.create(e, content)
+	if errors.Is(err, fs.ErrExist) {
+		if err = u.clear(name); err == nil {
+			err = u.create(e, content)
+		}
+	}
+	return err
+}
+
+// create makes an entry that is no directory; fs.ErrExist when its name is taken,
+// in which case nothing of content was read.
+func (u *unpacker) create(e entry, content io.Reader) error {
+	base := path.Base(e.name)
+	switch e.mode.Type() {
+	case fs.ModeSymlink:
+		if err := u.dir.Symlink(e.target, base); err != nil || u.owner.sameUser() {
+			return err
+		}
+		return u.dir.Lchown(base, int(u.owner.uid), int(u.owner.gid))
+	case fs.ModeIrregular:
+		return u.root.Link(e.target, e.name)
+	}
+	f, err := u.dir.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fill(f, content, e.mode.Perm(), int(u.owner.uid), int(u.owner.gid))
+	if err == nil {
+		err = setTime(u.dir, base, e.modTime)
+	}
+	if err != nil {
+		u.dir.Remove(base)
+	}
+	return err
+}
+
+// clear removes what has the name of an entry.
+func (u *unpacker) clear(name string) error {
+	base := path.Base(name)
+	info, err := u.dir.Lstat(base)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return errorf(agentapi.CodeIsDir, "%s is a directory, in the archive it is none", name)
+	}
+	return u.dir.Remove(base)
+}
+
+// enter makes u.dir the directory of that name, which is made when it is missing.
+func (u *unpacker) enter(name string) error {
+	if u.dir != nil && u.at == name {
+		return nil
+	}
+	for end := 0; !u.dirs[name] && end < len(name); {
+		if next := strings.IndexByte(name[end+1:], '/'); next < 0 {
+			end = len(name)
+		} else {
+			end += 1 + next
+		}
+		if err := u.ensureDir(name[:end]); err != nil {
+			return err
+		}
+	}
+	dir, err := u.root.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	u.leave()
+	u.at, u.dir = name, dir
+	return nil
+}
+
+// leave closes the directory that was entered.
+func (u *unpacker) leave() {
+	if u.dir != nil {
+		u.dir.Close()
+		u.dir = nil
+	}
+}
+
+// ensureDir makes a directory whose parent is one, unless it exists.
+func (u *unpacker) ensureDir(name string) error {
+	if u.dirs[name] {
+		return nil
+	}
+	info, err := u.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err = makeDir(u.root, name, defaultDirMode, u.owner); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	case err != nil:
+		return err
+	case info.Mode()&fs.ModeSymlink != 0:
+		return invalid("the archive leads through the symlink %s", name)
+	case !info.IsDir():
+		return errorf(agentapi.CodeNotDir, "%s is not a directory, in the archive it is one", name)
+	}
+	u.dirs[name] = true
+	return nil
+}
+
+// linked returns the file in the tree that a hard link at name is made to.
+func (u *unpacker) linked(name, target string) (string, error) {
+	to, err := localName(target)
+	if err != nil {
+		return "", err
+	}
+	if err := u.enter(path.Dir(to)); err != nil {
+		return "", err
+	}
+	info, err := u.dir.Lstat(path.Base(to))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() || to == name {
+		return "", invalid("the archive has %s as a link to %s, which is no file in it", name, target)
+	}
+	return to, err
+}
+
+// finish gives directories the modes and times of the archive, inner ones first.
+func (u *unpacker) finish() error {
+	for _, e := range slices.Backward(u.made) {
+		if e.name == "." {
+			continue // it was not the archive that made it
+		}
+		err := u.root.Chmod(e.name, e.mode.Perm())
+		if err == nil {
+			err = setTime(u.root, e.name, e.modTime)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// setTime sets when a path was modified, if the archive has a time that any
+// filesystem can hold.
+func setTime(root *os.Root, name string, t time.Time) error {
+	if year := t.Year(); year < 1971 || year > 2100 {
+		return nil
+	}
+	return root.Chtimes(name, t, t)
+}
+
+// localName returns the name of an entry below the directory, cleaned.
+func localName(name string) (string, error) {
+	switch {
+	case name == "" || strings.ContainsRune(name, 0):
+		return "", invalid("the archive has an entry without a proper name")
+	case path.IsAbs(name):
+		return "", invalid("the archive names the absolute path %q", name)
+	case slices.Contains(strings.Split(name, "/"), ".."):
+		return "", invalid(`the archive names %q, which has ".." in it`, name)
+	}
+	return path.Clean(name), nil
+}
+
+// checkTarget refuses a symlink that may lead out of the directory. ".." is right
+// only at its beginning: behind a name it depends on where that leads.
+func checkTarget(name, target string) error {
+	depth, down := strings.Count(name, "/"), false
+	out := target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0)
+	for part := range strings.SplitSeq(target, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			depth--
+			out = out || down || depth < 0
+		default:
+			down = true
+		}
+	}
+	if out {
+		return invalid("the archive has the symlink %s, which may lead out of the directory: %q", name, target)
+	}
+	return nil
+}

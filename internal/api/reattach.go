@@ -1,0 +1,168 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/coder/websocket"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// attachExecution is GET …/executions/{id}/attach: a connection to an execution
+// that goes on without it, for any number of clients at a time. Its messages are
+// those of attach, without the client's first one.
+func (s *Server) attachExecution(w http.ResponseWriter, r *http.Request) error {
+	offset, err := integer(r.URL.Query().Get("offset"))
+	if err != nil || offset < 0 {
+		return sandbox.InvalidField("offset", "must be a number of bytes")
+	}
+	c := caller(r.Context())
+	sb, err := s.svc.Get(r.Context(), c, r.PathValue("ref"))
+	if err != nil {
+		return err
+	}
+	t, err := s.svc.Terminal(r.Context(), c, sandbox.ExecutionID(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	if t.Execution.Sandbox != sb.ID {
+		return sandbox.Errorf(sandbox.NotFound, "there is no such execution in the sandbox")
+	}
+	if most := t.Execution.Stdout.Bytes; offset > most {
+		return sandbox.InvalidField("offset", "must be 0 to %d, the bytes there are", most)
+	}
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return nil // Accept has answered
+	}
+	defer conn.CloseNow()
+	conn.SetReadLimit(wire.AttachReadLimit)
+	ctx, cancel := context.WithCancel(r.Context())
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		defer cancel() // the client is gone
+		s.receiveFor(ctx, conn, t)
+	}()
+	defer func() {
+		cancel()
+		conn.CloseNow()
+		<-received
+	}()
+	s.sendExecution(ctx, conn, t, offset)
+	return nil
+}
+
+// sendExecution sends the output from an offset of stdout on, and how it ended.
+func (s *Server) sendExecution(ctx context.Context, conn *websocket.Conn, t *lifecycle.Terminal, offset int64) {
+	e := t.Execution
+	started := wire.StreamMessage{Type: wire.StreamStarted, ProcessID: string(e.ID), StartedAt: optional(e.StartedAt)}
+	if writeMessage(ctx, conn, started) != nil {
+		return
+	}
+	sent := make(chan error, 1)
+	if e.Stderr.ID == e.Stdout.ID {
+		sent <- nil
+	} else {
+		go func() { sent <- s.sendStream(ctx, conn, wire.ChannelStderr, e.Stderr.ID, 0) }()
+	}
+	err := s.sendStream(ctx, conn, wire.ChannelStdout, e.Stdout.ID, offset)
+	if other := <-sent; err == nil {
+		err = other
+	}
+	if err == nil {
+		e, err = s.svc.WaitExecution(ctx, lifecycle.Caller{User: e.CreatedBy, Workspace: e.Workspace}, e.ID, writeTime)
+	}
+	if ctx.Err() != nil {
+		return // the client is gone
+	}
+	m := exitOf(&e)
+	if err != nil {
+		p := edge.Problem(ctx, err)
+		m = wire.StreamMessage{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail}
+	}
+	if writeMessage(ctx, conn, m) == nil {
+		_ = conn.Close(websocket.StatusNormalClosure, "")
+	}
+}
+
+// exitOf says how an execution ended; without an exit code that is an error.
+func exitOf(e *sandbox.Execution) wire.StreamMessage {
+	if e.ExitCode == nil {
+		return wire.StreamMessage{Type: wire.StreamError, Code: string(sandbox.Unavailable), Message: "the execution is " + string(e.State) + ": " + e.Error}
+	}
+	ms := e.Duration.Milliseconds()
+	return wire.StreamMessage{Type: wire.StreamExit, ExitCode: e.ExitCode, TimedOut: e.TimedOut(), DurationMS: &ms}
+}
+
+// sendStream sends a stream to its end.
+func (s *Server) sendStream(ctx context.Context, conn *websocket.Conn, channel byte, id sandbox.StreamID, offset int64) error {
+	r, _, err := s.svc.OpenStream(ctx, string(id), offset, true)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	buf := make([]byte, 1+32<<10)
+	buf[0] = channel
+	for {
+		n, err := r.Read(buf[1:])
+		if n > 0 {
+			if err := write(ctx, conn, websocket.MessageBinary, buf[:1+n]); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// receiveFor carries input and control from the client until it is gone.
+func (s *Server) receiveFor(ctx context.Context, conn *websocket.Conn, t *lifecycle.Terminal) {
+	stdin := string(t.Execution.Stdin)
+	for {
+		kind, data, err := conn.Read(ctx)
+		if err != nil {
+			return
+		}
+		if kind == websocket.MessageBinary {
+			if len(data) > 1 && data[0] == wire.ChannelStdin {
+				// A command that reads no more is no error.
+				if t.Execution.TTY {
+					_ = t.Write(ctx, data[1:])
+				} else {
+					_ = s.svc.WriteStdin(ctx, stdin, bytes.NewReader(data[1:]))
+				}
+			}
+			continue
+		}
+		var c wire.AttachControl
+		if json.Unmarshal(data, &c) != nil {
+			continue // a newer client's message is not worth ending the connection
+		}
+		switch c.Type {
+		case wire.StreamResize:
+			_ = t.Resize(ctx, agentapi.Size{Rows: c.Rows, Cols: c.Cols})
+		case wire.StreamSignal:
+			_ = t.Signal(ctx, c.Signal)
+		case wire.StreamStdinEOF:
+			const endOfFile = 4 // what a terminal takes for it
+			if t.Execution.TTY {
+				_ = t.Write(ctx, []byte{endOfFile})
+			} else {
+				_ = s.svc.CloseStdin(ctx, stdin)
+			}
+		}
+	}
+}

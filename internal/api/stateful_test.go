@@ -1,0 +1,87 @@
+package api_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/api/wire"
+)
+
+func TestPauseResumeAndWake(t *testing.T) {
+	s := apitest.New(t)
+	var sb wire.Sandbox
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{
+		"name": "p", "wait_seconds": 30, "description": "mine", "metadata": map[string]string{"k": "v"},
+		"timeouts": map[string]any{"idle_seconds": 600, "on_idle": "pause", "paused_seconds": 3600, "execution_seconds": 7},
+	}).Into(t, &sb)
+	want := wire.Timeouts{IdleSeconds: 600, OnIdle: "pause", PausedSeconds: 3600, ExecutionSeconds: 7}
+	if d := cmp.Diff(want, sb.Timeouts); d != "" {
+		t.Errorf("timeouts (-want +got):\n%s", d)
+	}
+	if sb.IdleDeadline == nil || sb.LastActivity == nil || sb.PausedAt != nil || sb.Description != "mine" || sb.Metadata["k"] != "v" {
+		t.Errorf("sandbox %+v", sb)
+	}
+	s.Want(200, "POST", "/v1/sandboxes/p/pause", nil).Into(t, &sb)
+	if sb.State != "paused" || sb.PausedAt == nil || sb.PausedUntil == nil || sb.IdleDeadline != nil {
+		t.Errorf("paused: %+v", sb)
+	}
+	if p := problem(t, s.Want(409, "GET", "/v1/sandboxes/p/stats", nil)); p.Code != "not_running" {
+		t.Errorf("stats of a paused sandbox: %+v", p)
+	}
+	woke := s.Want(200, "POST", "/v1/sandboxes/p/exec", map[string]any{"command": []string{"true"}})
+	again := s.Want(200, "POST", "/v1/sandboxes/p/exec", map[string]any{"command": []string{"true"}})
+	if woke.Header.Get("Modbox-Auto-Resumed") != "true" || again.Header.Get("Modbox-Auto-Resumed") != "" {
+		t.Errorf("auto-resumed %q, then %q", woke.Header.Get("Modbox-Auto-Resumed"), again.Header.Get("Modbox-Auto-Resumed"))
+	}
+	s.Want(200, "POST", "/v1/sandboxes/p/pause", nil)
+	s.Want(200, "POST", "/v1/sandboxes/p/resume", nil).Into(t, &sb)
+	if sb.State != "running" {
+		t.Errorf("resumed: %+v", sb)
+	}
+	problem(t, s.Want(404, "POST", "/v1/sandboxes/none/pause", nil))
+	problem(t, s.Want(422, "POST", "/v1/sandboxes", map[string]any{"timeouts": map[string]any{"idle_seconds": 1}}))
+	problem(t, s.Want(422, "POST", "/v1/sandboxes", map[string]any{"timeouts": map[string]any{"on_idle": "explode"}}))
+}
+
+func TestCheckpointRoutes(t *testing.T) {
+	s := apitest.New(t)
+	running(t, s, "c")
+	var cp wire.Checkpoint
+	s.Want(201, "POST", "/v1/sandboxes/c/checkpoints", map[string]any{"name": "a/b c"}).Into(t, &cp)
+	if cp.Name != "a/b c" || cp.ID == "" || cp.SizeBytes == 0 {
+		t.Errorf("checkpoint %+v", cp)
+	}
+	if p := problem(t, s.Want(409, "POST", "/v1/sandboxes/c/checkpoints", map[string]any{"name": "a/b c"})); p.Code != "exists" {
+		t.Errorf("the same name again: %+v", p)
+	}
+	var list wire.CheckpointList
+	s.Want(200, "GET", "/v1/sandboxes/c/checkpoints", nil).Into(t, &list)
+	if d := cmp.Diff([]wire.Checkpoint{cp}, list.Items); d != "" {
+		t.Errorf("list (-want +got):\n%s", d)
+	}
+	var sb wire.Sandbox
+	s.Want(200, "POST", "/v1/sandboxes/c/checkpoints/a%2Fb%20c/restore", nil).Into(t, &sb)
+	if sb.State != "running" {
+		t.Errorf("restored: %+v", sb)
+	}
+	s.Want(204, "DELETE", "/v1/sandboxes/c/checkpoints/"+cp.ID, nil)
+	problem(t, s.Want(404, "DELETE", "/v1/sandboxes/c/checkpoints/"+cp.ID, nil))
+}
+
+func TestForkRoute(t *testing.T) {
+	s := apitest.New(t)
+	parent := running(t, s, "f")
+	running(t, s, "taken")
+	var list wire.ForkList
+	s.Want(200, "POST", "/v1/sandboxes/f/fork", map[string]any{
+		"names": []string{"child", "taken"}, "env": map[string]string{"A": "b"}, "ttl_seconds": 3600,
+	}).Into(t, &list)
+	if len(list.Items) != 2 || list.Items[0].Sandbox == nil || list.Items[0].Error != nil || list.Items[1].Error == nil || list.Items[1].Error.Code != "exists" {
+		t.Fatalf("fork: %+v", list)
+	}
+	if child := list.Items[0].Sandbox; child.Parent != parent.ID || child.State != "running" || child.TTLSeconds != 3600 || child.URL == parent.URL {
+		t.Errorf("child: %+v", child)
+	}
+	problem(t, s.Want(422, "POST", "/v1/sandboxes/f/fork", map[string]any{"count": 101}))
+}

@@ -1,0 +1,86 @@
+package wire
+
+import "time"
+
+// StartExecution is the body of POST /v1/sandboxes/{ref}/executions. Exactly one
+// of Command and Shell is given.
+type StartExecution struct {
+	ExecutionCommand
+	WaitSeconds int `json:"wait_seconds,omitempty" minimum:"0" maximum:"600" doc:"Answer when it has ended, but after this many seconds at the latest. 0: answer as soon as it has started."`
+}
+
+// ExecutionCommand says what an execution runs and what becomes of its output.
+type ExecutionCommand struct {
+	Kind           string            `json:"kind,omitempty" enum:"exec,job" doc:"exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0."`
+	Command        []string          `json:"command,omitempty" nullable:"false" maxItems:"4096" doc:"Program and arguments, run without a shell." example:"[\"npm\",\"install\"]"`
+	Shell          string            `json:"shell,omitempty" maxLength:"131072" doc:"A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash."`
+	Files          []ExecutionFile   `json:"files,omitempty" nullable:"false" maxItems:"1000" doc:"Files written before it starts."`
+	Cwd            string            `json:"cwd,omitempty" maxLength:"4096" doc:"Working directory; the image's when omitted."`
+	Env            map[string]string `json:"env,omitempty" doc:"Environment variables in addition to the sandbox's."`
+	User           string            `json:"user,omitempty" maxLength:"256" doc:"User to run as: name, uid, name:group or uid:gid; the image's when omitted."`
+	TimeoutSeconds int               `json:"timeout_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none."`
+	Stdin          bool              `json:"stdin,omitempty" doc:"Make a stream for its standard input; without one that is empty."`
+	StdinStreamID  string            `json:"stdin_stream_id,omitempty" maxLength:"64" doc:"A stream made before by POST /v1/streams that it reads as its standard input."`
+	TTY            *TTYSize          `json:"tty,omitempty" doc:"Run it on a terminal of this size. Its output is one stream; its input comes by attaching."`
+	Combined       bool              `json:"combined,omitempty" doc:"One stream for stdout and stderr."`
+	Stdout         string            `json:"stdout,omitempty" enum:"keep,ignore" doc:"ignore keeps nothing of it; keep when omitted."`
+	Stderr         string            `json:"stderr,omitempty" enum:"keep,ignore" doc:"ignore keeps nothing of it; keep when omitted."`
+}
+
+// ExecutionFile is a file written before an execution starts.
+type ExecutionFile struct {
+	Path    string `json:"path" minLength:"1" maxLength:"4096" doc:"Absolute, or relative to the working directory. Missing parent directories are made."`
+	Content Base64 `json:"content" doc:"Its content, in base64."`
+}
+
+// Execution is a command in a sandbox, kept after its end with its output.
+type Execution struct {
+	ID            string       `json:"id" format:"uuid" doc:"Its identifier."`
+	SandboxID     string       `json:"sandbox_id" format:"uuid" doc:"The sandbox it runs in."`
+	Kind          string       `json:"kind" enum:"exec,job" doc:"How its end is judged."`
+	Command       []string     `json:"command" nullable:"false" doc:"Program and arguments."`
+	State         string       `json:"state" enum:"queued,running,completed,failed,timeout,cancelled" doc:"Where it is in its life; the last four are for good."`
+	ExitCode      *int         `json:"exit_code" doc:"Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known."`
+	Error         string       `json:"error,omitempty" doc:"Why it failed, when not by its exit code."`
+	TTY           bool         `json:"tty" doc:"It runs on a terminal."`
+	OneShot       bool         `json:"one_shot" doc:"Its sandbox ends with it."`
+	Cancelling    bool         `json:"cancelling" doc:"It was asked to end."`
+	StdinStreamID string       `json:"stdin_stream_id,omitempty" doc:"The stream it reads. Who has the id can write to it."`
+	Stdout        OutputStream `json:"stdout" doc:"Its standard output."`
+	Stderr        OutputStream `json:"stderr" doc:"Its standard error; the same stream as stdout with a terminal, or when combined."`
+	CreatedBy     string       `json:"created_by" doc:"The user who started it."`
+	CreatedAt     time.Time    `json:"created_at" doc:"When it was asked for."`
+	StartedAt     *time.Time   `json:"started_at" doc:"When it started; null until then."`
+	EndedAt       *time.Time   `json:"ended_at" doc:"When it ended; null until then."`
+	DurationMS    int64        `json:"duration_ms" doc:"Milliseconds from its start to its end, as measured in the sandbox."`
+}
+
+// OutputStream is where the output of an execution is kept.
+type OutputStream struct {
+	StreamID  string `json:"stream_id" doc:"GET /v1/streams/{stream_id} reads it. Who has the id can read it; empty when it was not wanted."`
+	Bytes     int64  `json:"bytes" doc:"How many bytes are kept so far."`
+	Truncated bool   `json:"truncated" doc:"There were more than are kept."`
+}
+
+// ExecutionList is executions of a sandbox, newest first.
+type ExecutionList struct {
+	Items []Execution `json:"items" nullable:"false" doc:"The executions, newest first."`
+}
+
+// CancelExecution is the body of POST /v1/executions/{id}/cancel.
+type CancelExecution struct {
+	Force bool `json:"force,omitempty" doc:"Kill it at once. Otherwise it gets SIGTERM, and 5 seconds until it is killed."`
+}
+
+// Stream is an input stream for a command to come.
+type Stream struct {
+	ID string `json:"id" doc:"Write to it by PUT /v1/streams/{id}. Who has the id can write to it."`
+}
+
+// UpdateEnv is the body of PATCH /v1/sandboxes/{ref}/env.
+type UpdateEnv map[string]*string
+
+// Env is the environment that callers gave a sandbox.
+type Env struct {
+	Env map[string]string `json:"env" doc:"All variables that callers have set, with their values."`
+}

@@ -1,0 +1,246 @@
+package agentuity
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// holdMax is how long a request is held: after 5 minutes the clients take it for lost.
+	holdMax = 270 * time.Second
+	// bodyMax bounds JSON bodies, which may carry files in base64.
+	bodyMax = sandbox.ExecutionFilesMax/3*4 + 1<<20
+)
+
+// URLs says under which URLs things are reached.
+type URLs interface {
+	// Server returns the URL of the server, Sandbox that of the sandbox with a host
+	// label, both without a slash at the end.
+	Server() string
+	Sandbox(label string) string
+}
+
+// Dialect is /sandbox/…, /fs/…, /cli/sandbox… and /streams/….
+type Dialect struct {
+	svc  *lifecycle.Service
+	auth *auth.Authenticator
+	urls URLs
+
+	mu       sync.Mutex
+	starting map[sandbox.ID]bool // sandboxes that are being given a command; guarded by mu
+}
+
+// New returns the dialect.
+func New(svc *lifecycle.Service, a *auth.Authenticator, urls URLs) *Dialect {
+	return &Dialect{svc: svc, auth: a, urls: urls, starting: map[sandbox.ID]bool{}}
+}
+
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// Register adds the routes to mux.
+func (d *Dialect) Register(mux *http.ServeMux) {
+	const job = "/sandbox/sandboxes/{id}/jobs"
+	for pattern, h := range map[string]handler{
+		"POST /sandbox":                                      d.create,
+		"GET /sandbox":                                       d.list,
+		"GET /sandbox/{id}":                                  d.get,
+		"GET /sandbox/status/{id}":                           d.status,
+		"DELETE /sandbox/{id}":                               d.destroy,
+		"POST /sandbox/{id}/pause":                           d.pause,
+		"POST /sandbox/{id}/resume":                          d.resume,
+		"PATCH /sandbox/env/{id}":                            d.updateEnv,
+		"GET /sandbox/execution/{execution}":                 d.execution,
+		"GET /sandbox/sandboxes/{id}/executions":             d.executions,
+		"GET /sandbox/sandboxes/{id}/events":                 d.events,
+		"POST " + job:                                        d.createJob,
+		"GET " + job:                                         d.jobs,
+		"GET " + job + "/{job}":                              d.job,
+		"DELETE " + job + "/{job}":                           d.stopJob,
+		"POST /fs/{id}":                                      d.writeFiles,
+		"POST /fs/mkdir/{id}":                                d.mkdir,
+		"POST /fs/rmdir/{id}":                                d.rmdir,
+		"POST /fs/rm/{id}":                                   d.rm,
+		"GET /fs/list/{id}":                                  d.listFiles,
+		"POST /sandbox/{id}/checkpoint":                      d.createCheckpoint,
+		"GET /sandbox/checkpoints/{id}":                      d.checkpoints,
+		"POST /sandbox/{id}/checkpoint/{checkpoint}/restore": d.restoreCheckpoint,
+		"DELETE /sandbox/{id}/checkpoint/{checkpoint}":       d.deleteCheckpoint,
+		"GET /sandbox/runtimes":                              d.runtimes,
+		"GET /cli/sandbox":                                   d.cliList,
+		"GET /cli/sandbox/{id}":                              d.cliGet,
+		"POST /sandbox/{id}/snapshot":                        noSnapshots,
+		"GET /sandbox/snapshots":                             noSnapshots,
+		"GET /sandbox/snapshots/{snapshot}":                  noSnapshots,
+		"PATCH /sandbox/snapshots/{snapshot}":                noSnapshots,
+		"DELETE /sandbox/snapshots/{snapshot}":               noSnapshots,
+		"POST /sandbox/snapshots/build":                      noSnapshots,
+	} {
+		d.handle(mux, pattern, byCode, h)
+	}
+	d.handle(mux, "POST /sandbox/{id}/execute", byExecute, d.execute)
+	for pattern, h := range map[string]handler{
+		"GET /fs/{id}":          d.readFile,
+		"GET /fs/download/{id}": d.download,
+		"POST /fs/upload/{id}":  d.upload,
+		"POST /streams":         d.createStream,
+		"PUT /streams/{stream}": d.writeStream,
+	} {
+		d.handle(mux, pattern, byStatus, h)
+	}
+	// Who has a stream's id may read it: the clients send no token here.
+	mux.HandleFunc("GET /streams/{stream}", func(w http.ResponseWriter, r *http.Request) {
+		if err := d.readStream(w, r); err != nil {
+			byStatus.write(w, r, err)
+		}
+	})
+}
+
+// handle adds an authenticated route.
+func (d *Dialect) handle(mux *http.ServeMux, pattern string, errors style, h handler) {
+	checked := d.auth.Middleware(errors.write, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			errors.write(w, r, err)
+		}
+	}))
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if err := selectOrg(r); err != nil {
+			errors.write(w, r, err)
+			return
+		}
+		checked.ServeHTTP(w, r)
+	})
+}
+
+// selectOrg has the request act in the workspace that it names as organization.
+// Whether the caller is a member is the authenticator's matter.
+func selectOrg(r *http.Request) error {
+	org := r.URL.Query().Get("orgId")
+	if org == "" {
+		return nil
+	}
+	ws, ok := internal[sandbox.WorkspaceID](prefixOrg, org)
+	if !ok {
+		var id sandbox.ID
+		id, ok = sandbox.ParseID(org)
+		ws = sandbox.WorkspaceID(id)
+	}
+	if !ok {
+		return &sandbox.Error{Code: sandbox.NotFound, Field: "orgId", Message: "there is no such organization; give the id of a workspace"}
+	}
+	r.Header.Set(auth.WorkspaceHeader, string(ws))
+	return nil
+}
+
+func caller(ctx context.Context) lifecycle.Caller {
+	id, _ := auth.FromContext(ctx)
+	return lifecycle.Caller{User: id.User, Workspace: id.Workspace}
+}
+
+// decode reads a JSON body. Fields that are not known are no fault: newer clients
+// have more of them.
+func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
+	body, end := edge.Body(w, r, bodyMax)
+	defer end()
+	err = json.NewDecoder(body).Decode(&v)
+	var maxBytes *http.MaxBytesError
+	switch {
+	case err == nil:
+		return v, nil
+	case errors.As(err, &maxBytes):
+		return v, sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", int64(bodyMax))
+	case errors.Is(err, io.EOF):
+		return v, sandbox.InvalidField("body", "a JSON object is needed")
+	default:
+		return v, sandbox.Wrap(sandbox.Invalid, err, "the body is not the JSON object that is needed")
+	}
+}
+
+// found returns the sandbox that the request's path names, unless it was deleted.
+func (d *Dialect) found(r *http.Request) (sandbox.Sandbox, error) {
+	sb, err := d.any(r)
+	if err == nil && deleted(&sb) {
+		return sandbox.Sandbox{}, noSandbox()
+	}
+	return sb, err
+}
+
+// any is found also for deleted ones.
+func (d *Dialect) any(r *http.Request) (sandbox.Sandbox, error) {
+	id, ok := internal[sandbox.ID](prefixSandbox, r.PathValue("id"))
+	if !ok {
+		return sandbox.Sandbox{}, noSandbox()
+	}
+	sb, err := d.svc.Get(r.Context(), caller(r.Context()), string(id))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return sandbox.Sandbox{}, noSandbox()
+	}
+	return sb, err
+}
+
+// usable is found for calls into a sandbox: it waits for one that is being created.
+func (d *Dialect) usable(r *http.Request) (sandbox.Sandbox, error) {
+	sb, err := d.found(r)
+	if err != nil || sb.State != sandbox.Provisioning {
+		return sb, err
+	}
+	return d.started(r.Context(), &sb)
+}
+
+// started waits for a sandbox to run.
+func (d *Dialect) started(ctx context.Context, sb *sandbox.Sandbox) (sandbox.Sandbox, error) {
+	return d.svc.Wait(ctx, caller(ctx), string(sb.ID), sandbox.Running, holdMax)
+}
+
+// duration reads a duration as the clients write it; def is that of "".
+func duration(field, s string, def time.Duration) (time.Duration, error) {
+	if s == "" {
+		return def, nil
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil || v < 0 {
+		return 0, sandbox.InvalidField(field, "%q is not a duration such as 500ms, 30s, 10m or 24h", s)
+	}
+	return v, nil
+}
+
+// number reads a number of the query, from low to high; def is that of an absent one.
+func number(r *http.Request, name string, def, low, high int) (int, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return def, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < low || n > high {
+		return 0, sandbox.InvalidField(name, "must be %d to %d", low, high)
+	}
+	return n, nil
+}
+
+// descending reads the direction of a list.
+func descending(r *http.Request, def bool) (bool, error) {
+	switch strings.ToLower(r.URL.Query().Get("direction")) {
+	case "":
+		return def, nil
+	case "asc":
+		return false, nil
+	case "desc":
+		return true, nil
+	}
+	return false, sandbox.InvalidField("direction", "must be asc or desc")
+}
+
+func noSnapshots(http.ResponseWriter, *http.Request) error {
+	return sandbox.Errorf(sandbox.Unsupported, "this server has no snapshots")
+}

@@ -1,0 +1,117 @@
+package agentuity
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// The codes that the clients turn into errors of their own types.
+const (
+	codeSandboxNotFound   = "SANDBOX_NOT_FOUND"
+	codeSandboxTerminated = "SANDBOX_TERMINATED"
+	codeSandboxBusy       = "SANDBOX_BUSY"
+	codeExecutionNotFound = "EXECUTION_NOT_FOUND"
+	codeNotFound          = "NOT_FOUND" // of /cli/sandbox/{id}
+)
+
+// typed is an error that the clients have a type for.
+type typed struct {
+	code   string
+	status int // where the route says it by status
+	err    error
+}
+
+func (t *typed) Error() string { return t.err.Error() }
+func (t *typed) Unwrap() error { return t.err }
+
+func noSandbox() error {
+	return &typed{codeSandboxNotFound, http.StatusNotFound, sandbox.Errorf(sandbox.NotFound, "there is no such sandbox")}
+}
+
+func noExecution() error {
+	return &typed{codeExecutionNotFound, http.StatusNotFound, sandbox.Errorf(sandbox.NotFound, "there is no such execution")}
+}
+
+func busy() error {
+	return &typed{codeSandboxBusy, http.StatusConflict, sandbox.Errorf(sandbox.Conflict, "the sandbox is running another command")}
+}
+
+// known gives the errors of calls into a sandbox, which was found before, their types.
+func known(err error) error {
+	if sandbox.CodeOf(err) == sandbox.Ended {
+		return &typed{codeSandboxTerminated, http.StatusGone, err}
+	}
+	return err
+}
+
+// The clients read a code only in an answer with status 200, except that of an
+// execute they take two from the status, and that of a file or archive is none.
+type style int
+
+const (
+	byCode    style = iota // typed errors have status 200
+	byExecute              // not found and busy have their own status
+	byStatus               // every error has its own status
+)
+
+// status returns the HTTP status for a typed error.
+func (s style) status(t *typed) int {
+	if s == byStatus || s == byExecute && (t.code == codeSandboxNotFound || t.code == codeSandboxBusy) {
+		return t.status
+	}
+	return http.StatusOK
+}
+
+// write answers with an error.
+func (s style) write(w http.ResponseWriter, r *http.Request, err error) {
+	p := edge.Problem(r.Context(), err)
+	answer := failure{Message: p.Detail, Code: strings.ToUpper(string(p.Code))}
+	status := p.Status
+	var t *typed
+	switch {
+	case errors.As(err, &t):
+		answer.Code, status = t.code, s.status(t)
+	case p.Code == sandbox.Unsupported && s != byStatus:
+		status = http.StatusOK // the clients would try again and again
+	}
+	writeJSON(w, status, answer)
+}
+
+// failure is the answer to what did not work.
+type failure struct {
+	Success bool   `json:"success"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"`
+}
+
+// done is the answer to what has no other result.
+type done struct {
+	Success bool `json:"success"`
+}
+
+// envelope is the answer with a result.
+type envelope struct {
+	Success bool `json:"success"`
+	Data    any  `json:"data"`
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client is gone when this fails
+}
+
+func answer(w http.ResponseWriter, data any) error {
+	writeJSON(w, http.StatusOK, envelope{Success: true, Data: data})
+	return nil
+}
+
+func answerDone(w http.ResponseWriter) error {
+	writeJSON(w, http.StatusOK, done{Success: true})
+	return nil
+}

@@ -1,0 +1,151 @@
+package agentuity
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// executionInfo is an execution as the dialect shows it.
+type executionInfo struct {
+	ExecutionID     string   `json:"executionId"`
+	SandboxID       string   `json:"sandboxId"`
+	Type            string   `json:"type"`
+	Status          string   `json:"status"`
+	Command         []string `json:"command"`
+	ExitCode        *int     `json:"exitCode,omitempty"`
+	DurationMS      *int64   `json:"durationMs,omitempty"`
+	StartedAt       string   `json:"startedAt,omitempty"`
+	CompletedAt     string   `json:"completedAt,omitempty"`
+	Error           string   `json:"error,omitempty"`
+	StdoutStreamURL string   `json:"stdoutStreamUrl,omitempty"`
+	StderrStreamURL string   `json:"stderrStreamUrl,omitempty"`
+	OutputTruncated bool     `json:"outputTruncated"`
+}
+
+func (d *Dialect) executionInfo(e *sandbox.Execution) executionInfo {
+	out := executionInfo{
+		ExecutionID: executionID(e), SandboxID: sandboxID(e.Sandbox), Type: string(sandbox.Exec), Status: string(e.State), Command: e.Argv,
+		ExitCode: e.ExitCode, Error: e.Error, OutputTruncated: e.Stdout.Truncated || e.Stderr.Truncated,
+		StdoutStreamURL: d.streamURL(e.Stdout), StderrStreamURL: d.streamURL(e.Stderr),
+	}
+	if !e.StartedAt.IsZero() {
+		out.StartedAt = timestamp(e.StartedAt)
+	}
+	if e.State.Ended() {
+		ms := e.Duration.Milliseconds()
+		out.DurationMS, out.CompletedAt = &ms, timestamp(e.EndedAt)
+	}
+	return out
+}
+
+// claim makes the caller the one that may start a command in a sandbox until
+// release is called. A second command at a time is refused: such is this dialect.
+func (d *Dialect) claim(ctx context.Context, sb sandbox.Sandbox) (release func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.starting[sb.ID] {
+		return nil, busy()
+	}
+	l, err := d.look(ctx, sb)
+	if err != nil {
+		return nil, err
+	}
+	if l.live() != nil {
+		return nil, busy()
+	}
+	d.starting[sb.ID] = true
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.starting, sb.ID)
+	}, nil
+}
+
+func (d *Dialect) execute(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Command []string    `json:"command"`
+		Files   []fileInput `json:"files"`
+		Timeout string      `json:"timeout"`
+		Stream  streamInput `json:"stream"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	timeout, err := duration("timeout", in.Timeout, 0)
+	if err != nil {
+		return err
+	}
+	files, err := decodeFiles(in.Files)
+	if err != nil {
+		return err
+	}
+	sb, err := d.usable(r)
+	if err != nil {
+		return err
+	}
+	ctx, wakes := lifecycle.NoteWakes(r.Context())
+	release, err := d.claim(ctx, sb)
+	if err != nil {
+		return err
+	}
+	defer release()
+	req := command(ctx, sb.ID, in.Command, in.Stream)
+	req.Timeout = timeout
+	for _, f := range files {
+		req.Files = append(req.Files, lifecycle.ExecutionFile{Path: f.Path, Content: f.Content})
+	}
+	e, err := d.svc.StartExecution(ctx, caller(ctx), string(sb.ID), req)
+	if err != nil {
+		return known(err)
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Success     bool          `json:"success"`
+		AutoResumed bool          `json:"autoResumed,omitempty"`
+		Data        executionInfo `json:"data"`
+	}{true, wakes.Resumed(), d.executionInfo(&e)})
+	return nil
+}
+
+func (d *Dialect) execution(w http.ResponseWriter, r *http.Request) error {
+	id, ok := internal[sandbox.ExecutionID](prefixExecution, r.PathValue("execution"))
+	if !ok {
+		return noExecution()
+	}
+	wait, err := duration("wait", r.URL.Query().Get("wait"), 0)
+	if err != nil {
+		return err
+	}
+	e, err := d.svc.WaitExecution(r.Context(), caller(r.Context()), id, min(wait, holdMax))
+	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && e.Kind != sandbox.Exec {
+		return noExecution()
+	}
+	if err != nil {
+		return err
+	}
+	return answer(w, d.executionInfo(&e))
+}
+
+func (d *Dialect) executions(w http.ResponseWriter, r *http.Request) error {
+	limit, err := number(r, "limit", 50, 1, 100)
+	if err != nil {
+		return err
+	}
+	sb, err := d.found(r)
+	if err != nil {
+		return err
+	}
+	list, err := d.svc.Executions(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Exec, limit)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Executions []executionInfo `json:"executions"`
+	}{make([]executionInfo, len(list))}
+	for i := range list {
+		out.Executions[i] = d.executionInfo(&list[i])
+	}
+	return answer(w, out)
+}

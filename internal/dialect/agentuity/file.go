@@ -1,0 +1,203 @@
+package agentuity
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/content"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func (d *Dialect) writeFiles(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Files []fileInput `json:"files"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	files, err := decodeFiles(in.Files)
+	if err != nil {
+		return err
+	}
+	sb, err := d.usable(r)
+	if err != nil {
+		return err
+	}
+	n, err := d.svc.WriteFiles(r.Context(), caller(r.Context()), string(sb.ID), files)
+	if err != nil {
+		return known(err)
+	}
+	return answer(w, struct {
+		FilesWritten int `json:"filesWritten"`
+	}{n})
+}
+
+func (d *Dialect) readFile(w http.ResponseWriter, r *http.Request) error {
+	name, err := pathOf(r)
+	if err != nil {
+		return err
+	}
+	sb, err := d.usable(r)
+	if err != nil {
+		return err
+	}
+	return known(content.Serve(w, r, func(offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
+		return d.svc.ReadFile(r.Context(), caller(r.Context()), string(sb.ID), name, offset, length)
+	}))
+}
+
+// pathOf returns the path that a query must name.
+func pathOf(r *http.Request) (string, error) {
+	p := r.URL.Query().Get("path")
+	if p == "" {
+		return "", sandbox.InvalidField("path", "is needed")
+	}
+	return absolute(p), nil
+}
+
+// pathInput is the body of the calls that change the file tree.
+type pathInput struct {
+	Path      string `json:"path"`
+	Recursive bool   `json:"recursive"`
+}
+
+// place reads what a call that changes the file tree is about.
+func (d *Dialect) place(w http.ResponseWriter, r *http.Request) (in pathInput, sb sandbox.Sandbox, err error) {
+	if in, err = decode[pathInput](w, r); err != nil {
+		return in, sb, err
+	}
+	if in.Path == "" {
+		return in, sb, sandbox.InvalidField("path", "is needed")
+	}
+	in.Path = absolute(in.Path)
+	sb, err = d.usable(r)
+	return in, sb, err
+}
+
+func (d *Dialect) mkdir(w http.ResponseWriter, r *http.Request) error {
+	in, sb, err := d.place(w, r)
+	if err != nil {
+		return err
+	}
+	ctx, req := r.Context(), agentapi.MkdirRequest{Path: in.Path, Parents: in.Recursive}
+	err = d.svc.Mkdir(ctx, caller(ctx), string(sb.ID), req)
+	if sandbox.CodeOf(err) == sandbox.NotFound && !in.Recursive {
+		// The workspace itself is there from the first use on.
+		if err := d.svc.Mkdir(ctx, caller(ctx), string(sb.ID), agentapi.MkdirRequest{Path: workspaceDir, Parents: true}); err != nil {
+			return known(err)
+		}
+		err = d.svc.Mkdir(ctx, caller(ctx), string(sb.ID), req)
+	}
+	if err != nil {
+		return known(err)
+	}
+	return answerDone(w)
+}
+
+func (d *Dialect) rm(w http.ResponseWriter, r *http.Request) error { return d.remove(w, r, false) }
+
+func (d *Dialect) rmdir(w http.ResponseWriter, r *http.Request) error { return d.remove(w, r, true) }
+
+// remove removes a file or, with dir, a directory. What is not there is no error.
+func (d *Dialect) remove(w http.ResponseWriter, r *http.Request, dir bool) error {
+	in, sb, err := d.place(w, r)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Success bool `json:"success"`
+		Found   bool `json:"found"`
+	}{true, true}
+	ctx := r.Context()
+	is, err := d.svc.Stat(ctx, caller(ctx), string(sb.ID), in.Path)
+	switch {
+	case err != nil:
+	case dir != (is.Type == agentapi.TypeDir) && dir:
+		return sandbox.Errorf(sandbox.Conflict, "%s is not a directory", in.Path)
+	case dir != (is.Type == agentapi.TypeDir):
+		return sandbox.Errorf(sandbox.Conflict, "%s is a directory", in.Path)
+	default:
+		err = d.svc.Remove(ctx, caller(ctx), string(sb.ID), in.Path, dir && in.Recursive)
+	}
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		out.Found, err = false, nil
+	}
+	if err != nil {
+		return known(err)
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+type fileInfo struct {
+	Path       string `json:"path"`
+	Size       int64  `json:"size"`
+	IsDir      bool   `json:"isDir"`
+	IsSymlink  bool   `json:"isSymlink,omitempty"`
+	LinkTarget string `json:"linkTarget,omitempty"`
+	Mode       string `json:"mode"`
+	ModTime    string `json:"modTime"`
+}
+
+func (d *Dialect) listFiles(w http.ResponseWriter, r *http.Request) error {
+	dir := absolute(r.URL.Query().Get("path"))
+	sb, err := d.usable(r)
+	if err != nil {
+		return err
+	}
+	list, err := d.svc.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, agentapi.MaxListEntries)
+	if sandbox.CodeOf(err) == sandbox.NotFound && dir == workspaceDir {
+		err = nil // it is made by its first use
+	}
+	if err != nil {
+		return known(err)
+	}
+	out := struct {
+		Files []fileInfo `json:"files"`
+	}{make([]fileInfo, len(list.Entries))}
+	for i, f := range list.Entries {
+		out.Files[i] = fileInfo{
+			Path: f.Name, Size: f.Size, IsDir: f.Type == agentapi.TypeDir, IsSymlink: f.Target != "", LinkTarget: f.Target,
+			Mode: fmt.Sprintf("%04o", f.Mode), ModTime: f.ModTime.UTC().Format(time.RFC3339),
+		}
+	}
+	return answer(w, out)
+}
+
+// download answers with an archive of a directory, the workspace unless a path is given.
+func (d *Dialect) download(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	sb, err := d.usable(r)
+	if err != nil {
+		return err
+	}
+	body, err := d.svc.DownloadArchive(r.Context(), caller(r.Context()), string(sb.ID), absolute(q.Get("path")), q.Get("format"))
+	if err != nil {
+		return known(err)
+	}
+	defer body.Close()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if _, err := io.Copy(w, body); err != nil {
+		panic(http.ErrAbortHandler) // so that a part is not taken for the whole
+	}
+	return nil
+}
+
+func (d *Dialect) upload(w http.ResponseWriter, r *http.Request) error {
+	q, dir := r.URL.Query(), absolute(r.URL.Query().Get("path"))
+	sb, err := d.usable(r)
+	if err != nil {
+		return err
+	}
+	ctx := r.Context()
+	if err := d.svc.Mkdir(ctx, caller(ctx), string(sb.ID), agentapi.MkdirRequest{Path: dir, Parents: true}); err != nil {
+		return known(err)
+	}
+	if err := d.svc.UploadArchive(ctx, caller(ctx), string(sb.ID), dir, q.Get("format"), r.Body); err != nil {
+		return known(err)
+	}
+	return answerDone(w)
+}

@@ -1,0 +1,54 @@
+package agentuity
+
+import (
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// The prefixes of ids.
+const (
+	prefixSandbox    = "sbx_"
+	prefixExecution  = "exec_"
+	prefixJob        = "job_"
+	prefixCheckpoint = "ckpt_"
+	prefixRuntime    = "srt_"
+	prefixEvent      = "evt_"
+	prefixOrg        = "org_"
+)
+
+// external returns the dialect's form of one of our ids, which are UUIDs.
+func external[T ~string](prefix string, id T) string {
+	return prefix + strings.ReplaceAll(string(id), "-", "")
+}
+
+// internal returns our form of the dialect's id; ok is false when it is none.
+func internal[T ~string](prefix, s string) (id T, ok bool) {
+	hex, found := strings.CutPrefix(s, prefix)
+	u, err := uuid.Parse(hex)
+	if !found || err != nil || len(hex) != 32 || hex != strings.ToLower(hex) {
+		return "", false
+	}
+	return T(u.String()), true
+}
+
+func sandboxID(id sandbox.ID) string { return external(prefixSandbox, id) }
+
+// executionID is the id of an execution or, by its kind, a job.
+func executionID(e *sandbox.Execution) string {
+	if e.Kind == sandbox.Job {
+		return external(prefixJob, e.ID)
+	}
+	return external(prefixExecution, e.ID)
+}
+
+// runtimeID is derived from the name: one image may have several runtimes.
+func runtimeID(image sandbox.ImageID, name string) string {
+	space, err := uuid.Parse(string(image))
+	if err != nil {
+		space = uuid.Nil
+	}
+	return external(prefixRuntime, uuid.NewSHA1(space, []byte(name)).String())
+}

@@ -1,0 +1,266 @@
+package agentuity
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// What the dialect notes of a sandbox in its labels.
+const (
+	labelMode    = "agentuity/mode"
+	labelName    = "agentuity/name"
+	labelProject = "agentuity/project"
+	labelRuntime = "agentuity/runtime"
+	labelPort    = "agentuity/port"
+)
+
+// metadataValues is the entry of a sandbox's metadata that holds, as JSON, those
+// values that are no strings: ours are.
+const metadataValues = "agentuity/values"
+
+// The modes.
+const (
+	modeInteractive = "interactive"
+	modeOneShot     = "oneshot"
+)
+
+// The states.
+const (
+	statusCreating   = "creating"
+	statusIdle       = "idle"
+	statusRunning    = "running"
+	statusPaused     = "paused"
+	statusStopping   = "stopping"
+	statusSuspended  = "suspended"
+	statusTerminated = "terminated"
+	statusFailed     = "failed"
+	statusDeleted    = "deleted"
+)
+
+// executionsMax is how far the executions of a sandbox are counted.
+const executionsMax = 1000
+
+type ref struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+type timeouts struct {
+	Idle      string `json:"idle,omitempty"`
+	Execution string `json:"execution,omitempty"`
+	Paused    string `json:"paused,omitempty"`
+}
+
+type resources struct {
+	Memory string `json:"memory,omitempty"`
+	CPU    string `json:"cpu,omitempty"`
+	Disk   string `json:"disk,omitempty"`
+}
+
+type commandInfo struct {
+	Exec []string `json:"exec"`
+	Mode string   `json:"mode,omitempty"`
+}
+
+// info is a sandbox as the dialect shows it.
+type info struct {
+	SandboxID       string         `json:"sandboxId"`
+	Identifier      string         `json:"identifier"`
+	Name            string         `json:"name,omitempty"`
+	Description     string         `json:"description,omitempty"`
+	Status          string         `json:"status"`
+	Mode            string         `json:"mode"`
+	CreatedAt       string         `json:"createdAt"`
+	Runtime         *ref           `json:"runtime,omitempty"`
+	Executions      int            `json:"executions"`
+	ExitCode        *int           `json:"exitCode,omitempty"`
+	StdoutStreamURL string         `json:"stdoutStreamUrl,omitempty"`
+	StderrStreamURL string         `json:"stderrStreamUrl,omitempty"`
+	Metadata        map[string]any `json:"metadata,omitempty"`
+	Resources       resources      `json:"resources"`
+	NetworkEnabled  bool           `json:"networkEnabled"`
+	NetworkPort     int            `json:"networkPort,omitempty"`
+	URL             string         `json:"url,omitempty"`
+	Project         *ref           `json:"project,omitempty"`
+	Org             ref            `json:"org"`
+	Timeout         timeouts       `json:"timeout"`
+	Command         *commandInfo   `json:"command,omitempty"`
+}
+
+// look is a sandbox with its executions, the newest first.
+type look struct {
+	sandbox.Sandbox
+	executions []sandbox.Execution
+}
+
+func (d *Dialect) look(ctx context.Context, sb sandbox.Sandbox) (look, error) {
+	list, err := d.svc.Executions(ctx, caller(ctx), string(sb.ID), sandbox.Exec, executionsMax)
+	return look{sb, list}, err
+}
+
+// live returns the newest execution that has not ended.
+func (l *look) live() *sandbox.Execution {
+	for i := range l.executions {
+		if !l.executions[i].State.Ended() {
+			return &l.executions[i]
+		}
+	}
+	return nil
+}
+
+// own returns the execution that a one-shot sandbox was made for.
+func (l *look) own() *sandbox.Execution {
+	for i := range l.executions {
+		if l.executions[i].OneShot {
+			return &l.executions[i]
+		}
+	}
+	return nil
+}
+
+// deleted reports whether a sandbox is gone for the dialect: a caller ended it.
+func deleted(sb *sandbox.Sandbox) bool {
+	return sb.State == sandbox.Destroyed && sb.Cause != nil &&
+		(sb.Cause.Code == sandbox.CauseDestroyed || sb.Cause.Code == sandbox.CauseReplaced)
+}
+
+// status returns the dialect's word for the state of a sandbox.
+func (l *look) status() string {
+	switch l.State {
+	case sandbox.Provisioning:
+		return statusCreating
+	case sandbox.Pausing:
+		return statusPaused
+	case sandbox.Paused, sandbox.Resuming:
+		return statusSuspended
+	case sandbox.Destroying:
+		return statusStopping
+	case sandbox.Failed:
+		return statusFailed
+	case sandbox.Destroyed:
+		switch own := l.own(); {
+		case deleted(&l.Sandbox):
+			return statusDeleted
+		case own != nil && own.State.Ended() && own.ExitCode == nil:
+			return statusFailed // of any other the clients take it that the command exited with 0
+		}
+		return statusTerminated
+	}
+	switch {
+	case l.live() != nil:
+		return statusRunning
+	case l.own() != nil: // its sandbox ends with it
+		return statusStopping
+	default:
+		return statusIdle
+	}
+}
+
+// info describes a sandbox; images are the runtimes there are.
+func (d *Dialect) info(l *look, runtimes []runtime) info {
+	sb := &l.Sandbox
+	out := info{
+		SandboxID: sandboxID(sb.ID), Identifier: sb.HostLabel, Name: sb.Labels[labelName], Description: sb.Description,
+		Status: l.status(), Mode: mode(sb), CreatedAt: timestamp(sb.CreatedAt), Executions: len(l.executions),
+		Metadata: metadata(sb.Metadata),
+		Resources: resources{
+			Memory: resource.NewQuantity(sb.Resources.MemoryBytes, resource.BinarySI).String(),
+			CPU:    resource.NewMilliQuantity(sb.Resources.CPUMilli, resource.DecimalSI).String(),
+			Disk:   resource.NewQuantity(sb.Resources.DiskBytes, resource.BinarySI).String(),
+		},
+		Org:     org(sb.Workspace),
+		Timeout: timeouts{Idle: show(sb.Timeouts.Idle), Execution: show(sb.Timeouts.Execution), Paused: show(sb.Timeouts.Paused)},
+	}
+	if i := slices.IndexFunc(runtimes, func(rt runtime) bool { return rt.is(sb) }); i >= 0 {
+		out.Runtime = &ref{runtimes[i].ID, runtimes[i].Name}
+	}
+	if p := sb.Labels[labelProject]; p != "" {
+		out.Project = &ref{p, p}
+	}
+	out.NetworkPort, out.URL = d.published(sb)
+	if e := l.own(); e != nil {
+		out.ExitCode = e.ExitCode
+		out.StdoutStreamURL, out.StderrStreamURL = d.streamURL(e.Stdout), d.streamURL(e.Stderr)
+		out.Command = &commandInfo{Exec: e.Argv, Mode: modeOneShot}
+	}
+	return out
+}
+
+func mode(sb *sandbox.Sandbox) string {
+	if m := sb.Labels[labelMode]; m != "" {
+		return m
+	}
+	return modeInteractive
+}
+
+func org(ws sandbox.WorkspaceID) ref { return ref{external(prefixOrg, ws), string(ws)} }
+
+// published returns the port that a sandbox was asked to publish, and its URL.
+func (d *Dialect) published(sb *sandbox.Sandbox) (int, string) {
+	port, err := strconv.Atoi(sb.Labels[labelPort])
+	if err != nil {
+		return 0, ""
+	}
+	return port, d.urls.Sandbox(strconv.Itoa(port) + "--" + sb.HostLabel)
+}
+
+// streamURL is "" for an output that was not wanted.
+func (d *Dialect) streamURL(s sandbox.StreamRef) string {
+	if s.Off {
+		return ""
+	}
+	return d.urls.Server() + "/streams/" + string(s.ID)
+}
+
+func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// show writes a duration; that of none is "".
+func show(v time.Duration) string {
+	if v == 0 {
+		return ""
+	}
+	return v.String()
+}
+
+// metadata turns ours, whose values are strings, into the dialect's.
+func metadata(m map[string]string) map[string]any {
+	out := make(map[string]any, len(m))
+	for k, v := range m {
+		out[k] = v
+	}
+	var others map[string]any
+	if json.Unmarshal([]byte(m[metadataValues]), &others) == nil {
+		delete(out, metadataValues)
+		maps.Copy(out, others)
+	}
+	return out
+}
+
+// ourMetadata is the reverse of metadata.
+func ourMetadata(m map[string]any) (map[string]string, error) {
+	out, others := make(map[string]string, len(m)), map[string]any{}
+	for k, v := range m {
+		if s, ok := v.(string); ok && k != metadataValues {
+			out[k] = s
+		} else {
+			others[k] = v
+		}
+	}
+	if len(others) == 0 {
+		return out, nil
+	}
+	b, err := json.Marshal(others)
+	if err != nil {
+		return nil, sandbox.Wrap(sandbox.Invalid, err, "metadata cannot be kept")
+	}
+	out[metadataValues] = string(b)
+	return out, nil
+}

@@ -1,0 +1,126 @@
+package agentuity
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// stopPatience is how long the answer to stopping a job waits for its end, which
+// SIGKILL brings about after a grace time.
+const stopPatience = 10 * time.Second
+
+// jobInfo is a job as the dialect shows it.
+type jobInfo struct {
+	JobID           string   `json:"jobId"`
+	SandboxID       string   `json:"sandboxId"`
+	Command         []string `json:"command"`
+	Status          string   `json:"status"`
+	ExitCode        *int     `json:"exitCode,omitempty"`
+	StartedAt       string   `json:"startedAt,omitempty"`
+	CompletedAt     string   `json:"completedAt,omitempty"`
+	Error           string   `json:"error,omitempty"`
+	StdoutStreamURL string   `json:"stdoutStreamUrl,omitempty"`
+	StderrStreamURL string   `json:"stderrStreamUrl,omitempty"`
+}
+
+func (d *Dialect) jobInfo(e *sandbox.Execution) jobInfo {
+	x := d.executionInfo(e)
+	switch e.State {
+	case sandbox.ExecutionQueued:
+		x.Status = "pending"
+	case sandbox.ExecutionTimeout:
+		x.Status = string(sandbox.ExecutionFailed)
+	}
+	return jobInfo{
+		JobID: x.ExecutionID, SandboxID: x.SandboxID, Command: x.Command, Status: x.Status, ExitCode: x.ExitCode,
+		StartedAt: x.StartedAt, CompletedAt: x.CompletedAt, Error: x.Error,
+		StdoutStreamURL: x.StdoutStreamURL, StderrStreamURL: x.StderrStreamURL,
+	}
+}
+
+func (d *Dialect) createJob(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Command []string    `json:"command"`
+		Streams streamInput `json:"streams"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	sb, err := d.usable(r)
+	if err != nil {
+		return err
+	}
+	req := command(r.Context(), sb.ID, in.Command, in.Streams)
+	req.Kind = sandbox.Job
+	e, err := d.svc.StartExecution(r.Context(), caller(r.Context()), string(sb.ID), req)
+	if err != nil {
+		return known(err)
+	}
+	return answer(w, d.jobInfo(&e))
+}
+
+func (d *Dialect) jobs(w http.ResponseWriter, r *http.Request) error {
+	limit, err := number(r, "limit", 50, 1, 100)
+	if err != nil {
+		return err
+	}
+	sb, err := d.found(r)
+	if err != nil {
+		return err
+	}
+	list, err := d.svc.Executions(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Job, limit)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Jobs []jobInfo `json:"jobs"`
+	}{make([]jobInfo, len(list))}
+	for i := range list {
+		out.Jobs[i] = d.jobInfo(&list[i])
+	}
+	return answer(w, out)
+}
+
+// theJob returns the job that the request's path names.
+func (d *Dialect) theJob(r *http.Request) (sandbox.Execution, error) {
+	sb, err := d.found(r)
+	if err != nil {
+		return sandbox.Execution{}, err
+	}
+	notFound := sandbox.Errorf(sandbox.NotFound, "there is no such job")
+	id, ok := internal[sandbox.ExecutionID](prefixJob, r.PathValue("job"))
+	if !ok {
+		return sandbox.Execution{}, notFound
+	}
+	e, err := d.svc.Execution(r.Context(), caller(r.Context()), id)
+	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && (e.Kind != sandbox.Job || e.Sandbox != sb.ID) {
+		return e, notFound
+	}
+	return e, err
+}
+
+func (d *Dialect) job(w http.ResponseWriter, r *http.Request) error {
+	e, err := d.theJob(r)
+	if err != nil {
+		return err
+	}
+	return answer(w, d.jobInfo(&e))
+}
+
+func (d *Dialect) stopJob(w http.ResponseWriter, r *http.Request) error {
+	e, err := d.theJob(r)
+	if err != nil {
+		return err
+	}
+	force := r.URL.Query().Get("force") == "true"
+	ctx := r.Context()
+	if e, err = d.svc.CancelExecution(ctx, caller(ctx), e.ID, force); err != nil {
+		return err
+	}
+	if e, err = d.svc.WaitExecution(ctx, caller(ctx), e.ID, stopPatience); err != nil {
+		return err
+	}
+	return answer(w, d.jobInfo(&e))
+}

@@ -1,0 +1,203 @@
+package agentuity
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// A list is read as a whole, to be sorted and counted: at most 10,000 sandboxes.
+const listPages, listPage = 10, 1000
+
+// states are those of ours that may show as a status.
+var states = map[string][]sandbox.State{
+	"":               nil, // all that have not ended
+	statusCreating:   {sandbox.Provisioning},
+	statusIdle:       {sandbox.Running},
+	statusRunning:    {sandbox.Running},
+	statusPaused:     {sandbox.Pausing},
+	statusSuspended:  {sandbox.Paused, sandbox.Resuming},
+	statusStopping:   {sandbox.Destroying, sandbox.Running},
+	statusTerminated: {sandbox.Destroyed},
+	statusFailed:     {sandbox.Failed, sandbox.Destroyed},
+	statusDeleted:    {sandbox.Destroyed},
+}
+
+// orders are the orders of a list.
+var orders = map[string]func(a, b *look) int{
+	"created":         func(a, b *look) int { return a.CreatedAt.Compare(b.CreatedAt) },
+	"updated":         func(a, b *look) int { return a.UpdatedAt.Compare(b.UpdatedAt) },
+	"name":            func(a, b *look) int { return cmp.Compare(a.Labels[labelName], b.Labels[labelName]) },
+	"status":          func(a, b *look) int { return cmp.Compare(a.status(), b.status()) },
+	"mode":            func(a, b *look) int { return cmp.Compare(mode(&a.Sandbox), mode(&b.Sandbox)) },
+	"execution_count": func(a, b *look) int { return cmp.Compare(len(a.executions), len(b.executions)) },
+}
+
+// filter reads which sandboxes a request is about.
+func filter(r *http.Request) (lifecycle.Filter, string, error) {
+	q := r.URL.Query()
+	status := q.Get("status")
+	if q.Get("deletedOnly") == "true" {
+		status = statusDeleted
+	}
+	f := lifecycle.Filter{Labels: map[string]string{}, Limit: listPage}
+	var known bool
+	if f.States, known = states[status]; !known {
+		return f, "", sandbox.InvalidField("status", "is none of the statuses")
+	}
+	for label, value := range map[string]string{labelName: q.Get("name"), labelProject: q.Get("projectId")} {
+		if value != "" {
+			f.Labels[label] = value
+		}
+	}
+	if q.Get("mode") == modeOneShot {
+		f.Labels[labelMode] = modeOneShot
+	}
+	return f, status, nil
+}
+
+// selected returns the page of sandboxes that a request asks for, and how many
+// there are in all.
+func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
+	limit, err := number(r, "limit", 50, 1, 1000)
+	if err != nil {
+		return nil, 0, err
+	}
+	offset, err := number(r, "offset", 0, 0, 1<<30)
+	if err != nil {
+		return nil, 0, err
+	}
+	desc, err := descending(r, true)
+	if err != nil {
+		return nil, 0, err
+	}
+	order, known := orders[cmp.Or(strings.ToLower(r.URL.Query().Get("sort")), "created")]
+	if !known {
+		return nil, 0, sandbox.InvalidField("sort", "is no order")
+	}
+	all, err := d.matching(r)
+	if err != nil {
+		return nil, 0, err
+	}
+	slices.SortStableFunc(all, func(a, b look) int {
+		if desc {
+			return order(&b, &a)
+		}
+		return order(&a, &b)
+	})
+	return page(all, offset, limit), len(all), nil
+}
+
+// matching returns all sandboxes that a request is about.
+func (d *Dialect) matching(r *http.Request) ([]look, error) {
+	f, status, err := filter(r)
+	if err != nil || r.URL.Query().Get("snapshotId") != "" { // no sandbox was made from a snapshot
+		return nil, err
+	}
+	interactive := r.URL.Query().Get("mode") == modeInteractive
+	var all []look
+	for range listPages {
+		part, err := d.svc.List(r.Context(), caller(r.Context()), f)
+		if err != nil {
+			return nil, err
+		}
+		for _, sb := range part.Sandboxes {
+			l, err := d.look(r.Context(), sb)
+			if err != nil {
+				return nil, err
+			}
+			if status != "" && l.status() != status || interactive && mode(&sb) != modeInteractive {
+				continue
+			}
+			all = append(all, l)
+		}
+		if f.Cursor = part.Next; f.Cursor == "" {
+			break
+		}
+	}
+	return all, nil
+}
+
+func (d *Dialect) list(w http.ResponseWriter, r *http.Request) error {
+	part, total, err := d.selected(r)
+	if err != nil {
+		return err
+	}
+	runtimes, err := d.available(r.Context())
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Sandboxes []info `json:"sandboxes"`
+		Total     int    `json:"total"`
+	}{make([]info, len(part)), total}
+	for i := range part {
+		out.Sandboxes[i] = d.info(&part[i], runtimes)
+	}
+	return answer(w, out)
+}
+
+// cliInfo is a sandbox as the command line asks for it before anything else.
+type cliInfo struct {
+	ID          string  `json:"id"`
+	Name        *string `json:"name"`
+	Description *string `json:"description"`
+	Status      string  `json:"status"`
+	Region      string  `json:"region"`
+	CreatedAt   string  `json:"createdAt"`
+	OrgID       string  `json:"orgId"`
+	OrgName     string  `json:"orgName"`
+	ProjectID   *string `json:"projectId"`
+}
+
+// region is the one there is.
+const region = "local"
+
+func cliInfoOf(l *look) cliInfo {
+	o := org(l.Workspace)
+	return cliInfo{
+		ID: sandboxID(l.ID), Name: optional(l.Labels[labelName]), Description: optional(l.Description), Status: l.status(), Region: region,
+		CreatedAt: timestamp(l.CreatedAt), OrgID: o.ID, OrgName: o.Name, ProjectID: optional(l.Labels[labelProject]),
+	}
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (d *Dialect) cliList(w http.ResponseWriter, r *http.Request) error {
+	part, total, err := d.selected(r)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Sandboxes []cliInfo `json:"sandboxes"`
+		Total     int       `json:"total"`
+	}{make([]cliInfo, len(part)), total}
+	for i := range part {
+		out.Sandboxes[i] = cliInfoOf(&part[i])
+	}
+	return answer(w, out)
+}
+
+func (d *Dialect) cliGet(w http.ResponseWriter, r *http.Request) error {
+	sb, err := d.any(r)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return &typed{codeNotFound, http.StatusNotFound, err}
+	}
+	if err != nil {
+		return err
+	}
+	l, err := d.look(r.Context(), sb)
+	if err != nil {
+		return err
+	}
+	return answer(w, cliInfoOf(&l))
+}

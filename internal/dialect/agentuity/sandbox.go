@@ -1,0 +1,323 @@
+package agentuity
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// workspaceDir is where commands run and relative paths begin.
+	workspaceDir = "/home/agentuity"
+	// idleDefault is the idle timeout of sandboxes whose caller names none, so that
+	// one whose caller is gone does not stay.
+	idleDefault      = 10 * time.Minute
+	portMin, portMax = 1024, 65535
+)
+
+type fileInput struct {
+	Path    string `json:"path"`
+	Content string `json:"content"`
+}
+
+type streamInput struct {
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+	Stdin  string `json:"stdin"`
+}
+
+// ignore is the stream of an output that is not wanted, and of no input.
+const ignore = "ignore"
+
+type createInput struct {
+	ProjectID   string            `json:"projectId"`
+	Runtime     string            `json:"runtime"`
+	RuntimeID   string            `json:"runtimeId"`
+	Name        string            `json:"name"`
+	Description string            `json:"description"`
+	Resources   resources         `json:"resources"`
+	Env         map[string]string `json:"env"`
+	Network     struct {
+		Enabled bool `json:"enabled"`
+		Port    int  `json:"port"`
+	} `json:"network"`
+	Stream  streamInput `json:"stream"`
+	Timeout timeouts    `json:"timeout"`
+	Command *struct {
+		Exec  []string    `json:"exec"`
+		Mode  string      `json:"mode"`
+		Files []fileInput `json:"files"`
+	} `json:"command"`
+	Files        []fileInput    `json:"files"`
+	Snapshot     string         `json:"snapshot"`
+	Dependencies []string       `json:"dependencies"`
+	Packages     []string       `json:"packages"`
+	Metadata     map[string]any `json:"metadata"`
+}
+
+// created is the answer to create.
+type created struct {
+	SandboxID       string `json:"sandboxId"`
+	Status          string `json:"status"`
+	ExecutionID     string `json:"executionId,omitempty"`
+	URL             string `json:"url,omitempty"`
+	StdoutStreamID  string `json:"stdoutStreamId,omitempty"`
+	StdoutStreamURL string `json:"stdoutStreamUrl,omitempty"`
+	StderrStreamID  string `json:"stderrStreamId,omitempty"`
+	StderrStreamURL string `json:"stderrStreamUrl,omitempty"`
+}
+
+// supported refuses what the server cannot do.
+func (in *createInput) supported() error {
+	switch {
+	case in.Snapshot != "":
+		return sandbox.Errorf(sandbox.Unsupported, "this server has no snapshots")
+	case in.Network.Enabled:
+		return sandbox.Errorf(sandbox.Unsupported, "this server gives sandboxes no outbound network")
+	case len(in.Dependencies) > 0 || len(in.Packages) > 0:
+		return sandbox.Errorf(sandbox.Unsupported, "this server does not install dependencies or packages at create; choose a runtime that has them")
+	case in.Network.Port != 0 && (in.Network.Port < portMin || in.Network.Port > portMax):
+		return sandbox.InvalidField("network.port", "must be %d to %d", portMin, portMax)
+	}
+	return nil
+}
+
+// request translates in; id is that of the sandbox to be.
+func (d *Dialect) request(ctx context.Context, id sandbox.ID, in *createInput) (req lifecycle.CreateRequest, err error) {
+	rt, err := d.runtimeFor(ctx, in.RuntimeID, in.Runtime)
+	if err != nil {
+		return req, err
+	}
+	req = lifecycle.CreateRequest{ID: id, Env: in.Env, Description: in.Description, Labels: map[string]string{}}
+	if rt != nil {
+		req.ImageID = rt.image.ID
+		req.Labels[labelRuntime] = rt.Name
+	}
+	for label, value := range map[string]string{labelName: in.Name, labelProject: in.ProjectID} {
+		if value != "" {
+			req.Labels[label] = value
+		}
+	}
+	if in.Network.Port != 0 {
+		req.Labels[labelPort] = strconv.Itoa(in.Network.Port)
+	}
+	if req.Metadata, err = ourMetadata(in.Metadata); err != nil {
+		return req, err
+	}
+	if req.Resources, err = in.Resources.parse(); err != nil {
+		return req, err
+	}
+	if req.Timeouts, err = in.Timeout.parse(); err != nil || in.Command == nil {
+		return req, err
+	}
+	files, err := decodeFiles(slices.Concat(in.Files, in.Command.Files))
+	if err != nil {
+		return req, err
+	}
+	c := command(ctx, id, in.Command.Exec, in.Stream)
+	for _, f := range files {
+		c.Files = append(c.Files, lifecycle.ExecutionFile{Path: f.Path, Content: f.Content})
+	}
+	if in.Stream.Stdin != "" && in.Stream.Stdin != ignore {
+		c.StdinStream = sandbox.StreamID(in.Stream.Stdin)
+	}
+	req.Command = &c
+	if in.Command.Mode == modeOneShot {
+		req.OneShot, req.Labels[labelMode] = true, modeOneShot
+	}
+	return req, nil
+}
+
+func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[createInput](w, r)
+	if err != nil {
+		return err
+	}
+	if err := in.supported(); err != nil {
+		return err
+	}
+	ctx := r.Context()
+	req, err := d.request(ctx, sandbox.NewID(), &in)
+	if err != nil {
+		return err
+	}
+	sb, _, err := d.svc.Create(ctx, caller(ctx), req)
+	if err != nil {
+		return err
+	}
+	out, err := d.finish(ctx, sb, &in)
+	if err != nil || ctx.Err() != nil {
+		// The client asks again for what it was not answered: nothing may be left of this.
+		_, _ = d.svc.Destroy(context.WithoutCancel(ctx), caller(ctx), string(sb.ID), sandbox.CauseDestroyed) // the idle timeout ends it otherwise
+		return err
+	}
+	writeJSON(w, http.StatusCreated, envelope{Success: true, Data: out})
+	return nil
+}
+
+// finish writes the files of a new sandbox and describes it.
+func (d *Dialect) finish(ctx context.Context, sb sandbox.Sandbox, in *createInput) (out created, err error) {
+	if len(in.Files) > 0 && in.Command == nil {
+		files, err := decodeFiles(in.Files)
+		if err != nil {
+			return out, err
+		}
+		if sb, err = d.started(ctx, &sb); err != nil {
+			return out, err
+		}
+		if _, err := d.svc.WriteFiles(ctx, caller(ctx), string(sb.ID), files); err != nil {
+			return out, known(err)
+		}
+	}
+	l, err := d.look(ctx, sb)
+	if err != nil {
+		return out, err
+	}
+	out = created{SandboxID: sandboxID(sb.ID), Status: l.status()}
+	_, out.URL = d.published(&sb)
+	if in.Command == nil || len(l.executions) == 0 {
+		return out, nil
+	}
+	e := &l.executions[len(l.executions)-1]
+	out.ExecutionID = executionID(e)
+	if !e.Stdout.Off {
+		out.StdoutStreamID, out.StdoutStreamURL = string(e.Stdout.ID), d.streamURL(e.Stdout)
+	}
+	if !e.Stderr.Off {
+		out.StderrStreamID, out.StderrStreamURL = string(e.Stderr.ID), d.streamURL(e.Stderr)
+	}
+	return out, nil
+}
+
+// command is an execution in the workspace with the automatic variables.
+func command(ctx context.Context, id sandbox.ID, argv []string, streams streamInput) lifecycle.ExecutionRequest {
+	return lifecycle.ExecutionRequest{
+		Argv: argv, Cwd: workspaceDir, MakeCwd: true,
+		Env: map[string]string{
+			"AGENTUITY_SANDBOX_ID": sandboxID(id),
+			"AGENTUITY_ORG_ID":     external(prefixOrg, caller(ctx).Workspace),
+		},
+		StdoutOff: streams.Stdout == ignore, StderrOff: streams.Stderr == ignore,
+	}
+}
+
+// decodeFiles decodes files to write, with their paths made absolute.
+func decodeFiles(in []fileInput) ([]lifecycle.FileContent, error) {
+	out := make([]lifecycle.FileContent, 0, len(in))
+	for _, f := range in {
+		if f.Path == "" {
+			return nil, sandbox.InvalidField("files", "every file must have a path")
+		}
+		content, err := base64.StdEncoding.DecodeString(f.Content)
+		if err != nil {
+			return nil, sandbox.InvalidField("files", "the content of a file must be in base64")
+		}
+		out = append(out, lifecycle.FileContent{Path: absolute(f.Path), Content: content})
+	}
+	return out, nil
+}
+
+// absolute resolves a path of a sandbox in its workspace.
+func absolute(p string) string {
+	if path.IsAbs(p) {
+		return p
+	}
+	return path.Join(workspaceDir, p)
+}
+
+func (t timeouts) parse() (out sandbox.Timeouts, err error) {
+	if out.Idle, err = duration("timeout.idle", t.Idle, idleDefault); err != nil {
+		return out, err
+	}
+	if out.Execution, err = duration("timeout.execution", t.Execution, 0); err != nil {
+		return out, err
+	}
+	out.Paused, err = duration("timeout.paused", t.Paused, 0)
+	return out, err
+}
+
+// quantityMax is far over what any host has and far under what overflows.
+const quantityMax = 1 << 60
+
+func (in resources) parse() (out sandbox.Resources, err error) {
+	for _, q := range []struct {
+		field, text string
+		to          *int64
+		value       func(*resource.Quantity) int64
+	}{
+		{"resources.memory", in.Memory, &out.MemoryBytes, (*resource.Quantity).Value},
+		{"resources.cpu", in.CPU, &out.CPUMilli, (*resource.Quantity).MilliValue},
+		{"resources.disk", in.Disk, &out.DiskBytes, (*resource.Quantity).Value},
+	} {
+		if q.text == "" {
+			continue
+		}
+		v, err := resource.ParseQuantity(strings.TrimSpace(q.text))
+		if err != nil || v.Sign() <= 0 || v.CmpInt64(quantityMax) > 0 {
+			return out, sandbox.InvalidField(q.field, "%q is not a quantity such as 512Mi, 1.5Gi, 500m or 2", q.text)
+		}
+		*q.to = q.value(&v)
+	}
+	return out, nil
+}
+
+func (d *Dialect) get(w http.ResponseWriter, r *http.Request) error {
+	find := d.found
+	if r.URL.Query().Get("includeDeleted") == "true" {
+		find = d.any
+	}
+	sb, err := find(r)
+	if err != nil {
+		return err
+	}
+	l, err := d.reached(r, sb)
+	if err != nil {
+		return err
+	}
+	runtimes, err := d.available(r.Context())
+	if err != nil {
+		return err
+	}
+	return answer(w, d.info(&l, runtimes))
+}
+
+func (d *Dialect) status(w http.ResponseWriter, r *http.Request) error {
+	sb, err := d.found(r)
+	if err != nil {
+		return err
+	}
+	l, err := d.reached(r, sb)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		SandboxID string `json:"sandboxId"`
+		Status    string `json:"status"`
+		ExitCode  *int   `json:"exitCode,omitempty"`
+	}{SandboxID: sandboxID(l.ID), Status: l.status()}
+	if e := l.own(); e != nil {
+		out.ExitCode = e.ExitCode
+	}
+	return answer(w, out)
+}
+
+func (d *Dialect) destroy(w http.ResponseWriter, r *http.Request) error {
+	sb, err := d.any(r)
+	if err != nil {
+		return err
+	}
+	if _, err := d.svc.Destroy(r.Context(), caller(r.Context()), string(sb.ID), sandbox.CauseDestroyed); err != nil {
+		return err
+	}
+	return answerDone(w)
+}

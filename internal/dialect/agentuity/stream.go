@@ -1,0 +1,56 @@
+package agentuity
+
+import (
+	"io"
+	"net/http"
+)
+
+// createStream makes the stream that a one-shot sandbox reads its input from.
+func (d *Dialect) createStream(w http.ResponseWriter, r *http.Request) error {
+	id, err := d.svc.CreateStream(r.Context(), caller(r.Context()))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, struct {
+		ID string `json:"id"`
+	}{string(id)})
+	return nil
+}
+
+// writeStream writes an input as it comes and ends it with the body.
+func (d *Dialect) writeStream(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("stream")
+	if err := d.svc.WriteStdin(r.Context(), id, r.Body); err != nil {
+		return err
+	}
+	if err := d.svc.CloseStdin(r.Context(), id); err != nil {
+		return err
+	}
+	return answerDone(w)
+}
+
+// readStream answers with what a stream holds and what is still to come. Every
+// part is sent when it is there.
+func (d *Dialect) readStream(w http.ResponseWriter, r *http.Request) error {
+	body, _, err := d.svc.OpenStream(r.Context(), r.PathValue("stream"), 0, true)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.WriteHeader(http.StatusOK)
+	c := http.NewResponseController(w)
+	buf := make([]byte, 32<<10)
+	for {
+		if err := c.Flush(); err != nil {
+			return nil // the client is gone
+		}
+		n, err := body.Read(buf)
+		if _, gone := w.Write(buf[:n]); gone != nil || err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // so that a part is not taken for the whole
+		}
+	}
+}

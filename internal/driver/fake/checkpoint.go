@@ -1,0 +1,257 @@
+package fake
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/modbox/modbox/internal/agent"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Files of a checkpoint.
+const (
+	manifestName = "manifest.json"
+	filesName    = "files.tar"
+)
+
+// manifest says what a checkpoint is of.
+type manifest struct {
+	Token  string // of the host's parked memory, empty when the box went on
+	RootFS string
+}
+
+// parked is the memory of a box that was saved and stopped: its agent, and its
+// processes, which have got a SIGSTOP. Its files wait in dir.
+type parked struct {
+	id     sandbox.ID
+	dir    string
+	agent  *agent.Agent
+	accept *acceptor
+	ports  map[uint16]string
+}
+
+func (p *parked) discard() error {
+	p.accept.Close()
+	p.agent.Close()
+	if err := killIn(p.dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(p.dir)
+}
+
+// Checkpoint saves a box's files, and parks its memory on the host when it stops.
+func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
+	ctx, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Checkpoint })
+	if err != nil {
+		return err
+	}
+	defer end()
+	b, err := d.box(id)
+	if err != nil {
+		return err
+	}
+	b.destroying.Lock() // it must not be taken away meanwhile
+	defer b.destroying.Unlock()
+	if err := b.mustRun(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		return sandbox.Errorf(sandbox.Exists, "the checkpoint exists already")
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	b.hangUp()
+	if err := signalIn(b.dir, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	m := manifest{RootFS: b.spec.RootFS}
+	if opts.Stop {
+		m.Token = rand.Text()
+	}
+	err = writeCheckpoint(temp, b.dir, m)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = os.Rename(temp, dir)
+	}
+	if err != nil || !opts.Stop {
+		return errors.Join(err, signalIn(b.dir, syscall.SIGCONT))
+	}
+	return d.host.park(b, m.Token)
+}
+
+func writeCheckpoint(dir, root string, m manifest) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, manifestName), data, 0o600); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(dir, filesName))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := writeTree(f, root, nil); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func readManifest(dir string) (manifest, error) {
+	var m manifest
+	data, err := os.ReadFile(filepath.Join(dir, manifestName))
+	if err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	if err == nil {
+		_, err = os.Stat(filepath.Join(dir, filesName))
+	}
+	if err != nil {
+		return manifest{}, sandbox.Wrap(sandbox.NotFound, err, "there is no whole checkpoint")
+	}
+	return m, nil
+}
+
+// CanRestore says whether dir is a checkpoint, unless a fault says something else.
+func (d *Driver) CanRestore(dir string) error {
+	_, end, err := d.enter(context.Background(), "", func(f *Faults) Fault { return f.CanRestore })
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = readManifest(dir)
+	return err
+}
+
+// Restore makes a box from a checkpoint. The first time that it is restored under
+// its own id, a stopped box gets its memory back; otherwise there are its files,
+// and an agent that knows of nothing.
+func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
+	ctx, end, err := d.enter(ctx, spec.ID, func(f *Faults) Fault { return f.Restore })
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if err := checkSpec(spec); err != nil {
+		return nil, err
+	}
+	m, err := readManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	if m.RootFS != spec.RootFS {
+		return nil, sandbox.InvalidField("rootfs", "this is not the image of the box that was saved")
+	}
+	b, err := d.host.add(spec)
+	if err != nil {
+		return nil, err
+	}
+	err = context.Cause(ctx)
+	if err == nil {
+		err = d.host.unpark(b, m.Token, filepath.Join(dir, filesName))
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.host.remove(spec.ID))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known[spec.ID] = b
+	return driver.Handle(b.handle), nil
+}
+
+// park ends b and keeps its memory under token.
+func (h *Host) park(b *box, token string) error {
+	p := &parked{id: b.spec.ID, dir: filepath.Join(h.dir, "parked-"+token)}
+	if err := os.Rename(b.dir, p.dir); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	p.agent, p.accept, p.ports = b.agent, b.accept, b.ports
+	b.agent, b.accept = nil, nil
+	b.mu.Unlock()
+	h.mu.Lock()
+	h.parked[token] = p
+	h.mu.Unlock()
+	b.end(driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the box was saved and stopped"})
+	return nil
+}
+
+// unpark makes a fresh box the one that was saved: from its memory, when the host
+// has that, and otherwise from its files.
+func (h *Host) unpark(b *box, token, files string) error {
+	h.mu.Lock()
+	p := h.parked[token]
+	if p != nil && p.id == b.spec.ID {
+		delete(h.parked, token)
+	} else {
+		p = nil
+	}
+	h.mu.Unlock()
+	if err := os.RemoveAll(b.dir); err != nil {
+		return err
+	}
+	if p == nil {
+		if err := readTree(files, b.dir); err != nil {
+			return err
+		}
+		return b.start()
+	}
+	if err := os.Rename(p.dir, b.dir); err != nil {
+		return errors.Join(err, p.discard())
+	}
+	b.mu.Lock()
+	b.agent, b.accept, b.ports = p.agent, p.accept, p.ports
+	b.mu.Unlock()
+	return signalIn(b.dir, syscall.SIGCONT)
+}
+
+// mustRun returns an error unless the box runs.
+func (b *box) mustRun() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.ended:
+		return sandbox.Errorf(sandbox.Unavailable, "box %s has ended", b.spec.ID)
+	case b.agent == nil:
+		return sandbox.Errorf(sandbox.Conflict, "box %s is not started", b.spec.ID)
+	}
+	return nil
+}
+
+// hangUp closes the box's connections; new ones can be made.
+func (b *box) hangUp() {
+	b.mu.Lock()
+	conns := b.conns
+	b.conns = make(map[net.Conn]struct{})
+	b.mu.Unlock()
+	for c := range conns {
+		c.Close()
+	}
+}
+
+// signalIn sends a signal to every process of a box, see [processesIn].
+func signalIn(dir string, signal syscall.Signal) error {
+	pids, err := processesIn(dir)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}

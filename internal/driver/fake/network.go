@@ -1,0 +1,69 @@
+package fake
+
+import (
+	"context"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Plug notes the interface, see [Host.NIC]. The box goes on with this machine's network.
+func (d *Driver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error {
+	_, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Plug })
+	if err == nil {
+		defer end()
+		var b *box
+		if b, err = d.box(id); err == nil {
+			if err = b.mustRun(); err == nil {
+				err = b.replaceNIC(&nic)
+			}
+		}
+	}
+	if err != nil {
+		nic.File.Close()
+	}
+	return err
+}
+
+// Unplug forgets the interface.
+func (d *Driver) Unplug(ctx context.Context, id sandbox.ID) error {
+	_, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Unplug })
+	if err != nil {
+		return err
+	}
+	defer end()
+	b, err := d.box(id)
+	if err != nil {
+		return err
+	}
+	return b.replaceNIC(nil)
+}
+
+// replaceNIC closes the interface the box has and gives it another, or none.
+func (b *box) replaceNIC(nic *driver.NIC) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended && nic != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "box %s has ended", b.spec.ID)
+	}
+	if b.nic != nil {
+		b.nic.File.Close()
+	}
+	b.nic = nic
+	return nil
+}
+
+// NIC returns the interface that was plugged into a box last, if it has one. Its
+// file stays the box's.
+func (h *Host) NIC(id sandbox.ID) (driver.NIC, bool) {
+	b := h.find(id)
+	if b == nil {
+		return driver.NIC{}, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.nic == nil {
+		return driver.NIC{}, false
+	}
+	return *b.nic, true
+}

@@ -1,0 +1,135 @@
+package fake
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// WriteLayer writes everything in the box's root: it began empty.
+func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	ctx, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.WriteLayer })
+	if err != nil {
+		return err
+	}
+	defer end()
+	b, err := d.box(id)
+	if err != nil {
+		return err
+	}
+	if err := b.mustRun(); err != nil {
+		return err
+	}
+	if err := writeTree(w, b.dir, []string{"proc", "sys", "dev", "tmp"}); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// writeTree writes what is beneath root to w as a tar, without the top-level
+// directories of skip and without sockets.
+func writeTree(w io.Writer, root string, skip []string) error {
+	out := tar.NewWriter(w)
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		name, rerr := filepath.Rel(root, path)
+		switch {
+		case err != nil || rerr != nil:
+			return errors.Join(err, rerr)
+		case name == "." || e.Type()&fs.ModeSocket != 0:
+			return nil
+		case slices.Contains(skip, name) && e.IsDir():
+			return filepath.SkipDir
+		}
+		return writeEntry(out, path, name, e)
+	})
+	if err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+func writeEntry(out *tar.Writer, path, name string, e fs.DirEntry) error {
+	info, err := e.Info()
+	if err != nil {
+		return err
+	}
+	target := ""
+	if e.Type() == fs.ModeSymlink {
+		if target, err = os.Readlink(path); err != nil {
+			return err
+		}
+	}
+	header, err := tar.FileInfoHeader(info, target)
+	if err != nil {
+		return err
+	}
+	if header.Name = name; e.IsDir() {
+		header.Name += "/"
+	}
+	if err := out.WriteHeader(header); err != nil || !e.Type().IsRegular() {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.CopyN(out, f, header.Size)
+	return err
+}
+
+// readTree makes dir from a tar of writeTree.
+func readTree(name, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	in := tar.NewReader(f)
+	for {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := readEntry(root, header, in); err != nil {
+			return err
+		}
+	}
+}
+
+func readEntry(root *os.Root, header *tar.Header, content io.Reader) error {
+	mode := header.FileInfo().Mode().Perm()
+	switch header.Typeflag {
+	case tar.TypeDir:
+		return root.Mkdir(filepath.Clean(header.Name), mode|0o700)
+	case tar.TypeSymlink:
+		return root.Symlink(header.Linkname, header.Name)
+	case tar.TypeReg:
+		f, err := root.OpenFile(header.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode|0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, content)
+		return errors.Join(err, f.Chmod(mode), f.Close())
+	default:
+		return nil // a pipe that nobody has open
+	}
+}

@@ -1,0 +1,191 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/cleanup"
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Checkpoint implements [driver.Checkpointer]. Beside dir, in its parent, is a
+// directory whose name begins with ".new-" meanwhile.
+func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	b, err := d.lockStarted(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer b.unlock()
+	err = d.checkpoint(ctx, b, dir, opts)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case b.hasEnded(), hungUp(err):
+		return b.endedError()
+	case strings.Contains(err.Error(), "no space left on device"): // gVisor's words or the kernel's
+		return sandbox.Wrap(sandbox.DiskFull, err, "the host's disk is too full to save the sandbox")
+	}
+	return publicError(err, "checkpoint box %s", id)
+}
+
+// checkpoint saves b into a directory beside dir and renames that when it is whole.
+func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver.CheckpointOptions) error {
+	if _, err := os.Lstat(dir); err == nil {
+		return sandbox.Errorf(sandbox.Exists, "the checkpoint exists already")
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
+	if err != nil {
+		return err
+	}
+	undo := cleanup.Make(func() { _ = os.RemoveAll(temp) })
+	defer undo.Clean()
+	if opts.Stop {
+		// gVisor would end the box by itself, but also when the saving failed. And from
+		// the moment that is saved to its end nothing may happen: it would happen twice.
+		if err := b.hold(ctx); err != nil {
+			return err
+		}
+		undo.Add(func() {
+			if err := b.release(ctx); err != nil {
+				d.cfg.Logger.Error("a box that could not be saved stands still", "sandbox", b.id, "error", err)
+			}
+		})
+	}
+	if err := b.save(ctx, temp); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	s := b.state
+	b.mu.Unlock()
+	if err := writeManifest(temp, manifest{
+		GVisor: d.runtime, CPU: d.cpu, Agent: s.Agent, RootFS: s.RootFS,
+		Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
+	}); err != nil {
+		return err
+	}
+	if err := syncAll(ctx, temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, dir); err != nil {
+		return err
+	}
+	undo.Add(func() { _ = os.RemoveAll(dir) })
+	if err := syncFile(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if opts.Stop {
+		if err := b.stop(ctx); err != nil {
+			return err
+		}
+	}
+	undo.Release()
+	return nil
+}
+
+// stop ends a box that was saved.
+func (b *box) stop(ctx context.Context) error {
+	b.mu.Lock()
+	b.saved = true
+	b.mu.Unlock()
+	if err := b.proc.kill(); err != nil && !b.hasEnded() {
+		return err
+	}
+	// Not given up when ctx ends: it is saved, and as good as ended.
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	select {
+	case <-b.ended:
+		return nil
+	case <-wait.Done():
+		return fmt.Errorf("stop box %s: %w", b.id, wait.Err())
+	}
+}
+
+// save has gVisor write the box's state into files in dir. The box stands still
+// meanwhile, and nobody is connected to it.
+func (b *box) save(ctx context.Context, dir string) error {
+	if err := b.doors.Acquire(ctx, allDoors); err != nil {
+		return err
+	}
+	defer b.doors.Release(allDoors)
+	// gVisor cannot save a forwarded connection. It takes down those closed here in
+	// its own time, in which it is asked in vain.
+	b.hangUp()
+	const attempts = 4
+	for i := 1; ; i++ {
+		err := b.saveOnce(ctx, dir)
+		var remote remoteError
+		if err == nil || i == attempts || !errors.As(err, &remote) || !strings.Contains(string(remote), "encoding error") {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(i*i) * 5 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (b *box) saveOnce(ctx context.Context, dir string) error {
+	var fds []int
+	for _, name := range savedFiles {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fds = append(fds, fdOf(f))
+	}
+	args := control.SaveOpts{
+		Metadata:      statefile.CompressionLevelNone.ToMetadata(),
+		HavePagesFile: true,
+		Resume:        true,
+	}
+	return call(ctx, saveRPC, b.dir, boot.ContMgrCheckpoint, &args, nil, fds...)
+}
+
+// syncAll has everything in dir written to disk. It returns early when ctx ends.
+func syncAll(ctx context.Context, dir string) error {
+	done := make(chan error, 1)
+	go func() {
+		for _, name := range append([]string{manifestName, "."}, savedFiles...) {
+			if err := syncFile(filepath.Join(dir, name)); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func syncFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

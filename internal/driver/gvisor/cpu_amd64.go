@@ -1,0 +1,6 @@
+package gvisor
+
+import "gvisor.dev/gvisor/pkg/cpuid"
+
+// cacheLine is the size that programs must know to flush the cache.
+func cacheLine(fs cpuid.FeatureSet) uint32 { return fs.CacheLine() }

@@ -1,0 +1,141 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/modbox/modbox/internal/driver/gvisor/ocilayer"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// treeSlack is what a tar may take beyond the files that fill the disk: headers.
+	treeSlack = 256 << 20
+	treeRPC   = 10 * time.Minute
+	// usageReduce has no constant in gVisor.
+	usageReduce = "Usage.Reduce"
+)
+
+// WriteLayer implements [driver.Snapshotter]. The box stands still while the tree
+// is copied into a file of the host that has no name.
+func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	ctx, leave := d.enter(ctx)
+	defer leave()
+	b, err := d.lockStarted(ctx, id)
+	if err != nil {
+		return err
+	}
+	tree, err := d.copyTree(ctx, b)
+	b.unlock()
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case b.hasEnded(), hungUp(err):
+		return b.endedError()
+	default:
+		return publicError(err, "read the files of box %s", id)
+	}
+	defer tree.Close()
+	if _, err := io.Copy(w, contextReader{ctx, tree}); err != nil {
+		return ended(ctx, err)
+	}
+	return nil
+}
+
+// contextReader reads until ctx ends.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}
+
+// copyTree returns a file with the layer of b.
+func (d *Driver) copyTree(ctx context.Context, b *box) (_ *os.File, err error) {
+	tree, err := os.CreateTemp(d.layersDir(), "export-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			tree.Close()
+		}
+	}()
+	if err := os.Remove(tree.Name()); err != nil {
+		return nil, err
+	}
+	leave, err := d.readSlot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := b.hold(ctx); err != nil {
+		return nil, err
+	}
+	err = d.raiseMemory(b)
+	if err == nil {
+		err = b.readTree(ctx, tree)
+	}
+	err = errors.Join(err, b.release(ctx))
+	d.lowerMemory(b)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tree.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return tree, nil
+}
+
+// readTree has gVisor write the tree into a pipe, and what comes out of it as a
+// layer into out. Holes in files come as zeros, so there must be a limit.
+func (b *box) readTree(ctx context.Context, out io.Writer) error {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	asked := make(chan error, 1)
+	go func() {
+		args := control.TarRootfsUpperLayerOpts{ContainerID: string(b.id)}
+		err := useFD(to, func(fd int) error {
+			return call(ctx, treeRPC, b.dir, boot.FsTarRootfsUpperLayer, &args, nil, fd)
+		})
+		to.Close() // gVisor's copy is closed by then, or the box has ended
+		asked <- err
+	}()
+	stop := context.AfterFunc(ctx, func() { from.Close() })
+	defer stop()
+	limit := &io.LimitedReader{R: from, N: b.resources.DiskBytes + treeSlack}
+	err = ocilayer.FromOverlay(out, limit, skippedDirs)
+	if err == nil {
+		_, err = io.Copy(io.Discard, limit) // the padding that ends a tar
+	}
+	from.Close() // what still comes has nowhere to go, so gVisor stops
+	aerr := <-asked
+	switch {
+	case limit.N <= 0:
+		return sandbox.Errorf(sandbox.TooLarge, "the files of the sandbox, holes in them included, are larger than its disk")
+	case aerr != nil:
+		return aerr
+	case err != nil:
+		return fmt.Errorf("read tree: %w", err)
+	}
+	return nil
+}
+
+// skippedDirs are no part of what a box has written.
+var skippedDirs = []string{"proc", "sys", "dev", "tmp", agentDir[1:]}

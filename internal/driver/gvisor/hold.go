@@ -1,0 +1,61 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gvisor.dev/gvisor/runsc/boot"
+)
+
+// probeTime is how long an agent may take to answer whether it runs at all.
+const probeTime = 2 * time.Second
+
+// hold makes the box stand still. Its end is always release, after which the box
+// goes on where it was.
+//
+// That the box may stand still is written down first: gVisor itself goes on
+// holding a box whose server died, so a later driver must let it go.
+func (b *box) hold(ctx context.Context) error {
+	if err := b.setHeld(true); err != nil {
+		return err
+	}
+	// gVisor counts holds and releases, and ends when they do not match. So this one
+	// is not given up half way when ctx ends; it takes half a millisecond.
+	err := call(context.WithoutCancel(ctx), holdRPC, b.dir, boot.ContMgrPause, nil, nil)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, errNotAsked) {
+		return errors.Join(err, b.setHeld(false))
+	}
+	return errors.Join(err, b.release(ctx))
+}
+
+// release lets the box go on after hold.
+func (b *box) release(ctx context.Context) error {
+	err := call(context.WithoutCancel(ctx), holdRPC, b.dir, boot.ContMgrResume, nil, nil)
+	if err != nil && !b.hasEnded() {
+		return fmt.Errorf("let box %s go on: %w", b.id, err)
+	}
+	return b.setHeld(false)
+}
+
+func (b *box) setHeld(held bool) error { return b.update(func(s *state) { s.Held = held }) }
+
+// unstick lets a box go on that an earlier driver may have held when it died. It
+// must not release a box that nobody holds: that one answers.
+func (d *Driver) unstick(ctx context.Context, b *box) {
+	probe, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	var err error
+	if _, perr := b.agent.Health(probe); perr == nil {
+		err = b.setHeld(false)
+	} else {
+		err = b.release(ctx)
+	}
+	if err != nil {
+		d.cfg.Logger.Warn("a box that was being saved when the server ended may stand still", "sandbox", b.id, "error", err)
+	}
+}

@@ -1,0 +1,223 @@
+package gvisor
+
+import (
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/cpuid"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Files of a checkpoint. The first three are gVisor's, in the order in which it
+// takes them; pages holds the memory and the files of layers on disk.
+const (
+	stateFile    = "state.img"
+	pagesIndex   = "pages.meta"
+	pagesFile    = "pages.img"
+	manifestName = "manifest.json"
+
+	manifestFormat = 1
+	maxManifest    = 64 << 10
+)
+
+var savedFiles = []string{stateFile, pagesIndex, pagesFile}
+
+// manifest says what a checkpoint is of and what it needs.
+type manifest struct {
+	Format int       `json:"format"`
+	GVisor string    `json:"gvisor"` // gVisor's version; another one may read its state wrongly
+	CPU    cpu       `json:"cpu"`
+	Agent  string    `json:"agent"` // name of the agent's image, which is its content's hash
+	RootFS imageMark `json:"rootfs"`
+	// What the guest's kernel keeps: these are as they were when it is restored.
+	Layout       layout            `json:"layout"`
+	Resources    sandbox.Resources `json:"resources"`
+	MaxProcesses int64             `json:"max_processes"`
+	// Files holds the size of each file, by name.
+	Files map[string]int64 `json:"files"`
+}
+
+// writeManifest measures the files in dir and writes m there.
+func writeManifest(dir string, m manifest) error {
+	m.Format, m.Files = manifestFormat, map[string]int64{}
+	for _, name := range savedFiles {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		m.Files[name] = info.Size()
+	}
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, manifestName), data, 0o600)
+}
+
+// openSaved opens a file of a checkpoint; links and special files are refused.
+func openSaved(dir, name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, errors.Join(err, fmt.Errorf("%s is no regular file", name))
+	}
+	return f, nil
+}
+
+// openCheckpoint reads a checkpoint's manifest and opens its files, which have
+// the sizes that it says. Anything else is no whole checkpoint.
+func openCheckpoint(dir string) (m manifest, files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(files)
+			m, files = manifest{}, nil
+			err = sandbox.Wrap(sandbox.NotFound, err, "there is no whole checkpoint")
+		}
+	}()
+	f, err := openSaved(dir, manifestName)
+	if err != nil {
+		return m, nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxManifest))
+	if err != nil {
+		return m, nil, err
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, nil, err
+	}
+	for _, name := range savedFiles {
+		f, err := openSaved(dir, name)
+		if err != nil {
+			return m, files, err
+		}
+		files = append(files, f)
+		info, err := f.Stat()
+		if err != nil {
+			return m, files, err
+		}
+		if want, ok := m.Files[name]; !ok || info.Size() != want {
+			return m, files, fmt.Errorf("%s has %d bytes, want %d", name, info.Size(), want)
+		}
+	}
+	return m, files, nil
+}
+
+// restorable says whether this driver on this host can restore a checkpoint.
+func (d *Driver) restorable(m manifest) error {
+	unsupported := func(format string, args ...any) error {
+		return sandbox.Errorf(sandbox.Unsupported, "the checkpoint cannot be restored here: "+format, args...)
+	}
+	if m.Format != manifestFormat {
+		return unsupported("its format is %d, this server knows %d", m.Format, manifestFormat)
+	}
+	if m.GVisor != d.runtime {
+		return unsupported("it was made by gVisor %s, this server has %s", m.GVisor, d.runtime)
+	}
+	if reason := m.CPU.missingOn(d.cpu); reason != "" {
+		return unsupported("%s", reason)
+	}
+	if m.Agent != filepath.Base(m.Agent) || !strings.HasSuffix(m.Agent, agentSuffix) {
+		return unsupported("it names no agent")
+	}
+	if _, err := os.Stat(filepath.Join(d.agentsDir(), m.Agent)); errors.Is(err, fs.ErrNotExist) {
+		return unsupported("the agent that it was made with is not on this host")
+	} else if err != nil {
+		return fmt.Errorf("look for agent %s: %w", m.Agent, err)
+	}
+	return nil
+}
+
+// runtimeVersion reads which gVisor an executable was built from.
+func runtimeVersion(path string) (string, error) {
+	const module = "gvisor.dev/gvisor"
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("version of %s: %w", path, err)
+	}
+	for _, dep := range info.Deps {
+		if dep.Path != module {
+			continue
+		}
+		if dep.Replace != nil {
+			dep = dep.Replace
+		}
+		return dep.Version, nil
+	}
+	return "", fmt.Errorf("version of %s: it holds no %s", path, module)
+}
+
+// cpu is what programs may rely on after they have looked at it once.
+type cpu struct {
+	Arch      string   `json:"arch"`
+	Flags     []string `json:"flags"`
+	CacheLine uint32   `json:"cache_line"`
+}
+
+// hostCPU describes the processor of this host.
+func hostCPU() cpu {
+	cpuid.Initialize()
+	host := cpuid.HostFeatureSet()
+	return cpu{Arch: runtime.GOARCH, Flags: strings.Fields(host.FlagString()), CacheLine: cacheLine(host)}
+}
+
+// missingOn says what host lacks that c has, empty when nothing.
+func (c cpu) missingOn(host cpu) string {
+	if c.Arch != host.Arch {
+		return fmt.Sprintf("it was made on %s, this host is %s", c.Arch, host.Arch)
+	}
+	var missing []string
+	for _, flag := range c.Flags {
+		if !slices.Contains(host.Flags, flag) {
+			missing = append(missing, flag)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Sprintf("this host's processor lacks %s", strings.Join(missing, ", "))
+	}
+	if c.CacheLine != host.CacheLine {
+		return fmt.Sprintf("it was made with cache lines of %d bytes, this host has %d", c.CacheLine, host.CacheLine)
+	}
+	return ""
+}
+
+// imageMark tells images apart without reading them whole: an image begins with
+// a superblock that has its checksum and sizes, and the inodes of the root.
+type imageMark struct {
+	Size int64  `json:"size"`
+	Head string `json:"head"` // hash of its beginning
+}
+
+func markImage(path string) (imageMark, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return imageMark{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return imageMark{}, err
+	}
+	const head = 64 << 10
+	sum := sha256.New()
+	if _, err := io.CopyN(sum, f, head); err != nil && !errors.Is(err, io.EOF) {
+		return imageMark{}, err
+	}
+	return imageMark{Size: info.Size(), Head: hex.EncodeToString(sum.Sum(nil))}, nil
+}

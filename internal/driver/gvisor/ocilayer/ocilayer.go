@@ -1,0 +1,125 @@
+// Package ocilayer turns the upper layer of an overlay file system into a layer
+// of an OCI image: both are tars, which say differently what is removed.
+package ocilayer
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+)
+
+// What names mean in a layer.
+const (
+	whiteout = ".wh."
+	opaque   = ".wh..wh..opq"
+)
+
+const (
+	xattrs        = "SCHILY.xattr."
+	overlayXattrs = xattrs + "trusted.overlay."
+	opaqueXattr   = overlayXattrs + "opaque"
+	aclXattrs     = xattrs + "system.posix_acl_" // binary, and no two programs write them alike
+)
+
+// maxWhiteouts bounds what is remembered: an overlay has one inode for all its
+// whiteouts.
+const maxWhiteouts = 1024
+
+// FromOverlay copies the tar of an overlay's upper layer from r to w as a layer,
+// without the directories of skip, which are named by their paths from the root.
+// Whiteouts are character devices 0:0 and hard links to them, opaque directories
+// have the overlay's extended attribute. Other attributes, owners, times and hard
+// links are kept; access control lists, and files whose names mean something in a
+// layer, are left out.
+//
+// What r brings may be hostile: names are passed on as they are but for "./", and
+// memory does not grow with it. It reads to the end of the archive.
+func FromOverlay(w io.Writer, r io.Reader, skip []string) error {
+	c := converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}}
+	for {
+		h, err := c.in.Next()
+		if errors.Is(err, io.EOF) {
+			return c.out.Close()
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.entry(h); err != nil {
+			return fmt.Errorf("%s: %w", h.Name, err)
+		}
+	}
+}
+
+type converter struct {
+	in        *tar.Reader
+	out       *tar.Writer
+	skip      []string
+	whiteouts map[string]bool
+}
+
+func (c *converter) entry(h *tar.Header) error {
+	name := path.Clean(h.Name)
+	if name == "." || c.skipped(name) {
+		return nil
+	}
+	dir, base := path.Split(name)
+	target := path.Clean(h.Linkname)
+	switch {
+	case strings.HasPrefix(base, whiteout):
+		return nil
+	case h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0:
+		if len(c.whiteouts) == maxWhiteouts {
+			return errors.New("too many whiteouts")
+		}
+		c.whiteouts[name] = true
+		return c.empty(dir + whiteout + base)
+	case h.Typeflag == tar.TypeLink && c.whiteouts[target]:
+		return c.empty(dir + whiteout + base)
+	case h.Typeflag == tar.TypeLink && c.skipped(target):
+		return nil
+	}
+	out := &tar.Header{
+		Typeflag: h.Typeflag, Name: name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode, Uid: h.Uid, Gid: h.Gid,
+		ModTime: h.ModTime, Devmajor: h.Devmajor, Devminor: h.Devminor, Format: tar.FormatPAX,
+	}
+	switch h.Typeflag {
+	case tar.TypeLink:
+		out.Linkname = target
+	case tar.TypeDir:
+		out.Name += "/"
+	}
+	for key, value := range h.PAXRecords {
+		if strings.HasPrefix(key, xattrs) && !strings.HasPrefix(key, overlayXattrs) && !strings.HasPrefix(key, aclXattrs) {
+			if out.PAXRecords == nil {
+				out.PAXRecords = map[string]string{}
+			}
+			out.PAXRecords[key] = value
+		}
+	}
+	if err := c.out.WriteHeader(out); err != nil {
+		return err
+	}
+	if h.PAXRecords[opaqueXattr] == "y" {
+		return c.empty(name + "/" + opaque)
+	}
+	if h.Typeflag != tar.TypeReg {
+		return nil
+	}
+	_, err := io.Copy(c.out, c.in)
+	return err
+}
+
+// empty writes a file that says something by its name.
+func (c *converter) empty(name string) error {
+	return c.out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Format: tar.FormatPAX})
+}
+
+// skipped says whether a path is in a directory that is left out.
+func (c *converter) skipped(name string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+	return slices.Contains(c.skip, first)
+}

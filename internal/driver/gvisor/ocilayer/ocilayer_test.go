@@ -1,0 +1,137 @@
+package ocilayer_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/driver/gvisor/ocilayer"
+)
+
+// entry is what the tests look at of a file in a tar.
+type entry struct {
+	Name, Link string
+	Type       byte
+	Content    string
+	Xattrs     map[string]string
+}
+
+func archive(t *testing.T, entries ...entry) *bytes.Buffer {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range entries {
+		h := &tar.Header{Name: e.Name, Linkname: e.Link, Typeflag: e.Type, Size: int64(len(e.Content)), Mode: 0o755, PAXRecords: e.Xattrs}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, e.Content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+func list(t *testing.T, r io.Reader) []entry {
+	t.Helper()
+	var entries []entry
+	in := tar.NewReader(r)
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return entries
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, entry{Name: h.Name, Link: h.Linkname, Type: h.Typeflag, Content: string(content), Xattrs: h.PAXRecords})
+	}
+}
+
+func TestFromOverlay(t *testing.T) {
+	in := archive(t,
+		entry{Name: "./", Type: tar.TypeDir},
+		entry{Name: "./etc/", Type: tar.TypeDir},
+		entry{Name: "./etc/removed", Type: tar.TypeChar},
+		entry{Name: "./etc/also", Type: tar.TypeLink, Link: "./etc/removed"},
+		entry{Name: "./etc/file", Type: tar.TypeReg, Content: "content", Xattrs: map[string]string{
+			"SCHILY.xattr.user.kept": "yes", "SCHILY.xattr.trusted.overlay.origin": "no", "SCHILY.xattr.system.posix_acl_access": "no",
+		}},
+		entry{Name: "./etc/link", Type: tar.TypeLink, Link: "./etc/file"},
+		entry{Name: "./etc/symlink", Type: tar.TypeSymlink, Link: "./removed"},
+		entry{Name: "./new/", Type: tar.TypeDir, Xattrs: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}},
+		entry{Name: "./new/.wh.trap", Type: tar.TypeReg, Content: "x"},
+		entry{Name: "./tmp/", Type: tar.TypeDir},
+		entry{Name: "./tmp/file", Type: tar.TypeReg, Content: "x"},
+		entry{Name: "./tmpfile", Type: tar.TypeReg, Content: "stays"},
+		entry{Name: "./linked", Type: tar.TypeLink, Link: "./tmp/file"},
+		entry{Name: "./pipe", Type: tar.TypeFifo},
+	)
+	var out bytes.Buffer
+	if err := ocilayer.FromOverlay(&out, in, []string{"tmp", "proc"}); err != nil {
+		t.Fatalf("FromOverlay() = %v", err)
+	}
+	want := []entry{
+		{Name: "etc/", Type: tar.TypeDir},
+		{Name: "etc/.wh.removed", Type: tar.TypeReg},
+		{Name: "etc/.wh.also", Type: tar.TypeReg},
+		{Name: "etc/file", Type: tar.TypeReg, Content: "content", Xattrs: map[string]string{"SCHILY.xattr.user.kept": "yes"}},
+		{Name: "etc/link", Type: tar.TypeLink, Link: "etc/file"},
+		{Name: "etc/symlink", Type: tar.TypeSymlink, Link: "./removed"},
+		{Name: "new/", Type: tar.TypeDir},
+		{Name: "new/.wh..wh..opq", Type: tar.TypeReg},
+		{Name: "tmpfile", Type: tar.TypeReg, Content: "stays"},
+		{Name: "pipe", Type: tar.TypeFifo},
+	}
+	got := list(t, &out)
+	for i := range got {
+		for key := range got[i].Xattrs {
+			if key == "mtime" || key == "path" {
+				delete(got[i].Xattrs, key)
+			}
+		}
+		if len(got[i].Xattrs) == 0 {
+			got[i].Xattrs = nil
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the layer (-want +got):\n%s", diff)
+	}
+}
+
+func TestFromOverlayDamaged(t *testing.T) {
+	whole := archive(t, entry{Name: "./a", Type: tar.TypeReg, Content: "content"}).Bytes()
+	for _, data := range [][]byte{whole[:100], whole[:514], bytes.Repeat([]byte{0xff}, 2048)} {
+		if err := ocilayer.FromOverlay(io.Discard, bytes.NewReader(data), nil); err == nil {
+			t.Errorf("FromOverlay() of %d damaged bytes succeeded", len(data))
+		}
+	}
+	var many []entry
+	for i := range 2000 {
+		many = append(many, entry{Name: string(rune('0'+i%10)) + string(rune(0x4e00+i)), Type: tar.TypeChar})
+	}
+	if err := ocilayer.FromOverlay(io.Discard, archive(t, many...), nil); err == nil {
+		t.Error("FromOverlay() of a tar of many whiteouts succeeded")
+	}
+}
+
+func FuzzFromOverlay(f *testing.F) {
+	f.Add([]byte("not a tar"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var out bytes.Buffer
+		if ocilayer.FromOverlay(&out, bytes.NewReader(data), []string{"tmp"}) == nil {
+			list(t, &out) // what comes out is a tar
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/sentry/control"
+)
+
+const (
+	// While a tree is read a box may take a quarter of the host's free memory beyond
+	// its limit, and two boxes do so at a time.
+	raiseShare  = 4
+	raiseAtOnce = 2
+	// lowerPatience is how long a box may take to give back what it does not use.
+	lowerPatience = time.Minute
+	lowerEvery    = 200 * time.Millisecond
+)
+
+// raiseMemory lifts the memory limit of a box: gVisor reads every file whole into
+// its own memory when it copies a tree, and the kernel would end guest processes
+// for that. lowerMemory takes it back, after a crash by a later driver.
+func (d *Driver) raiseMemory(b *box) error {
+	if b.group == nil {
+		return nil
+	}
+	free, err := freeMemory()
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.raises++
+	if err := b.updateLocked(func(s *state) { s.Raised = true }); err != nil {
+		return err
+	}
+	l := b.state.limits()
+	l.MemoryBytes += free / raiseShare
+	return b.group.Limit(l)
+}
+
+// lowerMemory begins to take back what raiseMemory gave. Lowering a limit below
+// what is in use would end guest processes, so gVisor cleans up first.
+func (d *Driver) lowerMemory(b *box) {
+	if b.group == nil {
+		return
+	}
+	b.mu.Lock()
+	raise, limit := b.raises, b.state.limits().MemoryBytes
+	b.mu.Unlock()
+	d.watchers.Go(func() {
+		again := time.NewTicker(lowerEvery)
+		defer again.Stop()
+		for begin := time.Now(); ; {
+			_ = call(d.life, measureRPC, b.dir, usageReduce, &control.UsageReduceOpts{}, nil)
+			u, err := b.group.Usage()
+			// What is too much in the end is the guest's own, and it must bear the consequence.
+			if (err == nil && u.MemoryBytes <= limit || time.Since(begin) > lowerPatience) && b.lowered(raise) {
+				return
+			}
+			select {
+			case <-again.C:
+			case <-b.ended:
+				return
+			case <-d.life.Done():
+				return
+			}
+		}
+	})
+}
+
+// lowered sets the limit as it was, and says whether there is nothing more to do.
+func (b *box) lowered(raise int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.raises != raise {
+		return true // it was raised again, and will be lowered after that
+	}
+	if b.group.Limit(b.state.limits()) != nil {
+		return false
+	}
+	return b.updateLocked(func(s *state) { s.Raised = false }) == nil
+}
+
+// freeMemory is what the host could give without swapping.
+func freeMemory() (int64, error) {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(data) {
+		var kib int64
+		if n, _ := fmt.Sscanf(string(line), "MemAvailable: %d kB", &kib); n == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, nil
+}
+
+// readSlot waits for the right to read a tree with more memory than a box has.
+func (d *Driver) readSlot(ctx context.Context) (leave func(), err error) {
+	select {
+	case d.readers <- struct{}{}:
+		return func() { <-d.readers }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

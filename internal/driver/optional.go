@@ -1,0 +1,114 @@
+package driver
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Optional powers are interfaces of their own. A driver that has one implements
+// it and says so in [Capabilities]; callers ask by type assertion. The rules of
+// the package comment hold for their methods too.
+
+// Checkpointer is a driver that can save a box, memory included, and make boxes
+// from what was saved. [Capabilities].Checkpoint announces it.
+//
+// A checkpoint is a directory that the driver fills. It is whole or it is not
+// there: it appears under its name only when everything is on disk. It says
+// itself what it can be restored on, so it may be moved and copied, never edited.
+//
+//	err := d.Checkpoint(ctx, id, dir, driver.CheckpointOptions{Stop: true})  // pause
+//	err = d.Destroy(ctx, id)
+//	...
+//	err = d.CanRestore(dir)
+//	h, err := d.Restore(ctx, spec, dir)     // resume: spec.ID == id; fork: a new id
+//
+// Connections from Dial do not outlive a checkpoint of their box, stopped or
+// not; the caller dials again. Processes, open files, listening sockets and
+// connections within the box do. Connections over an interface look broken after
+// a restore. The wall clock of a restored box is right; what the agent must be
+// told anew (hostname, environment, fresh entropy) is the caller's matter.
+type Checkpointer interface {
+	// Checkpoint saves a started box into dir, which must not exist and whose parent
+	// must. The box stands still meanwhile. Without Stop it goes on afterwards;
+	// with Stop it has ended when nil is returned, and is to be destroyed; Wait says
+	// CauseDestroyed. Dial to the agent waits until the box is saved.
+	//
+	// Errors: NotFound; Conflict when the box is not started; Exists when dir does;
+	// Unavailable when the box ended meanwhile; DiskFull. After an error dir does not exist and the box goes
+	// on as if nothing had happened. Not idempotent.
+	Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts CheckpointOptions) error
+
+	// CanRestore says whether Restore would take dir on this host with this
+	// driver: nil, or Unsupported with the reason (another runtime build, CPU
+	// features that are missing), or NotFound when dir is no whole checkpoint.
+	// It is cheap and reads no memory image.
+	CanRestore(dir string) error
+
+	// Restore makes a running box of spec.ID from a checkpoint, like Create and
+	// Start in one. spec.RootFS must be the image of the box that was saved, and
+	// Resources.DiskBytes what it was; MaxProcesses stays what it was, whatever the
+	// spec says; the other fields may differ. The box has no network interface. One
+	// checkpoint may be restored many times, at once too.
+	//
+	// Errors: as Create and CanRestore; Invalid, naming resources.memory, when what
+	// was saved does not fit into it; DiskFull. On any error nothing of the box is left and
+	// dir is untouched. Not idempotent.
+	Restore(ctx context.Context, spec Spec, dir string) (Handle, error)
+}
+
+// CheckpointOptions say what happens to the box. The zero value lets it go on.
+type CheckpointOptions struct {
+	// Stop ends the box with the checkpoint.
+	Stop bool
+}
+
+// Snapshotter is a driver that can read what a box has written.
+// [Capabilities].Snapshot announces it.
+type Snapshotter interface {
+	// WriteLayer writes everything by which the box's root filesystem differs from
+	// its image to w, as an uncompressed OCI layer: a tar with whiteouts (".wh.name",
+	// ".wh..wh..opq"), without /proc, /sys, /dev, /tmp and the agent's directory. It
+	// is consistent: the box stands still while its tree is read, and goes on
+	// before w has taken everything as far as the driver can arrange it.
+	//
+	// What comes out was written by the guest: it is hostile input to whoever reads
+	// it. Holes in files come out as zeros. Errors: NotFound; Conflict when the box is
+	// not started; Unavailable when it ended meanwhile; TooLarge when the files, holes
+	// included, exceed the box's disk; w's errors.
+	WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error
+}
+
+// Networker is a driver that can give a running box a network interface.
+// [Capabilities].Network announces it.
+type Networker interface {
+	// Plug gives a started box the interface nic, or replaces the one it has. The
+	// driver takes over nic.File, and closes it on an error too. Established
+	// connections over a replaced interface are broken. Takes about a millisecond.
+	//
+	// Errors: NotFound; Conflict when the box is not started; Unavailable.
+	Plug(ctx context.Context, id sandbox.ID, nic NIC) error
+
+	// Unplug takes the interface away; established connections are broken. Without
+	// one it does nothing. Errors: NotFound; Unavailable.
+	Unplug(ctx context.Context, id sandbox.ID) error
+}
+
+// NIC is a network interface whose other end is in the caller's hands: what the
+// box sends can be read from the peer of File, one Ethernet frame a packet.
+type NIC struct {
+	// File is one end of a SOCK_DGRAM socket pair, whose end the box cannot see: of
+	// a SOCK_SEQPACKET gVisor would read the end again and again.
+	File *os.File
+	// MAC is the interface's address, GatewayMAC that of the peer.
+	MAC, GatewayMAC net.HardwareAddr
+	// Address is the interface's address and network; Gateway the next hop for all else.
+	Address netip.Prefix
+	Gateway netip.Addr
+	// MTU in bytes, without the Ethernet header.
+	MTU int
+}

@@ -1,0 +1,62 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+var (
+	errClosed  = errors.New("destination is closed")
+	errRefused = errors.New("refused by policy")
+)
+
+// dialTimeout ends attempts to connect to a host that does not answer.
+const dialTimeout = 20 * time.Second
+
+// permit asks whether a flow may pass: its address first, then the policy.
+func (g *Gateway) permit(ctx context.Context, flow Flow) error {
+	if flow.Protocol != DNS {
+		if err := g.network.closure.check(flow.Dest.Addr()); err != nil {
+			return err
+		}
+	}
+	flow.Sandbox = g.name
+	if d := g.network.policy.Allow(ctx, flow); !d.Allow {
+		return fmt.Errorf("%w: %s", errRefused, d.Reason)
+	}
+	return nil
+}
+
+// dial connects the host to flow.Dest, which is permitted or not at the last
+// moment: on the address the socket is about to be connected to.
+func (g *Gateway) dial(ctx context.Context, flow Flow) (net.Conn, error) {
+	d := net.Dialer{
+		Timeout: dialTimeout,
+		ControlContext: func(ctx context.Context, _, address string, _ syscall.RawConn) error {
+			dest, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			return g.permit(ctx, Flow{Protocol: flow.Protocol, Dest: dest})
+		},
+	}
+	conn, err := g.network.connect(ctx, &d, string(flow.Protocol)+"4", flow.Dest.String())
+	if err != nil {
+		g.refused(flow, err)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// refused counts and logs a flow that did not pass.
+func (g *Gateway) refused(flow Flow, err error) {
+	if errors.Is(err, errClosed) || errors.Is(err, errRefused) {
+		g.usage.denied.Add(1)
+	}
+	g.log.Debug("flow refused", "protocol", flow.Protocol, "dest", flow.Dest, "err", err)
+}

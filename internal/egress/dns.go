@@ -1,0 +1,189 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+)
+
+const (
+	// maxQuestion is the largest question that is read, in bytes.
+	maxQuestion = 4096
+	// maxTTL bounds how long a sandbox may hold on to an answer.
+	maxTTL = 5 * time.Minute
+	// maxUDPAnswer bounds an answer by UDP, whatever the sandbox offers to take.
+	maxUDPAnswer = 4096
+	// dnsIdle ends connections to the gateway's DNS that ask nothing.
+	dnsIdle = 10 * time.Second
+)
+
+// dnsAddr is where the gateway answers questions.
+var dnsAddr = netip.AddrPortFrom(GatewayAddr, 53)
+
+// serveDNS answers questions that come by UDP, until the gateway is closed.
+func (g *Gateway) serveDNS() error {
+	local := tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFrom4(GatewayAddr.As4()), Port: dnsAddr.Port()}
+	conn, err := gonet.DialUDP(g.stack, &local, nil, ipv4.ProtocolNumber)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(g.ctx, func() { _ = conn.Close() })
+	g.goes("dns", func() {
+		buf := make([]byte, maxQuestion)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				if g.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+					return
+				}
+				continue // an ICMP error of the sandbox's
+			}
+			g.answerDatagram(conn, from, slices.Clone(buf[:n]))
+		}
+	})
+	return nil
+}
+
+// answerDatagram answers on its own goroutine; questions beyond those that may be
+// under way are lost, and asked again.
+func (g *Gateway) answerDatagram(conn net.PacketConn, to net.Addr, question []byte) {
+	select {
+	case g.asking <- struct{}{}:
+	default:
+		return
+	}
+	run := func() {
+		defer func() { <-g.asking }()
+		if answer := g.answer(question, true); answer != nil {
+			_, _ = conn.WriteTo(answer, to) // lost when the queue is full, and asked again
+		}
+	}
+	if !g.goes("dns", run) {
+		<-g.asking
+	}
+}
+
+// serveDNSOver answers questions on a connection, one after the other.
+func (g *Gateway) serveDNSOver(guest *guestConn) {
+	stop := context.AfterFunc(g.ctx, guest.abort)
+	defer stop()
+	conn := dns.Conn{Conn: guest}
+	buf := make([]byte, maxQuestion)
+	for g.ctx.Err() == nil {
+		_ = guest.SetDeadline(time.Now().Add(dnsIdle))
+		n, err := conn.Read(buf)
+		if err != nil {
+			return
+		}
+		answer := g.answer(buf[:n], false)
+		if answer == nil {
+			return
+		}
+		if _, err := conn.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// answer returns the answer to a question, or nil for what is none.
+func (g *Gateway) answer(question []byte, datagram bool) []byte {
+	var q dns.Msg
+	if err := q.Unpack(question); err != nil || q.Response {
+		return nil
+	}
+	size := dns.MaxMsgSize
+	if datagram {
+		size = dns.MinMsgSize
+	}
+	a := g.resolve(&q)
+	a.RecursionAvailable = true
+	a.Compress = true
+	if opt := q.IsEdns0(); opt != nil {
+		if datagram {
+			size = min(max(int(opt.UDPSize()), size), maxUDPAnswer)
+		}
+		a.SetEdns0(maxUDPAnswer, false)
+	}
+	a.Truncate(size)
+	b, err := a.Pack()
+	if err != nil {
+		b, _ = new(dns.Msg).SetRcode(&q, dns.RcodeServerFailure).Pack()
+	}
+	return b
+}
+
+// resolve answers q with the help of the host's resolvers.
+func (g *Gateway) resolve(q *dns.Msg) *dns.Msg {
+	if q.Opcode != dns.OpcodeQuery {
+		return new(dns.Msg).SetRcode(q, dns.RcodeNotImplemented)
+	}
+	if len(q.Question) != 1 {
+		return new(dns.Msg).SetRcode(q, dns.RcodeFormatError)
+	}
+	asked := q.Question[0]
+	switch asked.Qtype {
+	case dns.TypeANY, dns.TypeAXFR, dns.TypeIXFR, dns.TypeMAILA, dns.TypeMAILB:
+		return new(dns.Msg).SetRcode(q, dns.RcodeNotImplemented)
+	}
+	flow := Flow{Protocol: DNS, Name: strings.ToLower(asked.Name)}
+	if asked.Qclass != dns.ClassINET || !g.questions.Allow() {
+		return new(dns.Msg).SetRcode(q, dns.RcodeRefused)
+	}
+	if err := g.permit(g.ctx, flow); err != nil {
+		g.refused(flow, err)
+		return new(dns.Msg).SetRcode(q, dns.RcodeRefused)
+	}
+	found, err := g.network.resolver.ask(g.ctx, asked)
+	if err != nil {
+		g.log.Debug("question not answered", "name", flow.Name, "err", err)
+		return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
+	}
+	a := new(dns.Msg).SetRcode(q, found.Rcode)
+	a.Answer = g.open(flow, found.Answer)
+	a.Ns = g.open(flow, found.Ns)
+	a.Extra = g.open(flow, found.Extra)
+	return a
+}
+
+// open returns the records that a sandbox may see: without closed addresses,
+// without IPv6, which it cannot use, and living no longer than maxTTL.
+func (g *Gateway) open(flow Flow, records []dns.RR) []dns.RR {
+	kept := records[:0]
+	for _, rr := range records {
+		switch rr := rr.(type) {
+		case *dns.A:
+			addr, _ := netip.AddrFromSlice(rr.A.To4())
+			if err := g.network.closure.check(addr); errors.Is(err, errClosed) {
+				g.refused(flow, err)
+				continue
+			}
+		case *dns.AAAA, *dns.OPT, *dns.TSIG, *dns.SIG:
+			continue
+		case *dns.SVCB:
+			withoutHints(rr)
+		case *dns.HTTPS:
+			withoutHints(&rr.SVCB)
+		}
+		h := rr.Header()
+		h.Ttl = min(h.Ttl, uint32(maxTTL/time.Second))
+		kept = append(kept, rr)
+	}
+	return kept
+}
+
+// withoutHints takes out addresses that a service record brings along: they are
+// asked for by name as well.
+func withoutHints(rr *dns.SVCB) {
+	rr.Value = slices.DeleteFunc(rr.Value, func(kv dns.SVCBKeyValue) bool {
+		return kv.Key() == dns.SVCB_IPV4HINT || kv.Key() == dns.SVCB_IPV6HINT
+	})
+}

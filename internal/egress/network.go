@@ -1,0 +1,140 @@
+package egress
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// The addresses in every sandbox. They mean something on its own link only.
+var (
+	// GuestPrefix is the sandbox's address and network.
+	GuestPrefix = netip.MustParsePrefix("10.0.0.2/24")
+	// GatewayAddr is the next hop for everything, and the DNS server: what a
+	// sandbox's /etc/resolv.conf must name.
+	GatewayAddr = netip.MustParseAddr("10.0.0.1")
+
+	guestMAC   = net.HardwareAddr{0x02, 0x6d, 0x62, 0x78, 0x00, 0x02}
+	gatewayMAC = net.HardwareAddr{0x02, 0x6d, 0x62, 0x78, 0x00, 0x01}
+)
+
+// MTU of a sandbox's interface in bytes, without the Ethernet header. Large
+// frames cost the gateway fewer turns; on the host's wires the host's own MTU
+// counts.
+const MTU = 32000
+
+// NIC is the interface to give to a sandbox. The fields mean what those of the
+// driver's type of this name mean.
+//
+// No side computes or verifies TCP and UDP checksums, because a socket pair
+// loses and damages nothing: the sandbox's side must be set up the same way, and
+// without segmentation offload, since frames are no longer than MTU.
+type NIC struct {
+	// File is the sandbox's end of the socket pair; whoever takes the NIC closes it.
+	File            *os.File
+	MAC, GatewayMAC net.HardwareAddr
+	Address         netip.Prefix
+	Gateway         netip.Addr
+	MTU             int
+}
+
+// Config says what sandboxes may reach and how much of the host they may take.
+// The zero value is a good one, but for Log.
+type Config struct {
+	// Log takes refused flows (debug) and faults (error). Required.
+	Log *slog.Logger
+	// Policy decides about flows to open destinations; nil allows them.
+	Policy Policy
+	// AllowCIDRs opens ranges that are closed otherwise, e.g. for a mirror inside.
+	// The host's own addresses in them are opened too. IPv4 only.
+	AllowCIDRs []netip.Prefix
+	// Resolvers answer the gateways' questions; empty means those of the host's
+	// /etc/resolv.conf, which is read again when it changes.
+	Resolvers []netip.AddrPort
+
+	// MaxFlows is the number of connections and UDP flows of one sandbox at a time;
+	// 0 means 512. MaxTotalFlows is that of all sandboxes together; 0 means 8192,
+	// or half of the open files this process may have when that is less.
+	MaxFlows, MaxTotalFlows int
+	// BufferBytes and MaxTotalBufferBytes are the memory that data under way may
+	// take, for one sandbox and all together, beyond 64 KiB for each flow; 0 means
+	// 96 MiB and 512 MiB. When it gets scarce new connections get smaller buffers.
+	BufferBytes, MaxTotalBufferBytes int64
+}
+
+// Network makes gateways for sandboxes. It may be used by many goroutines at
+// once. It needs no closing; its gateways do.
+type Network struct {
+	log      *slog.Logger
+	policy   Policy
+	closure  closure
+	resolver *resolver
+	total    budget
+	perBox   budgetSize
+	// connect makes the host's sockets; tests put their servers behind it.
+	connect func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error)
+}
+
+type budgetSize struct {
+	flows int
+	extra int64
+}
+
+// New makes a network. Errors: Invalid, naming the field.
+func New(cfg Config) (*Network, error) {
+	if cfg.Log == nil {
+		return nil, sandbox.InvalidField("log", "a logger is needed")
+	}
+	for i, p := range cfg.AllowCIDRs {
+		if !p.IsValid() || !p.Addr().Is4() {
+			return nil, sandbox.InvalidField(fmt.Sprintf("allow_cidrs[%d]", i), "%q is not an IPv4 range like 10.1.0.0/16", p)
+		}
+	}
+	for i, r := range cfg.Resolvers {
+		if !r.IsValid() || r.Port() == 0 {
+			return nil, sandbox.InvalidField(fmt.Sprintf("resolvers[%d]", i), "%q is not an address like 192.0.2.1:53", r)
+		}
+	}
+	if cfg.MaxFlows < 0 || cfg.MaxTotalFlows < 0 || cfg.BufferBytes < 0 || cfg.MaxTotalBufferBytes < 0 {
+		return nil, sandbox.Errorf(sandbox.Invalid, "limits of the network cannot be negative")
+	}
+	n := &Network{
+		log:      cfg.Log,
+		policy:   cfg.Policy,
+		closure:  closure{allow: cfg.AllowCIDRs, local: hostAnswers},
+		resolver: newResolver(cfg.Resolvers),
+		connect: func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
+			return d.DialContext(ctx, network, address)
+		},
+		total: budget{
+			flows: cmp.Or(cfg.MaxTotalFlows, defaultTotalFlows()),
+			extra: cmp.Or(cfg.MaxTotalBufferBytes, 512<<20),
+		},
+		perBox: budgetSize{
+			flows: cmp.Or(cfg.MaxFlows, 512),
+			extra: cmp.Or(cfg.BufferBytes, 96<<20),
+		},
+	}
+	if n.policy == nil {
+		n.policy = allowAll{}
+	}
+	return n, nil
+}
+
+// defaultTotalFlows leaves half of the process's files to everything else.
+func defaultTotalFlows() int {
+	const flows = 8192
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return flows
+	}
+	return int(min(flows, limit.Cur/2))
+}

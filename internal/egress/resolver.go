@@ -1,0 +1,146 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	resolvConf = "/etc/resolv.conf"
+	// askTimeout is for one server, answerTimeout for a question as a whole.
+	askTimeout    = 2 * time.Second
+	answerTimeout = 8 * time.Second
+	// maxAsking bounds the questions of all sandboxes that are under way.
+	maxAsking = 2048
+)
+
+// resolver asks the host's resolvers.
+type resolver struct {
+	path   string
+	asking chan struct{}
+
+	mu       sync.Mutex
+	servers  []string  // guarded by mu
+	modified time.Time // of the file at path; guarded by mu
+}
+
+// newResolver returns a resolver that asks fixed, or those of resolvConf.
+func newResolver(fixed []netip.AddrPort) *resolver {
+	r := &resolver{asking: make(chan struct{}, maxAsking)}
+	for _, s := range fixed {
+		r.servers = append(r.servers, s.String())
+	}
+	if len(fixed) == 0 {
+		r.path = resolvConf
+	}
+	return r
+}
+
+// ask puts a question to each server in turn, twice, and returns the first
+// answer that is one: whether the name exists or not is for the caller.
+func (r *resolver) ask(ctx context.Context, question dns.Question) (*dns.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	select {
+	case r.asking <- struct{}{}:
+		defer func() { <-r.asking }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	servers, err := r.current()
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for range 2 {
+		for _, server := range servers {
+			answer, err := exchange(ctx, question, server)
+			if err == nil {
+				return answer, nil
+			}
+			errs = append(errs, fmt.Errorf("ask %s: %w", server, err))
+			if ctx.Err() != nil {
+				return nil, errors.Join(errs...)
+			}
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// current returns the servers to ask.
+func (r *resolver) current() ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.path == "" {
+		return r.servers, nil
+	}
+	info, err := os.Stat(r.path)
+	if err != nil {
+		return nil, err
+	}
+	if info.ModTime().Equal(r.modified) {
+		return r.servers, nil
+	}
+	conf, err := dns.ClientConfigFromFile(r.path)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", r.path, err)
+	}
+	if len(conf.Servers) == 0 {
+		return nil, fmt.Errorf("%s names no server", r.path)
+	}
+	servers := make([]string, 0, len(conf.Servers))
+	for _, s := range conf.Servers {
+		servers = append(servers, net.JoinHostPort(s, conf.Port))
+	}
+	r.servers, r.modified = servers, info.ModTime()
+	return servers, nil
+}
+
+// exchange asks one server, by TCP when the answer is too long for UDP. Nothing
+// of what the sandbox sent but the question itself gets out of the host.
+func exchange(ctx context.Context, question dns.Question, server string) (*dns.Msg, error) {
+	q := new(dns.Msg)
+	q.Id = dns.Id()
+	q.RecursionDesired = true
+	q.Question = []dns.Question{question}
+	q.SetEdns0(dns.DefaultMsgSize, false)
+	client := dns.Client{Net: "udp", Timeout: askTimeout}
+	answer, err := roundTrip(ctx, &client, q, server)
+	if err == nil && answer.Truncated {
+		client.Net = "tcp"
+		answer, err = roundTrip(ctx, &client, q, server)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.Question) != 1 || !strings.EqualFold(answer.Question[0].Name, question.Name) ||
+		answer.Question[0].Qtype != question.Qtype || answer.Question[0].Qclass != question.Qclass {
+		return nil, errors.New("answer to another question")
+	}
+	if answer.Rcode == dns.RcodeServerFailure || answer.Rcode == dns.RcodeRefused {
+		return nil, fmt.Errorf("answered %s", dns.RcodeToString[answer.Rcode])
+	}
+	return answer, nil
+}
+
+// roundTrip sends q and waits for its answer, but not longer than ctx lives.
+func roundTrip(ctx context.Context, client *dns.Client, q *dns.Msg, server string) (*dns.Msg, error) {
+	conn, err := client.DialContext(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	answer, _, err := client.ExchangeWithConnContext(ctx, q, conn)
+	return answer, err
+}

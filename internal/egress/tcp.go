@@ -1,0 +1,208 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+const (
+	// halfClosedIdle ends a connection of which one side has said that it is done,
+	// and the other says nothing any more.
+	halfClosedIdle = 5 * time.Minute
+	// lingerTimeout is the time a sandbox has to take the rest of a finished
+	// connection.
+	lingerTimeout = time.Minute
+)
+
+// copyBuffers are for data on its way between a sandbox and the host.
+var copyBuffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
+
+// tcpHandler returns what the stack calls for segments without a connection.
+// New connections beyond their rate are ignored, and so tried again by the
+// sandbox; what belongs to no connection is reset by the stack.
+func (g *Gateway) tcpHandler() func(stack.TransportEndpointID, *stack.PacketBuffer) bool {
+	forwarder := tcp.NewForwarder(g.stack, maxBuffer, maxHandshakes, g.acceptTCP)
+	return func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+		flags := header.TCP(pkt.TransportHeader().Slice()).Flags()
+		if flags&(header.TCPFlagSyn|header.TCPFlagAck) == header.TCPFlagSyn && !g.connects.Allow() {
+			return true
+		}
+		return forwarder.HandlePacket(id, pkt)
+	}
+}
+
+// destination returns where a packet was going to: the local side, since the
+// stack answers for all addresses.
+func destination(id stack.TransportEndpointID) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4(id.LocalAddress.As4()), id.LocalPort)
+}
+
+// acceptTCP connects the host first and answers the sandbox afterwards, so that
+// a refused connection is refused in the sandbox as well. It runs on its own
+// goroutine.
+func (g *Gateway) acceptTCP(r *tcp.ForwarderRequest) {
+	if !g.enter() {
+		r.Complete(true)
+		return
+	}
+	defer g.leave("tcp")
+
+	dest := destination(r.ID())
+	var extra int64 = 2 * (maxBuffer - minBuffer)
+	if dest == dnsAddr {
+		extra = 0
+	}
+	l, ok := g.take(extra)
+	if !ok {
+		r.Complete(true)
+		return
+	}
+	defer l.release()
+
+	if dest == dnsAddr {
+		if guest, ok := g.accept(r, l); ok {
+			g.serveDNSOver(guest)
+			guest.finish(g.ctx)
+		}
+		return
+	}
+	host, err := g.dial(g.ctx, Flow{Protocol: TCP, Dest: dest})
+	if err != nil {
+		r.Complete(true)
+		return
+	}
+	if guest, ok := g.accept(r, l); ok {
+		relay(g.ctx, guest, host.(*net.TCPConn))
+		return
+	}
+	_ = host.Close()
+}
+
+// guestConn is the sandbox's side of a connection.
+type guestConn struct {
+	*gonet.TCPConn
+	endpoint tcpip.Endpoint
+	queue    *waiter.Queue
+}
+
+// accept does the handshake with the sandbox. Without a true nothing is left.
+func (g *Gateway) accept(r *tcp.ForwarderRequest, l *lease) (*guestConn, bool) {
+	c := &guestConn{queue: new(waiter.Queue)}
+	ep, err := r.CreateEndpoint(c.queue)
+	r.Complete(false)
+	if err != nil {
+		return nil, false
+	}
+	ep.SocketOptions().SetReceiveBufferSize(int64(l.buffer()), true)
+	ep.SocketOptions().SetSendBufferSize(int64(l.buffer()), true)
+	c.endpoint = ep
+	c.TCPConn = gonet.NewTCPConn(c.queue, ep)
+	return c, true
+}
+
+// abort resets the connection at once.
+func (c *guestConn) abort() { c.endpoint.Abort() }
+
+// finish waits until the sandbox has taken all that was written and everything
+// of the connection is freed, and resets it when that takes too long: what it
+// still holds counts as long as it is there.
+func (c *guestConn) finish(ctx context.Context) {
+	ended, notify := waiter.NewChannelEntry(waiter.EventHUp)
+	c.queue.EventRegister(&ended)
+	defer c.queue.EventUnregister(&ended)
+	c.endpoint.Close()
+	late := time.NewTimer(lingerTimeout)
+	defer late.Stop()
+	for {
+		switch tcp.EndpointState(c.endpoint.State()) {
+		case tcp.StateClose, tcp.StateError, tcp.StateTimeWait:
+			return
+		}
+		select {
+		case <-notify:
+		case <-late.C:
+			c.abort()
+			return
+		case <-ctx.Done():
+			c.abort()
+			return
+		}
+	}
+}
+
+// relay copies both ways until both are done. The end of one way is passed on
+// as such and leaves the other alone; an error on one side resets the other.
+func relay(ctx context.Context, guest *guestConn, host *net.TCPConn) {
+	abort := sync.OnceFunc(func() {
+		_ = host.SetLinger(0) // a reset, not an end
+		_ = host.Close()
+		guest.abort()
+	})
+	stop := context.AfterFunc(ctx, abort)
+	defer stop()
+
+	var half atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() { way(guest, host, &half, abort) })
+	way(host, guest, &half, abort)
+	wg.Wait()
+
+	_ = host.Close()
+	guest.finish(ctx)
+}
+
+// stream is one side of a connection.
+type stream interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// way copies from one side to the other, and passes on the end.
+func way(from, to stream, half *atomic.Bool, abort func()) {
+	if err := pour(to, from, half); err != nil {
+		abort()
+		return
+	}
+	half.Store(true)
+	// The other way has until then to say something; pour moves it on.
+	_ = to.SetReadDeadline(time.Now().Add(halfClosedIdle))
+	if err := to.CloseWrite(); err != nil {
+		abort()
+	}
+}
+
+// pour copies until the end of from.
+func pour(to io.Writer, from stream, half *atomic.Bool) error {
+	buf := copyBuffers.Get().(*[copyBuffer]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		n, err := from.Read(buf[:])
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if half.Load() {
+			_ = from.SetReadDeadline(time.Now().Add(halfClosedIdle))
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// CreateCheckpoint saves the state of a running or paused sandbox, memory and
+// files, under a name; "" has one made up. A running sandbox stands still
+// meanwhile and goes on.
+//
+// Errors: as [Service.Pause]; Invalid, naming name; Exists when the sandbox has a
+// checkpoint of that name; QuotaExceeded for too many, or too much.
+func (s *Service) CreateCheckpoint(ctx context.Context, c Caller, ref, name string) (sandbox.Checkpoint, error) {
+	cp := sandbox.Checkpoint{ID: sandbox.NewCheckpointID(), Name: name, CreatedBy: c.User}
+	if name == "" {
+		cp.Name = "checkpoint-" + string(cp.ID[len(cp.ID)-12:])
+	} else if err := checkText("name", name, sandbox.CheckpointName); err != nil {
+		return sandbox.Checkpoint{}, err
+	}
+	b, err := s.stateful(ctx, c, ref)
+	if err != nil {
+		return sandbox.Checkpoint{}, err
+	}
+	cp.Sandbox = b.id
+	err = s.fly(ctx, b, flightCheckpoint, func(fl *flight) error { return s.checkpoint(fl, &cp) })
+	if err != nil {
+		return sandbox.Checkpoint{}, err
+	}
+	return cp, nil
+}
+
+// checkpoint saves the flight's box under cp's id and records cp.
+func (s *Service) checkpoint(fl *flight, cp *sandbox.Checkpoint) (err error) {
+	b := fl.box
+	begin := time.Now()
+	if err := s.mayCheckpoint(b, cp.Name); err != nil {
+		return err
+	}
+	defer func() { s.metrics.op(flightCheckpoint, begin, err) }()
+	path := s.saved.path(b.id, cp.ID)
+	if err := s.saveTo(b, path); err != nil {
+		return err
+	}
+	if cp.SizeBytes, err = s.saved.size(path); err == nil {
+		cp.CreatedAt = time.Now().UTC()
+		err = s.store.CreateCheckpoint(s.ctx, *cp, sandbox.CheckpointsMax, sandbox.Event{
+			Sandbox: b.id, Time: cp.CreatedAt, Type: sandbox.EventCheckpointCreated, Message: clip(fmt.Sprintf("its state was saved as %q", cp.Name)),
+			Data: map[string]string{
+				"checkpoint": string(cp.ID), "name": clip(cp.Name),
+				"size_bytes": strconv.FormatInt(cp.SizeBytes, 10), "took_ms": milliseconds(time.Since(begin)),
+			},
+		})
+	}
+	if err != nil && s.ctx.Err() == nil {
+		// When it was recorded nevertheless, the row goes with the files.
+		s.forget(b, *cp)
+	}
+	return err
+}
+
+// saveTo writes the state of a running or paused box, which goes on as before.
+func (s *Service) saveTo(b *box, path string) error {
+	switch sb := b.sandbox(); sb.State {
+	case sandbox.Running:
+		return s.save(b, path, false)
+	case sandbox.Paused:
+		return s.saved.copy(s.saved.path(b.id, sb.Saved), path)
+	default:
+		return stateError(&sb)
+	}
+}
+
+// mayCheckpoint refuses what would be refused after the work.
+func (s *Service) mayCheckpoint(b *box, name string) error {
+	list, err := s.store.Checkpoints(s.ctx, b.id)
+	if err != nil {
+		return err
+	}
+	size := int64(0)
+	for _, c := range list {
+		size += c.SizeBytes
+		if c.Name == name {
+			return sandbox.Errorf(sandbox.Exists, "the sandbox has a checkpoint %q already", fieldText(name))
+		}
+	}
+	if len(list) >= sandbox.CheckpointsMax {
+		return sandbox.Errorf(sandbox.QuotaExceeded, "a sandbox has at most %d checkpoints; delete some", sandbox.CheckpointsMax)
+	}
+	if size >= s.cfg.MaxCheckpointBytes {
+		return sandbox.Errorf(sandbox.QuotaExceeded, "the checkpoints of the sandbox take more than %s; delete some", showBytes(s.cfg.MaxCheckpointBytes))
+	}
+	return nil
+}
+
+// forget removes a checkpoint whose record is in doubt, row first.
+func (s *Service) forget(b *box, cp sandbox.Checkpoint) {
+	ev := sandbox.Event{Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted, Message: "saving it did not work"}
+	if err := s.store.DeleteCheckpoint(s.ctx, cp.ID, ev); err != nil {
+		s.log.Error("checkpoint in doubt is kept", "sandbox", b.id, "checkpoint", cp.ID, "error", err)
+		return
+	}
+	if err := s.saved.remove(b.id, cp.ID); err != nil {
+		s.log.Error("checkpoint not removed, trying again soon", "sandbox", b.id, "checkpoint", cp.ID, "error", err)
+	}
+}
+
+// Checkpoints returns the checkpoints of a sandbox, the oldest first; an ended
+// one has none. Errors: NotFound.
+func (s *Service) Checkpoints(ctx context.Context, c Caller, ref string) ([]sandbox.Checkpoint, error) {
+	_, sb, err := s.find(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	return s.store.Checkpoints(ctx, sb.ID)
+}
+
+// findCheckpoint returns the checkpoint of a sandbox that an id or name means.
+func (s *Service) findCheckpoint(ctx context.Context, id sandbox.ID, ref string) (sandbox.Checkpoint, error) {
+	list, err := s.store.Checkpoints(ctx, id)
+	if err != nil {
+		return sandbox.Checkpoint{}, err
+	}
+	for _, match := range []func(*sandbox.Checkpoint) bool{
+		func(c *sandbox.Checkpoint) bool { return string(c.ID) == ref },
+		func(c *sandbox.Checkpoint) bool { return c.Name == ref },
+	} {
+		for i := range list {
+			if match(&list[i]) {
+				return list[i], nil
+			}
+		}
+	}
+	return sandbox.Checkpoint{}, sandbox.Errorf(sandbox.NotFound, "the sandbox has no checkpoint %q", fieldText(ref))
+}
+
+// RestoreCheckpoint takes a running or paused sandbox back to one of its
+// checkpoints, named by id or name, and has it running when it returns: the same
+// id and URL, memory and files as they were. What it did since then is lost; the
+// checkpoint stays. When the state cannot be brought back at this moment, the
+// sandbox is left paused with it.
+//
+// Errors: as [Service.Resume], and NotFound for the checkpoint.
+func (s *Service) RestoreCheckpoint(ctx context.Context, c Caller, ref, checkpoint string) (sandbox.Sandbox, error) {
+	b, err := s.stateful(ctx, c, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	err = s.fly(ctx, b, flightRestore, func(fl *flight) error {
+		begin := time.Now()
+		err := s.restoreTo(fl, checkpoint)
+		s.metrics.op(flightRestore, begin, err)
+		return err
+	})
+	return b.sandbox(), err
+}
+
+// restoreTo replaces the state of the flight's box. The checkpoint is copied
+// first, so that what the sandbox is restored from is its own.
+func (s *Service) restoreTo(fl *flight, checkpoint string) error {
+	b := fl.box
+	cp, err := s.findCheckpoint(b.ctx, b.id, checkpoint)
+	if err != nil {
+		return err
+	}
+	saver, err := s.saved.checkpointer()
+	if err != nil {
+		return err
+	}
+	if err := saver.CanRestore(s.saved.path(b.id, cp.ID)); err != nil {
+		return sandbox.Wrap(sandbox.Unsupported, err, "%s", publicReason("the checkpoint cannot be restored on this host", err))
+	}
+	from := sandbox.NewCheckpointID()
+	if err := s.saved.copy(s.saved.path(b.id, cp.ID), s.saved.path(b.id, from)); err != nil {
+		return err
+	}
+	switch sb := b.sandbox(); sb.State {
+	case sandbox.Paused:
+	case sandbox.Running:
+		if err := s.abandon(fl, from); err != nil {
+			return err
+		}
+	default:
+		return stateError(&sb)
+	}
+	if err := s.resumeFrom(fl, from); err != nil {
+		return err
+	}
+	return s.store.AppendEvent(s.ctx, sandbox.Event{
+		Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventCheckpointRestored,
+		Message: clip(fmt.Sprintf("it went back to checkpoint %q", cp.Name)),
+		Data:    map[string]string{"checkpoint": string(cp.ID), "name": clip(cp.Name)},
+	})
+}
+
+// abandon gives up the running state of the flight's box: it is then paused with
+// the checkpoint from. Once the intent is recorded a restarted server does the same.
+func (s *Service) abandon(fl *flight, from sandbox.CheckpointID) error {
+	b := fl.box
+	err := s.move(fl, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved = from },
+		sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventPausing, Message: "it is being taken back to a checkpoint"})
+	if err != nil {
+		return err
+	}
+	s.unwatch(b)
+	if b.sandbox().Saved != from {
+		// The record of an earlier pause had its effect after all: that comes first.
+		return errors.Join(sandbox.Errorf(sandbox.Unavailable, "the sandbox was being paused; try again"), s.settle(fl))
+	}
+	if err := s.destroyNow(b); err != nil {
+		return err // settled later, the same way
+	}
+	return s.recordPaused(fl, "its state was replaced by that of a checkpoint", nil)
+}
+
+// DeleteCheckpoint deletes a checkpoint, named by id or name. Errors: NotFound.
+func (s *Service) DeleteCheckpoint(ctx context.Context, c Caller, ref, checkpoint string) error {
+	b, err := s.stateful(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	return s.fly(ctx, b, flightDelete, func(*flight) error {
+		cp, err := s.findCheckpoint(b.ctx, b.id, checkpoint)
+		if err != nil {
+			return err
+		}
+		err = s.store.DeleteCheckpoint(s.ctx, cp.ID, sandbox.Event{
+			Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted,
+			Message: clip(fmt.Sprintf("checkpoint %q was deleted", cp.Name)), Data: map[string]string{"checkpoint": string(cp.ID), "name": clip(cp.Name)},
+		})
+		if err != nil {
+			return err
+		}
+		return s.saved.remove(b.id, cp.ID)
+	})
+}

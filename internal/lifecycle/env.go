@@ -1,0 +1,59 @@
+package lifecycle
+
+import (
+	"context"
+	"maps"
+)
+
+// UpdateEnv sets and, where the value is nil, deletes environment variables of a
+// sandbox, for the commands that start afterwards, and returns all that are set.
+// A paused sandbox is resumed. Variables of the image and the automatic ones
+// (MODBOX_SANDBOX_ID, …) are not among them: setting one hides it, deleting it
+// brings it back.
+//
+// Errors: Invalid, naming the field; those of every call into a sandbox.
+func (s *Service) UpdateEnv(ctx context.Context, c Caller, ref string, changes map[string]*string) (map[string]string, error) {
+	b, err := s.use(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	b.envMu.Lock()
+	defer b.envMu.Unlock()
+	sb := b.sandbox()
+	env := make(map[string]string, len(sb.Env)+len(changes))
+	maps.Copy(env, sb.Env)
+	for name, value := range changes {
+		if value == nil {
+			delete(env, name)
+		} else {
+			env[name] = *value
+		}
+	}
+	if err := checkEnv(env); err != nil {
+		return nil, err
+	}
+	if len(changes) == 0 {
+		return env, nil
+	}
+	img, _, err := s.images.Resolve(ctx, sb.ImageDigest)
+	if err != nil {
+		return nil, err
+	}
+	sb.Env = env
+	if err := s.explain(ctx, b, b.agent.Configure(ctx, s.agentConfig(&sb, &img))); err != nil {
+		return nil, err
+	}
+	return maps.Clone(env), s.recordEnv(ctx, b, env)
+}
+
+func (s *Service) recordEnv(ctx context.Context, b *box, env map[string]string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := s.store.SetEnv(ctx, b.id, env); err != nil {
+		return err
+	}
+	sb := b.sandbox()
+	sb.Env = env
+	b.set(sb)
+	return nil
+}

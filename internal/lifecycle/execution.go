@@ -1,0 +1,313 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// cancelGrace is between SIGTERM and SIGKILL of a canceled execution, or of one
+// whose time is up.
+const cancelGrace = 5 * time.Second
+
+// execution is one that has not ended.
+type execution struct {
+	box     *box
+	request *ExecutionRequest // nil when it was found after a restart
+	current atomic.Pointer[executionView]
+
+	mu     sync.Mutex       // orders changes; held while they are recorded
+	stream *agentapi.Stream // the connection to its process; nil while there is none; guarded by mu
+}
+
+// executionView is an execution as recorded at some time.
+type executionView struct {
+	sandbox.Execution
+	changed chan struct{} // closed when this view is not current any more
+}
+
+func newExecution(b *box, e sandbox.Execution, req *ExecutionRequest) *execution {
+	x := &execution{box: b, request: req}
+	x.set(e)
+	return x
+}
+
+func (x *execution) view() *executionView { return x.current.Load() }
+
+// set makes e current and wakes who waits for a change.
+func (x *execution) set(e sandbox.Execution) {
+	if old := x.current.Swap(&executionView{Execution: e, changed: make(chan struct{})}); old != nil {
+		close(old.changed)
+	}
+}
+
+// executions are those that have not ended.
+type executions struct {
+	mu  sync.RWMutex
+	ids map[sandbox.ExecutionID]*execution // guarded by mu
+}
+
+func (x *executions) add(e *execution) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ids[e.view().ID] = e
+}
+
+func (x *executions) remove(id sandbox.ExecutionID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.ids, id)
+}
+
+func (x *executions) byID(id sandbox.ExecutionID) *execution {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.ids[id]
+}
+
+// StartExecution records a command, starts it, and returns it as soon as it runs
+// or has ended; a paused sandbox is resumed for it. That the command could not
+// be started is no error but what the execution says. The command goes on
+// whatever happens to ctx.
+//
+// Errors: Invalid, naming the field; QuotaExceeded; those of every call into a
+// sandbox, see Exec; DiskFull; Unsupported when the server keeps no streams.
+func (s *Service) StartExecution(ctx context.Context, c Caller, ref string, req ExecutionRequest) (sandbox.Execution, error) {
+	if err := s.ready(); err != nil {
+		return sandbox.Execution{}, err
+	}
+	if err := req.validate(); err != nil {
+		return sandbox.Execution{}, err
+	}
+	b, err := s.use(ctx, c, ref)
+	if err != nil {
+		return sandbox.Execution{}, err
+	}
+	x, err := s.queue(ctx, c, b, &req, false)
+	if err != nil {
+		return sandbox.Execution{}, err
+	}
+	s.spawn(func() { s.execute(x) })
+	return s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State != sandbox.ExecutionQueued })
+}
+
+// queue records an execution with its streams. The caller has it executed.
+func (s *Service) queue(ctx context.Context, c Caller, b *box, req *ExecutionRequest, oneShot bool) (*execution, error) {
+	if s.streams == nil {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
+	}
+	e := sandbox.Execution{
+		ID: sandbox.NewExecutionID(), Sandbox: b.id, Workspace: c.Workspace, Kind: req.Kind,
+		Argv: req.argv(bash), State: sandbox.ExecutionQueued, TTY: req.TTY != nil, OneShot: oneShot,
+		Stdin:     req.StdinStream,
+		Stdout:    sandbox.StreamRef{ID: sandbox.NewStreamID(), Off: req.StdoutOff},
+		Stderr:    sandbox.StreamRef{ID: sandbox.NewStreamID(), Off: req.StderrOff},
+		CreatedBy: c.User, CreatedAt: time.Now().UTC(),
+	}
+	if req.Combined || e.TTY {
+		e.Stderr = e.Stdout
+	}
+	if req.Stdin && e.Stdin == "" && !e.TTY {
+		id, err := s.CreateStream(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		e.Stdin = id
+	}
+	// The row comes first: streams without one would never be found again.
+	if err := s.store.CreateExecution(ctx, e, sandbox.ExecutionsRunning); err != nil {
+		return nil, err
+	}
+	x := newExecution(b, e, req)
+	s.executions.add(x)
+	if err := s.makeOutputs(&e); err != nil {
+		s.fail(x, "its streams could not be made")
+		return nil, err
+	}
+	return x, nil
+}
+
+// queueFirst records the command that a sandbox is made with. It starts when the
+// sandbox runs; when it cannot be recorded the sandbox ends.
+func (s *Service) queueFirst(ctx context.Context, c Caller, b *box, req *CreateRequest) error {
+	if req.Command == nil {
+		return nil
+	}
+	x, err := s.queue(ctx, c, b, req.Command, req.OneShot)
+	if err != nil {
+		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseInternal, Message: "its command could not be recorded"})
+		return err
+	}
+	s.spawn(func() { s.execute(x) })
+	return nil
+}
+
+// makeOutputs makes the streams of a new execution.
+func (s *Service) makeOutputs(e *sandbox.Execution) error {
+	for _, ref := range outputs(e) {
+		most := s.cfg.StreamMaxBytes
+		if ref.Off {
+			most = 0
+		}
+		if err := s.streams.Create(ref.ID, most); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outputs returns the outputs of an execution, each once.
+func outputs(e *sandbox.Execution) []*sandbox.StreamRef {
+	if e.Stderr.ID == e.Stdout.ID {
+		return []*sandbox.StreamRef{&e.Stdout}
+	}
+	return []*sandbox.StreamRef{&e.Stdout, &e.Stderr}
+}
+
+// await returns the execution once ok says so, or as it is when ctx ends.
+func (s *Service) await(ctx context.Context, x *execution, ok func(*sandbox.Execution) bool) (sandbox.Execution, error) {
+	for {
+		v := x.view()
+		if ok(&v.Execution) {
+			return s.measured(v.Execution), nil
+		}
+		select {
+		case <-v.changed:
+		case <-ctx.Done():
+			return s.measured(x.view().Execution), nil
+		case <-s.ctx.Done():
+			return s.measured(x.view().Execution), errClosed
+		}
+	}
+}
+
+// measured adds what is known about the outputs of an execution that goes on.
+func (s *Service) measured(e sandbox.Execution) sandbox.Execution {
+	if e.State.Ended() || s.streams == nil {
+		return e
+	}
+	for _, ref := range []*sandbox.StreamRef{&e.Stdout, &e.Stderr} {
+		if info, err := s.streams.Info(ref.ID); err == nil {
+			ref.Bytes, ref.Truncated = info.Bytes, info.Truncated && !ref.Off
+		}
+	}
+	return e
+}
+
+// Execution returns an execution. Errors: NotFound.
+func (s *Service) Execution(ctx context.Context, c Caller, id sandbox.ExecutionID) (sandbox.Execution, error) {
+	return s.WaitExecution(ctx, c, id, 0)
+}
+
+// WaitExecution returns an execution as soon as it has ended, or as it is after
+// timeout or when ctx ends. Errors: NotFound; Unavailable when the server closes.
+func (s *Service) WaitExecution(ctx context.Context, c Caller, id sandbox.ExecutionID, timeout time.Duration) (sandbox.Execution, error) {
+	x, e, err := s.findExecution(ctx, c, id)
+	if err != nil || x == nil {
+		return e, err
+	}
+	if timeout <= 0 {
+		return s.measured(e), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State.Ended() })
+}
+
+// findExecution returns an execution, with what works on it unless it has ended.
+func (s *Service) findExecution(ctx context.Context, c Caller, id sandbox.ExecutionID) (*execution, sandbox.Execution, error) {
+	x := s.executions.byID(id)
+	if x != nil {
+		if e := x.view().Execution; e.Workspace == c.Workspace {
+			return x, e, nil
+		}
+	}
+	e, err := s.store.Execution(ctx, id)
+	if err == nil && e.Workspace != c.Workspace {
+		err = sandbox.Errorf(sandbox.NotFound, "there is no such execution")
+	}
+	return nil, e, err
+}
+
+// Executions returns the executions of a sandbox, also after its end, of one
+// kind unless that is empty, newest first. A limit of 0 means 100. Errors:
+// NotFound; Invalid, naming limit.
+func (s *Service) Executions(ctx context.Context, c Caller, ref string, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error) {
+	_, sb, err := s.find(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.store.Executions(ctx, sb.ID, kind, limit)
+	for i := range list {
+		list[i] = s.measured(list[i])
+	}
+	return list, err
+}
+
+// CancelExecution asks an execution to end, by SIGTERM and after 5 s by SIGKILL,
+// with force by SIGKILL at once, to all its processes. It returns at once, with
+// the execution as it then is; one that has ended stays as it is. It does not
+// resume a paused sandbox: the execution ends when that is resumed.
+//
+// Errors: NotFound; Unavailable.
+func (s *Service) CancelExecution(ctx context.Context, c Caller, id sandbox.ExecutionID, force bool) (sandbox.Execution, error) {
+	x, e, err := s.findExecution(ctx, c, id)
+	if err != nil || x == nil {
+		return e, err
+	}
+	how := sandbox.CancelTerm
+	if force {
+		how = sandbox.CancelForce
+	}
+	err = s.change(ctx, x, func(e *sandbox.Execution) {
+		if e.Cancel != sandbox.CancelForce {
+			e.Cancel = how
+		}
+	})
+	if code := sandbox.CodeOf(err); err != nil && code != sandbox.Conflict {
+		return e, err
+	}
+	x.mu.Lock()
+	connected := x.stream != nil
+	x.mu.Unlock()
+	if connected {
+		s.spawn(func() { s.signalCancel(x) })
+	}
+	return s.measured(x.view().Execution), nil
+}
+
+// signalCancel ends the process of an execution as it was asked to.
+func (s *Service) signalCancel(x *execution) {
+	ctx, cancel := context.WithTimeout(x.box.ctx, attemptTimeout)
+	defer cancel()
+	e := x.view()
+	var err error
+	if e.Cancel == sandbox.CancelForce {
+		err = x.box.agent.Signal(ctx, string(e.ID), sigkill)
+	} else {
+		err = x.box.agent.Terminate(ctx, string(e.ID), cancelGrace)
+	}
+	if err == nil || x.view().State.Ended() || x.box.ctx.Err() != nil {
+		return
+	}
+	// Most often it has ended by itself. When not, a broken connection is made
+	// again, and with it this is.
+	s.log.Info("execution could not be signalled", "sandbox", e.Sandbox, "execution", e.ID, "error", err)
+}
+
+// change records a change of an execution that has not ended. Errors: Conflict
+// when it has; the store's.
+func (s *Service) change(ctx context.Context, x *execution, mutate func(*sandbox.Execution)) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, err := s.store.UpdateExecution(ctx, x.view().ID, mutate)
+	if err != nil {
+		return err
+	}
+	x.set(e)
+	return nil
+}

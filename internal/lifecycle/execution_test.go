@@ -1,0 +1,225 @@
+package lifecycle_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func (s *server) startExecution(ref string, req lifecycle.ExecutionRequest) sandbox.Execution {
+	s.t.Helper()
+	e, err := s.StartExecution(s.t.Context(), s.caller, ref, req)
+	if err != nil {
+		s.t.Fatalf("StartExecution(%v): %v", req.Argv, err)
+	}
+	return e
+}
+
+// ended waits for the end of an execution.
+func (s *server) ended(id sandbox.ExecutionID) sandbox.Execution {
+	s.t.Helper()
+	e, err := s.WaitExecution(s.t.Context(), s.caller, id, 20*time.Second)
+	if err != nil || !e.State.Ended() {
+		s.t.Fatalf("execution %s is %s (%s), error %v; want its end", id, e.State, e.Error, err)
+	}
+	return e
+}
+
+// read returns what a stream holds, from an offset to its end.
+func (s *server) read(id sandbox.StreamID, offset int64) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	defer cancel()
+	r, _, err := s.OpenStream(ctx, string(id), offset, true)
+	if err != nil {
+		s.t.Fatalf("OpenStream(%s): %v", id, err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		s.t.Fatalf("read stream %s after %q: %v", id, data, err)
+	}
+	return string(data)
+}
+
+func shell(script string) lifecycle.ExecutionRequest {
+	return lifecycle.ExecutionRequest{Argv: []string{"/bin/sh", "-c", script}}
+}
+
+func TestExecutionKeepsItsResultAndOutput(t *testing.T) {
+	s := newEnv(t).start()
+	sb := s.run(lifecycle.CreateRequest{Name: "a"})
+	req := shell(`cat in; echo "$GREETING" >&2; exit 3`)
+	req.Cwd = "/work"
+	req.Files = []lifecycle.ExecutionFile{{Path: "in", Content: []byte("from a file\n")}}
+	req.Env = map[string]string{"GREETING": "hello"}
+	e := s.ended(s.startExecution("a", req).ID)
+	if e.State != sandbox.ExecutionCompleted || e.ExitCode == nil || *e.ExitCode != 3 || e.Stdout.Bytes != 12 || e.Stderr.Bytes != 6 {
+		t.Errorf("execution = %+v, want completed with exit code 3 and 12 and 6 bytes", e)
+	}
+	s.destroy("a")
+	if got := s.read(e.Stdout.ID, 0) + s.read(e.Stderr.ID, 2); got != "from a file\nllo\n" {
+		t.Errorf("streams after the sandbox's end: %q", got)
+	}
+	list, err := s.Executions(t.Context(), s.caller, string(sb.ID), "", 0)
+	if err != nil || len(list) != 1 || list[0].ID != e.ID {
+		t.Errorf("Executions = %v, %v, want the one", list, err)
+	}
+	other := lifecycle.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()}
+	if _, err := s.Execution(t.Context(), other, e.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("another workspace's execution: %v, want not_found", err)
+	}
+}
+
+func TestExecutionStates(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	job := func(r lifecycle.ExecutionRequest) lifecycle.ExecutionRequest { r.Kind = sandbox.Job; return r }
+	slow := shell("sleep 60")
+	slow.Timeout = 50 * time.Millisecond
+	for name, tt := range map[string]struct {
+		req  lifecycle.ExecutionRequest
+		want sandbox.ExecutionState
+		code bool
+	}{
+		"exec that fails":   {shell("exit 1"), sandbox.ExecutionCompleted, true},
+		"job that fails":    {job(shell("exit 1")), sandbox.ExecutionFailed, true},
+		"job that succeeds": {job(shell("true")), sandbox.ExecutionCompleted, true},
+		"time is up":        {slow, sandbox.ExecutionTimeout, true},
+		"no such program":   {lifecycle.ExecutionRequest{Argv: []string{"/no/such/program"}}, sandbox.ExecutionFailed, false},
+	} {
+		e := s.ended(s.startExecution("a", tt.req).ID)
+		if e.State != tt.want || (e.ExitCode != nil) != tt.code || (e.Error != "") == tt.code {
+			t.Errorf("%s: state %s, exit code %v, error %q; want state %s", name, e.State, e.ExitCode, e.Error, tt.want)
+		}
+	}
+}
+
+func TestCancelExecution(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	for _, force := range []bool{false, true} {
+		req := shell(`trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
+		e := s.startExecution("a", req)
+		r, _, err := s.OpenStream(t.Context(), string(e.Stdout.ID), 0, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(r, make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		if _, err := s.CancelExecution(t.Context(), s.caller, e.ID, force); err != nil {
+			t.Fatal(err)
+		}
+		e = s.ended(e.ID)
+		out := s.read(e.Stdout.ID, 3)
+		if e.State != sandbox.ExecutionCancelled || force != (out == "") || force == (out == "bye\n") {
+			t.Errorf("force %v: state %s, then output %q", force, e.State, out)
+		}
+	}
+}
+
+func TestStdinIsStreamed(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	id, err := s.CreateStream(t.Context(), s.caller)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WriteStdin(t.Context(), string(id), strings.NewReader("before ")); err != nil {
+		t.Fatal(err)
+	}
+	e := s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"cat"}, StdinStream: id})
+	if err := s.WriteStdin(t.Context(), string(id), strings.NewReader("and after")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CloseStdin(t.Context(), string(id)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.read(e.Stdout.ID, 0); got != "before and after" {
+		t.Errorf("output %q", got)
+	}
+	if err := s.WriteStdin(t.Context(), string(id), strings.NewReader("late")); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("write after the end: %v, want conflict", err)
+	}
+	if err := s.WriteStdin(t.Context(), string(e.Stdout.ID), strings.NewReader("forged")); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("write to an output: %v, want conflict", err)
+	}
+}
+
+func TestExecutionSurvivesARestartOfTheServer(t *testing.T) {
+	e := newEnv(t)
+	first := e.start()
+	first.run(lifecycle.CreateRequest{Name: "a"})
+	ex := first.startExecution("a", shell(`i=0; while [ $i -lt 30000 ]; do echo $i; i=$((i+1)); done; exit 7`))
+	r, _, err := first.OpenStream(t.Context(), string(ex.Stdout.ID), 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(r, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	first.kill()
+	second := e.start()
+	got := second.ended(ex.ID)
+	if got.State != sandbox.ExecutionCompleted || got.ExitCode == nil || *got.ExitCode != 7 {
+		t.Fatalf("after the restart: %+v, want completed with exit code 7", got)
+	}
+	lines := strings.Split(strings.TrimSpace(second.read(ex.Stdout.ID, 0)), "\n")
+	if len(lines) != 30000 || lines[0] != "0" || lines[29999] != "29999" || lines[12345] != "12345" {
+		t.Errorf("%d lines from %q to %q, want 0 to 29999", len(lines), lines[0], lines[len(lines)-1])
+	}
+}
+
+func TestExecutionOfASandboxThatEnds(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	e := s.startExecution("a", shell("echo here; sleep 60"))
+	s.destroy("a")
+	e = s.ended(e.ID)
+	if e.State != sandbox.ExecutionFailed || e.ExitCode != nil || !strings.Contains(e.Error, "destroyed") {
+		t.Errorf("state %s, exit code %v, error %q; want failed, none, with the cause", e.State, e.ExitCode, e.Error)
+	}
+	s.read(e.Stdout.ID, 0) // it ends
+}
+
+func TestOneShot(t *testing.T) {
+	s := newEnv(t).start()
+	sb := s.create(lifecycle.CreateRequest{Name: "once", OneShot: true, Command: &lifecycle.ExecutionRequest{Argv: []string{"echo", "done"}}})
+	list, err := s.Executions(t.Context(), s.caller, string(sb.ID), "", 0)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("Executions = %v, %v, want one at once", list, err)
+	}
+	sb = s.reach(string(sb.ID), sandbox.Destroyed)
+	if sb.Cause == nil || sb.Cause.Code != sandbox.CauseCompleted {
+		t.Errorf("cause %v, want completed", sb.Cause)
+	}
+	e := s.ended(list[0].ID)
+	if e.ExitCode == nil || *e.ExitCode != 0 || s.read(e.Stdout.ID, 0) != "done\n" {
+		t.Errorf("execution %+v", e)
+	}
+}
+
+func TestUpdateEnv(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a", Env: map[string]string{"KEEP": "1", "GO": "2"}})
+	value := "3"
+	env, err := s.UpdateEnv(t.Context(), s.caller, "a", map[string]*string{"GO": nil, "NEW": &value})
+	if err != nil || len(env) != 2 || env["KEEP"] != "1" || env["NEW"] != "3" {
+		t.Fatalf("UpdateEnv = %v, %v", env, err)
+	}
+	e := s.ended(s.startExecution("a", shell(`echo "$KEEP,$GO,$NEW,$MODBOX_SANDBOX_NAME"`)).ID)
+	if got := s.read(e.Stdout.ID, 0); got != "1,,3,a\n" {
+		t.Errorf("the next command sees %q", got)
+	}
+	if _, err := s.UpdateEnv(t.Context(), s.caller, "a", map[string]*string{"NO=T": &value}); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("a bad name: %v, want invalid", err)
+	}
+}

@@ -1,0 +1,111 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// recoverExecutions goes on with what the server before left: the executions
+// that have not ended, and the sandboxes made for one that has.
+func (s *Service) recoverExecutions(ctx context.Context) error {
+	if s.streams == nil {
+		return nil
+	}
+	live, err := s.store.LiveExecutions(ctx)
+	if err != nil {
+		return fmt.Errorf("recover executions: %w", err)
+	}
+	for _, e := range live {
+		b, sb, err := s.findID(ctx, e.Sandbox)
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+			return fmt.Errorf("recover executions: %w", err)
+		}
+		if b == nil {
+			b = s.endedBox(sb)
+		}
+		x := newExecution(b, e, nil)
+		s.executions.add(x)
+		s.spawn(func() { s.execute(x) })
+	}
+	finished, err := s.store.FinishedOneShots(ctx)
+	if err != nil {
+		return fmt.Errorf("recover executions: %w", err)
+	}
+	for _, id := range finished {
+		if b := s.boxes.byID(id); b != nil {
+			s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseCompleted, Message: "its command has ended"})
+		}
+	}
+	return nil
+}
+
+// endedBox stands for the box of a sandbox that has ended.
+func (s *Service) endedBox(sb sandbox.Sandbox) *box {
+	if !sb.State.Ended() {
+		sb.State = sandbox.Failed // there is no row any more
+	}
+	b := s.newBox(sb.ID)
+	b.set(sb)
+	b.cancel()
+	return b
+}
+
+// purgeExecutions forgets executions that ended long enough ago, with their
+// streams, and input streams that nobody used.
+func (s *Service) purgeExecutions(now time.Time) {
+	if s.streams == nil {
+		return
+	}
+	before := now.Add(-s.cfg.StreamRetention)
+	for s.ctx.Err() == nil {
+		list, err := s.store.EndedExecutions(s.ctx, before, purgeBatch)
+		if err != nil {
+			s.logSweep("list ended executions", err)
+			return
+		}
+		for _, e := range list {
+			err := errors.Join(s.streams.Remove(e.Stdout.ID), s.streams.Remove(e.Stderr.ID), s.streams.Remove(e.Stdin))
+			if err == nil {
+				err = s.store.DeleteExecution(s.ctx, e.ID)
+			}
+			if err != nil {
+				s.logSweep("forget execution "+string(e.ID), err)
+				return
+			}
+		}
+		if len(list) < purgeBatch {
+			break
+		}
+	}
+	s.purgeStreams(before)
+}
+
+// purgeStreams removes streams of no execution: inputs that were made beforehand
+// and never used.
+func (s *Service) purgeStreams(before time.Time) {
+	unused, err := s.streams.Unused(before)
+	if err != nil {
+		s.logSweep("list streams", err)
+		return
+	}
+	if len(unused) == 0 {
+		return
+	}
+	used, err := s.store.StreamsInUse(s.ctx)
+	if err != nil {
+		s.logSweep("list streams in use", err)
+		return
+	}
+	for _, id := range unused {
+		if used[id] {
+			continue
+		}
+		if err := s.streams.Remove(id); err != nil {
+			s.logSweep("remove stream", err)
+		}
+	}
+}

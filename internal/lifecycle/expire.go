@@ -1,0 +1,101 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// The clocks of a sandbox are its ttl, which counts from its creation whatever
+// its state, its idle timeout, which counts from its last activity while it
+// runs, and its paused timeout, which counts while it is paused.
+
+// due says which clock of a sandbox has run out; "" for none.
+func due(sb *sandbox.Sandbox, now time.Time) sandbox.CauseCode {
+	passed := func(t time.Time, ok bool) bool { return ok && !now.Before(t) }
+	switch {
+	case passed(sb.Deadline()):
+		return sandbox.CauseTTL
+	case passed(sb.PausedDeadline()):
+		return sandbox.CausePausedTTL
+	case passed(sb.IdleDeadline()):
+		return sandbox.CauseIdle
+	}
+	return ""
+}
+
+func timeoutCause(code sandbox.CauseCode, sb *sandbox.Sandbox) sandbox.Cause {
+	c := sandbox.Cause{Code: code}
+	switch code {
+	case sandbox.CauseTTL:
+		c.Message = fmt.Sprintf("its time to live of %s was over", sb.TTL)
+	case sandbox.CausePausedTTL:
+		c.Message = fmt.Sprintf("it was paused for longer than its paused timeout of %s", sb.Timeouts.Paused)
+	default:
+		c.Message = fmt.Sprintf("nothing used it for its idle timeout of %s", sb.Timeouts.Idle)
+	}
+	return c
+}
+
+// armTimer has the next clock of the sandbox looked at when it may have run out.
+//
+// Preconditions: b.mu is held.
+func (s *Service) armTimer(b *box) {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	sb := b.sandbox()
+	var next time.Time
+	for _, clock := range []func() (time.Time, bool){sb.Deadline, sb.PausedDeadline, sb.IdleDeadline} {
+		if at, ok := clock(); ok && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if next.IsZero() || sb.State == sandbox.Destroying || sb.State.Ended() {
+		return
+	}
+	b.timer = time.AfterFunc(time.Until(next), func() {
+		s.spawn(func() { s.expire(b) })
+	})
+}
+
+// expire does what the clock that has run out says, if one has, and arms the timer for the next.
+func (s *Service) expire(b *box) {
+	sb := b.sandbox()
+	switch code := due(&sb, time.Now()); {
+	case code == "":
+	case code != sandbox.CauseIdle:
+		s.endOrLog(b, timeoutCause(code, &sb))
+		return
+	case s.working(b):
+		b.activity.at(time.Now())
+	case sb.Timeouts.OnIdle == sandbox.OnIdlePause:
+		s.pauseIdle(b)
+	default:
+		// A call that came in the meantime wins.
+		if sb = b.sandbox(); due(&sb, time.Now()) == sandbox.CauseIdle {
+			s.endOrLog(b, timeoutCause(code, &sb))
+			return
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx.Err() == nil {
+		s.armTimer(b)
+	}
+}
+
+// pauseIdle pauses an idle sandbox, unless a call comes in the meantime.
+func (s *Service) pauseIdle(b *box) {
+	err := s.fly(b.ctx, b, flightPause, func(f *flight) error {
+		if sb := b.sandbox(); due(&sb, time.Now()) != sandbox.CauseIdle {
+			return nil
+		}
+		return s.pause(f, "nothing used it for its idle timeout")
+	})
+	if err != nil && b.ctx.Err() == nil {
+		s.log.Warn("idle sandbox could not be paused", "sandbox", b.id, "error", err)
+		b.activity.at(time.Now()) // the next attempt is in one idle timeout from now
+	}
+}

@@ -1,0 +1,438 @@
+package lifecycle
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/stream"
+)
+
+const (
+	// agentPatience is how long the agent of a running sandbox may not answer until
+	// its executions are given up.
+	agentPatience = 2 * time.Minute
+	// idleConnections is how many connections in a row may break without a byte of
+	// output until the agent is not believed any more.
+	idleConnections = 20
+)
+
+// pump carries the output of one execution from the agent into its streams.
+type pump struct {
+	service *Service
+	x       *execution
+	stdout  *stream.Writer
+	stderr  *stream.Writer // the same as stdout when combined
+}
+
+// execute works on an execution until it has ended or the service closes.
+func (s *Service) execute(x *execution) {
+	p, err := s.openPump(x)
+	if err != nil {
+		s.log.Error("execution has no streams", "execution", x.view().ID, "error", err)
+		s.fail(x, "the server could not write its output")
+		return
+	}
+	exit, err := p.run()
+	switch {
+	case s.ctx.Err() != nil:
+		p.close() // the next server goes on
+		return
+	case err != nil:
+		s.finish(x, p, func(e *sandbox.Execution) {
+			e.State, e.Error = sandbox.ExecutionFailed, clip(publicMessage(err))
+			if errors.Is(err, errNotStarted) {
+				e.State, e.Error = sandbox.ExecutionCancelled, ""
+			}
+		})
+	default:
+		s.finish(x, p, func(e *sandbox.Execution) { judge(e, exit) })
+	}
+}
+
+// errNotStarted says that an execution was canceled before it started.
+var errNotStarted = errors.New("canceled before it started")
+
+// judge notes how an execution's process ended.
+func judge(e *sandbox.Execution, exit *agentapi.Exit) {
+	code := exit.Code
+	e.ExitCode, e.Duration = &code, exit.Duration
+	switch {
+	case exit.TimedOut:
+		e.State = sandbox.ExecutionTimeout
+	case e.Cancel != sandbox.CancelNone:
+		e.State = sandbox.ExecutionCancelled
+	case e.Kind == sandbox.Job && code != 0:
+		e.State = sandbox.ExecutionFailed
+	default:
+		e.State = sandbox.ExecutionCompleted
+	}
+}
+
+// publicMessage returns what may be told about an error.
+func publicMessage(err error) string {
+	var public *sandbox.Error
+	if errors.As(AgentError(err), &public) && public.Code != sandbox.Internal {
+		return public.Message
+	}
+	return "a fault of the server; its log says more"
+}
+
+// fail ends an execution of which nothing can be known.
+func (s *Service) fail(x *execution, message string) {
+	e := x.view().Execution
+	for _, ref := range outputs(&e) {
+		if w, err := s.streams.Writer(ref.ID); err == nil {
+			_ = w.End() // nobody can be told, and nothing was lost
+		}
+	}
+	s.finish(x, nil, func(e *sandbox.Execution) { e.State, e.Error = sandbox.ExecutionFailed, message })
+}
+
+// finish ends an execution: its streams, then its record, then its sandbox when
+// that was made for it.
+func (s *Service) finish(x *execution, p *pump, end func(*sandbox.Execution)) {
+	id := x.view().ID
+	if p != nil {
+		p.end()
+	}
+	err := s.persist("record end of execution", x.box, func() error {
+		err := s.change(s.ctx, x, func(e *sandbox.Execution) {
+			now := time.Now().UTC()
+			*e = s.measured(*e)
+			end(e)
+			e.EndedAt = now
+		})
+		if code := sandbox.CodeOf(err); code == sandbox.Conflict || code == sandbox.NotFound {
+			return nil // an earlier attempt worked, or the row is gone
+		}
+		return err
+	})
+	if err != nil {
+		return // the service closes; the next server finds it running
+	}
+	s.executions.remove(id)
+	e := x.view().Execution
+	s.noteExecution(&e)
+	if e.OneShot {
+		s.endOrLog(x.box, sandbox.Cause{Code: sandbox.CauseCompleted, Message: "its command has ended"})
+	}
+}
+
+// noteExecution queues the event that an execution ended.
+func (s *Service) noteExecution(e *sandbox.Execution) {
+	data := map[string]string{
+		"program": clip(e.Argv[0]), "execution_id": string(e.ID), "kind": string(e.Kind), "state": string(e.State),
+		"duration_ms": strconv.FormatInt(e.Duration.Milliseconds(), 10),
+	}
+	if e.ExitCode != nil {
+		data["exit_code"] = strconv.Itoa(*e.ExitCode)
+	}
+	ev := sandbox.Event{
+		Sandbox: e.Sandbox, Time: e.EndedAt, Type: sandbox.EventExec, Data: data,
+		Message: fmt.Sprintf("an execution ended: %s", e.State),
+	}
+	select {
+	case s.notes <- ev:
+	case <-s.ctx.Done():
+	}
+}
+
+func (s *Service) openPump(x *execution) (*pump, error) {
+	e := x.view()
+	out, err := s.streams.Writer(e.Stdout.ID)
+	if err != nil {
+		return nil, err
+	}
+	p := &pump{service: s, x: x, stdout: out, stderr: out}
+	if e.Stderr.ID != e.Stdout.ID {
+		if p.stderr, err = s.streams.Writer(e.Stderr.ID); err != nil {
+			_ = out.Close() // nothing was written
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// each calls f for every stream of p.
+func (p *pump) each(f func(*stream.Writer) error) {
+	err := f(p.stdout)
+	if p.stderr != p.stdout {
+		err = errors.Join(err, f(p.stderr))
+	}
+	if err != nil {
+		p.service.log.Error("stream of an execution", "execution", p.x.view().ID, "error", err)
+	}
+}
+
+func (p *pump) close() { p.each((*stream.Writer).Close) }
+func (p *pump) end()   { p.each((*stream.Writer).End) }
+
+// offset is how much of the process's output was taken.
+func (p *pump) offset() int64 {
+	if p.stderr == p.stdout {
+		return p.stdout.Offset()
+	}
+	return p.stdout.Offset() + p.stderr.Offset()
+}
+
+// run connects to the process, again whenever the connection breaks, until its
+// exit. It waits while the sandbox is paused and does not resume it.
+func (p *pump) run() (*agentapi.Exit, error) {
+	ctx := p.x.box.ctx
+	for idle := 0; idle < idleConnections; idle++ {
+		before := p.offset()
+		conn, err := p.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		exit, err := p.copy(ctx, conn)
+		if exit != nil {
+			return exit, nil
+		}
+		var coded *sandbox.Error
+		if errors.As(err, &coded) && coded.Code == sandbox.Conflict {
+			return nil, err // its stream is closed: it was ended by somebody else
+		}
+		if p.offset() > before {
+			idle = 0
+		}
+	}
+	if err := p.ready(ctx); err != nil {
+		return nil, err
+	}
+	return nil, sandbox.Errorf(sandbox.AgentUnreachable, "the connection to the sandbox's agent broke again and again")
+}
+
+// ready returns when the sandbox runs, or an error when it has ended, or the service.
+func (p *pump) ready(ctx context.Context) error {
+	for {
+		v := p.x.box.view()
+		switch {
+		case p.service.ctx.Err() != nil:
+			return errClosed
+		case v.sb.State == sandbox.Running && ctx.Err() == nil:
+			return nil
+		case v.sb.State == sandbox.Destroying || v.sb.State.Ended():
+			return stateError(&v.sb)
+		}
+		select {
+		case <-v.changed:
+		case <-p.service.ctx.Done():
+		}
+	}
+}
+
+// connect connects to the process, starting it when that was not done yet.
+func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
+	for {
+		if err := p.ready(ctx); err != nil {
+			return nil, err
+		}
+		v := p.x.box.view()
+		conn, err := backoff.Retry(ctx, func() (*agentapi.Stream, error) {
+			if now := p.x.box.view(); now != v && now.sb.State != sandbox.Running {
+				return nil, backoff.Permanent(errMoved)
+			}
+			conn, err := p.attempt(ctx)
+			var refused *agentapi.Error
+			if errors.As(err, &refused) || errors.Is(err, errNotStarted) {
+				err = backoff.Permanent(err)
+			}
+			return conn, err
+		}, patience(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(agentPatience))
+		var refused *agentapi.Error
+		switch {
+		case err == nil:
+			return conn, nil
+		case errors.As(err, &refused) && refused.Code == agentapi.CodeNotFound && p.x.view().State == sandbox.ExecutionQueued && p.x.request == nil:
+			return nil, sandbox.Errorf(sandbox.Unavailable, "the server was restarted before the command was started")
+		case errors.As(err, &refused), errors.Is(err, errNotStarted):
+			return nil, err
+		}
+		if stateErr := p.ready(ctx); stateErr != nil {
+			return nil, stateErr
+		}
+		if p.x.box.view() == v { // it ran all the time
+			return nil, err
+		}
+	}
+}
+
+// errMoved says that the sandbox does not run any more.
+var errMoved = errors.New("the sandbox does not run")
+
+// attempt makes one connection.
+func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
+	e := p.x.view()
+	if e.State != sandbox.ExecutionQueued || p.x.request == nil {
+		conn, err := p.x.box.agent.Attach(ctx, string(e.ID), p.offset())
+		return conn, err
+	}
+	if e.Cancel != sandbox.CancelNone {
+		return nil, errNotStarted
+	}
+	if req := p.x.request; req.MakeCwd {
+		if err := p.x.box.agent.Mkdir(ctx, agentapi.MkdirRequest{Path: req.Cwd, Parents: true, User: req.User}); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.writeFiles(ctx); err != nil {
+		return nil, err
+	}
+	sb := p.x.box.sandbox()
+	conn, err := p.x.box.agent.Exec(ctx, p.x.request.command(&e.Execution, &sb, bash))
+	var refused *agentapi.Error
+	if errors.As(err, &refused) && refused.Code == agentapi.CodeNotFound && p.x.request.Script != "" {
+		conn, err = p.x.box.agent.Exec(ctx, p.x.request.command(&e.Execution, &sb, sh))
+	}
+	return conn, err
+}
+
+// writeFiles writes the request's files. Writing them again does no harm.
+func (p *pump) writeFiles(ctx context.Context) error {
+	req := p.x.request
+	dir := ""
+	for _, f := range req.Files {
+		opts := agentapi.WriteOptions{Parents: true, User: req.User}
+		name := f.Path
+		if !path.IsAbs(name) {
+			if dir == "" {
+				var err error
+				if dir, err = p.workingDir(ctx); err != nil {
+					return err
+				}
+			}
+			name = path.Join(dir, name)
+		}
+		if _, err := p.x.box.agent.WriteFile(ctx, name, bytes.NewReader(f.Content), opts); err != nil {
+			var refused *agentapi.Error
+			if errors.As(err, &refused) {
+				return &agentapi.Error{Code: refused.Code, Message: "write " + f.Path + ": " + refused.Message}
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// workingDir is what relative paths of the request's files are relative to.
+func (p *pump) workingDir(ctx context.Context) (string, error) {
+	if dir := p.x.request.Cwd; dir != "" {
+		return dir, nil
+	}
+	img, _, err := p.service.images.Resolve(ctx, p.x.box.view().sb.ImageDigest)
+	if err != nil {
+		return "", backoff.Permanent(err)
+	}
+	return cmp.Or(img.Config.WorkingDir, "/"), nil
+}
+
+// copy moves output into the streams until the exit, or an error.
+func (p *pump) copy(ctx context.Context, conn *agentapi.Stream) (*agentapi.Exit, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer func() { _ = conn.Close() }() // nothing was written that could be lost
+	if err := p.connected(conn); err != nil {
+		return nil, err
+	}
+	defer p.x.connect(nil)
+	if id := p.x.view().Stdin; id != "" {
+		fed := make(chan struct{})
+		go func() {
+			defer close(fed)
+			p.feed(ctx, conn, id)
+		}()
+		defer func() {
+			cancel()
+			_ = conn.Close()
+			<-fed
+		}()
+	}
+	for {
+		f, err := conn.Next()
+		if err != nil {
+			return nil, err
+		}
+		switch f.Type {
+		case agentapi.FrameStdout:
+			_, err = p.stdout.Write(f.Data)
+		case agentapi.FrameStderr:
+			_, err = p.stderr.Write(f.Data)
+		case agentapi.FrameExit:
+			return f.Exit, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// connected notes that there is a connection, and with the first that it runs.
+func (p *pump) connected(conn *agentapi.Stream) error {
+	s, x := p.service, p.x
+	if x.view().State == sandbox.ExecutionQueued {
+		err := s.persist("record start of execution", x.box, func() error {
+			return s.change(s.ctx, x, func(e *sandbox.Execution) {
+				e.State, e.StartedAt = sandbox.ExecutionRunning, time.Now().UTC()
+			})
+		})
+		if err != nil {
+			return err
+		}
+		x.request = nil // it is not started again, and files can be large
+	}
+	x.connect(conn)
+	if x.view().Cancel != sandbox.CancelNone {
+		s.spawn(func() { s.signalCancel(x) })
+	}
+	return nil
+}
+
+// connect notes the connection there is, nil for none, and wakes who waits for one.
+func (x *execution) connect(conn *agentapi.Stream) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.stream = conn
+	x.set(x.view().Execution)
+}
+
+// feed gives an input stream to the process, from where the agent has it, until
+// its end or the connection's.
+func (p *pump) feed(ctx context.Context, conn *agentapi.Stream, id sandbox.StreamID) {
+	offset := conn.StdinOffset()
+	r, _, err := p.service.streams.Reader(ctx, id, offset, true)
+	if err != nil {
+		// Without its input the process is as good as with an empty one.
+		p.service.log.Warn("input of an execution cannot be read", "execution", p.x.view().ID, "error", err)
+		_ = conn.CloseStdin()
+		return
+	}
+	defer func() { _ = r.Close() }() // it was only read
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if _, err := conn.WriteAt(buf[:n], offset); err != nil {
+				return
+			}
+			offset += int64(n)
+		}
+		if err == io.EOF {
+			_ = conn.CloseStdin() // fails only with the connection
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}

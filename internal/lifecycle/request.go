@@ -1,0 +1,119 @@
+package lifecycle
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// ExecutionRequest asks for a command in a sandbox that outlives the request.
+type ExecutionRequest struct {
+	// Kind is sandbox.Exec when empty.
+	Kind sandbox.ExecutionKind
+	// Argv is the program and its arguments. Script, when Argv is empty, is run by
+	// bash, or by sh in an image without it.
+	Argv   []string
+	Script string `json:",omitempty"`
+	// Files are written before the command starts.
+	Files []ExecutionFile   `json:",omitempty"`
+	Env   map[string]string `json:",omitempty"` // added to the sandbox's
+	Cwd   string            `json:",omitempty"`
+	// MakeCwd makes Cwd, with its parents, when it is missing.
+	MakeCwd bool   `json:",omitempty"`
+	User    string `json:",omitempty"`
+	// Timeout ends the command; 0 is the sandbox's execution timeout, or none.
+	Timeout time.Duration `json:",omitempty"`
+	// Stdin makes a stream that the command reads from; it is written with
+	// [Service.WriteStdin]. StdinStream names one that was made before.
+	Stdin       bool             `json:",omitempty"`
+	StdinStream sandbox.StreamID `json:",omitempty"`
+	// TTY, when set, runs the command on a terminal, whose input comes by
+	// [Service.Terminal].
+	TTY *agentapi.Size `json:",omitempty"`
+	// Combined makes stdout and stderr one stream; StdoutOff and StderrOff keep nothing of one.
+	Combined             bool `json:",omitempty"`
+	StdoutOff, StderrOff bool `json:",omitempty"`
+}
+
+// ExecutionFile is a file that is written before a command starts.
+type ExecutionFile struct {
+	// Path is absolute, or relative to the command's working directory as far as the
+	// request or the image names one, else to /. Missing parents are made.
+	Path    string
+	Content []byte
+}
+
+const (
+	bash, sh = "/bin/bash", "/bin/sh"
+	sigkill  = 9
+)
+
+// argv returns what to run; shell runs a script.
+func (req *ExecutionRequest) argv(shell string) []string {
+	if len(req.Argv) > 0 {
+		return slices.Clone(req.Argv)
+	}
+	return []string{shell, "-c", req.Script}
+}
+
+// command is what the agent is asked to run.
+func (req *ExecutionRequest) command(e *sandbox.Execution, sb *sandbox.Sandbox, shell string) agentapi.Command {
+	timeout := req.Timeout
+	if timeout == 0 {
+		timeout = sb.Timeouts.Execution
+	}
+	return agentapi.Command{
+		ID: string(e.ID), Argv: req.argv(shell), Cwd: req.Cwd, User: req.User, Env: maps.Clone(req.Env),
+		Timeout: timeout, Grace: cancelGrace, Stdin: e.Stdin != "" || e.TTY, TTY: req.TTY, Detach: true, Hold: true,
+	}
+}
+
+// validate checks a request, and gives it a kind.
+func (req *ExecutionRequest) validate() error {
+	switch req.Kind {
+	case "":
+		req.Kind = sandbox.Exec
+	case sandbox.Exec, sandbox.Job:
+	default:
+		return sandbox.InvalidField("kind", "must be %s or %s", sandbox.Exec, sandbox.Job)
+	}
+	size := len(req.Script)
+	for _, arg := range req.Argv {
+		size += len(arg) + 1
+		if strings.ContainsRune(arg, 0) {
+			return sandbox.InvalidField("command", "must not hold NUL characters")
+		}
+	}
+	switch {
+	case len(req.Argv) > 0 && req.Script != "":
+		return sandbox.InvalidField("shell", "give either command or shell, not both")
+	case len(req.Argv) == 0 && req.Script == "" || len(req.Argv) > 0 && req.Argv[0] == "":
+		return sandbox.InvalidField("command", "must name a program")
+	case size > sandbox.CommandMax:
+		return sandbox.InvalidField("command", "must be at most %d bytes; write longer scripts to a file", sandbox.CommandMax)
+	case req.Timeout < 0 || req.Timeout > sandbox.TimeoutMax:
+		return sandbox.InvalidField("timeout_seconds", "must be 0 to %d", int(sandbox.TimeoutMax/time.Second))
+	case len(req.Files) > sandbox.ExecutionFiles:
+		return sandbox.InvalidField("files", "must be at most %d", sandbox.ExecutionFiles)
+	}
+	if req.StdinStream != "" {
+		if _, ok := sandbox.ParseStreamID(string(req.StdinStream)); !ok {
+			return sandbox.InvalidField("stdin_stream", "is not the id of a stream")
+		}
+	}
+	total := 0
+	for _, f := range req.Files {
+		total += len(f.Content)
+		if f.Path == "" || strings.ContainsRune(f.Path, 0) {
+			return sandbox.InvalidField("files", "every file must have a path")
+		}
+	}
+	if total > sandbox.ExecutionFilesMax {
+		return sandbox.InvalidField("files", "must be at most %d bytes together; upload larger ones", sandbox.ExecutionFilesMax)
+	}
+	return checkEnv(req.Env)
+}

@@ -1,0 +1,154 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// resume takes the flight's box from paused to running.
+func (s *Service) resume(fl *flight) error {
+	sb := fl.box.sandbox()
+	switch sb.State {
+	case sandbox.Running:
+		return nil
+	case sandbox.Pausing, sandbox.Resuming: // an operation before was cut short
+		if err := s.settle(fl); err != nil {
+			return err
+		}
+		if sb = fl.box.sandbox(); sb.State == sandbox.Running {
+			return nil
+		}
+	case sandbox.Paused:
+	default:
+		return stateError(&sb)
+	}
+	return s.resumeFrom(fl, sb.Saved)
+}
+
+// resumeFrom brings a paused box back from one of its checkpoints, which is then
+// consumed. What it was paused with is gone once this is recorded.
+func (s *Service) resumeFrom(fl *flight, from sandbox.CheckpointID) error {
+	b := fl.box
+	begin := time.Now()
+	saver, err := s.saved.checkpointer()
+	if err != nil {
+		return err
+	}
+	if err := saver.CanRestore(s.saved.path(b.id, from)); err != nil {
+		return sandbox.Wrap(sandbox.Unsupported, err, "%s", publicReason("what was saved cannot be brought back on this host", err))
+	}
+	if err := s.mayResume(); err != nil {
+		return err
+	}
+	before := b.sandbox().Saved
+	err = s.move(fl, sandbox.Resuming, func(sb *sandbox.Sandbox) { sb.Saved = from },
+		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventResuming, Message: "it is being brought back"})
+	if err != nil {
+		return err
+	}
+	from = b.sandbox().Saved // of an earlier attempt, whose record had its effect after all
+	handle, err := s.bringBack(b, s.saved.path(b.id, from))
+	if err != nil {
+		s.metrics.op(flightResume, begin, err)
+		return s.resumeFailed(fl, err)
+	}
+	now := time.Now().UTC()
+	err = s.move(fl, sandbox.Running, func(sb *sandbox.Sandbox) {
+		sb.Handle, sb.Saved, sb.PausedAt, sb.LastActivityAt = handle, "", time.Time{}, now
+	}, sandbox.Event{
+		Time: now, Type: sandbox.EventResumed, Message: "it goes on where it was saved",
+		Data: map[string]string{"took_ms": milliseconds(time.Since(begin))},
+	})
+	if err != nil {
+		return err // settled later: back to paused
+	}
+	s.metrics.op(flightResume, begin, nil)
+	b.activity.at(now)
+	b.mu.Lock()
+	if b.ctx.Err() == nil {
+		s.armTimer(b)
+		s.watchLater(b)
+	}
+	b.mu.Unlock()
+	for _, c := range []sandbox.CheckpointID{before, from} {
+		if err := s.saved.remove(b.id, c); err != nil {
+			s.log.Error("used checkpoint not removed, trying again soon", "sandbox", b.id, "checkpoint", c, "error", err)
+		}
+	}
+	return nil
+}
+
+// mayResume refuses when so many sandboxes take memory as may.
+func (s *Service) mayResume() error {
+	if s.cfg.MaxSandboxes == 0 {
+		return nil
+	}
+	live := 0
+	for state, n := range s.boxes.count() {
+		if state != sandbox.Paused && state != sandbox.Destroying {
+			live += n
+		}
+	}
+	if live >= s.cfg.MaxSandboxes {
+		return sandbox.Errorf(sandbox.QuotaExceeded,
+			"this server runs at most %d sandboxes at once; pause or destroy some, or try again when some have ended", s.cfg.MaxSandboxes)
+	}
+	return nil
+}
+
+// bringBack makes a box that runs from what was saved, and tells its agent who it is.
+func (s *Service) bringBack(b *box, path string) (driver.Handle, error) {
+	select {
+	case s.slots <- struct{}{}:
+	case <-b.ctx.Done():
+		return nil, b.ctx.Err()
+	}
+	defer func() { <-s.slots }()
+	saver, err := s.saved.checkpointer()
+	if err != nil {
+		return nil, err
+	}
+	sb := b.sandbox()
+	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
+	defer cancel()
+	// Its reference may mean another image by now.
+	img, rootfs, err := s.images.Resolve(ctx, sb.ImageDigest)
+	if err != nil {
+		return nil, fmt.Errorf("image of sandbox %s: %w", b.id, err)
+	}
+	handle, err := saver.Restore(ctx, s.spec(&sb, rootfs), path)
+	if err != nil {
+		return nil, fmt.Errorf("restore sandbox %s: %w", b.id, err)
+	}
+	b.agent.Reset()
+	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
+		return nil, fmt.Errorf("agent of restored sandbox %s: %w", b.id, AgentError(err))
+	}
+	return handle, nil
+}
+
+// resumeFailed has a box that could not be brought back stay paused, and returns the reason.
+func (s *Service) resumeFailed(fl *flight, reason error) error {
+	b := fl.box
+	if b.ctx.Err() != nil {
+		return reason // its end was decided, or the next server settles it
+	}
+	s.log.Warn("sandbox could not be resumed", "sandbox", b.id, "error", reason)
+	if err := s.destroyNow(b); err != nil {
+		return fmt.Errorf("%w; then: %w", reason, err) // the sweep settles it
+	}
+	err := s.move(fl, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle = nil }, sandbox.Event{
+		Time: time.Now().UTC(), Type: sandbox.EventResumeFailed, Message: publicReason("it could not be brought back and stays paused", reason),
+	})
+	if err != nil {
+		return err
+	}
+	if sandbox.CodeOf(reason) == sandbox.Internal {
+		return sandbox.Wrap(sandbox.Unavailable, reason, "the sandbox could not be brought back and stays paused; try again")
+	}
+	return reason
+}

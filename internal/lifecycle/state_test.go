@@ -1,0 +1,395 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// write makes a file in a sandbox.
+func (s *server) write(ref, path, content string) {
+	s.t.Helper()
+	if _, err := s.WriteFile(s.t.Context(), s.caller, ref, path, strings.NewReader(content), agentapi.WriteOptions{}); err != nil {
+		s.t.Fatalf("write %s in %s: %v", path, ref, err)
+	}
+}
+
+// read returns a file of a sandbox.
+func (s *server) readFile(ref, path string) string {
+	s.t.Helper()
+	r, _, err := s.ReadFile(s.t.Context(), s.caller, ref, path, 0, -1)
+	if err != nil {
+		s.t.Fatalf("read %s in %s: %v", path, ref, err)
+	}
+	defer func() { _ = r.Close() }()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		s.t.Fatalf("read %s in %s: %v", path, ref, err)
+	}
+	return string(data)
+}
+
+// start runs a command that goes on when nobody is attached.
+func (s *server) detach(ref string, argv ...string) {
+	s.t.Helper()
+	stream, err := s.Exec(s.t.Context(), s.caller, ref, agentapi.Command{Argv: argv, Detach: true})
+	if err != nil {
+		s.t.Fatalf("Exec in %s: %v", ref, err)
+	}
+	if err := stream.Close(); err != nil {
+		s.t.Error(err)
+	}
+}
+
+func (s *server) pause(ref string) sandbox.Sandbox {
+	s.t.Helper()
+	sb, err := s.Pause(s.t.Context(), s.caller, ref)
+	if err != nil || sb.State != sandbox.Paused {
+		s.t.Fatalf("Pause(%q) = %s, %v", ref, sb.State, err)
+	}
+	return sb
+}
+
+func (s *server) resume(ref string) sandbox.Sandbox {
+	s.t.Helper()
+	sb, err := s.Resume(s.t.Context(), s.caller, ref)
+	if err != nil || sb.State != sandbox.Running {
+		s.t.Fatalf("Resume(%q) = %s, %v", ref, sb.State, err)
+	}
+	return sb
+}
+
+func TestPauseAndResume(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "p"})
+	id := string(sb.ID)
+	s.write("p", "/tmp/a", "before")
+
+	got := s.pause("p")
+	if got.PausedAt.IsZero() || got.Saved == "" || got.Handle != nil {
+		t.Errorf("paused sandbox: %+v", got)
+	}
+	if ids := e.host.ids(); len(ids) != 0 {
+		t.Errorf("boxes of a paused sandbox: %v, want none", ids)
+	}
+	s.pause(id) // idempotent
+	if _, err := s.Stats(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.NotRunning {
+		t.Errorf("Stats of a paused sandbox: %v, want code not_running", err)
+	}
+	s.Sweep()
+	s.stop()
+
+	s = e.start() // pauses survive restarts
+	if sb := s.reach("p", sandbox.Paused); sb.ID != got.ID {
+		t.Errorf("after a restart %v", sb)
+	}
+	got = s.resume("p")
+	if !got.PausedAt.IsZero() || got.Saved != "" || got.HostLabel != sb.HostLabel || got.Handle == nil {
+		t.Errorf("resumed sandbox: %+v", got)
+	}
+	s.resume("p") // idempotent
+	if data := s.readFile("p", "/tmp/a"); data != "before" {
+		t.Errorf("file after resume: %q", data)
+	}
+	want := []sandbox.EventType{
+		sandbox.EventCreated, sandbox.EventRunning, sandbox.EventPausing, sandbox.EventPaused, sandbox.EventResuming, sandbox.EventResumed,
+	}
+	if d := cmp.Diff(want, s.eventTypes("p")); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+	if left := e.saved(id); len(left) != 0 {
+		t.Errorf("left after resume: %v", left)
+	}
+	s.pause("p")
+	s.destroy("p") // from paused
+	if left := e.saved(id); len(left) != 0 {
+		t.Errorf("left after the end: %v", left)
+	}
+	if _, err := s.Pause(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.Ended {
+		t.Errorf("Pause of an ended sandbox: %v, want code ended", err)
+	}
+}
+
+func TestCallsResumeOnce(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "p"})
+	e.host.serve(sb.ID, 8080, http.NotFoundHandler())
+	s.write("p", "/tmp/a", "x")
+	s.pause("p")
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			ctx, wakes := lifecycle.NoteWakes(t.Context())
+			if i%2 == 0 {
+				conn, err := s.Dial(ctx, sb.ID, 8080)
+				if err != nil {
+					t.Errorf("Dial: %v", err)
+					return
+				}
+				_ = conn.Close()
+			} else if _, err := s.Stat(ctx, e.caller, "p", "/tmp/a"); err != nil {
+				t.Errorf("Stat: %v", err)
+			}
+			_ = wakes.Resumed() // those that came late found it running
+		})
+	}
+	wg.Wait()
+	restores := 0
+	for _, call := range s.driver.faults.called() {
+		if call == "driver.Restore" {
+			restores++
+		}
+	}
+	if restores != 1 {
+		t.Errorf("%d restores for 20 calls, want 1", restores)
+	}
+	s.pause("p")
+	ctx, wakes := lifecycle.NoteWakes(t.Context())
+	for _, want := range []bool{true, true} { // it stays noted
+		if _, err := s.Stat(ctx, e.caller, "p", "/tmp/a"); err != nil || wakes.Resumed() != want {
+			t.Errorf("Stat: %v, resumed %v, want %v", err, wakes.Resumed(), want)
+		}
+	}
+}
+
+func TestPauseThatFailsChangesNothing(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "p"})
+	e.host.SetFaults(fake.Faults{Checkpoint: fake.Fail(sandbox.Errorf(sandbox.Unsupported, "it holds a device"))})
+	if _, err := s.Pause(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.Unsupported {
+		t.Errorf("Pause = %v, want code unsupported", err)
+	}
+	e.host.SetFaults(fake.Faults{})
+	if got := s.reach("p", sandbox.Running); got.Saved != "" || got.Handle == nil {
+		t.Errorf("after a failed pause: %+v", got)
+	}
+	usable(t, s, "p")
+	events, err := s.Events(t.Context(), e.caller, "p", 0, 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(events) > 0 && events[0].Type == sandbox.EventExec { // comes when it comes
+		if events, err = s.Events(t.Context(), e.caller, "p", events[0].Seq, 1, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(events) != 1 || events[0].Type != sandbox.EventPauseFailed || !strings.Contains(events[0].Message, "it holds a device") {
+		t.Errorf("last event %+v, want why it could not be paused", events)
+	}
+	// It is still watched.
+	e.host.End(sb.ID, driverExit)
+	s.reach("p", sandbox.Failed)
+}
+
+func TestResumeThatFailsLosesNothing(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.StartTimeout = time.Second // an agent that never answers is waited for so long
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "p"})
+	s.write("p", "/tmp/a", "kept")
+	s.pause("p")
+	for name, tc := range map[string]struct {
+		faults fake.Faults
+		code   sandbox.Code
+	}{
+		"CanRestore": {fake.Faults{CanRestore: fake.Fail(sandbox.Errorf(sandbox.Unsupported, "another build"))}, sandbox.Unsupported},
+		"Restore":    {fake.Faults{Restore: fake.Fail(errors.New("broken"))}, sandbox.Unavailable},
+		"Agent":      {fake.Faults{Dial: fake.Fail(sandbox.Errorf(sandbox.Unavailable, "gone"))}, sandbox.Unavailable},
+	} {
+		e.host.SetFaults(tc.faults)
+		if _, err := s.Resume(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != tc.code {
+			t.Errorf("%s: Resume = %v, want code %s", name, err, tc.code)
+		}
+		e.host.SetFaults(fake.Faults{})
+		s.reach("p", sandbox.Paused)
+	}
+	s.resume("p")
+	if data := s.readFile("p", "/tmp/a"); data != "kept" {
+		t.Errorf("file after the failures: %q", data)
+	}
+}
+
+func TestIdle(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	const idle = 50 * time.Millisecond
+	s.run(lifecycle.CreateRequest{Name: "ends", Timeouts: sandbox.Timeouts{Idle: idle}})
+	if sb := s.reach("ends", sandbox.Destroyed); sb.Cause.Code != sandbox.CauseIdle {
+		t.Errorf("cause %v, want idle", sb.Cause)
+	}
+	s.run(lifecycle.CreateRequest{Name: "naps", Timeouts: sandbox.Timeouts{Idle: idle, OnIdle: sandbox.OnIdlePause}})
+	s.reach("naps", sandbox.Paused)
+	s.resume("naps")
+	s.reach("naps", sandbox.Paused) // again and again
+
+	s.run(lifecycle.CreateRequest{Name: "forgotten", Timeouts: sandbox.Timeouts{Paused: idle}})
+	s.pause("forgotten")
+	if sb := s.reach("forgotten", sandbox.Destroyed); sb.Cause.Code != sandbox.CausePausedTTL {
+		t.Errorf("cause %v, want paused_ttl", sb.Cause)
+	}
+	s.run(lifecycle.CreateRequest{Name: "late", TTL: 500 * time.Millisecond})
+	s.pause("late")
+	if sb := s.reach("late", sandbox.Destroyed); sb.Cause.Code != sandbox.CauseTTL {
+		t.Errorf("cause %v, want ttl: it counts while paused, too", sb.Cause)
+	}
+}
+
+// TestUseKeepsASandboxFromIdling asserts that each kind of use moves the idle
+// deadline: what holds it must show as activity now, however late it is looked at.
+func TestUseKeepsASandboxFromIdling(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "u", Timeouts: sandbox.Timeouts{Idle: 300 * time.Millisecond}})
+	e.host.serve(sb.ID, 8080, http.NotFoundHandler())
+	conn, err := s.Dial(t.Context(), sb.ID, 8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); time.Since(begin) < 900*time.Millisecond; {
+		now := time.Now()
+		got, err := s.Get(t.Context(), e.caller, "u")
+		if err != nil || got.State != sandbox.Running || got.LastActivityAt.Before(now) {
+			t.Fatalf("with an open connection: %s, last activity %s, now %s, %v", got.State, got.LastActivityAt, now, err)
+		}
+	}
+	s.detach("u", "sleep", "1000")
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	// A command that runs counts, too: the clock starts again whenever it is found.
+	before, err := s.Get(t.Context(), e.caller, "u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the running command counts", func() bool {
+		got, err := s.Get(t.Context(), e.caller, "u")
+		if err != nil || got.State != sandbox.Running {
+			t.Fatalf("with a running command: %s, %v", got.State, err)
+		}
+		return got.LastActivityAt.After(before.LastActivityAt.Add(300 * time.Millisecond))
+	})
+}
+
+func TestCheckpoints(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "c"})
+	s.write("c", "/tmp/a", "one")
+	one, err := s.CreateCheckpoint(t.Context(), e.caller, "c", "one")
+	if err != nil || one.Name != "one" || one.SizeBytes == 0 || one.Sandbox != sb.ID {
+		t.Fatalf("CreateCheckpoint = %+v, %v", one, err)
+	}
+	if _, err := s.CreateCheckpoint(t.Context(), e.caller, "c", "one"); sandbox.CodeOf(err) != sandbox.Exists {
+		t.Errorf("the same name again: %v, want code exists", err)
+	}
+	s.write("c", "/tmp/a", "two")
+	s.pause("c")
+	two, err := s.CreateCheckpoint(t.Context(), e.caller, "c", "")
+	if err != nil || two.Name == "" {
+		t.Fatalf("CreateCheckpoint of a paused sandbox = %+v, %v", two, err)
+	}
+	s.reach("c", sandbox.Paused)
+	for _, step := range []struct{ ref, want string }{{"one", "one"}, {string(two.ID), "two"}, {string(one.ID), "one"}} {
+		got, err := s.RestoreCheckpoint(t.Context(), e.caller, "c", step.ref)
+		if err != nil || got.State != sandbox.Running || got.ID != sb.ID || got.HostLabel != sb.HostLabel {
+			t.Fatalf("RestoreCheckpoint(%s) = %+v, %v", step.ref, got, err)
+		}
+		if data := s.readFile("c", "/tmp/a"); data != step.want {
+			t.Errorf("file after going back to %s: %q, want %q", step.ref, data, step.want)
+		}
+		s.write("c", "/tmp/a", "three")
+	}
+	if _, err := s.RestoreCheckpoint(t.Context(), e.caller, "c", "none"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("RestoreCheckpoint of none: %v, want code not_found", err)
+	}
+	list, err := s.Checkpoints(t.Context(), e.caller, "c")
+	if d := cmp.Diff([]sandbox.Checkpoint{one, two}, list); err != nil || d != "" {
+		t.Errorf("Checkpoints: %v (-want +got):\n%s", err, d)
+	}
+	s.Sweep()
+	if d := cmp.Diff(sorted(string(one.ID), string(two.ID)), e.saved(string(sb.ID))); d != "" {
+		t.Errorf("kept on the host (-want +got):\n%s", d)
+	}
+	if err := s.DeleteCheckpoint(t.Context(), e.caller, "c", "one"); err != nil {
+		t.Error(err)
+	}
+	if err := s.DeleteCheckpoint(t.Context(), e.caller, "c", "one"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("DeleteCheckpoint again: %v, want code not_found", err)
+	}
+	if d := cmp.Diff([]string{string(two.ID)}, e.saved(string(sb.ID))); d != "" {
+		t.Errorf("kept on the host (-want +got):\n%s", d)
+	}
+	s.destroy("c")
+	if list, err := s.Checkpoints(t.Context(), e.caller, "c"); err != nil || len(list) != 0 || len(e.saved(string(sb.ID))) != 0 {
+		t.Errorf("after the end: %v, %v, files %v", list, err, e.saved(string(sb.ID)))
+	}
+}
+
+func sorted(s ...string) []string {
+	slices.Sort(s)
+	return s
+}
+
+func TestFork(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	parent := s.run(lifecycle.CreateRequest{Name: "f", Env: map[string]string{"A": "1", "B": "1"}, Labels: map[string]string{"l": "1"}, TTL: time.Hour})
+	s.write("f", "/tmp/a", "parent")
+	s.run(lifecycle.CreateRequest{Name: "taken"})
+	for _, paused := range []bool{false, true} {
+		if paused {
+			s.pause("f")
+		}
+		results, err := s.Fork(t.Context(), e.caller, "f", lifecycle.ForkRequest{
+			Count: 3, Names: []string{"child", "taken"}, Env: map[string]string{"B": "2"}, TTL: 2 * time.Hour,
+		})
+		if err != nil || len(results) != 3 {
+			t.Fatalf("Fork = %v, %v", results, err)
+		}
+		if sandbox.CodeOf(results[1].Err) != sandbox.Exists {
+			t.Errorf("child with a taken name: %v, want code exists", results[1].Err)
+		}
+		for _, i := range []int{0, 2} {
+			child := results[i].Sandbox
+			if results[i].Err != nil || child.State != sandbox.Running || child.Parent != parent.ID || child.HostLabel == parent.HostLabel || child.TTL != 2*time.Hour {
+				t.Fatalf("child %d: %+v, %v", i, child, results[i].Err)
+			}
+			if d := cmp.Diff(map[string]string{"A": "1", "B": "2"}, child.Env); d != "" {
+				t.Errorf("environment of a child (-want +got):\n%s", d)
+			}
+			if data := s.readFile(string(child.ID), "/tmp/a"); data != "parent" {
+				t.Errorf("file of a child: %q", data)
+			}
+			s.write(string(child.ID), "/tmp/a", "child")
+			s.destroy(string(child.ID))
+		}
+		want := sandbox.Running
+		if paused {
+			want = sandbox.Paused
+		}
+		s.reach("f", want)
+		if data := s.readFile("f", "/tmp/a"); data != "parent" {
+			t.Errorf("file of the parent: %q", data)
+		}
+		if left := e.saved("forks"); len(left) != 0 {
+			t.Errorf("left of the fork: %v", left)
+		}
+	}
+	if _, err := s.Fork(t.Context(), e.caller, "f", lifecycle.ForkRequest{Count: 101}); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("Fork of too many: %v, want code invalid", err)
+	}
+}

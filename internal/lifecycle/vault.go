@@ -1,0 +1,239 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	forksDir = "forks"
+	// spareBytes stay free on the host's disk, whatever is saved.
+	spareBytes = 256 << 20
+)
+
+// vault is where checkpoints are kept: dir/<sandbox>/<checkpoint> is a saved
+// sandbox, dir/forks/<checkpoint> what children are being made from. It appears
+// under its name only when it is whole; everything else found there is garbage.
+type vault struct {
+	dir    string
+	driver driver.Checkpointer // nil when the driver has not the power
+
+	mu    sync.Mutex
+	forks map[string]bool // in use; guarded by mu
+}
+
+// openVault makes the directory. Without dir, or a driver that can save, nothing can be saved.
+func openVault(dir string, d driver.Driver) (*vault, error) {
+	v := &vault{dir: dir, forks: map[string]bool{}}
+	if dir == "" {
+		return v, nil
+	}
+	if err := os.MkdirAll(filepath.Join(dir, forksDir), 0o700); err != nil {
+		return nil, fmt.Errorf("checkpoint directory: %w", err)
+	}
+	if c, ok := d.(driver.Checkpointer); ok && d.Capabilities().Checkpoint {
+		v.driver = c
+	}
+	return v, nil
+}
+
+// checkpointer returns the driver's power to save. Errors: Unsupported.
+func (v *vault) checkpointer() (driver.Checkpointer, error) {
+	if v.driver == nil {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "this server cannot save sandboxes: pause, checkpoints and forks are not available")
+	}
+	return v.driver, nil
+}
+
+func (v *vault) path(id sandbox.ID, c sandbox.CheckpointID) string {
+	return filepath.Join(v.dir, string(id), string(c))
+}
+
+// whole reports whether that is a checkpoint, restorable or not.
+func (v *vault) whole(id sandbox.ID, c sandbox.CheckpointID) bool {
+	return v.driver != nil && c != "" && sandbox.CodeOf(v.driver.CanRestore(v.path(id, c))) != sandbox.NotFound
+}
+
+// room makes the parent of a checkpoint and checks that the host has space for it.
+func (v *vault) room(path string, need int64) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(v.dir, &st); err != nil {
+		return fmt.Errorf("free space of %s: %w", v.dir, err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < need+spareBytes {
+		return sandbox.Errorf(sandbox.DiskFull, "the host's disk has no room to save the sandbox: it may take %s", showBytes(need>>20<<20))
+	}
+	return nil
+}
+
+// copy makes to from the checkpoint from, which is never changed: its files are
+// shared where the file system can.
+func (v *vault) copy(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	part, err := os.MkdirTemp(filepath.Dir(to), "part-")
+	if err != nil {
+		return err
+	}
+	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil || rel == "." {
+			return err
+		}
+		if d.IsDir() {
+			return os.Mkdir(filepath.Join(part, rel), 0o700)
+		}
+		return linkOrCopy(path, filepath.Join(part, rel))
+	})
+	if err == nil {
+		err = os.Rename(part, to)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("copy checkpoint: %w", err), os.RemoveAll(part))
+	}
+	return nil
+}
+
+func linkOrCopy(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = src.Close() }()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Sync(), dst.Close())
+}
+
+// size returns the bytes that a checkpoint takes.
+func (v *vault) size(path string) (n int64, err error) {
+	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
+}
+
+// remove removes one checkpoint of a sandbox; "" and what is not there are no error.
+func (v *vault) remove(id sandbox.ID, c sandbox.CheckpointID) error {
+	if v.dir == "" || c == "" {
+		return nil
+	}
+	return os.RemoveAll(v.path(id, c))
+}
+
+// removeAll removes all checkpoints of a sandbox.
+func (v *vault) removeAll(id sandbox.ID) error {
+	if v.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(filepath.Join(v.dir, string(id)))
+}
+
+// list returns everything in the vault, by owner, without what belongs to forks.
+func (v *vault) list() (map[sandbox.ID][]string, error) {
+	if v.dir == "" {
+		return nil, nil
+	}
+	owners, err := os.ReadDir(v.dir)
+	if err != nil {
+		return nil, err
+	}
+	found := map[sandbox.ID][]string{}
+	for _, owner := range owners {
+		if owner.Name() == forksDir {
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Join(v.dir, owner.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		names := []string{}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		found[sandbox.ID(owner.Name())] = names
+	}
+	return found, nil
+}
+
+// removeOthers removes those of names that keep has not, and an empty directory with them.
+func (v *vault) removeOthers(owner sandbox.ID, names []string, keep map[string]bool) error {
+	var errs []error
+	dir := filepath.Join(v.dir, string(owner))
+	for _, name := range names {
+		if !keep[name] {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
+		}
+	}
+	_ = os.Remove(dir) // fails unless it is empty
+	return errors.Join(errs...)
+}
+
+// fork returns a place for what children are made from, and a function that
+// removes it when all are made.
+func (v *vault) fork() (path string, release func() error) {
+	name := string(sandbox.NewCheckpointID())
+	path = filepath.Join(v.dir, forksDir, name)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.forks[name] = true
+	return path, func() error {
+		defer func() {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			delete(v.forks, name)
+		}()
+		return os.RemoveAll(path)
+	}
+}
+
+// sweepForks removes what no fork uses.
+func (v *vault) sweepForks() error {
+	if v.dir == "" {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.forks) > 0 {
+		return nil // what lies beside them is as well removed later
+	}
+	dir := filepath.Join(v.dir, forksDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
+}

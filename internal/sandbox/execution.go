@@ -1,0 +1,142 @@
+package sandbox
+
+import (
+	"crypto/rand"
+	"strings"
+	"time"
+)
+
+// Limits of executions and streams.
+const (
+	ExecutionsRunning = 64        // executions of one sandbox that have not ended
+	ExecutionFiles    = 1000      // files written before a command
+	ExecutionFilesMax = 32 << 20  // bytes of them together
+	StreamMax         = 64 << 20  // bytes kept of one output, unless the server says otherwise
+	StdinMax          = 256 << 20 // bytes of one input stream
+)
+
+// ExecutionID identifies an execution: a UUID in its canonical text form.
+type ExecutionID string
+
+// NewExecutionID returns a new id. Ids sort by the time they were made.
+func NewExecutionID() ExecutionID { return ExecutionID(NewID()) }
+
+// StreamID identifies a stream. It is a secret: who has it may read the stream,
+// or write to it when it is an input.
+type StreamID string
+
+const (
+	streamPrefix = "str_"
+	streamRandom = 26 // characters after the prefix, 130 random bits
+)
+
+// NewStreamID returns a new id that cannot be guessed.
+func NewStreamID() StreamID { return StreamID(streamPrefix + strings.ToLower(rand.Text())) }
+
+// ParseStreamID returns s as an id when it has the form of one: such an id is
+// safe as a file name.
+func ParseStreamID(s string) (StreamID, bool) {
+	random, ok := strings.CutPrefix(s, streamPrefix)
+	if !ok || len(random) != streamRandom {
+		return "", false
+	}
+	for _, r := range random {
+		if (r < 'a' || r > 'z') && (r < '2' || r > '7') {
+			return "", false
+		}
+	}
+	return StreamID(s), true
+}
+
+// ExecutionKind says how the end of an execution is judged. The values appear on the wire.
+type ExecutionKind string
+
+// The kinds.
+const (
+	// Exec is a command whose exit code is its caller's matter: it is completed with any.
+	Exec ExecutionKind = "exec"
+	// Job is work in the background: it failed when its exit code is not 0.
+	Job ExecutionKind = "job"
+)
+
+// ExecutionState says where an execution is in its life. The values appear on the wire.
+type ExecutionState string
+
+// The states, in the order of a life.
+const (
+	ExecutionQueued    ExecutionState = "queued"    // recorded; not started yet
+	ExecutionRunning   ExecutionState = "running"   // its process runs, or its sandbox is paused
+	ExecutionCompleted ExecutionState = "completed" // it exited; a job with 0
+	ExecutionFailed    ExecutionState = "failed"    // a job that exited with another code; or how it ended is not known, see Error
+	ExecutionTimeout   ExecutionState = "timeout"   // it was ended because its time was up
+	ExecutionCancelled ExecutionState = "cancelled" // it was ended because a caller asked for it
+)
+
+// Ended reports whether nothing can happen to the execution any more.
+func (s ExecutionState) Ended() bool { return s != ExecutionQueued && s != ExecutionRunning }
+
+// Cancel says how far an execution was asked to end.
+type Cancel string
+
+// What can be asked for.
+const (
+	CancelNone  Cancel = ""
+	CancelTerm  Cancel = "term"  // SIGTERM, and SIGKILL after a grace time
+	CancelForce Cancel = "force" // SIGKILL at once
+)
+
+// Execution is one command in a sandbox as recorded. A value is a snapshot.
+type Execution struct {
+	ID        ExecutionID
+	Sandbox   ID
+	Workspace WorkspaceID
+	Kind      ExecutionKind
+	Argv      []string
+	State     ExecutionState
+	// ExitCode is what the command exited with, 128+signal when a signal ended it;
+	// nil as long as that is not known, for ever when it cannot be known.
+	ExitCode *int
+	// Error is one sentence about why it failed other than by its exit code.
+	Error string
+	// TTY says that it runs on a terminal.
+	TTY bool
+	// OneShot says that its sandbox ends with it.
+	OneShot bool
+	// Cancel is what was asked for so far.
+	Cancel Cancel
+
+	// Stdin is the stream it reads from; "" for none.
+	Stdin StreamID
+	// Stdout and Stderr are its outputs. With a terminal, or combined, both are the same stream.
+	Stdout, Stderr StreamRef
+
+	CreatedBy UserID
+	CreatedAt time.Time
+	StartedAt time.Time // zero until it started
+	EndedAt   time.Time // zero until it ended
+	// Duration is how long it ran, as measured in the sandbox; 0 when that is not known.
+	Duration time.Duration
+}
+
+// StreamRef is an output of an execution.
+type StreamRef struct {
+	ID StreamID
+	// Off says that the caller did not want it: it holds nothing.
+	Off bool
+	// Bytes is how many are kept; Truncated says that there were more.
+	Bytes     int64
+	Truncated bool
+}
+
+// TimedOut reports whether its time was up.
+func (e *Execution) TimedOut() bool { return e.State == ExecutionTimeout }
+
+// StreamInfo describes a stream at a moment.
+type StreamInfo struct {
+	ID StreamID
+	// Bytes is how many are kept; Truncated says that there were more.
+	Bytes     int64
+	Truncated bool
+	// Ended says that nothing will be added.
+	Ended bool
+}

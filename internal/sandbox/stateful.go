@@ -1,0 +1,75 @@
+package sandbox
+
+import "time"
+
+// Limits of stateful sandboxes.
+const (
+	IdleMin         = 10 * time.Second    // shortest idle timeout
+	PausedMin       = 10 * time.Second    // shortest paused timeout
+	TimeoutMax      = 90 * 24 * time.Hour // longest idle, paused or execution timeout
+	CheckpointsMax  = 32                  // named checkpoints of one sandbox
+	CheckpointName  = 128                 // characters in a checkpoint's name
+	ForkMax         = 100                 // children of one fork
+	DescriptionMax  = 1 << 10             // bytes of a description
+	MetadataMax     = 64                  // entries of metadata
+	MetadataByteMax = 16 << 10            // bytes of all keys and values of metadata together
+)
+
+// Timeouts end or pause a sandbox beside its TTL, which always counts from its
+// creation. Zero values mean none. The clocks are independent: idle counts from
+// the last activity and only while it runs, paused only while it is paused.
+type Timeouts struct {
+	// Idle is how long it may run without activity; OnIdle says what happens then.
+	Idle time.Duration
+	// Paused is how long it may stay paused before it is destroyed.
+	Paused time.Duration
+	// Execution is the timeout of commands that name none; 0 is the server's default.
+	Execution time.Duration
+	// OnIdle is [OnIdleDestroy], also when empty, or [OnIdlePause].
+	OnIdle OnIdle
+}
+
+// OnIdle says what happens to a sandbox that was idle for too long. The values appear on the wire.
+type OnIdle string
+
+// What can happen to an idle sandbox.
+const (
+	OnIdleDestroy OnIdle = "destroy"
+	OnIdlePause   OnIdle = "pause"
+)
+
+// CheckpointID identifies a saved state of a sandbox.
+type CheckpointID string
+
+// NewCheckpointID makes an id that was never used before.
+func NewCheckpointID() CheckpointID { return CheckpointID(NewID()) }
+
+// Checkpoint is a saved state of one sandbox, memory and files, under a name. It
+// can be restored into the same sandbox, and is gone with it.
+type Checkpoint struct {
+	ID      CheckpointID
+	Sandbox ID
+	// Name is unique among the checkpoints of its sandbox.
+	Name      string
+	SizeBytes int64
+	CreatedBy UserID
+	CreatedAt time.Time
+}
+
+// IdleDeadline returns when the idle timeout of a running sandbox is over if
+// nothing uses it before, and false when it has none or does not run.
+func (s *Sandbox) IdleDeadline() (time.Time, bool) {
+	if s.Timeouts.Idle == 0 || s.State != Running {
+		return time.Time{}, false
+	}
+	return s.LastActivityAt.Add(s.Timeouts.Idle), true
+}
+
+// PausedDeadline returns when the paused timeout of a paused sandbox ends it,
+// and false when it has none or is not paused.
+func (s *Sandbox) PausedDeadline() (time.Time, bool) {
+	if s.Timeouts.Paused == 0 || s.State != Paused {
+		return time.Time{}, false
+	}
+	return s.PausedAt.Add(s.Timeouts.Paused), true
+}

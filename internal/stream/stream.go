@@ -1,0 +1,226 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// The header of a stream's file: magic, most bytes, dropped bytes, end in Unix nanoseconds.
+const (
+	magic      = "mbstrm01"
+	headerSize = 32
+	maxAt      = 8
+	droppedAt  = 16
+	endedAt    = 24
+)
+
+// timesSuffix names the file with the times of a stream.
+const timesSuffix = ".times"
+
+// Store is a directory of streams. It is safe for concurrent use. Only one
+// process may use a directory at a time.
+type Store struct {
+	dir string
+	log *slog.Logger
+
+	mu   sync.Mutex
+	open map[sandbox.StreamID]*live // guarded by mu; those with a writer or readers
+}
+
+// Open opens the directory, making it as needed. The logger gets what a writer
+// cannot tell anybody: that the disk is full.
+func Open(dir string, log *slog.Logger) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open streams: %w", err)
+	}
+	return &Store{dir: dir, log: log, open: map[sandbox.StreamID]*live{}}, nil
+}
+
+// live is what the writer and the readers of a stream share.
+type live struct {
+	users int // guarded by Store.mu
+
+	mu      sync.Mutex
+	size    int64         // guarded by mu; bytes kept
+	dropped int64         // guarded by mu
+	ended   bool          // guarded by mu
+	writer  bool          // guarded by mu; there is one
+	changed chan struct{} // guarded by mu; closed at the next change; nil when nobody waits
+}
+
+// wake tells who waits to look again. The caller holds mu.
+func (l *live) wake() {
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+func (s *Store) path(id sandbox.StreamID) string { return filepath.Join(s.dir, string(id)) }
+
+func notFound() error { return sandbox.Errorf(sandbox.NotFound, "there is no such stream") }
+
+// Create makes an empty stream that keeps at most max bytes. Errors: Exists,
+// DiskFull, Invalid for an id that is none.
+func (s *Store) Create(id sandbox.StreamID, max int64) error {
+	if _, ok := sandbox.ParseStreamID(string(id)); !ok {
+		return sandbox.Errorf(sandbox.Invalid, "%q is not the id of a stream", string(id))
+	}
+	header := make([]byte, headerSize)
+	copy(header, magic)
+	binary.BigEndian.PutUint64(header[maxAt:], uint64(max))
+	f, err := os.OpenFile(s.path(id), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		_, err = f.Write(header)
+		err = errors.Join(err, f.Close())
+		if err != nil {
+			_ = os.Remove(s.path(id)) // it is of no use, and swept otherwise
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return sandbox.Errorf(sandbox.Exists, "the stream exists")
+	case isFull(err):
+		return sandbox.Wrap(sandbox.DiskFull, err, "the server's disk is full")
+	case err != nil:
+		return fmt.Errorf("make stream: %w", err)
+	}
+	return nil
+}
+
+// header is what the file of a stream begins with.
+type header struct {
+	max, dropped, ended int64
+}
+
+// readHeader reads the header and the number of bytes kept.
+func readHeader(f *os.File) (header, int64, error) {
+	var b [headerSize]byte
+	if _, err := f.ReadAt(b[:], 0); err != nil || string(b[:len(magic)]) != magic {
+		return header{}, 0, fmt.Errorf("read stream: its header is damaged: %w", errors.Join(err))
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return header{}, 0, err
+	}
+	at := func(i int) int64 { return int64(binary.BigEndian.Uint64(b[i:])) }
+	return header{max: at(maxAt), dropped: at(droppedAt), ended: at(endedAt)}, info.Size() - headerSize, nil
+}
+
+// acquire opens a stream's file and what its users share. The caller releases both.
+func (s *Store) acquire(id sandbox.StreamID, flag int) (*os.File, header, *live, error) {
+	if _, ok := sandbox.ParseStreamID(string(id)); !ok {
+		return nil, header{}, nil, notFound()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, err := os.OpenFile(s.path(id), flag, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, header{}, nil, notFound()
+	}
+	if err != nil {
+		return nil, header{}, nil, fmt.Errorf("open stream: %w", err)
+	}
+	h, size, err := readHeader(f)
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, header{}, nil, err
+	}
+	l := s.open[id]
+	if l == nil {
+		l = &live{size: size, dropped: h.dropped, ended: h.ended != 0}
+		s.open[id] = l
+	}
+	l.users++
+	return f, h, l, nil
+}
+
+func (s *Store) release(id sandbox.StreamID, l *live) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.users--; l.users == 0 && s.open[id] == l {
+		delete(s.open, id)
+	}
+}
+
+// Info describes a stream. Errors: NotFound.
+func (s *Store) Info(id sandbox.StreamID) (sandbox.StreamInfo, error) {
+	f, _, l, err := s.acquire(id, os.O_RDONLY)
+	if err != nil {
+		return sandbox.StreamInfo{}, err
+	}
+	defer s.release(id, l)
+	_ = f.Close() // it was only read
+	return l.info(id), nil
+}
+
+func (l *live) info(id sandbox.StreamID) sandbox.StreamInfo {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return sandbox.StreamInfo{ID: id, Bytes: l.size, Truncated: l.dropped > 0, Ended: l.ended}
+}
+
+// Remove removes a stream; one that does not exist is no error. Readers of it
+// come to its end.
+func (s *Store) Remove(id sandbox.StreamID) error {
+	if _, ok := sandbox.ParseStreamID(string(id)); !ok {
+		return nil
+	}
+	s.mu.Lock()
+	l := s.open[id]
+	err := errors.Join(remove(s.path(id)), remove(s.path(id)+timesSuffix))
+	delete(s.open, id)
+	s.mu.Unlock()
+	if l != nil {
+		l.mu.Lock()
+		l.ended = true
+		l.wake()
+		l.mu.Unlock()
+	}
+	if err != nil {
+		return fmt.Errorf("remove stream: %w", err)
+	}
+	return nil
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Unused returns the streams that nobody has open and that did not change since before.
+func (s *Store) Unused(before time.Time) ([]sandbox.StreamID, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list streams: %w", err)
+	}
+	var ids []sandbox.StreamID
+	for _, e := range entries {
+		id, ok := sandbox.ParseStreamID(e.Name())
+		if !ok {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || !info.ModTime().Before(before) {
+			continue // removed meanwhile, or too young
+		}
+		s.mu.Lock()
+		used := s.open[id] != nil
+		s.mu.Unlock()
+		if !used {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}

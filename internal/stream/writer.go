@@ -1,0 +1,154 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// timesEvery is how exact the times of bytes are, at best.
+const timesEvery = time.Millisecond
+
+// Writer appends to a stream. It is for one goroutine.
+type Writer struct {
+	store *Store
+	id    sandbox.StreamID
+	file  *os.File
+	times *os.File // nil when it cannot be written
+	live  *live
+	max   int64
+	last  time.Time // of the last record in times
+}
+
+// Writer returns the writer of a stream, to go on where the last one stopped.
+// That of a stream which has ended can say how long it is, and refuses writes.
+// Errors: NotFound; Conflict when the stream has a writer.
+func (s *Store) Writer(id sandbox.StreamID) (*Writer, error) {
+	f, h, l, err := s.acquire(id, os.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	busy := l.writer
+	l.writer = true
+	l.mu.Unlock()
+	if busy {
+		_ = f.Close() // nothing was written
+		s.release(id, l)
+		return nil, sandbox.Errorf(sandbox.Conflict, "somebody else writes to the stream")
+	}
+	w := &Writer{store: s, id: id, file: f, live: l, max: h.max}
+	// Times are a comfort: without them the stream is as good.
+	w.times, _ = os.OpenFile(s.path(id)+timesSuffix, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	return w, nil
+}
+
+// Offset returns how many bytes were written so far, kept or not, over all writers.
+func (w *Writer) Offset() int64 {
+	w.live.mu.Lock()
+	defer w.live.mu.Unlock()
+	return w.live.size + w.live.dropped
+}
+
+// Room returns how many more bytes would be kept.
+func (w *Writer) Room() int64 {
+	w.live.mu.Lock()
+	defer w.live.mu.Unlock()
+	if w.live.dropped > 0 {
+		return 0
+	}
+	return max(w.max-w.live.size, 0)
+}
+
+// Write appends p. What cannot be kept is dropped without an error; only when
+// not even that can be noted, or with Conflict after the end, the write fails.
+func (w *Writer) Write(p []byte) (int, error) {
+	// Only the writer changes size and dropped.
+	l := w.live
+	if len(p) > 0 && w.Ended() {
+		return 0, sandbox.Errorf(sandbox.Conflict, "the stream has ended")
+	}
+	keep := p[:min(int64(len(p)), w.Room())]
+	n := 0
+	if len(keep) > 0 {
+		w.stamp(l.size)
+		var err error
+		n, err = w.file.WriteAt(keep, headerSize+l.size)
+		if err != nil {
+			w.store.log.Error("output of a command is cut", "error", err)
+		}
+	}
+	dropped := int64(len(p) - n)
+	if dropped > 0 {
+		if err := w.number(droppedAt, l.dropped+dropped); err != nil {
+			return n, err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.size += int64(n)
+	l.dropped += dropped
+	l.wake()
+	return len(p), nil
+}
+
+// Ended reports whether nothing may be written any more.
+func (w *Writer) Ended() bool {
+	w.live.mu.Lock()
+	defer w.live.mu.Unlock()
+	return w.live.ended
+}
+
+// stamp notes when the byte at offset came.
+func (w *Writer) stamp(offset int64) {
+	now := time.Now()
+	if w.times == nil || now.Sub(w.last) < timesEvery {
+		return
+	}
+	w.last = now
+	var b [timeSize]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(offset))
+	binary.BigEndian.PutUint64(b[8:], uint64(now.UnixNano()))
+	if _, err := w.times.Write(b[:]); err != nil {
+		_ = w.times.Close() // it is of no use any more
+		w.times = nil
+	}
+}
+
+// number overwrites a number of the header, which needs no space on the disk.
+func (w *Writer) number(at int64, n int64) error {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(n))
+	_, err := w.file.WriteAt(b[:], at)
+	return err
+}
+
+// End says that nothing more will be written, and closes the writer.
+func (w *Writer) End() error {
+	err := w.number(endedAt, time.Now().UnixNano())
+	w.live.mu.Lock()
+	w.live.ended = true
+	w.live.wake()
+	w.live.mu.Unlock()
+	return errors.Join(err, w.Close())
+}
+
+// Close lets go of the stream without ending it.
+func (w *Writer) Close() error {
+	w.live.mu.Lock()
+	w.live.writer = false
+	w.live.mu.Unlock()
+	w.store.release(w.id, w.live)
+	if w.times != nil {
+		_ = w.times.Close() // what is lost of it is not missed
+	}
+	return w.file.Close()
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
