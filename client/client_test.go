@@ -43,6 +43,7 @@ func TestTypesMatchTheWire(t *testing.T) {
 		"exec":       {&wire.ExecResult{}, &client.ExecResult{}},
 		"file":       {&wire.FileInfo{}, &client.FileInfo{}},
 		"files":      {&wire.FileList{}, &client.FileList{}},
+		"fileevent":  {&wire.FileEvent{}, &fileLine{}},
 		"event":      {&wire.Event{}, &client.Event{}},
 		"stats":      {&wire.Stats{}, &client.Stats{}},
 		"image":      {&wire.Image{}, &client.Image{}},

@@ -92,13 +92,10 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 		_, err = cp.c.WriteFile(ctx, cp.sandbox, remote, f, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
 		return err
 	}
-	if _, err := cp.c.Mkdir(ctx, cp.sandbox, remote, true); err != nil {
-		return err
-	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(packTree(w, local)) }()
-	defer r.Close() // ends packTree when the command ended early
-	return cp.tar(ctx, []string{"tar", "-xf", "-", "-C", remote}, r, io.Discard)
+	defer r.Close() // ends packTree when the upload ended early
+	return cp.c.UploadArchive(ctx, cp.sandbox, remote, r, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
 }
 
 // remoteTarget returns where a source called base goes: below remote when that
@@ -164,69 +161,18 @@ func (cp *copier) outOfTree(ctx context.Context, remote, local string) error {
 	if err := os.MkdirAll(local, 0o755); err != nil {
 		return err
 	}
-	r, w := io.Pipe()
-	unpacked := make(chan error, 1)
-	go func() {
-		err := unpackTree(r, local, func(name string) {
-			fmt.Fprintf(cp.a.stderr, "left out: %s is a symlink that leads out of %s\n", clean(name), clean(remote))
-		})
-		if err == nil {
-			_, err = io.Copy(io.Discard, r) // tar pads its end
-		}
-		r.CloseWithError(err) // ends the download when the disk is full
-		unpacked <- err
-	}()
-	err := cp.tar(ctx, []string{"tar", "-cf", "-", "-C", remote, "."}, nil, w)
-	w.CloseWithError(err)
-	return errors.Join(<-unpacked, err)
-}
-
-// tar runs tar in the sandbox.
-func (cp *copier) tar(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error {
-	s, err := cp.c.Attach(ctx, cp.sandbox, client.Command{Argv: argv}, client.AttachOptions{Stdin: stdin != nil})
+	r, err := cp.c.DownloadArchive(ctx, cp.sandbox, remote, client.Tar)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	sent := make(chan error, 1)
-	go func() {
-		var err error
-		if stdin != nil {
-			if _, err = io.Copy(s, stdin); err == nil {
-				err = s.CloseStdin()
-			} else {
-				s.Close() // a tree that was packed in part must not look whole
-			}
-		}
-		sent <- err
-	}()
-	var said strings.Builder
-	exit, err := s.Copy(stdout, &limitedWriter{w: &said, left: 4 << 10})
-	if err == nil && exit.ExitCode != 0 {
-		err = fmt.Errorf("tar in the sandbox ended with code %d: %s", exit.ExitCode, strings.TrimSpace(said.String()))
-	}
-	if err != nil {
-		s.Close()
-	}
-	if packErr := <-sent; packErr != nil && !errors.Is(packErr, context.Canceled) {
-		return errors.Join(packErr, err)
+	defer r.Close()
+	err = unpackTree(r, local, func(name string) {
+		fmt.Fprintf(cp.a.stderr, "left out: %s is a symlink that leads out of %s\n", clean(name), clean(remote))
+	})
+	if err == nil {
+		_, err = io.Copy(io.Discard, r) // whether the archive is whole shows at its end
 	}
 	return err
-}
-
-// limitedWriter keeps the beginning of what is written and drops the rest.
-type limitedWriter struct {
-	w    io.Writer
-	left int
-}
-
-func (l *limitedWriter) Write(p []byte) (int, error) {
-	n := min(len(p), l.left)
-	l.left -= n
-	if _, err := l.w.Write(p[:n]); err != nil {
-		return 0, err
-	}
-	return len(p), nil
 }
 
 // completeCopy offers the names of sandboxes with a colon, and files.

@@ -71,6 +71,27 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&in)
 		_ = os.MkdirAll(filepath.Join(h.dir, in.Path), 0o755)
 		_ = json.NewEncoder(w).Encode(wire.FileInfo{Path: in.Path, Type: "directory"})
+	case "PUT files/archive":
+		_ = os.MkdirAll(local, 0o755)
+		unpack := exec.CommandContext(r.Context(), "tar", "-xf", "-", "-C", local)
+		unpack.Stdin = r.Body
+		if out, err := unpack.CombinedOutput(); err != nil {
+			wire.NewProblem(sandbox.Errorf(sandbox.Invalid, "%s", out), "").Write(w)
+		}
+	case "GET files/archive":
+		pack := exec.CommandContext(r.Context(), "tar", "-cf", "-", "-C", local, ".")
+		pack.Stdout = w
+		if pack.Run() != nil {
+			panic(http.ErrAbortHandler)
+		}
+	case "GET files/watch":
+		_, _ = io.WriteString(w, `{"type":"ready"}
+{"type":"created","path":"/w/d","directory":true}
+{"type":"ping"}
+{"type":"overflow"}
+{"type":"removed","path":"/w/\u001b[2J"}
+{"type":"ended"}
+`)
 	default:
 		http.NotFound(w, r)
 	}
@@ -212,6 +233,18 @@ func TestCopyFiles(t *testing.T) {
 	}
 	if r := invoke(t, h, "", "cp", "demo:/nothing", to); r.code != exitError || !strings.Contains(r.stderr, "not_found") {
 		t.Errorf("cp of nothing = %+v", r)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	h := newHost(t)
+	want := "created     /w/d/\noverflow    \nremoved     /w/\ufffd[2J\n"
+	if r := invoke(t, h, "", "watch", "-r", "demo", "/w"); r.code != 0 || r.stdout != want || !strings.Contains(r.stderr, "watching /w") {
+		t.Errorf("watch = %+v, want %q", r, want)
+	}
+	r := invoke(t, h, "", "--json", "watch", "demo")
+	if lines := strings.Split(r.stdout, "\n"); r.code != 0 || lines[0] != `{"type":"created","path":"/w/d","directory":true}` || len(lines) != 4 {
+		t.Errorf("watch --json = %+v", r)
 	}
 }
 

@@ -41,7 +41,7 @@ func (a *Agent) unpackArchive(_ http.ResponseWriter, r *http.Request) error {
 		return p.escapes(err)
 	}
 	defer root.Close()
-	u := &unpacker{root: root, owner: owner, dirs: map[string]bool{".": true}}
+	u := &unpacker{root: root, owner: owner, dirs: map[string]bool{".": true}, keepLinks: q.Get("keep_links") == "true"}
 	defer u.leave()
 	if err := u.unpack(newArchiveSource(r.Context(), r.Body), format); err != nil {
 		return p.escapes(err)
@@ -62,6 +62,8 @@ type unpacker struct {
 	root    *os.Root
 	owner   account
 	entries int
+	// keepLinks lets symlinks lead out of the directory; nothing goes through them.
+	keepLinks bool
 	// dirs are known to be directories, and no symlinks, all the way from the root.
 	dirs map[string]bool
 	// at is the name of the directory the last entry was in, and dir its root.
@@ -124,7 +126,7 @@ func (u *unpacker) put(e entry, content io.Reader) error {
 		return invalid("the archive has %q as something else than a directory", e.name)
 	}
 	if e.mode.Type() == fs.ModeSymlink {
-		if err := checkTarget(name, e.target); err != nil {
+		if err := u.checkTarget(name, e.target); err != nil {
 			return err
 		}
 	}
@@ -297,9 +299,15 @@ func localName(name string) (string, error) {
 
 // checkTarget refuses a symlink that may lead out of the directory. ".." is right
 // only at its beginning: behind a name it depends on where that leads.
-func checkTarget(name, target string) error {
+func (u *unpacker) checkTarget(name, target string) error {
+	if target == "" || strings.ContainsRune(target, 0) {
+		return invalid("the archive has the symlink %s without a proper target", name)
+	}
+	if u.keepLinks {
+		return nil
+	}
 	depth, down := strings.Count(name, "/"), false
-	out := target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0)
+	out := path.IsAbs(target)
 	for part := range strings.SplitSeq(target, "/") {
 		switch part {
 		case "", ".":

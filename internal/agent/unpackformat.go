@@ -220,7 +220,7 @@ func (u *unpacker) unzip(src *archiveSource) error {
 	entries := make([]entry, len(z.File))
 	var total uint64
 	for i, f := range z.File {
-		if entries[i], err = zipEntry(f); err != nil {
+		if entries[i], err = u.zipEntry(f); err != nil {
 			return err
 		}
 		total += min(f.UncompressedSize64, 1<<50)
@@ -239,7 +239,7 @@ func (u *unpacker) unzip(src *archiveSource) error {
 
 // zipEntry says what an entry of a zip is, and refuses what can be refused before
 // anything is unpacked.
-func zipEntry(f *zip.File) (entry, error) {
+func (u *unpacker) zipEntry(f *zip.File) (entry, error) {
 	e := entry{name: f.Name, mode: f.Mode(), modTime: f.Modified}
 	if by := f.CreatorVersion >> 8; by != zipUnix && by != zipDarwin || e.mode.Perm() == 0 {
 		e.mode = e.mode.Type() | defaultFileMode
@@ -273,7 +273,7 @@ func zipEntry(f *zip.File) (entry, error) {
 		return e, invalid("the archive is damaged: %s: %v", f.Name, err)
 	}
 	e.target = string(target)
-	return e, checkTarget(path.Clean(name), e.target)
+	return e, u.checkTarget(path.Clean(name), e.target)
 }
 
 func (u *unpacker) putZipped(e entry, f *zip.File, content *gauge) error {

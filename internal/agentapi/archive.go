@@ -32,6 +32,9 @@ type ArchiveOptions struct {
 	Format Format
 	// User owns what is unpacked; "" is the configured default.
 	User string
+	// KeepLinks keeps symlinks that lead out of the directory instead of refusing
+	// them. Nothing is ever written through one.
+	KeepLinks bool
 }
 
 // PackArchive returns the directory or file at path as an archive. The names in
@@ -70,6 +73,9 @@ func (f Files) UnpackArchive(ctx context.Context, path string, r io.Reader, opts
 	q.Set("format", string(opts.Format))
 	if opts.User != "" {
 		q.Set("user", opts.User)
+	}
+	if opts.KeepLinks {
+		q.Set("keep_links", "true")
 	}
 	source := &source{r: r}
 	req := request{

@@ -90,8 +90,12 @@ func (s *Server) uploadArchive(w http.ResponseWriter, r *http.Request) error {
 	if err := checkPath("path", q.Get("path")); err != nil {
 		return err
 	}
-	err := s.svc.UploadArchive(r.Context(), caller(r.Context()), r.PathValue("ref"), q.Get("path"), q.Get("format"), r.Body)
+	keepLinks, err := parseBool("keep_links", q.Get("keep_links"))
 	if err != nil {
+		return err
+	}
+	opts := agentapi.ArchiveOptions{Format: agentapi.Format(q.Get("format")), KeepLinks: keepLinks}
+	if err := s.svc.UnpackArchive(r.Context(), caller(r.Context()), r.PathValue("ref"), q.Get("path"), r.Body, opts); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -157,7 +161,8 @@ func (s *Server) describeArchives(a huma.API, raw func(huma.Operation, edge.Hand
 		OperationID: "upload-archive", Method: http.MethodPut, Path: path + "archive", Tags: []string{"files"},
 		Summary:     "Unpack an archive",
 		Description: "Below the directory at path, which is made when it is missing; files are replaced, directories merged. All belongs to the image's user and keeps its permission bits. Nothing outside is touched: absolute paths, `..`, links that lead out, devices, and what is far larger than its archive are refused with code invalid. Of a tar what came before stays.",
-		Parameters:  []*huma.Param{at, format("found out from its first bytes when omitted.")},
+		Parameters: []*huma.Param{at, format("found out from its first bytes when omitted."),
+			query("keep_links", "Keep symlinks that lead out of the directory instead of refusing the archive: true or false.", false)},
 		RequestBody: &huma.RequestBody{Required: true, Content: types},
 		Responses:   map[string]*huma.Response{"204": {Description: "It is unpacked"}},
 	}, s.uploadArchive)

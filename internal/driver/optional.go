@@ -101,8 +101,9 @@ type Networker interface {
 // NIC is a network interface whose other end is in the caller's hands: what the
 // box sends can be read from the peer of File, one Ethernet frame a packet.
 type NIC struct {
-	// File is one end of a SOCK_DGRAM socket pair, whose end the box cannot see: of
-	// a SOCK_SEQPACKET gVisor would read the end again and again.
+	// File is one end of a SOCK_DGRAM socket pair, which does not tell the box when
+	// its peer has gone: of a SOCK_SEQPACKET that ends while frames are under way,
+	// gVisor reads the end again and again.
 	File *os.File
 	// MAC is the interface's address, GatewayMAC that of the peer.
 	MAC, GatewayMAC net.HardwareAddr

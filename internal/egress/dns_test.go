@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -245,20 +246,28 @@ func TestDNSServerDown(t *testing.T) {
 	}
 }
 
-// Questions have a rate; those beyond it are refused, not queued.
+// Questions have a rate; those beyond it are refused before anything else looks
+// at them, and not queued.
 func TestDNSRate(t *testing.T) {
-	_, g := attachWith(t, egress.Config{Resolvers: []netip.AddrPort{upstream(t)}})
+	const questions = 10_000
+	gw, g := attachWith(t, egress.Config{Policy: nothing{}, Resolvers: []netip.AddrPort{upstream(t)}})
 	conn := &dns.Conn{Conn: g.mustDial("10.0.0.1:53")}
-	defer conn.Close()
-	for range 5000 {
-		_ = conn.SetDeadline(time.Now().Add(timeout))
-		a, _, err := new(dns.Client).ExchangeWithConn(new(dns.Msg).SetQuestion("host.example.", dns.TypeA), conn)
-		if err != nil {
-			t.Fatal(err)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		for range questions {
+			if err := conn.WriteMsg(new(dns.Msg).SetQuestion("host.example.", dns.TypeA)); err != nil {
+				t.Error(err)
+				return
+			}
 		}
-		if a.Rcode == dns.RcodeRefused {
-			return
+	})
+	for range questions {
+		if a, err := conn.ReadMsg(); err != nil || a.Rcode != dns.RcodeRefused {
+			t.Fatalf("answer = %v, %v, want refused", a, err)
 		}
 	}
-	t.Error("5000 questions without a refusal")
+	if d := gw.Usage().Denied; d < 400 || d == questions {
+		t.Errorf("the policy was asked %d times for %d questions, want at least the burst and not each", d, questions)
+	}
 }

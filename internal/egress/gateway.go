@@ -111,9 +111,9 @@ func (n *Network) Attach(name string) (*Gateway, NIC, error) {
 }
 
 // socketPair makes the two ends of a link; ours does not block. They are datagram
-// sockets, because the end of their peer does not reach those: gVisor would read
-// the end of a SOCK_SEQPACKET again and again, and so burn a core in every
-// sandbox whose server has gone.
+// sockets, because those do not learn of the end of their peer: of a
+// SOCK_SEQPACKET that ends while frames are under way, gVisor reads the end again
+// and again, and a sandbox whose server has gone would burn a core.
 func socketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

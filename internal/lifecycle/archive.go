@@ -58,15 +58,19 @@ func about(path string, err error) error {
 // agentapi.Files.UnpackArchive for what it does and refuses. An error of r is
 // returned as it is. Formats are "tar.gz", "zip", "tar" and "", which is whatever it is.
 func (f Files) UploadArchive(ctx context.Context, c Caller, ref, dir, format string, r io.Reader) error {
-	if err := checkFormat(format); err != nil {
+	return f.UnpackArchive(ctx, c, ref, dir, r, agentapi.ArchiveOptions{Format: agentapi.Format(format)})
+}
+
+// UnpackArchive is UploadArchive with options.
+func (f Files) UnpackArchive(ctx context.Context, c Caller, ref, dir string, r io.Reader, opts agentapi.ArchiveOptions) error {
+	if err := checkFormat(string(opts.Format)); err != nil {
 		return err
 	}
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return err
 	}
-	err = f.of(b).UnpackArchive(ctx, dir, r, agentapi.ArchiveOptions{Format: agentapi.Format(format)})
-	return f.service.explain(ctx, b, err)
+	return f.service.explain(ctx, b, f.of(b).UnpackArchive(ctx, dir, r, opts))
 }
 
 // DownloadArchive packs a directory or file of a running sandbox; see

@@ -21,10 +21,28 @@
 // destroyed, however often that must be tried, and only then does the row say
 // destroyed or failed. So an ended sandbox has left nothing on the host.
 //
+// # Saved states
+//
+// What changes the state of a sandbox as a whole (pause, resume, checkpoint,
+// restore, fork) is a flight: one at a time has the box for itself, runs in the
+// background whatever happens to who asked for it, and calls into the sandbox
+// wait for its end. A call that finds the sandbox paused has it resumed first;
+// many at once join one resume.
+//
+// Pause records pausing with the id of the checkpoint to come, has the driver
+// save and stop the box, and records paused. The checkpoint appears under its
+// name only when it is whole, so that a restarted server knows from the row and
+// the directory what became of it. Resume records resuming, restores the box,
+// tells its agent who it is, and records running; whatever fails on the way leads
+// back to paused. Going back to a named checkpoint is pausing with a copy of it,
+// and resuming. A fork is one checkpoint and many restores under new ids, each
+// recorded as provisioning first. What nothing refers to is removed by the sweep.
+//
 // # Who ends what
 //
-// A sandbox ends by a caller, by its deadline, by its own end, or by an error. A
-// timer per sandbox ends it at its deadline; a watcher per sandbox waits for its
+// A sandbox ends by a caller, by one of its clocks (ttl, idle, paused), by its own
+// end, or by an error. A timer per sandbox looks at the clock that may run out
+// next; a watcher per sandbox waits for its
 // box to end by itself; the sweep finds, every few seconds, whatever is stuck or
 // orphaned: ends that could not be recorded, rows without a box, boxes without a
 // row, work that nobody does, deadlines missed because the clock was set.
@@ -39,7 +57,9 @@
 // Start re-adopts the box of every running row with the driver's Recover; what
 // cannot be re-adopted is ended with cause host_restart. Rows found provisioning
 // are ended too (nobody waits for their result any more, the box may be half
-// made), rows found destroying are finished. Deadlines go on counting meanwhile.
+// made), rows found destroying are finished. Rows found pausing become
+// paused when the checkpoint is there, and else running; those found resuming
+// become paused. Deadlines go on counting meanwhile.
 // Only one server may use a database and a host's boxes at a time.
 //
 // # Locks

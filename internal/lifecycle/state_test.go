@@ -237,12 +237,16 @@ func TestIdle(t *testing.T) {
 	s.reach("naps", sandbox.Paused) // again and again
 
 	s.run(lifecycle.CreateRequest{Name: "forgotten", Timeouts: sandbox.Timeouts{Paused: idle}})
-	s.pause("forgotten")
+	if _, err := s.Pause(t.Context(), e.caller, "forgotten"); err != nil {
+		t.Error(err)
+	}
 	if sb := s.reach("forgotten", sandbox.Destroyed); sb.Cause.Code != sandbox.CausePausedTTL {
 		t.Errorf("cause %v, want paused_ttl", sb.Cause)
 	}
 	s.run(lifecycle.CreateRequest{Name: "late", TTL: 500 * time.Millisecond})
-	s.pause("late")
+	if _, err := s.Pause(t.Context(), e.caller, "late"); err != nil {
+		t.Error(err)
+	}
 	if sb := s.reach("late", sandbox.Destroyed); sb.Cause.Code != sandbox.CauseTTL {
 		t.Errorf("cause %v, want ttl: it counts while paused, too", sb.Cause)
 	}

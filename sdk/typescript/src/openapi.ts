@@ -4,6 +4,43 @@
  */
 
 export interface paths {
+    "/v1/executions/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get an execution, or wait for its end */
+        get: operations["get-execution"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/executions/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End an execution
+         * @description All its processes get SIGTERM, and SIGKILL 5 seconds later. Answers at once; wait for its end by GET. One that has ended stays as it is. In a paused sandbox it ends when that is resumed.
+         */
+        post: operations["cancel-execution"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/images": {
         parameters: {
             query?: never;
@@ -133,6 +170,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{ref}/env": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Set and delete environment variables
+         * @description For the commands that start afterwards. The body is an object of names and values; null deletes. Answers all variables that callers have set: this is the only call that shows their values.
+         */
+        patch: operations["update-env"];
+        trace?: never;
+    };
     "/v1/sandboxes/{ref}/events": {
         parameters: {
             query?: never;
@@ -217,6 +274,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{ref}/executions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List a sandbox's executions
+         * @description Newest first, also after the sandbox's end.
+         */
+        get: operations["list-executions"];
+        put?: never;
+        /**
+         * Start a command that outlives the request
+         * @description The command goes on whatever becomes of the request, the client and the server; its output is kept in streams. That it could not be started is told by the execution: it has failed. Executions and their streams are kept for 24 hours after their end, also when the sandbox has ended.
+         */
+        post: operations["start-execution"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/executions/{id}/attach": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Attach to an execution over a WebSocket
+         * @description Messages are those of exec/attach, without the client's first one. The execution goes on when the client goes away, and any number may be attached.
+         */
+        get: operations["attach-execution"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{ref}/files": {
         parameters: {
             query?: never;
@@ -240,6 +341,50 @@ export interface paths {
          * @description A file, a symlink or an empty directory; with recursive a directory and what is in it.
          */
         delete: operations["remove-file"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/files/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download a directory as an archive
+         * @description Names are relative to the directory; a file is alone in its archive. Symlinks are kept; devices, pipes, sockets, owners and what other filesystems hold are left out. It is packed while it is sent: the connection breaks off when that fails.
+         */
+        get: operations["download-archive"];
+        /**
+         * Unpack an archive
+         * @description Below the directory at path, which is made when it is missing; files are replaced, directories merged. All belongs to the image's user and keeps its permission bits. Nothing outside is touched: absolute paths, `..`, links that lead out, devices, and what is far larger than its archive are refused with code invalid. Of a tar what came before stays.
+         */
+        put: operations["upload-archive"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/files/batch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Write many files
+         * @description One after the other, each all or nothing, with the parent directories it misses. At most 1000 files with 32 MiB together; archives take more. An error names the file it is about: those before it are written.
+         */
+        post: operations["write-files"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -317,6 +462,26 @@ export interface paths {
          * @description A last symlink is not followed.
          */
         get: operations["stat-file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/files/watch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Watch a directory or file
+         * @description Answers one JSON object a line as things happen, first `ready`: what happens from then on is told. What is in a new directory before that is watched is told as `created`. A rename is `moved_from` and `moved_to`. Repetitions may be told once. `overflow` says that events were lost, `limit` that the directory at its path is not watched, and maybe others, because there are too many. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. It ends with `ended` when the directory is gone, or with `error`.
+         */
+        get: operations["watch-files"];
         put?: never;
         post?: never;
         delete?: never;
@@ -425,6 +590,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/streams": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make an input stream
+         * @description For the standard input of a command that is to come. It can be written to at once.
+         */
+        post: operations["create-stream"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/streams/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a stream
+         * @description The bytes it holds, while it grows and afterwards. The header Range is honoured when nothing else is asked for. The headers Modbox-Stream-Ended and Modbox-Stream-Truncated say how it is.
+         */
+        get: operations["read-stream"];
+        /**
+         * Write to an input stream
+         * @description The body is added as it comes, and ends the stream.
+         */
+        put: operations["write-stream"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tokens": {
         parameters: {
             query?: never;
@@ -513,6 +722,10 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        CancelExecution: {
+            /** @description Kill it at once. Otherwise it gets SIGTERM, and 5 seconds until it is killed. */
+            force?: boolean;
+        };
         Cause: {
             /**
              * @description For programs.
@@ -550,7 +763,7 @@ export interface components {
         };
         CheckpointList: {
             /** @description The checkpoints, the oldest first. */
-            items: components["schemas"]["Checkpoint"][] | null;
+            items: components["schemas"]["Checkpoint"][];
         };
         CreateCheckpoint: {
             /**
@@ -560,6 +773,8 @@ export interface components {
             name?: string;
         };
         CreateSandbox: {
+            /** @description A command that starts as an execution as soon as it runs. */
+            command?: components["schemas"]["ExecutionCommand"];
             /** @description Your own words about it. */
             description?: string;
             /** @description Environment variables of every process in the sandbox. They are never shown again. */
@@ -581,6 +796,11 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             };
+            /**
+             * @description oneshot: it ends with its command, with cause completed. interactive when omitted.
+             * @enum {string}
+             */
+            mode?: "interactive" | "oneshot";
             /**
              * @description Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists.
              * @example agent-42
@@ -611,6 +831,12 @@ export interface components {
              * @description How long it works; for ever when omitted.
              */
             expires_in_seconds?: number;
+        };
+        Env: {
+            /** @description All variables that callers have set, with their values. */
+            env: {
+                [key: string]: string;
+            };
         };
         Event: {
             /** @description The facts. */
@@ -712,6 +938,134 @@ export interface components {
             /** @description It was ended because its time was up. */
             timed_out: boolean;
         };
+        Execution: {
+            /** @description It was asked to end. */
+            cancelling: boolean;
+            /** @description Program and arguments. */
+            command: string[];
+            /**
+             * Format: date-time
+             * @description When it was asked for.
+             */
+            created_at: string;
+            /** @description The user who started it. */
+            created_by: string;
+            /**
+             * Format: int64
+             * @description Milliseconds from its start to its end, as measured in the sandbox.
+             */
+            duration_ms: number;
+            /**
+             * Format: date-time
+             * @description When it ended; null until then.
+             */
+            ended_at: string | null;
+            /** @description Why it failed, when not by its exit code. */
+            error?: string;
+            /**
+             * Format: int64
+             * @description Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known.
+             */
+            exit_code: number | null;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /**
+             * @description How its end is judged.
+             * @enum {string}
+             */
+            kind: "exec" | "job";
+            /** @description Its sandbox ends with it. */
+            one_shot: boolean;
+            /**
+             * Format: uuid
+             * @description The sandbox it runs in.
+             */
+            sandbox_id: string;
+            /**
+             * Format: date-time
+             * @description When it started; null until then.
+             */
+            started_at: string | null;
+            /**
+             * @description Where it is in its life; the last four are for good.
+             * @enum {string}
+             */
+            state: "queued" | "running" | "completed" | "failed" | "timeout" | "cancelled";
+            /** @description Its standard error; the same stream as stdout with a terminal, or when combined. */
+            stderr: components["schemas"]["OutputStream"];
+            /** @description The stream it reads. Who has the id can write to it. */
+            stdin_stream_id?: string;
+            /** @description Its standard output. */
+            stdout: components["schemas"]["OutputStream"];
+            /** @description It runs on a terminal. */
+            tty: boolean;
+        };
+        ExecutionCommand: {
+            /** @description One stream for stdout and stderr. */
+            combined?: boolean;
+            /**
+             * @description Program and arguments, run without a shell.
+             * @example [
+             *       "npm",
+             *       "install"
+             *     ]
+             */
+            command?: string[];
+            /** @description Working directory; the image's when omitted. */
+            cwd?: string;
+            /** @description Environment variables in addition to the sandbox's. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description Files written before it starts. */
+            files?: components["schemas"]["ExecutionFile"][];
+            /**
+             * @description exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0.
+             * @enum {string}
+             */
+            kind?: "exec" | "job";
+            /** @description A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash. */
+            shell?: string;
+            /**
+             * @description ignore keeps nothing of it; keep when omitted.
+             * @enum {string}
+             */
+            stderr?: "keep" | "ignore";
+            /** @description Make a stream for its standard input; without one that is empty. */
+            stdin?: boolean;
+            /** @description A stream made before by POST /v1/streams that it reads as its standard input. */
+            stdin_stream_id?: string;
+            /**
+             * @description ignore keeps nothing of it; keep when omitted.
+             * @enum {string}
+             */
+            stdout?: "keep" | "ignore";
+            /**
+             * Format: int64
+             * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
+             */
+            timeout_seconds?: number;
+            /** @description Run it on a terminal of this size. Its output is one stream; its input comes by attaching. */
+            tty?: components["schemas"]["TTYSize"];
+            /** @description User to run as: name, uid, name:group or uid:gid; the image's when omitted. */
+            user?: string;
+        };
+        ExecutionFile: {
+            /**
+             * Format: byte
+             * @description Its content, in base64.
+             */
+            content: string;
+            /** @description Absolute, or relative to the working directory. Missing parent directories are made. */
+            path: string;
+        };
+        ExecutionList: {
+            /** @description The executions, newest first. */
+            items: components["schemas"]["Execution"][];
+        };
         FieldError: {
             /**
              * @description The field, as a path.
@@ -723,6 +1077,21 @@ export interface components {
              * @example must be at least 64Mi
              */
             message: string;
+        };
+        FileEvent: {
+            /** @description error: the error's code. */
+            code?: string;
+            /** @description It is a directory. */
+            directory?: boolean;
+            /** @description error: what happened. */
+            message?: string;
+            /** @description What it happened to: the absolute path. */
+            path?: string;
+            /**
+             * @description What happened; ready comes first.
+             * @enum {string}
+             */
+            type: "ready" | "created" | "modified" | "attributes" | "removed" | "moved_from" | "moved_to" | "overflow" | "limit" | "ended" | "error" | "ping";
         };
         FileInfo: {
             /**
@@ -783,7 +1152,7 @@ export interface components {
                 [key: string]: string;
             };
             /** @description Names of the first ones; made up for the others. */
-            names?: string[] | null;
+            names?: string[];
             /** @description Clocks beside the ttl; the parent's when omitted. */
             timeouts?: components["schemas"]["Timeouts"];
             /**
@@ -806,7 +1175,7 @@ export interface components {
         };
         ForkList: {
             /** @description One for each child, in the order of the names. */
-            items: components["schemas"]["ForkItem"][] | null;
+            items: components["schemas"]["ForkItem"][];
         };
         Image: {
             /** @description Comes with Modbox; in every workspace. */
@@ -890,6 +1259,20 @@ export interface components {
             /** @description Where to. */
             to: string;
         };
+        NewFile: {
+            /**
+             * Format: byte
+             * @description Its content, in base64.
+             */
+            content: string;
+            /**
+             * @description Permission bits in octal; a new file has 0644 without, an existing one keeps its own.
+             * @example 0644
+             */
+            mode?: string;
+            /** @description Its path; missing parent directories are made. */
+            path: string;
+        };
         NewToken: {
             /**
              * Format: date-time
@@ -917,6 +1300,17 @@ export interface components {
             token: string;
             /** @description The workspace its requests act in. */
             workspace_id: string;
+        };
+        OutputStream: {
+            /**
+             * Format: int64
+             * @description How many bytes are kept so far.
+             */
+            bytes: number;
+            /** @description GET /v1/streams/{stream_id} reads it. Who has the id can read it; empty when it was not wanted. */
+            stream_id: string;
+            /** @description There were more than are kept. */
+            truncated: boolean;
         };
         Problem: {
             /**
@@ -1070,6 +1464,61 @@ export interface components {
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
         };
+        StartExecution: {
+            /** @description One stream for stdout and stderr. */
+            combined?: boolean;
+            /**
+             * @description Program and arguments, run without a shell.
+             * @example [
+             *       "npm",
+             *       "install"
+             *     ]
+             */
+            command?: string[];
+            /** @description Working directory; the image's when omitted. */
+            cwd?: string;
+            /** @description Environment variables in addition to the sandbox's. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description Files written before it starts. */
+            files?: components["schemas"]["ExecutionFile"][];
+            /**
+             * @description exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0.
+             * @enum {string}
+             */
+            kind?: "exec" | "job";
+            /** @description A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash. */
+            shell?: string;
+            /**
+             * @description ignore keeps nothing of it; keep when omitted.
+             * @enum {string}
+             */
+            stderr?: "keep" | "ignore";
+            /** @description Make a stream for its standard input; without one that is empty. */
+            stdin?: boolean;
+            /** @description A stream made before by POST /v1/streams that it reads as its standard input. */
+            stdin_stream_id?: string;
+            /**
+             * @description ignore keeps nothing of it; keep when omitted.
+             * @enum {string}
+             */
+            stdout?: "keep" | "ignore";
+            /**
+             * Format: int64
+             * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
+             */
+            timeout_seconds?: number;
+            /** @description Run it on a terminal of this size. Its output is one stream; its input comes by attaching. */
+            tty?: components["schemas"]["TTYSize"];
+            /** @description User to run as: name, uid, name:group or uid:gid; the image's when omitted. */
+            user?: string;
+            /**
+             * Format: int64
+             * @description Answer when it has ended, but after this many seconds at the latest. 0: answer as soon as it has started.
+             */
+            wait_seconds?: number;
+        };
         Stats: {
             /**
              * Format: int64
@@ -1117,6 +1566,10 @@ export interface components {
              */
             time: string;
         };
+        Stream: {
+            /** @description Write to it by PUT /v1/streams/{id}. Who has the id can write to it. */
+            id: string;
+        };
         StreamMessage: {
             /** @description error: the error's code. How the command ended is not known. */
             code?: string;
@@ -1158,6 +1611,12 @@ export interface components {
              * @enum {string}
              */
             type: "started" | "stdout" | "stderr" | "exit" | "error" | "ping";
+        };
+        TTYSize: {
+            /** Format: int32 */
+            cols: number;
+            /** Format: int32 */
+            rows: number;
         };
         Timeouts: {
             /**
@@ -1228,6 +1687,17 @@ export interface components {
             /** @description The workspace requests act in. */
             workspace_id: string;
         };
+        WriteFiles: {
+            /** @description The files, written in this order. */
+            files: components["schemas"]["NewFile"][];
+        };
+        WrittenFiles: {
+            /**
+             * Format: int64
+             * @description How many files were written: all.
+             */
+            count: number;
+        };
     };
     responses: never;
     parameters: never;
@@ -1237,6 +1707,83 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    "get-execution": {
+        parameters: {
+            query?: {
+                /** @description Answer when it has ended, but after this many seconds at the latest. */
+                wait_seconds?: number;
+            };
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The execution. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Execution"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "cancel-execution": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The execution. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["CancelExecution"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Execution"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-images": {
         parameters: {
             query?: never;
@@ -1575,6 +2122,47 @@ export interface operations {
             };
         };
     };
+    "update-env": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Env"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-events": {
         parameters: {
             query?: {
@@ -1728,6 +2316,123 @@ export interface operations {
             };
         };
     };
+    "list-executions": {
+        parameters: {
+            query?: {
+                /** @description Only those of this kind. */
+                kind?: "exec" | "job";
+                /** @description How many; 100 when omitted. */
+                limit?: number;
+            };
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExecutionList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "start-execution": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartExecution"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Execution"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "attach-execution": {
+        parameters: {
+            query?: {
+                /** @description The byte of stdout to begin at; 0 when omitted. */
+                offset?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                ref: string;
+                /** @description The execution. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The WebSocket */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "read-file": {
         parameters: {
             query: {
@@ -1849,6 +2554,133 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "download-archive": {
+        parameters: {
+            query: {
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                path: string;
+                /** @description How it is packed; tar.gz when omitted. */
+                format?: "tar.gz" | "zip" | "tar";
+            };
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The archive */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": string;
+                    "application/x-tar": string;
+                    "application/zip": string;
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "upload-archive": {
+        parameters: {
+            query: {
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                path: string;
+                /** @description How it is packed; found out from its first bytes when omitted. */
+                format?: "tar.gz" | "zip" | "tar";
+                /** @description Keep symlinks that lead out of the directory instead of refusing the archive: true or false. */
+                keep_links?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/gzip": string;
+                "application/x-tar": string;
+                "application/zip": string;
+            };
+        };
+        responses: {
+            /** @description It is unpacked */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "write-files": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WriteFiles"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WrittenFiles"];
+                };
             };
             /** @description An error */
             default: {
@@ -2004,6 +2836,46 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FileInfo"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "watch-files": {
+        parameters: {
+            query: {
+                /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
+                path: string;
+                /** @description Watch all directories below too: true or false. */
+                recursive?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The events */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["FileEvent"];
                 };
             };
             /** @description An error */
@@ -2189,6 +3061,123 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Sandbox"];
                 };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-stream": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stream"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "read-stream": {
+        parameters: {
+            query?: {
+                /** @description The byte to begin at; 0 when omitted. */
+                offset?: string;
+                /** @description Wait at the end for more until the stream ends: true or false. */
+                follow?: string;
+                /** @description Put the time at which it came before every line: true or false. */
+                timestamps?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The stream. Who has the id needs no token. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The bytes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The part asked for */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "write-stream": {
+        parameters: {
+            query?: {
+                /** @description Whether the stream ends with the body: true or false; true when omitted. */
+                eof?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The stream. Who has the id needs no token. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description It was added */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error */
             default: {

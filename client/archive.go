@@ -1,0 +1,186 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// File is a file to write.
+type File struct {
+	Path    string
+	Content []byte
+	Mode    uint32 // permission bits of a new file; 0 is 0644
+}
+
+// WriteFiles writes files in their order, each all or nothing, with the parent
+// directories they miss: at most 1000 with 32 MiB together. The error names the
+// file that it is about; those before it are written.
+func (c *Client) WriteFiles(ctx context.Context, ref string, files []File) error {
+	type file struct {
+		Path    string `json:"path"`
+		Content []byte `json:"content"`
+		Mode    string `json:"mode,omitempty"`
+	}
+	body := struct {
+		Files []file `json:"files"`
+	}{Files: make([]file, len(files))}
+	for i, f := range files {
+		body.Files[i] = file{Path: f.Path, Content: append([]byte{}, f.Content...)} // null is no content
+		if f.Mode != 0 {
+			body.Files[i].Mode = octal(f.Mode)
+		}
+	}
+	return c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "batch"), body: body, repeat: true}, nil)
+}
+
+func octal(mode uint32) string { return "0" + strconv.FormatUint(uint64(mode), 8) }
+
+// Format is how an archive is packed.
+type Format string
+
+// The formats.
+const (
+	TarGzip Format = "tar.gz"
+	Zip     Format = "zip"
+	Tar     Format = "tar"
+)
+
+func archiveQuery(path string, format Format) url.Values {
+	q := url.Values{"path": {path}}
+	if format != "" {
+		q.Set("format", string(format))
+	}
+	return q
+}
+
+// UploadArchiveOptions say how an archive is unpacked.
+type UploadArchiveOptions struct {
+	Format Format // the empty one is found out from the archive
+	// KeepLinks keeps symlinks that lead out of the directory, which are refused otherwise.
+	KeepLinks bool
+}
+
+// UploadArchive unpacks the archive r below a directory of the sandbox, which is
+// made when it is missing.
+//
+// Errors: Invalid for an archive that is damaged, or hostile: with absolute
+// paths, "..", links that lead out, devices, or far more in it than its size
+// says; Conflict for a file where the archive has a directory, or the reverse; DiskFull.
+func (c *Client) UploadArchive(ctx context.Context, ref, path string, r io.Reader, o UploadArchiveOptions) error {
+	q := archiveQuery(path, o.Format)
+	if o.KeepLinks {
+		q.Set("keep_links", "true")
+	}
+	return c.call(ctx, request{method: http.MethodPut, path: sandboxPath(ref, "files", "archive"), query: q, stream: r}, nil)
+}
+
+// DownloadArchive opens a directory or file of the sandbox as an archive; the
+// empty format is [TarGzip]. It is packed while it is read: reading fails when it
+// cannot be completed. The caller closes it.
+func (c *Client) DownloadArchive(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, request{
+		method: http.MethodGet, path: sandboxPath(ref, "files", "archive"), query: archiveQuery(path, format), repeat: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// FileEventType is what happened to a file.
+type FileEventType string
+
+// The types. A rename is two events.
+const (
+	FileCreated    FileEventType = "created"
+	FileModified   FileEventType = "modified"
+	FileAttributes FileEventType = "attributes"
+	FileRemoved    FileEventType = "removed"
+	FileMovedFrom  FileEventType = "moved_from"
+	FileMovedTo    FileEventType = "moved_to"
+	// FileOverflow says that events were lost, FileLimit that the directory at the
+	// event's path is not watched, and maybe others, because there are too many.
+	FileOverflow FileEventType = "overflow"
+	FileLimit    FileEventType = "limit"
+)
+
+// FileEvent is something that happened to a file.
+type FileEvent struct {
+	Type      FileEventType `json:"type"`
+	Path      string        `json:"path,omitempty"`
+	Directory bool          `json:"directory,omitempty"`
+}
+
+// FileWatch is a watch of files. Next is called by one goroutine at a time, Close by any.
+type FileWatch struct {
+	body  io.ReadCloser
+	lines *bufio.Reader
+}
+
+// WatchFiles watches a directory, or a file; recursive includes all directories
+// below, also those that come later. What happens after it has returned is told.
+// The watch ends with ctx.
+//
+// Errors: NotFound; QuotaExceeded when the sandbox has too many watches.
+func (c *Client) WatchFiles(ctx context.Context, ref, path string, recursive bool) (*FileWatch, error) {
+	q := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}}
+	resp, err := c.send(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "files", "watch"), query: q, repeat: true})
+	if err != nil {
+		return nil, err
+	}
+	w := &FileWatch{body: resp.Body, lines: bufio.NewReaderSize(resp.Body, 64<<10)}
+	if ready, err := w.next(); err != nil || ready.Type != "ready" {
+		w.Close()
+		return nil, fmt.Errorf("watch %s: begins with %q: %w", path, ready.Type, err)
+	}
+	return w, nil
+}
+
+// Next returns the next event, io.EOF after the directory is gone. Other errors
+// mean that the watch broke off.
+func (w *FileWatch) Next() (FileEvent, error) {
+	for {
+		e, err := w.next()
+		if err != nil {
+			return FileEvent{}, err
+		}
+		switch e.Type {
+		case FileCreated, FileModified, FileAttributes, FileRemoved, FileMovedFrom, FileMovedTo, FileOverflow, FileLimit:
+			return e, nil
+		case "ended":
+			return FileEvent{}, io.EOF
+		}
+	}
+}
+
+// next returns the next line, whatever it is but an error.
+func (w *FileWatch) next() (FileEvent, error) {
+	line, err := w.lines.ReadBytes('\n')
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return FileEvent{}, fmt.Errorf("read events: %w", err)
+	}
+	var e struct {
+		FileEvent
+		Code    Code   `json:"code"`
+		Message string `json:"message"`
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		return FileEvent{}, fmt.Errorf("read events: %w", err)
+	}
+	if e.Type == "error" {
+		return FileEvent{}, &Error{Code: e.Code, Message: e.Message}
+	}
+	return e.FileEvent, nil
+}
+
+// Close ends the watch.
+func (w *FileWatch) Close() error { return w.body.Close() }

@@ -1,0 +1,257 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/stream"
+)
+
+func open(t *testing.T, dir string) *stream.Store {
+	t.Helper()
+	s, err := stream.Open(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func create(t *testing.T, s *stream.Store, max int64) sandbox.StreamID {
+	t.Helper()
+	id := sandbox.NewStreamID()
+	if err := s.Create(id, max); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func writer(t *testing.T, s *stream.Store, id sandbox.StreamID) *stream.Writer {
+	t.Helper()
+	w, err := s.Writer(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func write(t *testing.T, w *stream.Writer, text string) {
+	t.Helper()
+	if n, err := w.Write([]byte(text)); n != len(text) || err != nil {
+		t.Fatalf("Write(%q) = %d, %v", text, n, err)
+	}
+}
+
+func read(t *testing.T, s *stream.Store, id sandbox.StreamID, offset int64, follow bool) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, _, err := s.Reader(ctx, id, offset, follow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatalf("read after %q: %v", data, err)
+	}
+	return string(data)
+}
+
+func TestReadersFollowFromAnyByte(t *testing.T) {
+	s := open(t, t.TempDir())
+	id := create(t, s, 1<<20)
+	w := writer(t, s, id)
+	write(t, w, "0123")
+	var wg sync.WaitGroup
+	got := make([]string, 5)
+	for offset := range got {
+		wg.Go(func() { got[offset] = read(t, s, id, int64(offset), true) })
+	}
+	if now := read(t, s, id, 1, false); now != "123" {
+		t.Errorf("without following: %q", now)
+	}
+	for _, c := range "456789" {
+		write(t, w, string(c))
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	for offset, text := range got {
+		if want := "0123456789"[offset:]; text != want {
+			t.Errorf("followed from %d: %q, want %q", offset, text, want)
+		}
+	}
+}
+
+func TestWriterGoesOnAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, dir)
+	id := create(t, first, 6)
+	write(t, writer(t, first, id), "0123") // never closed, as after a kill
+
+	second := open(t, dir)
+	w := writer(t, second, id)
+	if w.Offset() != 4 || w.Room() != 2 {
+		t.Errorf("offset %d, room %d, want 4 and 2", w.Offset(), w.Room())
+	}
+	write(t, w, "4567")
+	write(t, w, "8")
+
+	third := open(t, dir)
+	w = writer(t, third, id)
+	if w.Offset() != 9 {
+		t.Errorf("offset with dropped bytes %d, want 9", w.Offset())
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := open(t, dir).Info(id)
+	if want := (sandbox.StreamInfo{ID: id, Bytes: 6, Truncated: true, Ended: true}); err != nil || info != want {
+		t.Errorf("Info = %+v, %v, want %+v", info, err, want)
+	}
+	if text := read(t, third, id, 0, true); text != "012345" {
+		t.Errorf("kept %q, want the first bytes", text)
+	}
+}
+
+func TestOneWriter(t *testing.T) {
+	s := open(t, t.TempDir())
+	id := create(t, s, 10)
+	w := writer(t, s, id)
+	if _, err := s.Writer(id); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("second writer: %v, want conflict", err)
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	again := writer(t, s, id)
+	defer again.Close()
+	if !again.Ended() {
+		t.Error("a writer of an ended stream does not say so")
+	}
+	if _, err := again.Write([]byte("x")); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("write after the end: %v, want conflict", err)
+	}
+	if err := s.Create(id, 10); sandbox.CodeOf(err) != sandbox.Exists {
+		t.Errorf("created twice: %v, want exists", err)
+	}
+}
+
+func TestReaderThatWaitsEnds(t *testing.T) {
+	s := open(t, t.TempDir())
+	id := create(t, s, 10)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	ended := make(chan error, 3)
+	follow := func(ctx context.Context) *stream.Reader {
+		r, _, err := s.Reader(ctx, id, 0, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := r.Read(make([]byte, 1))
+			ended <- err
+		}()
+		return r
+	}
+	defer follow(ctx).Close()
+	cancel(cause)
+	if err := <-ended; !errors.Is(err, cause) {
+		t.Errorf("after the context's end: %v", err)
+	}
+	follow(t.Context()).Close()
+	if err := <-ended; !errors.Is(err, os.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	defer follow(t.Context()).Close()
+	if err := s.Remove(id); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != io.EOF {
+		t.Errorf("after Remove: %v", err)
+	}
+}
+
+func TestTimestamps(t *testing.T) {
+	s := open(t, t.TempDir())
+	id := create(t, s, 1<<20)
+	w := writer(t, s, id)
+	begin := time.Now()
+	write(t, w, "one\ntw")
+	write(t, w, "o\n\nlast")
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	for offset, want := range map[int64][]string{0: {"one\n", "two\n", "\n", "last"}, 5: {"wo\n", "\n", "last"}} {
+		r, _, err := s.Reader(t.Context(), id, offset, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		timed := s.Timestamped(r)
+		data, err := io.ReadAll(timed)
+		timed.Close()
+		var got []string
+		for line := range strings.Lines(string(data)) {
+			at, text, _ := strings.Cut(line, " ")
+			when, parseErr := time.Parse(time.RFC3339Nano, at)
+			if parseErr != nil || when.Before(begin.Add(-time.Second)) || when.After(time.Now()) {
+				t.Errorf("from %d: time of %q is %q", offset, text, at)
+			}
+			got = append(got, text)
+		}
+		if err != nil || strings.Join(got, "|") != strings.Join(want, "|") {
+			t.Errorf("from %d: %q, %v, want %q", offset, got, err, want)
+		}
+	}
+}
+
+// A stream's id is a file name: nothing else may be reached by it.
+func TestIDsAreNoPaths(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, filepath.Join(dir, "streams"))
+	if err := os.WriteFile(filepath.Join(dir, "secret"), bytes.Repeat([]byte("mbstrm01"), 9), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []sandbox.StreamID{"", ".", "../secret", "str_../../secret", "str_" + sandbox.StreamID(strings.Repeat("/", 26))} {
+		if _, _, err := s.Reader(t.Context(), id, 0, false); sandbox.CodeOf(err) != sandbox.NotFound {
+			t.Errorf("Reader(%q): %v, want not_found", id, err)
+		}
+		if _, err := s.Writer(id); sandbox.CodeOf(err) != sandbox.NotFound {
+			t.Errorf("Writer(%q): %v, want not_found", id, err)
+		}
+		if err := s.Create(id, 1); sandbox.CodeOf(err) != sandbox.Invalid {
+			t.Errorf("Create(%q): %v, want invalid", id, err)
+		}
+	}
+}
+
+func TestUnusedStreams(t *testing.T) {
+	s := open(t, t.TempDir())
+	used, unused := create(t, s, 1), create(t, s, 1)
+	w := writer(t, s, used)
+	defer w.Close()
+	if ids, err := s.Unused(time.Now().Add(-time.Hour)); len(ids) != 0 || err != nil {
+		t.Errorf("of the last hour: %v, %v, want none", ids, err)
+	}
+	ids, err := s.Unused(time.Now().Add(time.Hour))
+	if len(ids) != 1 || ids[0] != unused || err != nil {
+		t.Errorf("unused: %v, %v, want %s", ids, err, unused)
+	}
+	if err := errors.Join(s.Remove(unused), s.Remove(unused)); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Info(unused); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("a removed stream: %v, want not_found", err)
+	}
+}

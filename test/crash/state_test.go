@@ -1,0 +1,129 @@
+package crash_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// counter is a process that counts for ever in its memory and, now and then, in a file.
+const counter = `i=0; while true; do i=$((i+1)); echo $i > /tmp/count.new; mv /tmp/count.new /tmp/count; sleep 0.02; done`
+
+// churn takes a sandbox through operations on its state until ctx ends. Errors
+// are not judged: the server is killed under it.
+func churn(ctx context.Context, s *client.Client, id string) {
+	for n := 0; ctx.Err() == nil; n++ {
+		switch n % 5 {
+		case 0, 2:
+			_, _ = s.Pause(ctx, id)
+		case 1:
+			_, _ = s.Resume(ctx, id)
+		case 3:
+			name := fmt.Sprint("c", rand.Uint32())
+			if _, err := s.CreateCheckpoint(ctx, id, name); err == nil {
+				_, _ = s.RestoreCheckpoint(ctx, id, name)
+				_ = s.DeleteCheckpoint(ctx, id, name)
+			}
+		case 4:
+			children, _ := s.Fork(ctx, id, client.ForkOptions{Count: 2, TTL: 10 * time.Minute})
+			for _, child := range children {
+				if child.Sandbox != nil {
+					_, _ = s.Delete(ctx, child.Sandbox.ID)
+				}
+			}
+		}
+	}
+}
+
+// count returns what the counter of a sandbox has come to, resuming it when it is paused.
+func count(t *testing.T, s *testserver.Server, id string) string {
+	t.Helper()
+	res, err := s.Exec(t.Context(), id, client.Command{Argv: []string{"cat", "/marker", "/tmp/count"}, User: "root"})
+	if err != nil || res.ExitCode != 0 {
+		sb, _ := s.Get(t.Context(), id)
+		t.Fatalf("sandbox %s: cat = %+v, %v; sandbox %+v", id, res, err, sb)
+	}
+	marker, n, _ := strings.Cut(string(res.Stdout), "\n")
+	if marker != "kept" {
+		t.Errorf("sandbox %s: marker %q", id, marker)
+	}
+	return n
+}
+
+// TestKillInTheMiddleOfStateChanges kills the server at random moments of
+// pauses, resumes, checkpoints, restores and forks. After each restart every
+// sandbox must be there, with its files and its process going on.
+func TestKillInTheMiddleOfStateChanges(t *testing.T) {
+	s := testserver.Start(t)
+	const rounds, boxes = 6, 3
+	ids := make([]string, boxes)
+	for i := range ids {
+		sb, err := s.Create(t.Context(), client.CreateOptions{
+			Image: "modbox/base", WaitUpTo: 30 * time.Second, Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = sb.ID
+		res, err := s.Exec(t.Context(), sb.ID, client.Command{
+			User: "root", Shell: "echo kept > /marker; (setsid sh -c '" + counter + "' </dev/null >/dev/null 2>&1 &); until [ -s /tmp/count ]; do sleep 0.01; done",
+		})
+		if err != nil || res.ExitCode != 0 {
+			t.Fatalf("start the counter: %+v, %v", res, err)
+		}
+	}
+	for round := range rounds {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, id := range ids {
+			wg.Go(func() { churn(ctx, s.Client, id) })
+		}
+		// The moment is random on purpose: between any two steps of any of the calls.
+		<-time.After(time.Duration(200+rand.IntN(1200)) * time.Millisecond)
+		s.Kill()
+		cancel()
+		wg.Wait()
+		s.Launch()
+		for _, id := range ids {
+			before := count(t, s, id)
+			deadline := time.Now().Add(20 * time.Second)
+			for count(t, s, id) == before {
+				if time.Now().After(deadline) {
+					t.Fatalf("round %d: the process in sandbox %s does not go on", round, id)
+				}
+			}
+		}
+	}
+	page, err := s.List(t.Context(), client.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sb := range page.Items {
+		if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+			t.Errorf("delete %s: %v", sb.ID, err)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(s.StateDir, "checkpoints", "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What a killed server left of forks goes with the sweep.
+	for deadline := time.Now().Add(30 * time.Second); len(left) > 0; left, _ = filepath.Glob(filepath.Join(s.StateDir, "checkpoints", "*", "*")) {
+		if time.Now().After(deadline) {
+			t.Fatalf("checkpoints left: %v", left)
+		}
+		time.Sleep(100 * time.Millisecond) // polling another process
+	}
+	if _, err := os.Stat(filepath.Join(s.StateDir, "checkpoints")); err != nil {
+		t.Error(err) // else the globs above found nothing for another reason
+	}
+}
