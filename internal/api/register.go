@@ -41,7 +41,11 @@ func newAPI(mux *http.ServeMux, version string) huma.API {
 			},
 			Security: []map[string][]string{{"token": {}}},
 		},
-		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		Formats: map[string]huma.Format{
+			"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat,
+			// What curl -d says when it is not told otherwise; bodies are JSON all the same.
+			"application/x-www-form-urlencoded": huma.DefaultJSONFormat,
+		},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 		Transformers:                 []huma.Transformer{problems},

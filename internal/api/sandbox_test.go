@@ -327,3 +327,13 @@ func TestHeaders(t *testing.T) {
 		t.Errorf("wrong method: %d %v", a.Status, a.Header)
 	}
 }
+
+// curl -d sends this type unless it is told otherwise.
+func TestBodiesAreJSONWhateverCurlSays(t *testing.T) {
+	s := apitest.New(t)
+	r := s.Request("POST", "/v1/sandboxes", map[string]any{"name": "by-curl"})
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if a := s.Send(r); a.Status != 201 || a.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%d %s %s", a.Status, a.Header.Get("Content-Type"), a.Body)
+	}
+}
