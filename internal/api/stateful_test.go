@@ -1,11 +1,13 @@
 package api_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func TestPauseResumeAndWake(t *testing.T) {
@@ -84,4 +86,31 @@ func TestForkRoute(t *testing.T) {
 		t.Errorf("child: %+v", child)
 	}
 	problem(t, s.Want(422, "POST", "/v1/sandboxes/f/fork", map[string]any{"count": 101}))
+}
+
+func TestVisitorsWakeASandbox(t *testing.T) {
+	s := apitest.New(t)
+	sb := running(t, s, "v")
+	l, err := s.Host.Listen(sandbox.ID(sb.ID), 8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) })}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l) // ends with Close
+	}()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		<-done
+	})
+	s.Want(200, "POST", "/v1/sandboxes/v/pause", nil)
+	if a := s.Want(200, "GET", sb.URL, nil); string(a.Body) != "here" {
+		t.Errorf("a visitor of a paused sandbox got %q", a.Body)
+	}
+	s.Want(200, "GET", "/v1/sandboxes/v", nil).Into(t, &sb)
+	if sb.State != "running" {
+		t.Errorf("visited sandbox is %s", sb.State)
+	}
 }

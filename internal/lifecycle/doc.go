@@ -62,6 +62,17 @@
 // become paused. Deadlines go on counting meanwhile.
 // Only one server may use a database and a host's boxes at a time.
 //
+// # Executions
+//
+// An execution is a command that outlives its request. Its row is written before
+// its process is started, under the same id, in the agent, which holds the
+// process up rather than lose output that nobody has read. One goroutine per
+// execution, its pump, moves the output into the execution's streams. How far it
+// came is the length of the streams, so a broken connection, a pause and a
+// restart of the server are the same to it: it waits until the sandbox runs,
+// without resuming it, and attaches at that byte. What ends an execution ends its
+// streams first and writes its row then.
+//
 // # Locks
 //
 // Each sandbox has a lock that orders its changes; it is held while a change is

@@ -53,7 +53,7 @@ func (s *Service) sweepBoxes() {
 		case wanted != nil:
 			s.endOrLog(b, *wanted)
 		case due(&sb, time.Now()) != "" && b.flight.Load() == nil: // the clock was set, or the host slept
-			s.expire(b)
+			s.spawn(func() { s.expire(b) }) // it may have to ask the sandbox, or pause it
 		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && b.flight.Load() == nil:
 			s.settleLater(b.ctx, b)
 		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > s.cfg.SweepInterval:

@@ -222,9 +222,11 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, target Target) {
 
 // usable returns why a sandbox cannot be talked to, nil when it can.
 func usable(sb *sandbox.Sandbox) error {
-	switch {
-	case sb.State == sandbox.Running:
+	switch sb.State {
+	case sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming: // dialing it resumes it
 		return nil
+	}
+	switch {
 	case sb.State == sandbox.Provisioning:
 		return sandbox.Errorf(sandbox.NotRunning, "sandbox %s is still starting; try again in a moment", sb.Name)
 	case sb.Cause != nil:

@@ -105,7 +105,7 @@ func (c *Control) wait(w http.ResponseWriter, r *http.Request) error {
 		ElapsedSeconds float64 `json:"elapsed_seconds"`
 		Status         string  `json:"status"`
 		Error          *string `json:"error"`
-	}{sb.State == sandbox.Running, time.Since(start).Seconds(), statusOf(sb.State), errorOf(&sb)}
+	}{statusOf(sb.State) == string(sandbox.Running), time.Since(start).Seconds(), statusOf(sb.State), errorOf(&sb)}
 	return answer(w, out)
 }
 
@@ -139,7 +139,7 @@ func (c *Control) sandbox(sb *sandbox.Sandbox) detail {
 		ID: string(sb.ID), Name: sb.Name, Status: statusOf(sb.State), Image: optional(sb.Image), CreatedBy: string(sb.CreatedBy),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, Error: errorOf(sb), WorkspaceID: string(sb.Workspace),
 	}
-	if sb.State == sandbox.Running {
+	if d.Status == string(sandbox.Running) {
 		d.SandboxURL = optional(c.url(sb.HostLabel))
 	}
 	if !sb.EndedAt.IsZero() {
@@ -156,7 +156,7 @@ func (c *Control) sandbox(sb *sandbox.Sandbox) detail {
 var statesOf = map[string][]sandbox.State{
 	"":             nil, // all that have not ended
 	"provisioning": {sandbox.Provisioning},
-	"running":      {sandbox.Running},
+	"running":      {sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming},
 	"destroyed":    {sandbox.Destroying, sandbox.Destroyed},
 	"failed":       {sandbox.Failed},
 }
@@ -269,10 +269,14 @@ func (c *Control) images(w http.ResponseWriter, r *http.Request) error {
 }
 
 // statusOf returns the product's word for a state. A sandbox whose end is
-// decided counts as destroyed: it cannot be used any more.
+// decided counts as destroyed: it cannot be used any more. A paused one counts as
+// running: it is as soon as it is used, and this API has no word for it.
 func statusOf(s sandbox.State) string {
-	if s == sandbox.Destroying {
+	switch s {
+	case sandbox.Destroying:
 		return string(sandbox.Destroyed)
+	case sandbox.Pausing, sandbox.Paused, sandbox.Resuming:
+		return string(sandbox.Running)
 	}
 	return string(s)
 }

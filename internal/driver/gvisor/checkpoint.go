@@ -22,6 +22,9 @@ import (
 // Checkpoint implements [driver.Checkpointer]. Beside dir, in its parent, is a
 // directory whose name begins with ".new-" meanwhile.
 func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
+	if d.runtime == "" {
+		return sandbox.Errorf(sandbox.Unsupported, "this server cannot save sandboxes: its gVisor is not known")
+	}
 	ctx, leave := d.enter(ctx)
 	defer leave()
 	b, err := d.lockStarted(ctx, id)

@@ -32,6 +32,29 @@
 // under way, so only the agent's port is reached that way, and every other port
 // through the agent's tunnel (dial.go).
 //
+// A box that runs can be given an interface whose other end is a socket in the
+// server (network.go). gVisor keeps no interface in a checkpoint.
+//
+// # Checkpoints
+//
+// gVisor saves a box into three files: its kernel, an index of memory pages, and
+// the pages, those of layers on disk too. A manifest beside them says what they
+// need: the same gVisor, its processor's features, the agent and the root image
+// (manifest.go). A box is restored by starting gVisor as for a new box, with
+// layers of its own, and loading the files instead of starting the agent.
+//
+// A forwarded connection cannot be saved, so none exists while a box is saved
+// (save in checkpoint.go). A box that is to stop is held still from before it is
+// saved to its end, and let go on when anything fails (hold.go).
+//
+// # Layers of what was written
+//
+// gVisor writes the upper layer as a tar into a pipe; package ocilayer makes it
+// a layer of an image on the way into a file without a name. Since gVisor reads
+// each file whole into its own memory, the box's limit is lifted meanwhile
+// (raise.go). What is lifted or held is written down first, so that a server that
+// comes after a crash puts it right.
+//
 // # Privileges
 //
 // Every box has a user namespace in which its root is nobody special outside:

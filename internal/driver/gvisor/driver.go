@@ -46,7 +46,7 @@ type Driver struct {
 	groups  *cgroup.Parent // nil when the host offers no control groups
 	binary  *os.File       // modbox-sandbox, kept open: an upgrade must not change it under us
 	agent   string         // path of the agent's image
-	runtime string         // version of gVisor in modbox-sandbox
+	runtime string         // version of gVisor in modbox-sandbox, empty when it does not say
 	cpu     cpu            // of this host
 
 	readers chan struct{} // holds what reads a tree, see readSlot
@@ -100,13 +100,13 @@ func New(cfg Config) (*Driver, error) {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
 	d.agent = agent
+	d.cpu = hostCPU()
+	if d.runtime, err = runtimeVersion(cfg.SandboxBinary); err != nil {
+		cfg.Logger.Warn("checkpoints cannot be made", "error", err)
+	}
 	if d.binary, err = openHigh(cfg.SandboxBinary); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
-	if d.runtime, err = runtimeVersion(cfg.SandboxBinary); err != nil {
-		return nil, fmt.Errorf("gvisor: %w", err)
-	}
-	d.cpu = hostCPU()
 	// gVisor's library logs through a variable of its own, to stderr by default.
 	gvlog.SetTarget(logTarget{cfg.Logger})
 	d.life, d.close = context.WithCancelCause(context.Background())
@@ -122,7 +122,11 @@ func (d *Driver) installation() string {
 
 // detect finds out what this host can limit.
 func (d *Driver) detect() driver.Capabilities {
-	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Checkpoint: true, Snapshot: true, Network: true}
+	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Snapshot: true, Network: true}
+	if caps.Checkpoint = d.runtime != ""; !caps.Checkpoint {
+		caps.Missing = append(caps.Missing, "Sandboxes cannot be paused or forked: modbox-sandbox does not say which gVisor it holds; "+
+			"install the one that came with this server.")
+	}
 	host, err := cgroup.Detect()
 	if err == nil {
 		d.groups, err = host.Open(d.cfg.CgroupParent, d.installation())

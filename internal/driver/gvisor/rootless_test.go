@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
 )
 
@@ -56,4 +57,14 @@ func ordinaryUser(t *testing.T) {
 	}
 	again := r.connect(t, g.id, g.handle)
 	again.must("test -s /fill")
+	dir := r.checkpoint(t, again, driver.CheckpointOptions{Stop: true})
+	if err := r.Destroy(t.Context(), g.id); err != nil {
+		t.Fatalf("Destroy: %v", err)
+	}
+	fork := r.restore(t, newSpec(onDisk), dir)
+	fork.must("test -s /fill && rm /fill")
+	fork.wantNetwork(r.plug(t, fork, "peer"), "peer")
+	if headers, _ := r.layer(t, fork); headers["root/"] == nil {
+		t.Error("the layer lacks the directory that was changed")
+	}
 }
