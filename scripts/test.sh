@@ -25,8 +25,10 @@ suite_python() { sdk/python/test.sh unit; }
 suite_sdks() { scripts/with-server.sh scripts/test-sdks.sh; }
 # The code of the product's documentation, as published, against a real server.
 suite_seeds() { scripts/with-server.sh test/seeds/run.sh; }
+# The published Agentuity client against a real server.
+suite_agentuity() { scripts/with-server.sh test/agentuity/run.sh; }
 
-all=(go race gvisor images system typescript python sdks seeds)
+all=(go race gvisor images system typescript python sdks seeds agentuity)
 
 # summed WORD FILE: the number in a last line "N passed, N failed".
 summed() { tail -n 1 "$2" | grep -E '^[0-9]+ passed, [0-9]+ failed$' | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+' || echo 0; }
