@@ -25,11 +25,13 @@ suite_python() { sdk/python/test.sh unit; }
 suite_sdks() { scripts/with-server.sh scripts/test-sdks.sh; }
 # The code of the product's documentation, as published, against a real server.
 suite_seeds() { scripts/with-server.sh test/seeds/run.sh; }
+# The published Agentuity client against a real server.
+suite_agentuity() { scripts/with-server.sh test/agentuity/run.sh; }
 
 # The programs under examples/, which check what they print.
 suite_examples() { scripts/with-server.sh examples/run.sh; }
 
-all=(go race gvisor images system typescript python sdks seeds examples)
+all=(go race gvisor images system typescript python sdks seeds examples agentuity)
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is always the same, for the cache of tests, and

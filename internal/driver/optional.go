@@ -32,6 +32,11 @@ import (
 // connections within the box do. Connections over an interface look broken after
 // a restore. The wall clock of a restored box is right; what the agent must be
 // told anew (hostname, environment, fresh entropy) is the caller's matter.
+//
+// A server that dies in the midst of Checkpoint leaves a directory whose name
+// begins with ".new-" beside dir, for the caller to remove; the box goes on once
+// it is recovered. With Stop it may be that dir is there and the box still lives:
+// what it did since does not count.
 type Checkpointer interface {
 	// Checkpoint saves a started box into dir, which must not exist and whose parent
 	// must. The box stands still meanwhile. Without Stop it goes on afterwards;

@@ -28,7 +28,7 @@ func (h *host) networker(t *testing.T) driver.Networker {
 // plug gives a box an interface whose other end nobody reads.
 func (h *host) plug(t *testing.T, id sandbox.ID) error {
 	t.Helper()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,21 @@
+import { toBase64 } from "./base64.js";
 import * as decode from "./decode.js";
+import { ModboxError, newError, type ErrorCode } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { sandboxPath } from "./path.js";
-import type { CallOptions, FileContent, FileInfo, FileList, MkdirOptions, WriteFileOptions } from "./types.js";
+import type {
+  ArchiveFormat,
+  CallOptions,
+  FileContent,
+  FileEvent,
+  FileInfo,
+  FileList,
+  MkdirOptions,
+  NewFile,
+  UploadArchiveOptions,
+  WatchFilesOptions,
+  WriteFileOptions,
+} from "./types.js";
 import type * as wire from "./wire.js";
 
 /**
@@ -97,6 +111,76 @@ export class Files {
     await response.arrayBuffer();
   }
 
+  /**
+   * Writes files in their order, each all or nothing, with the parent directories they miss: at most
+   * 1000 with 32 MiB together. An error names its file; those before it are written.
+   */
+  async writeMany(ref: string, files: readonly NewFile[], options: CallOptions = {}): Promise<void> {
+    const json: wire.WriteFiles = {
+      files: files.map((f) => ({ path: f.path, content: toBase64(f.content), mode: f.mode })),
+    };
+    await this.http.json<wire.WrittenFiles>({
+      method: "POST",
+      path: filesPath(ref, "/batch"),
+      json,
+      signal: options.signal,
+      repeatable: true,
+    });
+  }
+
+  /**
+   * Unpacks an archive of any size below a directory, which is made when it is missing. An archive that
+   * is damaged or hostile (names or links that lead out of the directory, devices, bombs) throws a ValidationError.
+   */
+  async uploadArchive(ref: string, path: string, archive: FileContent, options: UploadArchiveOptions = {}): Promise<void> {
+    const response = await this.http.raw({
+      method: "PUT",
+      path: filesPath(ref, "/archive"),
+      query: { path, format: options.format, keep_links: options.keepLinks },
+      headers: { "content-type": "application/octet-stream" },
+      body: archive,
+      signal: options.signal,
+      timeoutMs: 0,
+      repeatable: !(archive instanceof ReadableStream), // which can be read only once
+    });
+    await response.arrayBuffer();
+  }
+
+  /** Packs a directory or file as it is read, as `tar.gz` unless told; reading throws when the archive breaks off. */
+  async downloadArchive(
+    ref: string,
+    path: string,
+    options: CallOptions & { format?: ArchiveFormat | undefined } = {},
+  ): Promise<ReadableStream<Uint8Array>> {
+    const response = await this.http.raw({
+      method: "GET",
+      path: filesPath(ref, "/archive"),
+      query: { path, format: options.format },
+      signal: options.signal,
+      repeatable: true,
+    });
+    return response.body ?? new Blob([]).stream();
+  }
+
+  /**
+   * Tells what happens in a directory, or to a file. When the promise resolves everything that happens
+   * from then on is told. The iteration ends when the directory is gone, and throws when the watch breaks
+   * off. Leaving the loop ends the watch; `signal` does too, with its reason thrown.
+   */
+  async watch(ref: string, path: string, options: WatchFilesOptions = {}): Promise<AsyncGenerator<FileEvent, void, undefined>> {
+    const response = await this.http.raw({
+      method: "GET",
+      path: filesPath(ref, "/watch"),
+      query: { path, recursive: options.recursive },
+      signal: options.signal,
+      repeatable: true,
+    });
+    const lines = watchLines(response.body ?? new Blob([]).stream(), options.signal);
+    const first = await lines.next(); // ready
+    if (first.done) throw watchCut();
+    return fileEvents(lines);
+  }
+
   private open(ref: string, path: string, options: CallOptions): Promise<Response> {
     return this.http.raw({ method: "GET", path: filesPath(ref), query: { path }, signal: options.signal, repeatable: true });
   }
@@ -110,4 +194,53 @@ export class Files {
 
 function filesPath(ref: string, call = ""): string {
   return sandboxPath(ref, `/files${call}`);
+}
+
+/** Leaves out what is not known: a newer server may send more. */
+async function* fileEvents(lines: AsyncGenerator<wire.FileEvent, void, undefined>): AsyncGenerator<FileEvent, void, undefined> {
+  for await (const w of lines) {
+    switch (w.type) {
+      case "created":
+      case "modified":
+      case "attributes":
+      case "removed":
+      case "moved_from":
+      case "moved_to":
+      case "limit":
+        yield { type: w.type, path: w.path ?? "", directory: w.directory ?? false };
+        break;
+      case "overflow":
+        yield { type: "overflow" };
+    }
+  }
+}
+
+/** Reads the lines of a watch; it ends after `ended` and throws the server's error, or that the watch broke off. */
+async function* watchLines(body: ReadableStream<Uint8Array>, signal?: AbortSignal): AsyncGenerator<wire.FileEvent, void, undefined> {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  try {
+    for (;;) {
+      const chunk = await reader.read();
+      if (chunk.done) throw watchCut();
+      const lines = (rest + decoder.decode(chunk.value, { stream: true })).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) {
+        const w = JSON.parse(line) as wire.FileEvent;
+        if (w.type === "ended") return;
+        if (w.type === "error") throw newError({ code: (w.code as ErrorCode) ?? "internal", message: w.message ?? "the server gave no reason" });
+        yield w;
+      }
+    }
+  } catch (err) {
+    if (err instanceof ModboxError || signal?.aborted) throw err;
+    throw watchCut(err);
+  } finally {
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+function watchCut(cause?: unknown): ModboxError {
+  return newError({ code: "connection", message: "the connection broke while the watch was under way", cause });
 }

@@ -1,5 +1,5 @@
 /** Where a sandbox is in its life, in this order; `failed` instead of `destroyed` when an error ended it. */
-export type SandboxState = "provisioning" | "running" | "destroying" | "destroyed" | "failed";
+export type SandboxState = "provisioning" | "running" | "pausing" | "paused" | "resuming" | "destroying" | "destroyed" | "failed";
 
 /** Why a sandbox ended. */
 export interface Cause {
@@ -177,6 +177,38 @@ export interface WriteFileOptions extends CallOptions {
   /** Owner of a new file. */
   user?: string | undefined;
 }
+
+/** A file to write. */
+export interface NewFile {
+  path: string;
+  /** Text is written as UTF-8. */
+  content: string | Uint8Array;
+  /** Permission bits in octal; a new file gets `0644`. */
+  mode?: string | undefined;
+}
+
+/** How an archive is packed. */
+export type ArchiveFormat = "tar.gz" | "zip" | "tar";
+
+export interface UploadArchiveOptions extends CallOptions {
+  /** Found out from the archive when it is undefined. */
+  format?: ArchiveFormat | undefined;
+  /** Keep symlinks that lead out of the directory, which are refused otherwise. */
+  keepLinks?: boolean | undefined;
+}
+
+export interface WatchFilesOptions extends CallOptions {
+  /** All directories below too, also those that come later. */
+  recursive?: boolean | undefined;
+}
+
+/**
+ * What happened to a file; a rename is `moved_from` and `moved_to`. `limit` says that the directory, and
+ * maybe others, is not watched because there are too many; `overflow` that events were lost.
+ */
+export type FileEvent =
+  | { type: "created" | "modified" | "attributes" | "removed" | "moved_from" | "moved_to" | "limit"; path: string; directory: boolean }
+  | { type: "overflow" };
 
 export interface MkdirOptions extends CallOptions {
   mode?: string | undefined;

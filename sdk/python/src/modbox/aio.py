@@ -28,6 +28,7 @@ from typing import (
 from . import _calls as calls
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._session import Settings, parse, read_async
+from ._trees import AsyncFileTrees
 from .client import wait_over, waited
 from .errors import ModboxError
 from .models import (
@@ -103,7 +104,7 @@ class _Session:
         await self._transport.close()
 
 
-class AsyncFiles:
+class AsyncFiles(AsyncFileTrees):
     """Files of a sandbox; ``ref`` is its id or name.
 
     Paths that are not absolute begin at the image's working directory. What is

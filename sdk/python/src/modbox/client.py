@@ -11,6 +11,7 @@ from typing import Any, Dict, Generator, Iterable, Iterator, List, Literal, Mapp
 from . import _calls as calls
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._session import Settings, parse, read
+from ._trees import FileTrees
 from .errors import ModboxError, new_error
 from .models import (
     AnyExecResult,
@@ -79,7 +80,7 @@ class _Session:
         self._transport.close()
 
 
-class Files:
+class Files(FileTrees):
     """Files of a sandbox; ``ref`` is its id or name.
 
     Paths that are not absolute begin at the image's working directory. What is

@@ -12,7 +12,7 @@ T = TypeVar("T")
 Output = TypeVar("Output", str, bytes)
 
 #: Where a sandbox is in its life; ``failed`` instead of ``destroyed`` when an error ended it.
-SandboxState = Literal["provisioning", "running", "destroying", "destroyed", "failed"]
+SandboxState = Literal["provisioning", "running", "pausing", "paused", "resuming", "destroying", "destroyed", "failed"]
 
 
 def parse_time(text: str) -> datetime:
@@ -164,6 +164,19 @@ class FileList:
 
     items: List[FileInfo] = _by(lambda w: [decode(FileInfo, item) for item in w])
     truncated: bool = False
+
+
+@dataclass(frozen=True)
+class FileEvent:
+    """What happened to a file; a rename is ``moved_from`` and ``moved_to``.
+
+    ``overflow`` says that events were lost; ``limit`` that the directory, and maybe
+    others, is not watched because there are too many.
+    """
+
+    type: Literal["created", "modified", "attributes", "removed", "moved_from", "moved_to", "overflow", "limit"]
+    path: str = ""
+    directory: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,173 @@
+package agentuity_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/dialect/agentuity"
+	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// What the published client needs is proved by test/agentuity with real
+// sandboxes. Here is what it does not show.
+
+func server(t *testing.T) *apitest.Server {
+	t.Helper()
+	return apitest.NewWith(t, func(_ *api.Config, deps *api.Deps) {
+		urls, err := proxy.NewURLs("http://modbox.test", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		deps.Dialects = append(deps.Dialects, agentuity.New(deps.Service, deps.Auth, urls))
+	})
+}
+
+// answer is an answer as the dialect gives it.
+type answer struct {
+	Success bool
+	Code    string
+	Message string
+	Data    map[string]any
+}
+
+func call(t *testing.T, s *apitest.Server, method, path string, body any) (int, answer) {
+	t.Helper()
+	a := s.Do(method, path, body)
+	if got := a.Header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("%s %s has Content-Type %q, want application/json", method, path, got)
+	}
+	var out answer
+	a.Into(t, &out)
+	return a.Status, out
+}
+
+func create(t *testing.T, s *apitest.Server, body map[string]any) string {
+	t.Helper()
+	status, a := call(t, s, "POST", "/sandbox", body)
+	id, _ := a.Data["sandboxId"].(string)
+	if status != http.StatusCreated || !a.Success || !regexp.MustCompile(`^sbx_[0-9a-f]{32}$`).MatchString(id) {
+		t.Fatalf("create = %d %+v, want 201 with an id", status, a)
+	}
+	return id
+}
+
+func TestErrorsHaveTheStatusTheClientNeeds(t *testing.T) {
+	s := server(t)
+	none := "sbx_" + strings.Repeat("0", 32)
+	execute := map[string]any{"command": []string{"true"}}
+	for _, c := range []struct {
+		method, path string
+		body         any
+		status       int
+		code         string
+	}{
+		{"GET", "/sandbox/" + none, nil, 200, "SANDBOX_NOT_FOUND"},
+		{"GET", "/sandbox/status/" + none, nil, 200, "SANDBOX_NOT_FOUND"},
+		{"GET", "/sandbox/status", nil, 200, "SANDBOX_NOT_FOUND"}, // a word in the place of an id
+		{"DELETE", "/sandbox/" + none, nil, 200, "SANDBOX_NOT_FOUND"},
+		{"GET", "/sandbox/execution/exec_x", nil, 200, "EXECUTION_NOT_FOUND"},
+		{"POST", "/sandbox/" + none + "/execute", execute, 404, "SANDBOX_NOT_FOUND"},
+		{"GET", "/fs/" + none + "?path=x", nil, 404, "SANDBOX_NOT_FOUND"},
+		{"GET", "/cli/sandbox/" + none, nil, 200, "NOT_FOUND"},
+		{"GET", "/sandbox/snapshots", nil, 200, "UNSUPPORTED"},
+		{"POST", "/sandbox", map[string]any{"network": map[string]any{"enabled": true}}, 200, "UNSUPPORTED"},
+		{"POST", "/sandbox", map[string]any{"network": map[string]any{"port": 80}}, 422, "INVALID"},
+		{"POST", "/sandbox", map[string]any{"resources": map[string]any{"memory": "much"}}, 422, "INVALID"},
+		{"POST", "/sandbox", map[string]any{"runtime": "none:such"}, 422, "INVALID"},
+		{"POST", "/sandbox", map[string]any{"command": map[string]any{"exec": []string{"true"}}, "files": []any{map[string]any{"path": "a", "content": "%"}}}, 422, "INVALID"},
+		{"POST", "/sandbox", "no JSON", 422, "INVALID"},
+		{"GET", "/sandbox?status=none", nil, 422, "INVALID"},
+		{"GET", "/sandbox?orgId=org_other", nil, 404, "NOT_FOUND"},
+		{"GET", "/sandbox?orgId=" + string(sandbox.NewWorkspaceID()), nil, 404, "NOT_FOUND"},
+	} {
+		status, a := call(t, s, c.method, c.path, c.body)
+		if status != c.status || a.Code != c.code || a.Success || a.Message == "" {
+			t.Errorf("%s %s = %d %+v, want %d with code %s", c.method, c.path, status, a, c.status, c.code)
+		}
+	}
+}
+
+func TestOptionalFieldsAreLeftOut(t *testing.T) {
+	s := server(t)
+	id := create(t, s, map[string]any{"metadata": map[string]any{"n": 1, "s": "x"}})
+	_, a := call(t, s, "GET", "/sandbox/"+id+"?waitForStatus=idle&waitMs=60000", nil)
+	if a.Data["status"] != "idle" {
+		t.Fatalf("waited for idle, got %v", a.Data["status"])
+	}
+	for name, value := range a.Data {
+		if value == nil {
+			t.Errorf("field %s is null, which the client refuses", name)
+		}
+	}
+	if diff := cmp.Diff(map[string]any{"n": 1.0, "s": "x"}, a.Data["metadata"]); diff != "" {
+		t.Errorf("metadata (-want +got):\n%s", diff)
+	}
+}
+
+func TestWaitingEndsWithItsTime(t *testing.T) {
+	s := server(t)
+	id := create(t, s, map[string]any{})
+	_, a := call(t, s, "GET", "/sandbox/status/"+id+"?waitForStatus=failed&waitMs=20", nil)
+	if status := a.Data["status"]; status != "creating" && status != "idle" {
+		t.Errorf("status = %v, want what it is", status)
+	}
+}
+
+func TestOneCommandAtATime(t *testing.T) {
+	s := server(t)
+	id := create(t, s, map[string]any{})
+	execute := func(argv ...string) (int, answer) {
+		return call(t, s, "POST", "/sandbox/"+id+"/execute", map[string]any{"command": argv})
+	}
+	status, first := execute("sleep", "600")
+	if status != 200 || first.Data["status"] != "running" {
+		t.Fatalf("first execute = %d %+v, want it running", status, first)
+	}
+	if status, a := execute("true"); status != http.StatusConflict || a.Code != "SANDBOX_BUSY" {
+		t.Errorf("second execute = %d %+v, want 409 SANDBOX_BUSY", status, a)
+	}
+	status, job := call(t, s, "POST", "/sandbox/sandboxes/"+id+"/jobs", map[string]any{"command": []string{"true"}})
+	if status != 200 || !job.Success {
+		t.Errorf("a job beside it = %d %+v, want it made", status, job)
+	}
+	// A job is no execution, and the other way round.
+	jobID, _ := job.Data["jobId"].(string)
+	asExecution := "exec_" + strings.TrimPrefix(jobID, "job_")
+	if _, a := call(t, s, "GET", "/sandbox/execution/"+asExecution, nil); a.Code != "EXECUTION_NOT_FOUND" {
+		t.Errorf("a job asked for as execution = %+v, want EXECUTION_NOT_FOUND", a)
+	}
+}
+
+func TestAnotherSandboxesJobIsNotFound(t *testing.T) {
+	s := server(t)
+	a, b := create(t, s, map[string]any{}), create(t, s, map[string]any{})
+	_, job := call(t, s, "POST", "/sandbox/sandboxes/"+a+"/jobs", map[string]any{"command": []string{"true"}})
+	path := "/jobs/" + job.Data["jobId"].(string)
+	if status, _ := call(t, s, "GET", "/sandbox/sandboxes/"+a+path, nil); status != 200 {
+		t.Errorf("job of its sandbox = %d, want 200", status)
+	}
+	if status, _ := call(t, s, "GET", "/sandbox/sandboxes/"+b+path, nil); status != 404 {
+		t.Errorf("job of another sandbox = %d, want 404", status)
+	}
+}
+
+func TestAnUnansweredCreateLeavesNothing(t *testing.T) {
+	s := server(t)
+	// The second file is where the first has its directory: the sandbox refuses it.
+	files := []any{map[string]any{"path": "a/b", "content": ""}, map[string]any{"path": "a", "content": ""}}
+	status, a := call(t, s, "POST", "/sandbox", map[string]any{"files": files})
+	if a.Success {
+		t.Fatalf("create = %d %+v, want an error", status, a)
+	}
+	live, err := s.Store.LiveSandboxes(t.Context())
+	if err != nil || len(live) > 0 {
+		t.Errorf("live sandboxes = %d, %v, want none", len(live), err)
+	}
+}

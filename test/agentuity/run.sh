@@ -1,0 +1,16 @@
+#!/bin/bash
+# Drives the server at MODBOX_URL with MODBOX_API_TOKEN through the published npm
+# client @agentuity/server, and runs the code of the product's documentation with
+# it. Needs node and npm. The last line is "N passed, N failed".
+set -uo pipefail
+cd "$(dirname "$0")"
+: "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
+npm ci --silent --no-audit --no-fund || exit 1
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+node --test --test-reporter=tap --test-timeout=120000 ./*.test.mjs >"$log"
+code=$?
+[ "$code" = 0 ] || cat "$log"
+passed=$(awk '/^# pass /{print $3}' "$log") failed=$(awk '/^# (fail|cancelled) /{n+=$3} END{print n+0}' "$log")
+echo "${passed:-0} passed, ${failed:-1} failed"
+exit "$code"
