@@ -104,6 +104,9 @@ func snapshot(t testing.TB, dir string) []string {
 	t.Helper()
 	var lines []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

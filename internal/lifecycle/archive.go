@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -70,6 +71,7 @@ func (f Files) UnpackArchive(ctx context.Context, c Caller, ref, dir string, r i
 	if err != nil {
 		return err
 	}
+	defer b.activity.hold()()
 	return f.service.explain(ctx, b, f.of(b).UnpackArchive(ctx, dir, r, opts))
 }
 
@@ -88,7 +90,10 @@ func (f Files) DownloadArchive(ctx context.Context, c Caller, ref, path, format 
 	if err != nil {
 		return nil, f.service.explain(ctx, b, err)
 	}
-	return &explained{ReadCloser: r, explain: func(err error) error { return f.service.explain(ctx, b, err) }}, nil
+	return &explained{
+		ReadCloser: r, release: sync.OnceFunc(b.activity.hold()),
+		explain: func(err error) error { return f.service.explain(ctx, b, err) },
+	}, nil
 }
 
 func checkFormat(format string) error {
@@ -100,9 +105,11 @@ func checkFormat(format string) error {
 	}
 }
 
-// explained is a reader whose errors get codes.
+// explained is a reader whose errors get codes, and which counts as activity
+// until it is closed.
 type explained struct {
 	io.ReadCloser
+	release func()
 	explain func(error) error
 }
 
@@ -114,6 +121,11 @@ func (e *explained) Read(p []byte) (int, error) {
 	return n, err
 }
 
+func (e *explained) Close() error {
+	e.release()
+	return e.ReadCloser.Close()
+}
+
 // FileWatch reports what happens to files of a sandbox. Next is called by one
 // goroutine at a time, Close by any.
 type FileWatch struct {
@@ -123,7 +135,7 @@ type FileWatch struct {
 
 // Watch begins to report what happens to a path of a running sandbox; see
 // agentapi.Client.Watch. ctx holds for the whole of the watch, and the caller
-// closes it.
+// closes it. A watch that is open is no activity: it does not keep a sandbox from being idle.
 func (s *Service) Watch(ctx context.Context, c Caller, ref, path string, recursive bool) (*FileWatch, error) {
 	b, err := s.use(ctx, c, ref)
 	if err != nil {

@@ -81,7 +81,7 @@ func TestErrorsHaveTheStatusTheClientNeeds(t *testing.T) {
 		{"POST", "/sandbox", map[string]any{"network": map[string]any{"port": 80}}, 422, "INVALID"},
 		{"POST", "/sandbox", map[string]any{"resources": map[string]any{"memory": "much"}}, 422, "INVALID"},
 		{"POST", "/sandbox", map[string]any{"runtime": "none:such"}, 422, "INVALID"},
-		{"POST", "/sandbox", map[string]any{"command": map[string]any{"exec": []string{"true"}}, "files": []any{map[string]any{"path": "a", "content": "%"}}}, 422, "INVALID"},
+		{"POST", "/sandbox", map[string]any{"files": []any{map[string]any{"path": "a", "content": "%"}}}, 422, "INVALID"},
 		{"POST", "/sandbox", "no JSON", 422, "INVALID"},
 		{"GET", "/sandbox?status=none", nil, 422, "INVALID"},
 		{"GET", "/sandbox?orgId=org_other", nil, 404, "NOT_FOUND"},

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"net/http"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,13 +116,18 @@ func (d *Dialect) request(ctx context.Context, id sandbox.ID, in *createInput) (
 	if req.Resources, err = in.Resources.parse(); err != nil {
 		return req, err
 	}
-	if req.Timeouts, err = in.Timeout.parse(); err != nil || in.Command == nil {
+	if req.Timeouts, err = in.Timeout.parse(); err != nil {
 		return req, err
 	}
-	files, err := decodeFiles(slices.Concat(in.Files, in.Command.Files))
+	files, err := decodeFiles(in.Files)
+	if err != nil || in.Command == nil {
+		return req, err
+	}
+	more, err := decodeFiles(in.Command.Files)
 	if err != nil {
 		return req, err
 	}
+	files = append(files, more...)
 	c := command(ctx, id, in.Command.Exec, in.Stream)
 	for _, f := range files {
 		c.Files = append(c.Files, lifecycle.ExecutionFile{Path: f.Path, Content: f.Content})
