@@ -76,7 +76,7 @@ type fileWatch struct {
 	// although the event that says the same may still come.
 	seen map[string]bool
 	// leaving are directories that were moved, maybe out of the tree.
-	leaving map[uint32]string
+	leaving map[uint32]departure
 	limited bool // the limit was told
 }
 
@@ -95,7 +95,7 @@ func (a *Agent) newFileWatch(p place, recursive bool) (*fileWatch, error) {
 	}
 	w := &fileWatch{
 		inotify: os.NewFile(uintptr(fd), "inotify"), root: p.name, path: p.path, recursive: recursive, queue: newEventQueue(a.opts.QueuedEvents), maxDirs: a.opts.WatchedDirs,
-		dirs: map[int32]string{}, seen: map[string]bool{}, leaving: map[uint32]string{},
+		dirs: map[int32]string{}, seen: map[string]bool{}, leaving: map[uint32]departure{},
 	}
 	if !info.IsDir() {
 		// Editors replace a file instead of changing it: only its directory knows.
@@ -173,6 +173,12 @@ func (w *fileWatch) run() error {
 	}
 }
 
+// departure is a directory that was moved, and when that was seen.
+type departure struct {
+	name string
+	at   time.Time
+}
+
 // idle is called when inotify has nothing more to say: what is remembered only
 // until then is forgotten. It returns false when there is something after all.
 func (w *fileWatch) idle(fd int) bool {
@@ -182,12 +188,19 @@ func (w *fileWatch) idle(fd int) bool {
 	}
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if n, _ := unix.Poll(poll, int(moveGrace.Milliseconds())); n > 0 {
+		// It may never be quiet: what left is not waited for any longer.
+		for cookie, left := range w.leaving {
+			if time.Since(left.at) >= moveGrace {
+				w.forget(left.name)
+				delete(w.leaving, cookie)
+			}
+		}
 		return false
 	}
-	for _, name := range w.leaving {
-		w.forget(name)
+	for cookie, left := range w.leaving {
+		w.forget(left.name)
+		delete(w.leaving, cookie)
 	}
-	clear(w.leaving)
 	return true
 }
 
@@ -262,7 +275,7 @@ func (w *fileWatch) entry(name string, mask, cookie uint32) {
 	case mask&unix.IN_MOVED_FROM != 0:
 		delete(w.seen, name)
 		if isDir && w.recursive {
-			w.leaving[cookie] = name
+			w.leaving[cookie] = departure{name: name, at: time.Now()}
 		}
 		w.tell(agentapi.FileMovedFrom, name, isDir)
 		return

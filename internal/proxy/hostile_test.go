@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -87,13 +88,16 @@ func TestHostileServers(t *testing.T) {
 	} {
 		w.listen(port, serve)
 	}
-	for port, want := range map[int]int{1001: 502, 1002: 504, 1003: 502, 1004: 504, 1005: 502, 1006: 502, 1007: 502} {
+	for port, want := range map[int][]int{
+		1001: {502}, 1002: {504}, 1003: {502}, 1005: {502}, 1006: {502}, 1007: {502},
+		1004: {502, 504}, // it may begin before it was asked, which is no proper answer
+	} {
 		t.Run(fmt.Sprint(port), func(t *testing.T) {
 			r := w.request("GET", "/", nil)
 			r.Host = fmt.Sprintf("%d--%s.box.test", port, w.label)
 			resp, body := w.do(r)
-			if resp.StatusCode != want || resp.Header.Get(proxy.ErrorHeader) == "" {
-				t.Errorf("answer %d %s, want %d", resp.StatusCode, body, want)
+			if !slices.Contains(want, resp.StatusCode) || resp.Header.Get(proxy.ErrorHeader) == "" {
+				t.Errorf("answer %d %s, want %v", resp.StatusCode, body, want)
 			}
 		})
 	}
