@@ -104,7 +104,7 @@ func New(cfg Config) (*Driver, error) {
 	if d.runtime, err = runtimeVersion(cfg.SandboxBinary); err != nil {
 		cfg.Logger.Warn("checkpoints cannot be made", "error", err)
 	}
-	if d.binary, err = openHigh(cfg.SandboxBinary); err != nil {
+	if d.binary, err = os.Open(cfg.SandboxBinary); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
 	// gVisor's library logs through a variable of its own, to stderr by default.

@@ -55,8 +55,7 @@ type launch struct {
 // start makes the box's process with attr and returns when gVisor listens and
 // waits for the order to start the guest. On an error no process is left.
 func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysProcAttr) (*process, error) {
-	cmd := exec.Command(fmt.Sprintf("/proc/self/fd/%d", fdOf(binary)))
-	cmd.Args = append([]string{processName, "--root=" + l.root}, bootFlags...)
+	cmd := &exec.Cmd{Args: append([]string{processName, "--root=" + l.root}, bootFlags...)}
 	cmd.Env = []string{} // nil would mean the server's
 	cmd.SysProcAttr = attr
 	var given donations
@@ -72,6 +71,12 @@ func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysPro
 	given.own(ready)
 	given.to(cmd, "start-sync-fd", ready)
 	cmd.Args = append(cmd.Args, string(l.id))
+	program, err := aboveFiles(binary, cmd)
+	if err != nil {
+		return nil, err
+	}
+	given.own(program)
+	cmd.Path = fmt.Sprintf("/proc/self/fd/%d", fdOf(program))
 
 	p, err := spawn(cmd)
 	if err != nil {
@@ -124,6 +129,7 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	}
 	given.own(null)
 	given.to(cmd, "stdio-fds", null, null, null)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = null, null, null
 	control, err := bindControl(l.dir)
 	if err != nil {
 		return err
@@ -233,22 +239,21 @@ func (d *donations) to(cmd *exec.Cmd, flag string, files ...*os.File) {
 	}
 }
 
-// highFD is above every number a command's files get, see [openHigh].
-const highFD = 100
-
-// openHigh opens a file under a number that starting a command does not reuse
-// in the child before it executes the file by that number.
-func openHigh(path string) (*os.File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+// aboveFiles returns f under another number, by which the child of cmd can
+// execute it: on the way there it gives its own files new numbers, and uses as
+// many as there are files from the highest on.
+func aboveFiles(f *os.File, cmd *exec.Cmd) (*os.File, error) {
+	files := append([]*os.File{cmd.Stdin.(*os.File)}, cmd.ExtraFiles...)
+	highest := 0
+	for _, other := range files {
+		highest = max(highest, fdOf(other))
 	}
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, highFD)
+	const standard = 3
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, highest+standard+len(files)+1)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s again: %w", f.Name(), err)
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 func fdOf(f *os.File) int { return int(f.Fd()) }
