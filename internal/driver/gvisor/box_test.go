@@ -338,32 +338,3 @@ func TestStats(t *testing.T) {
 		t.Errorf("Stats = %+v, want something everywhere", s)
 	}
 }
-
-// A server with many open files starts boxes too: the numbers of the files it
-// hands over must not collide with that of the program.
-func TestCreateWithManyOpenFiles(t *testing.T) {
-	r := newRig(t)
-	var open []*os.File
-	t.Cleanup(func() {
-		for _, f := range open {
-			f.Close()
-		}
-	})
-	// Every count once around, so that any fixed number is met.
-	for range 60 {
-		for range 2 {
-			f, err := os.Open(os.DevNull)
-			if err != nil {
-				t.Fatal(err)
-			}
-			open = append(open, f)
-		}
-		spec := newSpec(inMemory)
-		if _, err := r.Create(t.Context(), spec); err != nil {
-			t.Fatalf("Create with %d files open: %v", len(open), err)
-		}
-		if err := r.Destroy(t.Context(), spec.ID); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
