@@ -21,6 +21,7 @@ const (
 	targetCreate = 0.25
 	targetExec   = 0.1
 	targetBurst  = 0.4
+	targetResume = 0.35
 	targetPSS    = 12 << 20
 )
 
@@ -84,7 +85,14 @@ func measure(ctx context.Context, o options, m *modbox, d *docker, r *report) er
 		}
 		defer d.remove(context.WithoutCancel(ctx), container) //nolint:errcheck // best effort
 	}
-	for _, line := range rows(o, m, d, box, container) {
+	python, err := m.idlePython(ctx)
+	if python != "" {
+		defer m.remove(context.WithoutCancel(ctx), python) //nolint:errcheck // its ttl ends it otherwise
+	}
+	if err != nil {
+		return err
+	}
+	for _, line := range rows(o, m, d, box, container, python) {
 		if err := r.add(ctx, o.rounds, line); err != nil {
 			return fmt.Errorf("%s: %w", line.what, err)
 		}
@@ -105,7 +113,7 @@ type line struct {
 // rows lists what is measured. The rows with a target compare with what a user
 // picks instead, Docker's command line; the others compare like with like, so
 // that the part of a command line's own start-up can be told.
-func rows(o options, m *modbox, d *docker, box, container string) []line {
+func rows(o options, m *modbox, d *docker, box, container, idle string) []line {
 	python := []string{"python3", "-c", "print(1)"}
 	lines := []line{
 		{what: "cold create → first output (`true`), API", target: targetCreate, ours: m.run("true")},
@@ -117,6 +125,10 @@ func rows(o options, m *modbox, d *docker, box, container string) []line {
 		{what: fmt.Sprintf("%d creates at once → the last has answered, API", o.burst), target: targetBurst, ours: m.burst(o.burst), rounds: 5},
 		{what: "`modbox run` of `true`, command line", ours: m.runCLI("true")},
 		{what: "`modbox exec` of `true`, command line", ours: m.execCLI(box, "true")},
+		{what: "resume a paused sandbox with an idle Python → first output, API", target: targetResume, ours: m.resume(idle)},
+		{what: "pause that sandbox, API", ours: m.pause(idle)},
+		{what: "fork it, memory included → the copy has answered, API", ours: m.fork(idle, 1)},
+		{what: "fork it 10 times → all copies have answered, API", ours: m.fork(idle, 10), rounds: 5},
 	}
 	if d == nil {
 		return lines
@@ -131,8 +143,9 @@ func rows(o options, m *modbox, d *docker, box, container string) []line {
 		{"Docker API: create, start, exec", d.burst(o.burst)},
 		{"docker run --rm", d.runCLI("true")},
 		{"docker exec", d.execCLI(container, "true")},
+		{"docker run --rm of Python", d.runCLI(python...)},
 	}
-	for i := range lines {
+	for i := range theirs { // what Docker cannot do has no peer
 		lines[i].peer, lines[i].theirs = theirs[i].name, theirs[i].run
 	}
 	return lines

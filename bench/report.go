@@ -66,7 +66,7 @@ func (r *report) write(w io.Writer) error {
 func (r row) line() string {
 	p50, p99 := quantile(r.ours.samples, .5), quantile(r.ours.samples, .99)
 	if len(r.peer.samples) == 0 {
-		return fmt.Sprintf("| %s | %s | %s | none here | | | | | %s | |\n", r.what, ms(p50), ms(p99), bound(r.target))
+		return fmt.Sprintf("| %s | %s | %s | none | | | | | %s | |\n", r.what, ms(p50), ms(p99), bound(r.target))
 	}
 	q50, q99 := quantile(r.peer.samples, .5), quantile(r.peer.samples, .99)
 	ratio50, ratio99 := float64(p50)/float64(q50), float64(p99)/float64(q99)

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+// idlePython makes a sandbox with an idle Python in it, to be paused and forked.
+func (m *modbox) idlePython(ctx context.Context) (string, error) {
+	id, err := m.start(ctx)
+	if err != nil {
+		return id, err
+	}
+	return id, m.exec(ctx, id, "bash", "-c", "setsid nohup python3 -c 'import time; time.sleep(1e9)' >/dev/null 2>&1 &")
+}
+
+// pause measures saving a running sandbox until its memory is free; bringing it
+// back is not measured.
+func (m *modbox) pause(id string) op {
+	return func(ctx context.Context) (time.Duration, error) {
+		took, err := timed(func() error { _, err := m.c.Pause(ctx, id); return err })
+		if err != nil {
+			return 0, err
+		}
+		_, err = m.c.Resume(ctx, id)
+		return took, err
+	}
+}
+
+// resume measures a command in a paused sandbox, which brings it back first;
+// pausing is not measured.
+func (m *modbox) resume(id string) op {
+	return func(ctx context.Context) (time.Duration, error) {
+		if _, err := m.c.Pause(ctx, id); err != nil {
+			return 0, err
+		}
+		return timed(func() error { return m.exec(ctx, id, "true") })
+	}
+}
+
+// fork measures n copies of a running sandbox until each has answered a command;
+// their removal is not measured.
+func (m *modbox) fork(id string, n int) op {
+	return func(ctx context.Context) (time.Duration, error) {
+		var children []string
+		took, err := timed(func() error {
+			forked, err := m.c.Fork(ctx, id, client.ForkOptions{Count: n, TTL: ttl})
+			if err != nil {
+				return err
+			}
+			for _, f := range forked {
+				if f.Err != nil {
+					return fmt.Errorf("fork of %s: %w", id, f.Err)
+				}
+				children = append(children, f.Sandbox.ID)
+			}
+			return parallel(len(children), func(i int) error { return m.exec(ctx, children[i], "true") })
+		})
+		for _, child := range children {
+			if rmErr := m.remove(ctx, child); err == nil {
+				err = rmErr
+			}
+		}
+		return took, err
+	}
+}
