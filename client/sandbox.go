@@ -20,6 +20,7 @@ type createBody struct {
 	TTLSeconds  int64             `json:"ttl_seconds,omitempty"`
 	Resources   *Resources        `json:"resources,omitempty"`
 	Timeouts    *Timeouts         `json:"timeouts,omitempty"`
+	Network     *Network          `json:"network,omitempty"`
 	Description string            `json:"description,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	Command     *executionBody    `json:"command,omitempty"`
@@ -43,6 +44,9 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) 
 	}
 	if o.Timeouts != (Timeouts{}) {
 		body.Timeouts = &o.Timeouts
+	}
+	if o.Network.Enabled || len(o.Network.Ports) > 0 {
+		body.Network = &o.Network
 	}
 	if o.Command != nil {
 		command := o.Command.execution(o.Execution)

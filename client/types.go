@@ -25,7 +25,8 @@ type Sandbox struct {
 	ID            string            `json:"id"`
 	Name          string            `json:"name"`
 	State         State             `json:"state"`
-	URL           string            `json:"url"` // leads to its readiness port, or 8080
+	URL           string            `json:"url"` // leads to its first published port, its readiness port, or 8080
+	Network       SandboxNetwork    `json:"network"`
 	Image         string            `json:"image"`
 	ImageDigest   string            `json:"image_digest"`
 	Labels        map[string]string `json:"labels"`
@@ -78,6 +79,8 @@ type CreateOptions struct {
 	Resources Resources
 	// Timeouts are the clocks beside the TTL.
 	Timeouts Timeouts
+	// Network is none unless asked for.
+	Network Network
 	// Description and Metadata are your own words about it.
 	Description string
 	Metadata    map[string]string

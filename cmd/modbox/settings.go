@@ -45,7 +45,7 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 
 func apiConfig(cfg config.Config, urls proxy.URLs) api.Config {
 	return api.Config{
-		Version: version, SandboxURL: urls.Sandbox,
+		Version: version, SandboxURL: urls.Sandbox, PortURL: urls.Port,
 		ExecTimeout: cfg.Exec.DefaultTimeout.Std(), ExecTimeoutMax: cfg.Exec.MaxTimeout.Std(),
 		ExecOutput: int(cfg.Exec.DefaultOutput), ExecOutputMax: int(cfg.Exec.MaxOutput),
 	}

@@ -56,8 +56,8 @@ func wired(t *testing.T, environ ...string) string {
 		t.Fatal(err)
 	}
 	l, a := lifecycleConfig(cfg, urls), apiConfig(cfg, urls)
-	shown := fmt.Sprintln(l.SandboxURL("label"), a.SandboxURL("label"))
-	l.SandboxURL, a.SandboxURL = nil, nil // functions differ each time
+	shown := fmt.Sprintln(l.SandboxURL("label"), a.SandboxURL("label"), a.PortURL("label", 1))
+	l.SandboxURL, a.SandboxURL, a.PortURL = nil, nil, nil // functions differ each time
 	log := slog.New(slog.DiscardHandler)
 	d := driverConfig(cfg, embedded.Paths{}, log)
 	d.Logger = nil

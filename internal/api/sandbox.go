@@ -69,10 +69,14 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 	if err != nil {
 		return nil, err
 	}
+	net, err := network(in.Body.Network)
+	if err != nil {
+		return nil, err
+	}
 	sb, isNew, err := s.svc.Create(ctx, caller(ctx), lifecycle.CreateRequest{
 		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID),
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
-		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts),
+		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net,
 		Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, IdempotencyKey: in.IdempotencyKey,
 		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
 	})
@@ -148,7 +152,7 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		ID: string(sb.ID), Name: sb.Name, State: string(sb.State), URL: s.cfg.SandboxURL(sb.HostLabel),
 		Image: sb.Image, ImageDigest: sb.ImageDigest, Labels: sb.Labels, Resources: formatResources(sb.Resources),
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
-		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace),
+		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
 		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), PausedAt: optional(sb.PausedAt),
 		Parent: string(sb.Parent), Description: sb.Description, Metadata: sb.Metadata,

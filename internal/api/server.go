@@ -23,6 +23,8 @@ type Config struct {
 	Version string
 	// SandboxURL returns the URL for a sandbox's host label. Must be set.
 	SandboxURL func(label string) string
+	// PortURL returns the URL for one port of it. Must be set.
+	PortURL func(label string, port uint16) string
 	// Commands without a timeout get ExecTimeout (60 s); none may ask for more than ExecTimeoutMax (1 h).
 	ExecTimeout, ExecTimeoutMax time.Duration
 	// Of each output ExecOutput bytes (1 MiB) are kept unless the request says, and
@@ -65,8 +67,8 @@ type Server struct {
 
 // New returns a server with all its routes.
 func New(cfg Config, deps Deps) (*Server, error) {
-	if cfg.SandboxURL == nil || deps.Service == nil || deps.Auth == nil || deps.Logger == nil {
-		return nil, fmt.Errorf("api.New: SandboxURL, Service, Auth and Logger must be set")
+	if cfg.SandboxURL == nil || cfg.PortURL == nil || deps.Service == nil || deps.Auth == nil || deps.Logger == nil {
+		return nil, fmt.Errorf("api.New: SandboxURL, PortURL, Service, Auth and Logger must be set")
 	}
 	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, logger: deps.Logger, deps: deps, mux: http.NewServeMux()}
 	v1 := http.NewServeMux()

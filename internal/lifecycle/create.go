@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,13 +23,18 @@ const createAttempts = 10
 //
 // Errors: Invalid, naming the field; Exists when a live sandbox of that name came
 // from another request; Conflict when the idempotency key did; QuotaExceeded;
-// Unavailable; the context's error.
+// Unsupported for a power this server lacks; Unavailable; the context's error.
 func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb sandbox.Sandbox, created bool, err error) {
 	if err := s.ready(); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	if err := s.cfg.validate(&req); err != nil {
 		return sandbox.Sandbox{}, false, err
+	}
+	if req.Network.Enabled {
+		if err := s.networkOffered(); err != nil {
+			return sandbox.Sandbox{}, false, err
+		}
 	}
 	if req.Timeouts.OnIdle == sandbox.OnIdlePause {
 		if _, err := s.saved.checkpointer(); err != nil {
@@ -113,6 +119,7 @@ func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) san
 		Image: img.Ref(), Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
 		Resources:     req.Resources,
 		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts,
+		Network:     sandbox.Network{Enabled: req.Network.Enabled, Ports: slices.Clone(req.Network.Ports)},
 		Description: req.Description, Metadata: maps.Clone(req.Metadata),
 		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now, LastActivityAt: now,
 	}

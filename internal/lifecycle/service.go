@@ -65,6 +65,11 @@ type Store interface {
 	StreamsInUse(ctx context.Context) (map[sandbox.StreamID]bool, error)
 	// SetEnv replaces the environment of a live sandbox. Errors: NotFound.
 	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
+	// SetNetwork replaces the network of a live sandbox, with an event. Errors: NotFound, Ended.
+	SetNetwork(ctx context.Context, id sandbox.ID, n sandbox.Network, ev sandbox.Event) (sandbox.Sandbox, error)
+	// NoteUsage records what sandboxes have used so far; Usage returns it. Errors: NotFound.
+	NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error
+	Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)
 
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
@@ -86,13 +91,16 @@ type Images interface {
 	List(ctx context.Context) ([]sandbox.Image, error)
 }
 
-// Deps are what the service stands on; all but Streams and Metrics must be set. The service
+// Deps are what the service stands on; all but Network, Streams and Metrics must be set. The service
 // uses them until Close and does not close them.
 type Deps struct {
 	Store  Store
 	Driver driver.Driver
 	Images Images
 	Logger *slog.Logger
+	// Network makes the other side of sandboxes' interfaces; without it, or a driver
+	// that plugs them in, no sandbox has a network.
+	Network Network
 	// Streams keeps the output of executions; without it there are none.
 	Streams *stream.Store
 	// Metrics, when set, gets the service's metrics registered.
@@ -113,6 +121,7 @@ type Service struct {
 	store   Store
 	driver  driver.Driver
 	images  Images
+	network Network // nil for none
 	log     *slog.Logger
 	metrics *metrics
 
@@ -144,7 +153,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, errors.New("lifecycle: store, driver, images and logger must all be given")
 	}
 	s := &Service{
-		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, log: deps.Logger,
+		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
 		boxes: newBoxes(), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax),

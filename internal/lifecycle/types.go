@@ -32,6 +32,8 @@ type CreateRequest struct {
 	Resources sandbox.Resources
 	// TTL is 0 for the image's default, else between sandbox.TTLMin and TTLMax.
 	TTL time.Duration
+	// Network is off, and no port is published, unless asked for.
+	Network sandbox.Network `json:",omitzero"`
 	// Timeouts are the other clocks, see sandbox.Timeouts.
 	Timeouts sandbox.Timeouts `json:",omitzero"`
 	// Description and Metadata are kept and shown, and mean nothing to the server.

@@ -75,6 +75,9 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := c.checkTimeouts(req.Timeouts); err != nil {
 		return err
 	}
+	if err := checkPorts(req.Network.Ports); err != nil {
+		return err
+	}
 	if err := checkMetadata(req.Description, req.Metadata); err != nil {
 		return err
 	}
@@ -218,6 +221,9 @@ func (req *CreateRequest) hash() string {
 	}
 	if canonical.Timeouts.OnIdle == sandbox.OnIdleDestroy {
 		canonical.Timeouts.OnIdle = "" // the default
+	}
+	if len(canonical.Network.Ports) == 0 {
+		canonical.Network.Ports = nil
 	}
 	if len(canonical.Labels) == 0 {
 		canonical.Labels = nil

@@ -64,6 +64,12 @@ func (u URLs) Sandbox(label string) string {
 	return u.public.Scheme + "://" + host
 }
 
+// Port returns the URL for a port of the sandbox with a host label, without a
+// slash at its end.
+func (u URLs) Port(label string, port uint16) string {
+	return u.Sandbox(strconv.Itoa(int(port)) + portSeparator + label)
+}
+
 // Server returns the URL of the server itself, without a slash at its end.
 func (u URLs) Server() string { return u.public.Scheme + "://" + u.public.Host }
 

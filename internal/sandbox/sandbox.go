@@ -44,8 +44,10 @@ type Sandbox struct {
 	Labels      map[string]string
 	Resources   Resources
 	// ReadinessPort, when not 0, must answer HTTP GET / with a 2xx before the
-	// sandbox counts as running; it is also where its URL leads. 0 means the URL leads to 8080.
+	// sandbox counts as running.
 	ReadinessPort uint16
+	// Network is its way out, and what it publishes.
+	Network Network
 	// TTL is how long it may live, counted from CreatedAt; 0 means no limit.
 	TTL time.Duration
 	// Timeouts are the other clocks that end or pause it.
@@ -82,12 +84,16 @@ func (s *Sandbox) Deadline() (time.Time, bool) {
 	return s.CreatedAt.Add(s.TTL), true
 }
 
-// DefaultPort is where a sandbox's URL leads when its image names no readiness port.
+// DefaultPort is where a sandbox's URL leads when it publishes no port and its
+// image names no readiness port.
 const DefaultPort = 8080
 
 // Port returns the port its URL leads to.
 func (s *Sandbox) Port() uint16 {
-	if s.ReadinessPort != 0 {
+	switch {
+	case len(s.Network.Ports) > 0:
+		return s.Network.Ports[0]
+	case s.ReadinessPort != 0:
 		return s.ReadinessPort
 	}
 	return DefaultPort
@@ -124,6 +130,7 @@ const (
 	EventFailed     EventType = "failed"     // ended by an error
 	EventRecovered  EventType = "recovered"  // found again after a server restart
 	EventExec       EventType = "exec"       // a command ended
+	EventNetwork    EventType = "network"    // its network was switched, or the ports it publishes
 
 	EventPausing            EventType = "pausing"             // its memory and files are being saved
 	EventPaused             EventType = "paused"              // saved; it takes no memory any more

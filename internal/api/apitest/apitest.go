@@ -102,7 +102,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps)) *Server {
 	s.URL = "http://" + front.Listener.Addr().String()
 	urls, err := proxy.NewURLs(s.URL, "")
 	check()
-	config := api.Config{SandboxURL: urls.Sandbox, Version: "test"}
+	config := api.Config{SandboxURL: urls.Sandbox, PortURL: urls.Port, Version: "test"}
 	deps := api.Deps{
 		Service: s.Service, Auth: s.Auth, Logger: logger, Driver: "fake",
 		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, urls.Sandbox)},

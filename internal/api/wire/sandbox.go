@@ -12,6 +12,7 @@ type CreateSandbox struct {
 	TTLSeconds  int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit."`
 	Resources   *Resources        `json:"resources,omitempty" doc:"Limits; the image's or the server's defaults for what is omitted."`
 	Timeouts    *Timeouts         `json:"timeouts,omitempty" doc:"Clocks beside the ttl; none when omitted."`
+	Network     *Network          `json:"network,omitempty" doc:"Access to the internet, and ports to publish; neither when omitted."`
 	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Your own words about it."`
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64; they mean nothing to the server."`
 	Command     *ExecutionCommand `json:"command,omitempty" doc:"A command that starts as an execution as soon as it runs."`
@@ -92,7 +93,8 @@ type Sandbox struct {
 	ImageDigest   string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
 	Labels        map[string]string `json:"labels" doc:"Its labels."`
 	Resources     Resources         `json:"resources" doc:"Its limits."`
-	ReadinessPort int               `json:"readiness_port,omitempty" doc:"The port its URL leads to and that had to answer before it counted as running; 8080 when omitted."`
+	ReadinessPort int               `json:"readiness_port,omitempty" doc:"The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080."`
+	Network       SandboxNetwork    `json:"network" doc:"Its network."`
 	TTLSeconds    int64             `json:"ttl_seconds" doc:"How long it may live from created_at; 0 means no limit."`
 	Deadline      *time.Time        `json:"deadline" doc:"When its ttl ends it; null without one."`
 	Timeouts      Timeouts          `json:"timeouts" doc:"Its clocks beside the ttl."`

@@ -806,6 +806,8 @@ export interface components {
              * @example agent-42
              */
             name?: string;
+            /** @description Access to the internet, and ports to publish; neither when omitted. */
+            network?: components["schemas"]["Network"];
             /** @description End a live sandbox of the same name first. */
             replace?: boolean;
             /** @description Limits; the image's or the server's defaults for what is omitted. */
@@ -1259,6 +1261,12 @@ export interface components {
             /** @description Where to. */
             to: string;
         };
+        Network: {
+            /** @description Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses. */
+            enabled?: boolean;
+            /** @description Ports it publishes, each 1 to 65535; each gets a URL, and the first is where the sandbox's URL leads. */
+            ports?: number[];
+        };
         NewFile: {
             /**
              * Format: byte
@@ -1344,6 +1352,15 @@ export interface components {
              */
             type: string;
         };
+        PublishedPort: {
+            /**
+             * Format: int64
+             * @description The port in the sandbox.
+             */
+            port: number;
+            /** @description Where it is reached. The URL is a secret. */
+            url: string;
+        };
         Resources: {
             /**
              * @description Cores, or thousandths of a core with the suffix m.
@@ -1412,6 +1429,8 @@ export interface components {
             };
             /** @description The caller's identifier. */
             name: string;
+            /** @description Its network. */
+            network: components["schemas"]["SandboxNetwork"];
             /** @description The sandbox it was forked from; absent without one. */
             parent_id?: string;
             /**
@@ -1426,7 +1445,7 @@ export interface components {
             paused_deadline: string | null;
             /**
              * Format: int64
-             * @description The port its URL leads to and that had to answer before it counted as running; 8080 when omitted.
+             * @description The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080.
              */
             readiness_port?: number;
             /** @description Its limits. */
@@ -1463,6 +1482,12 @@ export interface components {
             items: components["schemas"]["Sandbox"][];
             /** @description Pass it as cursor for the next page; absent on the last one. */
             next_cursor?: string;
+        };
+        SandboxNetwork: {
+            /** @description Whether it reaches the internet. */
+            enabled: boolean;
+            /** @description The ports it publishes, in the order asked for. */
+            ports: components["schemas"]["PublishedPort"][];
         };
         StartExecution: {
             /** @description One stream for stdout and stderr. */

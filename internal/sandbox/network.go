@@ -1,0 +1,31 @@
+package sandbox
+
+import "time"
+
+// PortsMax is how many ports a sandbox may publish.
+const PortsMax = 32
+
+// Network is a sandbox's way out, and what it publishes.
+type Network struct {
+	// Enabled gives it an interface that leads to the internet. Without it has its loopback only.
+	Enabled bool
+	// Ports are those it publishes: each has a URL of its own, and the first is
+	// where the sandbox's URL leads.
+	Ports []uint16
+}
+
+// Usage is what a sandbox has used since it was made: over pauses, restarts of
+// the server, and after its end.
+type Usage struct {
+	// At is when it was measured; zero when it never was.
+	At time.Time
+	// Running is how long it ran, CPU the processor time of all cores together.
+	Running, CPU time.Duration
+	// MemoryByteSeconds is its memory in use, added up over the time it ran.
+	MemoryByteSeconds int64
+	// SentBytes and ReceivedBytes are what went over its network interface, as IP packets.
+	SentBytes, ReceivedBytes int64
+	// BoxCPU is how much of CPU was measured of the box it has now: a restarted
+	// server goes on counting from there.
+	BoxCPU time.Duration
+}

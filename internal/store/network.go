@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// SetNetwork replaces the network of a live sandbox and appends ev, in one
+// transaction. It returns the row as written.
+//
+// Errors: NotFound; Ended when the sandbox has.
+func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, n sandbox.Network, ev sandbox.Event) (sb sandbox.Sandbox, err error) {
+	ports, err := marshalPorts(n.Ports)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if sb, err = sandboxByID(ctx, tx, id); err != nil {
+			return err
+		}
+		res, err := tx.ExecContext(ctx, "UPDATE sandboxes SET network_enabled = $1, ports = $2, updated_at = $3 WHERE id = $4 AND "+isLive,
+			number(n.Enabled), ports, nanos(ev.Time), id)
+		if err != nil {
+			return err
+		}
+		if count, err := res.RowsAffected(); err != nil || count == 0 {
+			return sandbox.Wrap(sandbox.Ended, err, "the sandbox has ended")
+		}
+		sb.Network, sb.UpdatedAt = n, ev.Time
+		return insertEvent(ctx, tx, id, ev)
+	})
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("record network of sandbox %s: %w", id, err)
+	}
+	return sb, nil
+}
+
+// NoteUsage records what sandboxes have used so far. Those that are unknown are passed over.
+func (s *Store) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error {
+	if len(usage) == 0 {
+		return nil
+	}
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for id, u := range usage {
+			if _, err := tx.ExecContext(ctx, `UPDATE sandboxes SET usage_at = $1, usage_running = $2, usage_cpu = $3, usage_memory = $4,
+					usage_sent = $5, usage_received = $6, usage_box_cpu = $7 WHERE id = $8`,
+				nanos(u.At), int64(u.Running), int64(u.CPU), u.MemoryByteSeconds, u.SentBytes, u.ReceivedBytes, int64(u.BoxCPU), id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("record usage: %w", err)
+	}
+	return nil
+}
+
+// Usage returns what a sandbox has used as far as it is recorded. Errors: NotFound.
+func (s *Store) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error) {
+	var u sandbox.Usage
+	var at int64
+	err := s.reader.QueryRowContext(ctx, `SELECT usage_at, usage_running, usage_cpu, usage_memory, usage_sent, usage_received, usage_box_cpu
+		FROM sandboxes WHERE id = $1`, id).Scan(&at, &u.Running, &u.CPU, &u.MemoryByteSeconds, &u.SentBytes, &u.ReceivedBytes, &u.BoxCPU)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Usage{}, sandbox.Errorf(sandbox.NotFound, "there is no such sandbox")
+	}
+	if err != nil {
+		return sandbox.Usage{}, fmt.Errorf("read usage of sandbox %s: %w", id, err)
+	}
+	u.At = fromNanos(at)
+	return u, nil
+}
+
+// marshalPorts writes ports as a JSON array; nil is an empty one.
+func marshalPorts(ports []uint16) (string, error) {
+	if len(ports) == 0 {
+		return "[]", nil
+	}
+	b, err := json.Marshal(ports)
+	return string(b), err
+}
+
+// unmarshalPorts reverses marshalPorts; an empty array is nil.
+func unmarshalPorts(s string) ([]uint16, error) {
+	if s == "[]" {
+		return nil, nil
+	}
+	var ports []uint16
+	if err := json.Unmarshal([]byte(s), &ports); err != nil {
+		return nil, err
+	}
+	return ports, nil
+}

@@ -1,0 +1,61 @@
+package store_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func TestNetworkAndUsageSurviveReopening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "modbox.db")
+	s := reopen(t, path)
+	ws, _, err := s.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := creation(ws, "net")
+	c.Sandbox.Network = sandbox.Network{Enabled: true, Ports: []uint16{3000, 65535}}
+	sb := create(t, s, c)
+	if diff := cmp.Diff(c.Sandbox.Network, sb.Network); diff != "" {
+		t.Errorf("created (-want +got):\n%s", diff)
+	}
+	off := sandbox.Network{Ports: []uint16{1}}
+	ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: "switched"}
+	if sb, err = s.SetNetwork(t.Context(), sb.ID, off, ev); err != nil || !cmp.Equal(sb.Network, off) {
+		t.Errorf("SetNetwork() = %+v, %v", sb.Network, err)
+	}
+	if u, err := s.Usage(t.Context(), sb.ID); err != nil || u != (sandbox.Usage{}) {
+		t.Errorf("Usage() before the first = %+v, %v", u, err)
+	}
+	usage := sandbox.Usage{
+		At: time.Now().UTC(), Running: time.Hour, CPU: time.Minute, MemoryByteSeconds: 1 << 60, SentBytes: 3, ReceivedBytes: 4, BoxCPU: time.Second,
+	}
+	if err := s.NoteUsage(t.Context(), map[sandbox.ID]sandbox.Usage{sb.ID: usage, sandbox.NewID(): usage}); err != nil {
+		t.Fatal(err)
+	}
+	again := reopen(t, path)
+	got, err := again.SandboxByID(t.Context(), sb.ID)
+	if diff := cmp.Diff(sb, got); err != nil || diff != "" {
+		t.Errorf("after reopening (-want +got): %v\n%s", err, diff)
+	}
+	end(t, s, sb.ID, time.Now())
+	if u, err := again.Usage(t.Context(), sb.ID); err != nil || u != usage {
+		t.Errorf("Usage() after the end = %+v, %v, want %+v", u, err, usage)
+	}
+	events, err := again.Events(t.Context(), sb.ID, 0, 10, false)
+	if err != nil || len(events) < 2 || events[1].Type != sandbox.EventNetwork {
+		t.Errorf("events %+v, %v", events, err)
+	}
+	if _, err := s.SetNetwork(t.Context(), sb.ID, off, ev); sandbox.CodeOf(err) != sandbox.Ended {
+		t.Errorf("SetNetwork() of an ended sandbox: %v", err)
+	}
+	if _, err := s.SetNetwork(t.Context(), sandbox.NewID(), off, ev); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("SetNetwork() of none: %v", err)
+	}
+	if _, err := s.Usage(t.Context(), sandbox.NewID()); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Usage() of none: %v", err)
+	}
+}
