@@ -43,9 +43,13 @@ type Checkpointer interface {
 	// with Stop it has ended when nil is returned, and is to be destroyed; Wait says
 	// CauseDestroyed. Dial to the agent waits until the box is saved.
 	//
+	// What was written is looked at as [Checkpointer.CanRestore] does while the box
+	// still stands: one that this driver could not restore is refused.
+	//
 	// Errors: NotFound; Conflict when the box is not started; Exists when dir does;
-	// Unavailable when the box ended meanwhile; DiskFull. After an error dir does not exist and the box goes
-	// on as if nothing had happened. Not idempotent.
+	// Unsupported with the reason why it could not be restored; Unavailable when the
+	// box ended meanwhile; DiskFull. After an error dir does not exist and the box
+	// goes on as if nothing had happened. Not idempotent.
 	Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts CheckpointOptions) error
 
 	// CanRestore says whether Restore would take dir on this host with this
@@ -60,16 +64,31 @@ type Checkpointer interface {
 	// spec says; the other fields may differ. The box has no network interface. One
 	// checkpoint may be restored many times, at once too.
 	//
-	// Errors: as Create and CanRestore; Invalid, naming resources.memory, when what
-	// was saved does not fit into it; DiskFull. On any error nothing of the box is left and
+	// Errors: as Create and CanRestore, Unsupported also when what was saved turns out
+	// to be damaged; Invalid, naming resources.memory, when what was saved does not
+	// fit into it; DiskFull. On any error nothing of the box is left and
 	// dir is untouched. Not idempotent.
 	Restore(ctx context.Context, spec Spec, dir string) (Handle, error)
+
+	// OpenLayer returns the files that were saved with a checkpoint, in the form and
+	// with the warnings of [Snapshotter.WriteLayer]. It works whether or not the
+	// checkpoint can be restored, also where other parts of it are damaged. The
+	// caller closes it. Errors: NotFound when dir holds none.
+	OpenLayer(dir string) (io.ReadCloser, error)
 }
 
 // CheckpointOptions say what happens to the box. The zero value lets it go on.
 type CheckpointOptions struct {
 	// Stop ends the box with the checkpoint.
 	Stop bool
+	// Layer saves what the box has written as files too, at the same standstill, for
+	// the day when the memory cannot be restored any more. When that cannot be had,
+	// because the files are larger than the box's disk or the host's is full, the
+	// checkpoint is made without.
+	Layer bool
+	// Volatile says that the checkpoint need not survive a failure of the host, which
+	// saves waiting for its disk.
+	Volatile bool
 }
 
 // Snapshotter is a driver that can read what a box has written.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -399,6 +400,10 @@ func (d *faultyDriver) Checkpoint(ctx context.Context, id sandbox.ID, dir string
 
 func (d *faultyDriver) CanRestore(dir string) error {
 	return d.Driver.(driver.Checkpointer).CanRestore(dir)
+}
+
+func (d *faultyDriver) OpenLayer(dir string) (io.ReadCloser, error) {
+	return d.Driver.(driver.Checkpointer).OpenLayer(dir)
 }
 
 func (d *faultyDriver) Restore(ctx context.Context, spec driver.Spec, dir string) (h driver.Handle, err error) {

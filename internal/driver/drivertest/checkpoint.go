@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -184,6 +185,57 @@ func testCheckpointStops(t *testing.T, h *host) {
 		}
 		b.connect(t)
 		b.wantOn(t, port, before)
+	}
+}
+
+func testCheckpointLayer(t *testing.T, h *host) {
+	c := h.checkpointer(t)
+	h.snapshotter(t)
+	b, port, before := h.withState(t)
+	parent := t.TempDir()
+	plain := filepath.Join(parent, "plain")
+	if err := c.Checkpoint(within(t), b.id, plain, driver.CheckpointOptions{Volatile: true}); err != nil {
+		t.Fatalf("Checkpoint() = %v", err)
+	}
+	_, err := c.OpenLayer(plain)
+	wantCode(t, "OpenLayer() of a checkpoint without", err, sandbox.NotFound)
+	for _, stop := range []bool{false, true} {
+		dir := filepath.Join(parent, fmt.Sprint("stop-", stop))
+		if err := c.Checkpoint(within(t), b.id, dir, driver.CheckpointOptions{Layer: true, Stop: stop}); err != nil {
+			t.Fatalf("Checkpoint() = %v", err)
+		}
+		wantInLayer(t, c, dir)
+		again := h.restored(t, h.Spec(), dir)
+		if !h.ForksFilesOnly {
+			again.wantOn(t, port, before)
+		}
+		if !stop {
+			b.connect(t)
+			before = b.wantOn(t, port, before)
+		}
+		again.wantKept(t)
+		manifest, err := filepath.Glob(filepath.Join(dir, "manifest*"))
+		if err != nil || len(manifest) != 1 {
+			t.Fatalf("the checkpoint has the manifests %q, %v", manifest, err)
+		}
+		if err := os.Remove(manifest[0]); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, "CanRestore() of a damaged checkpoint", c.CanRestore(dir), sandbox.NotFound)
+		wantInLayer(t, c, dir)
+	}
+}
+
+// wantInLayer checks that a checkpoint has the file of withState in its layer.
+func wantInLayer(t *testing.T, c driver.Checkpointer, dir string) {
+	t.Helper()
+	layer, err := c.OpenLayer(dir)
+	if err != nil {
+		t.Fatalf("OpenLayer() = %v", err)
+	}
+	defer layer.Close()
+	if got := findInLayer(t, layer, strings.TrimPrefix(guestDir, "/")+"/kept"); got != "kept" {
+		t.Errorf("in the layer the file holds %q", got)
 	}
 }
 

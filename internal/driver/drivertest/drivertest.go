@@ -103,6 +103,7 @@ func Run(t *testing.T, newEnv func(t *testing.T) Env) {
 
 		{"CheckpointGoesOn", testCheckpointGoesOn},
 		{"CheckpointStops", testCheckpointStops},
+		{"CheckpointLayer", testCheckpointLayer},
 		{"Fork", testFork},
 		{"CheckpointRefused", testCheckpointRefused},
 		{"CheckpointContextsEnd", testCheckpointContextsEnd},

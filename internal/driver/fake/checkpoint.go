@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 const (
 	manifestName = "manifest.json"
 	filesName    = "files.tar"
+	layerName    = "layer.tar" // not in every checkpoint
 )
 
 // manifest says what a checkpoint is of.
@@ -79,6 +82,12 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 		m.Token = rand.Text()
 	}
 	err = writeCheckpoint(temp, b.dir, m)
+	if err == nil && opts.Layer {
+		err = writeTar(filepath.Join(temp, layerName), b.dir, layerSkips)
+	}
+	if err == nil {
+		err = d.CanRestore(temp)
+	}
 	if err == nil {
 		err = context.Cause(ctx)
 	}
@@ -99,15 +108,25 @@ func writeCheckpoint(dir, root string, m manifest) error {
 	if err := os.WriteFile(filepath.Join(dir, manifestName), data, 0o600); err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(dir, filesName))
+	return writeTar(filepath.Join(dir, filesName), root, nil)
+}
+
+// writeTar makes a file of writeTree.
+func writeTar(name, root string, skip []string) error {
+	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if err := writeTree(f, root, nil); err != nil {
-		return err
+	return errors.Join(writeTree(f, root, skip), f.Close())
+}
+
+// OpenLayer returns what was saved with Layer.
+func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
+	f, err := os.Open(filepath.Join(dir, layerName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, sandbox.Wrap(sandbox.NotFound, err, "no files were saved with the checkpoint")
 	}
-	return f.Close()
+	return f, err
 }
 
 func readManifest(dir string) (manifest, error) {

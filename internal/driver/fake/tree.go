@@ -13,6 +13,9 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// layerSkips are no part of a layer.
+var layerSkips = []string{"proc", "sys", "dev", "tmp"}
+
 // WriteLayer writes everything in the box's root: it began empty.
 func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
 	ctx, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.WriteLayer })
@@ -27,7 +30,7 @@ func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) err
 	if err := b.mustRun(); err != nil {
 		return err
 	}
-	if err := writeTree(w, b.dir, []string{"proc", "sys", "dev", "tmp"}); err != nil {
+	if err := writeTree(w, b.dir, layerSkips); err != nil {
 		return err
 	}
 	return context.Cause(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -59,39 +60,41 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	}
 	undo := cleanup.Make(func() { _ = os.RemoveAll(temp) })
 	defer undo.Clean()
+	if err := d.capture(ctx, b, temp, opts); err != nil {
+		return err
+	}
 	if opts.Stop {
-		// gVisor would end the box by itself, but also when the saving failed. And from
-		// the moment that is saved to its end nothing may happen: it would happen twice.
-		if err := b.hold(ctx); err != nil {
-			return err
-		}
 		undo.Add(func() {
 			if err := b.release(ctx); err != nil {
 				d.cfg.Logger.Error("a box that could not be saved stands still", "sandbox", b.id, "error", err)
 			}
 		})
 	}
-	if err := b.save(ctx, temp); err != nil {
-		return err
-	}
 	b.mu.Lock()
 	s := b.state
 	b.mu.Unlock()
 	if err := writeManifest(temp, manifest{
-		GVisor: d.runtime, CPU: d.cpu, Agent: s.Agent, RootFS: s.RootFS,
+		GVisor: s.GVisor, CPU: d.cpu, Agent: s.Agent, RootFS: s.RootFS,
 		Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
 	}); err != nil {
 		return err
 	}
-	if err := syncAll(ctx, temp); err != nil {
+	if err := d.CanRestore(temp); err != nil {
 		return err
+	}
+	if !opts.Volatile {
+		if err := syncAll(ctx, temp); err != nil {
+			return err
+		}
 	}
 	if err := os.Rename(temp, dir); err != nil {
 		return err
 	}
 	undo.Add(func() { _ = os.RemoveAll(dir) })
-	if err := syncFile(filepath.Dir(dir)); err != nil {
-		return err
+	if !opts.Volatile {
+		if err := syncFile(filepath.Dir(dir)); err != nil {
+			return err
+		}
 	}
 	if opts.Stop {
 		if err := b.stop(ctx); err != nil {
@@ -100,6 +103,66 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	}
 	undo.Release()
 	return nil
+}
+
+// capture writes the state of b into dir. With Stop, b stands still when it
+// returns nil; otherwise it goes on.
+func (d *Driver) capture(ctx context.Context, b *box, dir string, opts driver.CheckpointOptions) (err error) {
+	if !opts.Stop && !opts.Layer {
+		return b.save(ctx, dir) // for that gVisor holds the box by itself
+	}
+	if opts.Layer {
+		leave, err := d.readSlot(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	// With Stop gVisor would end the box by itself, but also when the saving failed.
+	// And from the moment that is saved to its end nothing may happen: it would
+	// happen twice. A layer must be of the same moment as the memory.
+	if err := b.hold(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil || !opts.Stop {
+			err = errors.Join(err, b.release(ctx))
+		}
+	}()
+	if err := b.save(ctx, dir); err != nil {
+		return err
+	}
+	if !opts.Layer {
+		return nil
+	}
+	err = d.saveLayer(ctx, b, filepath.Join(dir, layerFile))
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	d.cfg.Logger.Warn("a sandbox is saved without its files beside its memory", "sandbox", b.id, "error", err)
+	return os.Remove(filepath.Join(dir, layerFile))
+}
+
+// saveLayer writes the layer of b, which stands still, to a new file.
+func (d *Driver) saveLayer(ctx context.Context, b *box, name string) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = d.raiseMemory(b); err == nil {
+		err = b.readTree(ctx, f)
+		d.lowerMemory(b)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// OpenLayer implements [driver.Checkpointer].
+func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
+	f, err := openSaved(dir, layerFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, sandbox.Wrap(sandbox.NotFound, err, "no files were saved with the checkpoint")
+	}
+	return f, err
 }
 
 // stop ends a box that was saved.
@@ -168,8 +231,8 @@ func (b *box) saveOnce(ctx context.Context, dir string) error {
 func syncAll(ctx context.Context, dir string) error {
 	done := make(chan error, 1)
 	go func() {
-		for _, name := range append([]string{manifestName, "."}, savedFiles...) {
-			if err := syncFile(filepath.Join(dir, name)); err != nil {
+		for _, name := range append([]string{manifestName, layerFile, "."}, savedFiles...) {
+			if err := syncFile(filepath.Join(dir, name)); err != nil && (name != layerFile || !errors.Is(err, fs.ErrNotExist)) {
 				done <- err
 				return
 			}

@@ -257,6 +257,28 @@ func TestCheckpointThatFails(t *testing.T) {
 	}
 }
 
+// A box that was made before an upgrade is of another gVisor: what would be saved
+// of it could not be restored, so it is not stopped.
+func TestPauseOfAnOldBoxIsRefused(t *testing.T) {
+	r := newRig(t)
+	g := r.start(t, newSpec(inMemory))
+	g.must(fill)
+	if err := r.SetGVisor(g.id, "v0.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	parent := t.TempDir()
+	err := r.Checkpoint(t.Context(), g.id, filepath.Join(parent, "saved"), driver.CheckpointOptions{Stop: true, Layer: true})
+	wantCode(t, "Checkpoint of an old box", err, sandbox.Unsupported)
+	if !strings.Contains(err.Error(), "v0.0.1") {
+		t.Errorf("Checkpoint = %v, want one that names the version", err)
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+		t.Errorf("left of a refused checkpoint: %v, %v", left, err)
+	}
+	g.agent.Close()
+	r.connect(t, g.id, g.handle).wantFilled()
+}
+
 // A server that dies while it holds a box still is followed by one that lets it go on.
 func TestHeldBoxGoesOn(t *testing.T) {
 	for _, held := range []bool{true, false} {
@@ -328,9 +350,9 @@ func TestDamagedCheckpoints(t *testing.T) {
 		"OtherAgent":     {rewrite("manifest.json", `"agent": "`, `"agent": "0`), sandbox.Unsupported, sandbox.Unsupported},
 		"AgentElsewhere": {rewrite("manifest.json", `"agent": "`, `"agent": "../../`), sandbox.Unsupported, sandbox.Unsupported},
 		"OtherImage":     {rewrite("manifest.json", `"head": "`, `"head": "0`), "", sandbox.Invalid},
-		"GarbledState":   {garble("state.img", 0), "", sandbox.Unavailable},
-		"GarbledKernel":  {garble("state.img", 32<<10), "", sandbox.Unavailable},
-		"GarbledIndex":   {garble("pages.meta", 0), "", sandbox.Unavailable},
+		"GarbledState":   {garble("state.img", 0), "", sandbox.Unsupported},
+		"GarbledKernel":  {garble("state.img", 32<<10), "", sandbox.Unsupported},
+		"GarbledIndex":   {garble("pages.meta", 0), "", sandbox.Unsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "bad")

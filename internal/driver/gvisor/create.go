@@ -105,7 +105,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 	s := state{
 		Handle:  handle{Version: handleVersion, PID: p.pid, Start: p.start, Boot: bootID()},
 		Started: plan.begin != nil, Resources: plan.spec.Resources, MaxProcesses: plan.spec.MaxProcesses,
-		Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent),
+		GVisor: d.runtime, Layout: plan.layout, RootFS: rootfs, Agent: filepath.Base(plan.agent),
 	}
 	if err := s.write(b.dir); err != nil {
 		return nil, err

@@ -28,6 +28,15 @@ func (d *Driver) MarkHeld(ctx context.Context, id sandbox.ID, held bool) error {
 	return b.setHeld(true)
 }
 
+// SetGVisor notes another version of gVisor as the one that runs a box.
+func (d *Driver) SetGVisor(id sandbox.ID, version string) error {
+	b, err := d.lookup(id)
+	if err != nil {
+		return err
+	}
+	return b.update(func(s *state) { s.GVisor = version })
+}
+
 // Raise leaves a box as a server does that died while it read the box's tree.
 func (d *Driver) Raise(id sandbox.ID) error {
 	b, err := d.lookup(id)

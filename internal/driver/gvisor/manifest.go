@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/hex"
@@ -28,6 +29,8 @@ const (
 	pagesIndex   = "pages.meta"
 	pagesFile    = "pages.img"
 	manifestName = "manifest.json"
+	// layerFile is what was written, as files; not every checkpoint has it.
+	layerFile = "layer.tar"
 
 	manifestFormat = 1
 	maxManifest    = 64 << 10
@@ -127,8 +130,8 @@ func (d *Driver) restorable(m manifest) error {
 	if m.Format != manifestFormat {
 		return unsupported("its format is %d, this server knows %d", m.Format, manifestFormat)
 	}
-	if m.GVisor != d.runtime {
-		return unsupported("it was made by gVisor %s, this server has %s", m.GVisor, d.runtime)
+	if m.GVisor == "" || m.GVisor != d.runtime {
+		return unsupported("it was made by gVisor %s, this server has %s", cmp.Or(m.GVisor, "of an unknown version"), d.runtime)
 	}
 	if reason := m.CPU.missingOn(d.cpu); reason != "" {
 		return unsupported("%s", reason)

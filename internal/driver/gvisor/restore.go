@@ -84,6 +84,8 @@ func (b *box) load(ctx context.Context, files []*os.File) error {
 		return sandbox.Wrap(sandbox.DiskFull, err, "the host's disk is too full to restore the sandbox")
 	case b.outOfMemory():
 		return sandbox.InvalidField("resources.memory", "what was saved needs more memory than that")
+	case errors.As(err, &remote), hungUp(err): // it made no sense to gVisor, or so little that it ended
+		return sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged")
 	}
 	return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox could not be restored")
 }

@@ -30,7 +30,9 @@ type state struct {
 	Started   bool              `json:"started"`
 	Resources sandbox.Resources `json:"resources"`
 
-	// What a checkpoint of the box depends on.
+	// What a checkpoint of the box depends on. GVisor is the version that runs it,
+	// which after an upgrade is not that of the driver.
+	GVisor       string    `json:"gvisor"`
 	MaxProcesses int64     `json:"max_processes"`
 	Layout       layout    `json:"layout"`
 	RootFS       imageMark `json:"rootfs"`
