@@ -123,7 +123,7 @@ func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) san
 		Description: req.Description, Metadata: maps.Clone(req.Metadata),
 		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now, LastActivityAt: now,
 	}
-	sb.HostLabel = sandbox.HostLabel(sb.Name)
+	sb.HostLabel = cmp.Or(req.HostLabel, sandbox.HostLabel(sb.Name))
 	fromImage := sandbox.Resources{MemoryBytes: img.MemoryBytes}
 	for _, r := range resourceTable {
 		// A caller's wish beyond the maximum was refused; an image's is cut.

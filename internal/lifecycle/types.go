@@ -18,6 +18,8 @@ type CreateRequest struct {
 	// ID is the id the sandbox gets, for a caller that must know it beforehand; ""
 	// has one made. It must come from [sandbox.NewID].
 	ID sandbox.ID `json:"-"`
+	// HostLabel is the host label it gets, for the same; it must come from [sandbox.HostLabel].
+	HostLabel string `json:"-"`
 	// Name is the caller's identifier, 1 to 255 characters; "" means one is made up.
 	// While a sandbox of that name lives, the same request again answers the
 	// existing sandbox, and a different one is refused with code exists.

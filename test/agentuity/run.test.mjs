@@ -2,13 +2,38 @@
 import assert from "node:assert/strict";
 import { Readable, Writable } from "node:stream";
 import { test } from "node:test";
-import { client, is, until } from "./setup.mjs";
+import { client, is, sandbox, text, until } from "./setup.mjs";
 
 test("run: output, exit code, workspace and automatic variables", async () => {
 	const r = await client.run({ command: { exec: ["sh", "-c", "pwd; echo $AGENTUITY_SANDBOX_ID; echo oops >&2; exit 3"] } });
 	assert.equal(r.exitCode, 3);
 	assert.equal(r.stdout, `/home/agentuity\n${r.sandboxId}\n`);
 	assert.equal(r.stderr, "oops\n");
+});
+
+test("run: the automatic variables tell of the sandbox", async () => {
+	const script = "env | grep ^AGENTUITY_SANDBOX_ | sort";
+	const r = await client.run({ command: { exec: ["sh", "-c", script] }, runtime: "python:3.13", projectId: "proj_1", network: { port: 3000 } });
+	const env = Object.fromEntries(r.stdout.trim().split("\n").map((line) => line.split(/=(.*)/)));
+	const { runtime, org, url } = await client.get(r.sandboxId);
+	assert.match(url, /3000--/);
+	assert.deepEqual(env, {
+		AGENTUITY_SANDBOX_ID: r.sandboxId, AGENTUITY_SANDBOX_RUNTIME: "python:3.13", AGENTUITY_SANDBOX_RUNTIME_ID: runtime.id,
+		AGENTUITY_SANDBOX_ORG_ID: org.id, AGENTUITY_SANDBOX_PROJECT_ID: "proj_1", AGENTUITY_SANDBOX_URL: url,
+	});
+});
+
+const stamped = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z (.*)$/;
+
+test("run and execute: the time of every line on demand", async (t) => {
+	const command = ["sh", "-c", "echo one; echo two"];
+	const r = await client.run({ command: { exec: command }, stream: { timestamps: true } });
+	assert.deepEqual(r.stdout.trim().split("\n").map((l) => l.match(stamped)?.[1]), ["one", "two"]);
+	const sb = await sandbox(t);
+	const times = await sb.execute({ command, stream: { timestamps: true } });
+	assert.deepEqual((await text(times.stdoutStreamUrl)).trim().split("\n").map((l) => l.match(stamped)?.[1]), ["one", "two"]);
+	const plain = await sb.execute({ command });
+	assert.equal(await text(plain.stdoutStreamUrl), "one\ntwo\n");
 });
 
 test("run: the sandbox ends by itself, and its result stays", async () => {

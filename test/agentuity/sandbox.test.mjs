@@ -196,6 +196,8 @@ test("the routes of the command line, and words in the place of ids", async (t) 
 	const all = await call("GET", "/cli/sandbox?name=cli");
 	assert.deepEqual(all.json.data.sandboxes.map((s) => s.id), [sb.id]);
 	assert.equal((await call("GET", "/sandbox/runtimes")).json.success, true);
+	assert.deepEqual((await call("GET", "/cli/region")).json.data.map((r) => r.region), [one.json.data.region]);
+	assert.deepEqual((await call("GET", "/cli/organization")).json.data.map((o) => o.id), [one.json.data.orgId]);
 	for (const word of ["status", "env", "checkpoints", "jobs"]) {
 		assert.equal((await call("GET", `/sandbox/${word}`)).json.code, "SANDBOX_NOT_FOUND");
 	}

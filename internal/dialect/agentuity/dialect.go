@@ -80,6 +80,8 @@ func (d *Dialect) Register(mux *http.ServeMux) {
 		"GET /sandbox/runtimes":                              d.runtimes,
 		"GET /cli/sandbox":                                   d.cliList,
 		"GET /cli/sandbox/{id}":                              d.cliGet,
+		"GET /cli/region":                                    d.regions,
+		"GET /cli/organization":                              d.organizations,
 		"POST /sandbox/{id}/snapshot":                        noSnapshots,
 		"GET /sandbox/snapshots":                             noSnapshots,
 		"GET /sandbox/snapshots/{snapshot}":                  noSnapshots,

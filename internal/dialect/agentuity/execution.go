@@ -25,11 +25,13 @@ type executionInfo struct {
 	OutputTruncated bool     `json:"outputTruncated"`
 }
 
-func (d *Dialect) executionInfo(e *sandbox.Execution) executionInfo {
+// executionInfo describes an execution; times says that its output is to be shown
+// with the time before every line.
+func (d *Dialect) executionInfo(e *sandbox.Execution, times bool) executionInfo {
 	out := executionInfo{
 		ExecutionID: executionID(e), SandboxID: sandboxID(e.Sandbox), Type: string(sandbox.Exec), Status: string(e.State), Command: e.Argv,
 		ExitCode: e.ExitCode, Error: e.Error, OutputTruncated: e.Stdout.Truncated || e.Stderr.Truncated,
-		StdoutStreamURL: d.streamURL(e.Stdout), StderrStreamURL: d.streamURL(e.Stderr),
+		StdoutStreamURL: d.streamURL(e.Stdout, times), StderrStreamURL: d.streamURL(e.Stderr, times),
 	}
 	if !e.StartedAt.IsZero() {
 		out.StartedAt = timestamp(e.StartedAt)
@@ -92,7 +94,7 @@ func (d *Dialect) execute(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	req := command(ctx, sb.ID, in.Command, in.Stream)
+	req := d.command(&sb, in.Command, in.Stream)
 	req.Timeout = timeout
 	for _, f := range files {
 		req.Files = append(req.Files, lifecycle.ExecutionFile{Path: f.Path, Content: f.Content})
@@ -105,7 +107,7 @@ func (d *Dialect) execute(w http.ResponseWriter, r *http.Request) error {
 		Success     bool          `json:"success"`
 		AutoResumed bool          `json:"autoResumed,omitempty"`
 		Data        executionInfo `json:"data"`
-	}{true, wakes.Resumed(), d.executionInfo(&e)})
+	}{true, wakes.Resumed(), d.executionInfo(&e, in.Stream.Timestamps)})
 	return nil
 }
 
@@ -125,7 +127,7 @@ func (d *Dialect) execution(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, d.executionInfo(&e))
+	return answer(w, d.executionInfo(&e, false))
 }
 
 func (d *Dialect) executions(w http.ResponseWriter, r *http.Request) error {
@@ -145,7 +147,7 @@ func (d *Dialect) executions(w http.ResponseWriter, r *http.Request) error {
 		Executions []executionInfo `json:"executions"`
 	}{make([]executionInfo, len(list))}
 	for i := range list {
-		out.Executions[i] = d.executionInfo(&list[i])
+		out.Executions[i] = d.executionInfo(&list[i], false)
 	}
 	return answer(w, out)
 }

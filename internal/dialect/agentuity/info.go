@@ -15,11 +15,13 @@ import (
 
 // What the dialect notes of a sandbox in its labels.
 const (
-	labelMode    = "agentuity/mode"
-	labelName    = "agentuity/name"
-	labelProject = "agentuity/project"
-	labelRuntime = "agentuity/runtime"
-	labelPort    = "agentuity/port"
+	labelMode      = "agentuity/mode"
+	labelName      = "agentuity/name"
+	labelProject   = "agentuity/project"
+	labelRuntime   = "agentuity/runtime"
+	labelRuntimeID = "agentuity/runtime-id"
+	labelPort      = "agentuity/port"
+	labelTimes     = "agentuity/timestamps" // of the output of a one-shot command
 )
 
 // metadataValues is the entry of a sandbox's metadata that holds, as JSON, those
@@ -53,6 +55,11 @@ type ref struct {
 	Name string `json:"name"`
 }
 
+// user is who made a sandbox. We know no names of theirs.
+type user struct {
+	ID string `json:"id"`
+}
+
 type timeouts struct {
 	Idle      string `json:"idle,omitempty"`
 	Execution string `json:"execution,omitempty"`
@@ -79,6 +86,7 @@ type info struct {
 	Status          string         `json:"status"`
 	Mode            string         `json:"mode"`
 	CreatedAt       string         `json:"createdAt"`
+	Region          string         `json:"region"`
 	Runtime         *ref           `json:"runtime,omitempty"`
 	Executions      int            `json:"executions"`
 	ExitCode        *int           `json:"exitCode,omitempty"`
@@ -89,6 +97,7 @@ type info struct {
 	NetworkEnabled  bool           `json:"networkEnabled"`
 	NetworkPort     int            `json:"networkPort,omitempty"`
 	URL             string         `json:"url,omitempty"`
+	User            *user          `json:"user,omitempty"`
 	Project         *ref           `json:"project,omitempty"`
 	Org             ref            `json:"org"`
 	Timeout         timeouts       `json:"timeout"`
@@ -169,7 +178,7 @@ func (d *Dialect) info(l *look, runtimes []runtime) info {
 	sb := &l.Sandbox
 	out := info{
 		SandboxID: sandboxID(sb.ID), Identifier: sb.HostLabel, Name: sb.Labels[labelName], Description: sb.Description,
-		Status: l.status(), Mode: mode(sb), CreatedAt: timestamp(sb.CreatedAt), Executions: len(l.executions),
+		Status: l.status(), Mode: mode(sb), CreatedAt: timestamp(sb.CreatedAt), Region: region, Executions: len(l.executions),
 		Metadata: metadata(sb.Metadata),
 		Resources: resources{
 			Memory: resource.NewQuantity(sb.Resources.MemoryBytes, resource.BinarySI).String(),
@@ -182,13 +191,17 @@ func (d *Dialect) info(l *look, runtimes []runtime) info {
 	if i := slices.IndexFunc(runtimes, func(rt runtime) bool { return rt.is(sb) }); i >= 0 {
 		out.Runtime = &ref{runtimes[i].ID, runtimes[i].Name}
 	}
+	if sb.CreatedBy != "" {
+		out.User = &user{string(sb.CreatedBy)}
+	}
 	if p := sb.Labels[labelProject]; p != "" {
 		out.Project = &ref{p, p}
 	}
 	out.NetworkPort, out.URL = d.published(sb)
 	if e := l.own(); e != nil {
 		out.ExitCode = e.ExitCode
-		out.StdoutStreamURL, out.StderrStreamURL = d.streamURL(e.Stdout), d.streamURL(e.Stderr)
+		times := sb.Labels[labelTimes] != ""
+		out.StdoutStreamURL, out.StderrStreamURL = d.streamURL(e.Stdout, times), d.streamURL(e.Stderr, times)
 		out.Command = &commandInfo{Exec: e.Argv, Mode: modeOneShot}
 	}
 	return out
@@ -212,12 +225,17 @@ func (d *Dialect) published(sb *sandbox.Sandbox) (int, string) {
 	return port, d.urls.Sandbox(strconv.Itoa(port) + "--" + sb.HostLabel)
 }
 
-// streamURL is "" for an output that was not wanted.
-func (d *Dialect) streamURL(s sandbox.StreamRef) string {
+// streamURL is where an output is read, with the time before every line if that
+// was asked for; it is "" for an output that was not wanted.
+func (d *Dialect) streamURL(s sandbox.StreamRef, times bool) string {
 	if s.Off {
 		return ""
 	}
-	return d.urls.Server() + "/streams/" + string(s.ID)
+	url := d.urls.Server() + "/streams/" + string(s.ID)
+	if times {
+		url += "?timestamps=true"
+	}
+	return url
 }
 
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

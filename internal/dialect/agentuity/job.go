@@ -26,7 +26,7 @@ type jobInfo struct {
 }
 
 func (d *Dialect) jobInfo(e *sandbox.Execution) jobInfo {
-	x := d.executionInfo(e)
+	x := d.executionInfo(e, false)
 	switch e.State {
 	case sandbox.ExecutionQueued:
 		x.Status = "pending"
@@ -52,7 +52,7 @@ func (d *Dialect) createJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req := command(r.Context(), sb.ID, in.Command, in.Streams)
+	req := d.command(&sb, in.Command, in.Streams)
 	req.Kind = sandbox.Job
 	e, err := d.svc.StartExecution(r.Context(), caller(r.Context()), string(sb.ID), req)
 	if err != nil {

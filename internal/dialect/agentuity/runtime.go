@@ -60,15 +60,18 @@ func (d *Dialect) available(ctx context.Context) ([]runtime, error) {
 	return out, nil
 }
 
-// runtimeFor returns the runtime that a request names by id or name. Without
-// either it is nil: the server's default image.
+// runtimeFor returns the runtime that a request names by id or name, without
+// either that of the server's default image; nil when that has none.
 func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, error) {
-	if id == "" && name == "" {
-		return nil, nil
-	}
 	list, err := d.available(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if id == "" && name == "" {
+		if i := slices.IndexFunc(list, func(rt runtime) bool { return rt.image.IsDefault }); i >= 0 {
+			return &list[i], nil
+		}
+		return nil, nil
 	}
 	for i, rt := range list {
 		if id == rt.ID || id == "" && (name == rt.Name || name+":latest" == rt.Name || name == rt.image.Ref()) {

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,9 @@ type streamInput struct {
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
 	Stdin  string `json:"stdin"`
+	// Timestamps is taken as false when it is not there, as by the client's own
+	// examples, although its reference says otherwise.
+	Timestamps bool `json:"timestamps"`
 }
 
 // ignore is the stream of an output that is not wanted, and of no input.
@@ -91,16 +95,21 @@ func (in *createInput) supported() error {
 	return nil
 }
 
-// request translates in; id is that of the sandbox to be.
-func (d *Dialect) request(ctx context.Context, id sandbox.ID, in *createInput) (req lifecycle.CreateRequest, err error) {
+// request translates in.
+func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.CreateRequest, err error) {
 	rt, err := d.runtimeFor(ctx, in.RuntimeID, in.Runtime)
 	if err != nil {
 		return req, err
 	}
-	req = lifecycle.CreateRequest{ID: id, Env: in.Env, Description: in.Description, Labels: map[string]string{}}
+	// What its first command is told of the sandbox must be known beforehand.
+	sb := sandbox.Sandbox{
+		ID: sandbox.NewID(), Workspace: caller(ctx).Workspace, HostLabel: sandbox.HostLabel(in.Name),
+		Env: in.Env, Labels: map[string]string{},
+	}
+	req = lifecycle.CreateRequest{ID: sb.ID, HostLabel: sb.HostLabel, Env: in.Env, Description: in.Description, Labels: sb.Labels}
 	if rt != nil {
 		req.ImageID = rt.image.ID
-		req.Labels[labelRuntime] = rt.Name
+		req.Labels[labelRuntime], req.Labels[labelRuntimeID] = rt.Name, rt.ID
 	}
 	for label, value := range map[string]string{labelName: in.Name, labelProject: in.ProjectID} {
 		if value != "" {
@@ -119,27 +128,31 @@ func (d *Dialect) request(ctx context.Context, id sandbox.ID, in *createInput) (
 	if req.Timeouts, err = in.Timeout.parse(); err != nil {
 		return req, err
 	}
-	files, err := decodeFiles(in.Files)
-	if err != nil || in.Command == nil {
+	if in.Command == nil {
+		_, err := decodeFiles(in.Files)
 		return req, err
 	}
-	more, err := decodeFiles(in.Command.Files)
-	if err != nil {
-		return req, err
+	req.Command, err = d.firstCommand(&sb, in)
+	if in.Command.Mode == modeOneShot {
+		req.OneShot, req.Labels[labelMode] = true, modeOneShot
+		if in.Stream.Timestamps {
+			req.Labels[labelTimes] = "true"
+		}
 	}
-	files = append(files, more...)
-	c := command(ctx, id, in.Command.Exec, in.Stream)
+	return req, err
+}
+
+// firstCommand is the command that a sandbox is made with, and its files.
+func (d *Dialect) firstCommand(sb *sandbox.Sandbox, in *createInput) (*lifecycle.ExecutionRequest, error) {
+	c := d.command(sb, in.Command.Exec, in.Stream)
+	files, err := decodeFiles(slices.Concat(in.Files, in.Command.Files))
 	for _, f := range files {
 		c.Files = append(c.Files, lifecycle.ExecutionFile{Path: f.Path, Content: f.Content})
 	}
 	if in.Stream.Stdin != "" && in.Stream.Stdin != ignore {
 		c.StdinStream = sandbox.StreamID(in.Stream.Stdin)
 	}
-	req.Command = &c
-	if in.Command.Mode == modeOneShot {
-		req.OneShot, req.Labels[labelMode] = true, modeOneShot
-	}
-	return req, nil
+	return &c, err
 }
 
 func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
@@ -151,7 +164,7 @@ func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx := r.Context()
-	req, err := d.request(ctx, sandbox.NewID(), &in)
+	req, err := d.request(ctx, &in)
 	if err != nil {
 		return err
 	}
@@ -195,24 +208,12 @@ func (d *Dialect) finish(ctx context.Context, sb sandbox.Sandbox, in *createInpu
 	e := &l.executions[len(l.executions)-1]
 	out.ExecutionID = executionID(e)
 	if !e.Stdout.Off {
-		out.StdoutStreamID, out.StdoutStreamURL = string(e.Stdout.ID), d.streamURL(e.Stdout)
+		out.StdoutStreamID, out.StdoutStreamURL = string(e.Stdout.ID), d.streamURL(e.Stdout, in.Stream.Timestamps)
 	}
 	if !e.Stderr.Off {
-		out.StderrStreamID, out.StderrStreamURL = string(e.Stderr.ID), d.streamURL(e.Stderr)
+		out.StderrStreamID, out.StderrStreamURL = string(e.Stderr.ID), d.streamURL(e.Stderr, in.Stream.Timestamps)
 	}
 	return out, nil
-}
-
-// command is an execution in the workspace with the automatic variables.
-func command(ctx context.Context, id sandbox.ID, argv []string, streams streamInput) lifecycle.ExecutionRequest {
-	return lifecycle.ExecutionRequest{
-		Argv: argv, Cwd: workspaceDir, MakeCwd: true,
-		Env: map[string]string{
-			"AGENTUITY_SANDBOX_ID": sandboxID(id),
-			"AGENTUITY_ORG_ID":     external(prefixOrg, caller(ctx).Workspace),
-		},
-		StdoutOff: streams.Stdout == ignore, StderrOff: streams.Stderr == ignore,
-	}
 }
 
 // decodeFiles decodes files to write, with their paths made absolute.

@@ -32,7 +32,11 @@ func (d *Dialect) writeStream(w http.ResponseWriter, r *http.Request) error {
 // readStream answers with what a stream holds and what is still to come. Every
 // part is sent when it is there.
 func (d *Dialect) readStream(w http.ResponseWriter, r *http.Request) error {
-	body, _, err := d.svc.OpenStream(r.Context(), r.PathValue("stream"), 0, true)
+	open := d.svc.OpenStream
+	if r.URL.Query().Get("timestamps") == "true" {
+		open = d.svc.OpenStreamTimes
+	}
+	body, _, err := open(r.Context(), r.PathValue("stream"), 0, true)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,39 @@
+package agentuity
+
+import (
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// automatic returns the environment variables that every command has. They are
+// added to each command and not kept with the sandbox, so that what the client
+// asks for as the sandbox's environment is what it set itself. What it set wins.
+func (d *Dialect) automatic(sb *sandbox.Sandbox) map[string]string {
+	env := map[string]string{
+		"AGENTUITY_SANDBOX_ID":     sandboxID(sb.ID),
+		"AGENTUITY_SANDBOX_ORG_ID": external(prefixOrg, sb.Workspace),
+	}
+	_, url := d.published(sb)
+	for name, value := range map[string]string{
+		"AGENTUITY_SANDBOX_RUNTIME":    sb.Labels[labelRuntime],
+		"AGENTUITY_SANDBOX_RUNTIME_ID": sb.Labels[labelRuntimeID],
+		"AGENTUITY_SANDBOX_PROJECT_ID": sb.Labels[labelProject],
+		"AGENTUITY_SANDBOX_URL":        url,
+	} {
+		if value != "" {
+			env[name] = value
+		}
+	}
+	for name := range sb.Env {
+		delete(env, name)
+	}
+	return env
+}
+
+// command is an execution in the workspace of a sandbox.
+func (d *Dialect) command(sb *sandbox.Sandbox, argv []string, streams streamInput) lifecycle.ExecutionRequest {
+	return lifecycle.ExecutionRequest{
+		Argv: argv, Cwd: workspaceDir, MakeCwd: true, Env: d.automatic(sb),
+		StdoutOff: streams.Stdout == ignore, StderrOff: streams.Stderr == ignore,
+	}
+}

@@ -1,0 +1,80 @@
+package agentuity
+
+import (
+	"net/http"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// cliInfo is a sandbox as the command line asks for it before anything else.
+type cliInfo struct {
+	ID          string  `json:"id"`
+	Name        *string `json:"name"`
+	Description *string `json:"description"`
+	Status      string  `json:"status"`
+	Region      string  `json:"region"`
+	CreatedAt   string  `json:"createdAt"`
+	OrgID       string  `json:"orgId"`
+	OrgName     string  `json:"orgName"`
+	ProjectID   *string `json:"projectId"`
+}
+
+// region is the one there is.
+const region = "local"
+
+func (d *Dialect) regions(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, []struct {
+		Region      string `json:"region"`
+		Description string `json:"description"`
+	}{{region, "This server"}})
+}
+
+// organizations answers with the workspace that the caller acts in.
+func (d *Dialect) organizations(w http.ResponseWriter, r *http.Request) error {
+	return answer(w, []ref{org(caller(r.Context()).Workspace)})
+}
+
+func cliInfoOf(l *look) cliInfo {
+	o := org(l.Workspace)
+	return cliInfo{
+		ID: sandboxID(l.ID), Name: optional(l.Labels[labelName]), Description: optional(l.Description), Status: l.status(), Region: region,
+		CreatedAt: timestamp(l.CreatedAt), OrgID: o.ID, OrgName: o.Name, ProjectID: optional(l.Labels[labelProject]),
+	}
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (d *Dialect) cliList(w http.ResponseWriter, r *http.Request) error {
+	part, total, err := d.selected(r)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Sandboxes []cliInfo `json:"sandboxes"`
+		Total     int       `json:"total"`
+	}{make([]cliInfo, len(part)), total}
+	for i := range part {
+		out.Sandboxes[i] = cliInfoOf(&part[i])
+	}
+	return answer(w, out)
+}
+
+func (d *Dialect) cliGet(w http.ResponseWriter, r *http.Request) error {
+	sb, err := d.any(r)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return &typed{codeNotFound, http.StatusNotFound, err}
+	}
+	if err != nil {
+		return err
+	}
+	l, err := d.look(r.Context(), sb)
+	if err != nil {
+		return err
+	}
+	return answer(w, cliInfoOf(&l))
+}
