@@ -8,11 +8,15 @@ import (
 	"path/filepath"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// recipeLimits bound what a recipe may install: only against accidents.
+var recipeLimits = limits{bytes: 256 << 30, entries: 10_000_000}
 
 // BuildOptions says how to build.
 type BuildOptions struct {
@@ -94,62 +98,10 @@ func (s *Store) build(ctx context.Context, r *Recipe, progress func(Event)) (san
 		Config: r.image.Config, MemoryBytes: r.image.MemoryBytes, ReadinessPort: r.image.ReadinessPort, TTL: r.image.TTL,
 		UpdatedAt: time.Now().UTC(), Packages: root.packages,
 	}
-	if rec.Digest, rec.SizeBytes, err = fileDigest(ctx, root.erofs); err != nil {
+	if err := s.keep(ctx, root, &rec, func(layer blob) (v1.Image, error) { return ociImage(r, layer) }); err != nil {
 		return sandbox.Image{}, err
 	}
-	if err := os.Chtimes(root.erofs, rec.UpdatedAt, rec.UpdatedAt); err != nil {
-		return sandbox.Image{}, err
-	}
-	// The slow part of putting them on disk comes before the index is locked.
-	for _, name := range []string{root.erofs, root.layer.path} {
-		if err := os.Chmod(name, 0o444); err != nil {
-			return sandbox.Image{}, err
-		}
-		if err := syncPath(name); err != nil {
-			return sandbox.Image{}, err
-		}
-	}
-	if err := s.install(ctx, r, root, &rec); err != nil {
-		return sandbox.Image{}, err
-	}
-	s.mu.Lock()
-	s.verified[rec.Digest] = true // hashed a moment ago
-	s.mu.Unlock()
 	return s.imageOf(&rec), nil
-}
-
-// install moves a finished root filesystem into the store, completes the record
-// and adds it to the index. All of that under the index's lock, so that Prune
-// does not take the files for garbage before the index names them.
-func (s *Store) install(ctx context.Context, r *Recipe, root *rootfs, rec *record) error {
-	ix, unlock, err := s.lockIndex(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := moveFile(root.erofs, s.erofsPath(rec.Digest)); err != nil {
-		return err
-	}
-	if err := moveFile(root.layer.path, s.blobPath(root.layer.digest)); err != nil {
-		return err
-	}
-	root.layer.path = s.blobPath(root.layer.digest)
-	img, err := ociImage(r, root.layer)
-	if err != nil {
-		return fmt.Errorf("make OCI image: %w", err)
-	}
-	if rec.Manifest.Digest, err = s.writeImage(img); err != nil {
-		return fmt.Errorf("write OCI image: %w", err)
-	}
-	if rec.Manifest.Size, err = img.Size(); err != nil {
-		return fmt.Errorf("write OCI image: %w", err)
-	}
-	rec.CreatedAt = rec.UpdatedAt
-	if old := ix.current(rec.ref()); old != nil {
-		rec.CreatedAt = old.CreatedAt
-	}
-	ix.add(*rec)
-	return s.writeIndex(ix)
 }
 
 // makeRootfs runs the bootstrapper and writes what it makes, both at a time.
@@ -168,7 +120,7 @@ func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress 
 		_ = pw.CloseWithError(err) // nil is the end of the stream
 		return err
 	})
-	root, err := writeRootfs(ctx, pr, rootfsSpec{dir: dir, date: r.date, futureDated: r.spec.FutureDated, progress: progress})
+	root, err := writeRootfs(ctx, pr, rootfsSpec{dir: dir, date: r.date, futureDated: r.spec.FutureDated, limits: recipeLimits, progress: progress})
 	if err != nil {
 		cancel(err)
 		_ = pr.CloseWithError(err)

@@ -21,8 +21,12 @@
 // lock of its reference, a change of the index that of the index, and readers
 // notice a changed index by themselves.
 //
+// [Store.Commit] makes an image of a base and one more layer, without a recipe.
+// Layers are laid over each other in memory, as names and metadata; contents wait
+// in a file until the EROFS is written. Nothing is ever unpacked on the host.
+//
 // What gVisor asks of an EROFS and the EROFS writer does not give by itself is
 // done here: files are never stored inline, because those cannot be mapped into
 // memory, and extended attributes are left out, because files that have any
-// cannot be opened. The OCI layer keeps them. Hard links become copies.
+// cannot be opened. The OCI layer keeps them. Hard links are hard links.
 package image

@@ -35,15 +35,18 @@ type record struct {
 	Current       bool                `json:"current"`
 	Digest        string              `json:"digest"` // of the EROFS
 	SizeBytes     int64               `json:"size_bytes"`
-	Manifest      blobRef             `json:"manifest"` // of the OCI image
+	FileCount     int64               `json:"file_count,omitempty"`
+	FileTime      time.Time           `json:"file_time,omitzero"` // of the root filesystem's file
+	Manifest      blobRef             `json:"manifest"`           // of the OCI image
 	RecipeHash    string              `json:"recipe_hash"`
 	Description   string              `json:"description"`
 	Config        sandbox.ImageConfig `json:"config"`
 	MemoryBytes   int64               `json:"memory_bytes"`
 	ReadinessPort uint16              `json:"readiness_port"`
 	TTL           time.Duration       `json:"ttl_ns"`
-	CreatedAt     time.Time           `json:"created_at"` // the reference's first build
-	UpdatedAt     time.Time           `json:"updated_at"` // this build
+	Commit        *commitRecord       `json:"commit,omitempty"` // of what Commit made
+	CreatedAt     time.Time           `json:"created_at"`       // the reference's first build
+	UpdatedAt     time.Time           `json:"updated_at"`       // this build
 	Packages      []Package           `json:"packages"`
 }
 
@@ -58,6 +61,14 @@ type Package struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Arch    string `json:"arch"`
+}
+
+// commitRecord says what a commit was made of and which layer it added.
+type commitRecord struct {
+	Base       string  `json:"base"`    // digest of a root filesystem, or ""
+	DiffID     v1.Hash `json:"diff_id"` // of the layer
+	Layer      blobRef `json:"layer"`
+	ConfigHash string  `json:"config_hash"`
 }
 
 // parsePackages reads the list that finish.sh writes: one package per line, its
@@ -75,10 +86,22 @@ func parsePackages(list string) []Package {
 
 func (r *record) ref() string { return r.Name + ":" + r.Tag }
 
+// fileTime returns the time that the root filesystem's file was given.
+func (r *record) fileTime() time.Time {
+	if r.FileTime.IsZero() {
+		return r.UpdatedAt
+	}
+	return r.FileTime
+}
+
 // image returns the catalogue entry.
 func (r *record) image() sandbox.Image {
+	id := r.ref()
+	if r.Name == "" {
+		id = r.Digest
+	}
 	return sandbox.Image{
-		ID: imageID(r.ref()), Name: r.Name, Tag: r.Tag, Digest: r.Digest, Description: r.Description,
+		ID: imageID(id), Name: r.Name, Tag: r.Tag, Digest: r.Digest, Description: r.Description,
 		SizeBytes: r.SizeBytes, Config: r.Config, MemoryBytes: r.MemoryBytes,
 		ReadinessPort: r.ReadinessPort, TTL: r.TTL, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
 	}
@@ -106,12 +129,13 @@ func (ix *index) byDigest(digest string, names ...string) *record {
 	return nil
 }
 
-// add makes rec what its reference means.
+// add makes rec what its reference means. What has no name is only there by its
+// digest.
 func (ix *index) add(rec record) {
 	kept := ix.Images[:0]
 	for _, r := range ix.Images {
 		if r.ref() == rec.ref() {
-			if r.Digest == rec.Digest {
+			if r.Digest == rec.Digest && r.Manifest == rec.Manifest {
 				continue
 			}
 			r.Current = false

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
@@ -36,7 +37,8 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 }
 
 // Prune deletes what no reference means any more: older builds, removed images,
-// and files that a crash left without an entry. inUse returns the digests that
+// what Commit made without a name over an hour ago, and files that a crash left
+// without an entry. inUse returns the digests that
 // something still needs (a sandbox, a snapshot); it is called once, under the
 // store's lock, must not call the store, and its error is returned before
 // anything is deleted. Prune returns the bytes freed.
@@ -50,7 +52,7 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 	if err != nil {
 		return 0, fmt.Errorf("find out which images are in use: %w", err)
 	}
-	ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool { return !r.Current && !slices.Contains(needed, r.Digest) })
+	ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool { return !r.Current && !r.fresh() && !slices.Contains(needed, r.Digest) })
 	blobs, err := s.liveBlobs(ix)
 	if err != nil {
 		return 0, err
@@ -67,6 +69,13 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 	layers, err := deleteOthers(filepath.Join(s.layoutDir(), "blobs", "sha256"), func(name string) bool { return blobs[name] })
 	return images + layers, err
 }
+
+// pruneGrace is how long what Commit made without a name is kept before anything
+// says that it is in use.
+const pruneGrace = time.Hour
+
+// fresh reports whether something may be about to use the record.
+func (r *record) fresh() bool { return r.Name == "" && time.Since(r.UpdatedAt) < pruneGrace }
 
 // liveBlobs returns the names of the layout's blobs that the index needs.
 func (s *Store) liveBlobs(ix *index) (map[string]bool, error) {

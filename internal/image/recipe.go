@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -146,10 +145,10 @@ func (r *Recipe) check() error {
 	if s.Tag == "" {
 		s.Tag = "latest"
 	}
-	tag, err := name.NewTag(s.Name+":"+s.Tag, name.WithDefaultRegistry(localRegistry))
-	if err != nil || tag.RegistryStr() != localRegistry || tag.RepositoryStr() != s.Name {
-		return sandbox.InvalidField("name", "%q with tag %q is not an image name like modbox/base with tag latest", s.Name, s.Tag)
+	if err := checkName(s.Name, s.Tag); err != nil {
+		return err
 	}
+	var err error
 	if r.date, err = time.Parse(time.DateOnly, s.Date); err != nil {
 		return sandbox.InvalidField("date", "%q is not a date like 2025-08-09", s.Date)
 	}

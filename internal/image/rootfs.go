@@ -9,7 +9,7 @@ import (
 	"hash"
 	"io"
 	"os"
-	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,6 +33,7 @@ var futureDate = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 type rootfs struct {
 	layer    blob
 	erofs    string // path
+	files    int64  // names in it
 	packages []Package
 }
 
@@ -49,98 +50,125 @@ type rootfsSpec struct {
 	dir         string // for the results and temporary files
 	date        time.Time
 	futureDated []string
+	limits      limits
 	progress    func(Event)
 }
 
 // writeRootfs reads a root filesystem as a tar stream and writes it as a layer
-// and as an EROFS. It takes nothing on trust: an entry that would leave the root,
-// go through something that is not a directory or come twice is an error with
-// code Invalid. It reads r to its end.
+// and as an EROFS. It takes nothing on trust, as [layerReader.read] says.
 func writeRootfs(ctx context.Context, r io.Reader, spec rootfsSpec) (*rootfs, error) {
-	layer, err := newLayerWriter(path.Join(spec.dir, "layer.tar.zst"))
+	b, err := newRootfsWriter(spec, newTree())
 	if err != nil {
 		return nil, err
 	}
-	defer layer.file.Close()
-	tree, err := newTreeWriter(path.Join(spec.dir, "root.erofs"), spec.dir, spec.date)
-	if err != nil {
-		return nil, err
-	}
-	defer tree.file.Close()
-
-	var out rootfs
-	tr := tar.NewReader(r)
-	for n := int64(1); ; n++ {
-		hdr, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read root filesystem: %w", err)
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := spec.normalise(hdr); err != nil {
-			return nil, err
-		}
-		if err := copyEntry(layer, tree, hdr, tr, &out); err != nil {
-			return nil, err
-		}
-		if n%1000 == 0 {
+	defer b.close()
+	var n int64
+	var list strings.Builder
+	b.layers.visit = func(hdr *tar.Header) (io.Writer, error) {
+		if n++; n%1000 == 0 {
 			spec.progress(Event{Phase: PhaseWriting, Done: n, Message: "files"})
 		}
+		if err := b.copyHeader(hdr); err != nil {
+			return nil, err
+		}
+		if "/"+hdr.Name != packagesPath || hdr.Typeflag != tar.TypeReg {
+			return b.tar, nil
+		}
+		if hdr.Size > packagesMax {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the image's list of packages has %d bytes, more than %d", hdr.Size, packagesMax)
+		}
+		return io.MultiWriter(b.tar, &list), nil
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return nil, fmt.Errorf("read root filesystem: %w", err)
-	}
-	if out.layer, err = layer.close(); err != nil {
+	b.layers.normalise = spec.normalise
+	if err := b.layers.read(ctx, r); err != nil {
 		return nil, err
 	}
-	out.erofs = tree.file.Name()
-	return &out, tree.close()
+	layer, err := b.finishLayer()
+	if err != nil {
+		return nil, err
+	}
+	root, err := b.finish(ctx, layer)
+	if err != nil {
+		return nil, err
+	}
+	root.packages = parsePackages(list.String())
+	return root, nil
 }
 
-// copyEntry writes one entry to the layer and the tree, and keeps the list of packages.
-func copyEntry(layer *layerWriter, tree *treeWriter, hdr *tar.Header, content io.Reader, out *rootfs) error {
-	if err := layer.tar.WriteHeader(hdr); err != nil {
+// rootfsWriter makes a root filesystem and the OCI layer that it got last.
+type rootfsWriter struct {
+	spec   rootfsSpec
+	layers layerReader
+	blob   *layerWriter
+	tar    *tar.Writer // into blob
+}
+
+func newRootfsWriter(spec rootfsSpec, t *tree) (*rootfsWriter, error) {
+	sp, err := newSpool(filepath.Join(spec.dir, "files"))
+	if err != nil {
+		return nil, err
+	}
+	blob, err := newLayerWriter(filepath.Join(spec.dir, "layer.tar.zst"))
+	if err != nil {
+		sp.file.Close()
+		return nil, err
+	}
+	return &rootfsWriter{
+		spec: spec, blob: blob, tar: tar.NewWriter(blob),
+		layers: layerReader{tree: t, spool: sp, limits: spec.limits},
+	}, nil
+}
+
+// close ends the use of the temporary files.
+func (b *rootfsWriter) close() {
+	b.layers.spool.file.Close()
+	b.blob.file.Close()
+}
+
+// copyHeader writes an entry's header to the layer.
+func (b *rootfsWriter) copyHeader(hdr *tar.Header) error {
+	if err := b.tar.WriteHeader(hdr); err != nil {
 		return fmt.Errorf("write layer entry %q: %w", hdr.Name, err)
 	}
-	content = io.TeeReader(content, layer.tar)
-	name := "/" + strings.TrimSuffix(hdr.Name, "/")
-	if name != packagesPath || hdr.Typeflag != tar.TypeReg {
-		return tree.add(hdr, content)
-	}
-	var list strings.Builder
-	if hdr.Size > packagesMax {
-		return sandbox.Errorf(sandbox.Invalid, "the image's list of packages has %d bytes, more than %d", hdr.Size, packagesMax)
-	}
-	if err := tree.add(hdr, io.TeeReader(content, &list)); err != nil {
-		return err
-	}
-	out.packages = parsePackages(list.String())
 	return nil
 }
 
-// normalise checks the entry's names and removes what differs between two
-// builds of the same: formats, names of owners, access times, late dates.
-func (s rootfsSpec) normalise(hdr *tar.Header) error {
-	clean, err := cleanName(hdr.Name)
-	if err != nil {
-		return err
+// finishLayer completes the layer.
+func (b *rootfsWriter) finishLayer() (blob, error) {
+	if err := errors.Join(b.layers.spool.finish(), b.tar.Close()); err != nil {
+		return blob{}, fmt.Errorf("write layer: %w", err)
 	}
-	hdr.Name = clean
-	if hdr.Typeflag == tar.TypeLink {
-		if hdr.Linkname, err = cleanName(hdr.Linkname); err != nil {
-			return err
+	return b.blob.close()
+}
+
+// finish writes the EROFS.
+func (b *rootfsWriter) finish(ctx context.Context, layer blob) (*rootfs, error) {
+	root := &rootfs{layer: layer, erofs: filepath.Join(b.spec.dir, "root.erofs")}
+	var err error
+	root.files, err = writeEROFS(ctx, root.erofs, b.layers.tree, b.spec.date)
+	return root, err
+}
+
+// normalise removes what differs between two builds of the same: formats, names
+// of owners, access times, late dates.
+func (s rootfsSpec) normalise(hdr *tar.Header) {
+	normaliseHeader(hdr)
+	if hdr.ModTime.After(s.date) {
+		hdr.ModTime = s.date
+	}
+	for _, dir := range s.futureDated {
+		if strings.HasPrefix("/"+strings.TrimSuffix(hdr.Name, "/")+"/", dir+"/") {
+			hdr.ModTime = futureDate
 		}
 	}
-	if hdr.Typeflag == tar.TypeDir && hdr.Name != "." {
-		hdr.Name += "/"
-	}
+}
+
+// normaliseHeader keeps of a header what belongs to the file: not how it was
+// written, not the names of owners, not when it was looked at.
+func normaliseHeader(hdr *tar.Header) {
 	xattrs := map[string]string{}
 	for k, v := range hdr.PAXRecords {
-		if strings.HasPrefix(k, "SCHILY.xattr.") {
+		if strings.HasPrefix(k, xattrRecord) {
 			xattrs[k] = v
 		}
 	}
@@ -149,37 +177,6 @@ func (s rootfsSpec) normalise(hdr *tar.Header) error {
 	hdr.Uname, hdr.Gname = "", ""
 	hdr.AccessTime, hdr.ChangeTime = time.Time{}, time.Time{}
 	hdr.ModTime = hdr.ModTime.Truncate(time.Second)
-	if hdr.ModTime.After(s.date) {
-		hdr.ModTime = s.date
-	}
-	for _, dir := range s.futureDated {
-		if strings.HasPrefix("/"+clean+"/", dir+"/") {
-			hdr.ModTime = futureDate
-		}
-	}
-	return nil
-}
-
-// Bounds on names, as Linux has them.
-const (
-	nameMax = 255
-	pathMax = 4096
-)
-
-// cleanName returns a tar entry's name relative to the root, "." for the root
-// itself. It refuses names that are absolute, lead out of the root or are no
-// names on Linux.
-func cleanName(name string) (string, error) {
-	clean := path.Clean(name)
-	hostile := name == "" || path.IsAbs(name) || clean == ".." || strings.HasPrefix(clean, "../") ||
-		strings.ContainsRune(name, 0) || len(clean) > pathMax
-	for _, part := range strings.Split(name, "/") {
-		hostile = hostile || len(part) > nameMax || part == ".."
-	}
-	if hostile {
-		return "", sandbox.Errorf(sandbox.Invalid, "the root filesystem has an entry with the unacceptable name %.300q", name)
-	}
-	return clean, nil
 }
 
 // layerWriter writes a compressed layer and hashes both its forms.
@@ -188,7 +185,6 @@ type layerWriter struct {
 	sum    hash.Hash // of the file
 	zw     *zstd.Encoder
 	diff   hash.Hash // of the tar
-	tar    *tar.Writer
 	length counter
 }
 
@@ -210,12 +206,18 @@ func newLayerWriter(name string) (*layerWriter, error) {
 		f.Close()
 		return nil, fmt.Errorf("write layer: %w", err)
 	}
-	l.tar = tar.NewWriter(io.MultiWriter(l.zw, l.diff))
 	return l, nil
 }
 
+func (l *layerWriter) Write(p []byte) (int, error) {
+	if _, err := l.diff.Write(p); err != nil {
+		return 0, err
+	}
+	return l.zw.Write(p)
+}
+
 func (l *layerWriter) close() (blob, error) {
-	if err := errors.Join(l.tar.Close(), l.zw.Close(), l.file.Close()); err != nil {
+	if err := errors.Join(l.zw.Close(), l.file.Close()); err != nil {
 		return blob{}, fmt.Errorf("write layer: %w", err)
 	}
 	return blob{path: l.file.Name(), digest: sha256Hash(l.sum), diffID: sha256Hash(l.diff), size: int64(l.length)}, nil

@@ -376,7 +376,7 @@ func (s *Store) verify(ctx context.Context, rec *record) error {
 // written with. That is no proof, but finds every ordinary accident at no cost.
 func untouched(name string, rec *record) bool {
 	info, err := os.Stat(name)
-	return err == nil && info.Size() == rec.SizeBytes && info.ModTime().Equal(rec.UpdatedAt)
+	return err == nil && info.Size() == rec.SizeBytes && info.ModTime().Equal(rec.fileTime())
 }
 
 // Verify checks every root filesystem against its digest, so that the first

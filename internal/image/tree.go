@@ -1,148 +1,222 @@
 package image
 
 import (
-	"archive/tar"
-	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"path"
 	"strings"
 	"time"
 
-	"github.com/erofs/go-erofs"
-
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// treeWriter writes an EROFS from tar entries.
-type treeWriter struct {
-	file *os.File
-	fs   *erofs.Writer
-	// entries has what was written, by clean name. A hard link has the header of the
-	// file it leads to, a directory that only its children name has implicit.
-	entries map[string]*tar.Header
+// tree is a root filesystem in memory while layers are laid over each other: the
+// names and what is known of the files, but not their contents. Nothing in it
+// touches the host's file system, so no name and no link can lead out of it.
+// It is not safe for concurrent use.
+type tree struct {
+	root  *node
+	layer int // of the entries that come now
 }
 
-// implicit stands for a directory that no entry made so far.
-var implicit = &tar.Header{Typeflag: tar.TypeDir}
+// node is a file of any kind. Its names in directories may be several.
+type node struct {
+	mode     fs.FileMode
+	uid, gid uint32
+	mtime    time.Time
+	rdev     uint32            // of a device
+	target   string            // of a symbolic link
+	content  *io.SectionReader // of a regular file
+	names    map[string]dentry // of a directory
+	// implicit: a directory that only its children name so far.
+	implicit bool
+}
 
-func newTreeWriter(name, tempDir string, date time.Time) (*treeWriter, error) {
-	f, err := os.Create(name)
+// dentry is a name in a directory, and the layer that gave it.
+type dentry struct {
+	*node
+	layer int
+}
+
+// newTree returns an empty root.
+func newTree() *tree {
+	return &tree{root: newDir()}
+}
+
+// newDir returns a directory that no entry made.
+func newDir() *node {
+	return &node{mode: fs.ModeDir | 0o755, mtime: time.Unix(0, 0), names: map[string]dentry{}, implicit: true}
+}
+
+// isDir reports whether there is a directory.
+func (n dentry) isDir() bool { return n.node != nil && n.mode.IsDir() }
+
+// split returns the elements of a clean relative name.
+func split(clean string) []string {
+	if clean == "." {
+		return nil
+	}
+	return strings.Split(clean, "/")
+}
+
+// lookup returns what a clean name names, without following links.
+func (t *tree) lookup(clean string) (dentry, bool) {
+	at := dentry{node: t.root}
+	for _, part := range split(clean) {
+		if !at.isDir() {
+			return dentry{}, false
+		}
+		next, ok := at.names[part]
+		if !ok {
+			return dentry{}, false
+		}
+		at = next
+	}
+	return at, true
+}
+
+// dir returns the directory with a clean name, made when it is missing, for
+// something that the current layer has in it.
+func (t *tree) dir(clean string) (*node, error) {
+	at := t.root
+	for _, part := range split(clean) {
+		next, ok := at.names[part]
+		if !ok {
+			next.node = newDir()
+		}
+		if !next.isDir() {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q under %.300q, which is not a directory", clean, part)
+		}
+		next.layer = t.layer // what hides it may come later in the layer
+		at.names[part] = next
+		at = next.node
+	}
+	return at, nil
+}
+
+// put gives a file a name. A directory that is there already keeps what is in it
+// and takes over the rest; anything else of lower layers is replaced. A name
+// that comes twice in one layer is an error with code Invalid.
+func (t *tree) put(clean string, n *node) error {
+	if clean == "." {
+		if !n.mode.IsDir() {
+			return sandbox.Errorf(sandbox.Invalid, "the root filesystem's root is not a directory")
+		}
+		t.root.become(n)
+		return nil
+	}
+	dir, err := t.dir(path.Dir(clean))
 	if err != nil {
-		return nil, fmt.Errorf("write root filesystem: %w", err)
-	}
-	w := erofs.Create(f, erofs.WithTempDir(tempDir), erofs.WithBuildTime(uint64(date.Unix()), 0))
-	return &treeWriter{file: f, fs: w, entries: map[string]*tar.Header{".": implicit}}, nil
-}
-
-func (t *treeWriter) close() error {
-	if err := t.fs.Close(); err != nil {
-		return fmt.Errorf("write root filesystem: %w", err)
-	}
-	if err := storePlain(t.file); err != nil {
-		return fmt.Errorf("write root filesystem: %w", err)
-	}
-	return t.file.Close()
-}
-
-// add writes one normalised entry. Extended attributes are left out, see the
-// package comment. An error about the entry itself has code Invalid.
-func (t *treeWriter) add(hdr *tar.Header, content io.Reader) error {
-	name := path.Clean(hdr.Name)
-	if err := t.admit(name, hdr.Typeflag); err != nil {
 		return err
 	}
-	meta := hdr
-	if hdr.Typeflag == tar.TypeLink {
-		if meta = t.entries[hdr.Linkname]; meta == nil || meta.Typeflag != tar.TypeReg {
-			return sandbox.Errorf(sandbox.Invalid, "the hard link %.300q leads to %.300q, which is not a file", name, hdr.Linkname)
-		}
+	base := path.Base(clean)
+	old, taken := dir.names[base]
+	switch {
+	case taken && old.isDir() && n.mode.IsDir():
+		old.become(n)
+		dir.names[base] = dentry{old.node, t.layer}
+		return nil
+	case taken && old.layer == t.layer:
+		return sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q twice", clean)
 	}
-	err := t.create(name, hdr, content)
-	if err == nil {
-		err = errors.Join(
-			t.fs.Chmod(name, meta.FileInfo().Mode()),
-			t.fs.Chown(name, meta.Uid, meta.Gid),
-			t.fs.Chtimes(name, meta.ModTime, meta.ModTime))
-	}
-	if err != nil {
-		return fmt.Errorf("write %q to the root filesystem: %w", name, err)
-	}
-	t.entries[name] = meta
+	dir.names[base] = dentry{n, t.layer}
 	return nil
 }
 
-// admit refuses an entry whose name is taken or whose parent is no directory.
-// Parents that no entry made count as directories from then on.
-func (t *treeWriter) admit(name string, kind byte) error {
-	if old := t.entries[name]; old != nil && (kind != tar.TypeDir || old.Typeflag != tar.TypeDir) {
-		return sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q twice", name)
-	}
-	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if old := t.entries[dir]; old == nil {
-			t.entries[dir] = implicit
-		} else if old.Typeflag != tar.TypeDir {
-			return sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q under something that is not a directory", name)
-		}
-	}
-	return nil
+// become gives a directory the metadata of another.
+func (n *node) become(other *node) {
+	n.mode, n.uid, n.gid, n.mtime, n.implicit = other.mode, other.uid, other.gid, other.mtime, false
 }
 
-// create writes the entry without its metadata.
-func (t *treeWriter) create(name string, hdr *tar.Header, content io.Reader) error {
-	switch hdr.Typeflag {
-	case tar.TypeReg:
-		return t.writeFile(name, content)
-	case tar.TypeDir:
-		if t.entries[name] != nil {
-			return nil // made for its children already; it gets its metadata now
-		}
-		return t.fs.Mkdir(name, 0o755)
-	case tar.TypeSymlink:
-		if hdr.Linkname == "" || len(hdr.Linkname) > pathMax || strings.ContainsRune(hdr.Linkname, 0) {
-			return sandbox.Errorf(sandbox.Invalid, "the symbolic link %.300q has an unacceptable target", name)
-		}
-		return t.fs.Symlink(hdr.Linkname, name)
-	case tar.TypeLink:
-		return t.copyFile(name, hdr.Linkname)
-	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		return t.fs.Mknod(name, typeBits[hdr.Typeflag], deviceNumber(hdr))
-	default:
-		return sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q of the unknown type %q", name, hdr.Typeflag)
+// link gives a file that is there another name.
+func (t *tree) link(clean, target string) error {
+	n, ok := t.lookup(target)
+	if !ok || n.isDir() {
+		return sandbox.Errorf(sandbox.Invalid, "the hard link %.300q leads to %.300q, which is not a file", clean, target)
+	}
+	return t.put(clean, n.node)
+}
+
+// hide removes what lower layers have under a name, and keeps what this one has.
+func (t *tree) hide(clean string) {
+	dir, ok := t.lookup(path.Dir(clean))
+	if ok && dir.isDir() {
+		t.hideName(dir.node, path.Base(clean))
 	}
 }
 
-// typeBits are the file type bits of a mode.
-var typeBits = map[byte]uint16{tar.TypeChar: 0o020000, tar.TypeBlock: 0o060000, tar.TypeFifo: 0o010000}
-
-// deviceNumber encodes a device number as Linux stores it on disk.
-func deviceNumber(hdr *tar.Header) uint32 {
-	if hdr.Typeflag == tar.TypeFifo {
-		return 0
+// hideAll does for every name in a directory what hide does for one.
+func (t *tree) hideAll(clean string) {
+	if dir, ok := t.lookup(clean); ok && dir.isDir() {
+		t.hideNames(dir.node)
 	}
-	major, minor := uint32(hdr.Devmajor), uint32(hdr.Devminor)
-	return minor&0xff | major<<8 | (minor&^0xff)<<12
 }
 
-func (t *treeWriter) writeFile(name string, content io.Reader) error {
-	f, err := t.fs.Create(name)
+func (t *tree) hideNames(dir *node) {
+	for base := range dir.names {
+		t.hideName(dir, base)
+	}
+}
+
+func (t *tree) hideName(dir *node, base string) {
+	switch n, ok := dir.names[base]; {
+	case !ok:
+	case n.layer != t.layer:
+		delete(dir.names, base)
+	case n.isDir():
+		t.hideNames(n.node)
+	}
+}
+
+// readTree returns the tree of an EROFS that this package made. The contents
+// stay where they are: r must be open for as long as the tree is used.
+func readTree(r io.ReaderAt) (*tree, error) {
+	d, err := openDisk(r)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("read root filesystem: %w", err)
 	}
-	if _, err := io.Copy(f, content); err != nil {
-		return err
+	root, err := d.inode(d.root)
+	if err != nil {
+		return nil, fmt.Errorf("read root filesystem: %w", err)
 	}
-	return f.Close()
+	t := &tree{}
+	seen := map[uint64]*node{}
+	if t.root, err = d.node(root, seen); err != nil {
+		return nil, fmt.Errorf("read root filesystem: %w", err)
+	}
+	t.layer = 1 // what comes now lies over what is there
+	return t, nil
 }
 
-// copyFile makes name a copy of an earlier regular file: EROFS could link them,
-// its writer cannot.
-func (t *treeWriter) copyFile(name, target string) error {
-	src, err := t.fs.Open(target)
-	if err != nil {
-		return err
+// node returns the node of an inode with everything in it. seen has the files
+// that were met before, by the inode's number.
+func (d *disk) node(in diskInode, seen map[uint64]*node) (*node, error) {
+	if n := seen[in.number]; n != nil && !n.mode.IsDir() {
+		return n, nil
+	} else if n != nil {
+		return nil, fmt.Errorf("directory %d is in two places", in.number)
 	}
-	defer src.Close()
-	return t.writeFile(name, src)
+	n := &node{mode: in.mode, uid: in.uid, gid: in.gid, mtime: in.mtime, rdev: in.rdev}
+	seen[in.number] = n
+	switch {
+	case in.mode.IsDir():
+		n.names = map[string]dentry{}
+		return n, d.entries(in, func(e dirent) error {
+			child, err := d.inode(e.number)
+			if err != nil {
+				return err
+			}
+			node, err := d.node(child, seen)
+			n.names[e.name] = dentry{node: node}
+			return err
+		})
+	case in.mode&fs.ModeSymlink != 0:
+		target, err := io.ReadAll(d.content(in))
+		n.target = string(target)
+		return n, err
+	case in.mode.IsRegular():
+		n.content = d.content(in)
+	}
+	return n, nil
 }

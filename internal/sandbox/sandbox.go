@@ -164,8 +164,13 @@ type Image struct {
 	UpdatedAt     time.Time
 }
 
-// Ref returns name:tag.
-func (i *Image) Ref() string { return i.Name + ":" + i.Tag }
+// Ref returns name:tag, or the digest of an image without a name.
+func (i *Image) Ref() string {
+	if i.Name == "" {
+		return i.Digest
+	}
+	return i.Name + ":" + i.Tag
+}
 
 // ImageConfig is what an image says about running it (OCI image config).
 type ImageConfig struct {

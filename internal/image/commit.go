@@ -1,0 +1,290 @@
+package image
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"time"
+
+	ociname "github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// CommitRequest says what to make of a base and a layer.
+type CommitRequest struct {
+	// Base is the digest of a root filesystem in the store; "" is an empty one.
+	Base string
+	// Layer is an uncompressed OCI layer: a tar whose whiteouts, as OCI or as
+	// overlay file systems write them, take away what the base has. It may be hostile.
+	// It is read to its end.
+	Layer io.Reader
+	// MaxBytes bounds the layer, and the sizes of its files together; 0 is 64 GiB.
+	MaxBytes int64
+	// MaxEntries bounds the number of the layer's entries; 0 is 2 million.
+	MaxEntries int
+	// Config is how the image is run; nil is as the base.
+	Config *sandbox.ImageConfig
+	// Name and Tag make the result what name:tag means; the tag "" is "latest".
+	// Without a name it has only its digest, and Prune keeps it while it is in use
+	// or new.
+	Name, Tag   string
+	Description string
+	// Labels are added to those of the base, in the OCI image.
+	Labels map[string]string
+	// CreatedBy is what the OCI image's history says of the layer.
+	CreatedBy string
+}
+
+// Committed is what Commit made, or found made.
+type Committed struct {
+	// Image has the digest and size of the merged root filesystem.
+	sandbox.Image
+	// Path is the absolute path of that root filesystem.
+	Path string
+	// FileCount counts the names in it.
+	FileCount int64
+	// LayerDigest and LayerBytes are of the compressed layer in the store's OCI
+	// layout, DiffID of what it holds, ManifestDigest of the OCI image.
+	LayerDigest    string
+	LayerBytes     int64
+	DiffID         string
+	ManifestDigest string
+}
+
+// Bounds on commits that set none.
+const (
+	commitMaxBytes   = 64 << 30
+	commitMaxEntries = 2_000_000
+)
+
+// Commit lays one layer over a base and makes the merged root filesystem an image
+// of the store, with an OCI image that has the base's layers and this one. The
+// same layer over the same base gives the same digest; when that image is there
+// already, with the same configuration, it is returned once the layer is read.
+//
+// Errors: NotFound for an unknown base; Invalid for a layer that is malformed or
+// hostile, naming the entry, and for a name that is none; TooLarge for one beyond
+// the limits; Unavailable for a damaged base. On any error the store is as before,
+// and after a crash the next Open removes what was begun. Safe for concurrent use.
+func (s *Store) Commit(ctx context.Context, req CommitRequest) (Committed, error) {
+	if req.Name != "" {
+		if err := checkName(req.Name, cmp.Or(req.Tag, "latest")); err != nil {
+			return Committed{}, err
+		}
+	}
+	base, err := s.commitBase(ctx, req.Base)
+	if err != nil {
+		return Committed{}, err
+	}
+	done, err := s.commit(ctx, base, req)
+	if err != nil {
+		return Committed{}, fmt.Errorf("commit a layer on %s: %w", cmp.Or(req.Base, "nothing"), err)
+	}
+	return s.committed(done), nil
+}
+
+// checkName refuses what cannot be the name and tag of an image of this store.
+func checkName(repository, tag string) error {
+	parsed, err := ociname.NewTag(repository+":"+tag, ociname.WithDefaultRegistry(localRegistry))
+	if err != nil || parsed.RegistryStr() != localRegistry || parsed.RepositoryStr() != repository {
+		return sandbox.InvalidField("name", "%.100q with tag %.100q is not an image name like modbox/base with tag latest", repository, tag)
+	}
+	return nil
+}
+
+func (s *Store) committed(rec *record) Committed {
+	return Committed{
+		Image: s.imageOf(rec), Path: s.erofsPath(rec.Digest), FileCount: rec.FileCount,
+		LayerDigest: rec.Commit.Layer.Digest.String(), LayerBytes: rec.Commit.Layer.Size,
+		DiffID: rec.Commit.DiffID.String(), ManifestDigest: rec.Manifest.Digest.String(),
+	}
+}
+
+// commitBase returns the record of a base whose file is intact, or nil for none.
+func (s *Store) commitBase(ctx context.Context, digest string) (*record, error) {
+	if digest == "" {
+		return nil, nil
+	}
+	ix, err := s.loadIndex()
+	if err != nil {
+		return nil, err
+	}
+	rec := ix.byDigest(digest)
+	if rec == nil {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no image with the digest %.100q to lay something over", digest)
+	}
+	return rec, s.verify(ctx, rec)
+}
+
+// commit does the work of Commit.
+func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*record, error) {
+	work, err := s.workDir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	undo := cleanup.Make(func() { _ = work.Close() })
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
+	defer undo.Clean()
+
+	under := newTree()
+	if base != nil {
+		file, err := os.Open(s.erofsPath(base.Digest))
+		if err != nil {
+			return nil, err
+		}
+		undo.Add(func() { _ = file.Close() })
+		if under, err = readTree(file); err != nil {
+			return nil, err
+		}
+	}
+	w, err := newRootfsWriter(rootfsSpec{
+		dir: work.Name(), date: time.Unix(0, 0),
+		limits: limits{bytes: cmp.Or(req.MaxBytes, commitMaxBytes), entries: cmp.Or(req.MaxEntries, commitMaxEntries)},
+	}, under)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(w.close)
+	w.layers.normalise = normaliseHeader
+	w.layers.visit = w.copyCommitted
+	if err := w.layers.read(ctx, req.Layer); err != nil {
+		return nil, err
+	}
+	return s.commitLayer(ctx, w, base, req)
+}
+
+// copyCommitted writes an entry to the layer, signs of what is gone as OCI wants them.
+func (b *rootfsWriter) copyCommitted(hdr *tar.Header) (io.Writer, error) {
+	if isWhiteoutDevice(hdr) {
+		dir, base := path.Split(hdr.Name)
+		return nil, b.copyHeader(&tar.Header{Typeflag: tar.TypeReg, Name: dir + whiteoutPrefix + base, Format: tar.FormatPAX})
+	}
+	opaque := hdr.Typeflag == tar.TypeDir && isOpaque(hdr)
+	plain := *hdr
+	plain.PAXRecords = map[string]string{}
+	for k, v := range hdr.PAXRecords {
+		if !slices.Contains(opaqueXattrs, k) {
+			plain.PAXRecords[k] = v
+		}
+	}
+	if err := b.copyHeader(&plain); err != nil || !opaque {
+		return b.tar, err
+	}
+	return nil, b.copyHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(hdr.Name, opaqueMarker), Format: tar.FormatPAX})
+}
+
+// commitLayer makes the image of a layer that was read, unless it is there.
+func (s *Store) commitLayer(ctx context.Context, w *rootfsWriter, base *record, req CommitRequest) (*record, error) {
+	layer, err := w.finishLayer()
+	if err != nil {
+		return nil, err
+	}
+	rec := record{
+		Name: req.Name, Current: req.Name != "", Description: req.Description, UpdatedAt: time.Now().UTC(),
+		Commit: &commitRecord{DiffID: layer.diffID, Layer: blobRef{layer.digest, layer.size}},
+	}
+	if rec.Name != "" {
+		rec.Tag = cmp.Or(req.Tag, "latest")
+	}
+	if base != nil {
+		rec.Commit.Base = base.Digest
+		rec.Config, rec.MemoryBytes, rec.ReadinessPort, rec.TTL = base.Config, base.MemoryBytes, base.ReadinessPort, base.TTL
+		rec.Packages = base.Packages
+	}
+	if req.Config != nil {
+		rec.Config = *req.Config
+	}
+	if rec.Commit.ConfigHash, err = configHash(rec.Config, req); err != nil {
+		return nil, err
+	}
+	if done, err := s.commitDone(ctx, &rec); done != nil || err != nil {
+		return done, err
+	}
+	root, err := w.finish(ctx, layer)
+	if err != nil {
+		return nil, err
+	}
+	return &rec, s.keep(ctx, root, &rec, func(layer blob) (v1.Image, error) { return s.commitImage(base, layer, &rec, req) })
+}
+
+// configHash identifies what a request says beside base and layer.
+func configHash(config sandbox.ImageConfig, req CommitRequest) (string, error) {
+	data, err := json.Marshal([]any{config, req.Description, req.Labels})
+	if err != nil {
+		return "", fmt.Errorf("describe configuration: %w", err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(data)), nil
+}
+
+// commitDone returns the record of the same commit with the same name when it is
+// there and intact, and marks that it was wanted again.
+func (s *Store) commitDone(ctx context.Context, rec *record) (*record, error) {
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for i := range ix.Images {
+		old := &ix.Images[i]
+		if old.Commit == nil || *old.Commit != *rec.Commit || old.ref() != rec.ref() || old.Current != rec.Current || !untouched(s.erofsPath(old.Digest), old) {
+			continue
+		}
+		if old.FileTime.IsZero() {
+			old.FileTime = old.UpdatedAt
+		}
+		old.UpdatedAt = rec.UpdatedAt // counts as new for Prune
+		done := *old
+		return &done, s.writeIndex(ix)
+	}
+	return nil, nil
+}
+
+// commitImage returns the OCI image of a commit.
+func (s *Store) commitImage(base *record, layer blob, rec *record, req CommitRequest) (v1.Image, error) {
+	var img v1.Image = empty.Image
+	if base != nil {
+		var err error
+		if img, err = layout.Path(s.layoutDir()).Image(base.Manifest.Digest); err != nil {
+			return nil, fmt.Errorf("read the base's OCI image: %w", err)
+		}
+	}
+	img = mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.Append(img, mutate.Addendum{
+		Layer:   blobLayer{layer},
+		History: v1.History{Created: v1.Time{Time: time.Unix(0, 0).UTC()}, CreatedBy: cmp.Or(req.CreatedBy, "modbox commit")},
+	})
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	c := &config.Config
+	c.Entrypoint, c.Cmd, c.Env = rec.Config.Entrypoint, rec.Config.Cmd, rec.Config.Env
+	c.WorkingDir, c.User = rec.Config.WorkingDir, rec.Config.User
+	for k, v := range req.Labels {
+		if c.Labels == nil {
+			c.Labels = map[string]string{}
+		}
+		c.Labels[k] = v
+	}
+	return mutate.ConfigFile(img, config)
+}

@@ -1,0 +1,224 @@
+package image
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+)
+
+// The parts of EROFS that this package reads and changes itself; all numbers are
+// little endian. What Linux documents beyond that, our images do not use.
+const (
+	blockSize        = 4096
+	blockSizeBits    = 12
+	superblock       = 1024 // where it is; what follows are offsets in it
+	superblockLength = 128
+	superMagic       = 0xE0F5E1E2
+	superFeatures    = 8  // uint32, compatible features
+	superBlockBits   = 12 // uint8
+	superRoot        = 14 // uint16, the root's inode number
+	superBuildTime   = 24 // uint64
+	superBlocks      = 36 // uint32, size of the image in blocks
+	superMetaBlock   = 40 // uint32, where inodes begin
+	checksumFeature  = 1  // in superFeatures
+
+	inodeSlot       = 32 // bytes; an inode's number counts slots
+	inodeCompact    = 32 // bytes of a short inode
+	inodeExtended   = 64 // bytes of a long inode
+	inodeDataBlock  = 16 // uint32 in an inode, address of the first data block
+	extendedInode   = 1  // in the first uint16 of an inode
+	layoutMask      = 7 << 1
+	layoutPlain     = 0
+	layoutInline    = 2
+	direntLength    = 12 // bytes, before the names
+	direntNumber    = 0  // uint64 in a directory entry, the inode's number
+	direntNameStart = 8  // uint16 in a directory entry, in its block
+	direntType      = 10 // uint8 in a directory entry
+)
+
+// disk reads an EROFS that the writer we use has made: its inodes have no
+// extended attributes, and its data is plain or inline.
+type disk struct {
+	r         io.ReaderAt
+	meta      int64 // where inodes begin
+	root      uint64
+	buildTime uint64
+}
+
+// diskInode is an inode of a disk.
+type diskInode struct {
+	number    uint64
+	at        int64 // where it is
+	layout    uint16
+	data      int64 // where its contents are
+	size      int64
+	mode      fs.FileMode
+	uid, gid  uint32
+	rdev      uint32
+	links     uint32
+	mtime     time.Time
+	dataBlock uint32
+}
+
+// openDisk reads the superblock.
+func openDisk(r io.ReaderAt) (*disk, error) {
+	var super [superblockLength]byte
+	if _, err := r.ReadAt(super[:], superblock); err != nil {
+		return nil, err
+	}
+	le := binary.LittleEndian
+	if le.Uint32(super[:]) != superMagic || super[superBlockBits] != blockSizeBits || le.Uint32(super[superFeatures:])&checksumFeature != 0 {
+		return nil, errors.New("it is an EROFS of an unexpected kind")
+	}
+	return &disk{
+		r: r, meta: int64(le.Uint32(super[superMetaBlock:])) * blockSize,
+		root: uint64(le.Uint16(super[superRoot:])), buildTime: le.Uint64(super[superBuildTime:]),
+	}, nil
+}
+
+// inode reads an inode.
+func (d *disk) inode(number uint64) (diskInode, error) {
+	at := d.meta + int64(number)*inodeSlot
+	var b [inodeExtended]byte
+	if n, err := d.r.ReadAt(b[:], at); err != nil && (!errors.Is(err, io.EOF) || n < inodeCompact) {
+		return diskInode{}, fmt.Errorf("read inode %d: %w", number, err)
+	}
+	le := binary.LittleEndian
+	format := le.Uint16(b[:])
+	in := diskInode{number: number, at: at, layout: format & layoutMask >> 1, mode: modeOf(le.Uint16(b[4:])), dataBlock: le.Uint32(b[inodeDataBlock:])}
+	length := int64(inodeCompact)
+	if format&extendedInode == 0 {
+		in.links, in.size = uint32(le.Uint16(b[6:])), int64(le.Uint32(b[8:]))
+		in.uid, in.gid = uint32(le.Uint16(b[24:])), uint32(le.Uint16(b[26:]))
+		in.mtime = time.Unix(int64(d.buildTime), 0)
+	} else {
+		length = inodeExtended
+		in.size, in.links = int64(le.Uint64(b[8:])), le.Uint32(b[44:])
+		in.uid, in.gid = le.Uint32(b[24:]), le.Uint32(b[28:])
+		in.mtime = time.Unix(int64(le.Uint64(b[32:])), int64(le.Uint32(b[40:])))
+	}
+	if in.mode&(fs.ModeDevice|fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+		in.rdev, in.dataBlock = in.dataBlock, 0
+	}
+	switch {
+	case le.Uint16(b[2:]) != 0:
+		return diskInode{}, fmt.Errorf("inode %d has extended attributes", number)
+	case in.layout == layoutPlain:
+		in.data = int64(in.dataBlock) * blockSize
+	case in.layout == layoutInline && in.size < blockSize:
+		in.data = at + length
+	default:
+		return diskInode{}, fmt.Errorf("inode %d has the unexpected layout %d", number, in.layout)
+	}
+	return in, nil
+}
+
+// content returns what a file holds, a link's target or a directory's entries.
+func (d *disk) content(in diskInode) *io.SectionReader {
+	return io.NewSectionReader(d.r, in.data, in.size)
+}
+
+// dirent is an entry of a directory.
+type dirent struct {
+	at     int64 // where it is
+	number uint64
+	name   string
+}
+
+// entries calls do for each entry of a directory but "." and "..".
+func (d *disk) entries(dir diskInode, do func(dirent) error) error {
+	block := make([]byte, blockSize)
+	for off := int64(0); off < dir.size; off += blockSize {
+		b := block[:min(blockSize, dir.size-off)]
+		if _, err := d.r.ReadAt(b, dir.data+off); err != nil {
+			return fmt.Errorf("read directory %d: %w", dir.number, err)
+		}
+		if err := direntsOf(b, dir.data+off, do); err != nil {
+			return fmt.Errorf("read directory %d: %w", dir.number, err)
+		}
+	}
+	return nil
+}
+
+// direntsOf calls do for the entries of one block, which is at the position at.
+// The last name ends with the block or the first zero.
+func direntsOf(b []byte, at int64, do func(dirent) error) error {
+	damaged := errors.New("it is damaged")
+	if len(b) < direntLength {
+		return damaged
+	}
+	le := binary.LittleEndian
+	count := int(le.Uint16(b[direntNameStart:])) / direntLength
+	for i := range count {
+		e := b[i*direntLength:]
+		start, end := int(le.Uint16(e[direntNameStart:])), len(b)
+		if i+1 < count {
+			end = int(le.Uint16(e[direntLength+direntNameStart:]))
+		}
+		if start > end || end > len(b) {
+			return damaged
+		}
+		name := b[start:end]
+		if i+1 == count {
+			name = cutZeros(name)
+		}
+		if string(name) == "." || string(name) == ".." {
+			continue
+		}
+		if err := do(dirent{at: at + int64(i*direntLength), number: le.Uint64(e[direntNumber:]), name: string(name)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cutZeros(name []byte) []byte {
+	for i, c := range name {
+		if c == 0 {
+			return name[:i]
+		}
+	}
+	return name
+}
+
+// The bits of a mode that are not permissions.
+const (
+	bitsType    = 0o170000
+	bitsFifo    = 0o010000
+	bitsChar    = 0o020000
+	bitsDir     = 0o040000
+	bitsBlock   = 0o060000
+	bitsSymlink = 0o120000
+	bitsSocket  = 0o140000
+	bitsSetuid  = 0o4000
+	bitsSetgid  = 0o2000
+	bitsSticky  = 0o1000
+)
+
+// modeOf translates a mode as Linux has it.
+func modeOf(bits uint16) fs.FileMode {
+	mode := fs.FileMode(bits & 0o777)
+	for bit, m := range map[uint16]fs.FileMode{bitsSetuid: fs.ModeSetuid, bitsSetgid: fs.ModeSetgid, bitsSticky: fs.ModeSticky} {
+		if bits&bit != 0 {
+			mode |= m
+		}
+	}
+	switch bits & bitsType {
+	case bitsDir:
+		mode |= fs.ModeDir
+	case bitsSymlink:
+		mode |= fs.ModeSymlink
+	case bitsChar:
+		mode |= fs.ModeDevice | fs.ModeCharDevice
+	case bitsBlock:
+		mode |= fs.ModeDevice
+	case bitsFifo:
+		mode |= fs.ModeNamedPipe
+	case bitsSocket:
+		mode |= fs.ModeSocket
+	}
+	return mode
+}

@@ -1,0 +1,175 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/erofs/go-erofs"
+)
+
+// writeEROFS writes a tree as an EROFS that gVisor can boot from, and returns the
+// number of names in it. The same tree gives the same bytes: everything is
+// ordered by name, and the image has the date as its own.
+func writeEROFS(ctx context.Context, file string, t *tree, date time.Time) (names int64, err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return 0, fmt.Errorf("write root filesystem: %w", err)
+	}
+	defer f.Close()
+	src := &treeFS{ctx: ctx, root: t.root, names: map[*node][]string{}}
+	src.collect(".", t.root)
+	out := &sparseWriter{f: f}
+	w := erofs.Create(out, erofs.WithBuildTime(uint64(date.Unix()), 0))
+	if err := w.CopyFrom(src); err != nil {
+		return 0, fmt.Errorf("write root filesystem: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return 0, fmt.Errorf("write root filesystem: %w", err)
+	}
+	if err := out.finish(); err != nil {
+		return 0, fmt.Errorf("write root filesystem: %w", err)
+	}
+	if err := finishEROFS(f, src.names); err != nil {
+		return 0, fmt.Errorf("write root filesystem: %w", err)
+	}
+	return src.count, f.Close()
+}
+
+// treeFS presents a tree to the EROFS writer. Of a file with several names only
+// the first has contents; finishEROFS makes the others the same file.
+type treeFS struct {
+	ctx   context.Context // ends reading
+	root  *node
+	names map[*node][]string // of what is no directory, in order
+	count int64              // of all names
+}
+
+var _ fs.ReadDirFS = (*treeFS)(nil)
+
+// collect fills in names and count.
+func (t *treeFS) collect(dir string, n *node) {
+	for _, base := range slices.Sorted(maps.Keys(n.names)) {
+		t.count++
+		child := n.names[base]
+		full := path.Join(dir, base)
+		if child.isDir() {
+			t.collect(full, child.node)
+		} else {
+			t.names[child.node] = append(t.names[child.node], full)
+		}
+	}
+}
+
+func (t *treeFS) at(op, full string) (*node, error) {
+	found, ok := (&tree{root: t.root}).lookup(full)
+	if !ok {
+		return nil, &fs.PathError{Op: op, Path: full, Err: fs.ErrNotExist}
+	}
+	return found.node, nil
+}
+
+// Stat describes a file.
+func (t *treeFS) Stat(full string) (fs.FileInfo, error) {
+	n, err := t.at("stat", full)
+	if err != nil {
+		return nil, err
+	}
+	return t.info(full, n), nil
+}
+
+// ReadDir returns a directory's entries by name.
+func (t *treeFS) ReadDir(full string) ([]fs.DirEntry, error) {
+	n, err := t.at("readdir", full)
+	if err != nil {
+		return nil, err
+	}
+	var entries []fs.DirEntry
+	for _, base := range slices.Sorted(maps.Keys(n.names)) {
+		entries = append(entries, fs.FileInfoToDirEntry(t.info(path.Join(full, base), n.names[base].node)))
+	}
+	return entries, nil
+}
+
+// ReadLink returns where a symbolic link leads.
+func (t *treeFS) ReadLink(full string) (string, error) {
+	n, err := t.at("readlink", full)
+	if err != nil {
+		return "", err
+	}
+	return n.target, nil
+}
+
+// Open returns the contents of a regular file. Every file is opened before the
+// first is read, so this costs nothing.
+func (t *treeFS) Open(full string) (fs.File, error) {
+	n, err := t.at("open", full)
+	if err != nil {
+		return nil, err
+	}
+	return &nodeFile{info: t.info(full, n), ctx: t.ctx, content: io.NewSectionReader(n.content, 0, n.content.Size())}, nil
+}
+
+// info describes a file by one of its names.
+func (t *treeFS) info(full string, n *node) nodeInfo {
+	in := nodeInfo{base: path.Base(full), node: n, links: 1}
+	switch names := t.names[n]; {
+	case n.mode.IsDir():
+		in.links = 2
+		for _, child := range n.names {
+			if child.isDir() {
+				in.links++
+			}
+		}
+	case n.content != nil && names[0] == full:
+		in.size = n.content.Size()
+		fallthrough
+	default:
+		in.links = uint32(len(names))
+	}
+	return in
+}
+
+// nodeInfo is a file as the EROFS writer wants to see it.
+type nodeInfo struct {
+	base  string
+	size  int64
+	links uint32
+	node  *node
+}
+
+var _ fs.FileInfo = nodeInfo{}
+
+func (i nodeInfo) Name() string       { return i.base }
+func (i nodeInfo) Size() int64        { return i.size }
+func (i nodeInfo) Mode() fs.FileMode  { return i.node.mode }
+func (i nodeInfo) ModTime() time.Time { return i.node.mtime }
+func (i nodeInfo) IsDir() bool        { return i.node.mode.IsDir() }
+func (i nodeInfo) Sys() any {
+	return &erofs.Stat{
+		Rdev: i.node.rdev, UID: i.node.uid, GID: i.node.gid, Nlink: int(i.links),
+		Mtime: uint64(i.node.mtime.Unix()), MtimeNs: uint32(i.node.mtime.Nanosecond()),
+	}
+}
+
+// nodeFile reads a regular file until a context ends.
+type nodeFile struct {
+	info    nodeInfo
+	ctx     context.Context
+	content io.Reader
+}
+
+func (f *nodeFile) Stat() (fs.FileInfo, error) { return f.info, nil }
+func (f *nodeFile) Close() error               { return nil }
+func (f *nodeFile) Read(p []byte) (int, error) {
+	if err := f.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return f.content.Read(p)
+}

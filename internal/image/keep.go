@@ -1,0 +1,81 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// keep makes a finished root filesystem part of the store: it moves the files to
+// their places, writes the OCI image that describe returns, completes rec with
+// what they are, and adds it to the index. After a crash the store has all of it
+// or nothing that the index names.
+func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, describe func(layer blob) (v1.Image, error)) (err error) {
+	if rec.Digest, rec.SizeBytes, err = fileDigest(ctx, root.erofs); err != nil {
+		return err
+	}
+	rec.FileCount, rec.FileTime = root.files, rec.UpdatedAt
+	if err := os.Chtimes(root.erofs, rec.FileTime, rec.FileTime); err != nil {
+		return err
+	}
+	// The slow part of putting them on disk comes before the index is locked.
+	files := []string{root.erofs}
+	if root.layer.path != "" {
+		files = append(files, root.layer.path)
+	}
+	for _, name := range files {
+		if err := os.Chmod(name, 0o444); err != nil {
+			return err
+		}
+		if err := syncPath(name); err != nil {
+			return err
+		}
+	}
+	if err := s.install(ctx, root, rec, describe); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.verified[rec.Digest] = true // hashed a moment ago
+	s.mu.Unlock()
+	return nil
+}
+
+// install does the part of keep that needs the index. All of it is under the
+// index's lock, so that Prune does not take the files for garbage before the
+// index names them.
+func (s *Store) install(ctx context.Context, root *rootfs, rec *record, describe func(layer blob) (v1.Image, error)) error {
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if same := ix.byDigest(rec.Digest); same != nil && untouched(s.erofsPath(rec.Digest), same) {
+		rec.FileTime = same.fileTime()
+	} else if err := moveFile(root.erofs, s.erofsPath(rec.Digest)); err != nil {
+		return err
+	}
+	if root.layer.path != "" {
+		if err := moveFile(root.layer.path, s.blobPath(root.layer.digest)); err != nil {
+			return err
+		}
+		root.layer.path = s.blobPath(root.layer.digest)
+	}
+	img, err := describe(root.layer)
+	if err != nil {
+		return fmt.Errorf("make OCI image: %w", err)
+	}
+	if rec.Manifest.Digest, err = s.writeImage(img); err != nil {
+		return fmt.Errorf("write OCI image: %w", err)
+	}
+	if rec.Manifest.Size, err = img.Size(); err != nil {
+		return fmt.Errorf("write OCI image: %w", err)
+	}
+	rec.CreatedAt = rec.UpdatedAt
+	if old := ix.current(rec.ref()); old != nil && rec.Name != "" {
+		rec.CreatedAt = old.CreatedAt
+	}
+	ix.add(*rec)
+	return s.writeIndex(ix)
+}

@@ -1,0 +1,244 @@
+package image
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// How a layer says that something of the layers below is gone.
+const (
+	whiteoutPrefix = ".wh."
+	opaqueMarker   = ".wh..wh..opq"
+	xattrRecord    = "SCHILY.xattr."
+)
+
+// opaqueXattrs mark a directory that hides what is below it, as overlay file
+// systems do; their other sign, a character device 0:0, marks what is gone.
+var opaqueXattrs = []string{xattrRecord + "trusted.overlay.opaque", xattrRecord + "user.overlay.opaque"}
+
+// layerReader lays tar streams over a tree, one after the other.
+type layerReader struct {
+	tree   *tree
+	spool  *spool
+	limits limits
+	// normalise, when set, changes each header before it is used.
+	normalise func(*tar.Header)
+	// visit, when set, is told each entry before its content is read, and may
+	// return a writer that gets a copy of it.
+	visit func(hdr *tar.Header) (io.Writer, error)
+}
+
+// read lays one layer over the tree, and reads it to its end. It takes nothing on
+// trust: an entry that would leave the root, go through something that is not a
+// directory or come twice is an error with code Invalid, and one beyond the
+// limits has TooLarge.
+func (l *layerReader) read(ctx context.Context, r io.Reader) error {
+	m := &meter{limits: l.limits}
+	r = m.reader(r)
+	tr := tar.NewReader(r)
+	for {
+		hdr, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return layerError(err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if hdr.Typeflag == tar.TypeXGlobalHeader {
+			continue // says nothing about files
+		}
+		if err := m.entry(hdr.Size); err != nil {
+			return err
+		}
+		if err := l.entry(hdr, tr); err != nil {
+			return err
+		}
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return layerError(err)
+	}
+	l.tree.layer++
+	return nil
+}
+
+// layerError says whose fault an error of reading a layer is.
+func layerError(err error) error {
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return sandbox.Wrap(sandbox.Invalid, err, "the layer is not a complete tar archive")
+	}
+	return fmt.Errorf("read layer: %w", err)
+}
+
+// entry lays one entry over the tree.
+func (l *layerReader) entry(hdr *tar.Header, content io.Reader) error {
+	if err := cleanNames(hdr); err != nil {
+		return err
+	}
+	if l.normalise != nil {
+		l.normalise(hdr)
+	}
+	if l.visit != nil {
+		copied, err := l.visit(hdr)
+		if err != nil {
+			return err
+		}
+		if copied != nil {
+			content = io.TeeReader(content, copied)
+		}
+	}
+	clean := path.Clean(hdr.Name)
+	if done, err := l.whiteout(clean, hdr); done || err != nil {
+		return err
+	}
+	if hdr.Typeflag == tar.TypeLink {
+		return l.tree.link(clean, hdr.Linkname)
+	}
+	n, err := newNode(clean, hdr)
+	if err != nil {
+		return err
+	}
+	if n.mode.IsRegular() {
+		if n.content, err = l.spool.add(content); err != nil {
+			return layerError(err)
+		}
+	}
+	if err := l.tree.put(clean, n); err != nil {
+		return err
+	}
+	if n.mode.IsDir() && isOpaque(hdr) {
+		l.tree.hideAll(clean)
+	}
+	return nil
+}
+
+// whiteout reports whether the entry only takes something away, and does so.
+func (l *layerReader) whiteout(clean string, hdr *tar.Header) (done bool, err error) {
+	dir, base := path.Split(clean)
+	dir = path.Clean(dir)
+	switch gone, marked := strings.CutPrefix(base, whiteoutPrefix); {
+	case base == opaqueMarker:
+		l.tree.hideAll(dir)
+		return true, nil
+	case strings.HasPrefix(base, whiteoutPrefix+whiteoutPrefix):
+		return true, nil // what AUFS kept for itself
+	case marked && (gone == "" || gone == "." || gone == ".."):
+		return true, sandbox.Errorf(sandbox.Invalid, "the layer has %.300q, which removes nothing that can be", clean)
+	case marked:
+		l.tree.hide(path.Join(dir, gone))
+		return true, nil
+	case isWhiteoutDevice(hdr):
+		l.tree.hide(clean)
+		return true, nil
+	}
+	return false, nil
+}
+
+// isWhiteoutDevice reports whether the entry is how overlay file systems mark
+// what is gone.
+func isWhiteoutDevice(hdr *tar.Header) bool {
+	return hdr.Typeflag == tar.TypeChar && hdr.Devmajor == 0 && hdr.Devminor == 0
+}
+
+// isOpaque reports whether a directory hides what lower layers have in it.
+func isOpaque(hdr *tar.Header) bool {
+	for _, x := range opaqueXattrs {
+		if hdr.PAXRecords[x] == "y" {
+			return true
+		}
+	}
+	return false
+}
+
+// newNode returns an entry's file without its contents. Extended attributes are
+// left out, see the package comment.
+func newNode(clean string, hdr *tar.Header) (*node, error) {
+	if hdr.Uid < 0 || hdr.Uid > math.MaxUint32 || hdr.Gid < 0 || hdr.Gid > math.MaxUint32 {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the root filesystem's %.300q belongs to the unacceptable user %d or group %d", clean, hdr.Uid, hdr.Gid)
+	}
+	n := &node{mode: hdr.FileInfo().Mode(), uid: uint32(hdr.Uid), gid: uint32(hdr.Gid), mtime: hdr.ModTime}
+	if n.mtime.Before(time.Unix(0, 0)) {
+		n.mtime = time.Unix(0, 0)
+	}
+	perm := n.mode &^ fs.ModeType
+	switch hdr.Typeflag {
+	case tar.TypeReg:
+		n.mode = perm
+	case tar.TypeDir:
+		n.mode, n.names = perm|fs.ModeDir, map[string]dentry{}
+	case tar.TypeSymlink:
+		if hdr.Linkname == "" || len(hdr.Linkname) >= pathMax || strings.ContainsRune(hdr.Linkname, 0) {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the symbolic link %.300q has an unacceptable target", clean)
+		}
+		n.mode, n.target = perm|fs.ModeSymlink, hdr.Linkname
+	case tar.TypeChar:
+		n.mode, n.rdev = perm|fs.ModeDevice|fs.ModeCharDevice, deviceNumber(hdr)
+	case tar.TypeBlock:
+		n.mode, n.rdev = perm|fs.ModeDevice, deviceNumber(hdr)
+	case tar.TypeFifo:
+		n.mode = perm | fs.ModeNamedPipe
+	default:
+		return nil, sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q of the unknown type %q", clean, hdr.Typeflag)
+	}
+	return n, nil
+}
+
+// deviceNumber encodes a device number as Linux stores it on disk.
+func deviceNumber(hdr *tar.Header) uint32 {
+	major, minor := uint32(hdr.Devmajor), uint32(hdr.Devminor)
+	return minor&0xff | major<<8 | (minor&^0xff)<<12
+}
+
+// Bounds on names, as Linux has them.
+const (
+	nameMax = 255
+	pathMax = 4096
+)
+
+// cleanNames makes an entry's names relative to the root, a directory's with a
+// slash at its end, and files of all kinds plain ones.
+func cleanNames(hdr *tar.Header) (err error) {
+	if hdr.Typeflag == tar.TypeGNUSparse || hdr.Typeflag == tar.TypeCont {
+		hdr.Typeflag = tar.TypeReg // other ways to write one
+	}
+	if hdr.Name, err = cleanName(hdr.Name); err != nil {
+		return err
+	}
+	if hdr.Typeflag == tar.TypeLink {
+		if hdr.Linkname, err = cleanName(hdr.Linkname); err != nil {
+			return err
+		}
+	}
+	if hdr.Typeflag == tar.TypeDir && hdr.Name != "." {
+		hdr.Name += "/"
+	}
+	return nil
+}
+
+// cleanName returns a tar entry's name relative to the root, "." for the root
+// itself. It refuses names that are absolute, lead out of the root or are no
+// names on Linux.
+func cleanName(name string) (string, error) {
+	clean := path.Clean(name)
+	hostile := name == "" || path.IsAbs(name) || clean == ".." || strings.HasPrefix(clean, "../") ||
+		strings.ContainsRune(name, 0) || len(clean) > pathMax
+	for part := range strings.SplitSeq(name, "/") {
+		hostile = hostile || len(part) > nameMax || part == ".."
+	}
+	if hostile {
+		return "", sandbox.Errorf(sandbox.Invalid, "the root filesystem has an entry with the unacceptable name %.300q", name)
+	}
+	return clean, nil
+}
