@@ -45,6 +45,13 @@ type Config struct {
 	CheckpointDir string
 	// MaxCheckpointBytes is how much the named checkpoints of one sandbox may take; 64 GiB.
 	MaxCheckpointBytes int64
+	// MaxSnapshots is how many snapshots a workspace may have, MaxSnapshotBytes how
+	// much they may take; 1000 and 256 GiB.
+	MaxSnapshots     int
+	MaxSnapshotBytes int64
+	// SpoolDir is where files under way are kept; "" is the system's directory for
+	// temporary files.
+	SpoolDir string
 
 	// ttlMin is the shortest ttl, idleMin the shortest idle and paused timeout a
 	// caller may ask for. Only tests change them.
@@ -82,6 +89,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.SweepInterval = cmp.Or(c.SweepInterval, 5*time.Second)
 	c.Retention = cmp.Or(c.Retention, 30*24*time.Hour)
 	c.MaxCheckpointBytes = cmp.Or(c.MaxCheckpointBytes, 64<<30)
+	c.MaxSnapshots = cmp.Or(c.MaxSnapshots, 1000)
+	c.MaxSnapshotBytes = cmp.Or(c.MaxSnapshotBytes, 256<<30)
 	c.idleMin = cmp.Or(c.idleMin, sandbox.IdleMin)
 	c.StreamMaxBytes = cmp.Or(c.StreamMaxBytes, sandbox.StreamMax)
 	c.StreamRetention = cmp.Or(c.StreamRetention, 24*time.Hour)

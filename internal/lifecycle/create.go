@@ -41,11 +41,10 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 			return sandbox.Sandbox{}, false, err
 		}
 	}
-	img, err := s.imageFor(ctx, &req)
+	creation, err := s.creationFor(ctx, c, &req)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	creation := s.creation(c, &req, &img)
 	for range createAttempts {
 		b, rec, err := s.record(ctx, creation)
 		if err != nil {
@@ -75,6 +74,19 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 		}
 	}
 	return sandbox.Sandbox{}, false, sandbox.Errorf(sandbox.Unavailable, "others keep taking the name %q; try again", creation.Sandbox.Name)
+}
+
+// creationFor is what to record for a valid request, once it is known what the
+// sandbox is made from.
+func (s *Service) creationFor(ctx context.Context, c Caller, req *CreateRequest) (sandbox.Creation, error) {
+	if req.Snapshot != "" {
+		return s.fromSnapshot(ctx, c, req)
+	}
+	img, err := s.imageFor(ctx, req)
+	if err != nil {
+		return sandbox.Creation{}, err
+	}
+	return s.creation(c, req, &img), nil
 }
 
 // imageFor returns the image that a request means.

@@ -51,6 +51,12 @@ func (e *env) saved(owner string) []string {
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
+	return newEnvHere(t)
+}
+
+// newEnvHere is newEnv for tests that need several.
+func newEnvHere(t *testing.T) *env {
+	t.Helper()
 	e := &env{
 		t: t, host: newHost(t), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
 		images: newCatalogue(),
@@ -131,7 +137,7 @@ func (e *env) prepare() *server {
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams,
-		Store:   s.store, Driver: s.driver, Images: e.images, Logger: logger,
+		Store:   s.store, Driver: s.driver, Images: e.images, Layers: e.images, Logger: logger,
 	})
 	if err != nil {
 		e.t.Fatal(err)
@@ -248,6 +254,8 @@ func newCatalogue() *catalogue {
 }
 
 func (c *catalogue) find(match func(*sandbox.Image) bool) (sandbox.Image, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if i := slices.IndexFunc(c.list, func(img sandbox.Image) bool { return match(&img) }); i >= 0 {
 		return c.list[i], nil
 	}

@@ -28,6 +28,7 @@ const (
 	flightRestore    flightKind = "restore"
 	flightDelete     flightKind = "delete checkpoint"
 	flightFork       flightKind = "fork"
+	flightSnapshot   flightKind = "snapshot"
 )
 
 func (k flightKind) joins() bool { return k == flightPause || k == flightResume || k == flightSettle }

@@ -58,7 +58,11 @@ func (s *Service) startBox(b *box) (sandbox.Image, error) {
 	sb := b.sandbox()
 	imageCtx, cancel := context.WithTimeout(b.ctx, s.cfg.ImageTimeout)
 	defer cancel()
-	img, rootfs, err := s.images.Resolve(imageCtx, sb.Image)
+	ref := sb.Image
+	if sb.Snapshot != "" {
+		ref = sb.ImageDigest
+	}
+	img, rootfs, err := s.images.Resolve(imageCtx, ref)
 	if err != nil {
 		return img, fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
 	}

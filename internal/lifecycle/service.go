@@ -16,6 +16,7 @@ import (
 // Store records sandboxes. Its methods are safe for concurrent use, and a write
 // is done as a whole or not at all. Internal/store has one.
 type Store interface {
+	SnapshotStore
 	// CreateSandbox records a new sandbox with its event and idempotency key,
 	// unless the key was used before or a live sandbox of the workspace has the
 	// name: then it answers that one. Errors: QuotaExceeded.
@@ -91,7 +92,7 @@ type Images interface {
 	List(ctx context.Context) ([]sandbox.Image, error)
 }
 
-// Deps are what the service stands on; all but Network, Streams and Metrics must be set. The service
+// Deps are what the service stands on; all but Network, Streams, Layers and Metrics must be set. The service
 // uses them until Close and does not close them.
 type Deps struct {
 	Store  Store
@@ -103,6 +104,8 @@ type Deps struct {
 	Network Network
 	// Streams keeps the output of executions; without it there are none.
 	Streams *stream.Store
+	// Layers makes the root filesystems of snapshots; without it there are none.
+	Layers Layers
 	// Metrics, when set, gets the service's metrics registered.
 	Metrics prometheus.Registerer
 }
@@ -128,10 +131,12 @@ type Service struct {
 	streams    *stream.Store // nil for none
 	executions executions
 
-	boxes *boxes
-	saved *vault
-	slots chan struct{}      // holds one element per sandbox being started
-	notes chan sandbox.Event // to be written by noteLoop
+	boxes     *boxes
+	saved     *vault
+	layers    Layers // nil for none
+	snapshots *snapshots
+	slots     chan struct{}      // holds one element per sandbox being started
+	notes     chan sandbox.Event // to be written by noteLoop
 
 	ctx    context.Context // of all background work; ends with Close
 	cancel context.CancelFunc
@@ -155,6 +160,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
+		layers: deps.Layers, snapshots: newSnapshots(),
 		boxes: newBoxes(), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax),
 	}

@@ -34,6 +34,7 @@ func (s *Service) sweep() {
 	s.sweepRows()
 	s.sweepHost()
 	s.sweepSaved()
+	s.sweepSnapshots()
 	s.saveActivity(s.ctx, activityInterval)
 }
 

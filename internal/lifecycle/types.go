@@ -28,8 +28,10 @@ type CreateRequest struct {
 	// ImageID wins when both are set; when neither is, the default image is used.
 	Image   string
 	ImageID sandbox.ImageID
-	Env     map[string]string
-	Labels  map[string]string
+	// Snapshot, instead of an image, is an id, name, name:tag or @workspace/name:tag.
+	Snapshot string `json:",omitempty"`
+	Env      map[string]string
+	Labels   map[string]string
 	// Resources fields that are 0 get the image's or the server's default.
 	Resources sandbox.Resources
 	// TTL is 0 for the image's default, else between sandbox.TTLMin and TTLMax.

@@ -55,6 +55,11 @@ func (c *Config) validate(req *CreateRequest) error {
 			return err
 		}
 	}
+	if req.Snapshot != "" {
+		if err := checkText("snapshot", req.Snapshot, sandbox.ImageRefMax); err != nil {
+			return err
+		}
+	}
 	if req.IdempotencyKey != "" {
 		if err := checkText("Idempotency-Key", req.IdempotencyKey, keyMax); err != nil {
 			return err

@@ -10,6 +10,8 @@ type Filter struct {
 	Name string
 	// Labels must all be present with these values.
 	Labels map[string]string
+	// Snapshot, when set, is what they were made from.
+	Snapshot SnapshotID
 	// Limit is the page size, 1 to 1000; 0 means 100.
 	Limit int
 	// Cursor is Page.Next of the page before; "" for the first.

@@ -57,6 +57,9 @@ type Sandbox struct {
 	Metadata    map[string]string
 	// Parent is the sandbox it was forked from; "" for none.
 	Parent ID
+	// Snapshot is what it was made from; "" for an image. ImageDigest is set from the
+	// beginning then.
+	Snapshot SnapshotID
 	// Saved is the state it is restored from, while it is pausing, paused or
 	// resuming; "" otherwise.
 	Saved CheckpointID
@@ -142,6 +145,7 @@ const (
 	EventCheckpointRestored EventType = "checkpoint_restored" // it went back to a named state
 	EventCheckpointDeleted  EventType = "checkpoint_deleted"  // a named state was deleted
 	EventForked             EventType = "forked"              // sandboxes were made from it
+	EventSnapshotCreated    EventType = "snapshot_created"    // its files were saved as a snapshot
 )
 
 // Image is an entry of the image catalogue.

@@ -34,6 +34,9 @@ func (s *Store) ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f san
 	if f.Name != "" {
 		q.where("name = ", f.Name)
 	}
+	if f.Snapshot != "" {
+		q.where("snapshot_id = ", f.Snapshot)
+	}
 	for label, value := range f.Labels {
 		q.and(fmt.Sprintf("EXISTS (SELECT 1 FROM sandbox_labels WHERE sandbox_id = sandboxes.id AND label = %s AND value = %s)",
 			q.arg(label), q.arg(value)))

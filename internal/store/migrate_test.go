@@ -25,6 +25,8 @@ var fixtures = []string{
 	`INSERT INTO checkpoints (id, sandbox_id, name, size_bytes, created_by, created_at) VALUES ('c', 's', 'n', 1, 'u', 1)`,
 	`INSERT INTO executions (id, sandbox_id, workspace_id, kind, argv, state, stdout, stderr, created_by, created_at)
 		VALUES ('e', 's', 'w', 'exec', '[]', 'running', 'o', 'e', 'u', 1)`,
+	`INSERT INTO snapshots (id, workspace_id, state, name, tag, description, message, metadata, parent_id, sandbox_id, image, env, content_hash, created_by, created_at)
+		VALUES ('p', 'w', 'ready', 'n', 'latest', '', '', '{}', '', 's', 'i', '{}', '', 'u', 1)`,
 	`INSERT INTO idempotency_keys (workspace_id, idempotency_key, sandbox_id, expires_at) VALUES ('w', 'k', 's', 1)`,
 }
 

@@ -1,0 +1,324 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+	"golang.org/x/sys/unix"
+)
+
+// SnapshotStore records snapshots; it is a part of [Store].
+type SnapshotStore interface {
+	// BeginSnapshot records that one is being made. Errors: QuotaExceeded when the
+	// workspace has most of them or those it has take maxBytes.
+	BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64) error
+	// HoldDigest records what one that is being made has become, which is in use from then on. Errors: NotFound.
+	HoldDigest(ctx context.Context, id sandbox.SnapshotID, digest string) error
+	// FinishSnapshot makes one that is being made usable, gives it its tag and
+	// appends ev when its sandbox is known. Errors: NotFound.
+	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, ev sandbox.Event) (sandbox.Snapshot, error)
+	// AbandonSnapshot forgets one that is being made; idempotent. SnapshotsBegun returns all of them.
+	AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error
+	SnapshotsBegun(ctx context.Context) ([]sandbox.SnapshotID, error)
+
+	// Snapshot, SnapshotByTag, SnapshotByContent and LastSnapshotOf look one up: the
+	// first and last of any workspace and also when it is deleted. Errors: NotFound.
+	Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error)
+	SnapshotByTag(ctx context.Context, ws sandbox.WorkspaceID, slug, name, tag string) (sandbox.Snapshot, error)
+	SnapshotByContent(ctx context.Context, ws sandbox.WorkspaceID, hash string) (sandbox.Snapshot, error)
+	LastSnapshotOf(ctx context.Context, id sandbox.ID) (sandbox.Snapshot, error)
+	// Snapshots lists those of a workspace, with "" the public ones of all. Errors: Invalid.
+	Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)
+	// Lineage returns one and those before it, the newest first, deleted ones too.
+	Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) ([]sandbox.Snapshot, error)
+	// TagSnapshot gives one a tag or, with "", takes it away. Errors: NotFound.
+	TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string) (sandbox.Snapshot, error)
+	// DeleteSnapshot marks one as deleted; idempotent.
+	DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, at time.Time) error
+	// DigestsInUse returns the root filesystems that live sandboxes and snapshots need.
+	DigestsInUse(ctx context.Context) ([]string, error)
+}
+
+// Layers makes root filesystems out of others.
+type Layers interface {
+	// Commit lays an uncompressed OCI layer, which is hostile, on the root filesystem
+	// of a digest and returns the one that comes out, which the Images of the service
+	// resolve by its digest from then on. The same two make the same one. Errors:
+	// NotFound for base; Invalid; TooLarge.
+	Commit(ctx context.Context, base string, layer io.Reader) (Layered, error)
+}
+
+// Layered is what [Layers] makes.
+type Layered struct {
+	Digest    string
+	SizeBytes int64 // on disk
+	FileCount int64 // regular files in the layer
+}
+
+// SnapshotRequest asks for a snapshot of a sandbox.
+type SnapshotRequest struct {
+	// Name groups snapshots; "" has one made up. Tag is latest when empty.
+	Name string
+	Tag  string
+	// Description, Message and Metadata are kept and shown.
+	Description string
+	Message     string
+	Metadata    map[string]string
+	// Public lets every workspace read it and make sandboxes from it.
+	Public bool
+}
+
+// validate checks a request and fills its name and tag.
+func (req *SnapshotRequest) validate() error {
+	if req.Name == "" {
+		id := sandbox.NewID()
+		req.Name = "snapshot-" + string(id[len(id)-12:])
+	}
+	req.Tag = cmp.Or(req.Tag, sandbox.DefaultTag)
+	if err := sandbox.CheckSnapshotName(req.Name); err != nil {
+		return err
+	}
+	if err := sandbox.CheckSnapshotTag(req.Tag); err != nil {
+		return err
+	}
+	if len(req.Message) > sandbox.DescriptionMax {
+		return sandbox.InvalidField("message", "must be at most %d bytes", sandbox.DescriptionMax)
+	}
+	return checkMetadata(req.Description, req.Metadata)
+}
+
+// CreateSnapshot saves the files of a running or paused sandbox, without memory
+// and processes, as something that sandboxes can be made from. A running one
+// stands still for the moment in which its files are read. It returns when the
+// snapshot can be used; when ctx ends first the work goes on.
+//
+// Errors: Invalid, naming the field; NotFound; NotRunning; Ended; Unsupported;
+// QuotaExceeded; DiskFull; TooLarge; Unavailable.
+func (s *Service) CreateSnapshot(ctx context.Context, c Caller, ref string, req SnapshotRequest) (sandbox.Snapshot, error) {
+	if err := req.validate(); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	if err := s.ready(); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	if _, err := s.snapshotter(); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	b, sb, err := s.find(ctx, c, ref)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	if b == nil || sb.State == sandbox.Provisioning {
+		return sandbox.Snapshot{}, stateError(&sb)
+	}
+	sn := req.snapshot(c)
+	sn.Sandbox, sn.Image, sn.Parent = sb.ID, sb.Image, sb.Snapshot
+	switch last, err := s.store.LastSnapshotOf(ctx, sb.ID); {
+	case err == nil:
+		sn.Parent = last.ID
+	case sandbox.CodeOf(err) != sandbox.NotFound:
+		return sandbox.Snapshot{}, err
+	}
+	return s.grow(ctx, sn, func(into *os.File) (string, error) { return s.readLayer(b, into) })
+}
+
+// snapshot is what a request says about one.
+func (req *SnapshotRequest) snapshot(c Caller) sandbox.Snapshot {
+	return sandbox.Snapshot{
+		ID: sandbox.NewSnapshotID(), Workspace: c.Workspace, Name: req.Name, Tag: req.Tag,
+		Description: req.Description, Message: req.Message, Metadata: maps.Clone(req.Metadata), Public: req.Public,
+		CreatedBy: c.User, CreatedAt: time.Now().UTC(),
+	}
+}
+
+// grow makes a snapshot in the background and waits for it. layer writes what
+// is laid on a root filesystem into a file and returns that one's digest.
+func (s *Service) grow(ctx context.Context, sn sandbox.Snapshot, layer func(*os.File) (base string, err error)) (sandbox.Snapshot, error) {
+	done := make(chan struct{})
+	var out sandbox.Snapshot
+	var err error
+	if !s.spawn(func() {
+		defer close(done)
+		begin := time.Now()
+		out, err = s.growNow(sn, layer)
+		s.metrics.op(flightSnapshot, begin, err)
+	}) {
+		return sandbox.Snapshot{}, errClosed
+	}
+	select {
+	case <-done:
+		return out, err
+	case <-ctx.Done():
+		return sandbox.Snapshot{}, ctx.Err()
+	}
+}
+
+// growNow records the intent, does the work and records its result. A server
+// that dies in between leaves a row that the next one forgets.
+func (s *Service) growNow(sn sandbox.Snapshot, layer func(*os.File) (base string, err error)) (_ sandbox.Snapshot, err error) {
+	select {
+	case s.snapshots.slots <- struct{}{}:
+	case <-s.ctx.Done():
+		return sandbox.Snapshot{}, errClosed
+	}
+	defer func() { <-s.snapshots.slots }()
+	s.snapshots.add(sn.ID)
+	defer s.snapshots.remove(sn.ID)
+	if err := s.store.BeginSnapshot(s.ctx, sn, s.cfg.MaxSnapshots, s.cfg.MaxSnapshotBytes); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if errors.Is(err, unix.ENOSPC) {
+			err = sandbox.Wrap(sandbox.DiskFull, err, "the host's disk has no room for the snapshot")
+		}
+		if aerr := s.store.AbandonSnapshot(s.ctx, sn.ID); aerr != nil {
+			s.log.Error("snapshot not forgotten, trying again soon", "snapshot", sn.ID, "error", aerr)
+		}
+	}()
+	spool, err := s.spool()
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	defer func() { _ = spool.Close() }()
+	base, err := layer(spool)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	return s.commit(&sn, base, spool)
+}
+
+// commitAttempts bounds how often a commit is repeated whose result was removed
+// before it was recorded: what nobody refers to may be collected at any moment.
+const commitAttempts = 3
+
+// commit lays the spooled layer on base and records the result.
+func (s *Service) commit(sn *sandbox.Snapshot, base string, spool *os.File) (sandbox.Snapshot, error) {
+	size, err := spool.Seek(0, io.SeekEnd)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	for attempt := 1; ; attempt++ {
+		img, err := s.layers.Commit(s.ctx, base, io.NewSectionReader(spool, 0, size))
+		if err != nil {
+			return sandbox.Snapshot{}, fmt.Errorf("snapshot %s: %w", sn.ID, err)
+		}
+		// From here on it is in use; but it may have been removed just before.
+		if err := s.store.HoldDigest(s.ctx, sn.ID, img.Digest); err != nil {
+			return sandbox.Snapshot{}, err
+		}
+		_, _, err = s.images.Resolve(s.ctx, img.Digest)
+		if sandbox.CodeOf(err) == sandbox.NotFound && attempt < commitAttempts {
+			continue
+		}
+		if err != nil {
+			return sandbox.Snapshot{}, err
+		}
+		now := time.Now().UTC()
+		g := sandbox.Grown{
+			BaseDigest: base, Digest: img.Digest, SizeBytes: img.SizeBytes, LayerBytes: size, FileCount: img.FileCount, CreatedAt: now,
+		}
+		return s.store.FinishSnapshot(s.ctx, sn.ID, g, sandbox.Event{
+			Sandbox: sn.Sandbox, Time: now, Type: sandbox.EventSnapshotCreated, Message: clip("its files were saved as snapshot " + sn.Name + ":" + sn.Tag),
+			Data: map[string]string{
+				"snapshot": string(sn.ID), "name": sn.Name, "tag": sn.Tag, "size_bytes": strconv.FormatInt(g.SizeBytes, 10),
+				"took_ms": milliseconds(now.Sub(sn.CreatedAt)),
+			},
+		})
+	}
+}
+
+// spool returns a file without a name for what is under way: nothing is left of it
+// when it is closed, or the server ends.
+func (s *Service) spool() (*os.File, error) {
+	if s.cfg.SpoolDir != "" {
+		if err := os.MkdirAll(s.cfg.SpoolDir, 0o700); err != nil {
+			return nil, fmt.Errorf("spool: %w", err)
+		}
+	}
+	f, err := os.CreateTemp(s.cfg.SpoolDir, "spool-")
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// snapshotter returns the driver's power to read what a sandbox wrote. Errors: Unsupported.
+func (s *Service) snapshotter() (driver.Snapshotter, error) {
+	reader, ok := s.driver.(driver.Snapshotter)
+	if !ok || !s.driver.Capabilities().Snapshot || s.layers == nil {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "this server cannot keep the files of sandboxes: snapshots are not available")
+	}
+	return reader, nil
+}
+
+// readLayer writes what a sandbox has written into a file and returns the
+// digest of the root filesystem below.
+func (s *Service) readLayer(b *box, into *os.File) (base string, err error) {
+	reader, err := s.snapshotter()
+	if err != nil {
+		return "", err
+	}
+	err = s.fly(s.ctx, b, flightSnapshot, func(*flight) error {
+		sb := b.sandbox()
+		base = sb.ImageDigest
+		ctx, cancel := context.WithTimeout(b.ctx, saveTimeout)
+		defer cancel()
+		switch sb.State {
+		case sandbox.Running:
+			return reader.WriteLayer(ctx, b.id, into)
+		case sandbox.Paused:
+			return s.readPaused(ctx, reader, &sb, into)
+		default:
+			return stateError(&sb)
+		}
+	})
+	return base, err
+}
+
+// readPaused is readLayer for a paused sandbox: what was saved is brought to life
+// under another id, without network and unknown to anybody, and thrown away.
+func (s *Service) readPaused(ctx context.Context, reader driver.Snapshotter, sb *sandbox.Sandbox, into io.Writer) error {
+	saver, err := s.saved.checkpointer()
+	if err != nil {
+		return err
+	}
+	path := s.saved.path(sb.ID, sb.Saved)
+	if err := saver.CanRestore(path); err != nil {
+		return sandbox.Wrap(sandbox.Unsupported, err, "%s", publicReason("what was saved cannot be read on this host", err))
+	}
+	_, rootfs, err := s.images.Resolve(ctx, sb.ImageDigest)
+	if err != nil {
+		return fmt.Errorf("image of sandbox %s: %w", sb.ID, err)
+	}
+	hidden := s.newBox(sandbox.NewID())
+	s.boxes.reserve(hidden) // so that the sweep does not take it for an orphan
+	defer s.boxes.remove(hidden)
+	defer hidden.cancel()
+	spec := s.spec(sb, rootfs)
+	spec.ID = hidden.id
+	if _, err := saver.Restore(ctx, spec, path); err != nil {
+		return fmt.Errorf("restore sandbox %s for a snapshot: %w", sb.ID, err)
+	}
+	err = reader.WriteLayer(ctx, hidden.id, into)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer cancel()
+	if derr := s.driver.Destroy(end, hidden.id); derr != nil {
+		s.log.Error("box of a snapshot not removed, trying again soon", "box", hidden.id, "error", derr) // the sweep does
+	}
+	return err
+}

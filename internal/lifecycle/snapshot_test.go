@@ -1,0 +1,221 @@
+package lifecycle_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Commit makes a catalogue entry that is found by its digest alone.
+func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {
+	data, err := io.ReadAll(layer)
+	if err != nil {
+		return lifecycle.Layered{}, err
+	}
+	sum := sha256.Sum256(append([]byte(base), data...))
+	digest := "sha256:" + hex.EncodeToString(sum[:])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = append(slices.Clone(c.list), sandbox.Image{Digest: digest, SizeBytes: int64(len(data))})
+	return lifecycle.Layered{Digest: digest, SizeBytes: int64(len(data)), FileCount: 1}, nil
+}
+
+func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
+	return d.faults.do("driver.WriteLayer", func() error { return d.Driver.(driver.Snapshotter).WriteLayer(ctx, id, w) })
+}
+
+func (s *faultyStore) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64) error {
+	return s.faults.do("store.BeginSnapshot", func() error { return s.Store.BeginSnapshot(ctx, sn, most, maxBytes) })
+}
+
+func (s *faultyStore) HoldDigest(ctx context.Context, id sandbox.SnapshotID, digest string) error {
+	return s.faults.do("store.HoldDigest", func() error { return s.Store.HoldDigest(ctx, id, digest) })
+}
+
+func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+	err = s.faults.do("store.FinishSnapshot", func() error {
+		sn, err = s.Store.FinishSnapshot(ctx, id, g, ev)
+		return err
+	})
+	return sn, err
+}
+
+func (s *faultyStore) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
+	return s.faults.do("store.AbandonSnapshot", func() error { return s.Store.AbandonSnapshot(ctx, id) })
+}
+
+func (s *server) snap(ref string, req lifecycle.SnapshotRequest) sandbox.Snapshot {
+	s.t.Helper()
+	sn, err := s.CreateSnapshot(s.t.Context(), s.caller, ref, req)
+	if err != nil {
+		s.t.Fatalf("CreateSnapshot(%q): %v", ref, err)
+	}
+	return sn
+}
+
+func TestSnapshot(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "s"})
+	s.write("s", "/a", "one")
+	first := s.snap("s", lifecycle.SnapshotRequest{Name: "n", Description: "d", Metadata: map[string]string{"k": "v"}})
+	if first.Tag != "latest" || first.Sandbox != sb.ID || first.BaseDigest != "sha256:1" || first.Parent != "" || first.LayerBytes == 0 || first.WorkspaceSlug == "" {
+		t.Errorf("snapshot %+v", first)
+	}
+	s.write("s", "/a", "two")
+	s.pause("s")
+	second := s.snap("s", lifecycle.SnapshotRequest{Name: "n"})
+	if second.Parent != first.ID || second.Digest == first.Digest {
+		t.Errorf("second snapshot %+v", second)
+	}
+	s.Sweep()
+	if ids := e.host.ids(); len(ids) != 0 {
+		t.Errorf("boxes after a snapshot of a paused sandbox: %v", ids)
+	}
+	for ref, want := range map[string]sandbox.SnapshotID{
+		"n": second.ID, "n:latest": second.ID, string(first.ID): first.ID, second.FullName(): second.ID,
+	} {
+		if got, err := s.Snapshot(t.Context(), e.caller, ref); err != nil || got.ID != want {
+			t.Errorf("Snapshot(%q) = %s, %v, want %s", ref, got.ID, err, want)
+		}
+	}
+	if got := s.eventTypes("s"); got[len(got)-1] != sandbox.EventSnapshotCreated {
+		t.Errorf("events %v", got)
+	}
+
+	child := s.run(lifecycle.CreateRequest{Snapshot: "n", Env: map[string]string{"A": "b"}})
+	if child.ImageDigest != second.Digest || child.Snapshot != second.ID || child.Image != sb.Image {
+		t.Errorf("sandbox made from it: %+v", child)
+	}
+	if spec, _ := s.driver.specs.Load(child.ID); spec.(driver.Spec).RootFS != "/nowhere/"+second.Digest {
+		t.Errorf("its root filesystem is %v", spec)
+	}
+	third := s.snap(string(child.ID), lifecycle.SnapshotRequest{Name: "n", Tag: "v3"})
+	if err := s.DeleteSnapshot(t.Context(), e.caller, "n"); err != nil {
+		t.Fatal(err)
+	}
+	lineage, err := s.Lineage(t.Context(), e.caller, "n:v3", 0)
+	var got []sandbox.SnapshotID
+	for _, sn := range lineage {
+		got = append(got, sn.ID)
+	}
+	if d := cmp.Diff([]sandbox.SnapshotID{third.ID, second.ID, first.ID}, got); d != "" || err != nil || lineage[1].DeletedAt.IsZero() {
+		t.Errorf("lineage, %v (-want +got):\n%s", err, d)
+	}
+	if _, err := s.Snapshot(t.Context(), e.caller, string(second.ID)); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("deleted snapshot: %v", err)
+	}
+	s.pause(string(child.ID))
+	s.resume(string(child.ID)) // what it was made from is deleted
+}
+
+func TestSnapshotRequestsThatAreRefused(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.MaxSnapshots = 1
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	for field, req := range map[string]lifecycle.SnapshotRequest{
+		"name":        {Name: "a b"},
+		"tag":         {Name: "a", Tag: "-x"},
+		"description": {Description: strings.Repeat("x", 2000)},
+		"message":     {Message: strings.Repeat("x", 2000)},
+	} {
+		_, err := s.CreateSnapshot(t.Context(), e.caller, "s", req)
+		wantInvalid(t, err, field)
+	}
+	if _, err := s.CreateSnapshot(t.Context(), e.caller, "no", lifecycle.SnapshotRequest{}); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("of no sandbox: %v", err)
+	}
+	for _, ref := range []string{"none", "none:x", "a b", "@x", "@x/y:", sandboxIDText()} {
+		_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Snapshot: ref})
+		wantInvalid(t, err, "snapshot")
+	}
+	_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Snapshot: "x", Image: "modbox/base"})
+	wantInvalid(t, err, "snapshot")
+	s.snap("s", lifecycle.SnapshotRequest{})
+	if _, err := s.CreateSnapshot(t.Context(), e.caller, "s", lifecycle.SnapshotRequest{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("one too many: %v", err)
+	}
+	s.destroy("s")
+	if _, err := s.CreateSnapshot(t.Context(), e.caller, "s", lifecycle.SnapshotRequest{}); sandbox.CodeOf(err) != sandbox.Ended {
+		t.Errorf("of an ended sandbox: %v", err)
+	}
+}
+
+func sandboxIDText() string { return string(sandbox.NewID()) }
+
+func wantInvalid(t *testing.T, err error, field string) {
+	t.Helper()
+	e, ok := err.(*sandbox.Error)
+	if !ok || e.Code != sandbox.Invalid || e.Field != field {
+		t.Errorf("error %v, want invalid naming %s", err, field)
+	}
+}
+
+// TestSnapshotCutShort kills the server before and after each of its steps.
+func TestSnapshotCutShort(t *testing.T) {
+	for _, paused := range []bool{false, true} {
+		prepare := func(s *server) {
+			s.run(lifecycle.CreateRequest{Name: "s"})
+			s.write("s", "/a", "one")
+			if paused {
+				s.pause("s")
+			}
+		}
+		e := newEnvHere(t)
+		s := e.start()
+		prepare(s)
+		before := len(s.driver.faults.called())
+		s.snap("s", lifecycle.SnapshotRequest{Name: "n"})
+		steps := len(s.driver.faults.called()) - before
+		s.stop()
+		for step := 1; step <= steps; step++ {
+			for _, after := range []bool{false, true} {
+				e := newEnvHere(t)
+				s := e.start()
+				prepare(s)
+				at := len(s.driver.faults.called()) + step
+				die := func(n int, _ string) error {
+					if n != at {
+						return nil
+					}
+					s.driver.faults.die()
+					return errDead
+				}
+				if after {
+					s.driver.faults.on(nil, die)
+				} else {
+					s.driver.faults.on(die, nil)
+				}
+				_, err := s.CreateSnapshot(t.Context(), e.caller, "s", lifecycle.SnapshotRequest{Name: "n"})
+				if err == nil {
+					t.Errorf("step %d: the snapshot of a killed server succeeded", step)
+				}
+				s.stop()
+				s = e.start()
+				s.Sweep()
+				page, err := s.Snapshots(t.Context(), e.caller, sandbox.SnapshotFilter{})
+				if err != nil || page.Total > 1 || page.Total == 1 && page.Snapshots[0].Digest == "" {
+					t.Errorf("step %d after %v: snapshots %+v, %v", step, after, page, err)
+				}
+				if begun, err := s.store.SnapshotsBegun(t.Context()); len(begun) != 0 || err != nil {
+					t.Errorf("step %d after %v: left being made: %v, %v", step, after, begun, err)
+				}
+				if ids := e.host.ids(); len(ids) > 1 || paused && len(ids) > 0 {
+					t.Errorf("step %d after %v: boxes %v", step, after, ids)
+				}
+				s.snap("s", lifecycle.SnapshotRequest{Name: "n"})
+				s.stop()
+			}
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// snapshotWorkers is how many snapshots are made at the same time: each may take
+// much memory, disk and processor time.
+const snapshotWorkers = 2
+
+// snapshots are those being made.
+type snapshots struct {
+	slots chan struct{} // holds one element per snapshot being made
+
+	mu  sync.Mutex
+	ids map[sandbox.SnapshotID]bool // guarded by mu
+}
+
+func newSnapshots() *snapshots {
+	return &snapshots{slots: make(chan struct{}, snapshotWorkers), ids: map[sandbox.SnapshotID]bool{}}
+}
+
+func (x *snapshots) add(id sandbox.SnapshotID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ids[id] = true
+}
+
+func (x *snapshots) remove(id sandbox.SnapshotID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.ids, id)
+}
+
+func (x *snapshots) has(id sandbox.SnapshotID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.ids[id]
+}
+
+// sweepSnapshots forgets snapshots that nobody is making any more.
+func (s *Service) sweepSnapshots() {
+	ids, err := s.store.SnapshotsBegun(s.ctx)
+	if err != nil {
+		s.logSweep("list snapshots", err)
+	}
+	for _, id := range ids {
+		if s.snapshots.has(id) {
+			continue
+		}
+		if err := s.store.AbandonSnapshot(s.ctx, id); err != nil {
+			s.logSweep("forget snapshot "+string(id), err)
+		}
+	}
+}
+
+// Snapshot returns the snapshot that ref means: an id, name, name:tag, or
+// @workspace/name:tag; a name alone means its latest. Public ones of other
+// workspaces are found by id and by their full name. Errors: NotFound.
+func (s *Service) Snapshot(ctx context.Context, c Caller, ref string) (sandbox.Snapshot, error) {
+	return s.snapshot(ctx, ref, c.Workspace, func(sn *sandbox.Snapshot) bool { return sn.Public || sn.Workspace == c.Workspace })
+}
+
+// PublicSnapshot returns the public snapshot that an id or a full name means,
+// whoever asks. Errors: NotFound.
+func (s *Service) PublicSnapshot(ctx context.Context, ref string) (sandbox.Snapshot, error) {
+	return s.snapshot(ctx, ref, "", func(sn *sandbox.Snapshot) bool { return sn.Public })
+}
+
+// ownSnapshot is Snapshot for what only the owner may do.
+func (s *Service) ownSnapshot(ctx context.Context, c Caller, ref string) (sandbox.Snapshot, error) {
+	return s.snapshot(ctx, ref, c.Workspace, func(sn *sandbox.Snapshot) bool { return sn.Workspace == c.Workspace })
+}
+
+// snapshot looks up ref, where names without a workspace are those of ws.
+func (s *Service) snapshot(ctx context.Context, ref string, ws sandbox.WorkspaceID, visible func(*sandbox.Snapshot) bool) (sandbox.Snapshot, error) {
+	missing := sandbox.Errorf(sandbox.NotFound, "there is no snapshot %q", fieldText(ref))
+	parsed, ok := sandbox.ParseSnapshotRef(ref)
+	if !ok {
+		return sandbox.Snapshot{}, missing
+	}
+	var sn sandbox.Snapshot
+	err := error(missing)
+	if parsed.ID != "" {
+		sn, err = s.store.Snapshot(ctx, parsed.ID)
+	}
+	if sandbox.CodeOf(err) == sandbox.NotFound && (ws != "" || parsed.Slug != "") { // a name may look like an id, too
+		sn, err = s.store.SnapshotByTag(ctx, ws, parsed.Slug, parsed.Name, parsed.Tag)
+	}
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return sandbox.Snapshot{}, missing
+	case err != nil:
+		return sandbox.Snapshot{}, err
+	case !sn.DeletedAt.IsZero() || !visible(&sn):
+		return sandbox.Snapshot{}, missing
+	}
+	return sn, nil
+}
+
+// Snapshots returns a part of the workspace's snapshots. Errors: Invalid, naming
+// limit, offset or sort.
+func (s *Service) Snapshots(ctx context.Context, c Caller, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+	return s.store.Snapshots(ctx, c.Workspace, f)
+}
+
+// PublicSnapshots returns a part of the public snapshots of all workspaces,
+// whoever asks. Errors: as [Service.Snapshots].
+func (s *Service) PublicSnapshots(ctx context.Context, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+	return s.store.Snapshots(ctx, "", f)
+}
+
+// TagSnapshot gives the snapshot a tag, which leaves the one of the same name
+// that held it; nil takes its tag away. Errors: NotFound; Invalid, naming tag.
+func (s *Service) TagSnapshot(ctx context.Context, c Caller, ref string, tag *string) (sandbox.Snapshot, error) {
+	to := ""
+	if tag != nil {
+		if err := sandbox.CheckSnapshotTag(*tag); err != nil {
+			return sandbox.Snapshot{}, err
+		}
+		to = *tag
+	}
+	sn, err := s.ownSnapshot(ctx, c, ref)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	return s.store.TagSnapshot(ctx, sn.ID, to)
+}
+
+// DeleteSnapshot deletes a snapshot. Sandboxes that were made from it go on, and
+// snapshots of these stay good; its files go when nothing needs them any more.
+// Errors: NotFound.
+func (s *Service) DeleteSnapshot(ctx context.Context, c Caller, ref string) error {
+	sn, err := s.ownSnapshot(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	return s.store.DeleteSnapshot(ctx, sn.ID, time.Now().UTC())
+}
+
+// Lineage returns a snapshot and those before it, the newest first, deleted ones
+// included; of other workspaces only public ones. A limit of 0 means 100.
+// Errors: NotFound; Invalid, naming limit.
+func (s *Service) Lineage(ctx context.Context, c Caller, ref string, limit int) ([]sandbox.Snapshot, error) {
+	if limit == 0 {
+		limit = 100
+	}
+	if limit < 1 || limit > sandbox.LineageMax {
+		return nil, sandbox.InvalidField("limit", "must be 1 to %d", sandbox.LineageMax)
+	}
+	sn, err := s.Snapshot(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.store.Lineage(ctx, sn.ID, limit)
+	return slices.DeleteFunc(list, func(sn sandbox.Snapshot) bool { return !sn.Public && sn.Workspace != c.Workspace }), err
+}
+
+// fromSnapshot is what to record for a sandbox made from a snapshot: it has the
+// root filesystem from the beginning, so that this counts as in use.
+func (s *Service) fromSnapshot(ctx context.Context, c Caller, req *CreateRequest) (sandbox.Creation, error) {
+	if req.Image != "" || req.ImageID != "" {
+		return sandbox.Creation{}, sandbox.InvalidField("snapshot", "give either a snapshot or an image, not both")
+	}
+	sn, err := s.Snapshot(ctx, c, req.Snapshot)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return sandbox.Creation{}, sandbox.InvalidField("snapshot", "there is no snapshot %q", fieldText(req.Snapshot))
+	}
+	if err != nil {
+		return sandbox.Creation{}, err
+	}
+	img, _, err := s.images.Resolve(ctx, sn.Digest)
+	if err != nil {
+		return sandbox.Creation{}, fmt.Errorf("root filesystem of snapshot %s: %w", sn.ID, err)
+	}
+	env := merged(sn.Env, req.Env)
+	if err := checkEnv(env); err != nil {
+		return sandbox.Creation{}, err
+	}
+	creation := s.creation(c, req, &img)
+	sb := &creation.Sandbox
+	sb.Snapshot, sb.Image, sb.ImageDigest, sb.Env = sn.ID, sn.Image, sn.Digest, env
+	creation.Event.Data = map[string]string{"image": sn.Image, "snapshot": string(sn.ID), "user": string(c.User)}
+	return creation, nil
+}

@@ -1,0 +1,345 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	snapshotColumns = `s.id, s.workspace_id, w.name, s.name, s.tag, s.description, s.message, s.metadata, s.parent_id, s.sandbox_id,
+		s.image, s.base_digest, s.digest, s.size_bytes, s.layer_bytes, s.file_count, s.public, s.env, s.content_hash,
+		s.created_by, s.created_at, s.deleted_at`
+	snapshotTables = " FROM snapshots s JOIN workspaces w ON w.id = s.workspace_id"
+	// isReady is the condition of the indexes of snapshots, word for word, so that they are used.
+	isReady = "s.state = 'ready'"
+)
+
+// BeginSnapshot records that a snapshot is being made, under its id and with the
+// tag that it will get. Nobody sees it before [Store.FinishSnapshot].
+//
+// Errors: QuotaExceeded when the workspace has most of them, those being made
+// included, or those it has take maxBytes together.
+func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var count int
+		var size int64
+		err := tx.QueryRowContext(ctx, "SELECT count(*), coalesce(sum(size_bytes), 0) FROM snapshots WHERE workspace_id = $1 AND state <> 'deleted'",
+			sn.Workspace).Scan(&count, &size)
+		switch {
+		case err != nil:
+			return err
+		case count >= most:
+			return sandbox.Errorf(sandbox.QuotaExceeded, "a workspace has at most %d snapshots; delete some", most)
+		case size >= maxBytes:
+			return sandbox.Errorf(sandbox.QuotaExceeded, "the snapshots of the workspace take more than %d MiB; delete some", maxBytes>>20)
+		}
+		env, err := marshalMap(sn.Env)
+		if err != nil {
+			return err
+		}
+		metadata, err := marshalMap(sn.Metadata)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO snapshots (id, workspace_id, state, name, tag, description, message, metadata, parent_id,
+				sandbox_id, image, public, env, content_hash, created_by, created_at)
+			VALUES ($1, $2, 'creating', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
+			sn.ID, sn.Workspace, sn.Name, sn.Tag, sn.Description, sn.Message, metadata, sn.Parent,
+			sn.Sandbox, sn.Image, number(sn.Public), env, sn.ContentHash, sn.CreatedBy, nanos(sn.CreatedAt))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record snapshot %s: %w", sn.ID, err)
+	}
+	return nil
+}
+
+// HoldDigest records the root filesystem that a snapshot being made has become,
+// so that it counts as in use. Errors: NotFound.
+func (s *Store) HoldDigest(ctx context.Context, id sandbox.SnapshotID, digest string) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, "UPDATE snapshots SET digest = $1 WHERE id = $2 AND state = 'creating'", digest, id)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, noSnapshot())
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("record digest of snapshot %s: %w", id, err)
+	}
+	return nil
+}
+
+// FinishSnapshot records what a snapshot being made has become: it can be used
+// from then on, and its tag has left the one that held it. When ev names a
+// sandbox that is still known, it is appended. Errors: NotFound.
+func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		row := tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id)
+		if sn, err = oneSnapshot(row); err != nil {
+			return err
+		}
+		if err := takeTag(ctx, tx, &sn, sn.Tag); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE snapshots SET state = 'ready', base_digest = $1, digest = $2, size_bytes = $3, layer_bytes = $4,
+			file_count = $5, created_at = $6 WHERE id = $7`,
+			g.BaseDigest, g.Digest, g.SizeBytes, g.LayerBytes, g.FileCount, nanos(g.CreatedAt), id)
+		if err != nil {
+			return err
+		}
+		if sn, err = snapshotByID(ctx, tx, id); err != nil || ev.Sandbox == "" {
+			return err
+		}
+		var known int
+		err = tx.QueryRowContext(ctx, "SELECT count(*) FROM sandboxes WHERE id = $1", ev.Sandbox).Scan(&known)
+		if err != nil || known == 0 {
+			return err
+		}
+		return insertEvent(ctx, tx, ev.Sandbox, ev)
+	})
+	if err != nil {
+		return sandbox.Snapshot{}, fmt.Errorf("finish snapshot %s: %w", id, err)
+	}
+	return sn, nil
+}
+
+// takeTag takes the tag from the snapshot of sn's name that holds it.
+func takeTag(ctx context.Context, tx *sql.Tx, sn *sandbox.Snapshot, tag string) error {
+	if tag == "" {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE snapshots SET tag = '' WHERE workspace_id = $1 AND name = $2 AND tag = $3 AND state = 'ready' AND id <> $4",
+		sn.Workspace, sn.Name, tag, sn.ID)
+	return err
+}
+
+// SnapshotsBegun returns those that are being made.
+func (s *Store) SnapshotsBegun(ctx context.Context) ([]sandbox.SnapshotID, error) {
+	return column[sandbox.SnapshotID](ctx, s.reader, "SELECT id FROM snapshots WHERE state = 'creating'")
+}
+
+// AbandonSnapshot forgets one that is being made; idempotent.
+func (s *Store) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM snapshots WHERE id = $1 AND state = 'creating'", id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("abandon snapshot %s: %w", id, err)
+	}
+	return nil
+}
+
+// Snapshot returns a snapshot of any workspace, deleted or not. Errors: NotFound.
+func (s *Store) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+	return snapshotByID(ctx, s.reader, id)
+}
+
+func snapshotByID(ctx context.Context, q querier, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+	return oneSnapshot(q.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state <> 'creating'", id))
+}
+
+// SnapshotByTag returns the snapshot of a workspace, given by id or by slug, that
+// holds a tag of a name. Errors: NotFound.
+func (s *Store) SnapshotByTag(ctx context.Context, ws sandbox.WorkspaceID, slug, name, tag string) (sandbox.Snapshot, error) {
+	of, key := "s.workspace_id = $1", string(ws)
+	if slug != "" {
+		of, key = "w.name = $1", slug
+	}
+	return oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
+		" WHERE "+of+" AND s.name = $2 AND s.tag = $3 AND "+isReady+" ORDER BY s.created_at LIMIT 1", key, name, tag))
+}
+
+// SnapshotByContent returns the newest snapshot of a workspace that was built of
+// that content. Errors: NotFound.
+func (s *Store) SnapshotByContent(ctx context.Context, ws sandbox.WorkspaceID, hash string) (sandbox.Snapshot, error) {
+	return oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
+		" WHERE s.workspace_id = $1 AND s.content_hash = $2 AND s.content_hash <> '' AND "+isReady+" ORDER BY s.created_at DESC LIMIT 1", ws, hash))
+}
+
+// LastSnapshotOf returns the newest snapshot taken of a sandbox, deleted or not. Errors: NotFound.
+func (s *Store) LastSnapshotOf(ctx context.Context, id sandbox.ID) (sandbox.Snapshot, error) {
+	return oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
+		" WHERE s.sandbox_id = $1 AND s.sandbox_id <> '' AND s.state <> 'creating' ORDER BY s.created_at DESC, s.id DESC LIMIT 1", id))
+}
+
+// snapshotOrders are the columns of the orders.
+var snapshotOrders = map[sandbox.SnapshotSort]string{
+	"": "s.created_at", sandbox.SortCreated: "s.created_at", sandbox.SortName: "s.name", sandbox.SortSize: "s.size_bytes", sandbox.SortFiles: "s.file_count",
+}
+
+// Snapshots returns a part of a workspace's snapshots, and with ws "" of the
+// public ones of all. Errors: Invalid, naming limit, offset or sort.
+func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+	limit, err := pageSize(f.Limit)
+	if err != nil {
+		return sandbox.SnapshotPage{}, err
+	}
+	if f.Offset < 0 {
+		return sandbox.SnapshotPage{}, sandbox.InvalidField("offset", "must not be negative")
+	}
+	order, ok := snapshotOrders[f.Sort]
+	if !ok {
+		return sandbox.SnapshotPage{}, sandbox.InvalidField("sort", "must be %s, %s, %s or %s", sandbox.SortCreated, sandbox.SortName, sandbox.SortSize, sandbox.SortFiles)
+	}
+	var q query
+	q.and(isReady)
+	if ws == "" {
+		q.and("s.public = 1")
+	} else {
+		q.where("s.workspace_id = ", ws)
+	}
+	for _, c := range []struct{ column, value string }{{"s.sandbox_id", string(f.Sandbox)}, {"s.name", f.Name}, {"s.tag", f.Tag}} {
+		if c.value != "" {
+			q.where(c.column+" = ", c.value)
+		}
+	}
+	where := " WHERE " + strings.Join(q.conditions, " AND ")
+	var page sandbox.SnapshotPage
+	if err := s.reader.QueryRowContext(ctx, "SELECT count(*)"+snapshotTables+where, q.args...).Scan(&page.Total); err != nil {
+		return sandbox.SnapshotPage{}, fmt.Errorf("count snapshots: %w", err)
+	}
+	direction := " DESC"
+	if f.Ascending {
+		direction = ""
+	}
+	page.Snapshots, err = s.querySnapshots(ctx, "SELECT "+snapshotColumns+snapshotTables+where+" ORDER BY "+order+direction+", s.id"+direction+
+		" LIMIT "+strconv.Itoa(limit)+" OFFSET "+strconv.Itoa(f.Offset), q.args...)
+	return page, err
+}
+
+// TagSnapshot gives a tag to a snapshot that can be used, taking it from the one
+// of the same name that held it; "" takes its tag away. Errors: NotFound.
+func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string) (sn sandbox.Snapshot, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if sn, err = snapshotByID(ctx, tx, id); err != nil {
+			return err
+		}
+		if !sn.DeletedAt.IsZero() {
+			return noSnapshot()
+		}
+		if err := takeTag(ctx, tx, &sn, tag); err != nil {
+			return err
+		}
+		sn.Tag = tag
+		_, err := tx.ExecContext(ctx, "UPDATE snapshots SET tag = $1 WHERE id = $2", tag, id)
+		return err
+	})
+	if err != nil {
+		return sandbox.Snapshot{}, fmt.Errorf("tag snapshot %s: %w", id, err)
+	}
+	return sn, nil
+}
+
+// DeleteSnapshot marks a snapshot as deleted: it cannot be used any more, and
+// stays in lineages without its environment. Idempotent.
+func (s *Store) DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, at time.Time) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE snapshots SET state = 'deleted', deleted_at = $1, tag = '', env = '{}' WHERE id = $2 AND state = 'ready'",
+			nanos(at), id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("delete snapshot %s: %w", id, err)
+	}
+	return nil
+}
+
+// Lineage returns a snapshot and at most limit-1 of those that came before it,
+// the newest first, deleted ones included.
+func (s *Store) Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) ([]sandbox.Snapshot, error) {
+	return s.querySnapshots(ctx, `WITH RECURSIVE chain (id, depth) AS (
+			SELECT $1, 0 UNION ALL SELECT p.parent_id, chain.depth + 1 FROM chain JOIN snapshots p ON p.id = chain.id
+			WHERE p.parent_id <> '' AND chain.depth + 1 < $2)
+		SELECT `+snapshotColumns+" FROM chain JOIN snapshots s ON s.id = chain.id JOIN workspaces w ON w.id = s.workspace_id ORDER BY chain.depth", id, limit)
+}
+
+// DigestsInUse returns the root filesystems that live sandboxes and snapshots need.
+func (s *Store) DigestsInUse(ctx context.Context) ([]string, error) {
+	return column[string](ctx, s.reader, "SELECT image_digest FROM sandboxes WHERE image_digest <> '' AND "+isLive+
+		" UNION SELECT digest FROM snapshots WHERE digest <> '' AND state <> 'deleted'")
+}
+
+// column reads a query of one column.
+func column[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var list []T
+	for rows.Next() {
+		var v T
+		if err := rows.Scan(&v); err != nil {
+			return nil, fmt.Errorf("list: %w", err)
+		}
+		list = append(list, v)
+	}
+	return list, rows.Err()
+}
+
+func (s *Store) querySnapshots(ctx context.Context, query string, args ...any) ([]sandbox.Snapshot, error) {
+	rows, err := s.reader.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var list []sandbox.Snapshot
+	for rows.Next() {
+		sn, err := scanSnapshot(rows)
+		if err != nil {
+			return nil, fmt.Errorf("list snapshots: %w", err)
+		}
+		list = append(list, sn)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	return list, nil
+}
+
+func noSnapshot() error { return sandbox.Errorf(sandbox.NotFound, "there is no such snapshot") }
+
+// oneSnapshot reads the only row of a look-up.
+func oneSnapshot(row *sql.Row) (sandbox.Snapshot, error) {
+	sn, err := scanSnapshot(row)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Snapshot{}, noSnapshot()
+	}
+	if err != nil {
+		return sandbox.Snapshot{}, fmt.Errorf("read snapshot: %w", err)
+	}
+	return sn, nil
+}
+
+// scanSnapshot reads snapshotColumns.
+func scanSnapshot(row scanner) (sandbox.Snapshot, error) {
+	var sn sandbox.Snapshot
+	var metadata, env string
+	var public, created, deleted int64
+	err := row.Scan(&sn.ID, &sn.Workspace, &sn.WorkspaceSlug, &sn.Name, &sn.Tag, &sn.Description, &sn.Message, &metadata, &sn.Parent, &sn.Sandbox,
+		&sn.Image, &sn.BaseDigest, &sn.Digest, &sn.SizeBytes, &sn.LayerBytes, &sn.FileCount, &public, &env, &sn.ContentHash,
+		&sn.CreatedBy, &created, &deleted)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	if sn.Metadata, err = unmarshalMap(metadata); err != nil {
+		return sandbox.Snapshot{}, fmt.Errorf("metadata of snapshot %s: %w", sn.ID, err)
+	}
+	if sn.Env, err = unmarshalMap(env); err != nil {
+		return sandbox.Snapshot{}, fmt.Errorf("environment of snapshot %s: %w", sn.ID, err)
+	}
+	sn.Public, sn.CreatedAt, sn.DeletedAt = public != 0, fromNanos(created), fromNanos(deleted)
+	return sn, nil
+}

@@ -1,0 +1,151 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+)
+
+func begin(t *testing.T, s *store.Store, sn sandbox.Snapshot) sandbox.Snapshot {
+	t.Helper()
+	sn.ID = sandbox.NewSnapshotID()
+	sn.CreatedAt = time.Now().UTC()
+	if err := s.BeginSnapshot(t.Context(), sn, 10, 1000); err != nil {
+		t.Fatal(err)
+	}
+	return sn
+}
+
+func finish(t *testing.T, s *store.Store, id sandbox.SnapshotID, size int64) sandbox.Snapshot {
+	t.Helper()
+	g := sandbox.Grown{BaseDigest: "sha256:b", Digest: "sha256:" + string(id), SizeBytes: size, LayerBytes: 7, FileCount: 3, CreatedAt: time.Now().UTC()}
+	sn, err := s.FinishSnapshot(t.Context(), id, g, sandbox.Event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sn
+}
+
+func TestSnapshotRows(t *testing.T) {
+	s, ws := openStore(t)
+	want := begin(t, s, sandbox.Snapshot{
+		Workspace: ws, Name: "n", Tag: "latest", Description: "d", Message: "m", Metadata: map[string]string{"k": "v"}, Parent: "p", Sandbox: "s",
+		Image: "modbox/base:latest", Public: true, Env: map[string]string{"A": "b"}, ContentHash: "h", CreatedBy: "u",
+	})
+	if _, err := s.Snapshot(t.Context(), want.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("one being made: %v, want not_found", err)
+	}
+	got := finish(t, s, want.ID, 5)
+	want.WorkspaceSlug, want.BaseDigest, want.Digest = got.WorkspaceSlug, "sha256:b", "sha256:"+string(want.ID)
+	want.SizeBytes, want.LayerBytes, want.FileCount, want.CreatedAt = 5, 7, 3, got.CreatedAt
+	if d := cmp.Diff(want, got); d != "" || got.WorkspaceSlug == "" {
+		t.Errorf("snapshot (-want +got):\n%s", d)
+	}
+	if got, err := s.SnapshotByContent(t.Context(), ws, "h"); err != nil || got.ID != want.ID {
+		t.Errorf("by content: %s, %v", got.ID, err)
+	}
+
+	second := finish(t, s, begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n", Tag: "latest", Parent: want.ID}).ID, 2)
+	for _, slug := range []string{"", got.WorkspaceSlug} {
+		if got, err := s.SnapshotByTag(t.Context(), ws, slug, "n", "latest"); err != nil || got.ID != second.ID {
+			t.Errorf("latest is %s, %v, want %s", got.ID, err, second.ID)
+		}
+	}
+	if got, err := s.TagSnapshot(t.Context(), want.ID, "latest"); err != nil || got.Tag != "latest" {
+		t.Errorf("tagged: %+v, %v", got, err)
+	}
+	if got, err := s.Snapshot(t.Context(), second.ID); err != nil || got.Tag != "" {
+		t.Errorf("the tag of the other is %q, %v", got.Tag, err)
+	}
+	if _, err := s.TagSnapshot(t.Context(), "none", "x"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("tag of none: %v", err)
+	}
+	if err := s.DeleteSnapshot(t.Context(), want.ID, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.TagSnapshot(t.Context(), want.ID, "x"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("tag of a deleted one: %v", err)
+	}
+	list, err := s.Lineage(t.Context(), second.ID, 10)
+	if err != nil || len(list) != 2 || list[1].ID != want.ID || list[1].DeletedAt.IsZero() || list[1].Env != nil {
+		t.Errorf("lineage %+v, %v", list, err)
+	}
+	if list, err := s.Lineage(t.Context(), second.ID, 1); err != nil || len(list) != 1 {
+		t.Errorf("lineage of one: %+v, %v", list, err)
+	}
+}
+
+func TestSnapshotLimits(t *testing.T) {
+	s, ws := openStore(t)
+	sn := begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n"})
+	next := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Workspace: ws, Name: "m"}
+	if err := s.BeginSnapshot(t.Context(), next, 1, 1000); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("beyond the number: %v", err)
+	}
+	if err := s.HoldDigest(t.Context(), sn.ID, "sha256:x"); err != nil {
+		t.Fatal(err)
+	}
+	if digests, err := s.DigestsInUse(t.Context()); err != nil || len(digests) != 1 {
+		t.Errorf("in use while it is made: %v, %v", digests, err)
+	}
+	finish(t, s, sn.ID, 100)
+	if err := s.BeginSnapshot(t.Context(), next, 2, 100); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("beyond the size: %v", err)
+	}
+	if err := s.DeleteSnapshot(t.Context(), sn.ID, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if digests, err := s.DigestsInUse(t.Context()); err != nil || len(digests) != 0 {
+		t.Errorf("in use after the end: %v, %v", digests, err)
+	}
+	if err := s.BeginSnapshot(t.Context(), next, 1, 100); err != nil {
+		t.Errorf("after a deletion: %v", err)
+	}
+	if err := s.AbandonSnapshot(t.Context(), next.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.HoldDigest(t.Context(), next.ID, "sha256:x"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("an abandoned one: %v", err)
+	}
+}
+
+func TestSnapshotList(t *testing.T) {
+	s, ws := openStore(t)
+	ids := map[string]sandbox.SnapshotID{}
+	for i, name := range []string{"b", "c", "a"} {
+		ids[name] = finish(t, s, begin(t, s, sandbox.Snapshot{Workspace: ws, Name: name, Tag: "latest", Public: name == "c"}).ID, int64(10-i)).ID
+	}
+	for _, c := range []struct {
+		name  string
+		ws    sandbox.WorkspaceID
+		f     sandbox.SnapshotFilter
+		want  []string
+		total int
+	}{
+		{"newest first", ws, sandbox.SnapshotFilter{}, []string{"a", "c", "b"}, 3},
+		{"oldest first", ws, sandbox.SnapshotFilter{Ascending: true}, []string{"b", "c", "a"}, 3},
+		{"by name", ws, sandbox.SnapshotFilter{Sort: sandbox.SortName, Ascending: true}, []string{"a", "b", "c"}, 3},
+		{"by size", ws, sandbox.SnapshotFilter{Sort: sandbox.SortSize}, []string{"b", "c", "a"}, 3},
+		{"part", ws, sandbox.SnapshotFilter{Limit: 1, Offset: 1}, []string{"c"}, 3},
+		{"name", ws, sandbox.SnapshotFilter{Name: "b"}, []string{"b"}, 1},
+		{"public", "", sandbox.SnapshotFilter{}, []string{"c"}, 1},
+		{"of another", "w", sandbox.SnapshotFilter{}, nil, 0},
+	} {
+		page, err := s.Snapshots(t.Context(), c.ws, c.f)
+		var got []string
+		for _, sn := range page.Snapshots {
+			got = append(got, sn.Name)
+		}
+		if d := cmp.Diff(c.want, got); d != "" || err != nil || page.Total != c.total {
+			t.Errorf("%s: total %d, %v (-want +got):\n%s", c.name, page.Total, err, d)
+		}
+	}
+	for _, f := range []sandbox.SnapshotFilter{{Limit: 1001}, {Offset: -1}, {Sort: "x"}} {
+		if _, err := s.Snapshots(t.Context(), ws, f); sandbox.CodeOf(err) != sandbox.Invalid {
+			t.Errorf("%+v: %v, want invalid", f, err)
+		}
+	}
+}
