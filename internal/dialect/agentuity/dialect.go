@@ -26,10 +26,10 @@ const (
 
 // URLs says under which URLs things are reached.
 type URLs interface {
-	// Server returns the URL of the server, Sandbox that of the sandbox with a host
-	// label, both without a slash at the end.
+	// Server returns the URL of the server, Port that of a port of the sandbox with a
+	// host label, both without a slash at the end.
 	Server() string
-	Sandbox(label string) string
+	Port(label string, port uint16) string
 }
 
 // Dialect is /sandbox/…, /fs/…, /cli/sandbox… and /streams/….

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,7 +19,6 @@ const (
 	labelProject   = "agentuity/project"
 	labelRuntime   = "agentuity/runtime"
 	labelRuntimeID = "agentuity/runtime-id"
-	labelPort      = "agentuity/port"
 	labelTimes     = "agentuity/timestamps" // of the output of a one-shot command
 )
 
@@ -197,6 +195,7 @@ func (d *Dialect) info(l *look, runtimes []runtime) info {
 	if p := sb.Labels[labelProject]; p != "" {
 		out.Project = &ref{p, p}
 	}
+	out.NetworkEnabled = sb.Network.Enabled
 	out.NetworkPort, out.URL = d.published(sb)
 	if e := l.own(); e != nil {
 		out.ExitCode = e.ExitCode
@@ -216,13 +215,13 @@ func mode(sb *sandbox.Sandbox) string {
 
 func org(ws sandbox.WorkspaceID) ref { return ref{external(prefixOrg, ws), string(ws)} }
 
-// published returns the port that a sandbox was asked to publish, and its URL.
+// published returns the port that a sandbox publishes and its URL; 0 and "" for none.
 func (d *Dialect) published(sb *sandbox.Sandbox) (int, string) {
-	port, err := strconv.Atoi(sb.Labels[labelPort])
-	if err != nil {
+	if len(sb.Network.Ports) == 0 {
 		return 0, ""
 	}
-	return port, d.urls.Sandbox(strconv.Itoa(port) + "--" + sb.HostLabel)
+	port := sb.Network.Ports[0]
+	return int(port), d.urls.Port(sb.HostLabel, port)
 }
 
 // streamURL is where an output is read, with the time before every line if that

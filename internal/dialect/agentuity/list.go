@@ -27,6 +27,12 @@ var states = map[string][]sandbox.State{
 	statusDeleted:    {sandbox.Destroyed},
 }
 
+// counting are the statuses and orders that depend on a sandbox's executions.
+var counting = map[string]bool{
+	statusIdle: true, statusRunning: true, statusStopping: true, statusTerminated: true, statusFailed: true,
+	"status": true, "execution_count": true,
+}
+
 // orders are the orders of a list.
 var orders = map[string]func(a, b *look) int{
 	"created":         func(a, b *look) int { return a.CreatedAt.Compare(b.CreatedAt) },
@@ -75,11 +81,12 @@ func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	order, known := orders[cmp.Or(strings.ToLower(r.URL.Query().Get("sort")), "created")]
+	by := cmp.Or(strings.ToLower(r.URL.Query().Get("sort")), "created")
+	order, known := orders[by]
 	if !known {
-		return nil, 0, sandbox.InvalidField("sort", "is no order")
+		return nil, 0, sandbox.InvalidField("sort", "must be created, updated, name, status, mode or execution_count")
 	}
-	all, err := d.matching(r)
+	all, err := d.matching(r, counting[by])
 	if err != nil {
 		return nil, 0, err
 	}
@@ -89,11 +96,18 @@ func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
 		}
 		return order(&a, &b)
 	})
-	return page(all, offset, limit), len(all), nil
+	part := page(all, offset, limit)
+	for i := range part {
+		if part[i], err = d.look(r.Context(), part[i].Sandbox); err != nil {
+			return nil, 0, err
+		}
+	}
+	return part, len(all), nil
 }
 
-// matching returns all sandboxes that a request is about.
-func (d *Dialect) matching(r *http.Request) ([]look, error) {
+// matching returns all sandboxes that a request is about, with their executions
+// if these are wanted or make the difference.
+func (d *Dialect) matching(r *http.Request, executions bool) ([]look, error) {
 	f, status, err := filter(r)
 	if err != nil || r.URL.Query().Get("snapshotId") != "" { // no sandbox was made from a snapshot
 		return nil, err
@@ -106,9 +120,11 @@ func (d *Dialect) matching(r *http.Request) ([]look, error) {
 			return nil, err
 		}
 		for _, sb := range part.Sandboxes {
-			l, err := d.look(r.Context(), sb)
-			if err != nil {
-				return nil, err
+			l := look{Sandbox: sb}
+			if executions || counting[status] {
+				if l, err = d.look(r.Context(), sb); err != nil {
+					return nil, err
+				}
 			}
 			if status != "" && l.status() != status || interactive && mode(&sb) != modeInteractive {
 				continue

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -85,14 +84,23 @@ func (in *createInput) supported() error {
 	switch {
 	case in.Snapshot != "":
 		return sandbox.Errorf(sandbox.Unsupported, "this server has no snapshots")
-	case in.Network.Enabled:
-		return sandbox.Errorf(sandbox.Unsupported, "this server gives sandboxes no outbound network")
 	case len(in.Dependencies) > 0 || len(in.Packages) > 0:
 		return sandbox.Errorf(sandbox.Unsupported, "this server does not install dependencies or packages at create; choose a runtime that has them")
-	case in.Network.Port != 0 && (in.Network.Port < portMin || in.Network.Port > portMax):
-		return sandbox.InvalidField("network.port", "must be %d to %d", portMin, portMax)
 	}
 	return nil
+}
+
+// network is what is asked for of a network.
+func (in *createInput) network() (sandbox.Network, error) {
+	n, port := sandbox.Network{Enabled: in.Network.Enabled}, in.Network.Port
+	switch {
+	case port == 0:
+	case port < portMin || port > portMax:
+		return n, sandbox.InvalidField("network.port", "must be %d to %d", portMin, portMax)
+	default:
+		n.Ports = []uint16{uint16(port)}
+	}
+	return n, nil
 }
 
 // request translates in.
@@ -101,12 +109,18 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	if err != nil {
 		return req, err
 	}
+	network, err := in.network()
+	if err != nil {
+		return req, err
+	}
 	// What its first command is told of the sandbox must be known beforehand.
 	sb := sandbox.Sandbox{
 		ID: sandbox.NewID(), Workspace: caller(ctx).Workspace, HostLabel: sandbox.HostLabel(in.Name),
-		Env: in.Env, Labels: map[string]string{},
+		Env: in.Env, Labels: map[string]string{}, Network: network,
 	}
-	req = lifecycle.CreateRequest{ID: sb.ID, HostLabel: sb.HostLabel, Env: in.Env, Description: in.Description, Labels: sb.Labels}
+	req = lifecycle.CreateRequest{
+		ID: sb.ID, HostLabel: sb.HostLabel, Env: in.Env, Network: network, Description: in.Description, Labels: sb.Labels,
+	}
 	if rt != nil {
 		req.ImageID = rt.image.ID
 		req.Labels[labelRuntime], req.Labels[labelRuntimeID] = rt.Name, rt.ID
@@ -115,9 +129,6 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 		if value != "" {
 			req.Labels[label] = value
 		}
-	}
-	if in.Network.Port != 0 {
-		req.Labels[labelPort] = strconv.Itoa(in.Network.Port)
 	}
 	if req.Metadata, err = ourMetadata(in.Metadata); err != nil {
 		return req, err
