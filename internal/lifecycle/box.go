@@ -29,6 +29,7 @@ type box struct {
 	// flight is the operation that has the box for itself; nil for none. Replaced only with mu held.
 	flight   atomic.Pointer[flight]
 	activity activity
+	news     news // of the sandbox and its executions
 
 	// envMu orders changes of the environment, with what the agent is told; taken before mu.
 	envMu sync.Mutex
@@ -81,6 +82,7 @@ func (b *box) set(sb sandbox.Sandbox) {
 	if old := b.current.Swap(&view{sb: sb, changed: make(chan struct{})}); old != nil {
 		close(old.changed)
 	}
+	b.news.tell()
 }
 
 // recorded returns b once it is known whether it was recorded, and nil when it was not.

@@ -43,6 +43,7 @@ func (x *execution) set(e sandbox.Execution) {
 	if old := x.current.Swap(&executionView{Execution: e, changed: make(chan struct{})}); old != nil {
 		close(old.changed)
 	}
+	x.box.news.tell()
 }
 
 // executions are those that have not ended.

@@ -1,7 +1,6 @@
 package agentuity
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,9 +8,6 @@ import (
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// lookEvery is how often a request that waits looks for what nothing tells.
-const lookEvery = 100 * time.Millisecond
 
 // reached returns sb once it has one of the statuses that the request waits for,
 // or as it is when the time is up.
@@ -24,34 +20,27 @@ func (d *Dialect) reached(r *http.Request, sb sandbox.Sandbox) (look, error) {
 	if s := r.URL.Query().Get("waitForStatus"); s != "" {
 		want = strings.Split(s, ",")
 	}
-	deadline := time.Now().Add(min(time.Duration(wait)*time.Millisecond, holdMax))
-	for {
-		l, err := d.look(r.Context(), sb)
-		left := time.Until(deadline)
-		if err != nil || left <= 0 || len(want) == 0 || slices.Contains(want, l.status()) || sb.State.Ended() {
-			return l, err
-		}
-		if err := d.changed(r.Context(), &l, left); err != nil {
-			return l, err
-		}
-		if sb, err = d.svc.Get(r.Context(), caller(r.Context()), string(sb.ID)); err != nil {
-			return l, err
-		}
-	}
-}
-
-// changed returns when something may have changed, at the latest after left.
-func (d *Dialect) changed(ctx context.Context, l *look, left time.Duration) error {
-	if l.State == sandbox.Provisioning {
-		_, err := d.svc.Wait(ctx, caller(ctx), string(l.ID), sandbox.Running, left)
-		return err
-	}
-	timer := time.NewTimer(min(left, lookEvery))
+	timer := time.NewTimer(min(time.Duration(wait)*time.Millisecond, holdMax))
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	ctx, ref := r.Context(), string(sb.ID)
+	for {
+		changed, err := d.svc.Changed(ctx, caller(ctx), ref)
+		if err != nil {
+			return look{}, err
+		}
+		if sb, err = d.svc.Get(ctx, caller(ctx), ref); err != nil {
+			return look{}, err
+		}
+		l, err := d.look(ctx, sb)
+		if err != nil || wait == 0 || len(want) == 0 || slices.Contains(want, l.status()) || sb.State.Ended() {
+			return l, err
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return l, nil
+		case <-ctx.Done():
+			return l, ctx.Err()
+		}
 	}
 }
