@@ -161,7 +161,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	if err != nil {
 		return err
 	}
-	p.service, err = lifecycle.New(lifecycleConfig(cfg, p.urls), lifecycle.Deps{Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Logger: log, Metrics: p.metrics})
+	p.service, err = lifecycle.New(lifecycleConfig(cfg, p.urls), lifecycle.Deps{Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Logger: log, Metrics: p.metrics})
 	return err
 }
 

@@ -21,8 +21,6 @@ type SnapshotStore interface {
 	// BeginSnapshot records that one is being made. Errors: QuotaExceeded when the
 	// workspace has most of them or those it has take maxBytes.
 	BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64) error
-	// HoldDigest records what one that is being made has become, which is in use from then on. Errors: NotFound.
-	HoldDigest(ctx context.Context, id sandbox.SnapshotID, digest string) error
 	// FinishSnapshot makes one that is being made usable, gives it its tag and
 	// appends ev when its sandbox is known. Errors: NotFound.
 	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, ev sandbox.Event) (sandbox.Snapshot, error)
@@ -60,8 +58,10 @@ type Layers interface {
 // Layered is what [Layers] makes.
 type Layered struct {
 	Digest    string
-	SizeBytes int64 // on disk
-	FileCount int64 // regular files in the layer
+	SizeBytes int64 // of the root filesystem on disk
+	// LayerBytes are what the layer alone takes, compressed.
+	LayerBytes int64
+	FileCount  int64 // names in the root filesystem
 }
 
 // SnapshotRequest asks for a snapshot of a sandbox.
@@ -199,44 +199,27 @@ func (s *Service) growNow(sn sandbox.Snapshot, layer func(*os.File) (base string
 	return s.commit(&sn, base, spool)
 }
 
-// commitAttempts bounds how often a commit is repeated whose result was removed
-// before it was recorded: what nobody refers to may be collected at any moment.
-const commitAttempts = 3
-
-// commit lays the spooled layer on base and records the result.
+// commit lays the spooled layer on base and records the result. What was just
+// made is not taken for garbage until then.
 func (s *Service) commit(sn *sandbox.Snapshot, base string, spool *os.File) (sandbox.Snapshot, error) {
-	size, err := spool.Seek(0, io.SeekEnd)
-	if err != nil {
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	for attempt := 1; ; attempt++ {
-		img, err := s.layers.Commit(s.ctx, base, io.NewSectionReader(spool, 0, size))
-		if err != nil {
-			return sandbox.Snapshot{}, fmt.Errorf("snapshot %s: %w", sn.ID, err)
-		}
-		// From here on it is in use; but it may have been removed just before.
-		if err := s.store.HoldDigest(s.ctx, sn.ID, img.Digest); err != nil {
-			return sandbox.Snapshot{}, err
-		}
-		_, _, err = s.images.Resolve(s.ctx, img.Digest)
-		if sandbox.CodeOf(err) == sandbox.NotFound && attempt < commitAttempts {
-			continue
-		}
-		if err != nil {
-			return sandbox.Snapshot{}, err
-		}
-		now := time.Now().UTC()
-		g := sandbox.Grown{
-			BaseDigest: base, Digest: img.Digest, SizeBytes: img.SizeBytes, LayerBytes: size, FileCount: img.FileCount, CreatedAt: now,
-		}
-		return s.store.FinishSnapshot(s.ctx, sn.ID, g, sandbox.Event{
-			Sandbox: sn.Sandbox, Time: now, Type: sandbox.EventSnapshotCreated, Message: clip("its files were saved as snapshot " + sn.Name + ":" + sn.Tag),
-			Data: map[string]string{
-				"snapshot": string(sn.ID), "name": sn.Name, "tag": sn.Tag, "size_bytes": strconv.FormatInt(g.SizeBytes, 10),
-				"took_ms": milliseconds(now.Sub(sn.CreatedAt)),
-			},
-		})
+	img, err := s.layers.Commit(s.ctx, base, spool)
+	if err != nil {
+		return sandbox.Snapshot{}, fmt.Errorf("snapshot %s: %w", sn.ID, err)
 	}
+	now := time.Now().UTC()
+	g := sandbox.Grown{
+		BaseDigest: base, Digest: img.Digest, SizeBytes: img.SizeBytes, LayerBytes: img.LayerBytes, FileCount: img.FileCount, CreatedAt: now,
+	}
+	return s.store.FinishSnapshot(s.ctx, sn.ID, g, sandbox.Event{
+		Sandbox: sn.Sandbox, Time: now, Type: sandbox.EventSnapshotCreated, Message: clip("its files were saved as snapshot " + sn.Name + ":" + sn.Tag),
+		Data: map[string]string{
+			"snapshot": string(sn.ID), "name": sn.Name, "tag": sn.Tag, "size_bytes": strconv.FormatInt(g.SizeBytes, 10),
+			"took_ms": milliseconds(now.Sub(sn.CreatedAt)),
+		},
+	})
 }
 
 // spool returns a file without a name for what is under way: nothing is left of it
@@ -290,14 +273,23 @@ func (s *Service) readLayer(b *box, into *os.File) (base string, err error) {
 	return base, err
 }
 
-// readPaused is readLayer for a paused sandbox: what was saved is brought to life
-// under another id, without network and unknown to anybody, and thrown away.
+// readPaused is readLayer for a paused sandbox. Where the files were not saved
+// beside the memory, what was saved is brought to life under another id, without
+// network and unknown to anybody, and thrown away.
 func (s *Service) readPaused(ctx context.Context, reader driver.Snapshotter, sb *sandbox.Sandbox, into io.Writer) error {
 	saver, err := s.saved.checkpointer()
 	if err != nil {
 		return err
 	}
 	path := s.saved.path(sb.ID, sb.Saved)
+	layer, err := saver.OpenLayer(path)
+	if err == nil {
+		_, err = io.Copy(into, layer)
+		return errors.Join(err, layer.Close())
+	}
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return fmt.Errorf("files of paused sandbox %s: %w", sb.ID, err)
+	}
 	if err := saver.CanRestore(path); err != nil {
 		return sandbox.Wrap(sandbox.Unsupported, err, "%s", publicReason("what was saved cannot be read on this host", err))
 	}

@@ -26,7 +26,7 @@ func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (lif
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.list = append(slices.Clone(c.list), sandbox.Image{Digest: digest, SizeBytes: int64(len(data))})
-	return lifecycle.Layered{Digest: digest, SizeBytes: int64(len(data)), FileCount: 1}, nil
+	return lifecycle.Layered{Digest: digest, SizeBytes: int64(len(data)), LayerBytes: int64(len(data)), FileCount: 1}, nil
 }
 
 func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
@@ -35,10 +35,6 @@ func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Write
 
 func (s *faultyStore) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64) error {
 	return s.faults.do("store.BeginSnapshot", func() error { return s.Store.BeginSnapshot(ctx, sn, most, maxBytes) })
-}
-
-func (s *faultyStore) HoldDigest(ctx context.Context, id sandbox.SnapshotID, digest string) error {
-	return s.faults.do("store.HoldDigest", func() error { return s.Store.HoldDigest(ctx, id, digest) })
 }
 
 func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, ev sandbox.Event) (sn sandbox.Snapshot, err error) {

@@ -51,8 +51,8 @@ type Snapshot struct {
 	Image      string
 	BaseDigest string
 	Digest     string
-	// SizeBytes is what the root filesystem takes on disk, LayerBytes what was
-	// written beyond the base, in FileCount files.
+	// SizeBytes is what the root filesystem takes on disk, FileCount the names in it,
+	// LayerBytes what was written beyond the base takes, compressed.
 	SizeBytes  int64
 	LayerBytes int64
 	FileCount  int64

@@ -61,25 +61,6 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 	return nil
 }
 
-// HoldDigest records the root filesystem that a snapshot being made has become,
-// so that it counts as in use. Errors: NotFound.
-func (s *Store) HoldDigest(ctx context.Context, id sandbox.SnapshotID, digest string) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, "UPDATE snapshots SET digest = $1 WHERE id = $2 AND state = 'creating'", digest, id)
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(err, noSnapshot())
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("record digest of snapshot %s: %w", id, err)
-	}
-	return nil
-}
-
 // FinishSnapshot records what a snapshot being made has become: it can be used
 // from then on, and its tag has left the one that held it. When ev names a
 // sandbox that is still known, it is appended. Errors: NotFound.
@@ -268,7 +249,7 @@ func (s *Store) Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) (
 // DigestsInUse returns the root filesystems that live sandboxes and snapshots need.
 func (s *Store) DigestsInUse(ctx context.Context) ([]string, error) {
 	return column[string](ctx, s.reader, "SELECT image_digest FROM sandboxes WHERE image_digest <> '' AND "+isLive+
-		" UNION SELECT digest FROM snapshots WHERE digest <> '' AND state <> 'deleted'")
+		" UNION SELECT digest FROM snapshots WHERE digest <> '' AND state = 'ready'")
 }
 
 // column reads a query of one column.
