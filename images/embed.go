@@ -6,5 +6,5 @@ import "embed"
 
 // FS holds one directory per recipe; see package image for what is in one.
 //
-//go:embed base code-exec
+//go:embed amp base bun claude-code code-exec node-latest node-lts opencode python
 var FS embed.FS

@@ -69,10 +69,11 @@ func (a *app) imagesBuildCommand() *cobra.Command {
 	var local localFlags
 	cmd := &cobra.Command{
 		Use:   "build [IMAGE...]",
-		Short: "Build images on this machine; all built-in ones by default",
+		Short: "Build images on this machine; base and code-exec by default",
 		Long: `Build images into the state directory of the server on this machine, which need
-not run. IMAGE is a built-in image such as code-exec, or a directory with a
-recipe (docs/images.md). What is built already is left as it is.`,
+not run. IMAGE is a built-in image such as code-exec or node:lts, or a directory
+with a recipe (docs/images.md). What is built already is left as it is. The
+runtimes (modbox runtimes) are also built by themselves when they are first used.`,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			cfg, err := local.load(a)
 			if err != nil {
@@ -82,7 +83,7 @@ recipe (docs/images.md). What is built already is left as it is.`,
 			if err != nil {
 				return err
 			}
-			recipes, err := chooseRecipes(cmd.Context(), st, names)
+			recipes, err := chooseRecipes(st, names)
 			if err != nil {
 				return err
 			}
@@ -124,16 +125,13 @@ func (l *localFlags) load(a *app) (config.Config, error) {
 	return cfg, nil
 }
 
-// chooseRecipes returns the recipes of the names, or of all built-in images.
-func chooseRecipes(ctx context.Context, st *image.Store, names []string) ([]*image.Recipe, error) {
+// chooseRecipes returns the recipes of the names, or of all built-in images but
+// those that are built when they are first used.
+func chooseRecipes(st *image.Store, names []string) ([]*image.Recipe, error) {
 	if len(names) == 0 {
-		list, err := st.List(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range list {
-			if i.Builtin {
-				names = append(names, i.Ref())
+		for _, r := range st.Recipes() {
+			if !r.OnDemand() {
+				names = append(names, r.Ref())
 			}
 		}
 	}
@@ -141,7 +139,7 @@ func chooseRecipes(ctx context.Context, st *image.Store, names []string) ([]*ima
 	for _, name := range names {
 		load := func() (*image.Recipe, error) { return st.Recipe(name) }
 		if _, err := os.Stat(filepath.Join(name, "recipe.yaml")); !errors.Is(err, fs.ErrNotExist) {
-			load = func() (*image.Recipe, error) { return image.LoadRecipe(os.DirFS(name)) }
+			load = func() (*image.Recipe, error) { return image.LoadRecipe(os.DirFS(name), st.Recipes()...) }
 		}
 		r, err := load()
 		if err != nil {

@@ -158,8 +158,10 @@ func (d Debian) args(r *Recipe, overlay string) []string {
 	script := func(name string) string {
 		return fmt.Sprintf(`--customize-hook=chroot "$1" env BUILD=%s sh -eu '%s/%s'`, stagingDir, stagingDir, name)
 	}
-	if r.spec.Setup != "" {
-		args = append(args, script(setupName))
+	for i, l := range r.layers {
+		if l.setup != "" {
+			args = append(args, script(setupName(i)))
+		}
 	}
 	args = append(args, script(finishName), `--customize-hook=rm -rf "$1`+stagingDir+`"`, checkAptConfig, r.spec.Debian.Suite, "-")
 	if d.Mirror != "" {

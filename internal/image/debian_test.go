@@ -186,7 +186,7 @@ func checkOverlay(t *testing.T, name string) {
 	want := map[string]string{
 		"etc/motd":                    "644 0:0 hello",
 		".modbox-build/extra":         "644 0:0 extra",
-		".modbox-build/.setup.sh":     "755 0:0 true\n",
+		".modbox-build/.setup-0.sh":     "755 0:0 true\n",
 		".modbox-build/.npm-packages": "644 0:0 npm\tp\t1.2.3\tall\n",
 		"usr/local/bin/tool":          "755 0:0 tool",
 		"usr/lib/only/a.js":           "644 0:0 a",

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// setupName is the path of the recipe's setup script in the staging directory.
-const setupName = ".setup.sh"
+// setupName returns the path of a layer's setup script in the staging directory.
+func setupName(layer int) string { return fmt.Sprintf(".setup-%d.sh", layer) }
 
 // overlay is a tar of what is laid over the installed Debian: the recipe's files,
 // files of npm packages, and the staging directory. Everything belongs to root.
@@ -52,20 +52,23 @@ func writeOverlay(file string, r *Recipe, packages []npmPackage) error {
 	return f.Close()
 }
 
-// recipe adds the recipe's files, its build directory and the scripts.
+// recipe adds the files of the recipe's layers, their build directories and the scripts.
 func (o overlay) recipe(r *Recipe) error {
-	if err := o.tree(r.dir, filesDir, "/"); err != nil {
-		return err
-	}
-	if err := o.tree(r.dir, buildDir, stagingDir); err != nil {
-		return err
-	}
-	if r.spec.Setup != "" {
-		script, err := fs.ReadFile(r.dir, r.spec.Setup)
+	for i, l := range r.layers {
+		if err := o.tree(l.dir, filesDir, "/"); err != nil {
+			return err
+		}
+		if err := o.tree(l.dir, buildDir, stagingDir); err != nil {
+			return err
+		}
+		if l.setup == "" {
+			continue
+		}
+		script, err := fs.ReadFile(l.dir, l.setup)
 		if err != nil {
 			return err
 		}
-		if err := o.file(stagingDir+"/"+setupName, 0o755, script); err != nil {
+		if err := o.file(stagingDir+"/"+setupName(i), 0o755, script); err != nil {
 			return err
 		}
 	}

@@ -1,9 +1,13 @@
 package image
 
-import "sync"
+import (
+	"sync"
 
-// Phase is a step of a build, in the order in which they come.
-type Phase string
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Phase is a step of a build.
+type Phase = sandbox.ImagePhase
 
 // The phases.
 const (
@@ -16,15 +20,8 @@ const (
 	PhaseDone        Phase = "done"
 )
 
-// Event is a moment of a build, for people to watch.
-type Event struct {
-	Phase Phase
-	// Done and Total count what Message is about; Total is 0 when unknown, and may
-	// grow within a phase.
-	Done, Total int64
-	// Message is one short line.
-	Message string
-}
+// Event is a moment of a build.
+type Event = sandbox.ImageEvent
 
 // serialised returns a function that calls progress for one goroutine at a time.
 func serialised(progress func(Event)) func(Event) {

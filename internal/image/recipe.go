@@ -2,6 +2,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -38,19 +39,28 @@ const generation = "1"
 // Recipe is a checked recipe: what to install and how the image is run. It is
 // immutable and safe for concurrent use.
 type Recipe struct {
-	spec  recipeSpec
-	image sandbox.Image // without what only a build knows
-	date  time.Time
+	spec    recipeSpec    // with what it inherits
+	image   sandbox.Image // without what only a build knows
+	runtime *sandbox.Runtime
+	date    time.Time
+	layers  []recipeLayer // those it inherits first
+	hash    string
+}
+
+// recipeLayer is what one recipe directory contributes.
+type recipeLayer struct {
 	dir   fs.FS
-	hash  string
+	setup string // path of its script in dir; "" for none
 }
 
 // recipeSpec is recipe.yaml as written.
 type recipeSpec struct {
 	Name          string       `yaml:"name"`
 	Tag           string       `yaml:"tag"`
+	From          string       `yaml:"from"`
 	Description   string       `yaml:"description"`
 	Default       bool         `yaml:"default"`
+	OnDemand      bool         `yaml:"on_demand"`
 	Date          string       `yaml:"date"`
 	Debian        debianSpec   `yaml:"debian"`
 	NPM           []npmSpec    `yaml:"npm"`
@@ -97,27 +107,54 @@ func (d *yamlDuration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// LoadRecipe reads the recipe in dir. An error has code Invalid and names the
-// field, or is the file system's.
-func LoadRecipe(dir fs.FS) (*Recipe, error) {
-	data, err := fs.ReadFile(dir, RecipeFile)
-	if err != nil {
-		return nil, fmt.Errorf("read recipe: %w", err)
-	}
-	r := &Recipe{dir: dir}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(&r.spec); err != nil && !errors.Is(err, io.EOF) {
-		return nil, sandbox.Wrap(sandbox.Invalid, err, "%s is not a valid recipe", RecipeFile)
-	}
-	if err := r.check(); err != nil {
+// LoadRecipe reads the recipe in dir, whose "from" may name one of the recipes
+// known. An error has code Invalid and names the field, NotFound for a "from"
+// that is not known, or is the file system's.
+func LoadRecipe(dir fs.FS, known ...*Recipe) (*Recipe, error) {
+	r := &Recipe{}
+	if err := decodeYAML(dir, RecipeFile, &r.spec); err != nil {
 		return nil, err
 	}
-	if r.hash, err = r.hashFiles(); err != nil {
+	var parent *Recipe
+	if r.spec.From != "" {
+		i := slices.IndexFunc(known, func(k *Recipe) bool { return k.Ref() == r.spec.From })
+		if i < 0 {
+			return nil, sandbox.Errorf(sandbox.NotFound, "from: there is no recipe %q", r.spec.From)
+		}
+		parent = known[i]
+		r.layers = slices.Clone(parent.layers)
+	}
+	r.layers = append(r.layers, recipeLayer{dir: dir, setup: r.spec.Setup})
+	if err := r.check(dir, parent); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.runtime, err = loadRuntime(dir, &r.image); err != nil {
+		return nil, err
+	}
+	if r.hash, err = hashFiles(dir, parent); err != nil {
 		return nil, fmt.Errorf("read recipe %s: %w", r.Ref(), err)
 	}
 	return r, nil
 }
+
+// decodeYAML reads a file with no unknown keys.
+func decodeYAML(dir fs.FS, name string, into any) error {
+	data, err := fs.ReadFile(dir, name)
+	if err != nil {
+		return fmt.Errorf("read recipe: %w", err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+		return sandbox.Wrap(sandbox.Invalid, err, "%s is not valid", name)
+	}
+	return nil
+}
+
+// OnDemand reports whether the image is built when it is first used, and not
+// with the other built-in ones.
+func (r *Recipe) OnDemand() bool { return r.spec.OnDemand }
 
 // Ref returns name:tag.
 func (r *Recipe) Ref() string { return r.image.Ref() }
@@ -139,9 +176,13 @@ var (
 	excludePath = regexp.MustCompile(`^/[A-Za-z0-9/*?._+-]+$`)
 )
 
-// check validates the spec and derives the image and date from it.
-func (r *Recipe) check() error {
+// check validates the spec, completes it with what the recipe inherits, and
+// derives the image and date from it.
+func (r *Recipe) check(dir fs.FS, parent *Recipe) error {
 	s := &r.spec
+	if parent != nil {
+		s.inherit(&parent.spec)
+	}
 	if s.Tag == "" {
 		s.Tag = "latest"
 	}
@@ -169,7 +210,7 @@ func (r *Recipe) check() error {
 		return err
 	}
 	if s.Setup != "" {
-		if _, err := fs.ReadFile(r.dir, s.Setup); err != nil {
+		if _, err := fs.ReadFile(dir, s.Setup); err != nil {
 			return sandbox.InvalidField("setup", "%q is not the path of a file in the recipe", s.Setup)
 		}
 	}
@@ -234,18 +275,22 @@ func (r *Recipe) deriveImage() error {
 	return nil
 }
 
-// hashFiles hashes the recipe's files, each with its path and length, in order.
-func (r *Recipe) hashFiles() (string, error) {
+// hashFiles hashes the recipe's files, each with its path and length, in order,
+// and what it inherits. The runtime's words are not part of the image.
+func hashFiles(dir fs.FS, parent *Recipe) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "modbox recipe %s\n%s\n%q\n", generation, runtime.GOARCH, finishScript)
-	err := fs.WalkDir(r.dir, ".", func(p string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	if parent != nil {
+		fmt.Fprintf(h, "from %s\n", parent.hash)
+	}
+	err := fs.WalkDir(dir, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || p == RuntimeFile {
 			return err
 		}
 		if !d.Type().IsRegular() {
 			return sandbox.Errorf(sandbox.Invalid, "%s is neither a file nor a directory", p)
 		}
-		data, err := fs.ReadFile(r.dir, p)
+		data, err := fs.ReadFile(dir, p)
 		if err != nil {
 			return err
 		}
@@ -254,4 +299,28 @@ func (r *Recipe) hashFiles() (string, error) {
 		return err
 	})
 	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// inherit completes s with what it leaves out of a parent. Lists are added to;
+// what says how the image is used, such as its readiness port, is not inherited.
+func (s *recipeSpec) inherit(parent *recipeSpec) {
+	s.Date = cmp.Or(s.Date, parent.Date)
+	s.Memory = cmp.Or(s.Memory, parent.Memory)
+	s.Debian.Suite = cmp.Or(s.Debian.Suite, parent.Debian.Suite)
+	s.Debian.Packages = slices.Concat(parent.Debian.Packages, s.Debian.Packages)
+	s.Debian.ExcludeFiles = slices.Concat(parent.Debian.ExcludeFiles, s.Debian.ExcludeFiles)
+	s.NPM = slices.Concat(parent.NPM, s.NPM)
+	s.FutureDated = slices.Concat(parent.FutureDated, s.FutureDated)
+	c := &s.Config
+	c.User = cmp.Or(c.User, parent.Config.User)
+	c.WorkingDir = cmp.Or(c.WorkingDir, parent.Config.WorkingDir)
+	if c.Entrypoint == nil && c.Cmd == nil {
+		c.Entrypoint, c.Cmd = parent.Config.Entrypoint, parent.Config.Cmd
+	}
+	env := maps.Clone(parent.Config.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, c.Env)
+	c.Env = env
 }

@@ -74,19 +74,32 @@ func (s *Store) loadRecipes(recipes fs.FS) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
+	for len(entries) > 0 { // a recipe comes after the one it is made from
+		var later []fs.DirEntry
+		var missing error
+		for _, e := range entries {
+			if !e.IsDir() {
+				continue
+			}
+			dir, err := fs.Sub(recipes, e.Name())
+			if err != nil {
+				return err
+			}
+			r, err := LoadRecipe(dir, s.recipes...)
+			switch {
+			case err == nil:
+				s.recipes = append(s.recipes, r)
+				continue
+			case sandbox.CodeOf(err) != sandbox.NotFound:
+				return fmt.Errorf("recipe %s: %w", e.Name(), err)
+			}
+			missing = fmt.Errorf("recipe %s: %w", e.Name(), err)
+			later = append(later, e)
 		}
-		dir, err := fs.Sub(recipes, e.Name())
-		if err != nil {
-			return err
+		if len(later) == len(entries) {
+			return missing
 		}
-		r, err := LoadRecipe(dir)
-		if err != nil {
-			return fmt.Errorf("recipe %s: %w", e.Name(), err)
-		}
-		s.recipes = append(s.recipes, r)
+		entries = later
 	}
 	slices.SortStableFunc(s.recipes, func(a, b *Recipe) int {
 		if a.spec.Default != b.spec.Default {
@@ -200,6 +213,9 @@ func (s *Store) ByID(ctx context.Context, id sandbox.ImageID) (sandbox.Image, er
 	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image with id %q; %s", id, known(images))
 }
 
+// Recipes returns the built-in recipes, the default image's first.
+func (s *Store) Recipes() []*Recipe { return slices.Clone(s.recipes) }
+
 // Recipe returns the built-in recipe that a reference names, written as for
 // [Store.Resolve]. Errors: NotFound, Invalid.
 func (s *Store) Recipe(ref string) (*Recipe, error) {
@@ -307,6 +323,9 @@ func known(images []sandbox.Image) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
+// ownPrefix begins the names of the built-in images; it may be left out.
+const ownPrefix = "modbox/"
+
 // localRegistry stands for the registry of references that name none.
 const localRegistry = "modbox.invalid"
 
@@ -334,7 +353,7 @@ func parseRef(ref string) (reference, error) {
 	}
 	names := []string{repository}
 	if !strings.Contains(repository, "/") {
-		names = append(names, "modbox/"+repository)
+		names = append(names, ownPrefix+repository)
 	}
 	if d, ok := parsed.(name.Digest); ok {
 		return reference{names: names, digest: d.DigestStr()}, nil

@@ -1,0 +1,138 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// RuntimeFile is the name of the file that makes a built-in recipe a runtime. It
+// describes and is not part of the image: changing it builds nothing anew.
+const RuntimeFile = "runtime.yaml"
+
+// runtimeSpec is runtime.yaml as written.
+type runtimeSpec struct {
+	Icon     string   `yaml:"icon"`
+	Color    string   `yaml:"color"`
+	URL      string   `yaml:"url"`
+	Tags     []string `yaml:"tags"`
+	Requires struct {
+		Memory  string `yaml:"memory"`
+		CPU     string `yaml:"cpu"`
+		Disk    string `yaml:"disk"`
+		Network bool   `yaml:"network"`
+	} `yaml:"requires"`
+	Readme string `yaml:"readme"`
+}
+
+var colorPattern = regexp.MustCompile(`^#[0-9A-Fa-f]{6}$`)
+
+// loadRuntime returns what runtime.yaml says about the image; nil when there is none.
+func loadRuntime(dir fs.FS, img *sandbox.Image) (*sandbox.Runtime, error) {
+	var spec runtimeSpec
+	err := decodeYAML(dir, RuntimeFile, &spec)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if spec.Color != "" && !colorPattern.MatchString(spec.Color) {
+		return nil, sandbox.InvalidField("color", "%q is not a colour like #5FA04E", spec.Color)
+	}
+	for field, url := range map[string]string{"icon": spec.Icon, "url": spec.URL} {
+		if url != "" && !strings.HasPrefix(url, "https://") {
+			return nil, sandbox.InvalidField(field, "%q does not begin with https://", url)
+		}
+	}
+	r := &sandbox.Runtime{
+		ID: img.ID, Name: strings.TrimPrefix(img.Ref(), ownPrefix), Image: img.Ref(), Description: img.Description,
+		IconURL: spec.Icon, Color: spec.Color, URL: spec.URL, Tags: spec.Tags, Readme: spec.Readme,
+		NeedsNetwork: spec.Requires.Network,
+	}
+	for _, q := range []struct {
+		field, value string
+		to           *int64
+		scale        func(resource.Quantity) int64
+	}{
+		{"requires.memory", spec.Requires.Memory, &r.Requires.MemoryBytes, func(q resource.Quantity) int64 { return q.Value() }},
+		{"requires.cpu", spec.Requires.CPU, &r.Requires.CPUMilli, func(q resource.Quantity) int64 { return q.MilliValue() }},
+		{"requires.disk", spec.Requires.Disk, &r.Requires.DiskBytes, func(q resource.Quantity) int64 { return q.Value() }},
+	} {
+		if q.value == "" {
+			continue
+		}
+		n, err := resource.ParseQuantity(q.value)
+		if err != nil {
+			return nil, sandbox.InvalidField(q.field, "%q is not a quantity like 512Mi or 500m", q.value)
+		}
+		*q.to = q.scale(n)
+	}
+	return r, nil
+}
+
+// Runtimes returns the built-in images that describe themselves as runtimes,
+// built or not, the default one first and then by name.
+func (s *Store) Runtimes(ctx context.Context) ([]sandbox.Runtime, error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return nil, err
+	}
+	var list []sandbox.Runtime
+	for _, r := range s.recipes {
+		if r.runtime == nil {
+			continue
+		}
+		rt := *r.runtime
+		if rec := ix.current(r.Ref()); rec != nil {
+			rt.Digest, rt.SizeBytes, rt.CreatedAt = rec.Digest, rec.SizeBytes, rec.CreatedAt
+		}
+		list = append(list, rt)
+	}
+	return list, nil
+}
+
+// Lookup returns what is known about the image that ref names, as [Store.Resolve]
+// does, and also of a built-in one that is not built yet: that has no digest.
+// Errors: Invalid, NotFound.
+func (s *Store) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	rec, err := s.find(ctx, ix, ref)
+	if err == nil {
+		return s.imageOf(rec), nil
+	}
+	if r, recipeErr := s.Recipe(ref); recipeErr == nil {
+		return s.entry(r, nil), nil
+	}
+	return sandbox.Image{}, err
+}
+
+// Ensure makes sure that the image that ref names is here, which may take
+// minutes, and returns it like [Store.Resolve]. A built-in image is built when it
+// is not; an older build of it than this program's recipe is good enough.
+// Progress, which may be nil, is told what happens as in [BuildOptions].
+//
+// Errors: as Resolve and [Store.Build].
+func (s *Store) Ensure(ctx context.Context, ref string, progress func(Event)) (sandbox.Image, string, error) {
+	img, rootfs, err := s.Resolve(ctx, ref)
+	if err == nil {
+		return img, rootfs, nil
+	}
+	r, recipeErr := s.Recipe(ref)
+	if recipeErr != nil {
+		return img, rootfs, err
+	}
+	if _, err := s.Build(ctx, r, BuildOptions{Progress: progress}); err != nil {
+		return sandbox.Image{}, "", err
+	}
+	return s.Resolve(ctx, ref)
+}
