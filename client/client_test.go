@@ -47,6 +47,7 @@ func TestTypesMatchTheWire(t *testing.T) {
 		"event":      {&wire.Event{}, &client.Event{}},
 		"stats":      {&wire.Stats{}, &client.Stats{}},
 		"image":      {&wire.Image{}, &client.Image{}},
+		"runtime":    {&wire.Runtime{}, &client.Runtime{}},
 		"token":      {&wire.NewToken{}, &client.NewToken{}},
 		"identity":   {&wire.Whoami{}, &client.Identity{}},
 		"version":    {&wire.Version{}, &client.Version{}},

@@ -198,10 +198,10 @@ func watchMmdebstrap(r io.Reader, progress func(Event)) string {
 			total += n
 		} else if m := gotPackage.FindStringSubmatch(line); m != nil {
 			downloaded++
-			progress(Event{PhaseDownloading, downloaded, total, m[1] + " " + m[2]})
+			progress(Event{Phase: PhaseDownloading, Done: downloaded, Total: total, Message: m[1] + " " + m[2]})
 		} else if m := settingUp.FindStringSubmatch(line); m != nil {
 			installed++
-			progress(Event{PhaseInstalling, installed, max(total, installed), m[1]})
+			progress(Event{Phase: PhaseInstalling, Done: installed, Total: max(total, installed), Message: m[1]})
 		} else if strings.HasPrefix(line, "I: running --customize-hook") {
 			progress(Event{Phase: PhaseSetup, Message: "running the recipe's script"})
 		} else if strings.HasPrefix(line, "I: creating tarball") {

@@ -147,7 +147,7 @@ echo the tar`})
 	}
 	for _, want := range []string{
 		"--include=bash,curl\n", "--dpkgopt=path-exclude=/usr/share/x/*\n", "--customize-hook=tar-in overlay.tar /\n",
-		"/.setup.sh'\n", "MMDEBSTRAP_APT_CONFIG", "\ntrixie\n-\nhttp://mirror.test/debian\n1735776000\n",
+		"/.setup-0.sh'\n", "MMDEBSTRAP_APT_CONFIG", "\ntrixie\n-\nhttp://mirror.test/debian\n1735776000\n",
 	} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("mmdebstrap's arguments and date have no %q:\n%s", want, data)
@@ -186,7 +186,7 @@ func checkOverlay(t *testing.T, name string) {
 	want := map[string]string{
 		"etc/motd":                    "644 0:0 hello",
 		".modbox-build/extra":         "644 0:0 extra",
-		".modbox-build/.setup-0.sh":     "755 0:0 true\n",
+		".modbox-build/.setup-0.sh":   "755 0:0 true\n",
 		".modbox-build/.npm-packages": "644 0:0 npm\tp\t1.2.3\tall\n",
 		"usr/local/bin/tool":          "755 0:0 tool",
 		"usr/lib/only/a.js":           "644 0:0 a",

@@ -5,13 +5,17 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/modbox/modbox/images"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// good is a small recipe that the tests change.
+const good = "name: a/b\ndate: 2025-01-02\ndebian: {suite: trixie}\nmemory: 64Mi\n"
+
 func TestInvalidRecipes(t *testing.T) {
-	const good = "name: a/b\ndate: 2025-01-02\ndebian: {suite: trixie}\nmemory: 64Mi\n"
 	if _, err := image.LoadRecipe(fstest.MapFS{"recipe.yaml": {Data: []byte(good)}}); err != nil {
 		t.Fatalf("the recipe that all cases change is not valid: %v", err)
 	}
@@ -64,10 +68,96 @@ func TestBuiltinRecipes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 2 || list[0].Name != "modbox/code-exec" || !list[0].IsDefault || list[1].Name != "modbox/base" || list[1].IsDefault {
-		t.Errorf("List() = %+v, want modbox/code-exec as default, and modbox/base", list)
+	var refs []string
+	for i, img := range list {
+		if img.IsDefault != (i == 0) || !img.Builtin {
+			t.Errorf("%s is default: %v, built in: %v", img.Ref(), img.IsDefault, img.Builtin)
+		}
+		refs = append(refs, strings.TrimPrefix(img.Ref(), "modbox/"))
+	}
+	want := []string{
+		"code-exec:latest", "amp:latest", "base:latest", "bun:1", "claude-code:latest", "node:latest", "node:lts",
+		"opencode:latest", "python:3.13",
+	}
+	if diff := cmp.Diff(want, refs); diff != "" {
+		t.Errorf("the built-in images (-want +got):\n%s", diff)
+	}
+	var first []string
+	for _, r := range s.Recipes() {
+		if !r.OnDemand() {
+			first = append(first, r.Ref())
+		}
+	}
+	if diff := cmp.Diff([]string{"modbox/code-exec:latest", "modbox/base:latest"}, first); diff != "" {
+		t.Errorf("what is built before it is used (-want +got):\n%s", diff)
 	}
 	if got := list[0].Config; got.User != "user" || got.WorkingDir != "/workspace" {
 		t.Errorf("config of modbox/code-exec = %+v", got)
+	}
+}
+
+func TestRecipeFrom(t *testing.T) {
+	parent, err := image.LoadRecipe(fstest.MapFS{
+		"recipe.yaml": {Data: []byte(good + "\nconfig: {user: u, working_dir: /w, env: {A: parent, B: parent}}\nreadiness_port: 80")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := func(text string) *image.Recipe {
+		t.Helper()
+		r, err := image.LoadRecipe(fstest.MapFS{
+			"recipe.yaml":  {Data: []byte("name: c/d\nfrom: " + parent.Ref() + "\n" + text)},
+			"runtime.yaml": {Data: []byte("tags: [x]\nrequires: {memory: 1Gi, cpu: 500m, network: true}")},
+		}, parent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := child("config: {env: {B: child}}")
+	want := sandbox.ImageConfig{User: "u", WorkingDir: "/w", Env: []string{"A=parent", "B=child"}}
+	if diff := cmp.Diff(want, r.Image().Config); diff != "" {
+		t.Errorf("config (-want +got):\n%s", diff)
+	}
+	if got, want := r.Image().MemoryBytes, parent.Image().MemoryBytes; got != want || r.Image().ReadinessPort != 0 {
+		t.Errorf("memory %d and readiness port %d, want the parent's %d and none", got, r.Image().ReadinessPort, want)
+	}
+	if r.Hash() == child("config: {env: {B: other}}").Hash() || r.Hash() == parent.Hash() {
+		t.Error("different recipes have the same hash")
+	}
+	_, err = image.LoadRecipe(fstest.MapFS{"recipe.yaml": {Data: []byte("name: c/d\nfrom: " + parent.Ref())}})
+	wantCode(t, "LoadRecipe without its parent", err, sandbox.NotFound)
+}
+
+func TestRuntimeFile(t *testing.T) {
+	load := func(runtime string) (*image.Store, error) {
+		return image.Open(t.TempDir(), fstest.MapFS{
+			"x/recipe.yaml":  {Data: []byte(good)},
+			"x/runtime.yaml": {Data: []byte(runtime)},
+		}, image.Options{})
+	}
+	s, err := load("icon: https://i.test/x\ncolor: '#102030'\nurl: https://x.test\ntags: [a, b]\nrequires: {memory: 1Gi, cpu: 500m, network: true}\nreadme: hello")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.Runtimes(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("Runtimes() = %+v, %v, want one", list, err)
+	}
+	got := list[0]
+	want := sandbox.Runtime{
+		ID: got.ID, Name: got.Name, Image: got.Image, Description: got.Description,
+		IconURL: "https://i.test/x", Color: "#102030", URL: "https://x.test", Tags: []string{"a", "b"},
+		Requires: sandbox.Resources{MemoryBytes: 1 << 30, CPUMilli: 500}, NeedsNetwork: true, Readme: "hello",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || got.Image != s.Recipes()[0].Ref() {
+		t.Errorf("runtime (-want +got):\n%s", diff)
+	}
+	for name, runtime := range map[string]string{
+		"color": "color: red", "icon": "icon: http://x", "url": "url: ftp://x", "requires.memory": "requires: {memory: much}", "runtime.yaml": "unknown: 1",
+	} {
+		if _, err := load(runtime); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), name) {
+			t.Errorf("runtime.yaml %q: %v, want %s refused", runtime, err, name)
+		}
 	}
 }

@@ -22,6 +22,9 @@ type Config struct {
 	MaxProcesses int
 	// CreateConcurrency is how many sandboxes are started at the same time; 16.
 	CreateConcurrency int
+	// MaxBuilds is how many images are made at the same time; 2. Each may take a box
+	// beyond MaxSandboxes.
+	MaxBuilds int
 	// ImageTimeout is how long an image may take to be had; 10 minutes.
 	ImageTimeout time.Duration
 	// StartTimeout is how long a box may take from its creation until its agent is configured; 30 s.
@@ -83,6 +86,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Max.DiskBytes = cmp.Or(c.Max.DiskBytes, max(64<<30, c.Defaults.DiskBytes))
 	c.MaxProcesses = cmp.Or(c.MaxProcesses, driver.DefaultMaxProcesses)
 	c.CreateConcurrency = cmp.Or(c.CreateConcurrency, 16)
+	c.MaxBuilds = cmp.Or(c.MaxBuilds, 2)
 	c.ImageTimeout = cmp.Or(c.ImageTimeout, 10*time.Minute)
 	c.StartTimeout = cmp.Or(c.StartTimeout, 30*time.Second)
 	c.ReadinessTimeout = cmp.Or(c.ReadinessTimeout, 2*time.Minute)
@@ -102,7 +106,7 @@ func (c Config) withDefaults() (Config, error) {
 				r.name, r.show(d), r.show(m), r.show(r.min))
 		}
 	}
-	if c.MaxSandboxes < 0 || c.MaxProcesses < 0 || c.CreateConcurrency < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {
+	if c.MaxSandboxes < 0 || c.MaxProcesses < 0 || c.CreateConcurrency < 0 || c.MaxBuilds < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {
 		return c, fmt.Errorf("lifecycle settings: numbers and durations must not be negative")
 	}
 	return c, nil

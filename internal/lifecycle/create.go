@@ -99,7 +99,7 @@ func (s *Service) imageFor(ctx context.Context, req *CreateRequest) (sandbox.Ima
 		field = "image_id"
 		img, err = s.images.ByID(ctx, req.ImageID)
 	case req.Image != "":
-		img, _, err = s.images.Resolve(ctx, req.Image)
+		img, err = s.images.Lookup(ctx, req.Image)
 	default:
 		img, err = s.defaultImage(ctx)
 	}

@@ -235,6 +235,10 @@ type catalogue struct {
 	list []sandbox.Image
 	fail error // of Resolve from inside provisioning; guarded by mu
 	seen int   // calls of Resolve; guarded by mu
+	// ensure makes an image that is not there; guarded by mu.
+	ensure func(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) error
+	// unmade are the digests of those that are not there; guarded by mu.
+	unmade map[string]bool
 }
 
 const (
@@ -270,11 +274,39 @@ func (c *catalogue) Resolve(_ context.Context, ref string) (sandbox.Image, strin
 	if err != nil {
 		return sandbox.Image{}, "", err
 	}
-	img, err := c.find(func(img *sandbox.Image) bool {
-		return ref == img.Name || ref == img.Ref() || ref == img.Digest
-	})
+	img, err := c.Lookup(context.Background(), ref)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unmade[img.Digest] {
+		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "it is not made")
+	}
 	return img, "/nowhere/" + img.Digest, err
 }
+
+func (c *catalogue) Lookup(_ context.Context, ref string) (sandbox.Image, error) {
+	return c.find(func(img *sandbox.Image) bool { return ref == img.Name || ref == img.Ref() || ref == img.Digest })
+}
+
+func (c *catalogue) Ensure(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+	c.mu.Lock()
+	ensure := c.ensure
+	c.mu.Unlock()
+	if ensure != nil {
+		if err := ensure(ctx, ref, progress); err != nil {
+			return sandbox.Image{}, "", err
+		}
+		img, err := c.Lookup(ctx, ref)
+		if err != nil {
+			return img, "", err
+		}
+		c.mu.Lock()
+		delete(c.unmade, img.Digest)
+		c.mu.Unlock()
+	}
+	return c.Resolve(ctx, ref)
+}
+
+func (c *catalogue) Runtimes(context.Context) ([]sandbox.Runtime, error) { return nil, nil }
 
 func (c *catalogue) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error) {
 	return c.find(func(img *sandbox.Image) bool { return img.ID == id })

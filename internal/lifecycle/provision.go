@@ -37,12 +37,16 @@ func (s *Service) provision(b *box, makeRunning func(*box) error) {
 // makeRunning takes the steps from a row to a running sandbox. What it made so
 // far is left to the destroyer when it fails.
 func (s *Service) makeRunning(b *box) error {
+	img, rootfs, err := s.obtainImage(b) // before there is a slot: it may take minutes
+	if err != nil {
+		return err
+	}
 	select {
 	case s.slots <- struct{}{}:
 	case <-b.ctx.Done():
 		return b.ctx.Err()
 	}
-	img, err := s.startBox(b)
+	err = s.startBox(b, &img, rootfs)
 	<-s.slots // a slow readiness probe costs the host little and holds nobody up
 	if err != nil {
 		return err
@@ -54,37 +58,27 @@ func (s *Service) makeRunning(b *box) error {
 }
 
 // startBox makes and starts the box and configures its agent.
-func (s *Service) startBox(b *box) (sandbox.Image, error) {
+func (s *Service) startBox(b *box, img *sandbox.Image, rootfs string) error {
 	sb := b.sandbox()
-	imageCtx, cancel := context.WithTimeout(b.ctx, s.cfg.ImageTimeout)
-	defer cancel()
-	ref := sb.Image
-	if sb.Snapshot != "" {
-		ref = sb.ImageDigest
-	}
-	img, rootfs, err := s.images.Resolve(imageCtx, ref)
-	if err != nil {
-		return img, fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
-	}
 	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
 	defer cancel()
 	handle, err := s.driver.Create(ctx, s.spec(&sb, rootfs))
 	if err != nil {
-		return img, fail(sandbox.CauseStart, err, "the sandbox could not be made")
+		return fail(sandbox.CauseStart, err, "the sandbox could not be made")
 	}
 	if err := s.recordBox(b, img.Digest, handle); err != nil {
-		return img, err
+		return err
 	}
 	if err := s.driver.Start(ctx, b.id); err != nil {
-		return img, fail(sandbox.CauseStart, err, "the sandbox could not be started")
+		return fail(sandbox.CauseStart, err, "the sandbox could not be started")
 	}
 	b.mu.Lock()
 	s.watchLater(b)
 	b.mu.Unlock()
-	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
-		return img, fail(sandbox.CauseStart, AgentError(err), "its agent did not come up")
+	if err := s.configure(ctx, b, s.agentConfig(&sb, img)); err != nil {
+		return fail(sandbox.CauseStart, AgentError(err), "its agent did not come up")
 	}
-	return img, nil
+	return nil
 }
 
 // spec describes the box of a sandbox to the driver.

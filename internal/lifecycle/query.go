@@ -32,6 +32,12 @@ func (s *Service) Images(ctx context.Context, _ Caller) ([]sandbox.Image, error)
 	return s.images.List(ctx)
 }
 
+// Runtimes returns the images that describe themselves as runtimes, made or not,
+// the default one first.
+func (s *Service) Runtimes(ctx context.Context, _ Caller) ([]sandbox.Runtime, error) {
+	return s.images.Runtimes(ctx)
+}
+
 // ByLabel returns the sandbox with that host label, in any state. It is made for
 // being called with every request to a sandbox's URL. Errors: NotFound.
 func (s *Service) ByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {

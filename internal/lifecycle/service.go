@@ -86,6 +86,14 @@ type Images interface {
 	// Resolve returns the image that ref means and the absolute path of its root
 	// filesystem. Errors: NotFound, naming ref.
 	Resolve(ctx context.Context, ref string) (sandbox.Image, string, error)
+	// Lookup returns what is known about the image that ref means, which may be one
+	// that has to be made first: that has no digest. Errors: NotFound, naming ref.
+	Lookup(ctx context.Context, ref string) (sandbox.Image, error)
+	// Ensure is Resolve, and makes the image when it is known and not here, which
+	// may take minutes. It tells progress, one call at a time, what happens.
+	Ensure(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error)
+	// Runtimes returns the images that describe themselves as runtimes, the default one first.
+	Runtimes(ctx context.Context) ([]sandbox.Runtime, error)
 	// ByID returns the image with that id. Errors: NotFound.
 	ByID(ctx context.Context, id sandbox.ImageID) (sandbox.Image, error)
 	// List returns all images; the one with IsDefault is used when a request names none.
@@ -135,7 +143,9 @@ type Service struct {
 	saved     *vault
 	layers    Layers // nil for none
 	snapshots *snapshots
-	slots     chan struct{}      // holds one element per sandbox being started
+	slots     chan struct{} // holds one element per sandbox being started
+	builds    chan struct{} // holds one element per image being made
+	makings   makings
 	notes     chan sandbox.Event // to be written by noteLoop
 
 	ctx    context.Context // of all background work; ends with Close
@@ -162,7 +172,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
 		layers: deps.Layers, snapshots: newSnapshots(),
 		boxes: newBoxes(), slots: make(chan struct{}, cfg.CreateConcurrency),
-		notes: make(chan sandbox.Event, notesMax),
+		notes: make(chan sandbox.Event, notesMax), builds: make(chan struct{}, cfg.MaxBuilds),
+		makings: makings{byKey: map[string]*making{}},
 	}
 	s.Files.service = s
 	s.ctx, s.cancel = context.WithCancel(context.Background())

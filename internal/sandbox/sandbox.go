@@ -133,7 +133,9 @@ const (
 	EventFailed     EventType = "failed"     // ended by an error
 	EventRecovered  EventType = "recovered"  // found again after a server restart
 	EventExec       EventType = "exec"       // a command ended
-	EventNetwork    EventType = "network"    // its network was switched, or the ports it publishes
+
+	EventImageBuilding EventType = "image_building" // a phase in the making of its image has begun
+	EventNetwork       EventType = "network"        // its network was switched, or the ports it publishes
 
 	EventPausing            EventType = "pausing"             // its memory and files are being saved
 	EventPaused             EventType = "paused"              // saved; it takes no memory any more

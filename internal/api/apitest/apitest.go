@@ -231,6 +231,24 @@ func (images) Resolve(_ context.Context, ref string) (sandbox.Image, string, err
 	return img, "/nowhere/root.erofs", nil
 }
 
+func (images) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
+	img, _, err := images{}.Resolve(ctx, ref)
+	return img, err
+}
+
+func (images) Ensure(ctx context.Context, ref string, _ func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+	return images{}.Resolve(ctx, ref)
+}
+
+func (images) Runtimes(context.Context) ([]sandbox.Runtime, error) {
+	img := builtin()
+	return []sandbox.Runtime{{
+		ID: img.ID, Name: "code-exec:latest", Image: img.Ref(), Description: img.Description, IconURL: "https://icons.test/x",
+		Color: "#336699", URL: "https://code.test", Tags: []string{"python"}, Readme: "Read me.", NeedsNetwork: true,
+		Requires: sandbox.Resources{MemoryBytes: 256 << 20, CPUMilli: 500}, Digest: img.Digest, SizeBytes: img.SizeBytes, CreatedAt: img.CreatedAt,
+	}}, nil
+}
+
 func (images) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error) {
 	if id != ImageID {
 		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no image %s", id)

@@ -131,7 +131,7 @@ type Event struct {
 	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after to go on."`
 	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
 	Time      time.Time         `json:"time" doc:"When."`
-	Type      string            `json:"type" doc:"What, for programs: created, running, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, destroying, destroyed, failed, recovered, exec." example:"running"`
+	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, destroying, destroyed, failed, recovered, exec." example:"running"`
 	Message   string            `json:"message" doc:"What, for people."`
 	Data      map[string]string `json:"data,omitempty" doc:"The facts."`
 }

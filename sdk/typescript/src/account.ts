@@ -1,7 +1,7 @@
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
 import { segment } from "./path.js";
-import type { CallOptions, Image, NewToken, Token } from "./types.js";
+import type { CallOptions, Image, NewToken, Runtime, Token } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** The images that sandboxes can be made from. */
@@ -11,6 +11,12 @@ export class Images {
   async list(options: CallOptions = {}): Promise<Image[]> {
     const w = await this.http.json<wire.ImageList>({ method: "GET", path: "/v1/images", signal: options.signal, repeatable: true });
     return w.items.map(decode.image);
+  }
+
+  /** The built-in images by their short names, with what is in them. One that is not built is built by its first use. */
+  async runtimes(options: CallOptions = {}): Promise<Runtime[]> {
+    const w = await this.http.json<wire.RuntimeList>({ method: "GET", path: "/v1/runtimes", signal: options.signal, repeatable: true });
+    return w.items.map(decode.runtime);
   }
 }
 

@@ -1,5 +1,5 @@
 import type * as wire from "./wire.js";
-import type { FileInfo, Image, NewToken, Sandbox, SandboxEvent, Stats, Token } from "./types.js";
+import type { FileInfo, Image, NewToken, Runtime, Sandbox, SandboxEvent, Stats, Token } from "./types.js";
 
 // One function for each shape of the wire. A generic change of names would also
 // change the keys of labels, events' data and the like.
@@ -75,6 +75,25 @@ export function image(w: wire.Image): Image {
     ttlSeconds: w.ttl_seconds,
     createdAt: w.created_at,
     updatedAt: w.updated_at,
+  };
+}
+
+export function runtime(w: wire.Runtime): Runtime {
+  return {
+    id: w.id,
+    name: w.name,
+    image: w.image,
+    description: w.description,
+    iconUrl: w.icon_url,
+    color: w.color,
+    url: w.url,
+    tags: w.tags,
+    requirements: w.requirements,
+    readme: w.readme,
+    built: w.built,
+    digest: w.digest,
+    sizeBytes: w.size_bytes,
+    createdAt: w.created_at,
   };
 }
 

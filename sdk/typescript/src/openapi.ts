@@ -61,6 +61,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runtimes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List runtimes
+         * @description The built-in images that sandboxes can be made from, with what is in them and whether they are built.
+         */
+        get: operations["list-runtimes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes": {
         parameters: {
             query?: never;
@@ -863,7 +883,7 @@ export interface components {
              */
             time: string;
             /**
-             * @description What, for programs: created, running, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, destroying, destroyed, failed, recovered, exec.
+             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, destroying, destroyed, failed, recovered, exec.
              * @example running
              */
             type: string;
@@ -1361,6 +1381,25 @@ export interface components {
             /** @description Where it is reached. The URL is a secret. */
             url: string;
         };
+        Requirements: {
+            /**
+             * @description CPU.
+             * @example 250m
+             */
+            cpu?: string;
+            /**
+             * @description What it may write.
+             * @example 512Mi
+             */
+            disk?: string;
+            /**
+             * @description Memory.
+             * @example 256Mi
+             */
+            memory?: string;
+            /** @description It is of little use without a network. */
+            network: boolean;
+        };
         Resources: {
             /**
              * @description Cores, or thousandths of a core with the suffix m.
@@ -1377,6 +1416,55 @@ export interface components {
              * @example 512Mi
              */
             memory?: string;
+        };
+        Runtime: {
+            /** @description It is here. Otherwise its first use builds it, which takes a minute or so. */
+            built: boolean;
+            /**
+             * @description The project's colour.
+             * @example #5FA04E
+             */
+            color?: string;
+            /**
+             * Format: date-time
+             * @description When it was first built; null when it is not.
+             */
+            created_at: string | null;
+            /** @description What is in it. */
+            description: string;
+            /** @description Content address of its root file system; absent when it is not built. */
+            digest?: string;
+            /** @description Address of the project's icon. */
+            icon_url?: string;
+            /** @description Identifier of its image. */
+            id: string;
+            /**
+             * @description Whole reference of its image.
+             * @example modbox/node:lts
+             */
+            image: string;
+            /**
+             * @description Passed to create as image.
+             * @example node:lts
+             */
+            name: string;
+            /** @description More about it, in Markdown. */
+            readme?: string;
+            /** @description What a sandbox needs to be of use. */
+            requirements: components["schemas"]["Requirements"];
+            /**
+             * Format: int64
+             * @description Size of its root file system; 0 when it is not built.
+             */
+            size_bytes: number;
+            /** @description What it is good for. */
+            tags: string[];
+            /** @description Address of the project. */
+            url?: string;
+        };
+        RuntimeList: {
+            /** @description The runtimes, the default one first. */
+            items: components["schemas"]["Runtime"][];
         };
         Sandbox: {
             /** @description Why it ended; null while it lives. */
@@ -1828,6 +1916,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ImageList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-runtimes": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuntimeList"];
                 };
             };
             /** @description An error */

@@ -271,6 +271,29 @@ export interface Image {
   updatedAt: string;
 }
 
+/** A built-in image with what people want to know before they choose it. */
+export interface Runtime {
+  id: string;
+  /** Passed to create as image, such as `node:lts`. */
+  name: string;
+  /** Whole reference of its image. */
+  image: string;
+  description: string;
+  iconUrl: string | undefined;
+  color: string | undefined;
+  url: string | undefined;
+  tags: string[];
+  /** What a sandbox of it needs at least. */
+  requirements: { memory?: string; cpu?: string; disk?: string; network: boolean };
+  /** Markdown. */
+  readme: string | undefined;
+  /** Otherwise its first use builds it. */
+  built: boolean;
+  digest: string | undefined;
+  sizeBytes: number;
+  createdAt: string | null;
+}
+
 /** An API token, without its text. */
 export interface Token {
   id: string;

@@ -26,6 +26,7 @@ from .models import (
     NewToken,
     ProvisionResult,
     Resources,
+    Runtime,
     Sandbox,
     SandboxDetail,
     SandboxImage,
@@ -311,6 +312,10 @@ def remove(ref: str, path: str, recursive: Optional[bool]) -> Call[None]:
 
 def images() -> Call[List[Image]]:
     return Call("GET", "/v1/images", _items(Image), repeatable=True)
+
+
+def runtimes() -> Call[List[Runtime]]:
+    return Call("GET", "/v1/runtimes", _items(Runtime), repeatable=True)
 
 
 def create_token(description: Optional[str], expires_in_seconds: Optional[int]) -> Call[NewToken]:

@@ -44,6 +44,7 @@ from .models import (
     NewToken,
     ProvisionResult,
     Resources,
+    Runtime,
     Sandbox,
     SandboxDetail,
     SandboxImage,
@@ -384,6 +385,10 @@ class AsyncImages:
     async def list(self) -> List[Image]:
         """Lists them all."""
         return await self._session.perform(calls.images())
+
+    async def runtimes(self) -> List[Runtime]:
+        """Lists the built-in images by their short names. One that is not built is built by its first use."""
+        return await self._session.perform(calls.runtimes())
 
 
 class AsyncTokens:

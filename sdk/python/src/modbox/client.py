@@ -26,6 +26,7 @@ from .models import (
     NewToken,
     ProvisionResult,
     Resources,
+    Runtime,
     Sandbox,
     SandboxDetail,
     SandboxImage,
@@ -370,6 +371,10 @@ class Images:
     def list(self) -> List[Image]:
         """Lists them all."""
         return self._session.perform(calls.images())
+
+    def runtimes(self) -> List[Runtime]:
+        """Lists the built-in images by their short names. One that is not built is built by its first use."""
+        return self._session.perform(calls.runtimes())
 
 
 class Tokens:

@@ -229,6 +229,37 @@ class Image:
 
 
 @dataclass(frozen=True)
+class Requirements:
+    """What a sandbox of a runtime needs at least."""
+
+    memory: Optional[str] = None
+    cpu: Optional[str] = None
+    disk: Optional[str] = None
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A built-in image with what people want to know before they choose it; ``name`` is what create takes."""
+
+    id: str
+    name: str
+    image: str
+    description: str = ""
+    icon_url: str = ""
+    color: str = ""
+    url: str = ""
+    tags: List[str] = field(default_factory=list)
+    requirements: Requirements = _by(lambda w: decode(Requirements, w), default=Requirements())
+    readme: str = ""
+    #: Otherwise its first use builds it.
+    built: bool = False
+    digest: str = ""
+    size_bytes: int = 0
+    created_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
 class Token:
     """An API token, without its text."""
 

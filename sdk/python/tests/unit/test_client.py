@@ -324,6 +324,7 @@ class ClientTests:
             "/v1/sandboxes/a/events": {"items": [event]},
             "/v1/sandboxes/a/stats": {"time": when, "memory_bytes": 5},
             "/v1/images": {"items": [image]},
+            "/v1/runtimes": {"items": [{"id": "i", "name": "node:lts", "image": "n:t", "requirements": {"memory": "1Gi"}}]},
             "/v1/tokens": {"items": [], **token},
             "/v1/whoami": {"user_id": "u", "workspace_id": "w", "token_id": "t"},
             "/v1/version": {"version": "1", "driver": "fake"},
@@ -348,6 +349,8 @@ class ClientTests:
         self.assertEqual(server.requests[3].json(), {"description": "ci", "expires_in_seconds": 60})
         self.assertEqual(client.tokens.list(), [])
         client.tokens.revoke("t-1")
+        runtime = client.images.runtimes()[0]
+        self.assertEqual((runtime.name, runtime.requirements.memory), ("node:lts", "1Gi"))
         self.assertEqual(server.requests[5].path, "/v1/tokens/t-1")
         self.assertEqual(client.whoami().workspace_id, "w")
         self.assertEqual(client.version().driver, "fake")

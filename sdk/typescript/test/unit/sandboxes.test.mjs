@@ -184,6 +184,7 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
     "/v1/sandboxes/a/events": { items: [{ seq: 2, sandbox_id: "i", time: "t", type: "exec", message: "m", data: { exit_code: "0" } }] },
     "/v1/sandboxes/a/stats": { time: "t", memory_bytes: 5, host_pss_bytes: 6 },
     "/v1/images": { items: [{ id: "i", ref: "modbox/base:latest", is_default: false, ttl_seconds: 0 }] },
+    "/v1/runtimes": { items: [{ id: "i", name: "node:lts", tags: ["node"], built: true, size_bytes: 7, requirements: { memory: "1Gi", network: false } }] },
     "/v1/tokens": { items: [], id: "t-1", token: "mbx_new" },
     "/v1/whoami": { user_id: "u", workspace_id: "w", token_id: "t" },
     "/v1/version": { version: "1", driver: "fake" },
@@ -198,6 +199,8 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
   assert.deepEqual(s.requests[3].json(), { description: "ci", expires_in_seconds: 60 });
   assert.deepEqual(await client.tokens.list(), []);
   await client.tokens.revoke("t-1");
+  const [runtime] = await client.images.runtimes();
+  assert.deepEqual([runtime.name, runtime.sizeBytes, runtime.requirements.memory], ["node:lts", 7, "1Gi"]);
   assert.equal(s.requests[5].path, "/v1/tokens/t-1");
   assert.equal((await client.whoami()).workspaceId, "w");
   assert.equal((await client.version()).driver, "fake");

@@ -1,0 +1,49 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func (s *Server) registerRuntimes(a huma.API) {
+	route(a, huma.Operation{
+		OperationID: "list-runtimes", Method: http.MethodGet, Path: "/v1/runtimes", Tags: []string{"images"},
+		Summary: "List runtimes", Description: "The built-in images that sandboxes can be made from, with what is in them and whether they are built.",
+	}, s.listRuntimes)
+}
+
+func (s *Server) listRuntimes(ctx context.Context, _ *struct{}) (*body[wire.RuntimeList], error) {
+	list, err := s.svc.Runtimes(ctx, caller(ctx))
+	if err != nil {
+		return nil, err
+	}
+	out := wire.RuntimeList{Items: make([]wire.Runtime, 0, len(list))}
+	for _, r := range list {
+		out.Items = append(out.Items, runtime(r))
+	}
+	return reply(out), nil
+}
+
+func runtime(r sandbox.Runtime) wire.Runtime {
+	out := wire.Runtime{
+		ID: string(r.ID), Name: r.Name, Image: r.Image, Description: r.Description, IconURL: r.IconURL, Color: r.Color,
+		URL: r.URL, Tags: append([]string{}, r.Tags...), Readme: r.Readme, Built: r.Digest != "", Digest: r.Digest,
+		SizeBytes: r.SizeBytes, CreatedAt: optional(r.CreatedAt), Requirements: wire.Requirements{Network: r.NeedsNetwork},
+	}
+	need := formatResources(r.Requires)
+	if r.Requires.MemoryBytes > 0 {
+		out.Requirements.Memory = need.Memory
+	}
+	if r.Requires.CPUMilli > 0 {
+		out.Requirements.CPU = need.CPU
+	}
+	if r.Requires.DiskBytes > 0 {
+		out.Requirements.Disk = need.Disk
+	}
+	return out
+}

@@ -1,0 +1,34 @@
+package wire
+
+import "time"
+
+// Runtime is a built-in image with what people want to know before they choose it.
+type Runtime struct {
+	ID           string       `json:"id" doc:"Identifier of its image."`
+	Name         string       `json:"name" doc:"Passed to create as image." example:"node:lts"`
+	Image        string       `json:"image" doc:"Whole reference of its image." example:"modbox/node:lts"`
+	Description  string       `json:"description" doc:"What is in it."`
+	IconURL      string       `json:"icon_url,omitempty" doc:"Address of the project's icon."`
+	Color        string       `json:"color,omitempty" doc:"The project's colour." example:"#5FA04E"`
+	URL          string       `json:"url,omitempty" doc:"Address of the project."`
+	Tags         []string     `json:"tags" nullable:"false" doc:"What it is good for."`
+	Requirements Requirements `json:"requirements" doc:"What a sandbox needs to be of use."`
+	Readme       string       `json:"readme,omitempty" doc:"More about it, in Markdown."`
+	Built        bool         `json:"built" doc:"It is here. Otherwise its first use builds it, which takes a minute or so."`
+	Digest       string       `json:"digest,omitempty" doc:"Content address of its root file system; absent when it is not built."`
+	SizeBytes    int64        `json:"size_bytes" doc:"Size of its root file system; 0 when it is not built."`
+	CreatedAt    *time.Time   `json:"created_at" doc:"When it was first built; null when it is not."`
+}
+
+// Requirements are what a sandbox of a runtime needs at least.
+type Requirements struct {
+	Memory  string `json:"memory,omitempty" doc:"Memory." example:"256Mi"`
+	CPU     string `json:"cpu,omitempty" doc:"CPU." example:"250m"`
+	Disk    string `json:"disk,omitempty" doc:"What it may write." example:"512Mi"`
+	Network bool   `json:"network" doc:"It is of little use without a network."`
+}
+
+// RuntimeList is all runtimes.
+type RuntimeList struct {
+	Items []Runtime `json:"items" nullable:"false" doc:"The runtimes, the default one first."`
+}

@@ -1,0 +1,192 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// makings are the images being made now, by what identifies them.
+type makings struct {
+	mu    sync.Mutex
+	byKey map[string]*making // guarded by mu
+}
+
+// making is one image being made, for all who want it.
+type making struct {
+	done   chan struct{} // closed at its end
+	img    sandbox.Image // valid when done
+	err    error         // valid when done
+	cancel context.CancelFunc
+	// watchers are who wait for it, and what they want to hear; guarded by makings.mu.
+	watchers map[*watcher]struct{}
+	last     sandbox.ImageEvent // guarded by makings.mu
+}
+
+type watcher struct{ progress func(sandbox.ImageEvent) }
+
+// make has an image made, or joins those who wait for the same one. The work has
+// a place among Config.MaxBuilds, and ends early when nobody waits for it any more.
+// Progress, which may be nil, must return at once.
+//
+// Errors: the work's; the context's; Unavailable when the service closes.
+func (s *Service) make(ctx context.Context, key string, progress func(sandbox.ImageEvent),
+	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
+) (sandbox.Image, error) {
+	w := &watcher{progress: progress}
+	m, err := s.joinMaking(key, w, work)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	select {
+	case <-m.done:
+		return m.img, m.err
+	case <-ctx.Done():
+		s.leaveMaking(key, m, w)
+		return sandbox.Image{}, ctx.Err()
+	}
+}
+
+// joinMaking makes w a watcher of the key's making, which it starts when there is none.
+func (s *Service) joinMaking(key string, w *watcher, work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error)) (*making, error) {
+	s.makings.mu.Lock()
+	defer s.makings.mu.Unlock()
+	if m := s.makings.byKey[key]; m != nil {
+		m.watchers[w] = struct{}{}
+		if w.progress != nil && m.last.Phase != "" {
+			w.progress(m.last)
+		}
+		return m, nil
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.ImageTimeout)
+	m := &making{done: make(chan struct{}), cancel: cancel, watchers: map[*watcher]struct{}{w: {}}}
+	started := s.spawn(func() {
+		defer cancel()
+		img, err := s.runMaking(ctx, m, work)
+		s.makings.mu.Lock()
+		defer s.makings.mu.Unlock()
+		if s.makings.byKey[key] == m {
+			delete(s.makings.byKey, key)
+		}
+		m.img, m.err = img, err
+		close(m.done)
+	})
+	if !started {
+		cancel()
+		return nil, errClosed
+	}
+	s.makings.byKey[key] = m
+	return m, nil
+}
+
+// runMaking does the work when there is a place for it.
+func (s *Service) runMaking(ctx context.Context, m *making, work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error)) (sandbox.Image, error) {
+	progress := func(e sandbox.ImageEvent) {
+		s.makings.mu.Lock()
+		defer s.makings.mu.Unlock()
+		m.last = e
+		for w := range m.watchers {
+			if w.progress != nil {
+				w.progress(e)
+			}
+		}
+	}
+	select {
+	case s.builds <- struct{}{}:
+	default:
+		progress(sandbox.ImageEvent{Phase: "waiting", Message: "other images are being made"})
+		select {
+		case s.builds <- struct{}{}:
+		case <-ctx.Done():
+			return sandbox.Image{}, s.explainMaking(ctx)
+		}
+	}
+	defer func() { <-s.builds }()
+	img, err := work(ctx, progress)
+	if err != nil && ctx.Err() != nil {
+		return sandbox.Image{}, s.explainMaking(ctx)
+	}
+	return img, err
+}
+
+// explainMaking says why the context of a making ended.
+func (s *Service) explainMaking(ctx context.Context) error {
+	if s.ctx.Err() != nil {
+		return errClosed
+	}
+	return sandbox.Wrap(sandbox.Timeout, ctx.Err(), "it was not made within %s", s.cfg.ImageTimeout)
+}
+
+// leaveMaking ends a watcher's interest, and the making when it was the last. Who
+// asks from then on starts anew.
+func (s *Service) leaveMaking(key string, m *making, w *watcher) {
+	s.makings.mu.Lock()
+	defer s.makings.mu.Unlock()
+	delete(m.watchers, w)
+	if len(m.watchers) == 0 {
+		if s.makings.byKey[key] == m {
+			delete(s.makings.byKey, key)
+		}
+		m.cancel()
+	}
+}
+
+// obtainImage returns the image of a sandbox and the path of its root filesystem,
+// and has it made when it is not here.
+func (s *Service) obtainImage(b *box) (sandbox.Image, string, error) {
+	sb := b.sandbox()
+	ref := sb.Image
+	if sb.Snapshot != "" {
+		ref = sb.ImageDigest
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.ImageTimeout)
+	defer cancel()
+	img, rootfs, err := s.images.Resolve(ctx, ref)
+	if err == nil {
+		return img, rootfs, nil
+	}
+	_, err = s.make(ctx, "image "+ref, s.imageProgress(b, ref), func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		img, _, err := s.images.Ensure(ctx, ref, progress)
+		return img, err
+	})
+	if err == nil {
+		img, rootfs, err = s.images.Resolve(ctx, ref)
+	}
+	if err != nil {
+		return img, "", fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
+	}
+	return img, rootfs, nil
+}
+
+// imageEventsMax bounds the events of one sandbox about its image.
+const imageEventsMax = 32
+
+// imageProgress returns a function that appends an event to a sandbox for each
+// phase in the making of its image.
+func (s *Service) imageProgress(b *box, what string) func(sandbox.ImageEvent) {
+	var last sandbox.ImagePhase
+	count := 0
+	return func(e sandbox.ImageEvent) { // one call at a time: makings.mu is held
+		if e.Phase == last || count == imageEventsMax {
+			return
+		}
+		last = e.Phase
+		count++
+		data := map[string]string{"image": what, "phase": string(e.Phase)}
+		if e.Total > 0 {
+			data["total"] = strconv.FormatInt(e.Total, 10)
+		}
+		ev := sandbox.Event{
+			Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventImageBuilding,
+			Message: clip(fmt.Sprintf("its image is being made: %s: %s", e.Phase, e.Message)), Data: data,
+		}
+		select {
+		case s.notes <- ev:
+		default: // so much else happens that this can be missed
+		}
+	}
+}
