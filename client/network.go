@@ -1,5 +1,11 @@
 package client
 
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
 // Network is what a sandbox is asked to have of a network.
 type Network struct {
 	// Enabled gives it access to the internet.
@@ -18,4 +24,35 @@ type SandboxNetwork struct {
 type PublishedPort struct {
 	Port uint16 `json:"port"`
 	URL  string `json:"url"`
+}
+
+// NetworkChange says what to change of a sandbox's network; nil fields stay.
+type NetworkChange struct {
+	Enabled *bool     `json:"enabled,omitempty"`
+	Ports   *[]uint16 `json:"ports,omitempty"`
+}
+
+// Usage is what a sandbox has used since it was made, over pauses and restarts
+// of the server.
+type Usage struct {
+	At                *time.Time `json:"at"`              // nil before it first ran
+	RunningSeconds    float64    `json:"running_seconds"` // pauses excluded
+	CPUSeconds        float64    `json:"cpu_seconds"`     // of all cores together
+	MemoryByteSeconds int64      `json:"memory_byte_seconds"`
+	SentBytes         int64      `json:"network_sent_bytes"`
+	ReceivedBytes     int64      `json:"network_received_bytes"`
+}
+
+// SetNetwork changes the network of a running or paused sandbox; switching it off
+// cuts its connections. Errors: Invalid, naming the field; NotFound; NotRunning
+// while it is provisioning; Ended; Unsupported.
+func (c *Client) SetNetwork(ctx context.Context, ref string, change NetworkChange) (*Sandbox, error) {
+	sb := new(Sandbox)
+	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref, "network"), body: change, repeat: true}, sb))
+}
+
+// Usage returns what a sandbox has used in all, also after its end. Errors: NotFound.
+func (c *Client) Usage(ctx context.Context, ref string) (*Usage, error) {
+	u := new(Usage)
+	return result(u, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "usage"), repeat: true}, u))
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/modbox/modbox/internal/dialect/agentuity"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -161,7 +162,17 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	if err != nil {
 		return err
 	}
-	p.service, err = lifecycle.New(lifecycleConfig(cfg, p.urls), lifecycle.Deps{Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Logger: log, Metrics: p.metrics})
+	network, err := egress.New(egressConfig(cfg, log))
+	if err != nil {
+		return fmt.Errorf("network settings: %w", err)
+	}
+	life := lifecycleConfig(cfg, p.urls)
+	if life.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
+		return err
+	}
+	p.service, err = lifecycle.New(life, lifecycle.Deps{
+		Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Network: gateways{network}, Logger: log, Metrics: p.metrics,
+	})
 	return err
 }
 

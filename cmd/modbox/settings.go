@@ -8,6 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
@@ -41,6 +42,10 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		SandboxURL:        urls.Sandbox,
 		CheckpointDir:     filepath.Join(cfg.StateDir, checkpointsDir),
 	}
+}
+
+func egressConfig(cfg config.Config, log *slog.Logger) egress.Config {
+	return egress.Config{Log: log, AllowCIDRs: cfg.Network.AllowCIDRs, Resolvers: cfg.Network.Resolvers}
 }
 
 func apiConfig(cfg config.Config, urls proxy.URLs) api.Config {

@@ -36,12 +36,14 @@ var otherValues = map[string]string{
 	"exec.max_timeout":           "7m",
 	"exec.default_output":        "7Ki",
 	"exec.max_output":            "7Mi",
+	"network.allow_cidrs":        "10.7.0.0/16",
+	"network.resolvers":          "192.0.2.7",
 }
 
 // elsewhere are the settings that no part gets, but the server uses itself:
-// TestPublicURL, TestLogger and the tests of test/e2e show them.
+// TestPublicURL, TestLogger, TestReadCA and the tests of test/e2e show them.
 var elsewhere = map[string]bool{
-	"listen": true, "tls.cert": true, "tls.key": true, "log.level": true, "log.format": true, "http.drain_timeout": true,
+	"listen": true, "tls.cert": true, "tls.key": true, "log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
 }
 
 // wired shows everything that the server's parts are told.
@@ -61,9 +63,10 @@ func wired(t *testing.T, environ ...string) string {
 	log := slog.New(slog.DiscardHandler)
 	d := driverConfig(cfg, embedded.Paths{}, log)
 	d.Logger = nil
+	n := egressConfig(cfg, nil)
 	p := proxyConfig(cfg, urls)
 	p.URLs = proxy.URLs{}
-	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v", d, l, a, p)
+	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n)
 }
 
 func TestEverySettingArrives(t *testing.T) {

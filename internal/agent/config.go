@@ -22,6 +22,15 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(r, &cfg); err != nil {
 		return err
 	}
+	if cfg.Network != nil && (a.opts.Init || a.opts.Root != "") {
+		if cfg.Env == nil {
+			cfg.Env = map[string]string{}
+		}
+		// A guest that made this impossible harms itself only.
+		if err := a.setNetwork(cfg.Network, cfg.Env); err != nil {
+			a.log.Warn("network not set up", "error", err)
+		}
+	}
 	a.mu.Lock()
 	first := !a.configured
 	a.config, a.configured = cfg, true

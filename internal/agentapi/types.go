@@ -45,6 +45,17 @@ type Config struct {
 	User       string `json:"user,omitempty"`
 	// Main is the image's entrypoint and command; empty for none. It is restarted never; its end is shown in Health.
 	Main []string `json:"main,omitempty"`
+	// Network is set when the sandbox has an interface.
+	Network *Network `json:"network,omitempty"`
+}
+
+// Network is what programs must find in the sandbox to use its interface.
+type Network struct {
+	// Nameserver is the address for /etc/resolv.conf.
+	Nameserver string `json:"nameserver"`
+	// CA holds certificates (PEM) that programs are to trust beside the image's own;
+	// "" for none. Variables that name them are added to Env where it has none.
+	CA string `json:"ca,omitempty"`
 }
 
 // Command describes a process to start.

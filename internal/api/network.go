@@ -1,24 +1,72 @@
 package api
 
 import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+type changeNetworkInput struct {
+	SandboxRef
+	Body wire.ChangeNetwork
+}
+
+func (s *Server) registerNetwork(a huma.API) {
+	tags := []string{"sandboxes"}
+	route(a, huma.Operation{
+		OperationID: "change-network", Method: http.MethodPatch, Path: "/v1/sandboxes/{ref}/network", Tags: tags,
+		Summary:     "Change a sandbox's network",
+		Description: "Switches access to the internet of a running or paused sandbox, or the ports it publishes. A paused one has what was changed when it is resumed.",
+	}, s.changeNetwork)
+	route(a, huma.Operation{
+		OperationID: "get-usage", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/usage", Tags: tags,
+		Summary: "What a sandbox has used in all", Description: "Since it was made, over pauses and restarts of the server. It stays when the sandbox has ended.",
+	}, s.getUsage)
+}
+
+func (s *Server) changeNetwork(ctx context.Context, in *changeNetworkInput) (*body[wire.Sandbox], error) {
+	change := lifecycle.NetworkChange{Enabled: in.Body.Enabled}
+	if in.Body.Ports != nil {
+		list, err := ports("ports", *in.Body.Ports)
+		if err != nil {
+			return nil, err
+		}
+		change.Ports = &list
+	}
+	return s.changed(s.svc.SetNetwork(ctx, caller(ctx), in.Ref, change))
+}
+
+func (s *Server) getUsage(ctx context.Context, in *SandboxRef) (*body[wire.Usage], error) {
+	u, err := s.svc.Usage(ctx, caller(ctx), in.Ref)
+	if err != nil {
+		return nil, err
+	}
+	return reply(wire.Usage{
+		At: optional(u.At), RunningSeconds: u.Running.Seconds(), CPUSeconds: u.CPU.Seconds(), MemoryByteSeconds: u.MemoryByteSeconds,
+		SentBytes: u.SentBytes, ReceivedBytes: u.ReceivedBytes,
+	}), nil
+}
 
 // network reads what a request asks for.
 func network(n *wire.Network) (sandbox.Network, error) {
 	if n == nil {
 		return sandbox.Network{}, nil
 	}
-	list, err := ports(n.Ports)
+	list, err := ports("network.ports", n.Ports)
 	return sandbox.Network{Enabled: n.Enabled, Ports: list}, err
 }
 
-func ports(numbers []int) ([]uint16, error) {
+// ports reads the numbers in a field.
+func ports(field string, numbers []int) ([]uint16, error) {
 	var list []uint16
 	for _, n := range numbers {
 		if n < 1 || n > 65535 {
-			return nil, sandbox.InvalidField("network.ports", "must be 1 to 65535")
+			return nil, sandbox.InvalidField(field, "must be 1 to 65535")
 		}
 		list = append(list, uint16(n))
 	}

@@ -27,6 +27,7 @@ func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
 	s.registerStateful(a)
 	s.registerObserve(a)
 	s.registerRuntimes(a)
+	s.registerNetwork(a)
 	s.registerAccount(a)
 	s.registerStreams(a, mux)
 	s.describeStreams(a)

@@ -30,6 +30,7 @@ type Config struct {
 	HTTP    HTTP    `yaml:"http"`
 	Sandbox Sandbox `yaml:"sandbox"`
 	Exec    Exec    `yaml:"exec"`
+	Network Network `yaml:"network"`
 }
 
 // TLS says how the listener is secured.
@@ -65,6 +66,13 @@ type Sandbox struct {
 	Retention         Duration `yaml:"retention" doc:"How long sandboxes that have ended, and their events, are kept."`
 	StartTimeout      Duration `yaml:"start_timeout" doc:"How long a new sandbox may take until its agent answers."`
 	ReadinessTimeout  Duration `yaml:"readiness_timeout" doc:"How long a new sandbox may take until its image's readiness port answers."`
+}
+
+// Network says what sandboxes with network reach and trust.
+type Network struct {
+	AllowCIDRs Prefixes  `yaml:"allow_cidrs" doc:"IPv4 ranges that sandboxes with network reach although they are closed otherwise, separated by commas: 10.1.0.0/16 for a mirror inside. That opens whatever is in them, the server's own addresses included."`
+	Resolvers  Addresses `yaml:"resolvers" doc:"DNS servers that answer the questions of sandboxes, separated by commas: 192.0.2.53 or 192.0.2.53:5353. Empty: those of the host's /etc/resolv.conf."`
+	CAFile     string    `yaml:"ca_file" doc:"Certificates (PEM) that sandboxes with network trust beside those of their images, for mirrors and TLS proxies with a CA of their own. Empty: none."`
 }
 
 // Exec holds limits of commands.

@@ -62,6 +62,9 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"bad_level":      {env: "MODBOX_LOG_LEVEL=loud", want: []string{"log.level", "debug, info"}},
 		"cert_alone":     {env: "MODBOX_TLS_CERT=/c", want: []string{"tls", "together"}},
 		"long_run_dir":   {env: "MODBOX_RUN_DIR=/" + strings.Repeat("x", 60), want: []string{"run_dir", "50"}},
+		"bad_range":      {env: "MODBOX_NETWORK_ALLOW_CIDRS=10.0.0.0/8,lan", want: []string{"MODBOX_NETWORK_ALLOW_CIDRS", "lan", "10.1.0.0/16"}},
+		"range_ipv6":     {env: "MODBOX_NETWORK_ALLOW_CIDRS=fd00::/8", want: []string{"IPv4"}},
+		"bad_resolver":   {file: "network:\n  resolvers: [dns.example.com]\n", want: []string{"dns.example.com"}},
 		"domain_not_url": {env: "MODBOX_DOMAIN=https://x", want: []string{"domain", "sandbox.example.com"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,5 +154,28 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		if len(s.Doc) < 20 || !strings.HasSuffix(s.Doc, ".") {
 			t.Errorf("setting %s has doc %q, want a sentence", s.Name, s.Doc)
 		}
+	}
+}
+
+func TestListsOfAddresses(t *testing.T) {
+	for name, src := range map[string]config.Source{
+		"text":            {Environ: []string{"MODBOX_NETWORK_ALLOW_CIDRS=10.1.2.3/16, 192.0.2.7", "MODBOX_NETWORK_RESOLVERS=192.0.2.53,[2001:db8::1]:5353"}},
+		"list_in_a_file":  {File: write(t, "network:\n  allow_cidrs: [10.1.2.3/16, 192.0.2.7]\n  resolvers: [192.0.2.53, '[2001:db8::1]:5353']\n")},
+		"words_in_a_file": {File: write(t, "network: {allow_cidrs: '10.1.2.3/16,192.0.2.7', resolvers: '192.0.2.53,[2001:db8::1]:5353'}\n")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := config.Load(src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := []string{c.Network.AllowCIDRs.String(), c.Network.Resolvers.String()}
+			if diff := cmp.Diff([]string{"10.1.0.0/16,192.0.2.7/32", "192.0.2.53:53,[2001:db8::1]:5353"}, got); diff != "" {
+				t.Errorf("settings (-want +got):\n%s", diff)
+			}
+		})
+	}
+	c, err := config.Load(config.Source{Environ: []string{"MODBOX_NETWORK_ALLOW_CIDRS="}})
+	if err != nil || len(c.Network.AllowCIDRs) != 0 {
+		t.Errorf("an empty list is %v, %v", c.Network.AllowCIDRs, err)
 	}
 }

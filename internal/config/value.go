@@ -2,8 +2,11 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -80,4 +83,95 @@ func (c *CPU) UnmarshalText(text []byte) error {
 	}
 	*c = CPU(q.MilliValue())
 	return nil
+}
+
+// Prefixes are ranges of addresses, written as 10.1.0.0/16,192.0.2.7.
+type Prefixes []netip.Prefix
+
+// String returns the ranges separated by commas.
+func (p Prefixes) String() string { return joined(p) }
+
+// MarshalText is the inverse of UnmarshalText.
+func (p Prefixes) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads IPv4 ranges separated by commas; an address is a range of one.
+func (p *Prefixes) UnmarshalText(text []byte) (err error) {
+	*p, err = split(text, func(s string) (netip.Prefix, error) {
+		prefix, err := netip.ParsePrefix(s)
+		if addr, aerr := netip.ParseAddr(s); aerr == nil {
+			prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+		}
+		if err != nil || !prefix.Addr().Is4() {
+			return netip.Prefix{}, fmt.Errorf("%q is not an IPv4 range such as 10.1.0.0/16", s)
+		}
+		return prefix.Masked(), nil
+	})
+	return err
+}
+
+// Addresses are addresses of DNS servers, written as 192.0.2.53,192.0.2.54:5353.
+type Addresses []netip.AddrPort
+
+// String returns the addresses separated by commas.
+func (a Addresses) String() string { return joined(a) }
+
+// MarshalText is the inverse of UnmarshalText.
+func (a Addresses) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads addresses separated by commas; their port is 53 when they name none.
+func (a *Addresses) UnmarshalText(text []byte) (err error) {
+	*a, err = split(text, func(s string) (netip.AddrPort, error) {
+		if addr, err := netip.ParseAddr(s); err == nil {
+			return netip.AddrPortFrom(addr, 53), nil
+		}
+		addr, err := netip.ParseAddrPort(s)
+		if err != nil || addr.Port() == 0 {
+			return netip.AddrPort{}, fmt.Errorf("%q is not an address such as 192.0.2.53 or 192.0.2.53:5353", s)
+		}
+		return addr, nil
+	})
+	return err
+}
+
+// UnmarshalYAML reads a list, or what UnmarshalText does.
+func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error { return p.UnmarshalText(words(n)) }
+
+// UnmarshalYAML reads a list, or what UnmarshalText does.
+func (a *Addresses) UnmarshalYAML(n *yaml.Node) error { return a.UnmarshalText(words(n)) }
+
+// words returns a list of the file as it is written elsewhere.
+func words(n *yaml.Node) []byte {
+	if n.Kind != yaml.SequenceNode {
+		return []byte(n.Value)
+	}
+	list := make([]string, len(n.Content))
+	for i, item := range n.Content {
+		list[i] = item.Value
+	}
+	return []byte(strings.Join(list, ","))
+}
+
+func joined[T fmt.Stringer](list []T) string {
+	words := make([]string, len(list))
+	for i, v := range list {
+		words[i] = v.String()
+	}
+	return strings.Join(words, ",")
+}
+
+// split reads what stands between commas; "" is none.
+func split[T any](text []byte, parse func(string) (T, error)) ([]T, error) {
+	var list []T
+	for word := range strings.SplitSeq(string(text), ",") {
+		word = strings.TrimSpace(word)
+		if word == "" && strings.TrimSpace(string(text)) == "" {
+			break
+		}
+		v, err := parse(word)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
 }

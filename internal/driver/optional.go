@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -136,4 +137,18 @@ type NIC struct {
 	Gateway netip.Addr
 	// MTU in bytes, without the Ethernet header.
 	MTU int
+}
+
+// Meter is a driver that can tell cheaply what boxes use.
+type Meter interface {
+	// Usage returns what a started box uses, from the host's own counters, without
+	// asking the guest. A box that has ended keeps its CPU time until it is
+	// destroyed. What the host cannot tell is 0. Errors: NotFound.
+	Usage(ctx context.Context, id sandbox.ID) (Usage, error)
+}
+
+// Usage is what a box uses.
+type Usage struct {
+	CPU         time.Duration // of all cores together since the box was made
+	MemoryBytes int64         // now
 }

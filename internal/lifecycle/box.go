@@ -30,6 +30,8 @@ type box struct {
 	flight   atomic.Pointer[flight]
 	activity activity
 	news     news // of the sandbox and its executions
+	line     line
+	meter    meter
 
 	// envMu orders changes of the environment, with what the agent is told; taken before mu.
 	envMu sync.Mutex

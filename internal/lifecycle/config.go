@@ -43,6 +43,10 @@ type Config struct {
 	// MODBOX_SANDBOX_URL; nil for none.
 	SandboxURL func(label string) string
 
+	// NetworkCA holds certificates (PEM) that sandboxes with network trust beside
+	// those of their images; nil for none.
+	NetworkCA []byte
+
 	// CheckpointDir is where saved sandboxes are kept, an absolute path; without it
 	// nothing can be paused, checkpointed or forked.
 	CheckpointDir string

@@ -104,6 +104,7 @@ func (s *Service) destroyLater(b *box) {
 func (s *Service) destroy(b *box) {
 	b.work.Wait()
 	_ = b.agent.Close() // does not fail
+	s.letGo(b)
 	err := s.persist("destroy box", b, func() error {
 		ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
 		defer cancel()
@@ -113,6 +114,9 @@ func (s *Service) destroy(b *box) {
 		return // the service closes
 	}
 	if s.persist("remove checkpoints", b, func() error { return s.saved.removeAll(b.id) }) != nil {
+		return
+	}
+	if s.persist("record usage", b, func() error { return s.recordUsage(b) }) != nil {
 		return
 	}
 	var ended sandbox.Sandbox

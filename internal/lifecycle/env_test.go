@@ -31,6 +31,8 @@ type env struct {
 	caller lifecycle.Caller
 	cfg    lifecycle.Config
 	images *catalogue
+	// network is what servers have; nil for none.
+	network lifecycle.Network
 }
 
 // saved returns the names of what is kept of a sandbox, or of forks, on the host.
@@ -137,7 +139,7 @@ func (e *env) prepare() *server {
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams,
-		Store:   s.store, Driver: s.driver, Images: e.images, Layers: e.images, Logger: logger,
+		Store:   s.store, Driver: s.driver, Images: e.images, Layers: e.images, Logger: logger, Network: e.network,
 	})
 	if err != nil {
 		e.t.Fatal(err)
@@ -452,6 +454,26 @@ func (d *faultyDriver) Restore(ctx context.Context, spec driver.Spec, dir string
 		return err
 	})
 	return h, err
+}
+
+func (d *faultyDriver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error {
+	return d.Driver.(driver.Networker).Plug(ctx, id, nic)
+}
+
+func (d *faultyDriver) Unplug(ctx context.Context, id sandbox.ID) error {
+	return d.Driver.(driver.Networker).Unplug(ctx, id)
+}
+
+func (d *faultyDriver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error) {
+	return d.Driver.(driver.Meter).Usage(ctx, id)
+}
+
+// NoteUsage is no step of its own, but a dead server makes none.
+func (s *faultyStore) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error {
+	if s.faults.isDead() {
+		return errDead
+	}
+	return s.Store.NoteUsage(ctx, usage)
 }
 
 func (s *faultyStore) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event) error {

@@ -29,6 +29,7 @@ const (
 	flightDelete     flightKind = "delete checkpoint"
 	flightFork       flightKind = "fork"
 	flightSnapshot   flightKind = "snapshot"
+	flightNetwork    flightKind = "network"
 )
 
 func (k flightKind) joins() bool { return k == flightPause || k == flightResume || k == flightSettle }

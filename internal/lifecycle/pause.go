@@ -154,6 +154,10 @@ func (s *Service) recordPaused(fl *flight, message string, data map[string]strin
 
 // clear removes a box of which nothing is needed any more.
 func (s *Service) clear(b *box) error {
+	s.letGo(b)
+	if err := s.recordUsage(b); err != nil {
+		s.log.Error("usage of a paused sandbox not recorded, trying again soon", "sandbox", b.id, "error", err)
+	}
 	b.agent.Reset()
 	ctx, cancel := context.WithTimeout(b.ctx, destroyTimeout)
 	defer cancel()
@@ -200,6 +204,7 @@ func (s *Service) settle(fl *flight) error {
 }
 
 func (s *Service) destroyNow(b *box) error {
+	s.letGo(b)
 	ctx, cancel := context.WithTimeout(b.ctx, destroyTimeout)
 	defer cancel()
 	return s.driver.Destroy(ctx, b.id)

@@ -72,9 +72,13 @@ func (s *Service) startBox(b *box, img *sandbox.Image, rootfs string) error {
 	if err := s.driver.Start(ctx, b.id); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be started")
 	}
+	b.meter.begin(time.Now().UTC())
 	b.mu.Lock()
 	s.watchLater(b)
 	b.mu.Unlock()
+	if err := s.connect(ctx, b); err != nil {
+		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
+	}
 	if err := s.configure(ctx, b, s.agentConfig(&sb, img)); err != nil {
 		return fail(sandbox.CauseStart, AgentError(err), "its agent did not come up")
 	}
@@ -159,7 +163,7 @@ func (s *Service) agentConfig(sb *sandbox.Sandbox, img *sandbox.Image) agentapi.
 	main = append(append(main, img.Config.Entrypoint...), img.Config.Cmd...)
 	return agentapi.Config{
 		Hostname: hostname(sb), Env: env,
-		WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: main,
+		WorkingDir: img.Config.WorkingDir, User: img.Config.User, Main: main, Network: s.agentNetwork(sb),
 	}
 }
 

@@ -37,6 +37,7 @@ func (s *Service) recover(ctx context.Context) error {
 
 // recoverBox makes one sandbox usable again, or sees to its end.
 func (s *Service) recoverBox(ctx context.Context, b *box) {
+	s.recallUsage(ctx, b)
 	sb := b.sandbox()
 	late := due(&sb, time.Now())
 	switch {
@@ -78,6 +79,7 @@ func (s *Service) readopt(ctx context.Context, b *box) {
 	if err != nil {
 		s.log.Error("recovery not recorded", "sandbox", b.id, "error", err) // the sandbox is as good without
 	}
+	s.reconnectLater(ctx, b)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recallActivity(time.Now())

@@ -124,7 +124,11 @@ func (s *Service) bringBack(b *box, path string) (driver.Handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("restore sandbox %s: %w", b.id, err)
 	}
+	b.meter.begin(time.Now().UTC())
 	b.agent.Reset()
+	if err := s.connect(ctx, b); err != nil {
+		return nil, fmt.Errorf("network of restored sandbox %s: %w", b.id, err)
+	}
 	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
 		return nil, fmt.Errorf("agent of restored sandbox %s: %w", b.id, AgentError(err))
 	}

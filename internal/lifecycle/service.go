@@ -223,6 +223,7 @@ func (s *Service) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	if was {
 		s.saveActivity(ctx, 0)
+		s.saveUsage(ctx, 0, 0)
 	}
 	s.cancel()
 	for _, b := range s.boxes.all() {
@@ -232,6 +233,7 @@ func (s *Service) Close(ctx context.Context) error {
 		}
 		b.mu.Unlock()
 		_ = b.agent.Close() // does not fail
+		b.line.disconnect(true)
 	}
 	s.metrics.unregister()
 	stopped := make(chan struct{})

@@ -36,6 +36,7 @@ func (s *Service) sweep() {
 	s.sweepSaved()
 	s.sweepSnapshots()
 	s.saveActivity(s.ctx, activityInterval)
+	s.saveUsage(s.ctx, usageInterval, usageLag)
 }
 
 // sweepBoxes finds sandboxes whose next step nobody takes.
@@ -57,6 +58,8 @@ func (s *Service) sweepBoxes() {
 			s.spawn(func() { s.expire(b) }) // it may have to ask the sandbox, or pause it
 		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && b.flight.Load() == nil:
 			s.settleLater(b.ctx, b)
+		case sb.State == sandbox.Running && sb.Network.Enabled && !b.line.connected() && b.flight.Load() == nil && s.networkOffered() == nil:
+			s.spawn(func() { s.mendNetwork(b) })
 		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > s.cfg.SweepInterval:
 			s.endOrLog(b, *lostCause())
 		}

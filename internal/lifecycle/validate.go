@@ -80,7 +80,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := c.checkTimeouts(req.Timeouts); err != nil {
 		return err
 	}
-	if err := checkPorts(req.Network.Ports); err != nil {
+	if err := checkPorts("network.ports", req.Network.Ports); err != nil {
 		return err
 	}
 	if err := checkMetadata(req.Description, req.Metadata); err != nil {

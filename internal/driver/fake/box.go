@@ -34,6 +34,7 @@ type box struct {
 	conns   map[net.Conn]struct{} // guarded by mu; made by Dial
 	ports   map[uint16]string     // guarded by mu; see Host.Listen
 	nic     *driver.NIC           // guarded by mu; nil without
+	usage   driver.Usage          // guarded by mu; see Host.SetUsage
 	endedCh chan struct{}         // closed when ended
 }
 

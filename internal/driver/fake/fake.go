@@ -33,6 +33,7 @@ var (
 	_ driver.Checkpointer = (*Driver)(nil)
 	_ driver.Snapshotter  = (*Driver)(nil)
 	_ driver.Networker    = (*Driver)(nil)
+	_ driver.Meter        = (*Driver)(nil)
 )
 
 // New returns a driver that knows none of the host's boxes.
@@ -282,6 +283,22 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 	}
 	r := b.spec.Resources
 	return sandbox.Stats{Time: time.Now(), MemoryLimit: r.MemoryBytes, CPULimitMilli: r.CPUMilli, DiskLimit: r.DiskBytes}, nil
+}
+
+// Usage returns what [Host.SetUsage] said.
+func (d *Driver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error) {
+	_, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Usage })
+	if err != nil {
+		return driver.Usage{}, err
+	}
+	defer end()
+	b, err := d.box(id)
+	if err != nil {
+		return driver.Usage{}, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.usage, nil
 }
 
 // List returns everything on the host.

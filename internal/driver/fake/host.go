@@ -28,7 +28,7 @@ type Host struct {
 type Faults struct {
 	Create, Start, Recover, Wait, Destroy, Dial, Stats, List Fault
 	Checkpoint, CanRestore, Restore, WriteLayer              Fault
-	Plug, Unplug                                             Fault
+	Plug, Unplug, Usage                                      Fault
 }
 
 // Fault makes one call fail. For List and CanRestore the id is empty.
@@ -115,6 +115,16 @@ func (h *Host) Listen(id sandbox.ID, port uint16) (net.Listener, error) {
 	defer b.mu.Unlock()
 	b.ports[port] = l.Addr().String()
 	return l, nil
+}
+
+// SetUsage has a box use that much from now on; it does nothing for a box that
+// does not exist.
+func (h *Host) SetUsage(id sandbox.ID, u driver.Usage) {
+	if b := h.find(id); b != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.usage = u
+	}
 }
 
 func (h *Host) find(id sandbox.ID) *box {

@@ -66,6 +66,7 @@ var (
 	_ driver.Checkpointer = (*Driver)(nil)
 	_ driver.Snapshotter  = (*Driver)(nil)
 	_ driver.Networker    = (*Driver)(nil)
+	_ driver.Meter        = (*Driver)(nil)
 )
 
 // errClosed is what calls return that are under way when the driver is closed.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -57,6 +58,21 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 		return sandbox.Stats{}, b.endedError()
 	}
 	return s, nil
+}
+
+// Usage implements [driver.Meter].
+func (d *Driver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error) {
+	_, leave := d.enter(ctx)
+	defer leave()
+	b, err := d.lookup(id)
+	if err != nil || b.group == nil {
+		return driver.Usage{}, err
+	}
+	u, err := b.group.Usage()
+	if err != nil {
+		return driver.Usage{}, publicError(err, "usage of box %s", id)
+	}
+	return driver.Usage{CPU: time.Duration(u.CPUNanos), MemoryBytes: u.MemoryBytes}, nil
 }
 
 // pss adds up the proportional memory of processes, 0 when it may not be read.

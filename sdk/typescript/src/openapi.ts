@@ -530,6 +530,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{ref}/network": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change a sandbox's network
+         * @description Switches access to the internet of a running or paused sandbox, or the ports it publishes. A paused one has what was changed when it is resumed.
+         */
+        patch: operations["change-network"];
+        trace?: never;
+    };
     "/v1/sandboxes/{ref}/pause": {
         parameters: {
             query?: never;
@@ -582,6 +602,26 @@ export interface paths {
          * @description Use of memory, CPU, disk and processes now.
          */
         get: operations["get-stats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a sandbox has used in all
+         * @description Since it was made, over pauses and restarts of the server. It stays when the sandbox has ended.
+         */
+        get: operations["get-usage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -754,6 +794,12 @@ export interface components {
             code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "host_restart" | "internal";
             /** @description For people. */
             message: string;
+        };
+        ChangeNetwork: {
+            /** @description Switch its access to the internet on or off, which cuts its connections; as it is when omitted. */
+            enabled?: boolean;
+            /** @description The ports it publishes from now on; as they are when omitted. */
+            ports?: number[];
         };
         Checkpoint: {
             /**
@@ -1782,6 +1828,38 @@ export interface components {
         TokenList: {
             /** @description The tokens, newest first. */
             items: components["schemas"]["Token"][];
+        };
+        Usage: {
+            /**
+             * Format: date-time
+             * @description When it was measured last; null before it first ran.
+             */
+            at: string | null;
+            /**
+             * Format: double
+             * @description Processor time of all cores together.
+             */
+            cpu_seconds: number;
+            /**
+             * Format: int64
+             * @description Memory in use, added up over the time it ran.
+             */
+            memory_byte_seconds: number;
+            /**
+             * Format: int64
+             * @description Bytes it received over its network interface.
+             */
+            network_received_bytes: number;
+            /**
+             * Format: int64
+             * @description Bytes it sent over its network interface.
+             */
+            network_sent_bytes: number;
+            /**
+             * Format: double
+             * @description How long it ran, pauses excluded.
+             */
+            running_seconds: number;
         };
         Version: {
             /**
@@ -3073,6 +3151,45 @@ export interface operations {
             };
         };
     };
+    "change-network": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChangeNetwork"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "pause-sandbox": {
         parameters: {
             query?: never;
@@ -3165,6 +3282,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Stats"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-usage": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Usage"];
                 };
             };
             /** @description An error */

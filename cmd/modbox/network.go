@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/egress"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// gateways is egress as lifecycle wants it.
+type gateways struct{ network *egress.Network }
+
+// Attach implements [lifecycle.Network].
+func (g gateways) Attach(id sandbox.ID) (lifecycle.Gateway, driver.NIC, error) {
+	gw, nic, err := g.network.Attach(string(id))
+	if err != nil {
+		return nil, driver.NIC{}, err
+	}
+	return gateway{gw}, driver.NIC(nic), nil
+}
+
+// Nameserver implements [lifecycle.Network].
+func (gateways) Nameserver() netip.Addr { return egress.GatewayAddr }
+
+type gateway struct{ *egress.Gateway }
+
+// Traffic implements [lifecycle.Gateway].
+func (g gateway) Traffic() (sent, received int64) {
+	u := g.Usage()
+	return u.SentBytes, u.ReceivedBytes
+}
+
+// maxCA bounds the certificates that are sent to every sandbox with network.
+const maxCA = 384 << 10
+
+// readCA returns the certificates of a PEM file and nothing else of it; none for "".
+func readCA(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("network.ca_file: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 4*maxCA))
+	if err != nil {
+		return nil, fmt.Errorf("network.ca_file: %w", err)
+	}
+	var ca bytes.Buffer
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return nil, fmt.Errorf("network.ca_file: %s: %w", path, err)
+		}
+		ca.Write(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))
+	}
+	if ca.Len() == 0 || ca.Len() > maxCA {
+		return nil, fmt.Errorf("network.ca_file: %s has %d bytes of certificates, want 1 to %d", path, ca.Len(), maxCA)
+	}
+	return ca.Bytes(), nil
+}

@@ -1,0 +1,159 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/agentapi"
+)
+
+const (
+	resolvConf = "/etc/resolv.conf"
+	// ourCA is where update-ca-certificates looks for certificates to add.
+	ourCA = "/usr/local/share/ca-certificates/modbox.crt"
+	// maxConfFile bounds what is read of a file that a guest may have written.
+	maxConfFile = 4 << 20
+)
+
+// bundles are where distributions keep the certificates that programs trust.
+var bundles = []string{
+	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
+	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora and its kin
+	"/etc/ssl/ca-bundle.pem",             // SUSE
+	"/etc/ssl/cert.pem",
+}
+
+// setNetwork makes names resolve and the operator's certificates trusted, and
+// adds the variables that tell programs of the latter to env, where they are not set.
+func (a *Agent) setNetwork(n *agentapi.Network, env map[string]string) error {
+	if err := a.setNameserver(n.Nameserver); err != nil {
+		return fmt.Errorf("set name server: %w", err)
+	}
+	if n.CA == "" {
+		return nil
+	}
+	bundle, err := a.trust([]byte(n.CA))
+	if err != nil {
+		return fmt.Errorf("trust the operator's certificates: %w", err)
+	}
+	for name, path := range map[string]string{
+		"NODE_EXTRA_CA_CERTS": ourCA, "SSL_CERT_FILE": bundle, "REQUESTS_CA_BUNDLE": bundle,
+	} {
+		if _, set := env[name]; !set && path != "" {
+			env[name] = path
+		}
+	}
+	return nil
+}
+
+// setNameserver has the resolver ask server, unless it does already.
+func (a *Agent) setNameserver(server string) error {
+	path := a.hostPath(resolvConf)
+	line := "nameserver " + server + "\n"
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().IsRegular() {
+		if have, err := readConf(path); err == nil && bytes.Contains(have, []byte(line)) {
+			return nil
+		}
+	}
+	return replaceFile(path, []byte(line))
+}
+
+// trust adds certificates to those that the image's programs trust. It returns
+// the bundle of the image with them, "" when the image has none.
+func (a *Agent) trust(ca []byte) (bundle string, err error) {
+	if have, err := readConf(a.hostPath(ourCA)); err != nil || !bytes.Equal(have, ca) {
+		if err := replaceFile(a.hostPath(ourCA), ca); err != nil {
+			return "", err
+		}
+	}
+	for _, name := range bundles {
+		have, err := readConf(a.hostPath(name))
+		if errors.Is(err, os.ErrNotExist) || err == nil && bytes.Equal(have, ca) { // the latter was made below
+			continue
+		}
+		if err == nil {
+			err = appendMissing(a.hostPath(name), have, ca)
+		}
+		if err != nil {
+			return "", err
+		}
+		if bundle == "" {
+			bundle = name
+		}
+	}
+	if bundle != "" {
+		return bundle, nil
+	}
+	// Programs that look at the usual place find at least these. Nobody is led there
+	// who has certificates of his own.
+	return "", replaceFile(a.hostPath(bundles[0]), ca)
+}
+
+// appendMissing adds those certificates to a bundle that it lacks of them.
+func appendMissing(path string, have, ca []byte) error {
+	trusted := map[string]bool{}
+	for block, rest := pem.Decode(have); block != nil; block, rest = pem.Decode(rest) {
+		trusted[string(block.Bytes)] = true
+	}
+	var missing bytes.Buffer
+	for block, rest := pem.Decode(ca); block != nil; block, rest = pem.Decode(rest) {
+		if !trusted[string(block.Bytes)] {
+			missing.Write(pem.EncodeToMemory(block))
+		}
+	}
+	if missing.Len() == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	// The bundle's last line may lack its end.
+	_, err = f.Write(append([]byte("\n"), missing.Bytes()...))
+	return errors.Join(err, f.Close())
+}
+
+// readConf reads a regular file of bounded size; a guest may have put anything at its place.
+func readConf(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxConfFile {
+		return nil, fmt.Errorf("%s is no file of at most %d bytes", path, maxConfFile)
+	}
+	return io.ReadAll(io.LimitReader(f, maxConfFile))
+}
+
+// replaceFile puts a new file in the place of whatever is at path.
+func replaceFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".modbox-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // whatever is left of it does no harm
+	}
+	return err
+}
