@@ -31,6 +31,9 @@ func run(address string) error {
 	agent.Harden()
 	debug.SetMemoryLimit(agent.MemoryTarget)
 	if isInit {
+		if err := agent.Confine(); err != nil {
+			return err
+		}
 		agent.PrepareSystem(log)
 	}
 	l, err := agent.Listen(address)

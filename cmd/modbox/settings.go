@@ -36,6 +36,7 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		MaxSandboxes:      cfg.Sandbox.MaxCount,
 		MaxProcesses:      cfg.Sandbox.MaxProcesses,
 		CreateConcurrency: cfg.Sandbox.CreateConcurrency,
+		PoolSize:          cfg.Pool.Size,
 		StartTimeout:      cfg.Sandbox.StartTimeout.Std(),
 		ReadinessTimeout:  cfg.Sandbox.ReadinessTimeout.Std(),
 		Retention:         cfg.Sandbox.Retention.Std(),

@@ -29,6 +29,7 @@ var otherValues = map[string]string{
 	"sandbox.max_count":          "7",
 	"sandbox.max_processes":      "70",
 	"sandbox.create_concurrency": "77",
+	"pool.size":                  "7",
 	"sandbox.retention":          "7h",
 	"sandbox.start_timeout":      "7s",
 	"sandbox.readiness_timeout":  "7s",

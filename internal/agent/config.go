@@ -40,7 +40,15 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 			a.log.Warn("host name not set", "hostname", cfg.Hostname, "error", err)
 		}
 	}
-	if !first || len(cfg.Main) == 0 {
+	if !first {
+		return nil
+	}
+	if a.opts.Init {
+		if err := setAdmin(false); err != nil {
+			return err
+		}
+	}
+	if len(cfg.Main) == 0 {
 		return nil
 	}
 	main, err := a.startMain(cfg.Main)

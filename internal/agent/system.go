@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +69,31 @@ func mountTerminals() error {
 		return err
 	}
 	return unix.Mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+}
+
+// Confine sees to it that CAP_SYS_ADMIN, which an init may have to set the host
+// name with, is for this process only. It must succeed before anything is started.
+func Confine() error { return setAdmin(true) }
+
+// setAdmin keeps all threads of the process from passing CAP_SYS_ADMIN on, and
+// without keep takes it from them.
+func setAdmin(keep bool) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	const admin = 1 << unix.CAP_SYS_ADMIN
+	sets[0].Inheritable &^= admin
+	if !keep {
+		sets[0].Effective &^= admin
+		sets[0].Permitted &^= admin
+	}
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets[0])), 0)
+	if errno != 0 {
+		return fmt.Errorf("set capabilities: %w", errno)
+	}
+	return nil
 }
 
 // Listen opens a TCP address, or a Unix socket as "unix:PATH".

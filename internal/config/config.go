@@ -29,6 +29,7 @@ type Config struct {
 	Log     Log     `yaml:"log"`
 	HTTP    HTTP    `yaml:"http"`
 	Sandbox Sandbox `yaml:"sandbox"`
+	Pool    Pool    `yaml:"pool"`
 	Exec    Exec    `yaml:"exec"`
 	Network Network `yaml:"network"`
 }
@@ -75,6 +76,11 @@ type Network struct {
 	CAFile     string    `yaml:"ca_file" doc:"Certificates (PEM) that sandboxes with network trust beside those of their images, for mirrors and TLS proxies with a CA of their own. Empty: none."`
 }
 
+// Pool says what is kept ready for sandboxes to come.
+type Pool struct {
+	Size int `yaml:"size" doc:"Started boxes kept ready, so that a sandbox need not wait for one: of the images and resources that were asked for lately, else of the default image. Each takes some 10 MiB of memory, whatever its limits, on top of sandbox.max_count. 0 turns it off."`
+}
+
 // Exec holds limits of commands.
 type Exec struct {
 	DefaultTimeout Duration `yaml:"default_timeout" doc:"How long a command may run when the request does not say."`
@@ -107,6 +113,7 @@ func Default() Config {
 			ReadinessTimeout: Duration(2 * time.Minute),
 			Retention:        Duration(30 * 24 * time.Hour),
 		},
+		Pool: Pool{Size: 2},
 		Exec: Exec{
 			DefaultTimeout: Duration(time.Minute),
 			MaxTimeout:     Duration(time.Hour),
@@ -191,6 +198,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "sandbox.max_count", s.MaxCount, 0, 1<<20)
 	within(bad, "sandbox.max_processes", s.MaxProcesses, 32, 1<<20)
 	within(bad, "sandbox.create_concurrency", s.CreateConcurrency, 1, 1000)
+	within(bad, "pool.size", c.Pool.Size, 0, 1000)
 	within(bad, "sandbox.retention", s.Retention, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	within(bad, "sandbox.start_timeout", s.StartTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "sandbox.readiness_timeout", s.ReadinessTimeout, Duration(time.Second), Duration(time.Hour))

@@ -20,6 +20,9 @@ type box struct {
 	// ctx ends, with end's cause, when the sandbox's end is recorded, or with the service.
 	ctx    context.Context
 	cancel context.CancelFunc
+	// spare says that it was taken from the pool, its box made and started before the
+	// row was written. Set before that; afterwards for provisioning alone.
+	spare bool
 	// work counts what must have stopped before the driver may destroy the box:
 	// provisioning and the watcher, which both obey ctx.
 	work sync.WaitGroup

@@ -25,6 +25,9 @@ type Config struct {
 	// MaxBuilds is how many images are made at the same time; 2. Each may take a box
 	// beyond MaxSandboxes.
 	MaxBuilds int
+	// PoolSize is how many started boxes are kept ready for sandboxes to come; 0 for
+	// none. They come on top of MaxSandboxes, whatever resources they are limited to.
+	PoolSize int
 	// ImageTimeout is how long an image may take to be had; 10 minutes.
 	ImageTimeout time.Duration
 	// StartTimeout is how long a box may take from its creation until its agent is configured; 30 s.
@@ -110,7 +113,7 @@ func (c Config) withDefaults() (Config, error) {
 				r.name, r.show(d), r.show(m), r.show(r.min))
 		}
 	}
-	if c.MaxSandboxes < 0 || c.MaxProcesses < 0 || c.CreateConcurrency < 0 || c.MaxBuilds < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {
+	if c.MaxSandboxes < 0 || c.MaxProcesses < 0 || c.CreateConcurrency < 0 || c.MaxBuilds < 0 || c.PoolSize < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {
 		return c, fmt.Errorf("lifecycle settings: numbers and durations must not be negative")
 	}
 	return c, nil

@@ -45,14 +45,21 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
+	kind := template{digest: creation.Sandbox.ImageDigest, resources: creation.Sandbox.Resources}
 	for range createAttempts {
-		b, rec, err := s.record(ctx, creation)
+		var sp *spare
+		if req.ID == "" {
+			sp = s.pool.take(kind)
+		}
+		b, rec, err := s.record(ctx, creation, sp)
 		if err != nil {
 			return sandbox.Sandbox{}, false, err
 		}
 		old := rec.Sandbox
 		switch {
 		case rec.By == sandbox.MatchNone:
+			s.pool.asked(kind)
+			s.metrics.pooled(sp != nil, 1)
 			if err := s.queueFirst(ctx, c, b, &req); err != nil {
 				return sandbox.Sandbox{}, false, err
 			}
@@ -128,20 +135,14 @@ func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) san
 	sb := sandbox.Sandbox{
 		ID: cmp.Or(req.ID, sandbox.NewID()), Workspace: c.Workspace, State: sandbox.Provisioning,
 		Name:  cmp.Or(req.Name, newName()),
-		Image: img.Ref(), Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
-		Resources:     req.Resources,
+		Image: img.Ref(), ImageDigest: img.Digest, Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
+		Resources:     s.resources(req.Resources, img),
 		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts,
 		Network:     sandbox.Network{Enabled: req.Network.Enabled, Ports: slices.Clone(req.Network.Ports)},
 		Description: req.Description, Metadata: maps.Clone(req.Metadata),
 		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now, LastActivityAt: now,
 	}
 	sb.HostLabel = cmp.Or(req.HostLabel, sandbox.HostLabel(sb.Name))
-	fromImage := sandbox.Resources{MemoryBytes: img.MemoryBytes}
-	for _, r := range resourceTable {
-		// A caller's wish beyond the maximum was refused; an image's is cut.
-		asked := cmp.Or(*r.of(&sb.Resources), *r.of(&fromImage), *r.of(&s.cfg.Defaults))
-		*r.of(&sb.Resources) = min(max(asked, r.min), *r.of(&s.cfg.Max))
-	}
 	return sandbox.Creation{
 		Sandbox: sb, RequestHash: req.hash(),
 		IdempotencyKey: req.IdempotencyKey, KeyLifetime: keyLifetime,
@@ -153,14 +154,29 @@ func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) san
 	}
 }
 
+// resources returns the limits of a sandbox for which those are asked.
+func (s *Service) resources(asked sandbox.Resources, img *sandbox.Image) sandbox.Resources {
+	fromImage := sandbox.Resources{MemoryBytes: img.MemoryBytes}
+	for _, r := range resourceTable {
+		// A caller's wish beyond the maximum was refused; an image's is cut.
+		value := cmp.Or(*r.of(&asked), *r.of(&fromImage), *r.of(&s.cfg.Defaults))
+		*r.of(&asked) = min(max(value, r.min), *r.of(&s.cfg.Max))
+	}
+	return asked
+}
+
 // newName makes up a name for a sandbox whose caller gave none.
 func newName() string {
 	id := uuid.New().String() // the last 12 digits are 48 random bits
 	return "sandbox-" + id[len(id)-12:]
 }
 
-// record writes a creation. The box is non-nil when a new sandbox was recorded.
-func (s *Service) record(ctx context.Context, creation sandbox.Creation) (*box, sandbox.Recorded, error) {
+// record writes a creation, of a sandbox with the box sp of the pool unless that
+// is nil. The box is non-nil when a new sandbox was recorded.
+func (s *Service) record(ctx context.Context, creation sandbox.Creation, sp *spare) (*box, sandbox.Recorded, error) {
+	if sp != nil {
+		return s.recordSpare(ctx, creation, sp)
+	}
 	b := s.newBox(creation.Sandbox.ID)
 	// Locked until the outcome is known: who finds the row meanwhile waits for it.
 	b.mu.Lock()

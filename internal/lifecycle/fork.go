@@ -132,7 +132,7 @@ func (ch *children) makeOne(i int) ForkResult {
 	if err != nil {
 		return ForkResult{Err: err}
 	}
-	b, rec, err := s.record(s.ctx, creation)
+	b, rec, err := s.record(s.ctx, creation, nil)
 	switch {
 	case err != nil:
 		return ForkResult{Err: err}

@@ -14,13 +14,14 @@ type metrics struct {
 	ends    *prometheus.CounterVec
 	orphans prometheus.Counter
 	ops     *prometheus.HistogramVec
+	taken   *prometheus.CounterVec // nil without a pool
 
 	registry   prometheus.Registerer // nil for none
 	registered []prometheus.Collector
 }
 
 // newMetrics makes the metrics and registers them with r, when that is not nil.
-func newMetrics(x *boxes, r prometheus.Registerer) (*metrics, error) {
+func newMetrics(x *boxes, p *pool, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		created: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "modbox_sandbox_create_seconds",
@@ -45,10 +46,11 @@ func newMetrics(x *boxes, r prometheus.Registerer) (*metrics, error) {
 	for _, cause := range sandbox.Causes {
 		m.ends.WithLabelValues(string(cause)) // so that each is there before its first time
 	}
+	collectors := append(m.pool(p), m.created, m.ends, m.orphans, m.ops, stateCollector{x})
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.created, m.ends, m.orphans, m.ops, stateCollector{x}} {
+	for _, c := range collectors {
 		if err := r.Register(c); err != nil {
 			m.unregister()
 			return nil, fmt.Errorf("register lifecycle metrics: %w", err)
@@ -56,6 +58,35 @@ func newMetrics(x *boxes, r prometheus.Registerer) (*metrics, error) {
 		m.registered = append(m.registered, c)
 	}
 	return m, nil
+}
+
+// pool makes the metrics of the pool, if there is one.
+func (m *metrics) pool(p *pool) []prometheus.Collector {
+	if p.size == 0 {
+		return nil
+	}
+	m.taken = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "modbox_pool_creates_total",
+		Help: "New sandboxes, by whether the pool had a started box for them (hit) or one was made (miss).",
+	}, []string{"outcome"})
+	m.pooled(true, 0)
+	m.pooled(false, 0)
+	return []prometheus.Collector{m.taken, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "modbox_pool_boxes",
+		Help: "Started boxes that wait for a sandbox.",
+	}, func() float64 { return float64(p.count()) })}
+}
+
+// pooled adds n to the sandboxes that got a box of the pool, or did not.
+func (m *metrics) pooled(hit bool, n float64) {
+	if m.taken == nil {
+		return
+	}
+	outcome := "miss"
+	if hit {
+		outcome = "hit"
+	}
+	m.taken.WithLabelValues(outcome).Add(n)
 }
 
 // op notes an operation that began at some time and has ended.

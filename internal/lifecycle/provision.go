@@ -37,18 +37,11 @@ func (s *Service) provision(b *box, makeRunning func(*box) error) {
 // makeRunning takes the steps from a row to a running sandbox. What it made so
 // far is left to the destroyer when it fails.
 func (s *Service) makeRunning(b *box) error {
-	img, rootfs, err := s.obtainImage(b) // before there is a slot: it may take minutes
+	img, rootfs, err := s.obtainImage(b)
 	if err != nil {
 		return err
 	}
-	select {
-	case s.slots <- struct{}{}:
-	case <-b.ctx.Done():
-		return b.ctx.Err()
-	}
-	err = s.startBox(b, &img, rootfs)
-	<-s.slots // a slow readiness probe costs the host little and holds nobody up
-	if err != nil {
+	if err := s.startBox(b, &img, rootfs); err != nil {
 		return err
 	}
 	if err := s.probe(b); err != nil {
@@ -57,12 +50,27 @@ func (s *Service) makeRunning(b *box) error {
 	return s.recordRunning(b, &img)
 }
 
-// startBox makes and starts the box and configures its agent.
+// startBox makes and starts the box, or takes one of the pool, and configures its agent.
 func (s *Service) startBox(b *box, img *sandbox.Image, rootfs string) error {
 	sb := b.sandbox()
+	if done, err := s.useSpare(b, &sb, img); done || err != nil {
+		return err
+	}
+	return s.bootBox(b, &sb, img, rootfs)
+}
+
+// bootBox is startBox for a sandbox that gets a box of its own making. Only so
+// many are made at once; a slow readiness probe afterwards holds nobody up.
+func (s *Service) bootBox(b *box, sb *sandbox.Sandbox, img *sandbox.Image, rootfs string) error {
+	select {
+	case s.slots <- struct{}{}:
+	case <-b.ctx.Done():
+		return b.ctx.Err()
+	}
+	defer func() { <-s.slots }()
 	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
 	defer cancel()
-	handle, err := s.driver.Create(ctx, s.spec(&sb, rootfs))
+	handle, err := s.driver.Create(ctx, s.spec(sb, rootfs))
 	if err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be made")
 	}
@@ -79,7 +87,7 @@ func (s *Service) startBox(b *box, img *sandbox.Image, rootfs string) error {
 	if err := s.connect(ctx, b); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
 	}
-	if err := s.configure(ctx, b, s.agentConfig(&sb, img)); err != nil {
+	if err := s.configure(ctx, b, s.agentConfig(sb, img)); err != nil {
 		return fail(sandbox.CauseStart, AgentError(err), "its agent did not come up")
 	}
 	return nil
@@ -117,12 +125,13 @@ func (s *Service) recordRunning(b *box, img *sandbox.Image) error {
 	}
 	now := time.Now().UTC()
 	took := now.Sub(b.sandbox().CreatedAt)
+	data := map[string]string{"after_ms": strconv.FormatInt(took.Milliseconds(), 10), "image_digest": img.Digest}
+	if b.spare {
+		data["from_pool"] = "true"
+	}
 	sb, err := s.transition(b.sandbox(), sandbox.Running,
 		func(sb *sandbox.Sandbox) { sb.StartedAt, sb.LastActivityAt = now, now },
-		sandbox.Event{
-			Time: now, Type: sandbox.EventRunning, Message: "the sandbox is ready",
-			Data: map[string]string{"after_ms": strconv.FormatInt(took.Milliseconds(), 10), "image_digest": img.Digest},
-		})
+		sandbox.Event{Time: now, Type: sandbox.EventRunning, Message: "the sandbox is ready", Data: data})
 	if err != nil {
 		return fmt.Errorf("record running: %w", err)
 	}

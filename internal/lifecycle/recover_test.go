@@ -315,6 +315,7 @@ func TestStorm(t *testing.T) {
 	e.cfg.SweepInterval = 5 * time.Millisecond
 	const rounds, workers, calls = 3, 8, 25
 	for round := range rounds {
+		e.cfg.PoolSize = 2 * (round % 2)
 		s := e.start()
 		var wg sync.WaitGroup
 		for w := range workers {

@@ -140,6 +140,7 @@ type Service struct {
 	executions executions
 
 	boxes     *boxes
+	pool      *pool
 	saved     *vault
 	layers    Layers // nil for none
 	snapshots *snapshots
@@ -171,7 +172,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
 		layers: deps.Layers, snapshots: newSnapshots(),
-		boxes: newBoxes(), slots: make(chan struct{}, cfg.CreateConcurrency),
+		boxes: newBoxes(), pool: newPool(cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax), builds: make(chan struct{}, cfg.MaxBuilds),
 		makings: makings{byKey: map[string]*making{}},
 	}
@@ -181,7 +182,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.cancel()
 		return nil, err
 	}
-	if s.metrics, err = newMetrics(s.boxes, deps.Metrics); err != nil {
+	if s.metrics, err = newMetrics(s.boxes, s.pool, deps.Metrics); err != nil {
 		s.cancel()
 		return nil, err
 	}
@@ -210,12 +211,15 @@ func (s *Service) Start(ctx context.Context) error {
 	}
 	s.spawn(s.sweepLoop)
 	s.spawn(s.noteLoop)
+	if s.pool.size > 0 {
+		s.spawn(s.poolLoop)
+	}
 	return nil
 }
 
 // Close stops all background work, in the middle of it where needed, and waits
 // for its end or for ctx's, with ctx's error. Sandboxes keep running: the next
-// server's Start takes them over. Idempotent.
+// server's Start takes them over. The boxes of the pool are destroyed. Idempotent.
 func (s *Service) Close(ctx context.Context) error {
 	s.mu.Lock()
 	was := s.running
@@ -243,6 +247,7 @@ func (s *Service) Close(ctx context.Context) error {
 	}()
 	select {
 	case <-stopped:
+		s.drainPool(ctx)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -98,13 +98,13 @@ func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, image_digest,
 			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash,
 			idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, last_activity_at,
-			network_enabled, ports, snapshot_id)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)`,
+			network_enabled, ports, snapshot_id, handle)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
 		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), c.RequestHash,
 		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
-		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot); err != nil {
+		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle); err != nil {
 		return err
 	}
 	for label, value := range sb.Labels {

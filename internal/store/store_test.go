@@ -128,6 +128,22 @@ func TestSandboxSurvivesReopening(t *testing.T) {
 	}
 }
 
+func TestCreateWithABox(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	s := reopen(t, path)
+	ws, _, err := s.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := creation(ws, "one")
+	c.Sandbox.ImageDigest, c.Sandbox.Handle = "sha256:abc", []byte{0, 1, 255}
+	want := create(t, s, c)
+	got, err := reopen(t, path).SandboxByID(t.Context(), want.ID)
+	if d := cmp.Diff(c.Sandbox, got); err != nil || d != "" {
+		t.Errorf("SandboxByID: %v, differs (-want +got):\n%s", err, d)
+	}
+}
+
 func TestCreateAnswersWhatExists(t *testing.T) {
 	s, ws := openStore(t)
 	first := creation(ws, "same")

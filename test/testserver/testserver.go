@@ -138,6 +138,9 @@ func (s *Server) Launch() {
 	}
 }
 
+// SetArgs replaces the extra arguments of servers launched from now on.
+func (s *Server) SetArgs(args ...string) { s.args = args }
+
 // Kill ends the server process with SIGKILL, as a crash would.
 func (s *Server) Kill() {
 	s.t.Helper()
@@ -184,10 +187,10 @@ func (s *Server) finish() {
 			s.t.Errorf("delete %s at the end: %v", sb.ID, err)
 		}
 	}
+	s.Stop() // also empties its pool
 	if left := s.Leftovers(); len(left) > 0 {
-		s.t.Errorf("left on the host after every sandbox was destroyed:\n%s", strings.Join(left, "\n"))
+		s.t.Errorf("left on the host after every sandbox was destroyed and the server stopped:\n%s", strings.Join(left, "\n"))
 	}
-	s.Stop()
 	if s.t.Failed() {
 		s.t.Logf("server log:\n%s", tail(s.Log(), 100))
 	}
@@ -224,7 +227,8 @@ func (s *Server) Bash(ref, line string, timeout time.Duration) *client.ExecResul
 }
 
 // Leftovers lists what exists on the host because of this server's sandboxes:
-// processes, mounts, cgroups and files. It is empty when no sandbox lives.
+// processes, mounts, cgroups and files. It is empty when no sandbox lives and the
+// server, which may keep some ready, has stopped.
 func (s *Server) Leftovers() []string {
 	var left []string
 	left = append(left, s.processes()...)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -23,6 +24,9 @@ func newSpec(res sandbox.Resources) driver.Spec {
 
 func TestInsideOfABox(t *testing.T) {
 	g := newRig(t).start(t, newSpec(inMemory))
+	if err := g.agent.Configure(t.Context(), agentapi.Config{}); err != nil { // before, the agent is out of root's reach
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ name, command, want string }{
 		{"root", "id -u", "0"},
 		{"hostname", "hostname", "box"},
@@ -336,5 +340,24 @@ func TestStats(t *testing.T) {
 	}
 	if s.MemoryBytes < 8*mib || s.CPUNanos == 0 || s.DiskBytes < 8*mib || s.Processes < 2 || s.HostPSSBytes < mib {
 		t.Errorf("Stats = %+v, want something everywhere", s)
+	}
+}
+
+// TestAgentSetsTheHostName has an agent told who its sandbox is after the start,
+// as those of boxes that were made before their sandbox are.
+func TestAgentSetsTheHostName(t *testing.T) {
+	g := newRig(t).start(t, newSpec(inMemory))
+	before, _ := g.sh("grep CapEff /proc/self/status; grep CapInh /proc/self/status")
+	if want := "CapEff:\t00000000a80405fb"; !strings.HasPrefix(before, want) || !strings.HasSuffix(before, "CapInh:\t0000000000000000") {
+		t.Errorf("capabilities of a command before the agent was configured: %q, want %q and none to inherit", before, want)
+	}
+	if err := g.agent.Configure(t.Context(), agentapi.Config{Hostname: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := g.sh("hostname"); out != "other" {
+		t.Errorf("hostname: %q, want other", out)
+	}
+	if out, _ := g.sh("grep -h CapEff /proc/1/status /proc/self/status | sort -u | wc -l"); out != "1" {
+		t.Errorf("the agent kept capabilities that others do not have")
 	}
 }

@@ -26,6 +26,11 @@ var capabilities = []string{
 	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
+// agentCapabilities are what the agent inherits beyond those: with it, it sets the
+// host name of a box that was made before its sandbox was known. It takes care
+// that nothing inherits it further, see agent.Confine.
+var agentCapabilities = []string{"CAP_SYS_ADMIN"}
+
 var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // check returns an Invalid error for a spec that no box can be made of.
@@ -71,7 +76,7 @@ func ociSpec(s driver.Spec, agentImage string, l layout) *specs.Spec {
 			Args: []string{agentPath},
 			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
-				Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
+				Bounding: capabilities, Effective: capabilities, Permitted: capabilities, Inheritable: agentCapabilities,
 			},
 			Rlimits: []specs.POSIXRlimit{
 				{Type: "RLIMIT_NPROC", Soft: uint64(s.MaxProcesses), Hard: uint64(s.MaxProcesses)},
