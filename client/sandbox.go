@@ -15,6 +15,7 @@ type createBody struct {
 	Name        string            `json:"name,omitempty"`
 	Image       string            `json:"image,omitempty"`
 	ImageID     string            `json:"image_id,omitempty"`
+	Snapshot    string            `json:"snapshot,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	TTLSeconds  int64             `json:"ttl_seconds,omitempty"`
@@ -36,7 +37,7 @@ type createBody struct {
 // name; NotFound for an unknown image; QuotaExceeded.
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := createBody{
-		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Env: o.Env, Labels: o.Labels,
+		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
 		TTLSeconds: seconds(o.TTL), Description: o.Description, Metadata: o.Metadata, Replace: o.Replace, WaitSeconds: seconds(o.WaitUpTo),
 	}
 	if o.Resources != (Resources{}) {
@@ -85,6 +86,9 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	}
 	if o.Name != "" {
 		q.Set("name", o.Name)
+	}
+	if o.SnapshotID != "" {
+		q.Set("snapshot_id", o.SnapshotID)
 	}
 	if o.Cursor != "" {
 		q.Set("cursor", o.Cursor)

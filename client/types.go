@@ -40,6 +40,7 @@ type Sandbox struct {
 	PausedAt      *time.Time        `json:"paused_at"`       // nil unless it is paused
 	PausedUntil   *time.Time        `json:"paused_deadline"` // nil: none, or it is not paused
 	Parent        string            `json:"parent_id,omitempty"`
+	SnapshotID    string            `json:"snapshot_id,omitempty"` // what it was made from; "" for an image
 	Description   string            `json:"description,omitempty"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	Cause         *Cause            `json:"cause"` // why it ended; nil while it lives
@@ -72,8 +73,10 @@ type CreateOptions struct {
 	Name    string
 	Image   string // e.g. "modbox/code-exec"
 	ImageID string
-	Env     map[string]string
-	Labels  map[string]string
+	// Snapshot, instead of an image, is an id, name, name:tag or @workspace/name:tag.
+	Snapshot string
+	Env      map[string]string
+	Labels   map[string]string
 	// TTL is how long it may live, whole seconds; 0 is the image's default.
 	TTL       time.Duration
 	Resources Resources
@@ -103,8 +106,10 @@ type ListOptions struct {
 	States []State
 	Name   string
 	Labels map[string]string
-	Limit  int    // page size
-	Cursor string // Page.NextCursor of the page before
+	// SnapshotID is of what they were made from.
+	SnapshotID string
+	Limit      int    // page size
+	Cursor     string // Page.NextCursor of the page before
 }
 
 // Page is one page of sandboxes, newest first.

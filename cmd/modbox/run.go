@@ -49,7 +49,7 @@ func (a *app) runCommand() *cobra.Command {
 	var command commandFlags
 	var keep bool
 	cmd := &cobra.Command{
-		Use:   "run IMAGE [--] COMMAND [ARGUMENT...]",
+		Use:   "run {IMAGE | --snapshot SNAPSHOT} [--] COMMAND [ARGUMENT...]",
 		Short: "Make a sandbox, run a command in it, and destroy it",
 		Long: `Make a sandbox, run a command in it with your terminal or pipes connected, and
 destroy the sandbox. The exit code is the command's; 125 means that Modbox itself
@@ -61,7 +61,10 @@ be killed, the sandbox ends by its ttl, 24 hours unless --ttl says otherwise.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			image, argv := splitCommand(args)
+			image, argv := "", args
+			if create.snapshot == "" {
+				image, argv = splitCommand(args)
+			}
 			if len(argv) == 0 {
 				return usageError("say which command to run: modbox run %s -- COMMAND", image)
 			}

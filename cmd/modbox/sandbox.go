@@ -15,6 +15,7 @@ import (
 // createFlags are the flags of run and create.
 type createFlags struct {
 	name, memory, cpu, disk string
+	snapshot                string
 	env, labels             []string
 	ttl, idle, pausedFor    time.Duration
 	onIdle                  string
@@ -24,6 +25,7 @@ type createFlags struct {
 func (f *createFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.name, "name", "", "your own name for it (default: made up)")
+	fs.StringVar(&f.snapshot, "snapshot", "", "make it from this snapshot instead of an image")
 	fs.StringVar(&f.memory, "memory", "", "memory, e.g. 512Mi (default: the image's)")
 	fs.StringVar(&f.cpu, "cpu", "", "CPU, e.g. 500m for half a core, or 2")
 	fs.StringVar(&f.disk, "disk", "", "disk it may fill, e.g. 2Gi")
@@ -46,7 +48,7 @@ func (f *createFlags) options(a *app, image string) (client.CreateOptions, error
 		return client.CreateOptions{}, usageError("--label: %w", err)
 	}
 	return client.CreateOptions{
-		Name: f.name, Image: image, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
+		Name: f.name, Image: image, Snapshot: f.snapshot, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
 		Timeouts:  client.Timeouts{IdleSeconds: wholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: wholeSeconds(f.pausedFor)},
 		Resources: client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
 	}, nil

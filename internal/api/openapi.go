@@ -25,6 +25,7 @@ func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
 	s.registerFiles(a)
 	s.registerWriteFiles(a)
 	s.registerStateful(a)
+	s.registerSnapshots(a)
 	s.registerObserve(a)
 	s.registerRuntimes(a)
 	s.registerNetwork(a)

@@ -25,11 +25,12 @@ type createInput struct {
 }
 
 type listInput struct {
-	State  []string `query:"state,explode" maxItems:"8" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" nullable:"false" doc:"Only those in one of these states; without it all that have not ended."`
-	Name   string   `query:"name" maxLength:"255" doc:"Only the one of this name."`
-	Label  []string `query:"label,explode" maxItems:"64" nullable:"false" doc:"Only those with this label, as key=value. All given must match."`
-	Limit  int      `query:"limit" minimum:"0" maximum:"1000" doc:"Items on a page; 100 when omitted."`
-	Cursor string   `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
+	State    []string `query:"state,explode" maxItems:"8" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" nullable:"false" doc:"Only those in one of these states; without it all that have not ended."`
+	Name     string   `query:"name" maxLength:"255" doc:"Only the one of this name."`
+	Label    []string `query:"label,explode" maxItems:"64" nullable:"false" doc:"Only those with this label, as key=value. All given must match."`
+	Snapshot string   `query:"snapshot_id" maxLength:"64" doc:"Only those made from the snapshot of this id."`
+	Limit    int      `query:"limit" minimum:"0" maximum:"1000" doc:"Items on a page; 100 when omitted."`
+	Cursor   string   `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
 }
 
 type waitInput struct {
@@ -74,7 +75,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 		return nil, err
 	}
 	sb, isNew, err := s.svc.Create(ctx, caller(ctx), lifecycle.CreateRequest{
-		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID),
+		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID), Snapshot: in.Body.Snapshot,
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
 		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net,
 		Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, IdempotencyKey: in.IdempotencyKey,
@@ -97,7 +98,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 }
 
 func (s *Server) listSandboxes(ctx context.Context, in *listInput) (*body[wire.SandboxList], error) {
-	f := lifecycle.Filter{Name: in.Name, Limit: in.Limit, Cursor: in.Cursor}
+	f := lifecycle.Filter{Name: in.Name, Snapshot: sandbox.SnapshotID(in.Snapshot), Limit: in.Limit, Cursor: in.Cursor}
 	for _, state := range in.State {
 		f.States = append(f.States, sandbox.State(state))
 	}
@@ -155,7 +156,7 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
 		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), PausedAt: optional(sb.PausedAt),
-		Parent: string(sb.Parent), Description: sb.Description, Metadata: sb.Metadata,
+		Parent: string(sb.Parent), SnapshotID: string(sb.Snapshot), Description: sb.Description, Metadata: sb.Metadata,
 	}
 	if d, ok := sb.IdleDeadline(); ok {
 		out.IdleDeadline = &d

@@ -7,6 +7,7 @@ type CreateSandbox struct {
 	Name        string            `json:"name,omitempty" maxLength:"255" doc:"Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists." example:"agent-42"`
 	Image       string            `json:"image,omitempty" maxLength:"512" doc:"Image reference; the default image when neither image nor image_id is given." example:"modbox/code-exec:latest"`
 	ImageID     string            `json:"image_id,omitempty" maxLength:"64" doc:"ID of a registered image; wins over image."`
+	Snapshot    string            `json:"snapshot,omitempty" maxLength:"512" doc:"Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag." example:"my-agent:v1"`
 	Env         map[string]string `json:"env,omitempty" doc:"Environment variables of every process in the sandbox. They are never shown again."`
 	Labels      map[string]string `json:"labels,omitempty" doc:"Up to 64 labels to find it by."`
 	TTLSeconds  int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit."`
@@ -103,6 +104,7 @@ type Sandbox struct {
 	PausedAt      *time.Time        `json:"paused_at" doc:"When it was paused; null unless it is paused."`
 	PausedUntil   *time.Time        `json:"paused_deadline" doc:"When its paused timeout ends it; null without one, and unless it is paused."`
 	Parent        string            `json:"parent_id,omitempty" doc:"The sandbox it was forked from; absent without one."`
+	SnapshotID    string            `json:"snapshot_id,omitempty" doc:"The snapshot it was made from; absent without one."`
 	Description   string            `json:"description,omitempty" doc:"The caller's own words about it."`
 	Metadata      map[string]string `json:"metadata,omitempty" doc:"The caller's own entries about it."`
 	Cause         *Cause            `json:"cause" doc:"Why it ended; null while it lives."`
@@ -131,7 +133,7 @@ type Event struct {
 	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after to go on."`
 	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
 	Time      time.Time         `json:"time" doc:"When."`
-	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, destroying, destroyed, failed, recovered, exec." example:"running"`
+	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, destroying, destroyed, failed, recovered, exec." example:"running"`
 	Message   string            `json:"message" doc:"What, for people."`
 	Data      map[string]string `json:"data,omitempty" doc:"The facts."`
 }

@@ -590,6 +590,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{ref}/snapshots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Save a sandbox's files as a snapshot
+         * @description Of a running or paused sandbox, without memory and processes; /tmp is left out. A running one stands still for the moment in which its files are read. Answers when sandboxes can be made from it.
+         */
+        post: operations["create-snapshot"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{ref}/stats": {
         parameters: {
             query?: never;
@@ -642,6 +662,68 @@ export interface paths {
          * @description Answers at the moment the sandbox reaches the state, when it has ended, or after the timeout; look at `state`.
          */
         get: operations["wait-for-sandbox"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List snapshots
+         * @description Those of the workspace, or the public ones of all.
+         */
+        get: operations["list-snapshots"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{snapshot}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a snapshot
+         * @description Public ones of other workspaces too.
+         */
+        get: operations["get-snapshot"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a snapshot
+         * @description Sandboxes that were made from it go on, and snapshots of these stay good.
+         */
+        delete: operations["delete-snapshot"];
+        options?: never;
+        head?: never;
+        /** Change a snapshot's tag */
+        patch: operations["tag-snapshot"];
+        trace?: never;
+    };
+    "/v1/snapshots/{snapshot}/lineage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List a snapshot and those it came from */
+        get: operations["get-snapshot-lineage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -878,6 +960,11 @@ export interface components {
             replace?: boolean;
             /** @description Limits; the image's or the server's defaults for what is omitted. */
             resources?: components["schemas"]["Resources"];
+            /**
+             * @description Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag.
+             * @example my-agent:v1
+             */
+            snapshot?: string;
             /** @description Clocks beside the ttl; none when omitted. */
             timeouts?: components["schemas"]["Timeouts"];
             /**
@@ -890,6 +977,28 @@ export interface components {
              * @description Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once.
              */
             wait_seconds?: number;
+        };
+        CreateSnapshot: {
+            /** @description Your own words about it. */
+            description?: string;
+            /** @description Your own words about this version. */
+            message?: string;
+            /** @description Your own entries about it, up to 64; they mean nothing to the server. */
+            metadata?: {
+                [key: string]: string;
+            };
+            /**
+             * @description Letters, digits, underscores and dashes; made up when omitted. Many snapshots may share a name.
+             * @example my-agent
+             */
+            name?: string;
+            /** @description Every workspace may read it and make sandboxes from it. */
+            public?: boolean;
+            /**
+             * @description Tells the snapshots of a name apart: the newest takes it from the one that has it. latest when omitted.
+             * @example v1
+             */
+            tag?: string;
         };
         CreateToken: {
             /** @description What the token is for. */
@@ -929,7 +1038,7 @@ export interface components {
              */
             time: string;
             /**
-             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, destroying, destroyed, failed, recovered, exec.
+             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, destroying, destroyed, failed, recovered, exec.
              * @example running
              */
             type: string;
@@ -1306,6 +1415,10 @@ export interface components {
             /** @description The images. */
             items: components["schemas"]["Image"][];
         };
+        Lineage: {
+            /** @description The newest first, deleted ones included. */
+            items: components["schemas"]["Snapshot"][];
+        };
         Mkdir: {
             /**
              * @description Permission bits in octal; 0755 when omitted.
@@ -1584,6 +1697,8 @@ export interface components {
             readiness_port?: number;
             /** @description Its limits. */
             resources: components["schemas"]["Resources"];
+            /** @description The snapshot it was made from; absent without one. */
+            snapshot_id?: string;
             /**
              * Format: date-time
              * @description When it first ran; null until then.
@@ -1622,6 +1737,80 @@ export interface components {
             enabled: boolean;
             /** @description The ports it publishes, in the order asked for. */
             ports: components["schemas"]["PublishedPort"][];
+        };
+        Snapshot: {
+            /** @description The root file system it was laid on. */
+            base_digest?: string;
+            /** @description What a build was made of; absent for others. */
+            content_hash?: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description The user who made it; absent for that of another workspace. */
+            created_by?: string;
+            /**
+             * Format: date-time
+             * @description When it was deleted; only lineages have deleted ones.
+             */
+            deleted_at?: string;
+            /** @description The caller's own words about it. */
+            description?: string;
+            /** @description Its root file system. */
+            digest?: string;
+            /**
+             * Format: int64
+             * @description Names in its root file system.
+             */
+            file_count: number;
+            /**
+             * @description How other workspaces name it when it is public.
+             * @example @default/my-agent:v1
+             */
+            full_name: string;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description Reference of the image at the bottom. */
+            image: string;
+            /**
+             * Format: int64
+             * @description What was written beyond its base, compressed.
+             */
+            layer_bytes: number;
+            /** @description The caller's own words about this version. */
+            message?: string;
+            /** @description The caller's own entries about it. */
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description Its name. */
+            name: string;
+            /** @description The snapshot that came before it; absent without one. */
+            parent_id?: string;
+            /** @description Every workspace may read it and make sandboxes from it. */
+            public: boolean;
+            /** @description The sandbox it was taken of; absent for a build. */
+            sandbox_id?: string;
+            /**
+             * Format: int64
+             * @description What its root file system takes on disk.
+             */
+            size_bytes: number;
+            /** @description Its tag; absent when another snapshot of the name has taken it. */
+            tag?: string;
+        };
+        SnapshotList: {
+            /** @description The snapshots, in the order asked for. */
+            items: components["schemas"]["Snapshot"][];
+            /**
+             * Format: int64
+             * @description How many there are on all pages.
+             */
+            total: number;
         };
         StartExecution: {
             /** @description One stream for stdout and stderr. */
@@ -1776,6 +1965,10 @@ export interface components {
             cols: number;
             /** Format: int32 */
             rows: number;
+        };
+        TagSnapshot: {
+            /** @description Its new tag, taken from the snapshot of the same name that has it; null takes its tag away. */
+            tag: string | null;
         };
         Timeouts: {
             /**
@@ -2048,6 +2241,8 @@ export interface operations {
                 name?: string;
                 /** @description Only those with this label, as key=value. All given must match. */
                 label?: string[];
+                /** @description Only those made from the snapshot of this id. */
+                snapshot_id?: string;
                 /** @description Items on a page; 100 when omitted. */
                 limit?: number;
                 /** @description next_cursor of the page before. */
@@ -3260,6 +3455,45 @@ export interface operations {
             };
         };
     };
+    "create-snapshot": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateSnapshot"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Snapshot"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "get-stats": {
         parameters: {
             query?: never;
@@ -3357,6 +3591,200 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-snapshots": {
+        parameters: {
+            query?: {
+                /** @description The public ones of all workspaces instead of the own ones. */
+                public?: boolean;
+                /** @description Only those taken of this sandbox. */
+                sandbox_id?: string;
+                /** @description Only those of this name. */
+                name?: string;
+                /** @description Only those that have this tag. */
+                tag?: string;
+                /** @description What they are sorted by. */
+                sort?: "created" | "name" | "size" | "files";
+                /** @description The direction. */
+                order?: "asc" | "desc";
+                /** @description Items on a page; 100 when omitted. */
+                limit?: number;
+                /** @description Pass over so many. */
+                offset?: number;
+            };
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-snapshot": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag. A name alone means its latest. */
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Snapshot"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-snapshot": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag. A name alone means its latest. */
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "tag-snapshot": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag. A name alone means its latest. */
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TagSnapshot"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Snapshot"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-snapshot-lineage": {
+        parameters: {
+            query?: {
+                /** @description Snapshots at most. */
+                limit?: number;
+            };
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag. A name alone means its latest. */
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Lineage"];
                 };
             };
             /** @description An error */

@@ -1,0 +1,137 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Snapshot is the saved filesystem of a sandbox, or of a build, from which
+// sandboxes are made.
+type Snapshot struct {
+	ID          string            `json:"id"`
+	Name        string            `json:"name"`
+	Tag         string            `json:"tag,omitempty"` // "" once another snapshot of the name took it
+	FullName    string            `json:"full_name"`     // @workspace/name:tag
+	Description string            `json:"description,omitempty"`
+	Message     string            `json:"message,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	ParentID    string            `json:"parent_id,omitempty"`
+	SandboxID   string            `json:"sandbox_id,omitempty"` // "" for a build
+	Image       string            `json:"image"`
+	BaseDigest  string            `json:"base_digest,omitempty"`
+	Digest      string            `json:"digest,omitempty"`
+	SizeBytes   int64             `json:"size_bytes"`  // of its root filesystem on disk
+	LayerBytes  int64             `json:"layer_bytes"` // of what was written beyond its base, compressed
+	FileCount   int64             `json:"file_count"`
+	Public      bool              `json:"public"`
+	ContentHash string            `json:"content_hash,omitempty"`
+	CreatedBy   string            `json:"created_by,omitempty"`
+	CreatedAt   time.Time         `json:"created_at"`
+	DeletedAt   *time.Time        `json:"deleted_at,omitempty"` // only in lineages
+}
+
+// SnapshotOptions say what a snapshot is called; the zero value has a name made up.
+type SnapshotOptions struct {
+	// Name is shared by the versions of something; Tag is latest when empty, and
+	// leaves the snapshot of the name that had it.
+	Name        string            `json:"name,omitempty"`
+	Tag         string            `json:"tag,omitempty"`
+	Description string            `json:"description,omitempty"`
+	Message     string            `json:"message,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	// Public lets every workspace read it and make sandboxes from it.
+	Public bool `json:"public,omitempty"`
+}
+
+// SnapshotFilter selects snapshots; the zero value is the newest hundred of the workspace.
+type SnapshotFilter struct {
+	Public    bool // those of all workspaces that are public
+	SandboxID string
+	Name, Tag string
+	Sort      string // created, name, size or files; created when empty
+	Ascending bool
+	Limit     int
+	Offset    int
+}
+
+// SnapshotPage is a part of the snapshots.
+type SnapshotPage struct {
+	Items []Snapshot `json:"items"`
+	Total int        `json:"total"` // on all pages
+}
+
+// CreateSnapshot saves the files of a running or paused sandbox, and returns when
+// sandboxes can be made from them. Errors: Invalid, NotFound, Ended,
+// QuotaExceeded, DiskFull.
+func (c *Client) CreateSnapshot(ctx context.Context, ref string, o SnapshotOptions) (*Snapshot, error) {
+	sn := new(Snapshot)
+	return result(sn, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "snapshots"), body: o}, sn))
+}
+
+// Snapshot returns the snapshot of an id, name, name:tag or @workspace/name:tag.
+// Errors: NotFound.
+func (c *Client) Snapshot(ctx context.Context, ref string) (*Snapshot, error) {
+	sn := new(Snapshot)
+	return result(sn, c.call(ctx, request{method: http.MethodGet, path: snapshotPath(ref), repeat: true}, sn))
+}
+
+// Snapshots returns a part of the snapshots.
+func (c *Client) Snapshots(ctx context.Context, f SnapshotFilter) (*SnapshotPage, error) {
+	q := url.Values{}
+	for key, value := range map[string]string{"sandbox_id": f.SandboxID, "name": f.Name, "tag": f.Tag, "sort": f.Sort} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	if f.Public {
+		q.Set("public", "true")
+	}
+	if f.Ascending {
+		q.Set("order", "asc")
+	}
+	if f.Limit != 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	if f.Offset != 0 {
+		q.Set("offset", strconv.Itoa(f.Offset))
+	}
+	page := new(SnapshotPage)
+	return result(page, c.call(ctx, request{method: http.MethodGet, path: "/v1/snapshots", query: q, repeat: true}, page))
+}
+
+// TagSnapshot gives a snapshot a tag, which leaves the one of the same name that
+// had it; "" takes its tag away. Errors: NotFound, Invalid.
+func (c *Client) TagSnapshot(ctx context.Context, ref, tag string) (*Snapshot, error) {
+	body := struct {
+		Tag *string `json:"tag"`
+	}{}
+	if tag != "" {
+		body.Tag = &tag
+	}
+	sn := new(Snapshot)
+	return result(sn, c.call(ctx, request{method: http.MethodPatch, path: snapshotPath(ref), body: body}, sn))
+}
+
+// DeleteSnapshot deletes a snapshot; sandboxes made from it go on. Errors: NotFound.
+func (c *Client) DeleteSnapshot(ctx context.Context, ref string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: snapshotPath(ref)}, nil)
+}
+
+// Lineage returns a snapshot and those it came from, the newest first, deleted
+// ones included. A limit of 0 means 100.
+func (c *Client) Lineage(ctx context.Context, ref string, limit int) ([]Snapshot, error) {
+	q := url.Values{}
+	if limit != 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	var list struct {
+		Items []Snapshot `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: snapshotPath(ref) + "/lineage", query: q, repeat: true}, &list)
+	return list.Items, err
+}
+
+func snapshotPath(ref string) string { return "/v1/snapshots/" + url.PathEscape(ref) }

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+)
+
+func (a *app) snapshotCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Save files of sandboxes and make sandboxes from them",
+		Long: `Save the files of sandboxes as snapshots, and make sandboxes from them with
+"modbox create --snapshot". A snapshot is named by its id, by NAME, which is its
+latest, by NAME:TAG, and a public one of another workspace by @WORKSPACE/NAME:TAG.`,
+	}
+	cmd.AddCommand(a.snapshotCreateCommand(), a.snapshotListCommand(), a.snapshotGetCommand(), a.snapshotTagCommand(),
+		a.snapshotLineageCommand(), a.snapshotRemoveCommand())
+	return cmd
+}
+
+func (a *app) snapshotCreateCommand() *cobra.Command {
+	var o client.SnapshotOptions
+	var metadata []string
+	cmd := &cobra.Command{
+		Use: "create SANDBOX", Short: "Save the files of a sandbox as a snapshot",
+		Long:    "Save the files of a running or paused sandbox, without memory and processes and without /tmp.",
+		Example: "  modbox snapshot create my-agent --name my-agent --tag v1",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if o.Metadata, err = pairs(metadata, nil); err != nil {
+				return usageError("--metadata: %w", err)
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			sn, err := c.CreateSnapshot(cmd.Context(), args[0], o)
+			if err != nil {
+				return err
+			}
+			return a.printSnapshotID(sn)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.Name, "name", "", "name, shared by the versions of something (default: made up)")
+	fs.StringVar(&o.Tag, "tag", "", "tag; the newest takes it from the one that has it (default: latest)")
+	fs.StringVar(&o.Description, "description", "", "your own words about it")
+	fs.StringVar(&o.Message, "message", "", "your own words about this version")
+	fs.StringArrayVar(&metadata, "metadata", nil, "your own entry KEY=VALUE (repeatable)")
+	fs.BoolVar(&o.Public, "public", false, "let every workspace use it")
+	return cmd
+}
+
+func (a *app) printSnapshotID(sn *client.Snapshot) error {
+	if a.json {
+		return a.printJSON(sn)
+	}
+	_, err := fmt.Fprintln(a.stdout, sn.ID)
+	return err
+}
+
+func (a *app) snapshotListCommand() *cobra.Command {
+	var f client.SnapshotFilter
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List snapshots", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			if f.SandboxID != "" {
+				sb, err := c.Get(cmd.Context(), f.SandboxID)
+				if err != nil {
+					return err
+				}
+				f.SandboxID = sb.ID
+			}
+			page, err := c.Snapshots(cmd.Context(), f)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(page.Items)
+			}
+			return a.printSnapshots(page.Items)
+		},
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&f.Public, "public", false, "the public ones of all workspaces")
+	fs.StringVar(&f.SandboxID, "sandbox", "", "only those of this sandbox")
+	fs.StringVar(&f.Name, "name", "", "only those of this name")
+	fs.StringVar(&f.Sort, "sort", "", "created, name, size or files (default: created)")
+	fs.BoolVar(&f.Ascending, "ascending", false, "the smallest, or oldest, first")
+	fs.IntVar(&f.Limit, "limit", 0, "so many at most (default: 100)")
+	return cmd
+}
+
+func (a *app) printSnapshots(list []client.Snapshot) error {
+	rows := make([][]string, len(list))
+	for i, sn := range list {
+		state := age(sn.CreatedAt)
+		if sn.DeletedAt != nil {
+			state += ", deleted"
+		}
+		rows[i] = []string{sn.Name, sn.Tag, sn.ID, size(sn.SizeBytes), size(sn.LayerBytes), state}
+	}
+	return a.printTable([]string{"NAME", "TAG", "ID", "SIZE", "ADDED", "AGE"}, rows)
+}
+
+func (a *app) snapshotGetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "get SNAPSHOT", Short: "Show a snapshot", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			sn, err := c.Snapshot(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(sn)
+			}
+			public := ""
+			if sn.Public {
+				public = sn.FullName
+			}
+			return a.printFields([][2]string{
+				{"FIELD", "VALUE"}, {"id", sn.ID}, {"name", sn.Name}, {"tag", sn.Tag}, {"public", public}, {"description", sn.Description}, {"message", sn.Message},
+				{"image", sn.Image}, {"sandbox", sn.SandboxID}, {"parent", sn.ParentID}, {"size", size(sn.SizeBytes)}, {"added", size(sn.LayerBytes)},
+				{"files", strconv.FormatInt(sn.FileCount, 10)}, {"created", sn.CreatedAt.Format(time.RFC3339)},
+			})
+		},
+	}
+}
+
+func (a *app) snapshotTagCommand() *cobra.Command {
+	var none bool
+	cmd := &cobra.Command{
+		Use: "tag SNAPSHOT [TAG]", Short: "Give a snapshot a tag, or take it away",
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if none == (len(args) == 2) {
+				return usageError("give either TAG or --clear")
+			}
+			tag := ""
+			if !none {
+				tag = args[1]
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			sn, err := c.TagSnapshot(cmd.Context(), args[0], tag)
+			if err != nil {
+				return err
+			}
+			return a.printSnapshotID(sn)
+		},
+	}
+	cmd.Flags().BoolVar(&none, "clear", false, "take its tag away")
+	return cmd
+}
+
+func (a *app) snapshotLineageCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "lineage SNAPSHOT", Short: "List a snapshot and those it came from", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			list, err := c.Lineage(cmd.Context(), args[0], 0)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(list)
+			}
+			return a.printSnapshots(list)
+		},
+	}
+}
+
+func (a *app) snapshotRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm SNAPSHOT...", Short: "Delete snapshots", Long: "Delete snapshots. Sandboxes made from them go on.",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, ref := range args {
+				if err := c.DeleteSnapshot(cmd.Context(), ref); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", ref, err))
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+}

@@ -1,0 +1,152 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// SnapshotRef is the path parameter that names a snapshot. It is exported because
+// huma passes over embedded types that are not.
+type SnapshotRef struct {
+	Snapshot string `path:"snapshot" maxLength:"512" doc:"The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag. A name alone means its latest."`
+}
+
+type createSnapshotInput struct {
+	SandboxRef
+	Body wire.CreateSnapshot
+}
+
+type listSnapshotsInput struct {
+	Public    bool   `query:"public" doc:"The public ones of all workspaces instead of the own ones."`
+	SandboxID string `query:"sandbox_id" maxLength:"64" doc:"Only those taken of this sandbox."`
+	Name      string `query:"name" maxLength:"128" doc:"Only those of this name."`
+	Tag       string `query:"tag" maxLength:"128" doc:"Only those that have this tag."`
+	Sort      string `query:"sort" enum:"created,name,size,files" default:"created" doc:"What they are sorted by."`
+	Order     string `query:"order" enum:"asc,desc" default:"desc" doc:"The direction."`
+	Limit     int    `query:"limit" minimum:"0" maximum:"1000" doc:"Items on a page; 100 when omitted."`
+	Offset    int    `query:"offset" minimum:"0" doc:"Pass over so many."`
+}
+
+type tagSnapshotInput struct {
+	SnapshotRef
+	Body wire.TagSnapshot
+}
+
+type lineageInput struct {
+	SnapshotRef
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Snapshots at most."`
+}
+
+func (s *Server) registerSnapshots(a huma.API) {
+	const snapshots = "/v1/snapshots"
+	tags := []string{"snapshots"}
+	route(a, huma.Operation{
+		OperationID: "create-snapshot", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/snapshots", Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary:     "Save a sandbox's files as a snapshot",
+		Description: "Of a running or paused sandbox, without memory and processes; /tmp is left out. A running one stands still for the moment in which its files are read. Answers when sandboxes can be made from it.",
+	}, s.createSnapshot)
+	route(a, huma.Operation{
+		OperationID: "list-snapshots", Method: http.MethodGet, Path: snapshots, Tags: tags,
+		Summary: "List snapshots", Description: "Those of the workspace, or the public ones of all.",
+	}, s.listSnapshots)
+	route(a, huma.Operation{
+		OperationID: "get-snapshot", Method: http.MethodGet, Path: snapshots + "/{snapshot}", Tags: tags,
+		Summary: "Get a snapshot", Description: "Public ones of other workspaces too.",
+	}, s.getSnapshot)
+	route(a, huma.Operation{
+		OperationID: "tag-snapshot", Method: http.MethodPatch, Path: snapshots + "/{snapshot}", Tags: tags,
+		Summary: "Change a snapshot's tag",
+	}, s.tagSnapshot)
+	route(a, huma.Operation{
+		OperationID: "delete-snapshot", Method: http.MethodDelete, Path: snapshots + "/{snapshot}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Delete a snapshot", Description: "Sandboxes that were made from it go on, and snapshots of these stay good.",
+	}, s.deleteSnapshot)
+	route(a, huma.Operation{
+		OperationID: "get-snapshot-lineage", Method: http.MethodGet, Path: snapshots + "/{snapshot}/lineage", Tags: tags,
+		Summary: "List a snapshot and those it came from",
+	}, s.snapshotLineage)
+}
+
+func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotInput) (*body[wire.Snapshot], error) {
+	sn, err := s.svc.CreateSnapshot(ctx, caller(ctx), in.Ref, lifecycle.SnapshotRequest{
+		Name: in.Body.Name, Tag: in.Body.Tag, Description: in.Body.Description, Message: in.Body.Message,
+		Metadata: in.Body.Metadata, Public: in.Body.Public,
+	})
+	return answerSnapshot(ctx, &sn, err)
+}
+
+func (s *Server) listSnapshots(ctx context.Context, in *listSnapshotsInput) (*body[wire.SnapshotList], error) {
+	f := sandbox.SnapshotFilter{
+		Sandbox: sandbox.ID(in.SandboxID), Name: in.Name, Tag: in.Tag,
+		Sort: sandbox.SnapshotSort(in.Sort), Ascending: in.Order == "asc", Limit: in.Limit, Offset: in.Offset,
+	}
+	var page sandbox.SnapshotPage
+	var err error
+	if in.Public {
+		page, err = s.svc.PublicSnapshots(ctx, f)
+	} else {
+		page, err = s.svc.Snapshots(ctx, caller(ctx), f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reply(wire.SnapshotList{Items: snapshots(ctx, page.Snapshots), Total: page.Total}), nil
+}
+
+func (s *Server) getSnapshot(ctx context.Context, in *SnapshotRef) (*body[wire.Snapshot], error) {
+	sn, err := s.svc.Snapshot(ctx, caller(ctx), in.Snapshot)
+	return answerSnapshot(ctx, &sn, err)
+}
+
+func (s *Server) tagSnapshot(ctx context.Context, in *tagSnapshotInput) (*body[wire.Snapshot], error) {
+	sn, err := s.svc.TagSnapshot(ctx, caller(ctx), in.Snapshot, in.Body.Tag)
+	return answerSnapshot(ctx, &sn, err)
+}
+
+func (s *Server) deleteSnapshot(ctx context.Context, in *SnapshotRef) (*struct{}, error) {
+	return nil, s.svc.DeleteSnapshot(ctx, caller(ctx), in.Snapshot)
+}
+
+func (s *Server) snapshotLineage(ctx context.Context, in *lineageInput) (*body[wire.Lineage], error) {
+	list, err := s.svc.Lineage(ctx, caller(ctx), in.Snapshot, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return reply(wire.Lineage{Items: snapshots(ctx, list)}), nil
+}
+
+func answerSnapshot(ctx context.Context, sn *sandbox.Snapshot, err error) (*body[wire.Snapshot], error) {
+	if err != nil {
+		return nil, err
+	}
+	return reply(snapshot(ctx, sn)), nil
+}
+
+func snapshots(ctx context.Context, list []sandbox.Snapshot) []wire.Snapshot {
+	out := make([]wire.Snapshot, len(list))
+	for i := range list {
+		out[i] = snapshot(ctx, &list[i])
+	}
+	return out
+}
+
+// snapshot returns the public side of sn: its environment stays inside, and what
+// leads to who made it within the workspace.
+func snapshot(ctx context.Context, sn *sandbox.Snapshot) wire.Snapshot {
+	out := wire.Snapshot{
+		ID: string(sn.ID), Name: sn.Name, Tag: sn.Tag, FullName: sn.FullName(), Description: sn.Description, Message: sn.Message,
+		Metadata: sn.Metadata, ParentID: string(sn.Parent), Image: sn.Image, BaseDigest: sn.BaseDigest, Digest: sn.Digest,
+		SizeBytes: sn.SizeBytes, LayerBytes: sn.LayerBytes, FileCount: sn.FileCount, Public: sn.Public, ContentHash: sn.ContentHash,
+		CreatedAt: sn.CreatedAt, DeletedAt: optional(sn.DeletedAt),
+	}
+	if sn.Workspace == caller(ctx).Workspace {
+		out.SandboxID, out.CreatedBy = string(sn.Sandbox), string(sn.CreatedBy)
+	}
+	return out
+}

@@ -1,0 +1,53 @@
+package wire
+
+import "time"
+
+// CreateSnapshot is the body of POST /v1/sandboxes/{ref}/snapshots.
+type CreateSnapshot struct {
+	Name        string            `json:"name,omitempty" maxLength:"128" doc:"Letters, digits, underscores and dashes; made up when omitted. Many snapshots may share a name." example:"my-agent"`
+	Tag         string            `json:"tag,omitempty" maxLength:"128" doc:"Tells the snapshots of a name apart: the newest takes it from the one that has it. latest when omitted." example:"v1"`
+	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Your own words about it."`
+	Message     string            `json:"message,omitempty" maxLength:"1024" doc:"Your own words about this version."`
+	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64; they mean nothing to the server."`
+	Public      bool              `json:"public,omitempty" doc:"Every workspace may read it and make sandboxes from it."`
+}
+
+// Snapshot is the saved filesystem of a sandbox or of a build.
+type Snapshot struct {
+	ID          string            `json:"id" format:"uuid" doc:"Its identifier."`
+	Name        string            `json:"name" doc:"Its name."`
+	Tag         string            `json:"tag,omitempty" doc:"Its tag; absent when another snapshot of the name has taken it."`
+	FullName    string            `json:"full_name" doc:"How other workspaces name it when it is public." example:"@default/my-agent:v1"`
+	Description string            `json:"description,omitempty" doc:"The caller's own words about it."`
+	Message     string            `json:"message,omitempty" doc:"The caller's own words about this version."`
+	Metadata    map[string]string `json:"metadata,omitempty" doc:"The caller's own entries about it."`
+	ParentID    string            `json:"parent_id,omitempty" doc:"The snapshot that came before it; absent without one."`
+	SandboxID   string            `json:"sandbox_id,omitempty" doc:"The sandbox it was taken of; absent for a build."`
+	Image       string            `json:"image" doc:"Reference of the image at the bottom."`
+	BaseDigest  string            `json:"base_digest,omitempty" doc:"The root file system it was laid on."`
+	Digest      string            `json:"digest,omitempty" doc:"Its root file system."`
+	SizeBytes   int64             `json:"size_bytes" doc:"What its root file system takes on disk."`
+	LayerBytes  int64             `json:"layer_bytes" doc:"What was written beyond its base, compressed."`
+	FileCount   int64             `json:"file_count" doc:"Names in its root file system."`
+	Public      bool              `json:"public" doc:"Every workspace may read it and make sandboxes from it."`
+	ContentHash string            `json:"content_hash,omitempty" doc:"What a build was made of; absent for others."`
+	CreatedBy   string            `json:"created_by,omitempty" doc:"The user who made it; absent for that of another workspace."`
+	CreatedAt   time.Time         `json:"created_at" doc:"When it was made."`
+	DeletedAt   *time.Time        `json:"deleted_at,omitempty" doc:"When it was deleted; only lineages have deleted ones."`
+}
+
+// SnapshotList is a part of the snapshots.
+type SnapshotList struct {
+	Items []Snapshot `json:"items" nullable:"false" doc:"The snapshots, in the order asked for."`
+	Total int        `json:"total" doc:"How many there are on all pages."`
+}
+
+// Lineage is a snapshot and those before it.
+type Lineage struct {
+	Items []Snapshot `json:"items" nullable:"false" doc:"The newest first, deleted ones included."`
+}
+
+// TagSnapshot is the body of PATCH /v1/snapshots/{snapshot}.
+type TagSnapshot struct {
+	Tag *string `json:"tag" maxLength:"128" doc:"Its new tag, taken from the snapshot of the same name that has it; null takes its tag away."`
+}
