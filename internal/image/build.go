@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
@@ -98,7 +97,14 @@ func (s *Store) build(ctx context.Context, r *Recipe, progress func(Event)) (san
 		Config: r.image.Config, MemoryBytes: r.image.MemoryBytes, ReadinessPort: r.image.ReadinessPort, TTL: r.image.TTL,
 		UpdatedAt: time.Now().UTC(), Packages: root.packages,
 	}
-	if err := s.keep(ctx, root, &rec, func(layer blob) (v1.Image, error) { return ociImage(r, layer) }); err != nil {
+	err = s.keep(ctx, root, &rec, func(layer blob) (blobRef, error) {
+		img, err := ociImage(r, layer)
+		if err != nil {
+			return blobRef{}, err
+		}
+		return s.writeImage(img)
+	})
+	if err != nil {
 		return sandbox.Image{}, err
 	}
 	return s.imageOf(&rec), nil

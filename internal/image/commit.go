@@ -196,7 +196,7 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfsWriter, base *record, 
 	}
 	rec := record{
 		Name: req.Name, Current: req.Name != "", Description: req.Description, UpdatedAt: time.Now().UTC(),
-		Commit: &commitRecord{DiffID: layer.diffID, Layer: blobRef{layer.digest, layer.size}},
+		Commit: &commitRecord{DiffID: layer.diffID, Layer: blobRef{Digest: layer.digest, Size: layer.size}},
 	}
 	if rec.Name != "" {
 		rec.Tag = cmp.Or(req.Tag, "latest")
@@ -219,7 +219,13 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfsWriter, base *record, 
 	if err != nil {
 		return nil, err
 	}
-	return &rec, s.keep(ctx, root, &rec, func(layer blob) (v1.Image, error) { return s.commitImage(base, layer, &rec, req) })
+	return &rec, s.keep(ctx, root, &rec, func(layer blob) (blobRef, error) {
+		img, err := s.commitImage(base, layer, &rec, req)
+		if err != nil {
+			return blobRef{}, err
+		}
+		return s.writeImage(img)
+	})
 }
 
 // configHash identifies what a request says beside base and layer.

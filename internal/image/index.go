@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/uuid"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -44,6 +45,7 @@ type record struct {
 	MemoryBytes   int64               `json:"memory_bytes"`
 	ReadinessPort uint16              `json:"readiness_port"`
 	TTL           time.Duration       `json:"ttl_ns"`
+	Pull          *pullRecord         `json:"pull,omitempty"`   // of what Pull made
 	Commit        *commitRecord       `json:"commit,omitempty"` // of what Commit made
 	CreatedAt     time.Time           `json:"created_at"`       // the reference's first build
 	UpdatedAt     time.Time           `json:"updated_at"`       // this build
@@ -53,6 +55,8 @@ type record struct {
 type blobRef struct {
 	Digest v1.Hash `json:"digest"`
 	Size   int64   `json:"size"`
+	// MediaType of a manifest; "" is OCI's.
+	MediaType types.MediaType `json:"media_type,omitempty"`
 }
 
 // Package is something installed in an image.
@@ -61,6 +65,13 @@ type Package struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Arch    string `json:"arch"`
+}
+
+// pullRecord says what was pulled.
+type pullRecord struct {
+	Reference string    `json:"reference"` // registry/repository:tag or registry/repository@digest
+	Asked     v1.Hash   `json:"asked"`     // what the reference named then: an index or a manifest
+	CheckedAt time.Time `json:"checked_at"`
 }
 
 // commitRecord says what a commit was made of and which layer it added.
@@ -84,7 +95,13 @@ func parsePackages(list string) []Package {
 	return packages
 }
 
-func (r *record) ref() string { return r.Name + ":" + r.Tag }
+// ref returns name:tag. A pull by digest has no tag, a commit perhaps no name.
+func (r *record) ref() string {
+	if r.Tag == "" && r.Pull != nil {
+		return r.Pull.Reference
+	}
+	return r.Name + ":" + r.Tag
+}
 
 // fileTime returns the time that the root filesystem's file was given.
 func (r *record) fileTime() time.Time {
@@ -122,11 +139,17 @@ func (ix *index) current(ref string) *record {
 func (ix *index) byDigest(digest string, names ...string) *record {
 	for i := len(ix.Images) - 1; i >= 0; i-- {
 		r := &ix.Images[i]
-		if r.Digest == digest && (len(names) == 0 || slices.Contains(names, r.Name)) {
+		if r.has(digest) && (len(names) == 0 || slices.Contains(names, r.Name)) {
 			return r
 		}
 	}
 	return nil
+}
+
+// has reports whether a digest names the record: of its root filesystem, its OCI
+// manifest, or the index that this was found in.
+func (r *record) has(digest string) bool {
+	return r.Digest == digest || r.Manifest.Digest.String() == digest || r.Pull != nil && r.Pull.Asked.String() == digest
 }
 
 // add makes rec what its reference means. What has no name is only there by its

@@ -1,18 +1,20 @@
 package image
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // keep makes a finished root filesystem part of the store: it moves the files to
-// their places, writes the OCI image that describe returns, completes rec with
-// what they are, and adds it to the index. After a crash the store has all of it
+// their places, has write add the OCI image, completes rec with what they are,
+// and adds it to the index. After a crash the store has all of it
 // or nothing that the index names.
-func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, describe func(layer blob) (v1.Image, error)) (err error) {
+func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, write func(layer blob) (blobRef, error)) (err error) {
 	if rec.Digest, rec.SizeBytes, err = fileDigest(ctx, root.erofs); err != nil {
 		return err
 	}
@@ -33,7 +35,7 @@ func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, describe fu
 			return err
 		}
 	}
-	if err := s.install(ctx, root, rec, describe); err != nil {
+	if err := s.install(ctx, root, rec, write); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -45,7 +47,7 @@ func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, describe fu
 // install does the part of keep that needs the index. All of it is under the
 // index's lock, so that Prune does not take the files for garbage before the
 // index names them.
-func (s *Store) install(ctx context.Context, root *rootfs, rec *record, describe func(layer blob) (v1.Image, error)) error {
+func (s *Store) install(ctx context.Context, root *rootfs, rec *record, write func(layer blob) (blobRef, error)) error {
 	ix, unlock, err := s.lockIndex(ctx)
 	if err != nil {
 		return err
@@ -62,14 +64,7 @@ func (s *Store) install(ctx context.Context, root *rootfs, rec *record, describe
 		}
 		root.layer.path = s.blobPath(root.layer.digest)
 	}
-	img, err := describe(root.layer)
-	if err != nil {
-		return fmt.Errorf("make OCI image: %w", err)
-	}
-	if rec.Manifest.Digest, err = s.writeImage(img); err != nil {
-		return fmt.Errorf("write OCI image: %w", err)
-	}
-	if rec.Manifest.Size, err = img.Size(); err != nil {
+	if rec.Manifest, err = write(root.layer); err != nil {
 		return fmt.Errorf("write OCI image: %w", err)
 	}
 	rec.CreatedAt = rec.UpdatedAt
@@ -78,4 +73,34 @@ func (s *Store) install(ctx context.Context, root *rootfs, rec *record, describe
 	}
 	ix.add(*rec)
 	return s.writeIndex(ix)
+}
+
+// keepPulled is keep for an image that was pulled, whose layers are in the
+// directory of its root filesystem.
+func (s *Store) keepPulled(ctx context.Context, root *rootfs, rec *record, p pulledImage) error {
+	dir := filepath.Dir(root.erofs)
+	blobs := map[string]v1.Hash{filepath.Join(dir, "config"): p.manifest.Config.Digest}
+	for i, l := range p.manifest.Layers {
+		blobs[layerFile(dir, i)] = l.Digest
+	}
+	err := s.keep(ctx, root, rec, func(blob) (blobRef, error) {
+		for file, digest := range blobs {
+			if err := os.Rename(file, s.blobPath(digest)); err != nil {
+				return blobRef{}, err
+			}
+		}
+		digest, size, err := v1.SHA256(bytes.NewReader(p.raw))
+		if err != nil {
+			return blobRef{}, err
+		}
+		return blobRef{Digest: digest, Size: size, MediaType: p.manifest.MediaType}, replaceFile(s.blobPath(digest), p.raw)
+	})
+	if err != nil {
+		return err
+	}
+	for _, digest := range blobs {
+		// What stays is an extra name of a blob, which goes after a day.
+		_ = os.Remove(filepath.Join(s.pullsDir(), digest.Hex))
+	}
+	return nil
 }

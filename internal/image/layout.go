@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -83,17 +84,21 @@ func ociImage(r *Recipe, layer blob) (v1.Image, error) {
 
 // writeImage adds an OCI image's blobs to the layout, on disk when it returns.
 // The layout's index does not change.
-func (s *Store) writeImage(img v1.Image) (v1.Hash, error) {
+func (s *Store) writeImage(img v1.Image) (blobRef, error) {
 	if err := layout.Path(s.layoutDir()).WriteImage(img); err != nil {
-		return v1.Hash{}, err
+		return blobRef{}, err
 	}
 	manifest, err := img.Manifest()
 	if err != nil {
-		return v1.Hash{}, err
+		return blobRef{}, err
 	}
 	digest, err := img.Digest()
 	if err != nil {
-		return v1.Hash{}, err
+		return blobRef{}, err
+	}
+	size, err := img.Size()
+	if err != nil {
+		return blobRef{}, err
 	}
 	hashes := []v1.Hash{digest, manifest.Config.Digest}
 	for _, l := range manifest.Layers {
@@ -101,10 +106,10 @@ func (s *Store) writeImage(img v1.Image) (v1.Hash, error) {
 	}
 	for _, h := range hashes {
 		if err := syncPath(s.blobPath(h)); err != nil {
-			return v1.Hash{}, err
+			return blobRef{}, err
 		}
 	}
-	return digest, syncPath(filepath.Dir(s.blobPath(digest)))
+	return blobRef{Digest: digest, Size: size}, syncPath(filepath.Dir(s.blobPath(digest)))
 }
 
 func (s *Store) layoutDir() string { return filepath.Join(s.dir, "layout") }
@@ -119,7 +124,7 @@ func (s *Store) writeLayoutIndex(ix *index) error {
 	index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{}}
 	for _, rec := range ix.Images {
 		d := v1.Descriptor{
-			MediaType: types.OCIManifestSchema1, Digest: rec.Manifest.Digest, Size: rec.Manifest.Size,
+			MediaType: cmp.Or(rec.Manifest.MediaType, types.OCIManifestSchema1), Digest: rec.Manifest.Digest, Size: rec.Manifest.Size,
 			Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH},
 		}
 		if rec.Current {

@@ -6,12 +6,13 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Phase is a step of a build.
+// Phase is a step of a build or pull.
 type Phase = sandbox.ImagePhase
 
 // The phases.
 const (
 	PhaseWaiting     Phase = "waiting"     // another build of the same image runs
+	PhasePulling     Phase = "pulling"     // layers, from a registry
 	PhaseFetching    Phase = "fetching"    // npm packages
 	PhaseDownloading Phase = "downloading" // Debian packages
 	PhaseInstalling  Phase = "installing"  // Debian packages
@@ -20,7 +21,7 @@ const (
 	PhaseDone        Phase = "done"
 )
 
-// Event is a moment of a build.
+// Event is a moment of a build or pull.
 type Event = sandbox.ImageEvent
 
 // serialised returns a function that calls progress for one goroutine at a time.

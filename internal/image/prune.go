@@ -18,7 +18,7 @@ import (
 // Remove makes a reference mean nothing. The files stay until [Store.Prune]; a
 // built-in image can be built again. Errors: Invalid; NotFound when it is not built.
 func (s *Store) Remove(ctx context.Context, ref string) error {
-	parsed, err := parseRef(ref)
+	parsed, err := s.parseRef(ref)
 	if err != nil {
 		return err
 	}

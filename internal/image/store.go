@@ -1,19 +1,20 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -25,7 +26,11 @@ type Store struct {
 	dir       string
 	bootstrap Bootstrapper
 	log       *slog.Logger
-	recipes   []*Recipe // the built-in ones, the default first
+	// How other images are had; see Options.
+	defaultRegistry string
+	insecure        []string
+	transport       http.RoundTripper
+	recipes         []*Recipe // the built-in ones, the default first
 
 	mu         sync.Mutex
 	cached     *index          // guarded by mu
@@ -41,6 +46,14 @@ type Options struct {
 	Bootstrapper Bootstrapper
 	// Logger is told what happens in the background; nil is silence.
 	Logger *slog.Logger
+	// DefaultRegistry is where names without a registry are looked for when they
+	// are not here, such as "docker.io"; "" is nowhere.
+	DefaultRegistry string
+	// InsecureRegistries are the hosts, or hosts with ports, that may be talked to by
+	// plain http. Loopback always may.
+	InsecureRegistries []string
+	// StallTimeout is how long a registry may send nothing; 0 is a minute.
+	StallTimeout time.Duration
 }
 
 // Open returns the store in dir, which it creates when it is missing. Each
@@ -53,7 +66,11 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open image store: %w", err)
 	}
-	s := &Store{dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}}
+	s := &Store{
+		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{},
+		defaultRegistry: opts.DefaultRegistry, insecure: opts.InsecureRegistries,
+		transport: newRegistryTransport(opts.InsecureRegistries, cmp.Or(opts.StallTimeout, time.Minute)),
+	}
 	if s.bootstrap == nil {
 		s.bootstrap = Debian{}
 	}
@@ -116,7 +133,7 @@ func (s *Store) loadRecipes(recipes fs.FS) error {
 // prepare makes the store's directories, clears away what dead builds left, and
 // repeats the writing of the layout's index, before which a crash may have come.
 func (s *Store) prepare() error {
-	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256"), s.tmpDir(), filepath.Join(s.dir, "locks")} {
+	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256"), s.tmpDir(), s.pullsDir(), filepath.Join(s.dir, "locks")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -124,6 +141,9 @@ func (s *Store) prepare() error {
 	ctx := context.Background() // locks that are held for moments only
 	if err := s.removeLeftovers(ctx); err != nil {
 		return err
+	}
+	if _, err := s.removeOldParts(partLifetime); err != nil {
+		s.log.Warn("the remains of interrupted pulls cannot be removed", "error", err)
 	}
 	unlock, err := lock(ctx, s.lockPath("index"), nil)
 	if err != nil {
@@ -141,7 +161,7 @@ func (s *Store) imagesDir() string { return filepath.Join(s.dir, "images") }
 func (s *Store) tmpDir() string    { return filepath.Join(s.dir, "tmp") }
 
 func (s *Store) lockPath(what string) string {
-	return filepath.Join(s.dir, "locks", strings.NewReplacer("/", "_", ":", "_").Replace(what)+".lock")
+	return filepath.Join(s.dir, "locks", strings.NewReplacer("/", "_", ":", "_", "@", "_").Replace(what)+".lock")
 }
 
 // erofsPath returns where the root filesystem of a digest is.
@@ -219,7 +239,7 @@ func (s *Store) Recipes() []*Recipe { return slices.Clone(s.recipes) }
 // Recipe returns the built-in recipe that a reference names, written as for
 // [Store.Resolve]. Errors: NotFound, Invalid.
 func (s *Store) Recipe(ref string) (*Recipe, error) {
-	parsed, err := parseRef(s.orDefault(ref))
+	parsed, err := s.parseRef(s.orDefault(ref))
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +302,7 @@ func (s *Store) orDefault(ref string) string {
 
 // find returns the record that ref means.
 func (s *Store) find(ctx context.Context, ix *index, ref string) (*record, error) {
-	parsed, err := parseRef(s.orDefault(ref))
+	parsed, err := s.parseRef(s.orDefault(ref))
 	if err != nil {
 		return nil, err
 	}
@@ -321,47 +341,6 @@ func known(images []sandbox.Image) string {
 		names = append(names, n)
 	}
 	return "there are " + strings.Join(names, ", ")
-}
-
-// ownPrefix begins the names of the built-in images; it may be left out.
-const ownPrefix = "modbox/"
-
-// localRegistry stands for the registry of references that name none.
-const localRegistry = "modbox.invalid"
-
-// reference is a parsed reference: the names it may mean, the more likely first,
-// as name:tag, or as name alone when there is a digest.
-type reference struct {
-	names  []string
-	digest string
-}
-
-func parseRef(ref string) (reference, error) {
-	if h, err := v1.NewHash(ref); err == nil {
-		return reference{digest: h.String()}, nil
-	}
-	if len(ref) > sandbox.ImageRefMax {
-		return reference{}, sandbox.InvalidField("image", "an image reference has at most %d characters", sandbox.ImageRefMax)
-	}
-	parsed, err := name.ParseReference(ref, name.WithDefaultRegistry(localRegistry))
-	if err != nil {
-		return reference{}, sandbox.InvalidField("image", "%.100q is not an image reference like modbox/code-exec:latest", ref)
-	}
-	repository := parsed.Context().RepositoryStr()
-	if r := parsed.Context().RegistryStr(); r != localRegistry {
-		repository = r + "/" + repository
-	}
-	names := []string{repository}
-	if !strings.Contains(repository, "/") {
-		names = append(names, ownPrefix+repository)
-	}
-	if d, ok := parsed.(name.Digest); ok {
-		return reference{names: names, digest: d.DigestStr()}, nil
-	}
-	for i := range names {
-		names[i] += ":" + parsed.Identifier()
-	}
-	return reference{names: names}, nil
 }
 
 // verify checks the record's file against its digest, once per Store. A file that

@@ -18,6 +18,8 @@ import (
 type tree struct {
 	root  *node
 	layer int // of the entries that come now
+	// lenient: a name that comes twice in one layer is what came last.
+	lenient bool
 }
 
 // node is a file of any kind. Its names in directories may be several.
@@ -97,7 +99,7 @@ func (t *tree) dir(clean string) (*node, error) {
 
 // put gives a file a name. A directory that is there already keeps what is in it
 // and takes over the rest; anything else of lower layers is replaced. A name
-// that comes twice in one layer is an error with code Invalid.
+// that comes twice in one layer is an error with code Invalid, or lenient.
 func (t *tree) put(clean string, n *node) error {
 	if clean == "." {
 		if !n.mode.IsDir() {
@@ -117,7 +119,7 @@ func (t *tree) put(clean string, n *node) error {
 		old.become(n)
 		dir.names[base] = dentry{old.node, t.layer}
 		return nil
-	case taken && old.layer == t.layer:
+	case taken && old.layer == t.layer && !t.lenient:
 		return sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q twice", clean)
 	}
 	dir.names[base] = dentry{n, t.layer}

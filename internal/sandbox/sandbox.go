@@ -170,10 +170,13 @@ type Image struct {
 	UpdatedAt     time.Time
 }
 
-// Ref returns name:tag, or the digest of an image without a name.
+// Ref returns name:tag, or what there is of name@digest when it has no tag.
 func (i *Image) Ref() string {
-	if i.Name == "" {
+	switch {
+	case i.Name == "":
 		return i.Digest
+	case i.Tag == "":
+		return i.Name + "@" + i.Digest
 	}
 	return i.Name + ":" + i.Tag
 }
@@ -185,6 +188,8 @@ type ImageConfig struct {
 	Env        []string // "NAME=value"
 	WorkingDir string
 	User       string // "name", "uid", "name:group" or "uid:gid"; "" is root
+	// ExposedPorts are the TCP ports that its programs listen on, in order.
+	ExposedPorts []uint16 `json:",omitempty"`
 }
 
 // Stats is a moment's use of a sandbox.

@@ -1,0 +1,244 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Blobs that are being pulled are files in pulls/, named by their digest: with
+// partSuffix while they are incomplete, when they are also the lock of whoever
+// fetches them. What a crash leaves is continued by the next pull.
+const partSuffix = ".part"
+
+// partLifetime is how long blobs of pulls that nobody finished are kept.
+const partLifetime = 24 * time.Hour
+
+func (s *Store) pullsDir() string { return filepath.Join(s.dir, "pulls") }
+
+// fetch makes to a link to a blob with the digest and size, fetching it unless it
+// is there. progress is told of each piece that comes.
+func (s *Store) fetch(ctx context.Context, reg *registry, blob v1.Descriptor, to string, progress func(bytes int64)) error {
+	for _, have := range []string{s.blobPath(blob.Digest), filepath.Join(s.pullsDir(), blob.Digest.Hex)} {
+		if linked, err := linkBlob(have, to, blob.Size); linked || err != nil {
+			progress(blob.Size)
+			return err
+		}
+	}
+	done := filepath.Join(s.pullsDir(), blob.Digest.Hex)
+	part, err := lockPart(ctx, done+partSuffix)
+	if err != nil {
+		return fmt.Errorf("keep blob %s: %w", blob.Digest, err)
+	}
+	defer part.Close()
+	if linked, err := linkBlob(done, to, blob.Size); linked || err != nil {
+		progress(blob.Size)
+		return errors.Join(err, os.Remove(part.Name())) // somebody else has just fetched it
+	}
+	if err := fetchPart(ctx, reg, blob, part, progress); err != nil {
+		return err
+	}
+	if err := errors.Join(part.Chmod(0o444), part.Sync()); err != nil {
+		return fmt.Errorf("keep blob %s: %w", blob.Digest, err)
+	}
+	if err := os.Rename(part.Name(), done); err != nil {
+		return fmt.Errorf("keep blob %s: %w", blob.Digest, err)
+	}
+	if _, err := linkBlob(done, to, blob.Size); err != nil {
+		return fmt.Errorf("keep blob %s: %w", blob.Digest, err)
+	}
+	return nil
+}
+
+// linkBlob makes to another name of a file, if that is there with the size.
+func linkBlob(from, to string, size int64) (bool, error) {
+	info, err := os.Stat(from)
+	if err != nil || info.Size() != size {
+		return false, nil // it is fetched, or its size is found wrong there
+	}
+	if err := os.Link(from, to); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil // removed meanwhile
+		}
+		return false, err
+	}
+	return true, nil
+}
+
+// lockPart opens the file of an incomplete blob, which nobody else has then.
+func lockPart(ctx context.Context, name string) (*os.File, error) {
+	tick := time.NewTicker(lockRetry)
+	defer tick.Stop()
+	for {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil && isFile(f, name) {
+			return f, nil
+		}
+		f.Close()
+		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// isFile reports whether a name still is the open file.
+func isFile(f *os.File, name string) bool {
+	open, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	now, err := os.Stat(name)
+	return err == nil && os.SameFile(open, now)
+}
+
+// fetchPart completes a blob from where its file ends and checks it. What is not
+// the blob in the end is thrown away and fetched once more.
+func fetchPart(ctx context.Context, reg *registry, blob v1.Descriptor, part *os.File, progress func(int64)) error {
+	pauses := backoff.NewExponentialBackOff()
+	pauses.InitialInterval = retryFirst
+	tries, wrong := 0, 0
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		before, err := part.Seek(0, io.SeekEnd)
+		if err != nil {
+			return struct{}{}, backoff.Permanent(err)
+		}
+		err = continuePart(ctx, reg, blob, part, progress)
+		if after, seekErr := part.Seek(0, io.SeekEnd); seekErr == nil && after > before && after < blob.Size {
+			tries = 0 // what makes headway may fail as often as it likes
+		}
+		if errors.Is(err, errWrongBlob) {
+			wrong++
+		}
+		if tries++; err != nil && (tries >= retryTries || wrong > 1 || !passing(err) && !errors.Is(err, errWrongBlob)) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(0))
+	if errors.Is(err, errWrongBlob) {
+		return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s sends something else than %s", reg.repo.RegistryStr(), blob.Digest)
+	}
+	return reg.explain(ctx, err)
+}
+
+// errWrongBlob is the error of a complete answer that is not what was asked for.
+var errWrongBlob = errors.New("it has another digest or length")
+
+// continuePart fetches what a blob's file lacks. The file is empty afterwards
+// when it turned out to be wrong.
+func continuePart(ctx context.Context, reg *registry, blob v1.Descriptor, part *os.File, progress func(int64)) error {
+	sum, have, err := hashPart(part, blob.Size)
+	if err != nil {
+		return backoff.Permanent(err)
+	}
+	if have < blob.Size || blob.Size == 0 {
+		body, from, err := reg.open(ctx, blob, have)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		if from != have {
+			sum, have = sha256.New(), 0
+			if err := startOver(part); err != nil {
+				return backoff.Permanent(err)
+			}
+		}
+		progress(have)
+		read := readerFunc(func(p []byte) (int, error) {
+			n, err := body.Read(p)
+			progress(int64(n))
+			return n, err
+		})
+		n, err := io.Copy(io.MultiWriter(part, sum), io.LimitReader(read, blob.Size-have+1))
+		if err == nil && have+n < blob.Size {
+			err = fmt.Errorf("its answer ended after %d of %d bytes: %w", have+n, blob.Size, io.ErrUnexpectedEOF)
+		}
+		if err != nil {
+			progress(-have - n)
+			return err
+		}
+		have += n
+	} else {
+		progress(have)
+	}
+	if have != blob.Size || sha256Hash(sum) != blob.Digest {
+		progress(-have)
+		if err := startOver(part); err != nil {
+			return backoff.Permanent(err)
+		}
+		return errWrongBlob
+	}
+	return nil
+}
+
+// hashPart hashes what is there of a blob, unless that is too much.
+func hashPart(part *os.File, size int64) (hash.Hash, int64, error) {
+	sum := sha256.New()
+	if _, err := part.Seek(0, io.SeekStart); err != nil {
+		return nil, 0, err
+	}
+	have, err := io.Copy(sum, part)
+	if err != nil || have <= size {
+		return sum, have, err
+	}
+	return sha256.New(), 0, startOver(part)
+}
+
+func startOver(part *os.File) error {
+	if err := part.Truncate(0); err != nil {
+		return err
+	}
+	_, err := part.Seek(0, io.SeekStart)
+	return err
+}
+
+// removeOldParts removes blobs of pulls that nobody has gone on with, and returns
+// their size.
+func (s *Store) removeOldParts(age time.Duration) (freed int64, err error) {
+	entries, err := os.ReadDir(s.pullsDir())
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < age {
+			continue // it was finished meanwhile, or is new
+		}
+		name := filepath.Join(s.pullsDir(), e.Name())
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			if err := os.Remove(name); err == nil {
+				freed += info.Size()
+			} else {
+				errs = append(errs, err)
+			}
+		}
+		f.Close()
+	}
+	return freed, errors.Join(errs...)
+}

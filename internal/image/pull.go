@@ -1,0 +1,438 @@
+package image
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	ociname "github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// PullOptions says how to pull.
+type PullOptions struct {
+	// Credentials signs in to the registry; nil is nobody.
+	Credentials Credentials
+	// Progress is told what happens, by one goroutine at a time; may be nil. It
+	// must return soon. In PhasePulling it counts bytes.
+	Progress func(Event)
+}
+
+// Bounds on what is pulled.
+const (
+	layersMax     = 256
+	configMax     = 1 << 20   // bytes of an image's configuration
+	pullMaxBytes  = 128 << 30 // of all layers, and of their files
+	pullEntries   = 5_000_000
+	pullParallel  = 3
+	zstdWindowMax = 128 << 20
+)
+
+// Pull makes the image that a registry has under a reference one of the store,
+// and what the reference means: the host's platform out of an index, every layer
+// checked against its digests. A tag is always asked for; what is here already is
+// not fetched again. Pulls of one reference at the same time, in this process
+// and others, share one; what several images have in common is fetched once; and
+// what a pull that ended early has fetched is used by the next.
+//
+// Errors: Invalid for what is no reference, and for an image whose layers are
+// malformed or hostile; NotFound when no registry has it; Forbidden when the
+// registry wants other credentials; Unsupported for an image of another platform
+// or kind; TooLarge; Timeout for a registry that stalls, and Unavailable for one
+// that cannot be reached, limits pulls, or sends what it should not. They carry the
+// registry's words. On any error what the store has is as before.
+func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox.Image, error) {
+	if opts.Progress == nil {
+		opts.Progress = func(Event) {}
+	}
+	opts.Progress = serialised(opts.Progress)
+	parsed, err := s.parseRef(ref)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	if parsed.remote == nil {
+		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "%.100q names no registry, and this server has no default one (images.default_registry)", ref)
+	}
+	unlock, err := lock(ctx, s.lockPath("pull-"+remoteName(parsed.remote)+"-"+parsed.remote.Identifier()), func() {
+		opts.Progress(Event{Phase: PhaseWaiting, Message: "another pull of " + ref + " is running"})
+	})
+	if err != nil {
+		return sandbox.Image{}, fmt.Errorf("pull %s: %w", ref, err)
+	}
+	defer unlock()
+	rec, err := s.pull(ctx, parsed.remote, opts)
+	if err != nil {
+		return sandbox.Image{}, fmt.Errorf("pull %s: %w", ref, err)
+	}
+	opts.Progress(Event{Phase: PhaseDone, Message: "pulled"})
+	return s.imageOf(rec), nil
+}
+
+// pull does the work of Pull. The caller holds the reference's lock.
+func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOptions) (*record, error) {
+	reg, err := s.openRegistry(ctx, ref.Context(), opts.Credentials)
+	if err != nil {
+		return nil, err
+	}
+	opts.Progress(Event{Phase: PhasePulling, Message: "looking for " + ref.Identifier()})
+	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+	desc, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(reg.transport), remote.WithPlatform(platform))
+	if err != nil {
+		return nil, reg.explain(ctx, err)
+	}
+	if rec, err := s.pulled(ctx, ref, desc.Digest); rec != nil || err != nil {
+		return rec, err
+	}
+	raw, manifest, err := chooseManifest(ctx, reg, desc, platform)
+	if err != nil {
+		return nil, err
+	}
+	return s.pullManifest(ctx, reg, ref, pulledImage{asked: desc.Digest, raw: raw, manifest: manifest}, opts)
+}
+
+// pulledImage is what an image's manifest says.
+type pulledImage struct {
+	asked    v1.Hash // what the reference named, an index perhaps
+	raw      []byte  // the manifest
+	manifest *v1.Manifest
+	config   *v1.ConfigFile
+}
+
+// chooseManifest returns the manifest for the platform.
+func chooseManifest(ctx context.Context, reg *registry, desc *remote.Descriptor, platform v1.Platform) ([]byte, *v1.Manifest, error) {
+	if !desc.MediaType.IsImage() && !desc.MediaType.IsIndex() {
+		return nil, nil, sandbox.Errorf(sandbox.Unsupported, "%s is not an image but %.100q", reg.repo, desc.MediaType)
+	}
+	if desc.MediaType.IsIndex() {
+		index, err := v1.ParseIndexManifest(bytes.NewReader(desc.Manifest))
+		if err != nil {
+			return nil, nil, sandbox.Wrap(sandbox.Invalid, err, "the image's index cannot be read")
+		}
+		if !hasPlatform(index, platform) {
+			return nil, nil, sandbox.Errorf(sandbox.Unsupported, "%s has no image for linux/%s; it has %s", reg.repo, platform.Architecture, platformsOf(index))
+		}
+	}
+	img, err := desc.Image()
+	if err != nil {
+		return nil, nil, reg.explain(ctx, err)
+	}
+	raw, err := img.RawManifest()
+	if err != nil {
+		return nil, nil, reg.explain(ctx, err)
+	}
+	manifest, err := img.Manifest()
+	if err != nil {
+		return nil, nil, sandbox.Wrap(sandbox.Invalid, err, "the image's manifest cannot be read")
+	}
+	return raw, manifest, checkManifest(reg, manifest)
+}
+
+func hasPlatform(index *v1.IndexManifest, want v1.Platform) bool {
+	for _, m := range index.Manifests {
+		if m.Platform == nil || m.Platform.Satisfies(want) {
+			return true
+		}
+	}
+	return false
+}
+
+func platformsOf(index *v1.IndexManifest) string {
+	var names []string
+	for _, m := range index.Manifests {
+		if m.Platform != nil && len(names) < 20 {
+			names = append(names, m.Platform.String())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkManifest refuses what cannot be pulled before anything is.
+func checkManifest(reg *registry, m *v1.Manifest) error {
+	var total int64
+	for _, l := range m.Layers {
+		if l.Size < 0 || l.Size > pullMaxBytes {
+			return sandbox.Errorf(sandbox.TooLarge, "the image %s has a layer of %d bytes", reg.repo, l.Size)
+		}
+		total += l.Size
+		if !l.MediaType.IsLayer() {
+			return sandbox.Errorf(sandbox.Unsupported, "%s is not an image of files: it has a layer of the kind %.100q", reg.repo, l.MediaType)
+		}
+		if l.Digest.Algorithm != "sha256" {
+			return sandbox.Errorf(sandbox.Unsupported, "the image %s has the digest %.100q, which is not a sha256", reg.repo, l.Digest)
+		}
+	}
+	switch {
+	case m.Config.MediaType != types.OCIConfigJSON && m.Config.MediaType != types.DockerConfigJSON:
+		return sandbox.Errorf(sandbox.Unsupported, "%s is not an image of files: its configuration is %.100q", reg.repo, m.Config.MediaType)
+	case len(m.Layers) > layersMax:
+		return sandbox.Errorf(sandbox.TooLarge, "the image %s has %d layers, more than %d", reg.repo, len(m.Layers), layersMax)
+	case total > pullMaxBytes || m.Config.Size > configMax || m.Config.Size < 0:
+		return sandbox.Errorf(sandbox.TooLarge, "the image %s has %d bytes of layers and %d of configuration, more than are accepted", reg.repo, total, m.Config.Size)
+	}
+	return nil
+}
+
+// pulled returns the record of a reference that means the digest already and is
+// intact, and notes that it was looked at.
+func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Hash) (*record, error) {
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	rec := ix.pulled(ref)
+	if rec == nil || rec.Pull.Asked != digest || !untouched(s.erofsPath(rec.Digest), rec) {
+		return nil, nil
+	}
+	rec.Pull.CheckedAt = time.Now().UTC()
+	done := *rec
+	return &done, s.writeIndex(ix)
+}
+
+// pulled returns the current record of a reference to a registry, or nil.
+func (ix *index) pulled(ref ociname.Reference) *record {
+	for i := range ix.Images {
+		if r := &ix.Images[i]; r.Current && r.Pull != nil && r.Pull.Reference == remoteName(ref)+identifier(ref) {
+			return r
+		}
+	}
+	return nil
+}
+
+// identifier returns :tag or @digest.
+func identifier(ref ociname.Reference) string {
+	if _, ok := ref.(ociname.Digest); ok {
+		return "@" + ref.Identifier()
+	}
+	return ":" + ref.Identifier()
+}
+
+// pullManifest fetches and unpacks an image and makes it one of the store.
+func (s *Store) pullManifest(ctx context.Context, reg *registry, ref ociname.Reference, p pulledImage, opts PullOptions) (*record, error) {
+	work, err := s.workDir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	undo := cleanup.Make(func() { _ = work.Close() })
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
+	defer undo.Clean()
+
+	configFile := filepath.Join(work.Name(), "config")
+	if err := s.fetch(ctx, reg, p.manifest.Config, configFile, func(int64) {}); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(configFile)
+	if err != nil {
+		return nil, err
+	}
+	if p.config, err = v1.ParseConfigFile(bytes.NewReader(data)); err != nil {
+		return nil, sandbox.Wrap(sandbox.Invalid, err, "the image's configuration cannot be read")
+	}
+	if n := len(p.config.RootFS.DiffIDs); n != len(p.manifest.Layers) {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the image has %d layers, and its configuration speaks of %d", len(p.manifest.Layers), n)
+	}
+	config, err := runConfig(&p.config.Config)
+	if err != nil {
+		return nil, err
+	}
+	root, err := s.fetchLayers(ctx, reg, p, work.Name(), opts.Progress)
+	if err != nil {
+		return nil, err
+	}
+	name, tag := remoteName(ref), ref.Identifier()
+	if _, ok := ref.(ociname.Digest); ok {
+		tag = ""
+	}
+	now := time.Now().UTC()
+	rec := record{
+		Name: name, Tag: tag, Current: true, Config: config, Description: p.config.Config.Labels["org.opencontainers.image.description"], UpdatedAt: now,
+		Pull: &pullRecord{Reference: name + identifier(ref), Asked: p.asked, CheckedAt: now},
+	}
+	if rec.Description = strings.ToValidUTF8(rec.Description, ""); len(rec.Description) > 200 {
+		rec.Description = ""
+	}
+	return &rec, s.keepPulled(ctx, root, &rec, p)
+}
+
+// fetchLayers fetches all layers, some at a time, and lays each over those before
+// it as soon as it is there.
+func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, dir string, progress func(Event)) (*rootfs, error) {
+	var mu sync.Mutex
+	var done, total int64
+	for _, l := range p.manifest.Layers {
+		total += l.Size
+	}
+	count := func(n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		done += n
+		progress(Event{Phase: PhasePulling, Done: done, Total: total, Message: "layers"})
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(pullParallel + 1)
+	ready := make([]chan struct{}, len(p.manifest.Layers))
+	for i := range ready {
+		ready[i] = make(chan struct{})
+	}
+	var root *rootfs
+	group.Go(func() (err error) {
+		root, err = s.unpack(ctx, p, dir, ready, progress)
+		return err
+	})
+	for i, l := range p.manifest.Layers {
+		group.Go(func() error {
+			if err := s.fetch(ctx, reg, l, layerFile(dir, i), count); err != nil {
+				return err
+			}
+			close(ready[i])
+			return nil
+		})
+	}
+	return root, group.Wait()
+}
+
+// layerFile is where the layer with the number i waits to be unpacked.
+func layerFile(dir string, i int) string { return filepath.Join(dir, "layer-"+strconv.Itoa(i)) }
+
+// unpack lays an image's layers over each other as they become ready and writes
+// the root filesystem.
+func (s *Store) unpack(ctx context.Context, p pulledImage, dir string, ready []chan struct{}, progress func(Event)) (*rootfs, error) {
+	sp, err := newSpool(filepath.Join(dir, "files"))
+	if err != nil {
+		return nil, err
+	}
+	defer sp.file.Close()
+	layers := layerReader{tree: newTree(), spool: sp, limits: limits{bytes: pullMaxBytes, entries: pullEntries}}
+	layers.tree.lenient = true
+	for i := range ready {
+		select {
+		case <-ready[i]:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if err := readLayerFile(ctx, &layers, layerFile(dir, i), p.config.RootFS.DiffIDs[i]); err != nil {
+			return nil, fmt.Errorf("layer %d, %s: %w", i+1, p.manifest.Layers[i].Digest, err)
+		}
+	}
+	progress(Event{Phase: PhaseWriting, Message: "root filesystem"})
+	if err := sp.finish(); err != nil {
+		return nil, err
+	}
+	root := &rootfs{erofs: filepath.Join(dir, "root.erofs")}
+	root.files, err = writeEROFS(ctx, root.erofs, layers.tree, time.Unix(0, 0))
+	return root, err
+}
+
+// readLayerFile lays one compressed layer over the tree and checks what it held.
+func readLayerFile(ctx context.Context, layers *layerReader, name string, diffID v1.Hash) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	plain, err := decompress(f)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	sum := sha256.New()
+	if err := layers.read(ctx, io.TeeReader(plain, sum)); err != nil {
+		return err
+	}
+	if got := sha256Hash(sum); got != diffID {
+		return sandbox.Errorf(sandbox.Invalid, "the layer holds %s, and the image's configuration promises %s", got, diffID)
+	}
+	return nil
+}
+
+// decompress returns what a layer holds: registries' names of compressions are
+// not to be relied on, so its first bytes decide.
+func decompress(r io.Reader) (io.ReadCloser, error) {
+	br := bufio.NewReaderSize(r, 256<<10)
+	magic, err := br.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		zr, err := gzip.NewReader(br)
+		if err != nil {
+			return nil, damagedLayer(err)
+		}
+		return io.NopCloser(decompressing{zr}), nil
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		zr, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindowMax))
+		if err != nil {
+			return nil, damagedLayer(err)
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{decompressing{zr}, zr.IOReadCloser()}, nil
+	}
+	return io.NopCloser(br), nil
+}
+
+// decompressing says of every error that the layer is damaged: reading a file
+// that was checked a moment ago gives hardly any other.
+type decompressing struct{ r io.Reader }
+
+func (d decompressing) Read(p []byte) (int, error) {
+	n, err := d.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = damagedLayer(err)
+	}
+	return n, err
+}
+
+func damagedLayer(err error) error {
+	return sandbox.Wrap(sandbox.Invalid, err, "the layer cannot be decompressed")
+}
+
+// runConfig returns how an image wants to be run, as far as that makes sense.
+func runConfig(c *v1.Config) (sandbox.ImageConfig, error) {
+	out := sandbox.ImageConfig{Entrypoint: c.Entrypoint, Cmd: c.Cmd, User: c.User}
+	for _, e := range c.Env {
+		if name, _, ok := strings.Cut(e, "="); ok && name != "" && !strings.ContainsRune(e, 0) {
+			out.Env = append(out.Env, e)
+		}
+	}
+	if c.WorkingDir != "" {
+		out.WorkingDir = path.Join("/", c.WorkingDir)
+	}
+	for _, s := range append(append([]string{c.User, c.WorkingDir}, c.Entrypoint...), c.Cmd...) {
+		if strings.ContainsRune(s, 0) || len(s) > 128<<10 {
+			return out, sandbox.Errorf(sandbox.Invalid, "the image's configuration has a value that no program can be given: %.100q", s)
+		}
+	}
+	for port := range c.ExposedPorts {
+		number, protocol, _ := strings.Cut(port, "/")
+		if n, err := strconv.ParseUint(number, 10, 16); err == nil && n > 0 && cmp.Or(protocol, "tcp") == "tcp" {
+			out.ExposedPorts = append(out.ExposedPorts, uint16(n))
+		}
+	}
+	slices.Sort(out.ExposedPorts)
+	return out, nil
+}

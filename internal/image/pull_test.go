@@ -1,0 +1,498 @@
+package image_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func pull(t *testing.T, s *image.Store, ref string) (sandbox.Image, fs.FS) {
+	t.Helper()
+	img, err := s.Pull(t.Context(), ref, image.PullOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, path, err := s.Resolve(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Digest != img.Digest || img.Digest == "" {
+		t.Errorf("Resolve(%s) = %s, Pull made %s", ref, found.Digest, img.Digest)
+	}
+	return found, readEROFS(t, path)
+}
+
+func TestPull(t *testing.T) {
+	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	su := file("bin/su", "#!su", 0o4755)
+	su.Uid, su.Gid = 12, 34
+	su.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02"}
+	big := strings.Repeat("0123456789abcdef", 200_000)
+	zeros := string(make([]byte, 30<<20))
+	lower := gzipped(t, dir("bin", 0o755), su, link(tarLink, "bin/sudo", "bin/su"), file("etc/a", "a", 0o644), file("etc/b", "b", 0o644),
+		dir("opt", 0o700), file("opt/gone", "x", 0o644), file("big", big, 0o644), file("zeros", zeros, 0o600))
+	upperTar := tarball(t, file("etc/.wh.a", "", 0), dir("opt", 0o755), file("opt/.wh..wh..opq", "", 0), file("opt/new", "n", 0o644))
+	middleTar := tarball(t, file("etc/c", "c", 0o644), file("etc/c", "the last counts", 0o644))
+	img := imageOf(t, v1.Config{
+		Entrypoint: []string{"/entry"}, Cmd: []string{"serve"}, Env: []string{"A=1", "broken", "B="}, WorkingDir: "srv", User: "app:app",
+		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "53/udp": {}, "80": {}, "x": {}},
+	}, lower, plainLayer(t, middleTar), zstdLayer(t, upperTar))
+	ref := reg.push(t, "team/app:v1", img)
+
+	got, files := pull(t, s, ref)
+	wantConfig := sandbox.ImageConfig{
+		Entrypoint: []string{"/entry"}, Cmd: []string{"serve"}, Env: []string{"A=1", "B="}, WorkingDir: "/srv", User: "app:app", ExposedPorts: []uint16{80, 8080},
+	}
+	if d := cmp.Diff(wantConfig, got.Config); d != "" {
+		t.Errorf("configuration (-want +got):\n%s", d)
+	}
+	if got.Ref() != ref || got.Builtin {
+		t.Errorf("the image is %+v, want %s", got, ref)
+	}
+	want := map[string]string{
+		"bin": "/", "bin/su": "#!su", "bin/sudo": "#!su", "etc": "/", "etc/b": "b", "etc/c": "the last counts",
+		"opt": "/", "opt/new": "n", "big": big, "zeros": zeros,
+	}
+	if d := cmp.Diff(want, contents(t, files)); d != "" {
+		t.Errorf("files (-want +got):\n%.2000s", d)
+	}
+	if st := stat(t, files, "bin/su"); st.Mode != fs.ModeSetuid|0o755 || st.UID != 12 || st.GID != 34 || st.Ino != stat(t, files, "bin/sudo").Ino {
+		t.Errorf("bin/su = %+v, want setuid, 12:34 and the inode of bin/sudo", st)
+	}
+	if got := stat(t, files, "opt").Mode; got != fs.ModeDir|0o755 {
+		t.Errorf("opt = %v, want what the last layer says", got)
+	}
+	if images, err := s.List(t.Context()); err != nil || !slices.ContainsFunc(images, func(i sandbox.Image) bool { return i.Ref() == ref }) {
+		t.Errorf("List = %v, %v, which lacks %s", images, err, ref)
+	}
+}
+
+const tarLink = '1'
+
+func plainLayer(t *testing.T, tar []byte) v1.Layer {
+	return static.NewLayer(tar, types.OCIUncompressedLayer)
+}
+
+func zstdLayer(t *testing.T, tar []byte) v1.Layer {
+	t.Helper()
+	zw, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	diffID, _, err := v1.SHA256(bytes.NewReader(tar))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compressedLayer{static.NewLayer(zw.EncodeAll(tar, nil), types.OCILayerZStd), diffID}
+}
+
+// noise is data that does not compress.
+func noise(size int) string {
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{byte(size)}).Read(data)
+	return string(data)
+}
+
+func TestPullByDigestAndIndex(t *testing.T) {
+	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	ours := imageOf(t, v1.Config{User: "ours"}, gzipped(t, file("arch", runtime.GOARCH, 0o644)))
+	other := imageOf(t, v1.Config{User: "other"}, gzipped(t, file("arch", "other", 0o644)))
+	index := mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}},
+		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "windows", Architecture: runtime.GOARCH}}},
+		mutate.IndexAddendum{Add: ours, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}}})
+	tagged := reg.push(t, "team/multi:v1", index)
+	for _, ref := range []string{tagged, reg.host + "/team/multi@" + digestOf(t, index).String(), reg.host + "/team/multi@" + digestOf(t, ours).String()} {
+		img, files := pull(t, s, ref)
+		if got := contents(t, files)["arch"]; got != runtime.GOARCH || img.Config.User != "ours" {
+			t.Errorf("%s is for %s with %+v, want this platform", ref, got, img.Config)
+		}
+		if again, _, err := s.Resolve(t.Context(), img.Ref()); err != nil || again.Digest != img.Digest {
+			t.Errorf("Resolve(%s) = %+v, %v, want the image", img.Ref(), again, err)
+		}
+	}
+	foreign := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}})
+	_, err := s.Pull(t.Context(), reg.push(t, "team/foreign", foreign), image.PullOptions{})
+	wantCode(t, "Pull of another platform", err, sandbox.Unsupported)
+	if !strings.Contains(err.Error(), "s390x") {
+		t.Errorf("the error %q does not say what there is", err)
+	}
+}
+
+func TestPullFetchesBlobsOnce(t *testing.T) {
+	reg, dir := newRegistry(t), t.TempDir()
+	shared := gzipped(t, file("shared", noise(1<<20), 0o644))
+	one := reg.push(t, "one", imageOf(t, v1.Config{User: "1"}, shared, gzipped(t, file("one", "1", 0o644))))
+	two := reg.push(t, "two", imageOf(t, v1.Config{User: "2"}, shared, gzipped(t, file("two", "2", 0o644))))
+	var wg sync.WaitGroup
+	for i := range 8 {
+		s := pullStore(t, dir) // as another process would have it
+		ref := []string{one, two}[i%2]
+		wg.Go(func() {
+			if _, err := s.Pull(t.Context(), ref, image.PullOptions{}); err != nil {
+				t.Errorf("Pull(%s): %v", ref, err)
+			}
+		})
+	}
+	wg.Wait()
+	for blob, n := range reg.fetched() {
+		if n != 1 {
+			t.Errorf("blob %s was fetched %d times", blob, n)
+		}
+	}
+	s := pullStore(t, dir)
+	pull(t, s, one)
+	three := reg.push(t, "three", imageOf(t, v1.Config{User: "3"}, shared))
+	pull(t, s, three)
+	if got := reg.fetched(); got[digestOf(t, shared).String()] != 0 {
+		t.Errorf("what another image has was fetched again: %v", got)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "pulls")); err != nil || len(left) != 0 {
+		t.Errorf("pulls/ has %v, %v after all is done", left, err)
+	}
+}
+
+func TestPullAuthentication(t *testing.T) {
+	reg := newRegistry(t)
+	ref := reg.push(t, "private:v1", imageOf(t, v1.Config{}, gzipped(t, file("secret", "s", 0o644))))
+	credentials := func(auth authn.Authenticator) image.Credentials {
+		return func(_ context.Context, registry string) (authn.Authenticator, error) {
+			if registry != reg.host {
+				return nil, fmt.Errorf("asked for the credentials of %s", registry)
+			}
+			return auth, nil
+		}
+	}
+	for name, intercept := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"basic": basicAuth("ann", "pw"), "token": tokenAuth(reg.host, "ann", "pw"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg.on(intercept)
+			s := pullStore(t, t.TempDir())
+			for _, auth := range []authn.Authenticator{authn.Anonymous, as("ann", "wrong")} {
+				_, err := s.Pull(t.Context(), ref, image.PullOptions{Credentials: credentials(auth)})
+				wantCode(t, "Pull", err, sandbox.Forbidden)
+				if strings.Contains(err.Error(), "pw") {
+					t.Errorf("the error tells the password: %v", err)
+				}
+			}
+			if _, err := s.Pull(t.Context(), ref, image.PullOptions{Credentials: credentials(as("ann", "pw"))}); err != nil {
+				t.Errorf("Pull with the right password: %v", err)
+			}
+		})
+	}
+	t.Run("no_credentials_any_more", func(t *testing.T) {
+		gone := sandbox.Errorf(sandbox.Forbidden, "the registry credential was deleted")
+		_, err := pullStore(t, t.TempDir()).Pull(t.Context(), ref, image.PullOptions{
+			Credentials: func(context.Context, string) (authn.Authenticator, error) { return nil, gone },
+		})
+		wantCode(t, "Pull", err, sandbox.Forbidden)
+	})
+}
+
+func TestPullErrors(t *testing.T) {
+	reg := newRegistry(t)
+	good := imageOf(t, v1.Config{}, gzipped(t, file("a", noise(100_000), 0o644)))
+	ref := reg.push(t, "app:v1", good)
+	answer := func(status int, words string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == "/v2/" {
+				return false
+			}
+			http.Error(w, `{"errors":[{"code":"X","message":"`+words+`"}]}`, status)
+			return true
+		}
+	}
+	onBlobs := func(do func(http.ResponseWriter, *http.Request)) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") {
+				return false
+			}
+			do(w, r)
+			return true
+		}
+	}
+	for name, c := range map[string]struct {
+		ref       string
+		intercept func(http.ResponseWriter, *http.Request) bool
+		code      sandbox.Code
+		words     string
+	}{
+		"no_tag":        {reg.host + "/app:v9", nil, sandbox.NotFound, "app"},
+		"no_repository": {reg.host + "/none/such", nil, sandbox.NotFound, "none/such"},
+		"no_registry":   {"unknown/name", nil, sandbox.NotFound, "images.default_registry"},
+		"no_reference":  {"Not A Reference", nil, sandbox.Invalid, ""},
+		"unreachable":   {"127.0.0.1:1/x", nil, sandbox.Unavailable, "127.0.0.1:1"},
+		"link_local":    {"169.254.169.254/x", nil, sandbox.Unavailable, "169.254.169.254"},
+		"limited": {ref, func(w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("Retry-After", "7200")
+			return answer(http.StatusTooManyRequests, "come back")(w, r)
+		}, sandbox.Unavailable, "come back"},
+		"broken":        {ref, answer(http.StatusTeapot, "short and stout"), sandbox.Unavailable, "short and stout"},
+		"other_content": {ref, onBlobs(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "something else") }), sandbox.Unavailable, "ended after 14 of"},
+		"endless": {ref, onBlobs(func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		}), sandbox.Unavailable, "something else than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg.on(c.intercept)
+			dir := t.TempDir()
+			s := pullStore(t, dir)
+			_, err := s.Pull(t.Context(), c.ref, image.PullOptions{})
+			wantCode(t, "Pull", err, c.code)
+			if !strings.Contains(err.Error(), c.words) {
+				t.Errorf("the error %q does not say %q", err, c.words)
+			}
+			if left := tree(t, dir+"/images"); len(left) != 0 {
+				t.Errorf("the failed pull left %v", left)
+			}
+		})
+	}
+}
+
+func TestPullRefusesImages(t *testing.T) {
+	reg := newRegistry(t)
+	wrong := layerOf(t, tarball(t, file("a", "a", 0o644))).(compressedLayer)
+	wrong.diffID = v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}
+	for name, c := range map[string]struct {
+		layer v1.Layer
+		code  sandbox.Code
+		words string
+	}{
+		"diff_id":  {wrong, sandbox.Invalid, "promises"},
+		"escape":   {gzipped(t, file("../escape", "x", 0o644)), sandbox.Invalid, "../escape"},
+		"absolute": {gzipped(t, file("/etc/passwd", "x", 0o644)), sandbox.Invalid, "/etc/passwd"},
+		"symlink":  {gzipped(t, link('2', "etc", "/etc"), file("etc/passwd", "x", 0o644)), sandbox.Invalid, "etc"},
+		"no_tar":   {layerOf(t, []byte(strings.Repeat("no tar", 1000))), sandbox.Invalid, "tar"},
+		"no_gzip":  {static.NewLayer([]byte("\x1f\x8bnonsense"), types.DockerLayer), sandbox.Invalid, ""},
+		"kind":     {static.NewLayer([]byte("x"), "application/vnd.other"), sandbox.Unsupported, "application/vnd.other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := pullStore(t, dir)
+			ref := reg.push(t, strings.ToLower(name), imageOf(t, v1.Config{}, c.layer))
+			_, err := s.Pull(t.Context(), ref, image.PullOptions{})
+			wantCode(t, "Pull", err, c.code)
+			if !strings.Contains(err.Error(), c.words) {
+				t.Errorf("the error %q does not say %q", err, c.words)
+			}
+			if left := tree(t, dir+"/images"); len(left) != 0 {
+				t.Errorf("the failed pull left %v", left)
+			}
+		})
+	}
+}
+
+func TestPullWaitsAndContinues(t *testing.T) {
+	reg := newRegistry(t)
+	layer := gzipped(t, file("a", noise(3<<20), 0o644))
+	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, layer))
+	blob := "/blobs/" + digestOf(t, layer).String()
+	data := read(t, layer.Compressed)
+	var asked atomic.Int32
+	// The first answers are refusals, then one that breaks off, one that stalls, and
+	// the rest is had from where it ended.
+	var ranges []string
+	reg.on(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, blob) {
+			return false
+		}
+		n := asked.Add(1)
+		if n > 2 {
+			ranges = append(ranges, r.Header.Get("Range"))
+		}
+		switch n {
+		case 1:
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case 2:
+			w.WriteHeader(http.StatusBadGateway)
+		case 3:
+			w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+			_, _ = w.Write(data[:1<<20])
+			panic(http.ErrAbortHandler)
+		case 4:
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 1<<20, len(data)-1, len(data)))
+			w.Header().Set("Content-Length", fmt.Sprint(len(data)-1<<20))
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = w.Write(data[1<<20 : 2<<20])
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done() // until the puller has had enough
+		default:
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 2<<20, len(data)-1, len(data)))
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = w.Write(data[2<<20:])
+		}
+		return true
+	})
+	s := pullStore(t, t.TempDir())
+	var last image.Event
+	_, err := s.Pull(t.Context(), ref, image.PullOptions{Progress: func(e image.Event) {
+		if e.Phase == image.PhasePulling {
+			last = e
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"", fmt.Sprintf("bytes=%d-%d", 1<<20, len(data)-1), fmt.Sprintf("bytes=%d-%d", 2<<20, len(data)-1)}; !slices.Equal(ranges, want) {
+		t.Errorf("the blob was asked for with the ranges %q, want %q", ranges, want)
+	}
+	if last.Done != int64(len(data)) || last.Total != int64(len(data)) {
+		t.Errorf("the last progress = %d of %d, want all of %d", last.Done, last.Total, len(data))
+	}
+}
+
+func TestPullStalls(t *testing.T) {
+	reg := newRegistry(t)
+	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
+	reg.on(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/manifests/") {
+			<-r.Context().Done()
+			return true
+		}
+		return false
+	})
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, StallTimeout: 50e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Pull(t.Context(), ref, image.PullOptions{})
+	wantCode(t, "Pull", err, sandbox.Timeout)
+}
+
+func TestPullMovedTag(t *testing.T) {
+	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
+	old, _ := pull(t, s, ref)
+	reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "new", 0o644))))
+	moved, files := pull(t, s, ref)
+	if moved.Digest == old.Digest || contents(t, files)["a"] != "new" {
+		t.Errorf("the moved tag still means %+v", moved)
+	}
+	if moved.ID != old.ID {
+		t.Errorf("the reference's id changed from %s to %s", old.ID, moved.ID)
+	}
+	if img, _, err := s.Resolve(t.Context(), old.Digest); err != nil || img.Digest != old.Digest {
+		t.Errorf("what the tag meant before is gone: %v", err)
+	}
+}
+
+// TestPullAfterACrash: a puller that was killed leaves blobs, which the next one uses.
+func TestPullAfterACrash(t *testing.T) {
+	if dir := os.Getenv("MODBOX_TEST_PULL_DIR"); dir != "" { // we are the one that is killed
+		_, err := pullStore(t, dir).Pull(t.Context(), os.Getenv("MODBOX_TEST_PULL_REF"), image.PullOptions{})
+		t.Fatalf("the pull ended: %v", err)
+	}
+	reg, dir := newRegistry(t), t.TempDir()
+	first, second := gzipped(t, file("a", noise(1<<20), 0o644)), gzipped(t, file("b", noise(2<<20), 0o644))
+	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, first, second))
+	data := read(t, second.Compressed)
+	halfway := make(chan struct{})
+	var once sync.Once
+	reg.on(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, digestOf(t, second).String()) {
+			return false
+		}
+		_, _ = w.Write(data[:1<<20])
+		_ = http.NewResponseController(w).Flush()
+		once.Do(func() { close(halfway) })
+		<-r.Context().Done()
+		return true
+	})
+	killPuller(t, dir, ref, halfway, filepath.Join(dir, "pulls", digestOf(t, second).Hex+".part"), 1<<20)
+	reg.on(nil)
+	before := reg.fetched()
+	s := pullStore(t, dir)
+	_, files := pull(t, s, ref)
+	if got := slices.Sorted(maps.Keys(contents(t, files))); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("the image has %v", got)
+	}
+	if again := reg.fetched(); again[digestOf(t, first).String()] != 0 || before[digestOf(t, first).String()] != 1 {
+		t.Errorf("the finished layer was fetched %v before the crash and %v after", before, again)
+	}
+	for _, left := range []string{"tmp", "pulls"} {
+		if entries, err := os.ReadDir(filepath.Join(dir, left)); err != nil || len(entries) != 0 {
+			t.Errorf("%s has %v, %v", left, entries, err)
+		}
+	}
+}
+
+func read(t *testing.T, open func() (io.ReadCloser, error)) []byte {
+	t.Helper()
+	r, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// killPuller pulls in a process of its own and kills that once a file has a size.
+func killPuller(t *testing.T, dir, ref string, ready <-chan struct{}, file string, size int64) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPullAfterACrash$")
+	cmd.Env = append(os.Environ(), "MODBOX_TEST_PULL_DIR="+dir, "MODBOX_TEST_PULL_REF="+ref)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ready:
+	case <-time.After(time.Minute):
+		t.Error("the puller does not come that far")
+	}
+	deadline := time.Now().Add(time.Minute)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if info, err := os.Stat(file); err == nil && info.Size() >= size {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Error("the puller wrote nothing")
+			break
+		}
+		<-tick.C
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("the puller was not killed")
+	}
+}
