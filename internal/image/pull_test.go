@@ -431,7 +431,10 @@ func TestPullAfterACrash(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	})
-	killPuller(t, dir, ref, halfway, filepath.Join(dir, "pulls", digestOf(t, second).Hex+".part"), 1<<20)
+	killPuller(t, dir, ref, halfway, map[string]int64{
+		digestOf(t, second).Hex + ".part": 1 << 20,
+		digestOf(t, first).Hex:            int64(len(read(t, first.Compressed))),
+	})
 	reg.on(nil)
 	before := reg.fetched()
 	s := pullStore(t, dir)
@@ -463,10 +466,12 @@ func read(t *testing.T, open func() (io.ReadCloser, error)) []byte {
 	return data
 }
 
-// killPuller pulls in a process of its own and kills that once a file has a size.
-func killPuller(t *testing.T, dir, ref string, ready <-chan struct{}, file string, size int64) {
+// killPuller pulls in a process of its own and kills that once files of the
+// store's pulls have at least some sizes.
+func killPuller(t *testing.T, dir, ref string, ready <-chan struct{}, sizes map[string]int64) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPullAfterACrash$")
+	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), "MODBOX_TEST_PULL_DIR="+dir, "MODBOX_TEST_PULL_REF="+ref)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -479,15 +484,16 @@ func killPuller(t *testing.T, dir, ref string, ready <-chan struct{}, file strin
 	deadline := time.Now().Add(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		if info, err := os.Stat(file); err == nil && info.Size() >= size {
-			break
+	for file, size := range sizes {
+		for {
+			if info, err := os.Stat(filepath.Join(dir, "pulls", file)); err == nil && info.Size() >= size {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the puller did not write %d bytes of %s", size, file)
+			}
+			<-tick.C
 		}
-		if time.Now().After(deadline) {
-			t.Error("the puller wrote nothing")
-			break
-		}
-		<-tick.C
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
