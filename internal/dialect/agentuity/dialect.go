@@ -82,12 +82,12 @@ func (d *Dialect) Register(mux *http.ServeMux) {
 		"GET /cli/sandbox/{id}":                              d.cliGet,
 		"GET /cli/region":                                    d.regions,
 		"GET /cli/organization":                              d.organizations,
-		"POST /sandbox/{id}/snapshot":                        noSnapshots,
-		"GET /sandbox/snapshots":                             noSnapshots,
-		"GET /sandbox/snapshots/{snapshot}":                  noSnapshots,
-		"PATCH /sandbox/snapshots/{snapshot}":                noSnapshots,
-		"DELETE /sandbox/snapshots/{snapshot}":               noSnapshots,
-		"POST /sandbox/snapshots/build":                      noSnapshots,
+		"POST /sandbox/{id}/snapshot":                        d.createSnapshot,
+		"GET /sandbox/snapshots":                             d.snapshots,
+		"GET /sandbox/snapshots/lineage":                     d.lineage,
+		"GET /sandbox/snapshots/{snapshot}":                  d.snapshot,
+		"PATCH /sandbox/snapshots/{snapshot}":                d.tagSnapshot,
+		"DELETE /sandbox/snapshots/{snapshot}":               d.deleteSnapshot,
 	} {
 		d.handle(mux, pattern, byCode, h)
 	}
@@ -101,10 +101,17 @@ func (d *Dialect) Register(mux *http.ServeMux) {
 	} {
 		d.handle(mux, pattern, byStatus, h)
 	}
-	// Who has a stream's id may read it: the clients send no token here.
-	mux.HandleFunc("GET /streams/{stream}", func(w http.ResponseWriter, r *http.Request) {
-		if err := d.readStream(w, r); err != nil {
-			byStatus.write(w, r, err)
+	// What follows needs no token. Who has a stream's id may read it.
+	open(mux, "GET /streams/{stream}", byStatus, d.readStream)
+	open(mux, "GET /sandbox/snapshots/public", byCode, d.publicSnapshots)
+	open(mux, "GET /sandbox/snapshots/public/{snapshot}", byCode, d.publicSnapshot)
+}
+
+// open adds a route for anybody.
+func open(mux *http.ServeMux, pattern string, errors style, h handler) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			errors.write(w, r, err)
 		}
 	})
 }
@@ -241,8 +248,4 @@ func descending(r *http.Request, def bool) (bool, error) {
 		return true, nil
 	}
 	return false, sandbox.InvalidField("direction", "must be asc or desc")
-}
-
-func noSnapshots(http.ResponseWriter, *http.Request) error {
-	return sandbox.Errorf(sandbox.Unsupported, "this server has no snapshots")
 }

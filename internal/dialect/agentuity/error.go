@@ -16,6 +16,7 @@ const (
 	codeSandboxTerminated = "SANDBOX_TERMINATED"
 	codeSandboxBusy       = "SANDBOX_BUSY"
 	codeExecutionNotFound = "EXECUTION_NOT_FOUND"
+	codeSnapshotNotFound  = "SNAPSHOT_NOT_FOUND"
 	codeNotFound          = "NOT_FOUND" // of /cli/sandbox/{id}
 )
 

@@ -14,6 +14,7 @@ const (
 	prefixExecution  = "exec_"
 	prefixJob        = "job_"
 	prefixCheckpoint = "ckpt_"
+	prefixSnapshot   = "snp_"
 	prefixRuntime    = "srt_"
 	prefixEvent      = "evt_"
 	prefixOrg        = "org_"

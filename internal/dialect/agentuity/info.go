@@ -86,6 +86,7 @@ type info struct {
 	CreatedAt       string         `json:"createdAt"`
 	Region          string         `json:"region"`
 	Runtime         *ref           `json:"runtime,omitempty"`
+	Snapshot        *madeFrom      `json:"snapshot,omitempty"`
 	Executions      int            `json:"executions"`
 	ExitCode        *int           `json:"exitCode,omitempty"`
 	StdoutStreamURL string         `json:"stdoutStreamUrl,omitempty"`
@@ -171,10 +172,10 @@ func (l *look) status() string {
 	}
 }
 
-// info describes a sandbox; images are the runtimes there are.
-func (d *Dialect) info(l *look, runtimes []runtime) info {
+// info describes a sandbox; runtimes are those there are.
+func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out info, err error) {
 	sb := &l.Sandbox
-	out := info{
+	out = info{
 		SandboxID: sandboxID(sb.ID), Identifier: sb.HostLabel, Name: sb.Labels[labelName], Description: sb.Description,
 		Status: l.status(), Mode: mode(sb), CreatedAt: timestamp(sb.CreatedAt), Region: region, Executions: len(l.executions),
 		Metadata: metadata(sb.Metadata),
@@ -203,7 +204,8 @@ func (d *Dialect) info(l *look, runtimes []runtime) info {
 		out.StdoutStreamURL, out.StderrStreamURL = d.streamURL(e.Stdout, times), d.streamURL(e.Stderr, times)
 		out.Command = &commandInfo{Exec: e.Argv, Mode: modeOneShot}
 	}
-	return out
+	out.Snapshot, err = d.origin(ctx, sb)
+	return out, err
 }
 
 func mode(sb *sandbox.Sandbox) string {

@@ -60,6 +60,13 @@ func filter(r *http.Request) (lifecycle.Filter, string, error) {
 			f.Labels[label] = value
 		}
 	}
+	if s := q.Get("snapshotId"); s != "" {
+		id, ok := internal[sandbox.SnapshotID](prefixSnapshot, s)
+		if !ok {
+			return f, "", noSnapshot()
+		}
+		f.Snapshot = id
+	}
 	if q.Get("mode") == modeOneShot {
 		f.Labels[labelMode] = modeOneShot
 	}
@@ -109,7 +116,7 @@ func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
 // if these are wanted or make the difference.
 func (d *Dialect) matching(r *http.Request, executions bool) ([]look, error) {
 	f, status, err := filter(r)
-	if err != nil || r.URL.Query().Get("snapshotId") != "" { // no sandbox was made from a snapshot
+	if err != nil {
 		return nil, err
 	}
 	interactive := r.URL.Query().Get("mode") == modeInteractive
@@ -152,7 +159,9 @@ func (d *Dialect) list(w http.ResponseWriter, r *http.Request) error {
 		Total     int    `json:"total"`
 	}{make([]info, len(part)), total}
 	for i := range part {
-		out.Sandboxes[i] = d.info(&part[i], runtimes)
+		if out.Sandboxes[i], err = d.info(r.Context(), &part[i], runtimes); err != nil {
+			return err
+		}
 	}
 	return answer(w, out)
 }

@@ -82,8 +82,6 @@ type created struct {
 // supported refuses what the server cannot do.
 func (in *createInput) supported() error {
 	switch {
-	case in.Snapshot != "":
-		return sandbox.Errorf(sandbox.Unsupported, "this server has no snapshots")
 	case len(in.Dependencies) > 0 || len(in.Packages) > 0:
 		return sandbox.Errorf(sandbox.Unsupported, "this server does not install dependencies or packages at create; choose a runtime that has them")
 	}
@@ -105,7 +103,7 @@ func (in *createInput) network() (sandbox.Network, error) {
 
 // request translates in.
 func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.CreateRequest, err error) {
-	rt, err := d.runtimeFor(ctx, in.RuntimeID, in.Runtime)
+	rt, snapshot, err := d.base(ctx, in)
 	if err != nil {
 		return req, err
 	}
@@ -121,8 +119,13 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	req = lifecycle.CreateRequest{
 		ID: sb.ID, HostLabel: sb.HostLabel, Env: in.Env, Network: network, Description: in.Description, Labels: sb.Labels,
 	}
-	if rt != nil {
+	switch {
+	case snapshot != "":
+		req.Snapshot = string(snapshot)
+	case rt != nil:
 		req.ImageID = rt.image.ID
+	}
+	if rt != nil {
 		req.Labels[labelRuntime], req.Labels[labelRuntimeID] = rt.Name, rt.ID
 	}
 	for label, value := range map[string]string{labelName: in.Name, labelProject: in.ProjectID} {
@@ -151,6 +154,31 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 		}
 	}
 	return req, err
+}
+
+// base returns what a sandbox is to be made from: a snapshot, "" for none, and
+// the runtime below it, nil for none.
+func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.SnapshotID, error) {
+	if in.Snapshot == "" {
+		rt, err := d.runtimeFor(ctx, in.RuntimeID, in.Runtime)
+		return rt, "", err
+	}
+	if in.Runtime != "" || in.RuntimeID != "" {
+		return nil, "", sandbox.InvalidField("snapshot", "give either a snapshot or a runtime, not both")
+	}
+	sn, err := d.snapshotOf(ctx, in.Snapshot)
+	if err != nil {
+		return nil, "", err
+	}
+	list, err := d.available(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	i := slices.IndexFunc(list, func(rt runtime) bool { return rt.image.Ref() == sn.Image })
+	if i < 0 {
+		return nil, sn.ID, nil
+	}
+	return &list[i], sn.ID, nil
 }
 
 // firstCommand is the command that a sandbox is made with, and its files.
@@ -304,7 +332,11 @@ func (d *Dialect) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, d.info(&l, runtimes))
+	out, err := d.info(r.Context(), &l, runtimes)
+	if err != nil {
+		return err
+	}
+	return answer(w, out)
 }
 
 func (d *Dialect) status(w http.ResponseWriter, r *http.Request) error {

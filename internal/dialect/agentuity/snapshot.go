@@ -1,0 +1,304 @@
+package agentuity
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// orgInfo is an organization as snapshots name it.
+type orgInfo struct {
+	ref
+	Slug string `json:"slug,omitempty"`
+}
+
+// snapshotInfo is a snapshot as the dialect shows it; in a lineage some fields are left out.
+type snapshotInfo struct {
+	SnapshotID       string            `json:"snapshotId"`
+	RuntimeID        string            `json:"runtimeId,omitempty"`
+	Name             string            `json:"name"`
+	FullName         string            `json:"fullName,omitempty"`
+	Description      string            `json:"description,omitempty"`
+	Message          string            `json:"message,omitempty"`
+	Tag              string            `json:"tag,omitempty"`
+	SizeBytes        int64             `json:"sizeBytes"`
+	FileCount        int64             `json:"fileCount"`
+	ParentSnapshotID string            `json:"parentSnapshotId,omitempty"`
+	Public           bool              `json:"public"`
+	Deleted          bool              `json:"deleted,omitempty"`
+	OrgName          string            `json:"orgName,omitempty"`
+	OrgSlug          string            `json:"orgSlug,omitempty"`
+	Org              *orgInfo          `json:"org,omitempty"`
+	User             *user             `json:"user,omitempty"`
+	CreatedAt        string            `json:"createdAt"`
+	UserMetadata     map[string]string `json:"userMetadata,omitempty"`
+}
+
+func snapshotID(id sandbox.SnapshotID) string { return external(prefixSnapshot, id) }
+
+// snapshotInfoOf describes a snapshot. Of a public one the organization is told,
+// of others who made it.
+func snapshotInfoOf(sn *sandbox.Snapshot, runtimes []runtime) snapshotInfo {
+	out := snapshotInfo{
+		SnapshotID: snapshotID(sn.ID), Name: sn.Name, Tag: sn.Tag, Description: sn.Description, Message: sn.Message,
+		SizeBytes: sn.SizeBytes, FileCount: sn.FileCount, Public: sn.Public, Deleted: !sn.DeletedAt.IsZero(),
+		CreatedAt: timestamp(sn.CreatedAt), UserMetadata: sn.Metadata,
+	}
+	if sn.Parent != "" {
+		out.ParentSnapshotID = snapshotID(sn.Parent)
+	}
+	if i := slices.IndexFunc(runtimes, func(rt runtime) bool { return rt.image.Ref() == sn.Image }); i >= 0 {
+		out.RuntimeID = runtimes[i].ID
+	}
+	if !sn.Public {
+		out.User = &user{string(sn.CreatedBy)}
+		return out
+	}
+	o := org(sn.Workspace)
+	out.FullName, out.OrgName, out.OrgSlug = sn.FullName(), o.Name, sn.WorkspaceSlug
+	out.Org = &orgInfo{ref: o, Slug: sn.WorkspaceSlug}
+	return out
+}
+
+func noSnapshot() error {
+	return &typed{codeSnapshotNotFound, http.StatusNotFound, sandbox.Errorf(sandbox.NotFound, "there is no such snapshot")}
+}
+
+// snapshotRef turns the dialect's reference into ours, which differ in ids.
+func snapshotRef(s string) string {
+	if id, ok := internal[sandbox.SnapshotID](prefixSnapshot, s); ok {
+		return string(id)
+	}
+	return s
+}
+
+// snapshotOf returns the snapshot that a reference means: an id, a name with or
+// without its tag, or a tag alone, of which the newest snapshot is meant.
+func (d *Dialect) snapshotOf(ctx context.Context, s string) (sandbox.Snapshot, error) {
+	sn, err := d.svc.Snapshot(ctx, caller(ctx), snapshotRef(s))
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return sn, err
+	}
+	if sandbox.CheckSnapshotTag(s) != nil {
+		return sn, noSnapshot()
+	}
+	tagged, err := d.svc.Snapshots(ctx, caller(ctx), sandbox.SnapshotFilter{Tag: s, Limit: 1})
+	if err != nil {
+		return sn, err
+	}
+	if len(tagged.Snapshots) == 0 {
+		return sn, noSnapshot()
+	}
+	return tagged.Snapshots[0], nil
+}
+
+func (d *Dialect) createSnapshot(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Name        string `json:"name"`
+		Description string `json:"description"`
+		Tag         string `json:"tag"`
+		Public      bool   `json:"public"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	sb, err := d.usable(r)
+	if err != nil {
+		return err
+	}
+	ctx := r.Context()
+	sn, err := d.svc.CreateSnapshot(ctx, caller(ctx), string(sb.ID), lifecycle.SnapshotRequest{
+		Name: in.Name, Tag: in.Tag, Description: in.Description, Public: in.Public,
+	})
+	if err != nil {
+		return known(err)
+	}
+	return d.answerSnapshot(w, r, &sn)
+}
+
+func (d *Dialect) answerSnapshot(w http.ResponseWriter, r *http.Request, sn *sandbox.Snapshot) error {
+	runtimes, err := d.available(r.Context())
+	if err != nil {
+		return err
+	}
+	return answer(w, snapshotInfoOf(sn, runtimes))
+}
+
+func (d *Dialect) snapshot(w http.ResponseWriter, r *http.Request) error {
+	sn, err := d.snapshotOf(r.Context(), r.PathValue("snapshot"))
+	if err != nil {
+		return err
+	}
+	return d.answerSnapshot(w, r, &sn)
+}
+
+// publicSnapshot answers anybody.
+func (d *Dialect) publicSnapshot(w http.ResponseWriter, r *http.Request) error {
+	sn, err := d.svc.PublicSnapshot(r.Context(), snapshotRef(r.PathValue("snapshot")))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return noSnapshot()
+	}
+	if err != nil {
+		return err
+	}
+	return d.answerSnapshot(w, r, &sn)
+}
+
+func (d *Dialect) tagSnapshot(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Tag *string `json:"tag"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	sn, err := d.svc.TagSnapshot(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")), in.Tag)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return noSnapshot()
+	}
+	if err != nil {
+		return err
+	}
+	return d.answerSnapshot(w, r, &sn)
+}
+
+func (d *Dialect) deleteSnapshot(w http.ResponseWriter, r *http.Request) error {
+	err := d.svc.DeleteSnapshot(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return noSnapshot()
+	}
+	if err != nil {
+		return err
+	}
+	return answerDone(w)
+}
+
+// snapshotFilter reads which part of a list is asked for.
+func snapshotFilter(r *http.Request) (f sandbox.SnapshotFilter, err error) {
+	if f.Limit, err = number(r, "limit", 50, 1, 100); err != nil {
+		return f, err
+	}
+	if f.Offset, err = number(r, "offset", 0, 0, 1<<30); err != nil {
+		return f, err
+	}
+	desc, err := descending(r, true)
+	f.Ascending = !desc
+	f.Sort = sandbox.SnapshotSort(strings.ToLower(r.URL.Query().Get("sort")))
+	return f, err
+}
+
+func (d *Dialect) snapshots(w http.ResponseWriter, r *http.Request) error {
+	f, err := snapshotFilter(r)
+	if err != nil {
+		return err
+	}
+	if s := r.URL.Query().Get("sandboxId"); s != "" {
+		var ok bool
+		if f.Sandbox, ok = internal[sandbox.ID](prefixSandbox, s); !ok {
+			return noSandbox()
+		}
+	}
+	page, err := d.svc.Snapshots(r.Context(), caller(r.Context()), f)
+	if err != nil {
+		return err
+	}
+	return d.answerSnapshots(w, r, page)
+}
+
+// publicSnapshots answers anybody.
+func (d *Dialect) publicSnapshots(w http.ResponseWriter, r *http.Request) error {
+	f, err := snapshotFilter(r)
+	if err != nil {
+		return err
+	}
+	page, err := d.svc.PublicSnapshots(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	return d.answerSnapshots(w, r, page)
+}
+
+func (d *Dialect) answerSnapshots(w http.ResponseWriter, r *http.Request, page sandbox.SnapshotPage) error {
+	list, err := d.snapshotInfos(r.Context(), page.Snapshots)
+	if err != nil {
+		return err
+	}
+	return answer(w, struct {
+		Snapshots []snapshotInfo `json:"snapshots"`
+		Total     int            `json:"total"`
+	}{list, page.Total})
+}
+
+func (d *Dialect) snapshotInfos(ctx context.Context, list []sandbox.Snapshot) ([]snapshotInfo, error) {
+	runtimes, err := d.available(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]snapshotInfo, len(list))
+	for i := range list {
+		out[i] = snapshotInfoOf(&list[i], runtimes)
+	}
+	return out, nil
+}
+
+// lineage answers with a snapshot and those before it, which a query names by
+// one reference, or by name and tag.
+func (d *Dialect) lineage(w http.ResponseWriter, r *http.Request) error {
+	limit, err := number(r, "limit", 100, 1, sandbox.LineageMax)
+	if err != nil {
+		return err
+	}
+	q, ctx := r.URL.Query(), r.Context()
+	of := q.Get("snapshot")
+	if of == "" {
+		of = q.Get("name") + ":" + cmp.Or(q.Get("tag"), sandbox.DefaultTag)
+	}
+	sn, err := d.snapshotOf(ctx, of)
+	if err != nil {
+		return err
+	}
+	list, err := d.svc.Lineage(ctx, caller(ctx), string(sn.ID), limit)
+	if err != nil {
+		return err
+	}
+	out, err := d.snapshotInfos(ctx, list)
+	if err != nil {
+		return err
+	}
+	return answer(w, struct {
+		Lineage []snapshotInfo `json:"lineage"`
+		Total   int            `json:"total"`
+	}{out, len(out)})
+}
+
+// madeFrom is the snapshot of a sandbox as the dialect shows it.
+type madeFrom struct {
+	ID       string   `json:"id"`
+	Name     string   `json:"name,omitempty"`
+	Tag      string   `json:"tag,omitempty"`
+	FullName string   `json:"fullName,omitempty"`
+	Public   bool     `json:"public"`
+	Org      *orgInfo `json:"org,omitempty"`
+	User     *user    `json:"user,omitempty"`
+}
+
+// origin describes the snapshot that a sandbox was made from; nil for none. Of
+// one that is deleted only the id is known.
+func (d *Dialect) origin(ctx context.Context, sb *sandbox.Sandbox) (*madeFrom, error) {
+	if sb.Snapshot == "" {
+		return nil, nil
+	}
+	sn, err := d.svc.Snapshot(ctx, caller(ctx), string(sb.Snapshot))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return &madeFrom{ID: snapshotID(sb.Snapshot), User: &user{string(sb.CreatedBy)}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	i := snapshotInfoOf(&sn, nil)
+	return &madeFrom{ID: i.SnapshotID, Name: i.Name, Tag: i.Tag, FullName: i.FullName, Public: i.Public, Org: i.Org, User: i.User}, nil
+}
