@@ -44,12 +44,3 @@ func executionID(e *sandbox.Execution) string {
 	}
 	return external(prefixExecution, e.ID)
 }
-
-// runtimeID is derived from the name: one image may have several runtimes.
-func runtimeID(image sandbox.ImageID, name string) string {
-	space, err := uuid.Parse(string(image))
-	if err != nil {
-		space = uuid.Nil
-	}
-	return external(prefixRuntime, uuid.NewSHA1(space, []byte(name)).String())
-}

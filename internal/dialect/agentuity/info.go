@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -53,6 +52,14 @@ type ref struct {
 	Name string `json:"name"`
 }
 
+// runtimeRef is the runtime of a sandbox.
+type runtimeRef struct {
+	ref
+	IconURL    string   `json:"iconUrl,omitempty"`
+	BrandColor string   `json:"brandColor,omitempty"`
+	Tags       []string `json:"tags,omitempty"`
+}
+
 // user is who made a sandbox. We know no names of theirs.
 type user struct {
 	ID string `json:"id"`
@@ -85,7 +92,7 @@ type info struct {
 	Mode            string         `json:"mode"`
 	CreatedAt       string         `json:"createdAt"`
 	Region          string         `json:"region"`
-	Runtime         *ref           `json:"runtime,omitempty"`
+	Runtime         *runtimeRef    `json:"runtime,omitempty"`
 	Snapshot        *madeFrom      `json:"snapshot,omitempty"`
 	Executions      int            `json:"executions"`
 	ExitCode        *int           `json:"exitCode,omitempty"`
@@ -178,17 +185,12 @@ func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out in
 	out = info{
 		SandboxID: sandboxID(sb.ID), Identifier: sb.HostLabel, Name: sb.Labels[labelName], Description: sb.Description,
 		Status: l.status(), Mode: mode(sb), CreatedAt: timestamp(sb.CreatedAt), Region: region, Executions: len(l.executions),
-		Metadata: metadata(sb.Metadata),
-		Resources: resources{
-			Memory: resource.NewQuantity(sb.Resources.MemoryBytes, resource.BinarySI).String(),
-			CPU:    resource.NewMilliQuantity(sb.Resources.CPUMilli, resource.DecimalSI).String(),
-			Disk:   resource.NewQuantity(sb.Resources.DiskBytes, resource.BinarySI).String(),
-		},
-		Org:     org(sb.Workspace),
+		Metadata:  metadata(sb.Metadata),
+		Resources: resourcesOf(sb.Resources), Org: org(sb.Workspace),
 		Timeout: timeouts{Idle: show(sb.Timeouts.Idle), Execution: show(sb.Timeouts.Execution), Paused: show(sb.Timeouts.Paused)},
 	}
-	if i := slices.IndexFunc(runtimes, func(rt runtime) bool { return rt.is(sb) }); i >= 0 {
-		out.Runtime = &ref{runtimes[i].ID, runtimes[i].Name}
+	if rt := ofImage(runtimes, sb.Image); rt != nil {
+		out.Runtime = &runtimeRef{ref{rt.ID, rt.Name}, rt.IconURL, rt.BrandColor, rt.Tags}
 	}
 	if sb.CreatedBy != "" {
 		out.User = &user{string(sb.CreatedBy)}
@@ -206,6 +208,20 @@ func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out in
 	}
 	out.Snapshot, err = d.origin(ctx, sb)
 	return out, err
+}
+
+// resourcesOf writes quantities; those that are 0 are left out.
+func resourcesOf(r sandbox.Resources) (out resources) {
+	if r.MemoryBytes > 0 {
+		out.Memory = resource.NewQuantity(r.MemoryBytes, resource.BinarySI).String()
+	}
+	if r.CPUMilli > 0 {
+		out.CPU = resource.NewMilliQuantity(r.CPUMilli, resource.DecimalSI).String()
+	}
+	if r.DiskBytes > 0 {
+		out.Disk = resource.NewQuantity(r.DiskBytes, resource.BinarySI).String()
+	}
+	return out
 }
 
 func mode(sb *sandbox.Sandbox) string {

@@ -6,58 +6,60 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// codeExec has the languages that the named runtimes stand for.
-const codeExec = "modbox/code-exec:latest"
-
-// named are the dialect's runtimes, and the images that have what they promise.
-var named = []struct{ name, image, description string }{
-	{"node:lts", codeExec, "Node.js 22, and what modbox/code-exec has beside it"},
-	{"python:3.13", codeExec, "Python 3.13, and what modbox/code-exec has beside it"},
-}
-
-// runtime is an image by one of its names.
+// runtime is a runtime as the dialect shows it.
 type runtime struct {
-	ID          string   `json:"id"`
-	Name        string   `json:"name"`
-	Description string   `json:"description,omitempty"`
-	Tags        []string `json:"tags,omitempty"`
-	image       sandbox.Image
+	ID           string       `json:"id"`
+	Name         string       `json:"name"`
+	Description  string       `json:"description,omitempty"`
+	IconURL      string       `json:"iconUrl,omitempty"`
+	BrandColor   string       `json:"brandColor,omitempty"`
+	URL          string       `json:"url,omitempty"`
+	Tags         []string     `json:"tags,omitempty"`
+	Requirements requirements `json:"requirements"`
+	Readme       string       `json:"readme,omitempty"`
+	image        string       // its reference
+	created      time.Time
 }
 
-// is reports whether sb was made from the runtime.
-func (r *runtime) is(sb *sandbox.Sandbox) bool {
-	if asked := sb.Labels[labelRuntime]; asked != "" {
-		return asked == r.Name
+// requirements are what a sandbox needs for a runtime to be of use.
+type requirements struct {
+	resources
+	NetworkEnabled bool `json:"networkEnabled"`
+}
+
+func runtimeOf(rt *sandbox.Runtime) runtime {
+	return runtime{
+		ID: external(prefixRuntime, rt.ID), Name: rt.Name, Description: rt.Description,
+		IconURL: rt.IconURL, BrandColor: rt.Color, URL: rt.URL, Tags: rt.Tags, Readme: rt.Readme,
+		Requirements: requirements{resources: resourcesOf(rt.Requires), NetworkEnabled: rt.NeedsNetwork},
+		image:        rt.Image, created: rt.CreatedAt,
 	}
-	return sb.Image == r.image.Ref()
 }
 
-// available returns the runtimes whose images are built, images by their own
-// names first.
+// available returns the runtimes there are, built or not.
 func (d *Dialect) available(ctx context.Context) ([]runtime, error) {
-	images, err := d.svc.Images(ctx, caller(ctx))
+	list, err := d.svc.Runtimes(ctx, caller(ctx))
 	if err != nil {
 		return nil, err
 	}
-	var out []runtime
-	add := func(name, description string, img sandbox.Image) {
-		out = append(out, runtime{ID: runtimeID(img.ID, name), Name: name, Description: description, image: img})
-	}
-	for _, img := range images {
-		if img.Digest != "" {
-			add(strings.TrimPrefix(img.Ref(), "modbox/"), img.Description, img)
-		}
-	}
-	for _, n := range named {
-		if i := slices.IndexFunc(images, func(img sandbox.Image) bool { return img.Ref() == n.image && img.Digest != "" }); i >= 0 {
-			add(n.name, n.description, images[i])
-		}
+	out := make([]runtime, len(list))
+	for i := range list {
+		out[i] = runtimeOf(&list[i])
 	}
 	return out, nil
+}
+
+// ofImage returns the runtime that an image reference belongs to; nil for none.
+func ofImage(list []runtime, image string) *runtime {
+	if i := slices.IndexFunc(list, func(rt runtime) bool { return rt.image == image }); i >= 0 {
+		return &list[i]
+	}
+	return nil
 }
 
 // runtimeFor returns the runtime that a request names by id or name, without
@@ -68,13 +70,10 @@ func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, er
 		return nil, err
 	}
 	if id == "" && name == "" {
-		if i := slices.IndexFunc(list, func(rt runtime) bool { return rt.image.IsDefault }); i >= 0 {
-			return &list[i], nil
-		}
-		return nil, nil
+		return d.defaultRuntime(ctx, list)
 	}
 	for i, rt := range list {
-		if id == rt.ID || id == "" && (name == rt.Name || name+":latest" == rt.Name || name == rt.image.Ref()) {
+		if id == rt.ID || id == "" && (name == rt.Name || name+":latest" == rt.Name || name == rt.image) {
 			return &list[i], nil
 		}
 	}
@@ -86,6 +85,19 @@ func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, er
 		return nil, sandbox.InvalidField("runtimeId", "there is no such runtime; there are %s", strings.Join(names, ", "))
 	}
 	return nil, sandbox.InvalidField("runtime", "there is no such runtime; there are %s", strings.Join(names, ", "))
+}
+
+func (d *Dialect) defaultRuntime(ctx context.Context, list []runtime) (*runtime, error) {
+	images, err := d.svc.Images(ctx, caller(ctx))
+	if err != nil {
+		return nil, err
+	}
+	for _, img := range images {
+		if img.IsDefault {
+			return ofImage(list, img.Ref()), nil
+		}
+	}
+	return nil, nil
 }
 
 func (d *Dialect) runtimes(w http.ResponseWriter, r *http.Request) error {
@@ -108,7 +120,7 @@ func (d *Dialect) runtimes(w http.ResponseWriter, r *http.Request) error {
 	slices.SortStableFunc(list, func(a, b runtime) int {
 		order := cmp.Compare(a.Name, b.Name)
 		if r.URL.Query().Get("sort") == "created" {
-			order = a.image.CreatedAt.Compare(b.image.CreatedAt)
+			order = a.created.Compare(b.created)
 		}
 		if desc {
 			return -order

@@ -123,7 +123,7 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	case snapshot != "":
 		req.Snapshot = string(snapshot)
 	case rt != nil:
-		req.ImageID = rt.image.ID
+		req.Image = rt.image
 	}
 	if rt != nil {
 		req.Labels[labelRuntime], req.Labels[labelRuntimeID] = rt.Name, rt.ID
@@ -171,14 +171,7 @@ func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.
 		return nil, "", err
 	}
 	list, err := d.available(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	i := slices.IndexFunc(list, func(rt runtime) bool { return rt.image.Ref() == sn.Image })
-	if i < 0 {
-		return nil, sn.ID, nil
-	}
-	return &list[i], sn.ID, nil
+	return ofImage(list, sn.Image), sn.ID, err
 }
 
 // firstCommand is the command that a sandbox is made with, and its files.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -52,8 +51,8 @@ func snapshotInfoOf(sn *sandbox.Snapshot, runtimes []runtime) snapshotInfo {
 	if sn.Parent != "" {
 		out.ParentSnapshotID = snapshotID(sn.Parent)
 	}
-	if i := slices.IndexFunc(runtimes, func(rt runtime) bool { return rt.image.Ref() == sn.Image }); i >= 0 {
-		out.RuntimeID = runtimes[i].ID
+	if rt := ofImage(runtimes, sn.Image); rt != nil {
+		out.RuntimeID = rt.ID
 	}
 	if !sn.Public {
 		out.User = &user{string(sn.CreatedBy)}
