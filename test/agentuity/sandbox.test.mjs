@@ -105,6 +105,10 @@ test("list: filters, order, pages", async (t) => {
 	assert.deepEqual(await ids({ projectId: "proj_list", limit: 1, offset: 1 }), [a.id]);
 	assert.deepEqual(await ids({ name: "list-a" }), [a.id]);
 	assert.deepEqual(await ids({ projectId: "proj_list", mode: "oneshot" }), []);
+	assert.deepEqual(await ids({ projectId: "proj_list", live: true }), [b.id, a.id]);
+	assert.deepEqual(await ids({ projectId: "proj_list", live: false }), []);
+	assert.deepEqual(await ids({ projectId: "proj_list", sort: "execution_count" }), [b.id, a.id]);
+	await assert.rejects(client.list({ sort: "colour" }), /sort/);
 	await sh(a, "true");
 	await sh(b, "true");
 	assert.deepEqual(await ids({ projectId: "proj_list", status: "idle" }), [b.id, a.id]);
@@ -130,13 +134,21 @@ test("events tell a life in order, both ways", async (t) => {
 });
 
 test("runtimes: those that there are, and no others", async (t) => {
-	const { runtimes } = await client.listRuntimes();
+	const { runtimes, total } = await client.listRuntimes();
 	const names = runtimes.map((r) => r.name);
-	assert.ok(names.includes("node:lts") && names.includes("python:3.13"), names.join());
+	for (const name of ["base:latest", "bun:1", "node:latest", "node:lts", "python:3.13", "claude-code:latest", "amp:latest", "opencode:latest"]) {
+		assert.ok(names.includes(name), `${name} in ${names}`);
+	}
+	assert.equal(total, runtimes.length);
+	const bun = runtimes.find((r) => r.name === "bun:1");
+	assert.ok(bun.description && bun.readme && bun.tags.includes("bun") && bun.iconUrl && bun.brandColor && bun.url, JSON.stringify(bun));
+	assert.deepEqual([typeof bun.requirements.memory, bun.requirements.networkEnabled], ["string", false]);
+	assert.deepEqual((await client.listRuntimes({ limit: 1, offset: 1, sort: "name", direction: "asc" })).runtimes.map((r) => r.name), [names.toSorted()[1]]);
 	assert.equal(new Set(runtimes.map((r) => r.id)).size, runtimes.length);
 	const sb = await sandbox(t, { runtimeId: runtimes.find((r) => r.name === "python:3.13").id });
 	assert.match((await sh(sb, "python3 --version")).stdout, /^Python 3\.13/);
-	await assert.rejects(client.create({ runtime: "bun:1" }), /bun|runtime/);
+	assert.equal((await sb.get()).runtime.name, "python:3.13");
+	await assert.rejects(client.create({ runtime: "none:1" }), /runtime/);
 });
 
 test("typed errors", async (t) => {
@@ -166,6 +178,29 @@ test("what the server cannot do is refused by name, and nothing is left of it", 
 	}
 	await assert.rejects(client.create({ name, timeout: { idle: "soon" } }), /timeout\.idle/);
 	assert.equal((await client.list({ name })).total, 0);
+});
+
+test("usage: of a sandbox while it lives, of the organization ever", async (t) => {
+	const sb = await sandbox(t);
+	await sh(sb, "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done");
+	const used = await until("measured", () => sb.get(), (i) => i.cpuTimeMs > 0 && i.memoryByteSec > 0);
+	assert.equal(used.networkEgressBytes, 0);
+	const stats = async (query) => (await call("GET", `/services/stats/${orgId}?service=sandbox${query}`)).json.data.services.sandbox;
+	const all = await stats("");
+	assert.ok(all.totalActive >= 1 && all.idle + all.running + all.creating <= all.totalActive, JSON.stringify(all));
+	assert.ok(all.totalExecutions >= 1 && all.totalCpuTimeMs >= used.cpuTimeMs && all.totalMemoryByteSec >= used.memoryByteSec, JSON.stringify(all));
+	assert.equal((await stats("&end=2020-01-01T00:00:00Z")).totalExecutions, 0);
+	assert.equal((await call("GET", `/services/stats/${orgId}?start=yesterday`)).status, 422);
+});
+
+test("network: outbound, and its use", async (t) => {
+	const sb = await sandbox(t, { network: { enabled: true }, runtime: "node:lts" });
+	const r = await sh(sb, "npm view zod@4 version --silent | tail -1; npm view zod dist-tags.latest");
+	assert.match(r.stdout, /\d+\.\d+\.\d+/, r.stderr);
+	const info = await until("counted", () => sb.get(), (i) => i.networkEgressBytes > 0);
+	assert.equal(info.networkEnabled, true);
+	const closed = await sh(sb, "node -e 'fetch(\"http://169.254.169.254/\").catch((e) => console.log(\"closed\"))'");
+	assert.equal(closed.stdout, "closed\n");
 });
 
 test("a wrong token or organization is refused", async () => {

@@ -1,6 +1,7 @@
 package agentuity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,6 +81,7 @@ func (d *Dialect) Register(mux *http.ServeMux) {
 		"GET /sandbox/runtimes":                              d.runtimes,
 		"GET /cli/sandbox":                                   d.cliList,
 		"GET /cli/sandbox/{id}":                              d.cliGet,
+		"GET /services/stats/{org}":                          d.stats,
 		"GET /cli/region":                                    d.regions,
 		"GET /cli/organization":                              d.organizations,
 		"POST /sandbox/{id}/snapshot":                        d.createSnapshot,
@@ -135,7 +137,7 @@ func (d *Dialect) handle(mux *http.ServeMux, pattern string, errors style, h han
 // selectOrg has the request act in the workspace that it names as organization.
 // Whether the caller is a member is the authenticator's matter.
 func selectOrg(r *http.Request) error {
-	org := r.URL.Query().Get("orgId")
+	org := cmp.Or(r.URL.Query().Get("orgId"), r.PathValue("org"))
 	if org == "" {
 		return nil
 	}

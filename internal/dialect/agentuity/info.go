@@ -108,6 +108,7 @@ type info struct {
 	Org             ref            `json:"org"`
 	Timeout         timeouts       `json:"timeout"`
 	Command         *commandInfo   `json:"command,omitempty"`
+	usageInfo
 }
 
 // look is a sandbox with its executions, the newest first.
@@ -206,6 +207,11 @@ func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out in
 		out.StdoutStreamURL, out.StderrStreamURL = d.streamURL(e.Stdout, times), d.streamURL(e.Stderr, times)
 		out.Command = &commandInfo{Exec: e.Argv, Mode: modeOneShot}
 	}
+	used, err := d.svc.Usage(ctx, caller(ctx), string(sb.ID))
+	if err != nil {
+		return out, err
+	}
+	out.usageInfo = usageOf(&used)
 	out.Snapshot, err = d.origin(ctx, sb)
 	return out, err
 }

@@ -55,6 +55,9 @@ func filter(r *http.Request) (lifecycle.Filter, string, error) {
 	if f.States, known = states[status]; !known {
 		return f, "", sandbox.InvalidField("status", "is none of the statuses")
 	}
+	if status == "" && q.Get("live") == "false" {
+		f.States = []sandbox.State{sandbox.Destroyed, sandbox.Failed} // the deleted ones among them are left out
+	}
 	for label, value := range map[string]string{labelName: q.Get("name"), labelProject: q.Get("projectId")} {
 		if value != "" {
 			f.Labels[label] = value
@@ -121,28 +124,23 @@ func (d *Dialect) matching(r *http.Request, executions bool) ([]look, error) {
 	}
 	interactive := r.URL.Query().Get("mode") == modeInteractive
 	var all []look
-	for range listPages {
-		part, err := d.svc.List(r.Context(), caller(r.Context()), f)
-		if err != nil {
-			return nil, err
+	err = d.each(r.Context(), f, func(sb sandbox.Sandbox) (err error) {
+		if deleted(&sb) && status != statusDeleted {
+			return nil
 		}
-		for _, sb := range part.Sandboxes {
-			l := look{Sandbox: sb}
-			if executions || counting[status] {
-				if l, err = d.look(r.Context(), sb); err != nil {
-					return nil, err
-				}
+		l := look{Sandbox: sb}
+		if executions || counting[status] {
+			if l, err = d.look(r.Context(), sb); err != nil {
+				return err
 			}
-			if status != "" && l.status() != status || interactive && mode(&sb) != modeInteractive {
-				continue
-			}
-			all = append(all, l)
 		}
-		if f.Cursor = part.Next; f.Cursor == "" {
-			break
+		if status != "" && l.status() != status || interactive && mode(&sb) != modeInteractive {
+			return nil
 		}
-	}
-	return all, nil
+		all = append(all, l)
+		return nil
+	})
+	return all, err
 }
 
 func (d *Dialect) list(w http.ResponseWriter, r *http.Request) error {
