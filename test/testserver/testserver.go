@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,9 +58,7 @@ func Start(t testing.TB, args ...string) *Server {
 		t.Fatal(err)
 	}
 	s := &Server{t: t, StateDir: t.TempDir(), RunDir: runDir, args: args}
-	if err := os.Symlink(imageDir(t), filepath.Join(s.StateDir, "images")); err != nil {
-		t.Fatal(err)
-	}
+	linkImages(t, imageDir(t), filepath.Join(s.StateDir, "images"))
 	if s.log, err = os.Create(filepath.Join(s.StateDir, "server.log")); err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +103,35 @@ func imageDir(t testing.TB) string {
 		t.Fatalf("no built images: %v; run `make quickstart`, or set %s", err, envImages)
 	}
 	return dir
+}
+
+// linkImages makes an image store with the images of another, whose files are
+// never changed but replaced, so that what a test makes is its own.
+func linkImages(t testing.TB, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		switch {
+		case d.IsDir():
+			return os.MkdirAll(target, 0o755)
+		case strings.HasSuffix(name, ".lock"):
+			return nil
+		}
+		if os.Link(path, target) == nil {
+			return nil
+		}
+		return os.Symlink(path, target) // on another file system
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Launch starts the server process, again after Kill or Stop, and returns when it is ready.

@@ -1,0 +1,132 @@
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// listing shows every name below the directories of the test with type, mode,
+// owner, size, links, target and content.
+const listing = `cd / && find work etc/passwd etc/motd usr/share/doc home 2>/dev/null | LC_ALL=C sort | while IFS= read -r f; do
+	stat -c '%n %A %a %u:%g' -- "$f"
+	if [ -L "$f" ]; then readlink -- "$f"; elif [ -f "$f" ]; then stat -c %s -- "$f"; md5sum < "$f"; fi
+done; stat -c 'modified %Y' work/file # times are kept to the second, rounded`
+
+// changes makes everything that a layer must carry.
+const changes = `set -e
+mkdir -p /work/dir /work/empty "/work/ü ñ 日本"
+echo content > /work/file; ln /work/file /work/hard; ln -s file /work/soft; ln -s /nowhere /work/dangling
+echo x > "/work/ü ñ 日本/a	b"
+cp /bin/true /work/setuid; chmod 4755 /work/setuid; chmod 1777 /work/empty; chown -R 1234:5678 /work/dir
+dd if=/dev/urandom of=/work/big bs=1M count=20 2>/dev/null
+truncate -s 30M /work/sparse; printf end | dd of=/work/sparse bs=1 seek=20M conv=notrunc 2>/dev/null
+rm -rf /usr/share/doc/a*; rm -f /etc/motd
+mkdir -p /work/old/deep; echo 1 > /work/old/deep/f; mv /work/old /work/renamed
+mv /usr/share/doc /usr/share/doc.old; mkdir /usr/share/doc; echo new > /usr/share/doc/new
+touch -d @1234567890 /work/file`
+
+func asRoot(t *testing.T, s *testserver.Server, ref, line string) string {
+	t.Helper()
+	res, err := s.Exec(t.Context(), ref, client.Command{Shell: line, User: "root", Timeout: 2 * time.Minute, MaxOutput: 4 << 20})
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("in %s: code %d, %s, %v", ref, res.ExitCode, res.Stderr, err)
+	}
+	return string(res.Stdout)
+}
+
+func TestSnapshotHasAllFiles(t *testing.T) {
+	s := testserver.Start(t)
+	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
+	asRoot(t, s, sb.ID, changes)
+	want := asRoot(t, s, sb.ID, listing)
+	if !strings.Contains(want, "setuid -rwsr-xr-x 4755") || !strings.Contains(want, "日本") {
+		t.Fatalf("the listing lacks what was made:\n%s", want)
+	}
+	compare := func(name, ref string) {
+		t.Helper()
+		if d := cmp.Diff(strings.Split(want, "\n"), strings.Split(asRoot(t, s, ref, listing), "\n")); d != "" {
+			t.Errorf("%s: the files differ (-want +got):\n%s", name, d)
+		}
+		if links := asRoot(t, s, ref, "stat -c %h /work/hard"); links != "2\n" {
+			t.Errorf("%s: the hard link has %s links", name, links)
+		}
+	}
+	first, err := s.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "all"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("snapshot of a running sandbox: %d bytes, added %d, %d names", first.SizeBytes, first.LayerBytes, first.FileCount)
+	if first.LayerBytes < 20<<20 || first.FileCount == 0 || first.SizeBytes <= first.LayerBytes {
+		t.Errorf("figures of %+v", first)
+	}
+	child := s.MustCreate(client.CreateOptions{Snapshot: "all"})
+	compare("child", child.ID)
+
+	// Layers upon layers: the child's own snapshot, taken while it is paused.
+	asRoot(t, s, child.ID, "rm -rf /work/renamed /work/hard; ln /work/file /work/hard; echo changed > /work/dir/new; rm -rf /usr/share/doc.old")
+	want = asRoot(t, s, child.ID, listing)
+	if _, err := s.Pause(t.Context(), child.ID); err != nil {
+		t.Fatal(err)
+	}
+	second, err := s.CreateSnapshot(t.Context(), child.ID, client.SnapshotOptions{Name: "all"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(t.Context(), child.ID); err != nil || got.State != client.Paused {
+		t.Errorf("the sandbox is %+v, %v, want it paused as before", got, err)
+	}
+	if second.ParentID != first.ID || second.BaseDigest != first.Digest {
+		t.Errorf("second snapshot %+v", second)
+	}
+	grandchild := s.MustCreate(client.CreateOptions{Snapshot: "all"}) // latest has moved
+	compare("grandchild", grandchild.ID)
+
+	// What is deleted while it is in use goes on being of use.
+	for _, ref := range []string{first.ID, second.ID} {
+		if err := s.DeleteSnapshot(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Kill()
+	s.Launch()
+	compare("grandchild after a restart", grandchild.ID)
+	if _, err := s.Resume(t.Context(), child.ID); err != nil {
+		t.Error(err)
+	}
+	if lineage, err := s.Lineage(t.Context(), second.ID, 0); !client.IsCode(err, client.NotFound) {
+		t.Errorf("lineage of a deleted snapshot: %v, %v", lineage, err)
+	}
+}
+
+func TestDamagedSnapshotIsRefused(t *testing.T) {
+	s := testserver.Start(t)
+	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
+	asRoot(t, s, sb.ID, "echo x > /marker")
+	sn, err := s.CreateSnapshot(t.Context(), sb.ID, client.SnapshotOptions{Name: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	f, err := os.OpenFile(filepath.Join(s.StateDir, "images", "images", strings.TrimPrefix(sn.Digest, "sha256:")+".erofs"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damage"), sn.SizeBytes/2); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.Launch()
+	if _, err := s.Create(t.Context(), client.CreateOptions{Snapshot: "n", WaitUpTo: time.Minute}); !client.IsCode(err, client.Unavailable) {
+		t.Errorf("a sandbox of a damaged snapshot: %v, want unavailable", err)
+	}
+}
