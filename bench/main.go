@@ -7,11 +7,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/modbox/modbox/client"
 )
@@ -22,19 +24,29 @@ const (
 	targetExec   = 0.1
 	targetBurst  = 0.4
 	targetResume = 0.35
+	targetWarm   = 0.05
+	targetCopy   = 1.0
 	targetPSS    = 12 << 20
+	targetIdle   = 0.02 // of a core
+	targetProxy  = 0.6  // of the requests, here more is better
+	targetAdded  = time.Millisecond
 )
 
 type options struct {
 	rounds, burst, idle   int
 	image, bin, tar, file string
+	// What this program does inside a sandbox, see drive.
+	serve bool
+	load  string
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 20, "counted rounds of each row")
-	flag.IntVar(&o.burst, "burst", 20, "creates at once")
-	flag.IntVar(&o.idle, "idle", 20, "sandboxes alive while their memory is measured")
+	flag.IntVar(&o.burst, "burst", 100, "creates at once")
+	flag.IntVar(&o.idle, "idle", 100, "sandboxes alive while they are watched being idle")
+	flag.BoolVar(&o.serve, "serve", false, "only be the server of the proxy's row")
+	flag.StringVar(&o.load, "load", "", "only measure the server of this URL")
 	flag.StringVar(&o.image, "image", "modbox/code-exec", "image to measure with")
 	flag.StringVar(&o.bin, "bin", "bin/modbox", "the modbox binary, for the command line rows")
 	flag.StringVar(&o.tar, "rootfs", "", "tar of the same root filesystem, for Docker; empty: no peer")
@@ -50,6 +62,16 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
+	switch {
+	case o.serve:
+		return serve()
+	case o.load != "":
+		seen, err := drive(ctx, o.load)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(seen)
+	}
 	c, err := client.New(os.Getenv("MODBOX_URL"), os.Getenv("MODBOX_API_TOKEN"))
 	if err != nil {
 		return err
@@ -92,12 +114,20 @@ func measure(ctx context.Context, o options, m *modbox, d *docker, r *report) er
 	if err != nil {
 		return err
 	}
-	for _, line := range rows(o, m, d, box, container, python) {
+	file, err := randomFile()
+	defer os.Remove(file)
+	if err != nil {
+		return err
+	}
+	for _, line := range rows(o, m, d, box, container, python, file) {
 		if err := r.add(ctx, o.rounds, line); err != nil {
 			return fmt.Errorf("%s: %w", line.what, err)
 		}
 	}
-	return r.addMemory(ctx, o.idle, m, d)
+	if err := r.addProxy(ctx, m, box); err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	return r.addIdle(ctx, o.idle, m, d)
 }
 
 // line is one row to be measured.
@@ -113,16 +143,19 @@ type line struct {
 // rows lists what is measured. The rows with a target compare with what a user
 // picks instead, Docker's command line; the others compare like with like, so
 // that the part of a command line's own start-up can be told.
-func rows(o options, m *modbox, d *docker, box, container, idle string) []line {
+func rows(o options, m *modbox, d *docker, box, container, idle, file string) []line {
 	python := []string{"python3", "-c", "print(1)"}
 	lines := []line{
 		{what: "cold create → first output (`true`), API", target: targetCreate, ours: m.run("true")},
 		{what: "the same, like with like", ours: m.run("true")},
+		{what: "create from the pool → first output (`true`), API", target: targetWarm, ours: m.runWarm("true")},
 		{what: "`true` in a running sandbox, API", target: targetExec, ours: m.execAPI(box, "true")},
 		{what: "the same, like with like", ours: m.execAPI(box, "true")},
 		{what: "`python3 -c 'print(1)'` in a running sandbox, API", ours: m.execAPI(box, python...)},
 		{what: "destroy, API", ours: m.destroy},
-		{what: fmt.Sprintf("%d creates at once → the last has answered, API", o.burst), target: targetBurst, ours: m.burst(o.burst), rounds: 5},
+		{what: fmt.Sprintf("%d creates at once → the last has answered, API", o.burst), target: targetBurst, ours: m.burst(o.burst), rounds: 1},
+		{what: "file of 100 MiB in", target: targetCopy, ours: m.upload(box, file), rounds: 5},
+		{what: "file of 100 MiB out", target: targetCopy, ours: m.download(box, file), rounds: 5},
 		{what: "`modbox run` of `true`, command line", ours: m.runCLI("true")},
 		{what: "`modbox exec` of `true`, command line", ours: m.execCLI(box, "true")},
 		{what: "resume a paused sandbox with an idle Python → first output, API", target: targetResume, ours: m.resume(idle)},
@@ -136,11 +169,14 @@ func rows(o options, m *modbox, d *docker, box, container, idle string) []line {
 	theirs := []side{
 		{"docker run --rm", d.runCLI("true")},
 		{"Docker API: create, start, exec", d.runAPI("true")},
+		{"docker run --rm", d.runCLI("true")},
 		{"docker exec", d.execCLI(container, "true")},
 		{"Docker API: exec", d.execAPI(container, "true")},
 		{"Docker API: exec", d.execAPI(container, python...)},
 		{"Docker API: remove", d.destroy},
 		{"Docker API: create, start, exec", d.burst(o.burst)},
+		{"docker cp", d.upload(container, file)},
+		{"docker cp", d.download(container, file)},
 		{"docker run --rm", d.runCLI("true")},
 		{"docker exec", d.execCLI(container, "true")},
 		{"docker run --rm of Python", d.runCLI(python...)},
@@ -173,18 +209,49 @@ func (r *report) add(ctx context.Context, rounds int, l line) error {
 	return nil
 }
 
-// addMemory measures what an idle sandbox costs in memory.
-func (r *report) addMemory(ctx context.Context, n int, m *modbox, d *docker) error {
-	m0 := memoryRow{what: fmt.Sprintf("%d idle", n), targetBytes: targetPSS}
-	var err error
-	if m0.ours, err = m.idlePSS(ctx, n); err != nil {
+// dockerIdle is how many idle containers are measured.
+const dockerIdle = 20
+
+// addIdle measures what idle sandboxes cost.
+func (r *report) addIdle(ctx context.Context, n int, m *modbox, d *docker) error {
+	pss, cpu, err := m.idle(ctx, n)
+	if err != nil {
 		return err
 	}
+	memory := fact{
+		what: fmt.Sprintf("memory of one of %d idle sandboxes (PSS of all its host processes)", n),
+		ours: mib(pss), target: "≤ " + mib(targetPSS), met: pss <= targetPSS,
+	}
 	if d != nil {
-		if m0.peer, err = d.idlePSS(ctx, n); err != nil {
+		theirs, err := d.idlePSS(ctx, dockerIdle)
+		if err != nil {
 			return err
 		}
+		memory.against, memory.theirs = fmt.Sprintf("one of %d containers with its shim", dockerIdle), mib(theirs)
+		memory.ratio = fmt.Sprintf("%.2f", float64(pss)/float64(theirs))
 	}
-	r.memory = append(r.memory, m0)
+	r.facts = append(r.facts, memory, fact{
+		what: fmt.Sprintf("CPU of %d idle sandboxes and the server", n), ours: fmt.Sprintf("%.1f %% of a core", 100*cpu),
+		target: fmt.Sprintf("≤ %.0f %%", 100*targetIdle), met: cpu <= targetIdle,
+	})
+	return nil
+}
+
+// addProxy measures what the way through a sandbox's URL costs.
+func (r *report) addProxy(ctx context.Context, m *modbox, box string) error {
+	ours, inside, err := m.proxied(ctx, box)
+	if err != nil {
+		return err
+	}
+	const against = "the same client inside the sandbox"
+	rate, added := ours.PerSecond/inside.PerSecond, ours.Latency-inside.Latency
+	r.facts = append(r.facts, fact{
+		what: fmt.Sprintf("requests a second through a sandbox's URL, %d connections kept, answers of 1 KiB", loadAtOnce),
+		ours: fmt.Sprintf("%.0f", ours.PerSecond), against: against, theirs: fmt.Sprintf("%.0f", inside.PerSecond),
+		ratio: fmt.Sprintf("%.2f", rate), target: fmt.Sprintf("≥ %.1f ×", targetProxy), met: rate >= targetProxy,
+	}, fact{
+		what: "time of one such request, one connection, p50", ours: ms(ours.Latency), against: against, theirs: ms(inside.Latency),
+		target: "≤ " + ms(targetAdded) + " more", met: added <= targetAdded,
+	})
 	return nil
 }

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"os"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/modbox/modbox/client"
@@ -15,14 +21,25 @@ type modbox struct {
 	bin    string // the modbox binary, for the command line rows
 	image  string
 	limits client.Resources
+	asked  atomic.Int64 // sandboxes that were asked for with limits of their own
 }
 
 // ttl ends what a killed benchmark leaves behind.
-const ttl = 10 * time.Minute
+const ttl = 20 * time.Minute
 
-// start creates a sandbox and returns when it runs.
+// poolSize is how many sandboxes the server keeps ready, its default.
+const poolSize = 2
+
+// start creates a sandbox and returns when it runs. Its limits are nobody else's,
+// so that the server has none ready.
 func (m *modbox) start(ctx context.Context) (string, error) {
-	sb, err := m.c.Create(ctx, client.CreateOptions{Image: m.image, Resources: m.limits, TTL: ttl, WaitUpTo: time.Minute})
+	limits := m.limits
+	limits.Memory = fmt.Sprintf("%dMi", 512+m.asked.Add(1))
+	return m.startWith(ctx, limits)
+}
+
+func (m *modbox) startWith(ctx context.Context, limits client.Resources) (string, error) {
+	sb, err := m.c.Create(ctx, client.CreateOptions{Image: m.image, Resources: limits, TTL: ttl, WaitUpTo: time.Minute})
 	if err != nil {
 		return "", err
 	}
@@ -49,11 +66,81 @@ func (m *modbox) exec(ctx context.Context, id string, argv ...string) error {
 }
 
 // run is create until the first command's output has arrived; the removal is not measured.
-func (m *modbox) run(argv ...string) op {
+func (m *modbox) run(argv ...string) op { return m.runBy(m.start, argv...) }
+
+// runWarm is run with a sandbox that the server has ready.
+func (m *modbox) runWarm(argv ...string) op {
+	warm := m.runBy(func(ctx context.Context) (string, error) { return m.startWith(ctx, m.limits) }, argv...)
+	return func(ctx context.Context) (time.Duration, error) {
+		// The pool holds what was asked for lately: the first times may miss.
+		for range 30 {
+			if err := m.poolFilled(ctx); err != nil {
+				return 0, err
+			}
+			before, err := m.metric(ctx, poolHits)
+			if err != nil {
+				return 0, err
+			}
+			took, err := warm(ctx)
+			if err != nil {
+				return 0, err
+			}
+			if now, err := m.metric(ctx, poolHits); err != nil || now > before {
+				return took, err
+			}
+		}
+		return 0, errors.New("the pool does not learn what is asked for")
+	}
+}
+
+const poolHits = `modbox_pool_creates_total{outcome="hit"}`
+
+// poolFilled waits until the server has sandboxes ready and has stopped making more.
+func (m *modbox) poolFilled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for calm := 0; calm < 3; {
+		n, err := m.metric(ctx, "modbox_pool_boxes")
+		if err != nil {
+			return fmt.Errorf("wait for the pool: %w", err)
+		}
+		if calm++; n < poolSize {
+			calm = 0
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the pool: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// metric returns one of the server's metrics.
+func (m *modbox) metric(ctx context.Context, name string) (float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Getenv("MODBOX_URL")+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, fmt.Errorf("the server has no metric %s: %w", name, lines.Err())
+}
+
+func (m *modbox) runBy(start func(context.Context) (string, error), argv ...string) op {
 	return func(ctx context.Context) (time.Duration, error) {
 		var id string
 		took, err := timed(func() (err error) {
-			if id, err = m.start(ctx); err != nil {
+			if id, err = start(ctx); err != nil {
 				return err
 			}
 			return m.exec(ctx, id, argv...)
@@ -114,39 +201,6 @@ func (m *modbox) burst(n int) op {
 		})
 		return took, err
 	}
-}
-
-// idlePSS is the proportional memory of one of n idle sandboxes' host processes.
-func (m *modbox) idlePSS(ctx context.Context, n int) (int64, error) {
-	ids := make([]string, n)
-	defer func() {
-		for _, id := range ids {
-			if id != "" {
-				_ = m.remove(ctx, id)
-			}
-		}
-	}()
-	for i := range ids {
-		var err error
-		if ids[i], err = m.start(ctx); err != nil {
-			return 0, err
-		}
-	}
-	if err := settle(ctx); err != nil {
-		return 0, err
-	}
-	var total int64
-	for _, id := range ids {
-		st, err := m.c.Stats(ctx, id)
-		if err != nil {
-			return 0, err
-		}
-		if st.HostPSSBytes == 0 {
-			return 0, fmt.Errorf("stats of %s tell no host memory", id)
-		}
-		total += st.HostPSSBytes
-	}
-	return total / int64(n), nil
 }
 
 // version asks the server.

@@ -20,11 +20,10 @@ type row struct {
 	target float64
 }
 
-// memoryRow is the memory line: bytes instead of times.
-type memoryRow struct {
-	what        string
-	ours, peer  int64
-	targetBytes int64
+// fact is a line of what is not a time, or not compared with Docker.
+type fact struct {
+	what, ours, against, theirs, ratio, target string
+	met                                        bool
 }
 
 // report is everything one run measured.
@@ -32,7 +31,7 @@ type report struct {
 	version string
 	rounds  int
 	rows    []row
-	memory  []memoryRow
+	facts   []fact
 	notes   []string
 }
 
@@ -47,10 +46,10 @@ func (r *report) write(w io.Writer) error {
 	for _, row := range r.rows {
 		b.WriteString(row.line())
 	}
-	if len(r.memory) > 0 {
-		b.WriteString("\n| memory per idle sandbox (PSS of all its host processes) | ours | peer | target | met |\n|---|---|---|---|---|\n")
-		for _, m := range r.memory {
-			fmt.Fprintf(&b, "| %s | %s | %s | ≤ %s | %s |\n", m.what, mib(m.ours), mib(m.peer), mib(m.targetBytes), met(m.ours <= m.targetBytes))
+	if len(r.facts) > 0 {
+		b.WriteString("\n| what | ours | against | theirs | ratio | target | met |\n|---|---|---|---|---|---|---|\n")
+		for _, f := range r.facts {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", f.what, f.ours, f.against, f.theirs, f.ratio, f.target, met(f.met))
 		}
 	}
 	if len(r.notes) > 0 {

@@ -17,4 +17,5 @@ if docker info --format '{{.ServerVersion}}' >/dev/null 2>&1; then
 	zstd -dcqf "$(blob "$(jq -er '.layers[0].digest' "$(blob "$manifest")")")" >"$tar"
 	peer=(-rootfs "$tar")
 fi
-scripts/with-server.sh go run ./bench -image "$image" "${peer[@]}" "$@"
+CGO_ENABLED=0 go build -trimpath -o tmp/bench ./bench # static: it also runs inside a sandbox
+scripts/with-server.sh tmp/bench -image "$image" "${peer[@]}" "$@"

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+// fileBytes is the size of the file that is copied in and out.
+const fileBytes = 100 << 20
+
+// randomFile makes a file of fileBytes that does not compress.
+func randomFile() (path string, err error) {
+	random, err := os.Open("/dev/urandom")
+	if err != nil {
+		return "", err
+	}
+	defer random.Close()
+	f, err := os.CreateTemp("", "bench")
+	if err != nil {
+		return "", err
+	}
+	if _, err = io.CopyN(f, random, fileBytes); err == nil {
+		err = f.Close()
+	}
+	return f.Name(), err
+}
+
+// remoteFile is where the file is in sandbox and container.
+const remoteFile = "/var/tmp/file"
+
+func (m *modbox) upload(id, path string) op {
+	return func(ctx context.Context) (time.Duration, error) {
+		return timed(func() error {
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			_, err = m.c.WriteFile(ctx, id, remoteFile, f, client.WriteOptions{})
+			return err
+		})
+	}
+}
+
+func (m *modbox) download(id, path string) op {
+	return func(ctx context.Context) (time.Duration, error) {
+		return timed(func() error {
+			r, err := m.c.ReadFile(ctx, id, remoteFile)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			f, err := os.Create(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			n, err := io.Copy(f, r)
+			if err == nil && n != fileBytes {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		})
+	}
+}
+
+func (d *docker) upload(id, path string) op {
+	return func(ctx context.Context) (time.Duration, error) {
+		return command(ctx, "docker", "cp", "-q", path, id+":"+remoteFile)
+	}
+}
+
+func (d *docker) download(id, path string) op {
+	return func(ctx context.Context) (time.Duration, error) {
+		return command(ctx, "docker", "cp", "-q", id+":"+remoteFile, path)
+	}
+}

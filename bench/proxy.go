@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+const (
+	proxyPort    = 8080
+	proxyAnswer  = 1 << 10 // bytes
+	loadTime     = 2 * time.Second
+	loadAtOnce   = 16
+	loadRounds   = 3
+	remoteBinary = "/var/tmp/bench"
+)
+
+// load is what a client saw of a server.
+type load struct {
+	PerSecond float64       // with loadAtOnce connections
+	Latency   time.Duration // p50 of one connection
+}
+
+// serve answers requests with a body of proxyAnswer bytes, for ever.
+func serve() error {
+	body := make([]byte, proxyAnswer)
+	return http.ListenAndServe(":"+strconv.Itoa(proxyPort), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(body) // a client that left is no error of ours
+	}))
+}
+
+// drive asks a server over connections that are kept, first one at a time, then loadAtOnce.
+func drive(ctx context.Context, url string) (load, error) {
+	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: loadAtOnce, DisableCompression: true}}
+	defer c.CloseIdleConnections()
+	get := func() error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := c.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != proxyAnswer || resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: status %d, %d bytes, %w", url, resp.StatusCode, n, err)
+		}
+		return nil
+	}
+	var single []time.Duration
+	for end := time.Now().Add(loadTime / 2); time.Now().Before(end); {
+		took, err := timed(get)
+		if err != nil {
+			return load{}, err
+		}
+		single = append(single, took)
+	}
+	var done atomic.Int64
+	begin := time.Now()
+	err := parallel(loadAtOnce, func(int) error {
+		for time.Since(begin) < loadTime {
+			if err := get(); err != nil {
+				return err
+			}
+			done.Add(1)
+		}
+		return nil
+	})
+	return load{PerSecond: float64(done.Load()) / time.Since(begin).Seconds(), Latency: quantile(single, .5)}, err
+}
+
+// proxied measures a server in a sandbox by its URL and, in turns, from inside.
+// The best round of each counts: what disturbs makes all of them worse.
+func (m *modbox) proxied(ctx context.Context, id string) (ours, inside load, err error) {
+	sb, err := m.c.Get(ctx, id)
+	if err != nil {
+		return load{}, load{}, err
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return load{}, load{}, err
+	}
+	defer self.Close()
+	if _, err := m.c.WriteFile(ctx, id, remoteBinary, self, client.WriteOptions{Mode: 0o755}); err != nil {
+		return load{}, load{}, err
+	}
+	if err := m.exec(ctx, id, "bash", "-c", "setsid nohup "+remoteBinary+" -serve >/dev/null 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/"+strconv.Itoa(proxyPort)+") 2>/dev/null; do :; done"); err != nil {
+		return load{}, load{}, err
+	}
+	better := func(best *load, l load) {
+		best.PerSecond = max(best.PerSecond, l.PerSecond)
+		if best.Latency == 0 || l.Latency < best.Latency {
+			best.Latency = l.Latency
+		}
+	}
+	for range loadRounds {
+		l, err := drive(ctx, sb.URL)
+		if err != nil {
+			return load{}, load{}, err
+		}
+		better(&ours, l)
+		res, err := m.c.Exec(ctx, id, client.Command{Argv: []string{remoteBinary, "-load", fmt.Sprintf("http://127.0.0.1:%d/", proxyPort)}})
+		if err != nil {
+			return load{}, load{}, err
+		}
+		if err := json.Unmarshal(res.Stdout, &l); err != nil {
+			return load{}, load{}, fmt.Errorf("load from inside: exit code %d: %s", res.ExitCode, res.Stderr)
+		}
+		better(&inside, l)
+	}
+	return ours, inside, nil
+}
