@@ -67,10 +67,31 @@ func (c *Client) Pause(ctx context.Context, ref string) (*Sandbox, error) {
 	return c.change(ctx, sandboxPath(ref, "pause"))
 }
 
-// Resume brings a paused sandbox back and returns when it can be used. Errors:
-// NotFound, Ended, Unsupported, QuotaExceeded.
+// Memory says what a resume does about the memory of a sandbox.
+type Memory string
+
+// What can be done about memory.
+const (
+	MemoryPrefer  Memory = "prefer"  // bring it back, and where that cannot be done start anew with the files
+	MemoryRequire Memory = "require" // leave the sandbox paused where it cannot be brought back
+	MemoryDiscard Memory = "discard" // start anew with the files in any case
+)
+
+// Resume brings a paused sandbox back and returns when it can be used. Where its
+// memory cannot be brought back any more it is started anew with its files, and
+// MemoryLost says why. Errors: NotFound, Ended, Unsupported, QuotaExceeded.
 func (c *Client) Resume(ctx context.Context, ref string) (*Sandbox, error) {
-	return c.change(ctx, sandboxPath(ref, "resume"))
+	return c.ResumeWith(ctx, ref, MemoryPrefer)
+}
+
+// ResumeWith is [Client.Resume] with a word about memory. Errors: Unsupported also
+// when the memory is required and cannot be brought back.
+func (c *Client) ResumeWith(ctx context.Context, ref string, memory Memory) (*Sandbox, error) {
+	body := struct {
+		Memory Memory `json:"memory,omitempty"`
+	}{memory}
+	sb := new(Sandbox)
+	return result(sb, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "resume"), body: body, repeat: true}, sb))
 }
 
 // change makes a call that answers the sandbox and may be repeated.

@@ -36,9 +36,10 @@ type Sandbox struct {
 	Deadline      *time.Time        `json:"deadline"`    // nil: none
 	Timeouts      Timeouts          `json:"timeouts"`
 	LastActivity  *time.Time        `json:"last_activity_at"`
-	IdleDeadline  *time.Time        `json:"idle_deadline"`   // nil: none, or it does not run
-	PausedAt      *time.Time        `json:"paused_at"`       // nil unless it is paused
-	PausedUntil   *time.Time        `json:"paused_deadline"` // nil: none, or it is not paused
+	IdleDeadline  *time.Time        `json:"idle_deadline"`         // nil: none, or it does not run
+	PausedAt      *time.Time        `json:"paused_at"`             // nil unless it is paused
+	PausedUntil   *time.Time        `json:"paused_deadline"`       // nil: none, or it is not paused
+	MemoryLost    string            `json:"memory_lost,omitempty"` // why its last resume started it anew with its files
 	Parent        string            `json:"parent_id,omitempty"`
 	SnapshotID    string            `json:"snapshot_id,omitempty"` // what it was made from; "" for an image
 	Description   string            `json:"description,omitempty"`

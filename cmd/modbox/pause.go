@@ -23,10 +23,23 @@ processes then go on where they were.`,
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return a.changeCommand("resume SANDBOX...", "Bring paused sandboxes back", "Bring paused sandboxes back: their processes go on where they were.",
+	var memory string
+	cmd := a.changeCommand("resume SANDBOX...", "Bring paused sandboxes back",
+		`Bring paused sandboxes back: their processes go on where they were.
+
+Where the memory of one cannot be brought back any more, because the server runs
+another gVisor or on another kind of processor by now, it is started anew with its
+files, and a warning says why. --memory=require leaves it paused instead, and
+--memory=discard starts it anew in any case.`,
 		func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
-			return c.Resume(ctx, ref)
+			sb, err := c.ResumeWith(ctx, ref, client.Memory(memory))
+			if err == nil && sb.MemoryLost != "" {
+				fmt.Fprintf(a.stderr, "%s was started anew with its files: %s\n", clean(sb.Name), clean(sb.MemoryLost))
+			}
+			return sb, err
 		})
+	cmd.Flags().StringVar(&memory, "memory", string(client.MemoryPrefer), "what to do about memory: prefer, require or discard")
+	return cmd
 }
 
 // changeCommand is a command that does something with each sandbox and prints their names.

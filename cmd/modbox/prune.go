@@ -86,9 +86,10 @@ has not ended was made from them. The server may be running.`,
 	return cmd
 }
 
-// digestsInUse returns what tells the images of the sandboxes in a database that
-// have not ended, and fails with Unavailable while one of them is being started:
-// its image is chosen then, but not written down yet.
+// digestsInUse returns what tells the images that a database still needs: of
+// sandboxes that have not ended, their checkpoints and snapshots. It fails with
+// Unavailable while a sandbox is being started: its image is chosen then, but not
+// written down yet.
 func digestsInUse(database string) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) (digests []string, err error) {
 		st, err := store.OpenExisting(ctx, database)
@@ -107,8 +108,7 @@ func digestsInUse(database string) func(context.Context) ([]string, error) {
 			if sb.ImageDigest == "" {
 				return nil, sandbox.Errorf(sandbox.Unavailable, "sandbox %s (%s) is being started; try again when it runs", sb.Name, sb.ID)
 			}
-			digests = append(digests, sb.ImageDigest)
 		}
-		return digests, nil
+		return st.DigestsInUse(ctx)
 	}
 }

@@ -241,6 +241,9 @@ func (a *app) printSandbox(sb *client.Sandbox) error {
 	if sb.IdleDeadline != nil {
 		fields = append(fields, [2]string{"IDLE AT", sb.IdleDeadline.Format(time.RFC3339)})
 	}
+	if sb.MemoryLost != "" {
+		fields = append(fields, [2]string{"MEMORY LOST", clean(sb.MemoryLost)})
+	}
 	if sb.PausedAt != nil {
 		fields = append(fields, [2]string{"PAUSED", sb.PausedAt.Format(time.RFC3339)})
 	}

@@ -155,7 +155,7 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
-		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), PausedAt: optional(sb.PausedAt),
+		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), PausedAt: optional(sb.PausedAt), MemoryLost: sb.MemoryLost,
 		Parent: string(sb.Parent), SnapshotID: string(sb.Snapshot), Description: sb.Description, Metadata: sb.Metadata,
 	}
 	if d, ok := sb.IdleDeadline(); ok {

@@ -23,6 +23,11 @@ type checkpointRef struct {
 	Checkpoint string `path:"checkpoint" maxLength:"128" doc:"The checkpoint: its id or its name, percent-encoded."`
 }
 
+type resumeInput struct {
+	SandboxRef
+	Body *wire.ResumeSandbox `required:"false"`
+}
+
 type forkInput struct {
 	SandboxRef
 	Body wire.Fork
@@ -34,11 +39,11 @@ func (s *Server) registerStateful(a huma.API) {
 	route(a, huma.Operation{
 		OperationID: "pause-sandbox", Method: http.MethodPost, Path: sandboxes + "/pause", Tags: tags,
 		Summary:     "Pause a sandbox",
-		Description: "Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; those that did are answered with the header `Modbox-Auto-Resumed: true`.",
+		Description: "Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; those that did are answered with the header `Modbox-Auto-Resumed: true`, and with `Modbox-Memory-Lost: true` when it had to be started anew from its files.",
 	}, s.pauseSandbox)
 	route(a, huma.Operation{
 		OperationID: "resume-sandbox", Method: http.MethodPost, Path: sandboxes + "/resume", Tags: tags,
-		Summary: "Resume a sandbox", Description: "Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. When it cannot be brought back it stays paused.",
+		Summary: "Resume a sandbox", Description: "Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. Where its memory cannot be brought back any more (another gVisor or processor by now, or what was saved is damaged) it is started anew with its files, and `memory_lost` says why; `memory` asks for something else. When it cannot be brought back at all it stays paused.",
 	}, s.resumeSandbox)
 	route(a, huma.Operation{
 		OperationID: "create-checkpoint", Method: http.MethodPost, Path: checkpoints, Tags: tags, DefaultStatus: http.StatusCreated,
@@ -67,8 +72,12 @@ func (s *Server) pauseSandbox(ctx context.Context, in *SandboxRef) (*body[wire.S
 	return s.changed(s.svc.Pause(ctx, caller(ctx), in.Ref))
 }
 
-func (s *Server) resumeSandbox(ctx context.Context, in *SandboxRef) (*body[wire.Sandbox], error) {
-	return s.changed(s.svc.Resume(ctx, caller(ctx), in.Ref))
+func (s *Server) resumeSandbox(ctx context.Context, in *resumeInput) (*body[wire.Sandbox], error) {
+	var memory sandbox.MemoryPolicy
+	if in.Body != nil {
+		memory = sandbox.MemoryPolicy(in.Body.Memory)
+	}
+	return s.changed(s.svc.Resume(ctx, caller(ctx), in.Ref, memory))
 }
 
 func (s *Server) restoreCheckpoint(ctx context.Context, in *checkpointRef) (*body[wire.Sandbox], error) {
@@ -155,8 +164,12 @@ func formatTimeouts(t sandbox.Timeouts) wire.Timeouts {
 	}
 }
 
-// resumedHeader is in the answer to a call that resumed its sandbox.
-const resumedHeader = "Modbox-Auto-Resumed"
+// resumedHeader is in the answer to a call that resumed its sandbox, and
+// memoryLostHeader beside it when the sandbox was started anew with that.
+const (
+	resumedHeader    = "Modbox-Auto-Resumed"
+	memoryLostHeader = "Modbox-Memory-Lost"
+)
 
 // noteWakes adds resumedHeader to the answers of next where it applies.
 func noteWakes(next http.Handler) http.Handler {
@@ -185,6 +198,9 @@ func (w *wakesWriter) Write(p []byte) (int, error) {
 func (w *wakesWriter) note() {
 	if w.wakes.Resumed() {
 		w.Header().Set(resumedHeader, "true")
+	}
+	if w.wakes.MemoryLost() {
+		w.Header().Set(memoryLostHeader, "true")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // Wakes notes whether calls made with its context resumed a paused sandbox.
-type Wakes struct{ resumed atomic.Bool }
+type Wakes struct{ resumed, memoryLost atomic.Bool }
 
 type wakesKey struct{}
 
@@ -22,6 +22,9 @@ func NoteWakes(ctx context.Context) (context.Context, *Wakes) {
 
 // Resumed reports whether a call has resumed its sandbox so far.
 func (w *Wakes) Resumed() bool { return w.resumed.Load() }
+
+// MemoryLost reports whether the sandbox was started anew from its files with that.
+func (w *Wakes) MemoryLost() bool { return w.memoryLost.Load() }
 
 // awake returns when the sandbox of b can be used, resuming it when it is paused
 // and after waiting for what has the box for itself, and notes the activity.
@@ -42,11 +45,13 @@ func (s *Service) awake(ctx context.Context, b *box) error {
 	default:
 		return stateError(&sb)
 	}
-	if err := s.fly(ctx, b, flightResume, s.resume); err != nil {
+	err := s.fly(ctx, b, flightResume, func(fl *flight) error { return s.resume(fl, sandbox.MemoryPrefer) })
+	if err != nil {
 		return err
 	}
 	if w, ok := ctx.Value(wakesKey{}).(*Wakes); ok {
 		w.resumed.Store(true)
+		w.memoryLost.Store(b.view().sb.MemoryLost != "")
 	}
 	b.activity.at(time.Now())
 	return nil

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -44,9 +45,10 @@ func (s *Service) checkpoint(fl *flight, cp *sandbox.Checkpoint) (err error) {
 	}
 	defer func() { s.metrics.op(flightCheckpoint, begin, err) }()
 	path := s.saved.path(b.id, cp.ID)
-	if err := s.saveTo(b, path); err != nil {
+	if err := s.saveTo(b, path, driver.CheckpointOptions{Layer: true}); err != nil {
 		return err
 	}
+	cp.ImageDigest = b.sandbox().ImageDigest
 	if cp.SizeBytes, err = s.saved.size(path); err == nil {
 		cp.CreatedAt = time.Now().UTC()
 		err = s.store.CreateCheckpoint(s.ctx, *cp, sandbox.CheckpointsMax, sandbox.Event{
@@ -65,10 +67,10 @@ func (s *Service) checkpoint(fl *flight, cp *sandbox.Checkpoint) (err error) {
 }
 
 // saveTo writes the state of a running or paused box, which goes on as before.
-func (s *Service) saveTo(b *box, path string) error {
+func (s *Service) saveTo(b *box, path string, opts driver.CheckpointOptions) error {
 	switch sb := b.sandbox(); sb.State {
 	case sandbox.Running:
-		return s.save(b, path, false)
+		return s.save(b, path, opts)
 	case sandbox.Paused:
 		return s.saved.copy(s.saved.path(b.id, sb.Saved), path)
 	default:
@@ -168,12 +170,8 @@ func (s *Service) restoreTo(fl *flight, checkpoint string) error {
 	if err != nil {
 		return err
 	}
-	saver, err := s.saved.checkpointer()
-	if err != nil {
+	if _, err := s.saved.restorable(s.saved.path(b.id, cp.ID), sandbox.MemoryPrefer); err != nil {
 		return err
-	}
-	if err := saver.CanRestore(s.saved.path(b.id, cp.ID)); err != nil {
-		return sandbox.Wrap(sandbox.Unsupported, err, "%s", publicReason("the checkpoint cannot be restored on this host", err))
 	}
 	from := sandbox.NewCheckpointID()
 	if err := s.saved.copy(s.saved.path(b.id, cp.ID), s.saved.path(b.id, from)); err != nil {
@@ -182,13 +180,13 @@ func (s *Service) restoreTo(fl *flight, checkpoint string) error {
 	switch sb := b.sandbox(); sb.State {
 	case sandbox.Paused:
 	case sandbox.Running:
-		if err := s.abandon(fl, from); err != nil {
+		if err := s.abandon(fl, from, cp.ImageDigest); err != nil {
 			return err
 		}
 	default:
 		return stateError(&sb)
 	}
-	if err := s.resumeFrom(fl, from); err != nil {
+	if err := s.resumeFrom(fl, from, cp.ImageDigest, sandbox.MemoryPrefer); err != nil {
 		return err
 	}
 	return s.store.AppendEvent(s.ctx, sandbox.Event{
@@ -199,10 +197,11 @@ func (s *Service) restoreTo(fl *flight, checkpoint string) error {
 }
 
 // abandon gives up the running state of the flight's box: it is then paused with
-// the checkpoint from. Once the intent is recorded a restarted server does the same.
-func (s *Service) abandon(fl *flight, from sandbox.CheckpointID) error {
+// the checkpoint from, on the root filesystem of digest. Once the intent is
+// recorded a restarted server does the same.
+func (s *Service) abandon(fl *flight, from sandbox.CheckpointID, digest string) error {
 	b := fl.box
-	err := s.move(fl, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved = from },
+	err := s.move(fl, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved, sb.ImageDigest = from, digest },
 		sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventPausing, Message: "it is being taken back to a checkpoint"})
 	if err != nil {
 		return err

@@ -2,8 +2,10 @@ package lifecycle_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -61,7 +63,7 @@ func newEnvHere(t *testing.T) *env {
 	t.Helper()
 	e := &env{
 		t: t, host: newHost(t), dbPath: filepath.Join(t.TempDir(), "modbox.db"),
-		images: newCatalogue(),
+		images: newCatalogue(t.TempDir()),
 		// The sweep is called by the tests that are about it.
 		cfg: lifecycle.Config{SweepInterval: time.Hour, CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}.ShortTTL(time.Millisecond),
 	}
@@ -241,6 +243,8 @@ type catalogue struct {
 	ensure func(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) error
 	// unmade are the digests of those that are not there; guarded by mu.
 	unmade map[string]bool
+	dir    string
+	made   map[string]string // paths of what Commit made, by digest; guarded by mu
 }
 
 const (
@@ -248,8 +252,8 @@ const (
 	readyID = sandbox.ImageID("00000000-0000-0000-0000-000000000002")
 )
 
-func newCatalogue() *catalogue {
-	return &catalogue{list: []sandbox.Image{
+func newCatalogue(dir string) *catalogue {
+	return &catalogue{dir: dir, made: map[string]string{}, list: []sandbox.Image{
 		{ID: plainID, Name: "modbox/base", Tag: "latest", IsDefault: true, Digest: "sha256:1"},
 		{ID: readyID, Name: "modbox/web", Tag: "latest", Digest: "sha256:2", ReadinessPort: 8080},
 		{
@@ -282,6 +286,9 @@ func (c *catalogue) Resolve(_ context.Context, ref string) (sandbox.Image, strin
 	if c.unmade[img.Digest] {
 		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "it is not made")
 	}
+	if path, ok := c.made[img.Digest]; ok {
+		return img, path, err
+	}
 	return img, "/nowhere/" + img.Digest, err
 }
 
@@ -310,11 +317,36 @@ func (c *catalogue) Ensure(ctx context.Context, ref string, progress func(sandbo
 
 func (c *catalogue) Runtimes(context.Context) ([]sandbox.Runtime, error) { return nil, nil }
 
+// Commit makes an image that is found by its digest alone. The layers of the fake
+// driver hold everything, so the base does not matter.
+func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {
+	data, err := io.ReadAll(layer)
+	if err != nil {
+		return lifecycle.Layered{}, err
+	}
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(append([]byte(base), data...)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made[digest] == "" {
+		path := filepath.Join(c.dir, digest+".tar")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			return lifecycle.Layered{}, err
+		}
+		c.made[digest] = path
+		c.list = append(slices.Clone(c.list), sandbox.Image{Digest: digest, SizeBytes: int64(len(data))})
+	}
+	return lifecycle.Layered{Digest: digest, SizeBytes: int64(len(data)), LayerBytes: int64(len(data)), FileCount: 1}, nil
+}
+
 func (c *catalogue) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error) {
 	return c.find(func(img *sandbox.Image) bool { return img.ID == id })
 }
 
-func (c *catalogue) List(context.Context) ([]sandbox.Image, error) { return c.list, nil }
+func (c *catalogue) List(context.Context) ([]sandbox.Image, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list), nil
+}
 
 // faults stand between a server and what it writes to: they make single calls
 // fail or wait, or make the server as good as dead.

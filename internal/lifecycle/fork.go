@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 	"golang.org/x/sync/errgroup"
 )
@@ -57,7 +58,7 @@ func (s *Service) fork(b *box, c Caller, req *ForkRequest) ([]ForkResult, error)
 	err := s.fly(s.ctx, b, flightFork, func(*flight) error {
 		begin := time.Now()
 		b.activity.at(begin)
-		if err := s.saveTo(b, path); err != nil {
+		if err := s.saveTo(b, path, driver.CheckpointOptions{Volatile: true}); err != nil {
 			return err
 		}
 		parent = b.sandbox()

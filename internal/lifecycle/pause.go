@@ -26,19 +26,28 @@ func (s *Service) Pause(ctx context.Context, c Caller, ref string) (sandbox.Sand
 	return b.sandbox(), err
 }
 
-// Resume brings a paused sandbox back: its processes go on where they were. It
-// returns when it can be used, and at once when it runs. When it cannot be
-// brought back it stays paused and nothing is lost.
+// Resume brings a paused sandbox back: its processes go on where they were. Where
+// its memory cannot be brought back any more, because the server runs another
+// gVisor or another kind of processor by now, or what was saved is damaged, memory
+// says what happens; MemoryLost of the sandbox says what did. It returns when the
+// sandbox can be used, and at once when it runs. When it cannot be brought back it
+// stays paused and nothing is lost. Who asks while another resume is under way
+// gets what comes of that.
 //
-// Errors: NotFound; NotRunning; Ended; Unsupported, saying why, when what was
-// saved cannot be restored on this host; QuotaExceeded; Unavailable; the
+// Errors: NotFound; NotRunning; Ended; Invalid, naming memory; Unsupported, saying
+// why, when what was saved cannot be brought back; QuotaExceeded; Unavailable; the
 // context's error.
-func (s *Service) Resume(ctx context.Context, c Caller, ref string) (sandbox.Sandbox, error) {
+func (s *Service) Resume(ctx context.Context, c Caller, ref string, memory sandbox.MemoryPolicy) (sandbox.Sandbox, error) {
+	switch memory {
+	case "", sandbox.MemoryPrefer, sandbox.MemoryRequire, sandbox.MemoryDiscard:
+	default:
+		return sandbox.Sandbox{}, sandbox.InvalidField("memory", "must be prefer, require or discard")
+	}
 	b, err := s.stateful(ctx, c, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	err = s.fly(ctx, b, flightResume, s.resume)
+	err = s.fly(ctx, b, flightResume, func(fl *flight) error { return s.resume(fl, memory) })
 	return b.sandbox(), err
 }
 
@@ -80,7 +89,7 @@ func (s *Service) pause(fl *flight, why string) error {
 	}
 	id = b.sandbox().Saved // of an earlier attempt, whose record had its effect after all
 	s.unwatch(b)
-	if err := s.save(b, s.saved.path(b.id, id), true); err != nil {
+	if err := s.save(b, s.saved.path(b.id, id), driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
 		s.metrics.op(flightPause, begin, err)
 		return s.pauseFailed(fl, err)
 	}
@@ -97,8 +106,8 @@ func (s *Service) pause(fl *flight, why string) error {
 	return nil
 }
 
-// save writes a checkpoint of a started box.
-func (s *Service) save(b *box, path string, stop bool) error {
+// save writes a checkpoint of a started box. Layer is left out when there is no room for it.
+func (s *Service) save(b *box, path string, opts driver.CheckpointOptions) error {
 	saver, err := s.saved.checkpointer()
 	if err != nil {
 		return err
@@ -110,10 +119,11 @@ func (s *Service) save(b *box, path string, stop bool) error {
 	if err != nil {
 		return fmt.Errorf("measure sandbox %s: %w", b.id, err)
 	}
+	opts.Layer = opts.Layer && s.layers != nil && s.saved.room(path, stats.MemoryBytes+2*stats.DiskBytes) == nil
 	if err := s.saved.room(path, stats.MemoryBytes+stats.DiskBytes); err != nil {
 		return err
 	}
-	err = saver.Checkpoint(ctx, b.id, path, driver.CheckpointOptions{Stop: stop})
+	err = saver.Checkpoint(ctx, b.id, path, opts)
 	b.agent.Reset() // its connections do not outlive a checkpoint
 	if err != nil {
 		return fmt.Errorf("save sandbox %s: %w", b.id, err)

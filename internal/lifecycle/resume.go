@@ -10,7 +10,7 @@ import (
 )
 
 // resume takes the flight's box from paused to running.
-func (s *Service) resume(fl *flight) error {
+func (s *Service) resume(fl *flight, memory sandbox.MemoryPolicy) error {
 	sb := fl.box.sandbox()
 	switch sb.State {
 	case sandbox.Running:
@@ -26,43 +26,39 @@ func (s *Service) resume(fl *flight) error {
 	default:
 		return stateError(&sb)
 	}
-	return s.resumeFrom(fl, sb.Saved)
+	return s.resumeFrom(fl, sb.Saved, sb.ImageDigest, memory)
 }
 
-// resumeFrom brings a paused box back from one of its checkpoints, which is then
-// consumed. What it was paused with is gone once this is recorded.
-func (s *Service) resumeFrom(fl *flight, from sandbox.CheckpointID) error {
+// resumeFrom brings a paused box back from one of its checkpoints, which lies on
+// the root filesystem of digest and is then consumed. What it was paused with is
+// gone once this is recorded.
+func (s *Service) resumeFrom(fl *flight, from sandbox.CheckpointID, digest string, memory sandbox.MemoryPolicy) error {
 	b := fl.box
 	begin := time.Now()
-	saver, err := s.saved.checkpointer()
+	lost, err := s.saved.restorable(s.saved.path(b.id, from), memory)
 	if err != nil {
 		return err
-	}
-	if err := saver.CanRestore(s.saved.path(b.id, from)); err != nil {
-		return sandbox.Wrap(sandbox.Unsupported, err, "%s", publicReason("what was saved cannot be brought back on this host", err))
 	}
 	if err := s.mayResume(); err != nil {
 		return err
 	}
 	before := b.sandbox().Saved
-	err = s.move(fl, sandbox.Resuming, func(sb *sandbox.Sandbox) { sb.Saved = from },
+	err = s.move(fl, sandbox.Resuming, func(sb *sandbox.Sandbox) { sb.Saved, sb.ImageDigest = from, digest },
 		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventResuming, Message: "it is being brought back"})
 	if err != nil {
 		return err
 	}
 	from = b.sandbox().Saved // of an earlier attempt, whose record had its effect after all
-	handle, err := s.bringBack(b, s.saved.path(b.id, from))
+	back, err := s.bringBackOrAnew(b, s.saved.path(b.id, from), lost, memory)
 	if err != nil {
 		s.metrics.op(flightResume, begin, err)
 		return s.resumeFailed(fl, err)
 	}
 	now := time.Now().UTC()
 	err = s.move(fl, sandbox.Running, func(sb *sandbox.Sandbox) {
-		sb.Handle, sb.Saved, sb.PausedAt, sb.LastActivityAt = handle, "", time.Time{}, now
-	}, sandbox.Event{
-		Time: now, Type: sandbox.EventResumed, Message: "it goes on where it was saved",
-		Data: map[string]string{"took_ms": milliseconds(time.Since(begin))},
-	})
+		sb.Handle, sb.Saved, sb.PausedAt, sb.LastActivityAt = back.handle, "", time.Time{}, now
+		sb.ImageDigest, sb.MemoryLost = back.digest, back.lost
+	}, back.event(now, begin))
 	if err != nil {
 		return err // settled later: back to paused
 	}

@@ -112,7 +112,8 @@ type Deps struct {
 	Network Network
 	// Streams keeps the output of executions; without it there are none.
 	Streams *stream.Store
-	// Layers makes the root filesystems of snapshots; without it there are none.
+	// Layers makes the root filesystems of snapshots, and of paused sandboxes whose
+	// memory cannot be brought back; without it there are none.
 	Layers Layers
 	// Metrics, when set, gets the service's metrics registered.
 	Metrics prometheus.Registerer

@@ -2,10 +2,7 @@ package lifecycle_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,20 +11,6 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// Commit makes a catalogue entry that is found by its digest alone.
-func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {
-	data, err := io.ReadAll(layer)
-	if err != nil {
-		return lifecycle.Layered{}, err
-	}
-	sum := sha256.Sum256(append([]byte(base), data...))
-	digest := "sha256:" + hex.EncodeToString(sum[:])
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.list = append(slices.Clone(c.list), sandbox.Image{Digest: digest, SizeBytes: int64(len(data))})
-	return lifecycle.Layered{Digest: digest, SizeBytes: int64(len(data)), LayerBytes: int64(len(data)), FileCount: 1}, nil
-}
 
 func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
 	return d.faults.do("driver.WriteLayer", func() error { return d.Driver.(driver.Snapshotter).WriteLayer(ctx, id, w) })
@@ -92,7 +75,7 @@ func TestSnapshot(t *testing.T) {
 	if child.ImageDigest != second.Digest || child.Snapshot != second.ID || child.Image != sb.Image {
 		t.Errorf("sandbox made from it: %+v", child)
 	}
-	if spec, _ := s.driver.specs.Load(child.ID); spec.(driver.Spec).RootFS != "/nowhere/"+second.Digest {
+	if spec, _ := s.driver.specs.Load(child.ID); !strings.Contains(spec.(driver.Spec).RootFS, second.Digest) {
 		t.Errorf("its root filesystem is %v", spec)
 	}
 	third := s.snap(string(child.ID), lifecycle.SnapshotRequest{Name: "n", Tag: "v3"})

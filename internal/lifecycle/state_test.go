@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -25,10 +26,25 @@ func (s *server) write(ref, path, content string) {
 	}
 }
 
+// get returns a sandbox.
+func (s *server) get(ref string) sandbox.Sandbox {
+	s.t.Helper()
+	sb, err := s.Get(s.t.Context(), s.caller, ref)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return sb
+}
+
 // read returns a file of a sandbox.
 func (s *server) readFile(ref, path string) string {
 	s.t.Helper()
-	r, _, err := s.ReadFile(s.t.Context(), s.caller, ref, path, 0, -1)
+	return s.readFileIn(s.t.Context(), ref, path)
+}
+
+func (s *server) readFileIn(ctx context.Context, ref, path string) string {
+	s.t.Helper()
+	r, _, err := s.ReadFile(ctx, s.caller, ref, path, 0, -1)
 	if err != nil {
 		s.t.Fatalf("read %s in %s: %v", path, ref, err)
 	}
@@ -63,7 +79,7 @@ func (s *server) pause(ref string) sandbox.Sandbox {
 
 func (s *server) resume(ref string) sandbox.Sandbox {
 	s.t.Helper()
-	sb, err := s.Resume(s.t.Context(), s.caller, ref)
+	sb, err := s.Resume(s.t.Context(), s.caller, ref, "")
 	if err != nil || sb.State != sandbox.Running {
 		s.t.Fatalf("Resume(%q) = %s, %v", ref, sb.State, err)
 	}
@@ -211,7 +227,7 @@ func TestResumeThatFailsLosesNothing(t *testing.T) {
 		"Agent":      {fake.Faults{Dial: fake.Fail(sandbox.Errorf(sandbox.Unavailable, "gone"))}, sandbox.Unavailable},
 	} {
 		e.host.SetFaults(tc.faults)
-		if _, err := s.Resume(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != tc.code {
+		if _, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryRequire); sandbox.CodeOf(err) != tc.code {
 			t.Errorf("%s: Resume = %v, want code %s", name, err, tc.code)
 		}
 		e.host.SetFaults(fake.Faults{})

@@ -28,7 +28,11 @@ var stateful = []struct {
 		return err
 	}, []string{"old"}},
 	{"resume", func(s *server) { s.pause("s") }, func(s *server) error {
-		_, err := s.Resume(s.t.Context(), s.caller, "s")
+		_, err := s.Resume(s.t.Context(), s.caller, "s", "")
+		return err
+	}, []string{"old"}},
+	{"resume-from-files", func(s *server) { s.pause("s") }, func(s *server) error {
+		_, err := s.Resume(s.t.Context(), s.caller, "s", sandbox.MemoryDiscard)
 		return err
 	}, []string{"old"}},
 	{"checkpoint", func(*server) {}, func(s *server) error {
@@ -52,11 +56,11 @@ var stateful = []struct {
 
 func checkpointed(s *server) {
 	s.t.Helper()
-	s.write("s", "/tmp/a", "new")
+	s.write("s", "/a", "new")
 	if _, err := s.CreateCheckpoint(s.t.Context(), s.caller, "s", "c"); err != nil {
 		s.t.Fatal(err)
 	}
-	s.write("s", "/tmp/a", "old")
+	s.write("s", "/a", "old")
 }
 
 func restore(s *server) error {
@@ -96,7 +100,7 @@ func crashSite(t *testing.T, prepare func(*server)) *env {
 	e := newEnv(t)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "s"})
-	s.write("s", "/tmp/a", "old")
+	s.write("s", "/a", "old")
 	prepare(s)
 	s.stop()
 	return e
@@ -134,7 +138,7 @@ func crashInOperation(t *testing.T, prepare func(*server), do func(*server) erro
 	if err != nil || sb.State != sandbox.Running && sb.State != sandbox.Paused {
 		t.Fatalf("the sandbox is %s (%v), %v; want it running or paused", sb.State, sb.Cause, err)
 	}
-	if data := s.readFile("s", "/tmp/a"); !slices.Contains(files, data) {
+	if data := s.readFile("s", "/a"); !slices.Contains(files, data) {
 		t.Errorf("the file holds %q, want one of %q", data, files)
 	}
 	usable(t, s, "s")

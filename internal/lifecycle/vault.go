@@ -63,6 +63,31 @@ func (v *vault) whole(id sandbox.ID, c sandbox.CheckpointID) bool {
 	return v.driver != nil && c != "" && sandbox.CodeOf(v.driver.CanRestore(v.path(id, c))) != sandbox.NotFound
 }
 
+// restorable returns why the memory in a checkpoint cannot be brought back, or is
+// not to be, and "" when it can. Errors: Unsupported when nothing of it can, or
+// nothing else is wanted.
+func (v *vault) restorable(path string, memory sandbox.MemoryPolicy) (lost string, err error) {
+	saver, err := v.checkpointer()
+	if err != nil {
+		return "", err
+	}
+	if memory == sandbox.MemoryDiscard {
+		lost = "its memory was not wanted"
+	} else if err = saver.CanRestore(path); err == nil {
+		return "", nil
+	} else {
+		lost = publicReason("its memory cannot be brought back on this host", err)
+	}
+	if memory == sandbox.MemoryRequire {
+		return "", sandbox.Wrap(sandbox.Unsupported, err, "%s", lost)
+	}
+	layer, layerErr := saver.OpenLayer(path)
+	if layerErr != nil {
+		return "", sandbox.Wrap(sandbox.Unsupported, errors.Join(err, layerErr), "%s, and its files were not saved beside its memory", lost)
+	}
+	return lost, layer.Close()
+}
+
 // room makes the parent of a checkpoint and checks that the host has space for it.
 func (v *vault) room(path string, need int64) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

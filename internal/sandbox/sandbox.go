@@ -65,6 +65,9 @@ type Sandbox struct {
 	Saved CheckpointID
 	// PausedAt is when it was paused; zero unless it is paused or resuming.
 	PausedAt time.Time
+	// MemoryLost is why the last resume started it anew from its files; "" when its
+	// memory was brought back, and when there was none.
+	MemoryLost string
 	// LastActivityAt is when something last used it.
 	LastActivityAt time.Time
 
@@ -142,6 +145,7 @@ const (
 	EventPauseFailed        EventType = "pause_failed"        // it could not be saved and goes on
 	EventResuming           EventType = "resuming"            // being brought back
 	EventResumed            EventType = "resumed"             // it goes on where it was paused
+	EventResumedFromFiles   EventType = "resumed_from_files"  // its memory could not be brought back: it was started anew with its files
 	EventResumeFailed       EventType = "resume_failed"       // it could not be brought back and stays paused
 	EventCheckpointCreated  EventType = "checkpoint_created"  // a named state of it was saved
 	EventCheckpointRestored EventType = "checkpoint_restored" // it went back to a named state

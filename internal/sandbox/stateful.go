@@ -38,6 +38,21 @@ const (
 	OnIdlePause   OnIdle = "pause"
 )
 
+// MemoryPolicy says what is done about the memory of a paused sandbox when it is
+// resumed. The values appear on the wire.
+type MemoryPolicy string
+
+// What can be done about memory.
+const (
+	// MemoryPrefer, also when empty, brings it back; where that cannot be done any
+	// more, the sandbox is started anew with its files.
+	MemoryPrefer MemoryPolicy = "prefer"
+	// MemoryRequire leaves the sandbox paused where it cannot be brought back.
+	MemoryRequire MemoryPolicy = "require"
+	// MemoryDiscard starts the sandbox anew with its files in any case.
+	MemoryDiscard MemoryPolicy = "discard"
+)
+
 // CheckpointID identifies a saved state of a sandbox.
 type CheckpointID string
 
@@ -50,10 +65,12 @@ type Checkpoint struct {
 	ID      CheckpointID
 	Sandbox ID
 	// Name is unique among the checkpoints of its sandbox.
-	Name      string
-	SizeBytes int64
-	CreatedBy UserID
-	CreatedAt time.Time
+	Name string
+	// ImageDigest is the root filesystem that it lies on.
+	ImageDigest string
+	SizeBytes   int64
+	CreatedBy   UserID
+	CreatedAt   time.Time
 }
 
 // IdleDeadline returns when the idle timeout of a running sandbox is over if

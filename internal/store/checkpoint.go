@@ -9,7 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-const checkpointColumns = "id, sandbox_id, name, size_bytes, created_by, created_at"
+const checkpointColumns = "id, sandbox_id, name, image_digest, size_bytes, created_by, created_at"
 
 // CreateCheckpoint records a checkpoint of a live sandbox and appends ev, in one
 // transaction.
@@ -29,8 +29,8 @@ func (s *Store) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limi
 		case all >= limit:
 			return sandbox.Errorf(sandbox.QuotaExceeded, "a sandbox has at most %d checkpoints; delete some", limit)
 		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
-			c.ID, c.Sandbox, c.Name, c.SizeBytes, c.CreatedBy, nanos(c.CreatedAt))
+		_, err = tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7)",
+			c.ID, c.Sandbox, c.Name, c.ImageDigest, c.SizeBytes, c.CreatedBy, nanos(c.CreatedAt))
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (s *Store) Checkpoints(ctx context.Context, id sandbox.ID) ([]sandbox.Check
 	for rows.Next() {
 		var c sandbox.Checkpoint
 		var created int64
-		if err := rows.Scan(&c.ID, &c.Sandbox, &c.Name, &c.SizeBytes, &c.CreatedBy, &created); err != nil {
+		if err := rows.Scan(&c.ID, &c.Sandbox, &c.Name, &c.ImageDigest, &c.SizeBytes, &c.CreatedBy, &created); err != nil {
 			return nil, fmt.Errorf("read checkpoint: %w", err)
 		}
 		c.CreatedAt = fromNanos(created)

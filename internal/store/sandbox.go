@@ -16,7 +16,7 @@ const (
 		env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by,
 		created_at, updated_at, started_at, ended_at, handle,
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
-		network_enabled, ports, snapshot_id`
+		network_enabled, ports, snapshot_id, memory_lost`
 	// isLive is the condition of the index sandboxes_live_name, word for word, so that it is used.
 	isLive = "state NOT IN ('destroyed', 'failed')"
 )
@@ -127,7 +127,7 @@ func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 
 // Transition moves a sandbox from one state to the other and appends ev, in one
 // transaction. When mutate is set it may change the row's Cause, ImageDigest,
-// Handle, Saved, StartedAt, PausedAt, LastActivityAt and EndedAt; other fields
+// Handle, Saved, StartedAt, PausedAt, MemoryLost, LastActivityAt and EndedAt; other fields
 // never change. The checkpoints of a sandbox that ends are forgotten. UpdatedAt becomes
 // ev's time. It returns the row as written.
 //
@@ -173,10 +173,12 @@ func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, c
 		// The condition on the state is what makes this a compare-and-set on a
 		// database whose transactions do not exclude each other.
 		res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = $1, cause_code = $2, cause_message = $3, image_digest = $4,
-				handle = $5, updated_at = $6, started_at = $7, ended_at = $8, saved = $9, paused_at = $10, last_activity_at = $11
-			WHERE id = $12 AND state = $13`,
+				handle = $5, updated_at = $6, started_at = $7, ended_at = $8, saved = $9, paused_at = $10, last_activity_at = $11,
+				memory_lost = $12
+			WHERE id = $13 AND state = $14`,
 			sb.State, cause.Code, cause.Message, sb.ImageDigest, sb.Handle,
-			nanos(sb.UpdatedAt), nanos(sb.StartedAt), nanos(sb.EndedAt), sb.Saved, nanos(sb.PausedAt), nanos(sb.LastActivityAt), id, from)
+			nanos(sb.UpdatedAt), nanos(sb.StartedAt), nanos(sb.EndedAt), sb.Saved, nanos(sb.PausedAt), nanos(sb.LastActivityAt),
+			sb.MemoryLost, id, from)
 		if err != nil {
 			return err
 		}
@@ -308,7 +310,7 @@ func scanSandbox(row scanner) (sandbox.Sandbox, error) {
 		&env, &labels, &sb.Resources.MemoryBytes, &sb.Resources.CPUMilli, &sb.Resources.DiskBytes, &sb.ReadinessPort, &sb.TTL, &sb.CreatedBy,
 		&created, &updated, &started, &ended, &sb.Handle,
 		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
-		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot)
+		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

@@ -246,10 +246,11 @@ func (s *Store) Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) (
 		SELECT `+snapshotColumns+" FROM chain JOIN snapshots s ON s.id = chain.id JOIN workspaces w ON w.id = s.workspace_id ORDER BY chain.depth", id, limit)
 }
 
-// DigestsInUse returns the root filesystems that live sandboxes and snapshots need.
+// DigestsInUse returns the root filesystems that live sandboxes, their checkpoints and snapshots need.
 func (s *Store) DigestsInUse(ctx context.Context) ([]string, error) {
 	return column[string](ctx, s.reader, "SELECT image_digest FROM sandboxes WHERE image_digest <> '' AND "+isLive+
-		" UNION SELECT digest FROM snapshots WHERE digest <> '' AND state = 'ready'")
+		" UNION SELECT digest FROM snapshots WHERE digest <> '' AND state = 'ready'"+
+		" UNION SELECT image_digest FROM checkpoints WHERE image_digest <> ''")
 }
 
 // column reads a query of one column.

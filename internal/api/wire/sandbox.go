@@ -57,6 +57,11 @@ type CreateCheckpoint struct {
 	Name string `json:"name,omitempty" maxLength:"128" doc:"A name; made up when omitted." example:"before-upgrade"`
 }
 
+// ResumeSandbox is the body of POST /v1/sandboxes/{ref}/resume; it may be omitted.
+type ResumeSandbox struct {
+	Memory string `json:"memory,omitempty" enum:"prefer,require,discard" doc:"prefer, also when omitted: bring the memory back, and where that cannot be done start anew with the files. require: stay paused then. discard: start anew with the files in any case."`
+}
+
 // Fork is the body of POST /v1/sandboxes/{ref}/fork.
 type Fork struct {
 	Count      int               `json:"count,omitempty" minimum:"0" maximum:"100" doc:"How many; 1, or as many as there are names, when omitted."`
@@ -103,6 +108,7 @@ type Sandbox struct {
 	IdleDeadline  *time.Time        `json:"idle_deadline" doc:"When its idle timeout is over if nothing uses it before; null without one, and unless it runs."`
 	PausedAt      *time.Time        `json:"paused_at" doc:"When it was paused; null unless it is paused."`
 	PausedUntil   *time.Time        `json:"paused_deadline" doc:"When its paused timeout ends it; null without one, and unless it is paused."`
+	MemoryLost    string            `json:"memory_lost,omitempty" doc:"Why its last resume started it anew with its files; absent when its memory was brought back."`
 	Parent        string            `json:"parent_id,omitempty" doc:"The sandbox it was forked from; absent without one."`
 	SnapshotID    string            `json:"snapshot_id,omitempty" doc:"The snapshot it was made from; absent without one."`
 	Description   string            `json:"description,omitempty" doc:"The caller's own words about it."`
@@ -133,7 +139,7 @@ type Event struct {
 	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after to go on."`
 	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
 	Time      time.Time         `json:"time" doc:"When."`
-	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, destroying, destroyed, failed, recovered, exec." example:"running"`
+	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, destroying, destroyed, failed, recovered, exec." example:"running"`
 	Message   string            `json:"message" doc:"What, for people."`
 	Data      map[string]string `json:"data,omitempty" doc:"The facts."`
 }

@@ -39,7 +39,7 @@ func (d *Dialect) resume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.svc.Resume(r.Context(), caller(r.Context()), string(sb.ID)); err != nil {
+	if _, err := d.svc.Resume(r.Context(), caller(r.Context()), string(sb.ID), sandbox.MemoryPrefer); err != nil {
 		return known(err)
 	}
 	return answerDone(w)

@@ -45,6 +45,18 @@ func newBox(spec driver.Spec, dir string) *box {
 	}
 }
 
+// fill gives a fresh box the files of its root image, when that is a tar.
+// Anything else is an image of nothing.
+func (b *box) fill() error {
+	if filepath.Ext(b.spec.RootFS) != ".tar" {
+		return nil
+	}
+	if err := os.RemoveAll(b.dir); err != nil {
+		return err
+	}
+	return readTree(b.spec.RootFS, b.dir)
+}
+
 // start runs the agent.
 func (b *box) start() error {
 	b.mu.Lock()

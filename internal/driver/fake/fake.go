@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"regexp"
@@ -99,11 +100,12 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, e
 	if err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil {
-		if err := d.host.remove(spec.ID); err != nil {
-			return nil, err
-		}
-		return nil, context.Cause(ctx)
+	err = b.fill()
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.host.remove(spec.ID))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -54,6 +54,16 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	b.mu.Lock()
+	s := b.state
+	b.mu.Unlock()
+	m := manifest{
+		Format: manifestFormat, GVisor: s.GVisor, CPU: d.cpu, Agent: s.Agent, RootFS: s.RootFS,
+		Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
+	}
+	if err := d.restorable(m); err != nil {
+		return err // before the work
+	}
 	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
 	if err != nil {
 		return err
@@ -70,13 +80,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 			}
 		})
 	}
-	b.mu.Lock()
-	s := b.state
-	b.mu.Unlock()
-	if err := writeManifest(temp, manifest{
-		GVisor: s.GVisor, CPU: d.cpu, Agent: s.Agent, RootFS: s.RootFS,
-		Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
-	}); err != nil {
+	if err := writeManifest(temp, m); err != nil {
 		return err
 	}
 	if err := d.CanRestore(temp); err != nil {

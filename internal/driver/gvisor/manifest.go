@@ -55,7 +55,7 @@ type manifest struct {
 
 // writeManifest measures the files in dir and writes m there.
 func writeManifest(dir string, m manifest) error {
-	m.Format, m.Files = manifestFormat, map[string]int64{}
+	m.Files = map[string]int64{}
 	for _, name := range savedFiles {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {

@@ -561,7 +561,7 @@ export interface paths {
         put?: never;
         /**
          * Pause a sandbox
-         * @description Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; those that did are answered with the header `Modbox-Auto-Resumed: true`.
+         * @description Saves memory and files, ends its processes and frees its memory. Answers when that is done. Calls into a paused sandbox resume it; those that did are answered with the header `Modbox-Auto-Resumed: true`, and with `Modbox-Memory-Lost: true` when it had to be started anew from its files.
          */
         post: operations["pause-sandbox"];
         delete?: never;
@@ -581,7 +581,7 @@ export interface paths {
         put?: never;
         /**
          * Resume a sandbox
-         * @description Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. When it cannot be brought back it stays paused.
+         * @description Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. Where its memory cannot be brought back any more (another gVisor or processor by now, or what was saved is damaged) it is started anew with its files, and `memory_lost` says why; `memory` asks for something else. When it cannot be brought back at all it stays paused.
          */
         post: operations["resume-sandbox"];
         delete?: never;
@@ -1038,7 +1038,7 @@ export interface components {
              */
             time: string;
             /**
-             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, destroying, destroyed, failed, recovered, exec.
+             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, destroying, destroyed, failed, recovered, exec.
              * @example running
              */
             type: string;
@@ -1576,6 +1576,13 @@ export interface components {
              */
             memory?: string;
         };
+        ResumeSandbox: {
+            /**
+             * @description prefer, also when omitted: bring the memory back, and where that cannot be done start anew with the files. require: stay paused then. discard: start anew with the files in any case.
+             * @enum {string}
+             */
+            memory?: "prefer" | "require" | "discard";
+        };
         Runtime: {
             /** @description It is here. Otherwise its first use builds it, which takes a minute or so. */
             built: boolean;
@@ -1670,6 +1677,8 @@ export interface components {
              * @description When something last used it.
              */
             last_activity_at: string | null;
+            /** @description Why its last resume started it anew with its files; absent when its memory was brought back. */
+            memory_lost?: string;
             /** @description The caller's own entries about it. */
             metadata?: {
                 [key: string]: string;
@@ -3433,7 +3442,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ResumeSandbox"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {

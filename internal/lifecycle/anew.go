@@ -1,0 +1,105 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// revived is a box that runs again.
+type revived struct {
+	handle driver.Handle
+	digest string // of its root filesystem
+	lost   string // why its memory was not brought back; "" when it was
+}
+
+// event tells of it.
+func (r *revived) event(now, begin time.Time) sandbox.Event {
+	ev := sandbox.Event{
+		Time: now, Type: sandbox.EventResumed, Message: "it goes on where it was saved",
+		Data: map[string]string{"took_ms": milliseconds(time.Since(begin))},
+	}
+	if r.lost != "" {
+		ev.Type, ev.Message = sandbox.EventResumedFromFiles, clip("it was started anew with its files: "+r.lost)
+		ev.Data["image_digest"] = r.digest
+	}
+	return ev
+}
+
+// bringBackOrAnew makes a box run from what was saved: with its memory unless
+// that is lost already or turns out to be damaged, and else from its files.
+func (s *Service) bringBackOrAnew(b *box, path, lost string, memory sandbox.MemoryPolicy) (revived, error) {
+	if lost == "" {
+		handle, err := s.bringBack(b, path)
+		if sandbox.CodeOf(err) == sandbox.Unsupported {
+			// What looks like damage may be a box that something else ended.
+			handle, err = s.bringBack(b, path)
+		}
+		if err == nil {
+			return revived{handle: handle, digest: b.sandbox().ImageDigest}, nil
+		}
+		if sandbox.CodeOf(err) != sandbox.Unsupported || memory == sandbox.MemoryRequire {
+			return revived{}, err
+		}
+		s.log.Warn("memory of sandbox cannot be brought back, starting it anew", "sandbox", b.id, "error", err)
+		lost = publicReason("its memory cannot be brought back", err)
+	}
+	handle, digest, err := s.startAnew(b, path)
+	return revived{handle: handle, digest: digest, lost: lost}, err
+}
+
+// startAnew makes a box of the files in a checkpoint, which become a root
+// filesystem, and starts it as a new sandbox is started.
+func (s *Service) startAnew(b *box, path string) (driver.Handle, string, error) {
+	sb := b.sandbox()
+	img, rootfs, err := s.commitSaved(b, sb.ImageDigest, path)
+	if err != nil {
+		return nil, "", fmt.Errorf("files of sandbox %s: %w", b.id, err)
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-b.ctx.Done():
+		return nil, "", b.ctx.Err()
+	}
+	defer func() { <-s.slots }()
+	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
+	defer cancel()
+	handle, err := s.driver.Create(ctx, s.spec(&sb, rootfs))
+	if err == nil {
+		err = s.driver.Start(ctx, b.id)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("start sandbox %s from its files: %w", b.id, err)
+	}
+	b.agent.Reset()
+	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
+		return nil, "", fmt.Errorf("agent of sandbox %s started from its files: %w", b.id, AgentError(err))
+	}
+	return handle, img.Digest, nil
+}
+
+// commitSaved lays the files of a checkpoint on the root filesystem that they were written on.
+func (s *Service) commitSaved(b *box, base, path string) (sandbox.Image, string, error) {
+	saver, err := s.saved.checkpointer()
+	if err != nil {
+		return sandbox.Image{}, "", err
+	}
+	if s.layers == nil {
+		return sandbox.Image{}, "", sandbox.Errorf(sandbox.Unsupported, "this server makes no root filesystems")
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.ImageTimeout)
+	defer cancel()
+	layer, err := saver.OpenLayer(path)
+	if err != nil {
+		return sandbox.Image{}, "", err
+	}
+	defer func() { _ = layer.Close() }() // it was only read
+	made, err := s.layers.Commit(ctx, base, layer)
+	if err != nil {
+		return sandbox.Image{}, "", err
+	}
+	return s.images.Resolve(ctx, made.Digest)
+}

@@ -1,0 +1,161 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+var otherBuild = fake.Fail(sandbox.Errorf(sandbox.Unsupported, "it was made by another build"))
+
+// pausedHere makes the sandbox "p" with a file and pauses it.
+func pausedHere(s *server) {
+	s.t.Helper()
+	s.run(lifecycle.CreateRequest{Name: "p"})
+	s.write("p", "/a", "kept")
+	s.pause("p")
+}
+
+func TestResumeFromFiles(t *testing.T) {
+	for name, faults := range map[string]fake.Faults{
+		"NotRestorable": {CanRestore: otherBuild},
+		"Damaged":       {Restore: fake.Fail(sandbox.Errorf(sandbox.Unsupported, "what was saved is damaged"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			s := e.start()
+			pausedHere(s)
+			e.host.SetFaults(faults)
+			_, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryRequire)
+			if sandbox.CodeOf(err) != sandbox.Unsupported {
+				t.Errorf("Resume with its memory = %v, want code unsupported", err)
+			}
+			s.reach("p", sandbox.Paused)
+			before := s.get("p")
+			ctx, wakes := lifecycle.NoteWakes(t.Context())
+			if data := s.readFileIn(ctx, "p", "/a"); data != "kept" {
+				t.Errorf("the file holds %q", data)
+			}
+			if !wakes.Resumed() || !wakes.MemoryLost() {
+				t.Errorf("resumed %v, memory lost %v, want both", wakes.Resumed(), wakes.MemoryLost())
+			}
+			sb := s.get("p")
+			if sb.ID != before.ID || sb.HostLabel != before.HostLabel || sb.MemoryLost == "" || sb.ImageDigest == before.ImageDigest || sb.Saved != "" {
+				t.Errorf("after the resume: %+v, before: %+v", sb, before)
+			}
+			if types := s.eventTypes("p"); !slices.Contains(types, sandbox.EventResumedFromFiles) || slices.Contains(types, sandbox.EventResumed) {
+				t.Errorf("events: %v", types)
+			}
+			e.host.SetFaults(fake.Faults{})
+
+			// From now on it is a sandbox like others, and a later resume has memory.
+			s.pause("p")
+			s.resume("p")
+			if data := s.readFile("p", "/a"); data != "kept" || s.get("p").MemoryLost != "" {
+				t.Errorf("after another pause: the file holds %q, sandbox %+v", data, s.get("p"))
+			}
+		})
+	}
+}
+
+func TestResumeFromFilesByWish(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	pausedHere(s)
+	if _, err := s.Resume(t.Context(), e.caller, "p", "forget"); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("Resume with an unknown wish = %v, want code invalid", err)
+	}
+	sb, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard)
+	if err != nil || sb.State != sandbox.Running || sb.MemoryLost == "" {
+		t.Errorf("Resume without its memory = %+v, %v", sb, err)
+	}
+	if data := s.readFile("p", "/a"); data != "kept" {
+		t.Errorf("the file holds %q", data)
+	}
+}
+
+// Going back to a checkpoint that was made on another root filesystem.
+func TestRestoreAcrossAResumeFromFiles(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "p"})
+	s.write("p", "/a", "old")
+	if _, err := s.CreateCheckpoint(t.Context(), e.caller, "p", "c"); err != nil {
+		t.Fatal(err)
+	}
+	first := s.get("p").ImageDigest
+	s.write("p", "/a", "new")
+	s.pause("p")
+	if _, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard); err != nil {
+		t.Fatal(err)
+	}
+	if s.get("p").ImageDigest == first {
+		t.Fatal("the sandbox is on the same root filesystem")
+	}
+	sb, err := s.RestoreCheckpoint(t.Context(), e.caller, "p", "c")
+	if err != nil || sb.ImageDigest != first || sb.MemoryLost != "" {
+		t.Fatalf("RestoreCheckpoint = %+v, %v", sb, err)
+	}
+	if data := s.readFile("p", "/a"); data != "old" {
+		t.Errorf("the file holds %q", data)
+	}
+	// And to one whose memory cannot be brought back.
+	e.host.SetFaults(fake.Faults{CanRestore: otherBuild})
+	sb, err = s.RestoreCheckpoint(t.Context(), e.caller, "p", "c")
+	if err != nil || sb.MemoryLost == "" {
+		t.Errorf("RestoreCheckpoint without memory = %+v, %v", sb, err)
+	}
+	if data := s.readFile("p", "/a"); data != "old" {
+		t.Errorf("the file holds %q", data)
+	}
+}
+
+func TestResumeFromFilesThatFails(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	pausedHere(s)
+	for name, faults := range map[string]fake.Faults{
+		"Create": {CanRestore: otherBuild, Create: fake.Fail(errors.New("broken"))},
+		"Start":  {CanRestore: otherBuild, Start: fake.Fail(errors.New("broken"))},
+	} {
+		e.host.SetFaults(faults)
+		if _, err := s.Resume(t.Context(), e.caller, "p", ""); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("%s: Resume = %v, want code unavailable", name, err)
+		}
+		e.host.SetFaults(fake.Faults{})
+		if sb := s.reach("p", sandbox.Paused); sb.Saved == "" || len(e.host.ids()) != 0 {
+			t.Errorf("%s: sandbox %+v, boxes %v", name, sb, e.host.ids())
+		}
+	}
+	s.resume("p")
+	if sb := s.get("p"); sb.MemoryLost != "" {
+		t.Errorf("memory lost after all: %+v", sb)
+	}
+	if data := s.readFile("p", "/a"); data != "kept" {
+		t.Errorf("the file holds %q", data)
+	}
+}
+
+// What cannot be restored is not stopped.
+func TestPauseThatCouldNotBeResumedIsRefused(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "p"})
+	s.write("p", "/tmp/a", "kept")
+	e.host.SetFaults(fake.Faults{CanRestore: otherBuild})
+	_, err := s.Pause(t.Context(), e.caller, "p")
+	if sandbox.CodeOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), "another build") {
+		t.Errorf("Pause = %v, want code unsupported and the reason", err)
+	}
+	if sb := s.reach("p", sandbox.Running); sb.Saved != "" {
+		t.Errorf("sandbox %+v", sb)
+	}
+	if data := s.readFile("p", "/tmp/a"); data != "kept" {
+		t.Errorf("the file holds %q", data)
+	}
+}
