@@ -10,6 +10,13 @@ MODBOX_RUN_DIR=$(mktemp -d /tmp/mbxXXXXXX) # short: sockets are made below it
 mkdir "$MODBOX_STATE_DIR"
 ln -s "$images" "$MODBOX_STATE_DIR/images"
 
+# Where the hosts that packages come from are addresses of this host's own
+# network, or have certificates of a CA of their own, sandboxes are given both.
+mirrors=$({ npm config get registry; apt-cache policy 2>/dev/null | grep -o 'https\?://[^ ]*'; echo http://deb.debian.org http://security.debian.org; } |
+	grep -o 'https\?://[^/ :]*' | sed 's#.*//##' | sort -u | while read -r name; do getent ahostsv4 "$name" || true; done | cut -d' ' -f1 | sort -u | paste -sd,)
+export MODBOX_NETWORK_ALLOW_CIDRS=${MODBOX_NETWORK_ALLOW_CIDRS:-$mirrors}
+export MODBOX_NETWORK_CA_FILE=${MODBOX_NETWORK_CA_FILE:-${NODE_EXTRA_CA_CERTS:-}}
+
 MODBOX_LISTEN=127.0.0.1:0 bin/modbox server 2>"$work/log" &
 server=$!
 # shellcheck disable=SC2317 # called by the trap

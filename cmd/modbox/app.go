@@ -192,7 +192,7 @@ MODBOX_API_TOKEN (default: the one a server on this machine made for itself).`,
 		}
 	}
 	add(groupUse, a.runCommand(), a.createCommand(), a.listCommand(), a.getCommand(), a.execCommand(), a.attachCommand(), a.jobsCommand(), a.logsCommand(), a.cancelCommand(), a.copyCommand(), a.watchCommand(),
-		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.imagesCommand(), a.runtimesCommand(), a.tokenCommand())
+		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.imagesCommand(), a.runtimesCommand(), a.tokenCommand())
 	add(groupServe, a.serverCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
 	return root
 }

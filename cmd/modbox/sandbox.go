@@ -19,7 +19,8 @@ type createFlags struct {
 	env, labels             []string
 	ttl, idle, pausedFor    time.Duration
 	onIdle                  string
-	replace                 bool
+	replace, network        bool
+	ports                   []uint
 }
 
 func (f *createFlags) add(cmd *cobra.Command) {
@@ -35,6 +36,8 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.DurationVar(&f.idle, "idle", 0, "what --on-idle says happens when nothing used it for this time, from 10s (default: never)")
 	fs.StringVar(&f.onIdle, "on-idle", "", "destroy or pause (default: destroy)")
 	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
+	fs.BoolVar(&f.network, "network", false, "give it access to the internet")
+	fs.UintSliceVarP(&f.ports, "port", "p", nil, "publish this port; its URL leads to the first (repeatable)")
 	fs.BoolVar(&f.replace, "replace", false, "destroy a live sandbox of the same name first")
 }
 
@@ -47,8 +50,16 @@ func (f *createFlags) options(a *app, image string) (client.CreateOptions, error
 	if err != nil {
 		return client.CreateOptions{}, usageError("--label: %w", err)
 	}
+	network := client.Network{Enabled: f.network}
+	for _, port := range f.ports {
+		if port < 1 || port > 65535 {
+			return client.CreateOptions{}, usageError("--port: %d is no port, 1 to 65535", port)
+		}
+		network.Ports = append(network.Ports, uint16(port))
+	}
 	return client.CreateOptions{
-		Name: f.name, Image: image, Snapshot: f.snapshot, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
+		Network: network,
+		Name:    f.name, Image: image, Snapshot: f.snapshot, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
 		Timeouts:  client.Timeouts{IdleSeconds: wholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: wholeSeconds(f.pausedFor)},
 		Resources: client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
 	}, nil
