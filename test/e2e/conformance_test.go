@@ -105,6 +105,9 @@ type arguments struct {
 	Env, Labels    map[string]string
 	States         []client.State
 	Resources      client.Resources
+	Network        client.Network
+	Enabled        *bool
+	Ports          *[]uint16
 	Content        struct{ Base64 []byte }
 	TTLSeconds     int64 `json:"ttl_seconds"`
 	TimeoutSeconds int64 `json:"timeout_seconds"`
@@ -132,7 +135,7 @@ var goCalls = map[string]func(context.Context, *client.Client, arguments) (any, 
 	"images.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Images(ctx) },
 	"sandboxes.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.Create(ctx, client.CreateOptions{
-			Name: a.Name, Image: a.Image, Env: a.Env, Labels: a.Labels, Resources: a.Resources, TTL: time.Duration(a.TTLSeconds) * time.Second,
+			Name: a.Name, Image: a.Image, Env: a.Env, Labels: a.Labels, Resources: a.Resources, Network: a.Network, TTL: time.Duration(a.TTLSeconds) * time.Second,
 		})
 	},
 	"sandboxes.get":     func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Get(ctx, a.Ref) },
@@ -175,6 +178,8 @@ var goCalls = map[string]func(context.Context, *client.Client, arguments) (any, 
 	},
 	"sandboxes.exec_stream": execStream,
 	"sandboxes.stats":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Stats(ctx, a.Ref) },
+	"sandboxes.usage":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Usage(ctx, a.Ref) },
+	"sandboxes.set_network": setNetwork,
 	"sandboxes.events": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.Events(ctx, a.Ref, client.EventsOptions{})
 	},
@@ -357,4 +362,8 @@ func matchBy(got any, matcher string, arg any) (bool, error) {
 		return slices.ContainsFunc(list, func(item any) bool { return match(item, arg, "") == nil }), nil
 	}
 	return false, fmt.Errorf("there is no matcher %s", matcher)
+}
+
+func setNetwork(ctx context.Context, c *client.Client, a arguments) (any, error) {
+	return c.SetNetwork(ctx, a.Ref, client.NetworkChange{Enabled: a.Enabled, Ports: a.Ports})
 }

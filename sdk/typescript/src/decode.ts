@@ -1,5 +1,5 @@
 import type * as wire from "./wire.js";
-import type { FileInfo, Image, NewToken, Runtime, Sandbox, SandboxEvent, Stats, Token } from "./types.js";
+import type { FileInfo, Image, NewToken, Runtime, Sandbox, SandboxEvent, Stats, Token, Usage } from "./types.js";
 
 // One function for each shape of the wire. A generic change of names would also
 // change the keys of labels, events' data and the like.
@@ -15,6 +15,7 @@ export function sandbox(w: wire.Sandbox): Sandbox {
     labels: w.labels,
     resources: w.resources,
     readinessPort: w.readiness_port,
+    network: w.network,
     ttlSeconds: w.ttl_seconds,
     deadline: w.deadline,
     cause: w.cause,
@@ -56,6 +57,17 @@ export function stats(w: wire.Stats): Stats {
     diskLimitBytes: w.disk_limit_bytes,
     processes: w.processes,
     hostPssBytes: w.host_pss_bytes,
+  };
+}
+
+export function usage(w: wire.Usage): Usage {
+  return {
+    at: w.at,
+    runningSeconds: w.running_seconds,
+    cpuSeconds: w.cpu_seconds,
+    memoryByteSeconds: w.memory_byte_seconds,
+    networkSentBytes: w.network_sent_bytes,
+    networkReceivedBytes: w.network_received_bytes,
   };
 }
 

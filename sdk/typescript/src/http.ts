@@ -13,7 +13,7 @@ export interface HTTPOptions {
 
 /** One request. */
 export interface HTTPRequest {
-  method: "GET" | "POST" | "PUT" | "DELETE";
+  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   path: string;
   query?: Record<string, string | number | boolean | readonly string[] | undefined>;
   /** Sent as JSON; members that are undefined are left out. */

@@ -15,10 +15,12 @@ import type {
   ExecOptions,
   ExecResult,
   ListSandboxesOptions,
+  NetworkOptions,
   Sandbox,
   SandboxEvent,
   SandboxPage,
   Stats,
+  Usage,
   WaitOptions,
 } from "./types.js";
 import type * as wire from "./wire.js";
@@ -51,6 +53,7 @@ export class Sandboxes {
       labels: options.labels,
       ttl_seconds: options.ttlSeconds,
       resources: options.resources,
+      network: options.network && encodeNetwork(options.network),
       replace: options.replace,
       wait_seconds: options.waitSeconds,
     };
@@ -193,6 +196,32 @@ export class Sandboxes {
     const w = await this.http.json<wire.Stats>({ method: "GET", path: sandboxPath(ref, "/stats"), signal: options.signal, repeatable: true });
     return decode.stats(w);
   }
+
+  /** What a sandbox has used in all, also after its end. */
+  async usage(ref: string, options: CallOptions = {}): Promise<Usage> {
+    const w = await this.http.json<wire.Usage>({ method: "GET", path: sandboxPath(ref, "/usage"), signal: options.signal, repeatable: true });
+    return decode.usage(w);
+  }
+
+  /**
+   * Changes the network of a running or paused sandbox; what the options leave out
+   * stays. Switching it off cuts its connections.
+   */
+  async setNetwork(ref: string, options: NetworkOptions & CallOptions): Promise<Sandbox> {
+    const json: wire.ChangeNetwork = encodeNetwork(options);
+    const w = await this.http.json<wire.Sandbox>({
+      method: "PATCH",
+      path: sandboxPath(ref, "/network"),
+      json,
+      signal: options.signal,
+      repeatable: true,
+    });
+    return decode.sandbox(w);
+  }
+}
+
+function encodeNetwork(n: NetworkOptions): { enabled?: boolean; ports?: number[] } {
+  return { enabled: n.enabled, ports: n.ports && [...n.ports] };
 }
 
 /** Unique, not secret. Node 18 and pages without TLS lack crypto.randomUUID. */

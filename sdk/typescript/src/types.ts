@@ -15,6 +15,27 @@ export interface Resources {
   disk?: string;
 }
 
+/** A port that a sandbox publishes, and where it is reached. */
+export interface PublishedPort {
+  port: number;
+  /** Who has it can talk to the sandbox. */
+  url: string;
+}
+
+/** A sandbox's access to the internet, and the ports it publishes. */
+export interface SandboxNetwork {
+  enabled: boolean;
+  ports: PublishedPort[];
+}
+
+/** What network to ask for; off, and no ports, where it says nothing. */
+export interface NetworkOptions {
+  /** Access to the internet. */
+  enabled?: boolean | undefined;
+  /** At most 32; the sandbox's URL leads to the first. */
+  ports?: readonly number[] | undefined;
+}
+
 /** A sandbox as the server saw it when it answered. Times are ISO 8601 strings. */
 export interface Sandbox {
   id: string;
@@ -27,8 +48,9 @@ export interface Sandbox {
   imageDigest: string;
   labels: Record<string, string>;
   resources: Resources;
-  /** Where its URL leads and what had to answer before it counted as running; undefined is 8080 and no probe. */
+  /** What had to answer before it counted as running. Its URL leads to the first published port, this one, or 8080. */
   readinessPort: number | undefined;
+  network: SandboxNetwork;
   /** Seconds it may live from `createdAt`; 0 is no limit. */
   ttlSeconds: number;
   /** When its ttl ends it; null without one. */
@@ -65,6 +87,7 @@ export interface CreateSandboxOptions extends CallOptions {
   /** Seconds until it is destroyed, 60 to 86400; undefined is the image's default or no limit. */
   ttlSeconds?: number | undefined;
   resources?: Resources | undefined;
+  network?: NetworkOptions | undefined;
   /** End a live sandbox of the same name first. */
   replace?: boolean | undefined;
   /** Answer only when it runs or has ended, or after this many seconds (at most 240); 0 answers at once. */
@@ -235,6 +258,19 @@ export interface EventsOptions extends CallOptions {
   limit?: number | undefined;
   /** Default `asc`. */
   order?: "asc" | "desc" | undefined;
+}
+
+/** What a sandbox has used since it was made, over pauses and restarts of the server. */
+export interface Usage {
+  /** When it was measured last; null before it first ran. */
+  at: string | null;
+  /** Pauses excluded. */
+  runningSeconds: number;
+  /** Of all cores together. */
+  cpuSeconds: number;
+  memoryByteSeconds: number;
+  networkSentBytes: number;
+  networkReceivedBytes: number;
 }
 
 /** A moment's use of a sandbox. */

@@ -23,6 +23,7 @@ from .models import (
     FileList,
     Identity,
     Image,
+    NetworkOptions,
     NewToken,
     ProvisionResult,
     Resources,
@@ -35,6 +36,7 @@ from .models import (
     ServerVersion,
     Stats,
     Token,
+    Usage,
     decode,
 )
 
@@ -125,6 +127,7 @@ def create(
     labels: Optional[Mapping[str, str]],
     ttl_seconds: Optional[int],
     resources: Optional[Resources],
+    network: Optional[NetworkOptions],
     replace: Optional[bool],
     wait_seconds: Optional[int],
     idempotency_key: Optional[str],
@@ -143,6 +146,7 @@ def create(
             labels=labels,
             ttl_seconds=ttl_seconds,
             resources=limits,
+            network=network and _body(enabled=network.enabled, ports=network.ports),
             replace=replace,
             wait_seconds=wait_seconds,
         ),
@@ -257,6 +261,15 @@ def events(ref: str, after: Optional[int], limit: Optional[int], order: Optional
 
 def stats(ref: str) -> Call[Stats]:
     return Call("GET", sandbox_path(ref, "/stats"), _into(Stats), repeatable=True)
+
+
+def usage(ref: str) -> Call[Usage]:
+    return Call("GET", sandbox_path(ref, "/usage"), _into(Usage), repeatable=True)
+
+
+def set_network(ref: str, enabled: Optional[bool], ports: Optional[Sequence[int]]) -> Call[Sandbox]:
+    body = _body(enabled=enabled, ports=None if ports is None else list(ports))
+    return Call("PATCH", sandbox_path(ref, "/network"), _into(Sandbox), repeatable=True, json=body)
 
 
 # Files.

@@ -29,6 +29,7 @@ from . import _calls as calls
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._session import Settings, parse, read_async
 from ._trees import AsyncFileTrees
+from .account import AsyncImages, AsyncTokens
 from .client import wait_over, waited
 from .errors import ModboxError
 from .models import (
@@ -40,11 +41,9 @@ from .models import (
     FileInfo,
     FileList,
     Identity,
-    Image,
-    NewToken,
+    NetworkOptions,
     ProvisionResult,
     Resources,
-    Runtime,
     Sandbox,
     SandboxDetail,
     SandboxImage,
@@ -53,7 +52,7 @@ from .models import (
     SandboxState,
     ServerVersion,
     Stats,
-    Token,
+    Usage,
     WaitResult,
 )
 from .transport import AsyncHttpxTransport, AsyncResponse, AsyncTransport
@@ -195,6 +194,7 @@ class AsyncSandboxes:
         labels: Optional[Mapping[str, str]] = None,
         ttl_seconds: Optional[int] = None,
         resources: Optional[Resources] = None,
+        network: Optional[NetworkOptions] = None,
         replace: Optional[bool] = None,
         wait_seconds: Optional[int] = None,
         idempotency_key: Optional[str] = None,
@@ -215,6 +215,7 @@ class AsyncSandboxes:
                 labels=labels,
                 ttl_seconds=ttl_seconds,
                 resources=resources,
+                network=network,
                 replace=replace,
                 wait_seconds=wait_seconds,
                 idempotency_key=idempotency_key,
@@ -375,39 +376,16 @@ class AsyncSandboxes:
         """Measures a running sandbox now."""
         return await self._session.perform(calls.stats(ref))
 
+    async def usage(self, ref: str) -> Usage:
+        """What a sandbox has used in all, also after its end."""
+        return await self._session.perform(calls.usage(ref))
 
-class AsyncImages:
-    """The images that sandboxes can be made from."""
+    async def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> Sandbox:
+        """Changes the network of a running or paused sandbox; None leaves it as it is.
 
-    def __init__(self, session: _Session) -> None:
-        self._session = session
-
-    async def list(self) -> List[Image]:
-        """Lists them all."""
-        return await self._session.perform(calls.images())
-
-    async def runtimes(self) -> List[Runtime]:
-        """Lists the built-in images by their short names. One that is not built is built by its first use."""
-        return await self._session.perform(calls.runtimes())
-
-
-class AsyncTokens:
-    """The caller's API tokens."""
-
-    def __init__(self, session: _Session) -> None:
-        self._session = session
-
-    async def create(self, *, description: Optional[str] = None, expires_in_seconds: Optional[int] = None) -> NewToken:
-        """Makes a token that speaks for the caller in the same workspace."""
-        return await self._session.perform(calls.create_token(description, expires_in_seconds))
-
-    async def list(self) -> List[Token]:
-        """Lists the tokens, newest first, without their texts."""
-        return await self._session.perform(calls.list_tokens())
-
-    async def revoke(self, token_id: str) -> None:
-        """Ends a token; it stops working within seconds."""
-        await self._session.perform(calls.revoke_token(token_id))
+        Switching it off cuts its connections; ``ports`` replaces those it publishes.
+        """
+        return await self._session.perform(calls.set_network(ref, enabled, ports))
 
 
 class AsyncModboxClient:

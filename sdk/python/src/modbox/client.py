@@ -12,6 +12,7 @@ from . import _calls as calls
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._session import Settings, parse, read
 from ._trees import FileTrees
+from .account import Images, Tokens
 from .errors import ModboxError, new_error
 from .models import (
     AnyExecResult,
@@ -22,11 +23,9 @@ from .models import (
     FileInfo,
     FileList,
     Identity,
-    Image,
-    NewToken,
+    NetworkOptions,
     ProvisionResult,
     Resources,
-    Runtime,
     Sandbox,
     SandboxDetail,
     SandboxImage,
@@ -35,7 +34,7 @@ from .models import (
     SandboxState,
     ServerVersion,
     Stats,
-    Token,
+    Usage,
     WaitResult,
 )
 from .transport import Response, Transport, default_transport
@@ -171,6 +170,7 @@ class Sandboxes:
         labels: Optional[Mapping[str, str]] = None,
         ttl_seconds: Optional[int] = None,
         resources: Optional[Resources] = None,
+        network: Optional[NetworkOptions] = None,
         replace: Optional[bool] = None,
         wait_seconds: Optional[int] = None,
         idempotency_key: Optional[str] = None,
@@ -191,6 +191,7 @@ class Sandboxes:
                 labels=labels,
                 ttl_seconds=ttl_seconds,
                 resources=resources,
+                network=network,
                 replace=replace,
                 wait_seconds=wait_seconds,
                 idempotency_key=idempotency_key,
@@ -349,6 +350,17 @@ class Sandboxes:
         """Measures a running sandbox now."""
         return self._session.perform(calls.stats(ref))
 
+    def usage(self, ref: str) -> Usage:
+        """What a sandbox has used in all, also after its end."""
+        return self._session.perform(calls.usage(ref))
+
+    def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> Sandbox:
+        """Changes the network of a running or paused sandbox; None leaves it as it is.
+
+        Switching it off cuts its connections; ``ports`` replaces those it publishes.
+        """
+        return self._session.perform(calls.set_network(ref, enabled, ports))
+
 
 def waited(sandbox: Sandbox, ref: str, state: str, over: bool, timeout_seconds: float) -> bool:
     """Whether a wait is done; raises when it never will be."""
@@ -360,40 +372,6 @@ def waited(sandbox: Sandbox, ref: str, state: str, over: bool, timeout_seconds: 
     if over:
         raise new_error("timeout", f"sandbox {ref} is still {sandbox.state} after {timeout_seconds:g} s")
     return False
-
-
-class Images:
-    """The images that sandboxes can be made from."""
-
-    def __init__(self, session: _Session) -> None:
-        self._session = session
-
-    def list(self) -> List[Image]:
-        """Lists them all."""
-        return self._session.perform(calls.images())
-
-    def runtimes(self) -> List[Runtime]:
-        """Lists the built-in images by their short names. One that is not built is built by its first use."""
-        return self._session.perform(calls.runtimes())
-
-
-class Tokens:
-    """The caller's API tokens."""
-
-    def __init__(self, session: _Session) -> None:
-        self._session = session
-
-    def create(self, *, description: Optional[str] = None, expires_in_seconds: Optional[int] = None) -> NewToken:
-        """Makes a token that speaks for the caller in the same workspace."""
-        return self._session.perform(calls.create_token(description, expires_in_seconds))
-
-    def list(self) -> List[Token]:
-        """Lists the tokens, newest first, without their texts."""
-        return self._session.perform(calls.list_tokens())
-
-    def revoke(self, token_id: str) -> None:
-        """Ends a token; it stops working within seconds."""
-        self._session.perform(calls.revoke_token(token_id))
 
 
 class ModboxClient:

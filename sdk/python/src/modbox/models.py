@@ -6,7 +6,7 @@ import base64
 import re
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
-from typing import Any, Callable, Dict, Generic, List, Literal, Mapping, Optional, Type, TypeVar, Union
+from typing import Any, Callable, Dict, Generic, List, Literal, Mapping, Optional, Sequence, Type, TypeVar, Union
 
 T = TypeVar("T")
 Output = TypeVar("Output", str, bytes)
@@ -70,6 +70,33 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class NetworkOptions:
+    """What network to ask for: access to the internet, and ports to publish, at most 32.
+
+    The sandbox's URL leads to the first port.
+    """
+
+    enabled: bool = False
+    ports: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class PublishedPort:
+    """A port that a sandbox publishes, and where it is reached."""
+
+    port: int
+    url: str
+
+
+@dataclass(frozen=True)
+class SandboxNetwork:
+    """A sandbox's access to the internet, and the ports it publishes."""
+
+    enabled: bool = False
+    ports: List[PublishedPort] = _by(lambda w: [decode(PublishedPort, item) for item in w], default_factory=list)
+
+
+@dataclass(frozen=True)
 class Sandbox:
     """A sandbox as the server saw it when it answered."""
 
@@ -87,8 +114,9 @@ class Sandbox:
     labels: Dict[str, str] = field(default_factory=dict)
     #: Empty until the reference is resolved.
     image_digest: str = ""
-    #: Where its URL leads and what had to answer before it counted as running; None is 8080 and no probe.
+    #: What had to answer before it counted as running. Its URL leads to the first published port, this one, or 8080.
     readiness_port: Optional[int] = None
+    network: SandboxNetwork = _by(lambda w: decode(SandboxNetwork, w), default=SandboxNetwork())
     #: Seconds it may live from created_at; 0 is no limit.
     ttl_seconds: int = 0
     #: When its ttl ends it; None without one.
@@ -205,6 +233,21 @@ class Stats:
     processes: int = 0
     #: Proportional memory of its host processes; None when unknown.
     host_pss_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a sandbox has used since it was made, over pauses and restarts of the server."""
+
+    #: When it was measured last; None before it first ran.
+    at: Optional[datetime] = _optional_time()
+    #: Pauses excluded.
+    running_seconds: float = 0
+    #: Of all cores together.
+    cpu_seconds: float = 0
+    memory_byte_seconds: int = 0
+    network_sent_bytes: int = 0
+    network_received_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ async def perform(client, call, args):
     args = dict(args)
     if "resources" in args:
         args["resources"] = modbox.Resources(**args["resources"])
+    if "network" in args:
+        args["network"] = modbox.NetworkOptions(**args["network"])
     if "content" in args:
         args["content"] = base64.b64decode(args["content"]["base64"])
     first = [args.pop(name) for name in ("ref", "path", "from", "to", "content") if name in args]

@@ -322,6 +322,7 @@ class ClientTests:
         event = {"seq": 2, "sandbox_id": "i", "time": when, "type": "exec", "message": "m", "data": {"exit_code": "0"}}
         answers = {
             "/v1/sandboxes/a/events": {"items": [event]},
+            "/v1/sandboxes/a/usage": {"at": None, "cpu_seconds": 1.5, "network_sent_bytes": 7},
             "/v1/sandboxes/a/stats": {"time": when, "memory_bytes": 5},
             "/v1/images": {"items": [image]},
             "/v1/runtimes": {"items": [{"id": "i", "name": "node:lts", "image": "n:t", "requirements": {"memory": "1Gi"}}]},
@@ -340,18 +341,20 @@ class ClientTests:
         client = self.client(server)
         self.assertEqual(client.sandboxes.events("a", after=1, order="desc")[0].data, {"exit_code": "0"})
         self.assertEqual(server.requests[0].query, {"after": ["1"], "order": ["desc"]})
+        usage = client.sandboxes.usage("a")
+        self.assertEqual((usage.at, usage.cpu_seconds, usage.network_sent_bytes), (None, 1.5, 7))
         stats = client.sandboxes.stats("a")
         self.assertEqual((stats.memory_bytes, stats.host_pss_bytes), (5, None))
         self.assertEqual(client.images.list()[0].ref, "n:t")
         made = client.tokens.create(description="ci", expires_in_seconds=60)
         self.assertEqual(made.token, "mbx_new")
         self.assertNotIn("mbx_new", repr(made))
-        self.assertEqual(server.requests[3].json(), {"description": "ci", "expires_in_seconds": 60})
+        self.assertEqual(server.requests[4].json(), {"description": "ci", "expires_in_seconds": 60})
         self.assertEqual(client.tokens.list(), [])
         client.tokens.revoke("t-1")
         runtime = client.images.runtimes()[0]
         self.assertEqual((runtime.name, runtime.requirements.memory), ("node:lts", "1Gi"))
-        self.assertEqual(server.requests[5].path, "/v1/tokens/t-1")
+        self.assertEqual(server.requests[6].path, "/v1/tokens/t-1")
         self.assertEqual(client.whoami().workspace_id, "w")
         self.assertEqual(client.version().driver, "fake")
 

@@ -182,6 +182,7 @@ test("files: the other calls", async (t) => {
 test("events, stats, images, tokens, whoami, version", async (t) => {
   const answers = {
     "/v1/sandboxes/a/events": { items: [{ seq: 2, sandbox_id: "i", time: "t", type: "exec", message: "m", data: { exit_code: "0" } }] },
+    "/v1/sandboxes/a/usage": { at: null, cpu_seconds: 1.5, network_sent_bytes: 7 },
     "/v1/sandboxes/a/stats": { time: "t", memory_bytes: 5, host_pss_bytes: 6 },
     "/v1/images": { items: [{ id: "i", ref: "modbox/base:latest", is_default: false, ttl_seconds: 0 }] },
     "/v1/runtimes": { items: [{ id: "i", name: "node:lts", tags: ["node"], built: true, size_bytes: 7, requirements: { memory: "1Gi", network: false } }] },
@@ -194,14 +195,16 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
   assert.deepEqual((await client.sandboxes.events("a", { after: 1, order: "desc" }))[0].data, { exit_code: "0" });
   assert.equal(s.requests[0].query.toString(), "after=1&order=desc");
   assert.equal((await client.sandboxes.stats("a")).hostPssBytes, 6);
+  const usage = await client.sandboxes.usage("a");
+  assert.deepEqual([usage.at, usage.cpuSeconds, usage.networkSentBytes], [null, 1.5, 7]);
   assert.equal((await client.images.list())[0].ref, "modbox/base:latest");
   assert.equal((await client.tokens.create({ description: "ci", expiresInSeconds: 60 })).token, "mbx_new");
-  assert.deepEqual(s.requests[3].json(), { description: "ci", expires_in_seconds: 60 });
+  assert.deepEqual(s.requests[4].json(), { description: "ci", expires_in_seconds: 60 });
   assert.deepEqual(await client.tokens.list(), []);
   await client.tokens.revoke("t-1");
   const [runtime] = await client.images.runtimes();
   assert.deepEqual([runtime.name, runtime.sizeBytes, runtime.requirements.memory], ["node:lts", 7, "1Gi"]);
-  assert.equal(s.requests[5].path, "/v1/tokens/t-1");
+  assert.equal(s.requests[6].path, "/v1/tokens/t-1");
   assert.equal((await client.whoami()).workspaceId, "w");
   assert.equal((await client.version()).driver, "fake");
 });
