@@ -74,7 +74,11 @@ func (s *Service) startAnew(b *box, path string) (driver.Handle, string, error) 
 	if err != nil {
 		return nil, "", fmt.Errorf("start sandbox %s from its files: %w", b.id, err)
 	}
+	b.meter.begin(time.Now().UTC())
 	b.agent.Reset()
+	if err := s.connect(ctx, b); err != nil {
+		return nil, "", fmt.Errorf("network of sandbox %s started from its files: %w", b.id, err)
+	}
 	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
 		return nil, "", fmt.Errorf("agent of sandbox %s started from its files: %w", b.id, AgentError(err))
 	}

@@ -259,7 +259,8 @@ func (s *Service) connect(ctx context.Context, b *box) error {
 	}
 	n, err := s.networker()
 	if err != nil {
-		return err
+		// Not Unsupported: that would be said of what was saved of the sandbox.
+		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox has a network, which this server cannot give it")
 	}
 	gateway, nic, err := s.network.Attach(b.id)
 	if err != nil {

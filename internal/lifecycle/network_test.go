@@ -159,6 +159,22 @@ func TestNetworkFollowsTheSandbox(t *testing.T) {
 	}
 }
 
+// A sandbox whose memory is given up has its network, and is measured, all the same.
+func TestNetworkOfASandboxStartedAnew(t *testing.T) {
+	e, n := withNetwork(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "p", Network: sandbox.Network{Enabled: true}})
+	s.pause("p")
+	if _, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard); err != nil {
+		t.Fatal(err)
+	}
+	n.want(t, e.host, sb.ID, true)
+	e.host.SetUsage(sb.ID, driver.Usage{CPU: time.Second, MemoryBytes: 1})
+	if u, err := s.Usage(t.Context(), e.caller, "p"); err != nil || u.CPU != time.Second {
+		t.Errorf("Usage() = %+v, %v, want a second of CPU", u, err)
+	}
+}
+
 func TestSetNetwork(t *testing.T) {
 	e, n := withNetwork(t)
 	s := e.start()
