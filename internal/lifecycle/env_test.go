@@ -488,26 +488,6 @@ func (d *faultyDriver) Restore(ctx context.Context, spec driver.Spec, dir string
 	return h, err
 }
 
-func (d *faultyDriver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error {
-	return d.Driver.(driver.Networker).Plug(ctx, id, nic)
-}
-
-func (d *faultyDriver) Unplug(ctx context.Context, id sandbox.ID) error {
-	return d.Driver.(driver.Networker).Unplug(ctx, id)
-}
-
-func (d *faultyDriver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error) {
-	return d.Driver.(driver.Meter).Usage(ctx, id)
-}
-
-// NoteUsage is no step of its own, but a dead server makes none.
-func (s *faultyStore) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error {
-	if s.faults.isDead() {
-		return errDead
-	}
-	return s.Store.NoteUsage(ctx, usage)
-}
-
 func (s *faultyStore) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event) error {
 	return s.faults.do("store.CreateCheckpoint", func() error { return s.Store.CreateCheckpoint(ctx, c, limit, ev) })
 }

@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -347,4 +348,24 @@ func TestUsageOfAYoungSandboxSurvivesAKill(t *testing.T) {
 	if err != nil || u.CPU != time.Second || u.Running <= 0 {
 		t.Errorf("Usage() = %+v, %v", u, err)
 	}
+}
+
+func (d *faultyDriver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error {
+	return d.Driver.(driver.Networker).Plug(ctx, id, nic)
+}
+
+func (d *faultyDriver) Unplug(ctx context.Context, id sandbox.ID) error {
+	return d.Driver.(driver.Networker).Unplug(ctx, id)
+}
+
+func (d *faultyDriver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error) {
+	return d.Driver.(driver.Meter).Usage(ctx, id)
+}
+
+// NoteUsage is no step of its own, but a dead server makes none.
+func (s *faultyStore) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error {
+	if s.faults.isDead() {
+		return errDead
+	}
+	return s.Store.NoteUsage(ctx, usage)
 }
