@@ -204,12 +204,15 @@ func openPipes(cmd agentapi.Command) (*pipes, error) {
 		}
 		p.theirs = append(p.theirs, in)
 		for _, ours := range []**os.File{&p.stdout, &p.stderr} {
-			r, w, err := os.Pipe()
+			r, w, err := makePipe()
 			if err != nil {
 				return err
 			}
-			*ours = r
-			p.theirs = append(p.theirs, w)
+			if err := unix.SetNonblock(r, true); err != nil {
+				return errors.Join(err, unix.Close(r), unix.Close(w))
+			}
+			*ours = os.NewFile(uintptr(r), "pipe")
+			p.theirs = append(p.theirs, os.NewFile(uintptr(w), "pipe"))
 		}
 		return nil
 	}()
@@ -223,11 +226,32 @@ func openPipes(cmd agentapi.Command) (*pipes, error) {
 
 func (p *pipes) openStdin(wanted bool) (*os.File, error) {
 	if !wanted {
-		return os.Open(os.DevNull)
+		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: os.DevNull, Err: err}
+		}
+		return os.NewFile(uintptr(fd), os.DevNull), nil
 	}
-	r, w, err := os.Pipe()
-	p.stdin = w
-	return r, err
+	r, w, err := makePipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(w, true); err != nil {
+		return nil, errors.Join(err, unix.Close(r), unix.Close(w))
+	}
+	p.stdin = os.NewFile(uintptr(w), "pipe")
+	return os.NewFile(uintptr(r), "pipe"), nil
+}
+
+// makePipe returns a pipe in blocking mode. That of package os has both ends
+// watched, also the one that is for the process alone, which costs a wake-up and
+// a dozen calls for each command.
+func makePipe() (r, w int, err error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return 0, 0, os.NewSyscallError("pipe2", err)
+	}
+	return ends[0], ends[1], nil
 }
 
 // openTerminal makes a pseudo-terminal of a size. Package pty leaves its side in

@@ -232,10 +232,15 @@ func TestBoxEndsWhileProvisioning(t *testing.T) {
 	e := newEnv(t)
 	e.cfg.ReadinessTimeout = time.Hour // nothing but the end of the box ends the probe
 	s := e.start()
-	sb := s.create(lifecycle.CreateRequest{Image: "modbox/web"})
-	eventually(t, "the box is started", func() bool {
-		return len(s.driver.faults.called()) == 4 // create, Create, SetBox, Start
+	started := make(chan struct{})
+	s.driver.faults.on(nil, func(_ int, call string) error {
+		if call == "driver.Start" {
+			close(started)
+		}
+		return nil
 	})
+	sb := s.create(lifecycle.CreateRequest{Image: "modbox/web"})
+	<-started
 	e.host.End(sb.ID, driver.Exit{Cause: sandbox.CauseExited})
 	sb = s.reach(string(sb.ID), sandbox.Failed)
 	if sb.Cause.Code != sandbox.CauseExited {

@@ -44,7 +44,7 @@ func (t template) before(o template) bool {
 }
 
 // spare is a started box whose agent answers and which belongs to no sandbox.
-// Nothing was ever run in it. It is in the index of boxes without a view, so
+// Nothing was ever run in it but its image's "true". It is in the index of boxes without a view, so
 // that nobody can find it and the sweep leaves it alone; it has no row, so that
 // the next server's sweep destroys it.
 type spare struct {

@@ -88,6 +88,9 @@ func (s *Service) bootBox(b *box, sb *sandbox.Sandbox, img *sandbox.Image, rootf
 		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
 	}
 	if err := s.configure(ctx, b, s.agentConfig(sb, img)); err != nil {
+		if cause, ended := s.endedItself(b); ended {
+			return &failure{cause: cause, err: err}
+		}
 		return fail(sandbox.CauseStart, AgentError(err), "its agent did not come up")
 	}
 	return nil

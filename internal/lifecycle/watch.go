@@ -27,6 +27,15 @@ func (e exit) cause() sandbox.Cause {
 	}
 }
 
+// endedItself says how a box ended whose agent does not answer, if that is why.
+func (s *Service) endedItself(b *box) (sandbox.Cause, bool) {
+	const reported = time.Second // of its end, by the driver
+	ctx, cancel := context.WithTimeout(b.ctx, reported)
+	defer cancel()
+	e, err := s.driver.Wait(ctx, b.id)
+	return exit{Exit: e}.cause(), err == nil
+}
+
 func detail(what, more string) string {
 	if more == "" {
 		return what
