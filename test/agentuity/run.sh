@@ -1,11 +1,14 @@
 #!/bin/bash
 # Drives the server at MODBOX_URL with MODBOX_API_TOKEN through the published npm
-# client @agentuity/server, and runs the code of the product's documentation with
-# it. Needs node and npm. The last line is "N passed, N failed".
+# client @agentuity/server and the published command line @agentuity/cli, and runs
+# the code of the product's documentation. Needs node and npm. AGENTUITY_TESTS
+# chooses files. The last line is "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "$0")"
 : "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
 npm ci --silent --no-audit --no-fund || exit 1
+# Not ci: it refuses a lock file without what other platforms would need.
+npm install --no-save --silent --no-audit --no-fund --ignore-scripts --prefix cli || exit 1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 node --test --test-reporter=tap --test-timeout=280000 ${AGENTUITY_TESTS:-./*.test.mjs} >"$log"
