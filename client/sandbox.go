@@ -28,6 +28,9 @@ type createBody struct {
 	Mode        string            `json:"mode,omitempty"`
 	Replace     bool              `json:"replace,omitempty"`
 	WaitSeconds int64             `json:"wait_seconds,omitempty"`
+
+	Dependencies []string `json:"dependencies,omitempty"`
+	Packages     []string `json:"packages,omitempty"`
 }
 
 // Create makes a sandbox, or answers the live one of the same request. Without
@@ -38,7 +41,9 @@ type createBody struct {
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := createBody{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
-		TTLSeconds: seconds(o.TTL), Description: o.Description, Metadata: o.Metadata, Replace: o.Replace, WaitSeconds: seconds(o.WaitUpTo),
+		TTLSeconds: seconds(o.TTL), Dependencies: o.Dependencies, Packages: o.Packages,
+		Description: o.Description, Metadata: o.Metadata, Replace: o.Replace,
+		WaitSeconds: seconds(o.WaitUpTo),
 	}
 	if o.Resources != (Resources{}) {
 		body.Resources = &o.Resources

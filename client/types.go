@@ -29,6 +29,8 @@ type Sandbox struct {
 	Network       SandboxNetwork    `json:"network"`
 	Image         string            `json:"image"`
 	ImageDigest   string            `json:"image_digest"`
+	Dependencies  []string          `json:"dependencies,omitempty"`
+	Packages      []string          `json:"packages,omitempty"`
 	Labels        map[string]string `json:"labels"`
 	Resources     Resources         `json:"resources"`
 	ReadinessPort int               `json:"readiness_port,omitempty"`
@@ -85,6 +87,10 @@ type CreateOptions struct {
 	Timeouts Timeouts
 	// Network is none unless asked for.
 	Network Network
+	// Dependencies are Debian packages ("ffmpeg", "curl=8.14*") and Packages npm
+	// packages ("typescript@5") to have installed in it before it runs. The server
+	// keeps what comes out for the next sandbox with the same ones.
+	Dependencies, Packages []string
 	// Description and Metadata are your own words about it.
 	Description string
 	Metadata    map[string]string

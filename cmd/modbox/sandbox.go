@@ -17,6 +17,7 @@ type createFlags struct {
 	name, memory, cpu, disk string
 	snapshot                string
 	env, labels             []string
+	dependencies, packages  []string
 	ttl, idle, pausedFor    time.Duration
 	onIdle                  string
 	replace, network        bool
@@ -32,6 +33,8 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.disk, "disk", "", "disk it may fill, e.g. 2Gi")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable NAME=VALUE; NAME alone takes yours (repeatable)")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
+	fs.StringArrayVar(&f.dependencies, "dependency", nil, "Debian package to have in it: NAME, NAME=VERSION or NAME=VERSION* (repeatable)")
+	fs.StringArrayVar(&f.packages, "package", nil, "npm package to have in it, installed globally: NAME or NAME@VERSION (repeatable)")
 	fs.DurationVar(&f.ttl, "ttl", 0, "destroy it after this time, 1m to 24h (default: the image's)")
 	fs.DurationVar(&f.idle, "idle", 0, "what --on-idle says happens when nothing used it for this time, from 10s (default: never)")
 	fs.StringVar(&f.onIdle, "on-idle", "", "destroy or pause (default: destroy)")
@@ -60,7 +63,8 @@ func (f *createFlags) options(a *app, image string) (client.CreateOptions, error
 	return client.CreateOptions{
 		Network: network,
 		Name:    f.name, Image: image, Snapshot: f.snapshot, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
-		Timeouts:  client.Timeouts{IdleSeconds: wholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: wholeSeconds(f.pausedFor)},
+		Timeouts:     client.Timeouts{IdleSeconds: wholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: wholeSeconds(f.pausedFor)},
+		Dependencies: f.dependencies, Packages: f.packages,
 		Resources: client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
 	}, nil
 }

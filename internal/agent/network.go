@@ -14,13 +14,8 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-const (
-	resolvConf = "/etc/resolv.conf"
-	// ourCA is where update-ca-certificates looks for certificates to add.
-	ourCA = "/usr/local/share/ca-certificates/modbox.crt"
-	// maxConfFile bounds what is read of a file that a guest may have written.
-	maxConfFile = 4 << 20
-)
+// maxConfFile bounds what is read of a file that a guest may have written.
+const maxConfFile = 4 << 20
 
 // bundles are where distributions keep the certificates that programs trust.
 var bundles = []string{
@@ -44,7 +39,7 @@ func (a *Agent) setNetwork(n *agentapi.Network, env map[string]string) error {
 		return fmt.Errorf("trust the operator's certificates: %w", err)
 	}
 	for name, path := range map[string]string{
-		"NODE_EXTRA_CA_CERTS": ourCA, "SSL_CERT_FILE": bundle, "REQUESTS_CA_BUNDLE": bundle,
+		"NODE_EXTRA_CA_CERTS": agentapi.OperatorCA, "SSL_CERT_FILE": bundle, "REQUESTS_CA_BUNDLE": bundle,
 	} {
 		if _, set := env[name]; !set && path != "" {
 			env[name] = path
@@ -55,7 +50,7 @@ func (a *Agent) setNetwork(n *agentapi.Network, env map[string]string) error {
 
 // setNameserver has the resolver ask server, unless it does already.
 func (a *Agent) setNameserver(server string) error {
-	path := a.hostPath(resolvConf)
+	path := a.hostPath(agentapi.ResolvConf)
 	line := "nameserver " + server + "\n"
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode().IsRegular() {
@@ -69,8 +64,8 @@ func (a *Agent) setNameserver(server string) error {
 // trust adds certificates to those that the image's programs trust. It returns
 // the bundle of the image with them, "" when the image has none.
 func (a *Agent) trust(ca []byte) (bundle string, err error) {
-	if have, err := readConf(a.hostPath(ourCA)); err != nil || !bytes.Equal(have, ca) {
-		if err := replaceFile(a.hostPath(ourCA), ca); err != nil {
+	if have, err := readConf(a.hostPath(agentapi.OperatorCA)); err != nil || !bytes.Equal(have, ca) {
+		if err := replaceFile(a.hostPath(agentapi.OperatorCA), ca); err != nil {
 			return "", err
 		}
 	}

@@ -49,6 +49,13 @@ type Config struct {
 	Network *Network `json:"network,omitempty"`
 }
 
+// Where the agent writes what a [Network] needs, beside the bundles of certificates.
+const (
+	ResolvConf = "/etc/resolv.conf"
+	// OperatorCA is where update-ca-certificates looks for certificates to add.
+	OperatorCA = "/usr/local/share/ca-certificates/modbox.crt"
+)
+
 // Network is what programs must find in the sandbox to use its interface.
 type Network struct {
 	// Nameserver is the address for /etc/resolv.conf.

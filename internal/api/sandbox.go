@@ -78,6 +78,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID), Snapshot: in.Body.Snapshot,
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
 		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net,
+		Dependencies: in.Body.Dependencies, Packages: in.Body.Packages,
 		Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, IdempotencyKey: in.IdempotencyKey,
 		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
 	})
@@ -153,6 +154,7 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		ID: string(sb.ID), Name: sb.Name, State: string(sb.State), URL: s.cfg.SandboxURL(sb.HostLabel),
 		Image: sb.Image, ImageDigest: sb.ImageDigest, Labels: sb.Labels, Resources: formatResources(sb.Resources),
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
+		Dependencies: sb.Dependencies, Packages: sb.Packages,
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
 		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), PausedAt: optional(sb.PausedAt), MemoryLost: sb.MemoryLost,

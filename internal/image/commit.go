@@ -48,6 +48,8 @@ type CommitRequest struct {
 	Labels map[string]string
 	// CreatedBy is what the OCI image's history says of the layer.
 	CreatedBy string
+	// CacheKey, for a result without a name, is what [Store.Cached] finds it by.
+	CacheKey string
 }
 
 // Committed is what Commit made, or found made.
@@ -200,6 +202,8 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfsWriter, base *record, 
 	}
 	if rec.Name != "" {
 		rec.Tag = cmp.Or(req.Tag, "latest")
+	} else {
+		rec.CacheKey = req.CacheKey
 	}
 	if base != nil {
 		rec.Commit.Base = base.Digest
@@ -247,7 +251,7 @@ func (s *Store) commitDone(ctx context.Context, rec *record) (*record, error) {
 	defer unlock()
 	for i := range ix.Images {
 		old := &ix.Images[i]
-		if old.Commit == nil || *old.Commit != *rec.Commit || old.ref() != rec.ref() || old.Current != rec.Current || !untouched(s.erofsPath(old.Digest), old) {
+		if old.Commit == nil || *old.Commit != *rec.Commit || old.ref() != rec.ref() || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !untouched(s.erofsPath(old.Digest), old) {
 			continue
 		}
 		if old.FileTime.IsZero() {

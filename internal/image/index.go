@@ -47,8 +47,9 @@ type record struct {
 	TTL           time.Duration       `json:"ttl_ns"`
 	Pull          *pullRecord         `json:"pull,omitempty"`   // of what Pull made
 	Commit        *commitRecord       `json:"commit,omitempty"` // of what Commit made
-	CreatedAt     time.Time           `json:"created_at"`       // the reference's first build
-	UpdatedAt     time.Time           `json:"updated_at"`       // this build
+	CacheKey      string              `json:"cache_key,omitempty"`
+	CreatedAt     time.Time           `json:"created_at"` // the reference's first build
+	UpdatedAt     time.Time           `json:"updated_at"` // this build
 	Packages      []Package           `json:"packages"`
 }
 

@@ -37,7 +37,8 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 }
 
 // Prune deletes what no reference means any more: older builds, removed images,
-// what Commit made without a name over an hour ago, and files that a crash left
+// what Commit made without a name over an hour ago, or with a CacheKey and was
+// not asked for in two weeks, and files that a crash left
 // without an entry. inUse returns the digests that
 // something still needs (a sandbox, a snapshot); it is called once, under the
 // store's lock, must not call the store, and its error is returned before
@@ -75,7 +76,13 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 const pruneGrace = time.Hour
 
 // fresh reports whether something may be about to use the record.
-func (r *record) fresh() bool { return r.Name == "" && time.Since(r.UpdatedAt) < pruneGrace }
+func (r *record) fresh() bool {
+	grace := pruneGrace
+	if r.CacheKey != "" {
+		grace = cacheGrace
+	}
+	return r.Name == "" && time.Since(r.UpdatedAt) < grace
+}
 
 // liveBlobs returns the names of the layout's blobs that the index needs.
 func (s *Store) liveBlobs(ix *index) (map[string]bool, error) {

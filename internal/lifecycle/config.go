@@ -28,6 +28,12 @@ type Config struct {
 	// PoolSize is how many started boxes are kept ready for sandboxes to come; 0 for
 	// none. They come on top of MaxSandboxes, whatever resources they are limited to.
 	PoolSize int
+	// Build are the limits of a box in which an image is made; 2 GiB of memory, two
+	// cores and 16 GiB of disk, within Max.
+	Build sandbox.Resources
+	// DependenciesMaxAge is how long installed dependencies are used again before they are
+	// installed anew; 7 days. Negative means for ever.
+	DependenciesMaxAge time.Duration
 	// ImageTimeout is how long an image may take to be had; 10 minutes.
 	ImageTimeout time.Duration
 	// StartTimeout is how long a box may take from its creation until its agent is configured; 30 s.
@@ -94,6 +100,10 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxProcesses = cmp.Or(c.MaxProcesses, driver.DefaultMaxProcesses)
 	c.CreateConcurrency = cmp.Or(c.CreateConcurrency, 16)
 	c.MaxBuilds = cmp.Or(c.MaxBuilds, 2)
+	c.Build.MemoryBytes = cmp.Or(c.Build.MemoryBytes, min(2<<30, c.Max.MemoryBytes))
+	c.Build.CPUMilli = cmp.Or(c.Build.CPUMilli, min(2000, c.Max.CPUMilli))
+	c.Build.DiskBytes = cmp.Or(c.Build.DiskBytes, min(16<<30, c.Max.DiskBytes))
+	c.DependenciesMaxAge = cmp.Or(c.DependenciesMaxAge, 7*24*time.Hour)
 	c.ImageTimeout = cmp.Or(c.ImageTimeout, 10*time.Minute)
 	c.StartTimeout = cmp.Or(c.StartTimeout, 30*time.Second)
 	c.ReadinessTimeout = cmp.Or(c.ReadinessTimeout, 2*time.Minute)

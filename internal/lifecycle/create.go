@@ -36,6 +36,11 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 			return sandbox.Sandbox{}, false, err
 		}
 	}
+	if len(req.Dependencies)+len(req.Packages) > 0 {
+		if err := s.dependenciesOffered(); err != nil {
+			return sandbox.Sandbox{}, false, err
+		}
+	}
 	if req.Timeouts.OnIdle == sandbox.OnIdlePause {
 		if _, err := s.saved.checkpointer(); err != nil {
 			return sandbox.Sandbox{}, false, err
@@ -46,6 +51,9 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 		return sandbox.Sandbox{}, false, err
 	}
 	kind := template{digest: creation.Sandbox.ImageDigest, resources: creation.Sandbox.Resources}
+	if req.Snapshot != "" && !dependenciesOf(&creation.Sandbox).empty() {
+		kind.digest = "" // it is made from neither the snapshot nor anything known yet
+	}
 	for range createAttempts {
 		var sp *spare
 		if req.ID == "" {
@@ -93,7 +101,23 @@ func (s *Service) creationFor(ctx context.Context, c Caller, req *CreateRequest)
 	if err != nil {
 		return sandbox.Creation{}, err
 	}
-	return s.creation(c, req, &img), nil
+	creation := s.creation(c, req, &img)
+	creation.Sandbox.ImageDigest = s.madeFrom(ctx, &creation.Sandbox)
+	return creation, nil
+}
+
+// madeFrom returns the digest of the image that a sandbox to come will be made
+// from, its dependencies included; "" when that has to be made first.
+func (s *Service) madeFrom(ctx context.Context, sb *sandbox.Sandbox) string {
+	d := dependenciesOf(sb)
+	if d.empty() || sb.ImageDigest == "" {
+		return sb.ImageDigest
+	}
+	img, _, err := s.layers.Cached(ctx, s.dependenciesKey(sb.ImageDigest, d), s.dependenciesMaxAge())
+	if err != nil {
+		return "" // provisioning sees what is wrong
+	}
+	return img.Digest
 }
 
 // imageFor returns the image that a request means.
@@ -138,7 +162,8 @@ func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) san
 		Image: img.Ref(), ImageDigest: img.Digest, Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
 		Resources:     s.resources(req.Resources, img),
 		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts,
-		Network:     sandbox.Network{Enabled: req.Network.Enabled, Ports: slices.Clone(req.Network.Ports)},
+		Network:      sandbox.Network{Enabled: req.Network.Enabled, Ports: slices.Clone(req.Network.Ports)},
+		Dependencies: slices.Clone(req.Dependencies), Packages: slices.Clone(req.Packages),
 		Description: req.Description, Metadata: maps.Clone(req.Metadata),
 		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now, LastActivityAt: now,
 	}

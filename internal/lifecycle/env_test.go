@@ -35,6 +35,8 @@ type env struct {
 	images *catalogue
 	// network is what servers have; nil for none.
 	network lifecycle.Network
+	// isolated has the driver claim that what runs in its boxes cannot reach the host.
+	isolated bool
 }
 
 // saved returns the names of what is kept of a sandbox, or of forks, on the host.
@@ -132,7 +134,7 @@ func (e *env) prepare() *server {
 	s := &server{
 		t: e.t, caller: e.caller,
 		store:  &faultyStore{Store: st, faults: f},
-		driver: &faultyDriver{Driver: e.host.open(), faults: f},
+		driver: &faultyDriver{Driver: e.host.open(), faults: f, isolated: e.isolated},
 	}
 	logger := slog.New(slog.NewTextHandler(e.t.Output(), nil))
 	streams, err := stream.Open(filepath.Join(filepath.Dir(e.dbPath), "streams"), logger)
@@ -245,6 +247,8 @@ type catalogue struct {
 	unmade map[string]bool
 	dir    string
 	made   map[string]string // paths of what Commit made, by digest; guarded by mu
+	// cached are digests of what was made, by their keys; guarded by mu.
+	cached map[string]string
 }
 
 const (
@@ -447,6 +451,8 @@ type faultyDriver struct {
 	driver.Driver
 	faults *faults
 	specs  sync.Map // of what was created, by id
+	// isolated is claimed, see Capabilities.
+	isolated bool
 }
 
 func (d *faultyDriver) Create(ctx context.Context, spec driver.Spec) (h driver.Handle, err error) {

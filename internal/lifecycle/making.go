@@ -135,8 +135,8 @@ func (s *Service) leaveMaking(key string, m *making, w *watcher) {
 	}
 }
 
-// obtainImage returns the image of a sandbox and the path of its root filesystem,
-// and has it made when it is not here.
+// obtainImage returns the image of a sandbox, with its dependencies, and the path
+// of its root filesystem, and has it made when it is not here.
 func (s *Service) obtainImage(b *box) (sandbox.Image, string, error) {
 	sb := b.sandbox()
 	ref := sb.Image
@@ -145,21 +145,33 @@ func (s *Service) obtainImage(b *box) (sandbox.Image, string, error) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.ImageTimeout)
 	defer cancel()
+	img, rootfs, err := s.ensureImage(ctx, ref, s.imageProgress(b, ref))
+	if err != nil {
+		return img, "", fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
+	}
+	if d := dependenciesOf(&sb); !d.empty() {
+		if img, rootfs, err = s.withDependencies(ctx, &img, d, s.imageProgress(b, ref)); err != nil {
+			return img, "", fail(sandbox.CauseImage, err, "its dependencies could not be installed")
+		}
+	}
+	return img, rootfs, nil
+}
+
+// ensureImage returns an image, from before or made now, and the path of its root
+// filesystem. Progress is as in [Service.make].
+func (s *Service) ensureImage(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
 	img, rootfs, err := s.images.Resolve(ctx, ref)
 	if err == nil {
 		return img, rootfs, nil
 	}
-	_, err = s.make(ctx, "image "+ref, s.imageProgress(b, ref), func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	_, err = s.make(ctx, "image "+ref, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 		img, _, err := s.images.Ensure(ctx, ref, progress)
 		return img, err
 	})
-	if err == nil {
-		img, rootfs, err = s.images.Resolve(ctx, ref)
-	}
 	if err != nil {
-		return img, "", fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
+		return sandbox.Image{}, "", err
 	}
-	return img, rootfs, nil
+	return s.images.Resolve(ctx, ref)
 }
 
 // imageEventsMax bounds the events of one sandbox about its image.

@@ -257,6 +257,11 @@ func (s *Service) connect(ctx context.Context, b *box) error {
 	if !b.sandbox().Network.Enabled {
 		return nil
 	}
+	return s.plug(ctx, b)
+}
+
+// plug gives a box that was started an interface.
+func (s *Service) plug(ctx context.Context, b *box) error {
 	n, err := s.networker()
 	if err != nil {
 		// Not Unsupported: that would be said of what was saved of the sandbox.

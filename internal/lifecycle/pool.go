@@ -91,7 +91,7 @@ func newPool(size int) *pool {
 func (p *pool) take(t template) *spare {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := p.ready[t]
+	list := p.ready[t] // none for an image that is still to be made
 	if len(list) == 0 {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (p *pool) remove(sp *spare) bool {
 
 // asked notes that a sandbox of a template was made.
 func (p *pool) asked(t template) {
-	if p.size == 0 {
+	if p.size == 0 || t.digest == "" { // an image that is still to be made
 		return
 	}
 	now := time.Now()

@@ -53,6 +53,12 @@ type Layers interface {
 	// resolve by its digest from then on. The same two make the same one. Errors:
 	// NotFound for base; Invalid; TooLarge.
 	Commit(ctx context.Context, base string, layer io.Reader) (Layered, error)
+	// CommitCached is Commit for what can be made again: it is found by key, and
+	// removed when nobody has asked for it for a while and nothing uses it.
+	CommitCached(ctx context.Context, key, base string, layer io.Reader) (Layered, error)
+	// Cached returns what CommitCached made last with the key, unless that is more
+	// than maxAge ago (0 for any age). Errors: NotFound.
+	Cached(ctx context.Context, key string, maxAge time.Duration) (sandbox.Image, string, error)
 }
 
 // Layered is what [Layers] makes.

@@ -5,12 +5,38 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// CommitCached is Commit for what is found again by key.
+func (c *catalogue) CommitCached(ctx context.Context, key, base string, layer io.Reader) (lifecycle.Layered, error) {
+	done, err := c.Commit(ctx, base, layer)
+	if err != nil {
+		return done, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cached == nil {
+		c.cached = map[string]string{}
+	}
+	c.cached[key] = done.Digest
+	return done, nil
+}
+
+func (c *catalogue) Cached(ctx context.Context, key string, _ time.Duration) (sandbox.Image, string, error) {
+	c.mu.Lock()
+	digest := c.cached[key]
+	c.mu.Unlock()
+	if digest == "" {
+		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "nothing was made for this yet")
+	}
+	return c.Resolve(ctx, digest)
+}
 
 func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
 	return d.faults.do("driver.WriteLayer", func() error { return d.Driver.(driver.Snapshotter).WriteLayer(ctx, id, w) })

@@ -93,6 +93,9 @@ func (c *Config) validate(req *CreateRequest) error {
 	} else if req.OneShot {
 		return sandbox.InvalidField("mode", "a one-shot sandbox must be given a command")
 	}
+	if err := checkDependencies(req.Dependencies, req.Packages); err != nil {
+		return err
+	}
 	if err := checkEnv(req.Env); err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ const (
 		env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by,
 		created_at, updated_at, started_at, ended_at, handle,
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
-		network_enabled, ports, snapshot_id, memory_lost`
+		network_enabled, ports, snapshot_id, memory_lost,
+		dependencies, packages`
 	// isLive is the condition of the index sandboxes_live_name, word for word, so that it is used.
 	isLive = "state NOT IN ('destroyed', 'failed')"
 )
@@ -95,16 +96,24 @@ func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 	if err != nil {
 		return err
 	}
+	apt, err := marshalStrings(sb.Dependencies)
+	if err != nil {
+		return err
+	}
+	npm, err := marshalStrings(sb.Packages)
+	if err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, image_digest,
 			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash,
 			idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, last_activity_at,
-			network_enabled, ports, snapshot_id, handle)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)`,
+			network_enabled, ports, snapshot_id, handle, dependencies, packages)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
 		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), c.RequestHash,
 		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
-		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle); err != nil {
+		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm); err != nil {
 		return err
 	}
 	for label, value := range sb.Labels {
@@ -304,13 +313,14 @@ func (f scannerFunc) Scan(dest ...any) error { return f(dest...) }
 func scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	var sb sandbox.Sandbox
 	var cause sandbox.Cause
-	var env, labels, metadata, ports string
+	var env, labels, metadata, ports, apt, npm string
 	var created, updated, started, ended, paused, activity int64
 	err := row.Scan(&sb.ID, &sb.Workspace, &sb.Name, &sb.HostLabel, &sb.State, &cause.Code, &cause.Message, &sb.Image, &sb.ImageDigest,
 		&env, &labels, &sb.Resources.MemoryBytes, &sb.Resources.CPUMilli, &sb.Resources.DiskBytes, &sb.ReadinessPort, &sb.TTL, &sb.CreatedBy,
 		&created, &updated, &started, &ended, &sb.Handle,
 		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
-		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost)
+		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost,
+		&apt, &npm)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -328,6 +338,12 @@ func scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	}
 	if sb.Network.Ports, err = unmarshalPorts(ports); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("ports of %s: %w", sb.ID, err)
+	}
+	if sb.Dependencies, err = unmarshalStrings(apt); err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("dependencies of %s: %w", sb.ID, err)
+	}
+	if sb.Packages, err = unmarshalStrings(npm); err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("packages of %s: %w", sb.ID, err)
 	}
 	sb.PausedAt, sb.LastActivityAt = fromNanos(paused), fromNanos(activity)
 	sb.CreatedAt, sb.UpdatedAt = fromNanos(created), fromNanos(updated)
@@ -354,4 +370,25 @@ func unmarshalMap(s string) (map[string]string, error) {
 		return nil, errors.New("damaged JSON") // without the text: it may be secret
 	}
 	return m, nil
+}
+
+// marshalStrings writes a list as a JSON array; nil is an empty one.
+func marshalStrings(list []string) (string, error) {
+	if len(list) == 0 {
+		return "[]", nil
+	}
+	b, err := json.Marshal(list)
+	return string(b), err
+}
+
+// unmarshalStrings reverses marshalStrings; an empty array is nil.
+func unmarshalStrings(s string) ([]string, error) {
+	if s == "[]" {
+		return nil, nil
+	}
+	var list []string
+	if err := json.Unmarshal([]byte(s), &list); err != nil {
+		return nil, errors.New("damaged JSON")
+	}
+	return list, nil
 }

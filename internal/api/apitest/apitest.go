@@ -262,6 +262,14 @@ func (images) Commit(_ context.Context, base string, layer io.Reader) (lifecycle
 	return lifecycle.Layered{Digest: base, SizeBytes: builtin().SizeBytes + n, LayerBytes: n, FileCount: 1}, err
 }
 
+func (i images) CommitCached(ctx context.Context, _, base string, layer io.Reader) (lifecycle.Layered, error) {
+	return i.Commit(ctx, base, layer)
+}
+
+func (images) Cached(context.Context, string, time.Duration) (sandbox.Image, string, error) {
+	return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "nothing is cached")
+}
+
 func (images) List(context.Context) ([]sandbox.Image, error) { return []sandbox.Image{builtin()}, nil }
 
 func builtin() sandbox.Image {

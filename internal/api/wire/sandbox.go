@@ -20,6 +20,9 @@ type CreateSandbox struct {
 	Mode        string            `json:"mode,omitempty" enum:"interactive,oneshot" doc:"oneshot: it ends with its command, with cause completed. interactive when omitted."`
 	Replace     bool              `json:"replace,omitempty" doc:"End a live sandbox of the same name first."`
 	WaitSeconds int               `json:"wait_seconds,omitempty" minimum:"0" maximum:"600" doc:"Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once."`
+
+	Dependencies []string `json:"dependencies,omitempty" nullable:"false" doc:"Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones." example:"[\"ffmpeg\",\"curl=8.14*\"]"`
+	Packages     []string `json:"packages,omitempty" nullable:"false" doc:"npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64." example:"[\"typescript@5\"]"`
 }
 
 // Resources are limits in Kubernetes notation.
@@ -97,6 +100,8 @@ type Sandbox struct {
 	URL           string            `json:"url" doc:"Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox."`
 	Image         string            `json:"image" doc:"The image reference it was made from."`
 	ImageDigest   string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
+	Dependencies  []string          `json:"dependencies,omitempty" nullable:"false" doc:"Debian packages that were installed in it."`
+	Packages      []string          `json:"packages,omitempty" nullable:"false" doc:"npm packages that were installed in it."`
 	Labels        map[string]string `json:"labels" doc:"Its labels."`
 	Resources     Resources         `json:"resources" doc:"Its limits."`
 	ReadinessPort int               `json:"readiness_port,omitempty" doc:"The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080."`

@@ -923,6 +923,14 @@ export interface components {
         CreateSandbox: {
             /** @description A command that starts as an execution as soon as it runs. */
             command?: components["schemas"]["ExecutionCommand"];
+            /**
+             * @description Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones.
+             * @example [
+             *       "ffmpeg",
+             *       "curl=8.14*"
+             *     ]
+             */
+            dependencies?: string[];
             /** @description Your own words about it. */
             description?: string;
             /** @description Environment variables of every process in the sandbox. They are never shown again. */
@@ -956,6 +964,13 @@ export interface components {
             name?: string;
             /** @description Access to the internet, and ports to publish; neither when omitted. */
             network?: components["schemas"]["Network"];
+            /**
+             * @description npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64.
+             * @example [
+             *       "typescript@5"
+             *     ]
+             */
+            packages?: string[];
             /** @description End a live sandbox of the same name first. */
             replace?: boolean;
             /** @description Limits; the image's or the server's defaults for what is omitted. */
@@ -1647,6 +1662,8 @@ export interface components {
              * @description When its ttl ends it; null without one.
              */
             deadline: string | null;
+            /** @description Debian packages that were installed in it. */
+            dependencies?: string[];
             /** @description The caller's own words about it. */
             description?: string;
             /**
@@ -1687,6 +1704,8 @@ export interface components {
             name: string;
             /** @description Its network. */
             network: components["schemas"]["SandboxNetwork"];
+            /** @description npm packages that were installed in it. */
+            packages?: string[];
             /** @description The sandbox it was forked from; absent without one. */
             parent_id?: string;
             /**

@@ -1,0 +1,206 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+	"golang.org/x/sys/unix"
+)
+
+// Capabilities claims isolation where a test wants it.
+func (d *faultyDriver) Capabilities() driver.Capabilities {
+	c := d.Driver.Capabilities()
+	c.Isolated = d.isolated
+	return c
+}
+
+// withTools makes an environment whose base image has, instead of the tools that
+// install packages, scripts that log how they were called. The fake driver runs
+// them on this machine: no other program is in their PATH.
+func withTools(t *testing.T, scripts map[string]string) (e *env, calls func() []string) {
+	t.Helper()
+	e, _ = withNetwork(t)
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, script := range scripts {
+		text := "#!/bin/sh\necho " + name + " \"$@\" >>" + log + "\n" + script
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.images.list[0].Config.Env = []string{"PATH=" + bin}
+	e.isolated = true
+	return e, func() []string {
+		data, err := os.ReadFile(log)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSpace(string(data)), "\n")
+	}
+}
+
+const works = "exit 0\n"
+
+func TestDependenciesAreInstalledOnce(t *testing.T) {
+	e, calls := withTools(t, map[string]string{"apt-get": works, "find": works, "npm": works})
+	s := e.start()
+	req := lifecycle.CreateRequest{Dependencies: []string{"zip", "curl=8*"}, Packages: []string{"typescript@5", "@a/b"}}
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			sb, _, err := s.Create(t.Context(), e.caller, req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got, err := s.Wait(t.Context(), e.caller, string(sb.ID), sandbox.Running, time.Minute); err != nil || got.State != sandbox.Running {
+				t.Errorf("state %s, %v, %v", got.State, got.Cause, err)
+			}
+		})
+	}
+	wg.Wait()
+	want := []string{
+		"apt-get -q -y -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 update -o APT::Update::Error-Mode=any",
+		"apt-get -q -y -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 install --no-install-recommends -- zip curl=8*",
+		"find /var/lib/apt/lists /var/cache/apt /var/log/apt -mindepth 1 -delete",
+		"npm install --global --no-fund --no-audit -- typescript@5 @a/b",
+	}
+	if diff := cmp.Diff(want, calls()); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	// The order and repetitions of the lists do not matter.
+	sb := s.run(lifecycle.CreateRequest{Dependencies: []string{"curl=8*", "zip", "zip"}, Packages: []string{"@a/b", "typescript@5"}})
+	if diff := cmp.Diff([]string{"curl=8*", "zip", "zip"}, sb.Dependencies); diff != "" {
+		t.Errorf("dependencies of the sandbox (-want +got):\n%s", diff)
+	}
+	if got := len(calls()); got != len(want) {
+		t.Errorf("%d calls, want still %d", got, len(want))
+	}
+	if sb.ImageDigest == "sha256:1" || sb.Image != "modbox/base:latest" || sb.Network.Enabled {
+		t.Errorf("sandbox of image %s (%s) with network %v, want another root filesystem than the base's and no network", sb.Image, sb.ImageDigest, sb.Network)
+	}
+	s.run(lifecycle.CreateRequest{Dependencies: []string{"zip"}})
+	if got := len(calls()); got != len(want)+3 {
+		t.Errorf("%d calls, want 3 more for other dependencies", got)
+	}
+	eventually(t, "the boxes in which they were installed are gone", func() bool {
+		ids, err := s.driver.List(t.Context())
+		return err == nil && len(ids) == 5
+	})
+}
+
+func TestDependenciesThatCannotBeInstalled(t *testing.T) {
+	for name, c := range map[string]struct {
+		scripts map[string]string
+		req     lifecycle.CreateRequest
+		want    string
+	}{
+		"update":  {map[string]string{"apt-get": "echo no mirror; exit 100"}, lifecycle.CreateRequest{Dependencies: []string{"zip"}}, "dependencies: apt-get ended with code 100: no mirror"},
+		"install": {map[string]string{"apt-get": "test $7 = update || { echo line; echo E: no such package >&2; exit 100; }"}, lifecycle.CreateRequest{Dependencies: []string{"zip"}}, "line; E: no such package"},
+		"npm":     {map[string]string{"npm": "echo E404; exit 1"}, lifecycle.CreateRequest{Packages: []string{"x"}}, "packages: npm ended with code 1: E404"},
+		"bun":     {map[string]string{"bun": "echo not found; exit 1"}, lifecycle.CreateRequest{Packages: []string{"x"}}, "packages: bun ended with code 1: not found"},
+		"neither": {nil, lifecycle.CreateRequest{Packages: []string{"x"}}, "packages: the image modbox/base:latest has neither npm nor bun"},
+		"no_apt":  {nil, lifecycle.CreateRequest{Dependencies: []string{"zip"}}, "dependencies: the image modbox/base:latest has no apt-get"},
+		"much": {
+			map[string]string{"npm": "i=0; while [ $i -lt 1000 ]; do echo some line of output; i=$((i+1)); done; echo the end; exit 1"},
+			lifecycle.CreateRequest{Packages: []string{"x"}}, "some line of output; the end",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := withTools(t, c.scripts)
+			s := e.start()
+			sb := s.reach(string(s.create(c.req).ID), sandbox.Failed)
+			if sb.Cause.Code != sandbox.CauseImage || !strings.Contains(sb.Cause.Message, c.want) || len(sb.Cause.Message) > sandbox.MessageMax {
+				t.Errorf("cause %s, want image and %q", sb.Cause, c.want)
+			}
+			eventually(t, "nothing is left", func() bool {
+				ids, err := s.driver.List(t.Context())
+				return err == nil && len(ids) == 0
+			})
+		})
+	}
+}
+
+func TestInvalidDependencies(t *testing.T) {
+	e, calls := withTools(t, nil)
+	s := e.start()
+	for _, name := range []string{"", "-y", "Curl", "a b", "curl;reboot", "curl-", "../x", "x=", "x=$(id)", "x=1 2", "x==1", "x=-1", strings.Repeat("x", 300), "curl\n", "a/b"} {
+		_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Dependencies: []string{"curl", name}})
+		wantField(t, "dependency "+name, err, "dependencies[1]")
+	}
+	for _, name := range []string{"", "-g", "a b", "a;b", "`id`", "a|b", "$x", "../x", "a/b", "git+ssh://x", "@a", "@a/", "x@", "x@-1", "x@a b", "file:x", "x\n"} {
+		_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Packages: []string{name}})
+		wantField(t, "package "+name, err, "packages[0]")
+	}
+	_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Packages: make([]string, sandbox.DependenciesMax+1)})
+	wantField(t, "too many", err, "packages")
+	if got := calls(); len(got) != 1 || got[0] != "" {
+		t.Errorf("calls %q, want none", got)
+	}
+}
+
+func fieldIn(err error) string {
+	var e *sandbox.Error
+	if errors.As(err, &e) {
+		return e.Field
+	}
+	return ""
+}
+
+func wantField(t *testing.T, what string, err error, field string) {
+	t.Helper()
+	if got := fieldIn(err); sandbox.CodeOf(err) != sandbox.Invalid || got != field {
+		t.Errorf("%s: %v (field %q), want %s refused", what, err, got, field)
+	}
+}
+
+func TestDependenciesWithoutWhatTheyNeed(t *testing.T) {
+	e, _ := withTools(t, nil)
+	e.isolated = false // as the drivers of tests are
+	s := e.start()
+	_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Dependencies: []string{"zip"}})
+	if sandbox.CodeOf(err) != sandbox.Unsupported {
+		t.Errorf("without isolation: %v, want unsupported", err)
+	}
+	s.stop()
+	e.isolated, e.network = true, nil
+	s = e.start()
+	if _, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Packages: []string{"x"}}); sandbox.CodeOf(err) != sandbox.Unsupported {
+		t.Errorf("without network: %v, want unsupported", err)
+	}
+}
+
+// A server that is killed while it installs leaves nothing to the next one.
+func TestKilledWhileInstalling(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "never")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, calls := withTools(t, map[string]string{"npm": "read x <" + fifo})
+	s := e.start()
+	sb := s.create(lifecycle.CreateRequest{Packages: []string{"x"}})
+	eventually(t, "npm runs", func() bool { return calls()[0] != "" })
+	s.kill()
+	s = e.start()
+	if got := s.reach(string(sb.ID), sandbox.Failed); got.Cause.Code != sandbox.CauseHostRestart {
+		t.Errorf("cause %s, want host_restart", got.Cause)
+	}
+	eventually(t, "the box is gone", func() bool {
+		s.Sweep()
+		ids, err := s.driver.List(t.Context())
+		return err == nil && len(ids) == 0
+	})
+}
