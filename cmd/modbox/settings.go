@@ -40,6 +40,9 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		StartTimeout:      cfg.Sandbox.StartTimeout.Std(),
 		ReadinessTimeout:  cfg.Sandbox.ReadinessTimeout.Std(),
 		Retention:         cfg.Sandbox.Retention.Std(),
+		StreamMaxBytes:    int64(cfg.Exec.MaxStream),
+		StreamRetention:   cfg.Exec.Retention.Std(),
+		KeptExecutions:    cfg.Exec.MaxKept,
 		SandboxURL:        urls.Sandbox,
 		CheckpointDir:     filepath.Join(cfg.StateDir, checkpointsDir),
 	}

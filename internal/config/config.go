@@ -87,6 +87,9 @@ type Exec struct {
 	MaxTimeout     Duration `yaml:"max_timeout" doc:"Longest timeout a request may ask for."`
 	DefaultOutput  Bytes    `yaml:"default_output" doc:"Output kept of each of stdout and stderr of a command that is not streamed, when the request does not say; the rest is dropped and flagged."`
 	MaxOutput      Bytes    `yaml:"max_output" doc:"Most output a request may ask to be kept."`
+	MaxStream      Bytes    `yaml:"max_stream" doc:"Output kept of each of stdout and stderr of an execution or job; the rest is dropped and flagged."`
+	Retention      Duration `yaml:"retention" doc:"How long executions and their output are kept after their end."`
+	MaxKept        int      `yaml:"max_kept" doc:"Ended executions of one sandbox that are kept; of more the oldest are forgotten, with their output."`
 }
 
 // Default returns the defaults. Those that depend on the user, its environment
@@ -119,6 +122,9 @@ func Default() Config {
 			MaxTimeout:     Duration(time.Hour),
 			DefaultOutput:  1 << 20,
 			MaxOutput:      16 << 20,
+			MaxStream:      sandbox.StreamMax,
+			Retention:      Duration(24 * time.Hour),
+			MaxKept:        1000,
 		},
 	}
 }
@@ -205,6 +211,9 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "exec.default_timeout", c.Exec.DefaultTimeout, Duration(time.Second), c.Exec.MaxTimeout)
 	within(bad, "exec.default_output", c.Exec.DefaultOutput, 1, c.Exec.MaxOutput)
 	within(bad, "exec.max_output", c.Exec.MaxOutput, 1, 256<<20)
+	within(bad, "exec.max_stream", c.Exec.MaxStream, 4<<10, 64<<30)
+	within(bad, "exec.retention", c.Exec.Retention, Duration(time.Minute), Duration(10*365*24*time.Hour))
+	within(bad, "exec.max_kept", c.Exec.MaxKept, 1, 1<<20)
 	within(bad, "http.response_timeout", c.HTTP.ResponseTimeout, Duration(time.Second), Duration(24*time.Hour))
 	within(bad, "http.max_connections", c.HTTP.MaxConnections, 1, 1<<20)
 	within(bad, "http.drain_timeout", c.HTTP.DrainTimeout, 0, Duration(time.Hour))

@@ -48,6 +48,8 @@ type Config struct {
 	StreamMaxBytes int64
 	// StreamRetention is how long an execution and its output are kept after its end; 24 hours.
 	StreamRetention time.Duration
+	// KeptExecutions is how many ended executions of one sandbox are kept, the newest; 1000.
+	KeptExecutions int
 	// SandboxURL returns the URL for a host label, told to the sandbox as
 	// MODBOX_SANDBOX_URL; nil for none.
 	SandboxURL func(label string) string
@@ -115,6 +117,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.idleMin = cmp.Or(c.idleMin, sandbox.IdleMin)
 	c.StreamMaxBytes = cmp.Or(c.StreamMaxBytes, sandbox.StreamMax)
 	c.StreamRetention = cmp.Or(c.StreamRetention, 24*time.Hour)
+	c.KeptExecutions = cmp.Or(c.KeptExecutions, 1000)
 	c.ttlMin = cmp.Or(c.ttlMin, sandbox.TTLMin)
 
 	for _, r := range resourceTable {

@@ -223,3 +223,35 @@ func TestUpdateEnv(t *testing.T) {
 		t.Errorf("a bad name: %v, want invalid", err)
 	}
 }
+
+// Of the executions of a sandbox the newest are kept, and all that go on.
+func TestOldExecutionsAreForgotten(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.KeptExecutions = 2
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	s.run(lifecycle.CreateRequest{Name: "b"})
+	live := s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"sleep", "1000"}})
+	other := s.startExecution("b", lifecycle.ExecutionRequest{Argv: []string{"true"}})
+	s.ended(other.ID)
+	var ids []sandbox.ExecutionID
+	var first sandbox.Execution
+	for i := range 4 {
+		x := s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"echo", "out"}})
+		if i == 0 {
+			first = x
+		}
+		s.ended(x.ID)
+		ids = append(ids, x.ID)
+	}
+	s.Purge()
+	for i, id := range append(ids, live.ID, other.ID) {
+		_, err := s.WaitExecution(t.Context(), e.caller, id, 0)
+		if want := i < 2; want != (sandbox.CodeOf(err) == sandbox.NotFound) {
+			t.Errorf("execution %d of the sandboxes: %v, forgotten: want %v", i, err, want)
+		}
+	}
+	if _, _, err := s.OpenStream(t.Context(), string(first.Stdout.ID), 0, false); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("output of a forgotten execution: %v, want not_found", err)
+	}
+}

@@ -54,15 +54,15 @@ func (s *Service) endedBox(sb sandbox.Sandbox) *box {
 	return b
 }
 
-// purgeExecutions forgets executions that ended long enough ago, with their
-// streams, and input streams that nobody used.
+// purgeExecutions forgets executions that ended long enough ago, or of which
+// their sandbox has too many, with their streams, and input streams that nobody used.
 func (s *Service) purgeExecutions(now time.Time) {
 	if s.streams == nil {
 		return
 	}
 	before := now.Add(-s.cfg.StreamRetention)
 	for s.ctx.Err() == nil {
-		list, err := s.store.EndedExecutions(s.ctx, before, purgeBatch)
+		list, err := s.store.EndedExecutions(s.ctx, before, s.cfg.KeptExecutions, purgeBatch)
 		if err != nil {
 			s.logSweep("list ended executions", err)
 			return

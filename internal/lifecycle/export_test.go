@@ -15,6 +15,9 @@ func (c Config) ShortTTL(min time.Duration) Config {
 // Sweep looks for what is stuck or orphaned now.
 func (s *Service) Sweep() { s.sweep() }
 
+// Purge forgets what was kept for long enough now.
+func (s *Service) Purge() { s.purge() }
+
 // Ready returns the resources of the boxes in the pool, in no order.
 func (s *Service) Ready() []sandbox.Resources {
 	s.pool.mu.Lock()

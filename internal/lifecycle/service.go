@@ -59,7 +59,7 @@ type Store interface {
 	// LiveExecutions returns all that have not ended, EndedExecutions some that
 	// ended before a time, and FinishedOneShots the live sandboxes made for one that has ended.
 	LiveExecutions(ctx context.Context) ([]sandbox.Execution, error)
-	EndedExecutions(ctx context.Context, before time.Time, limit int) ([]sandbox.Execution, error)
+	EndedExecutions(ctx context.Context, before time.Time, keep, limit int) ([]sandbox.Execution, error)
 	FinishedOneShots(ctx context.Context) ([]sandbox.ID, error)
 	// DeleteExecution forgets one; idempotent. StreamsInUse returns the streams of all.
 	DeleteExecution(ctx context.Context, id sandbox.ExecutionID) error
