@@ -37,8 +37,9 @@ var otherValues = map[string]string{
 	"exec.max_timeout":           "7m",
 	"exec.default_output":        "7Ki",
 	"exec.max_output":            "7Mi",
-	"network.allow_cidrs":        "10.7.0.0/16",
-	"network.resolvers":          "192.0.2.7",
+	"exec.max_stream":            "1Mi", "exec.retention": "1h", "exec.max_kept": "7",
+	"network.allow_cidrs": "10.7.0.0/16",
+	"network.resolvers":   "192.0.2.7",
 }
 
 // elsewhere are the settings that no part gets, but the server uses itself:

@@ -1,7 +1,11 @@
 package crash_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -125,5 +129,98 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(s.StateDir, "checkpoints")); err != nil {
 		t.Error(err) // else the globs above found nothing for another reason
+	}
+}
+
+// TestKillInTheMiddleOfStartsFromFiles kills the server at random moments of
+// pauses and of resumes that give the memory up, while an archive is being sent.
+// After each restart the sandbox must be there with its files, whole.
+func TestKillInTheMiddleOfStartsFromFiles(t *testing.T) {
+	s := testserver.Start(t)
+	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}})
+	res, err := s.Exec(t.Context(), sb.ID, client.Command{User: "root", Shell: "mkdir /kept && head -c 1000000 /dev/urandom > /kept/data && cd /kept && sha256sum data > sum"})
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("write files: %+v, %v", res, err)
+	}
+	archive := tarGz(t, 50)
+	const rounds = 5
+	for round := range rounds {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = s.Pause(ctx, sb.ID)
+				_, _ = s.ResumeWith(ctx, sb.ID, client.MemoryDiscard)
+				_ = s.UploadArchive(ctx, sb.ID, "/tmp/in", bytes.NewReader(archive), client.UploadArchiveOptions{})
+			}
+		})
+		// The moment is random on purpose: between any two steps of any of the calls.
+		<-time.After(time.Duration(100+rand.IntN(1500)) * time.Millisecond)
+		s.Kill()
+		cancel()
+		wg.Wait()
+		s.Launch()
+		res, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "cd /kept && sha256sum -c sum"})
+		if err != nil || res.ExitCode != 0 {
+			now, _ := s.Get(t.Context(), sb.ID)
+			t.Fatalf("round %d: files after the restart: %+v, %v; sandbox %+v", round, res, err, now)
+		}
+	}
+}
+
+// tarGz returns an archive of so many files.
+func tarGz(t *testing.T, files int) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	zw := gzip.NewWriter(&buf)
+	tw := tar.NewWriter(zw)
+	for i := range files {
+		data := make([]byte, 64<<10)
+		if err := tw.WriteHeader(&tar.Header{Name: fmt.Sprint("f", i), Mode: 0o644, Size: int64(len(data))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tw.Write(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(tw.Close(), zw.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// TestRestartOfTheHost ends every process, as a restart does: what was paused
+// comes back with its memory, what ran has ended with the cause.
+func TestRestartOfTheHost(t *testing.T) {
+	s := testserver.Start(t)
+	paused := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
+	running := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
+	res, err := s.Exec(t.Context(), paused.ID, client.Command{
+		User: "root", Shell: "echo kept > /marker; (setsid sh -c '" + counter + "' </dev/null >/dev/null 2>&1 &); until [ -s /tmp/count ]; do sleep 0.01; done",
+	})
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("start the counter: %+v, %v", res, err)
+	}
+	if _, err := s.Pause(t.Context(), paused.ID); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	s.KillBoxes()
+	if err := os.RemoveAll(filepath.Join(s.RunDir, "boxes")); err != nil { // it is on tmpfs
+		t.Fatal(err)
+	}
+	s.Launch()
+	got, err := s.Wait(t.Context(), running.ID, client.Failed)
+	if err != nil || got.Cause == nil || got.Cause.Code != "host_restart" {
+		t.Errorf("the one that ran: %+v, %v, want the cause host_restart", got, err)
+	}
+	before := count(t, s, paused.ID)
+	for deadline := time.Now().Add(20 * time.Second); count(t, s, paused.ID) == before; {
+		if time.Now().After(deadline) {
+			t.Fatal("the process in the paused sandbox does not go on")
+		}
+	}
+	if now, err := s.Get(t.Context(), paused.ID); err != nil || now.MemoryLost != "" {
+		t.Errorf("the paused one: %+v, %v", now, err)
 	}
 }
