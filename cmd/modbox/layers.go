@@ -15,6 +15,11 @@ type layers struct{ images *image.Store }
 
 var _ lifecycle.Layers = layers{}
 
+// Collect implements [lifecycle.Layers].
+func (l layers) Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (int64, error) {
+	return l.images.Prune(ctx, inUse)
+}
+
 // Commit implements [lifecycle.Layers].
 func (l layers) Commit(ctx context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {
 	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer})

@@ -53,7 +53,7 @@ func (a *app) imagesPruneCommand() *cobra.Command {
 		Use:   "prune",
 		Short: "Delete the files of removed images and older builds on this machine",
 		Long: `Delete the files of images that were removed or built anew, unless a sandbox that
-has not ended was made from them. The server may be running.`,
+has not ended or a snapshot needs them. The server may be running.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := local.load(a)

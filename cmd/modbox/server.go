@@ -43,6 +43,7 @@ const (
 	streamsDir     = "streams"
 	imagesDir      = "images"
 	checkpointsDir = "checkpoints"
+	spoolDir       = "spool" // files under way
 )
 
 const (

@@ -45,6 +45,7 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		KeptExecutions:    cfg.Exec.MaxKept,
 		SandboxURL:        urls.Sandbox,
 		CheckpointDir:     filepath.Join(cfg.StateDir, checkpointsDir),
+		SpoolDir:          filepath.Join(cfg.StateDir, spoolDir),
 	}
 }
 

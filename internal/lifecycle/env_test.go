@@ -245,8 +245,10 @@ type catalogue struct {
 	ensure func(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) error
 	// unmade are the digests of those that are not there; guarded by mu.
 	unmade map[string]bool
-	dir    string
-	made   map[string]string // paths of what Commit made, by digest; guarded by mu
+	// aged: Collect takes nothing for just made.
+	aged bool
+	dir  string
+	made map[string]string // paths of what Commit made, by digest; guarded by mu
 	// cached are digests of what was made, by their keys; guarded by mu.
 	cached map[string]string
 }

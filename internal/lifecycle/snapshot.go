@@ -59,6 +59,9 @@ type Layers interface {
 	// Cached returns what CommitCached made last with the key, unless that is more
 	// than maxAge ago (0 for any age). Errors: NotFound.
 	Cached(ctx context.Context, key string, maxAge time.Duration) (sandbox.Image, string, error)
+	// Collect removes the root filesystems that nothing names and that are not among
+	// those inUse returns, but nothing that was just made, and returns the bytes freed.
+	Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error)
 }
 
 // Layered is what [Layers] makes.

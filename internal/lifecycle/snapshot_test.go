@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,24 @@ func (c *catalogue) Cached(ctx context.Context, key string, _ time.Duration) (sa
 		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "nothing was made for this yet")
 	}
 	return c.Resolve(ctx, digest)
+}
+
+// Collect removes what has no name and is not in use, once that is aged.
+func (c *catalogue) Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error) {
+	needed, err := inUse(ctx)
+	if err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = slices.DeleteFunc(slices.Clone(c.list), func(img sandbox.Image) bool {
+		gone := c.aged && img.Name == "" && !slices.Contains(needed, img.Digest)
+		if gone {
+			freed += img.SizeBytes
+		}
+		return gone
+	})
+	return freed, nil
 }
 
 func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
@@ -121,6 +140,39 @@ func TestSnapshot(t *testing.T) {
 	}
 	s.pause(string(child.ID))
 	s.resume(string(child.ID)) // what it was made from is deleted
+}
+
+// TestSnapshotIsCollectedWhenNothingNeedsIt deletes a snapshot that a sandbox was
+// made from, paused at last.
+func TestSnapshotIsCollectedWhenNothingNeedsIt(t *testing.T) {
+	e := newEnv(t)
+	e.images.aged = true
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	sn := s.snap("s", lifecycle.SnapshotRequest{Name: "n"})
+	s.run(lifecycle.CreateRequest{Name: "child", Snapshot: "n"})
+	s.pause("child")
+	kept := func() bool {
+		_, _, err := e.images.Resolve(t.Context(), sn.Digest)
+		return err == nil
+	}
+	if err := s.DeleteSnapshot(t.Context(), e.caller, "n"); err != nil {
+		t.Fatal(err)
+	}
+	if s.Sweep(); !kept() {
+		t.Error("the root filesystem of a paused sandbox is gone")
+	}
+	s.destroy("child")
+	other := s.snap("s", lifecycle.SnapshotRequest{Name: "other"})
+	if err := s.DeleteSnapshot(t.Context(), e.caller, string(other.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if s.Sweep(); kept() {
+		t.Error("the root filesystem is there although nothing needs it")
+	}
+	if _, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Snapshot: string(sn.ID)}); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("a sandbox of a deleted snapshot: %v", err)
+	}
 }
 
 func TestSnapshotRequestsThatAreRefused(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -17,6 +18,9 @@ const snapshotWorkers = 2
 // snapshots are those being made.
 type snapshots struct {
 	slots chan struct{} // holds one element per snapshot being made
+
+	// deleted: one was deleted since root filesystems were collected.
+	deleted atomic.Bool
 
 	mu  sync.Mutex
 	ids map[sandbox.SnapshotID]bool // guarded by mu
@@ -57,6 +61,27 @@ func (s *Service) sweepSnapshots() {
 		if err := s.store.AbandonSnapshot(s.ctx, id); err != nil {
 			s.logSweep("forget snapshot "+string(id), err)
 		}
+	}
+	if s.snapshots.deleted.Load() {
+		s.collect()
+	}
+}
+
+// collectInterval is how often root filesystems are collected that nothing needs.
+const collectInterval = 10 * time.Minute
+
+// collect removes the root filesystems that nothing needs any more.
+func (s *Service) collect() {
+	if s.layers == nil {
+		return
+	}
+	s.snapshots.deleted.Store(false)
+	freed, err := s.layers.Collect(s.ctx, s.store.DigestsInUse)
+	if err != nil {
+		s.logSweep("collect root filesystems", err)
+	}
+	if freed > 0 {
+		s.log.Info("removed root filesystems that nothing needs", "bytes", freed)
 	}
 }
 
@@ -141,7 +166,11 @@ func (s *Service) DeleteSnapshot(ctx context.Context, c Caller, ref string) erro
 	if err != nil {
 		return err
 	}
-	return s.store.DeleteSnapshot(ctx, sn.ID, time.Now().UTC())
+	if err := s.store.DeleteSnapshot(ctx, sn.ID, time.Now().UTC()); err != nil {
+		return err
+	}
+	s.snapshots.deleted.Store(true)
+	return nil
 }
 
 // Lineage returns a snapshot and those before it, the newest first, deleted ones

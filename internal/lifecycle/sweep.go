@@ -12,9 +12,13 @@ import (
 func (s *Service) sweepLoop() {
 	ticker := time.NewTicker(s.cfg.SweepInterval)
 	defer ticker.Stop()
-	var purged time.Time
+	var purged, collected time.Time
 	for {
 		s.sweep()
+		if time.Since(collected) >= collectInterval {
+			s.collect()
+			collected = time.Now()
+		}
 		if time.Since(purged) >= purgeInterval {
 			s.purge()
 			purged = time.Now()
