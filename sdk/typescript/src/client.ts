@@ -15,6 +15,7 @@ import {
   type WaitForSandboxResult,
 } from "./platform.js";
 import { Sandboxes } from "./sandboxes.js";
+import { Snapshots } from "./snapshots.js";
 import type { CallOptions, Identity, ServerVersion } from "./types.js";
 import type * as wire from "./wire.js";
 
@@ -38,12 +39,13 @@ export interface ModboxClientOptions {
  * Calls one Modbox server in the name of one token.
  *
  * The methods of the client itself are those of the Modbox platform; the
- * complete API is under {@link sandboxes}, {@link images} and {@link tokens}.
+ * complete API is under {@link sandboxes}, {@link snapshots}, {@link images} and {@link tokens}.
  * All throw a ModboxError, or the signal's reason when it is aborted. Safe for
  * concurrent use; there is nothing to close.
  */
 export class ModboxClient {
   readonly sandboxes: Sandboxes;
+  readonly snapshots: Snapshots;
   readonly images: Images;
   readonly tokens: Tokens;
   private readonly platform: Platform;
@@ -63,6 +65,7 @@ export class ModboxClient {
       fetch: options.fetch ?? ((input, init) => globalThis.fetch(input, init)),
     });
     this.sandboxes = new Sandboxes(this.http);
+    this.snapshots = new Snapshots(this.http);
     this.images = new Images(this.http);
     this.tokens = new Tokens(this.http);
     this.platform = new Platform(this.http);

@@ -1,5 +1,5 @@
 import type * as wire from "./wire.js";
-import type { FileInfo, Image, NewToken, Runtime, Sandbox, SandboxEvent, Stats, Token, Usage } from "./types.js";
+import type { FileInfo, Image, NewToken, Runtime, Sandbox, SandboxEvent, Snapshot, Stats, Token, Usage } from "./types.js";
 
 // One function for each shape of the wire. A generic change of names would also
 // change the keys of labels, events' data and the like.
@@ -122,4 +122,25 @@ export function token(w: wire.Token): Token {
 
 export function newToken(w: wire.NewToken): NewToken {
   return { ...token(w), token: w.token };
+}
+
+export function snapshot(w: wire.Snapshot): Snapshot {
+  return {
+    id: w.id,
+    name: w.name,
+    tag: w.tag,
+    fullName: w.full_name,
+    description: w.description ?? "",
+    message: w.message ?? "",
+    metadata: w.metadata ?? {},
+    parentId: w.parent_id,
+    sandboxId: w.sandbox_id,
+    image: w.image,
+    sizeBytes: w.size_bytes,
+    layerBytes: w.layer_bytes,
+    fileCount: w.file_count,
+    public: w.public,
+    createdAt: w.created_at,
+    deletedAt: w.deleted_at,
+  };
 }

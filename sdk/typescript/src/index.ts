@@ -26,5 +26,6 @@ export {
 } from "./errors.js";
 export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
+export type { Snapshots } from "./snapshots.js";
 export type { Images, Tokens } from "./account.js";
 export type * from "./types.js";

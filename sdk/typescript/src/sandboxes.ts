@@ -49,6 +49,7 @@ export class Sandboxes {
       name: options.name,
       image: options.image,
       image_id: options.imageId,
+      snapshot: options.snapshot,
       env: options.env,
       labels: options.labels,
       ttl_seconds: options.ttlSeconds,

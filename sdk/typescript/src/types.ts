@@ -82,6 +82,8 @@ export interface CreateSandboxOptions extends CallOptions {
   image?: string | undefined;
   /** Wins over `image`. */
   imageId?: string | undefined;
+  /** Instead of an image: a snapshot's id, name, `name:tag` or `@workspace/name:tag`. */
+  snapshot?: string | undefined;
   env?: Record<string, string> | undefined;
   labels?: Record<string, string> | undefined;
   /** Seconds until it is destroyed, 60 to 86400; undefined is the image's default or no limit. */
@@ -357,4 +359,53 @@ export interface Identity {
 export interface ServerVersion {
   version: string;
   driver: string;
+}
+
+/** The saved filesystem of a sandbox, or of a build, from which sandboxes are made. */
+export interface Snapshot {
+  id: string;
+  name: string;
+  /** Undefined once another snapshot of the name took it. */
+  tag?: string | undefined;
+  /** `@workspace/name:tag`, how other workspaces name it when it is public. */
+  fullName: string;
+  description: string;
+  message: string;
+  metadata: Record<string, string>;
+  parentId?: string | undefined;
+  /** What it was taken of; undefined for a build. */
+  sandboxId?: string | undefined;
+  image: string;
+  /** Of its root filesystem on disk. */
+  sizeBytes: number;
+  /** Of what was written beyond its base, compressed. */
+  layerBytes: number;
+  fileCount: number;
+  public: boolean;
+  createdAt: string;
+  /** Only lineages have deleted ones. */
+  deletedAt?: string | undefined;
+}
+
+/** What a snapshot is called; the empty object has a name made up. */
+export interface CreateSnapshotOptions extends CallOptions {
+  name?: string | undefined;
+  /** Leaves the snapshot of the name that has it; undefined is `latest`. */
+  tag?: string | undefined;
+  description?: string | undefined;
+  message?: string | undefined;
+  metadata?: Record<string, string> | undefined;
+  /** Every workspace may read it and make sandboxes from it. */
+  public?: boolean | undefined;
+}
+
+/** Which snapshots to list; the empty object is the newest hundred of the workspace. */
+export interface ListSnapshotsOptions extends CallOptions {
+  /** The public ones of all workspaces. */
+  public?: boolean | undefined;
+  sandboxId?: string | undefined;
+  name?: string | undefined;
+  tag?: string | undefined;
+  limit?: number | undefined;
+  offset?: number | undefined;
 }

@@ -34,6 +34,7 @@ from .models import (
     SandboxList,
     SandboxPage,
     ServerVersion,
+    Snapshot,
     Stats,
     Token,
     Usage,
@@ -123,6 +124,7 @@ def create(
     name: Optional[str],
     image: Optional[str],
     image_id: Optional[str],
+    snapshot: Optional[str],
     env: Optional[Mapping[str, str]],
     labels: Optional[Mapping[str, str]],
     ttl_seconds: Optional[int],
@@ -142,6 +144,7 @@ def create(
             name=name,
             image=image,
             image_id=image_id,
+            snapshot=snapshot,
             env=env,
             labels=labels,
             ttl_seconds=ttl_seconds,
@@ -329,6 +332,49 @@ def images() -> Call[List[Image]]:
 
 def runtimes() -> Call[List[Runtime]]:
     return Call("GET", "/v1/runtimes", _items(Runtime), repeatable=True)
+
+
+#: Taking a snapshot takes as long as the sandbox has written much.
+SNAPSHOT_SECONDS = 600
+
+
+def _snapshot_path(ref: str, call: str = "") -> str:
+    return f"/v1/snapshots/{_segment(ref)}{call}"
+
+
+def create_snapshot(
+    sandbox: str,
+    *,
+    name: Optional[str],
+    tag: Optional[str],
+    description: Optional[str],
+    message: Optional[str],
+    metadata: Optional[Mapping[str, str]],
+    public: Optional[bool],
+) -> Call[Snapshot]:
+    body = _body(name=name, tag=tag, description=description, message=message, metadata=metadata and dict(metadata), public=public)
+    # Not repeatable: a second try would take a second one.
+    return Call("POST", sandbox_path(sandbox, "/snapshots"), _into(Snapshot), repeatable=False, json=body, timeout=SNAPSHOT_SECONDS)
+
+
+def get_snapshot(ref: str) -> Call[Snapshot]:
+    return Call("GET", _snapshot_path(ref), _into(Snapshot), repeatable=True)
+
+
+def list_snapshots(**members: Any) -> Call[List[Snapshot]]:
+    return Call("GET", _query("/v1/snapshots", **members), _items(Snapshot), repeatable=True)
+
+
+def tag_snapshot(ref: str, tag: Optional[str]) -> Call[Snapshot]:
+    return Call("PATCH", _snapshot_path(ref), _into(Snapshot), repeatable=False, json={"tag": tag})
+
+
+def delete_snapshot(ref: str) -> Call[None]:
+    return Call("DELETE", _snapshot_path(ref), _nothing, repeatable=False)
+
+
+def lineage(ref: str) -> Call[List[Snapshot]]:
+    return Call("GET", _snapshot_path(ref, "/lineage"), _items(Snapshot), repeatable=True)
 
 
 def create_token(description: Optional[str], expires_in_seconds: Optional[int]) -> Call[NewToken]:

@@ -29,7 +29,7 @@ from . import _calls as calls
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._session import Settings, parse, read_async
 from ._trees import AsyncFileTrees
-from .account import AsyncImages, AsyncTokens
+from .account import AsyncImages, AsyncSnapshots, AsyncTokens
 from .client import wait_over, waited
 from .errors import ModboxError
 from .models import (
@@ -190,6 +190,7 @@ class AsyncSandboxes:
         name: Optional[str] = None,
         image: Optional[str] = None,
         image_id: Optional[str] = None,
+        snapshot: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         labels: Optional[Mapping[str, str]] = None,
         ttl_seconds: Optional[int] = None,
@@ -211,6 +212,7 @@ class AsyncSandboxes:
                 name=name,
                 image=image,
                 image_id=image_id,
+                snapshot=snapshot,
                 env=env,
                 labels=labels,
                 ttl_seconds=ttl_seconds,
@@ -408,6 +410,7 @@ class AsyncModboxClient:
         settings = Settings.of(token, base_url, workspace_id, timeout, max_retries)
         self._session = _Session(settings, transport or AsyncHttpxTransport())
         self.sandboxes = AsyncSandboxes(self._session)
+        self.snapshots = AsyncSnapshots(self._session)
         self.images = AsyncImages(self._session)
         self.tokens = AsyncTokens(self._session)
 

@@ -12,7 +12,7 @@ from . import _calls as calls
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._session import Settings, parse, read
 from ._trees import FileTrees
-from .account import Images, Tokens
+from .account import Images, Snapshots, Tokens
 from .errors import ModboxError, new_error
 from .models import (
     AnyExecResult,
@@ -166,6 +166,7 @@ class Sandboxes:
         name: Optional[str] = None,
         image: Optional[str] = None,
         image_id: Optional[str] = None,
+        snapshot: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         labels: Optional[Mapping[str, str]] = None,
         ttl_seconds: Optional[int] = None,
@@ -187,6 +188,7 @@ class Sandboxes:
                 name=name,
                 image=image,
                 image_id=image_id,
+                snapshot=snapshot,
                 env=env,
                 labels=labels,
                 ttl_seconds=ttl_seconds,
@@ -400,6 +402,7 @@ class ModboxClient:
         settings = Settings.of(token, base_url, workspace_id, timeout, max_retries)
         self._session = _Session(settings, transport or default_transport())
         self.sandboxes = Sandboxes(self._session)
+        self.snapshots = Snapshots(self._session)
         self.images = Images(self._session)
         self.tokens = Tokens(self._session)
 

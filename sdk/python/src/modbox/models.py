@@ -303,6 +303,33 @@ class Runtime:
 
 
 @dataclass(frozen=True)
+class Snapshot:
+    """The saved filesystem of a sandbox, or of a build, from which sandboxes are made."""
+
+    id: str
+    name: str
+    #: ``@workspace/name:tag``, how other workspaces name it when it is public.
+    full_name: str
+    image: str
+    created_at: datetime = _time()
+    #: Empty once another snapshot of the name took it.
+    tag: str = ""
+    description: str = ""
+    message: str = ""
+    metadata: Dict[str, str] = field(default_factory=dict)
+    parent_id: Optional[str] = None
+    #: What it was taken of; None for a build.
+    sandbox_id: Optional[str] = None
+    #: Of its root filesystem on disk, and of what was written beyond its base, compressed.
+    size_bytes: int = 0
+    layer_bytes: int = 0
+    file_count: int = 0
+    public: bool = False
+    #: Only lineages have deleted ones.
+    deleted_at: Optional[datetime] = _optional_time()
+
+
+@dataclass(frozen=True)
 class Token:
     """An API token, without its text."""
 

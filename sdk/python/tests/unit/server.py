@@ -40,7 +40,7 @@ class Server:
                     outer.requests.append(seen)
                 answer(seen, self, n)
 
-            do_GET = do_POST = do_PUT = do_DELETE = handle_any
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
 
             def log_message(self, *args):
                 pass
