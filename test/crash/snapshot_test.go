@@ -1,0 +1,92 @@
+package crash_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// TestKillInTheMiddleOfSnapshots kills the server at random moments while
+// snapshots are taken of a running and a paused sandbox. After each restart both
+// are there, every snapshot that is listed is whole, and nothing is left of the others.
+func TestKillInTheMiddleOfSnapshots(t *testing.T) {
+	s := testserver.Start(t)
+	const rounds = 5
+	create := func(o client.CreateOptions) string {
+		t.Helper()
+		o.WaitUpTo, o.Resources = 30*time.Second, client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
+		sb, err := s.Create(t.Context(), o)
+		if err != nil || sb.State != client.Running {
+			t.Fatalf("create: %+v, %v", sb, err)
+		}
+		return sb.ID
+	}
+	marked := func(id string) {
+		t.Helper()
+		res, err := s.Exec(t.Context(), id, client.Command{Shell: "cat /marker; wc -c /data", User: "root"})
+		if err != nil || !strings.HasPrefix(string(res.Stdout), "kept\n8388608 ") {
+			t.Errorf("files of sandbox %s: %+v, %v", id, res, err)
+		}
+	}
+	ids := make([]string, 2)
+	for i := range ids {
+		ids[i] = create(client.CreateOptions{Image: "modbox/base"})
+		res, err := s.Exec(t.Context(), ids[i], client.Command{Shell: "echo kept > /marker; head -c 8M /dev/urandom > /data", User: "root"})
+		if err != nil || res.ExitCode != 0 {
+			t.Fatalf("write: %+v, %v", res, err)
+		}
+	}
+	for range rounds {
+		if _, err := s.Pause(t.Context(), ids[1]); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, id := range ids {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = s.CreateSnapshot(ctx, id, client.SnapshotOptions{Name: "s"}) // the server is killed under it
+				}
+			})
+		}
+		// The moment is random on purpose: between any two steps.
+		<-time.After(time.Duration(200+rand.IntN(1500)) * time.Millisecond)
+		s.Kill()
+		cancel()
+		wg.Wait()
+		s.Launch()
+		for _, id := range ids {
+			marked(id)
+		}
+		page, err := s.Snapshots(t.Context(), client.SnapshotFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Items) > 0 {
+			child := create(client.CreateOptions{Snapshot: page.Items[0].ID})
+			marked(child)
+			if _, err := s.Delete(t.Context(), child); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, dir := range []string{"spool", "images/tmp"} {
+		left, err := os.ReadDir(filepath.Join(s.StateDir, dir))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left in %s: %v, %v", dir, left, err)
+		}
+	}
+	page, err := s.Snapshots(t.Context(), client.SnapshotFilter{})
+	if err != nil || page.Total == 0 {
+		t.Errorf("snapshots of all rounds: %d, %v; want some", page.Total, err)
+	}
+	t.Logf("%d snapshots came to be", page.Total)
+}
