@@ -162,6 +162,7 @@ func rows(o options, m *modbox, d *docker, box, container, idle, file string) []
 		{what: "pause that sandbox, API", ours: m.pause(idle)},
 		{what: "fork it, memory included → the copy has answered, API", ours: m.fork(idle, 1)},
 		{what: "fork it 10 times → all copies have answered, API", ours: m.fork(idle, 10), rounds: 5},
+		{what: "create from a snapshot → first output (`true`), API", ours: m.fromSnapshot(box)},
 	}
 	if d == nil {
 		return lines

@@ -2,11 +2,39 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/modbox/modbox/client"
 )
+
+// fromSnapshot measures a sandbox made from a snapshot of another until it has
+// answered a command. The snapshot, under a name of its own, stays with the server.
+func (m *modbox) fromSnapshot(id string) op {
+	var snapshot string
+	return func(ctx context.Context) (time.Duration, error) {
+		if snapshot == "" {
+			sn, err := m.c.CreateSnapshot(ctx, id, client.SnapshotOptions{})
+			if err != nil {
+				return 0, err
+			}
+			snapshot = sn.ID
+		}
+		var made *client.Sandbox
+		took, err := timed(func() (err error) {
+			made, err = m.c.Create(ctx, client.CreateOptions{Snapshot: snapshot, Resources: m.limits, TTL: ttl, WaitUpTo: time.Minute})
+			if err != nil {
+				return err
+			}
+			return m.exec(ctx, made.ID, "true")
+		})
+		if made != nil {
+			err = errors.Join(err, m.remove(ctx, made.ID))
+		}
+		return took, err
+	}
+}
 
 // idlePython makes a sandbox with an idle Python in it, to be paused and forked.
 func (m *modbox) idlePython(ctx context.Context) (string, error) {

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -135,3 +137,61 @@ func (c *Client) Lineage(ctx context.Context, ref string, limit int) ([]Snapshot
 }
 
 func snapshotPath(ref string) string { return "/v1/snapshots/" + url.PathEscape(ref) }
+
+// BuildOptions say what a snapshot is built of and called.
+type BuildOptions struct {
+	SnapshotOptions
+	// Runtime is the reference of the image to build on.
+	Runtime string `json:"runtime"`
+	// ContentHash, when set, identifies everything it is made of: a snapshot that has
+	// the same is returned without any work, unless Force.
+	ContentHash string `json:"content_hash,omitempty"`
+	Force       bool   `json:"force,omitempty"`
+	// Dir is where the files go; "" is the image's working directory.
+	Dir string `json:"dir,omitempty"`
+	// Files, when set, returns a tar.gz whose names are relative to Dir. It is called
+	// only when something is to be built.
+	Files func() (io.ReadCloser, error) `json:"-"`
+	// Dependencies are Debian packages, Packages those of npm to install.
+	Dependencies []string `json:"-"`
+	Packages     []string `json:"-"`
+	// Env are default variables of sandboxes made from it.
+	Env map[string]string `json:"-"`
+}
+
+// BuildSnapshot builds a snapshot from files and packages, and returns when
+// sandboxes can be made from it; unchanged says that nothing was to be done.
+// Errors: Invalid, naming the field; QuotaExceeded; TooLarge.
+func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapshot, unchanged bool, err error) {
+	var begun struct {
+		ID        string    `json:"id"`
+		Unchanged bool      `json:"unchanged"`
+		Snapshot  *Snapshot `json:"snapshot"`
+	}
+	const builds = "/v1/snapshots/builds"
+	if err := c.call(ctx, request{method: http.MethodPost, path: builds, body: o}, &begun); err != nil {
+		return nil, false, err
+	}
+	if begun.Unchanged {
+		return begun.Snapshot, true, nil
+	}
+	path := builds + "/" + url.PathEscape(begun.ID)
+	if o.Files != nil {
+		files, err := o.Files()
+		if err != nil {
+			return nil, false, err
+		}
+		err = c.call(ctx, request{method: http.MethodPut, path: path + "/files", stream: files}, nil)
+		if err = errors.Join(err, files.Close()); err != nil {
+			return nil, false, err
+		}
+	}
+	body := struct {
+		Dependencies []string          `json:"dependencies,omitempty"`
+		Packages     []string          `json:"packages,omitempty"`
+		Env          map[string]string `json:"env,omitempty"`
+	}{o.Dependencies, o.Packages, o.Env}
+	sn = new(Snapshot)
+	sn, err = result(sn, c.call(ctx, request{method: http.MethodPost, path: path + "/finish", body: body}, sn))
+	return sn, false, err
+}

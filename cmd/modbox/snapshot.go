@@ -19,7 +19,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 "modbox create --snapshot". A snapshot is named by its id, by NAME, which is its
 latest, by NAME:TAG, and a public one of another workspace by @WORKSPACE/NAME:TAG.`,
 	}
-	cmd.AddCommand(a.snapshotCreateCommand(), a.snapshotListCommand(), a.snapshotGetCommand(), a.snapshotTagCommand(),
+	cmd.AddCommand(a.snapshotCreateCommand(), a.snapshotBuildCommand(), a.snapshotListCommand(), a.snapshotGetCommand(), a.snapshotTagCommand(),
 		a.snapshotLineageCommand(), a.snapshotRemoveCommand())
 	return cmd
 }

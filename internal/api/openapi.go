@@ -26,6 +26,7 @@ func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
 	s.registerWriteFiles(a)
 	s.registerStateful(a)
 	s.registerSnapshots(a)
+	s.registerBuilds(a, mux)
 	s.registerObserve(a)
 	s.registerRuntimes(a)
 	s.registerNetwork(a)

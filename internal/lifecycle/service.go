@@ -145,6 +145,7 @@ type Service struct {
 	saved     *vault
 	layers    Layers // nil for none
 	snapshots *snapshots
+	begun     *begunBuilds
 	slots     chan struct{} // holds one element per sandbox being started
 	builds    chan struct{} // holds one element per image being made
 	makings   makings
@@ -172,7 +173,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
-		layers: deps.Layers, snapshots: newSnapshots(),
+		layers: deps.Layers, snapshots: newSnapshots(), begun: newBegunBuilds(),
 		boxes: newBoxes(), pool: newPool(cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax), builds: make(chan struct{}, cfg.MaxBuilds),
 		makings: makings{byKey: map[string]*making{}},

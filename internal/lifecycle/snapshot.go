@@ -137,7 +137,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, c Caller, ref string, req 
 	case sandbox.CodeOf(err) != sandbox.NotFound:
 		return sandbox.Snapshot{}, err
 	}
-	return s.grow(ctx, sn, func(into *os.File) (string, error) { return s.readLayer(b, into) })
+	return s.grow(ctx, sn, func(into *os.File) (string, error) { return s.readLayer(b, into) }, func() {})
 }
 
 // snapshot is what a request says about one.
@@ -150,17 +150,20 @@ func (req *SnapshotRequest) snapshot(c Caller) sandbox.Snapshot {
 }
 
 // grow makes a snapshot in the background and waits for it. layer writes what
-// is laid on a root filesystem into a file and returns that one's digest.
-func (s *Service) grow(ctx context.Context, sn sandbox.Snapshot, layer func(*os.File) (base string, err error)) (sandbox.Snapshot, error) {
+// is laid on a root filesystem into a file and returns that one's digest;
+// release is called when nothing of it is needed any more.
+func (s *Service) grow(ctx context.Context, sn sandbox.Snapshot, layer func(*os.File) (base string, err error), release func()) (sandbox.Snapshot, error) {
 	done := make(chan struct{})
 	var out sandbox.Snapshot
 	var err error
 	if !s.spawn(func() {
 		defer close(done)
+		defer release()
 		begin := time.Now()
 		out, err = s.growNow(sn, layer)
 		s.metrics.op(flightSnapshot, begin, err)
 	}) {
+		release()
 		return sandbox.Snapshot{}, errClosed
 	}
 	select {

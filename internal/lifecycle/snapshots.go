@@ -62,6 +62,7 @@ func (s *Service) sweepSnapshots() {
 			s.logSweep("forget snapshot "+string(id), err)
 		}
 	}
+	s.begun.expire(time.Now().Add(-buildLifetime))
 	if s.snapshots.deleted.Load() {
 		s.collect()
 	}

@@ -257,7 +257,9 @@ func (images) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error)
 }
 
 // Collect finds nothing to remove.
-func (images) Collect(context.Context, func(context.Context) ([]string, error)) (int64, error) { return 0, nil }
+func (images) Collect(context.Context, func(context.Context) ([]string, error)) (int64, error) {
+	return 0, nil
+}
 
 // Commit makes nothing: the fake driver does not look at root filesystems.
 func (images) Commit(_ context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {

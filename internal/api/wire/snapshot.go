@@ -51,3 +51,31 @@ type Lineage struct {
 type TagSnapshot struct {
 	Tag *string `json:"tag" maxLength:"128" doc:"Its new tag, taken from the snapshot of the same name that has it; null takes its tag away."`
 }
+
+// BeginBuild is the body of POST /v1/snapshots/builds.
+type BeginBuild struct {
+	Runtime     string            `json:"runtime" minLength:"1" maxLength:"512" doc:"Reference of the image to build on." example:"python:3.13"`
+	Name        string            `json:"name,omitempty" maxLength:"128" doc:"As for a snapshot of a sandbox."`
+	Tag         string            `json:"tag,omitempty" maxLength:"128" doc:"As for a snapshot of a sandbox."`
+	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Your own words about it."`
+	Message     string            `json:"message,omitempty" maxLength:"1024" doc:"Your own words about this version."`
+	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64."`
+	Public      bool              `json:"public,omitempty" doc:"Every workspace may read it and make sandboxes from it."`
+	ContentHash string            `json:"content_hash,omitempty" maxLength:"128" doc:"Identifies everything it is made of. A snapshot of the workspace that has the same is answered instead of a build."`
+	Force       bool              `json:"force,omitempty" doc:"Build although there is a snapshot of the same content."`
+	Dir         string            `json:"dir,omitempty" maxLength:"4096" doc:"Where the files go; the image's working directory when omitted."`
+}
+
+// Build is a build that was begun, or the snapshot that makes it needless.
+type Build struct {
+	ID        string    `json:"id,omitempty" doc:"The id of the build, which becomes that of the snapshot; absent when nothing is to be built."`
+	Unchanged bool      `json:"unchanged" doc:"There is a snapshot of the same content."`
+	Snapshot  *Snapshot `json:"snapshot,omitempty" doc:"That snapshot."`
+}
+
+// FinishBuild is the body of POST /v1/snapshots/builds/{id}/finish.
+type FinishBuild struct {
+	Dependencies []string          `json:"dependencies,omitempty" maxItems:"256" nullable:"false" doc:"Debian packages to install."`
+	Packages     []string          `json:"packages,omitempty" maxItems:"256" nullable:"false" doc:"npm packages to install globally."`
+	Env          map[string]string `json:"env,omitempty" doc:"Default environment variables of sandboxes made from it. They are never shown again."`
+}

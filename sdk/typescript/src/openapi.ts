@@ -690,6 +690,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/snapshots/builds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Begin to build a snapshot from files and packages
+         * @description Answers the id of the build, which has an hour for its files and its finish; or, with 200, the snapshot of the same content that is there already.
+         */
+        post: operations["begin-snapshot-build"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/builds/{id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Upload the files of a build
+         * @description A tar.gz whose names are relative to where the files go. It takes the place of one that was uploaded before.
+         */
+        put: operations["upload-snapshot-build"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/builds/{id}/finish": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Finish a build
+         * @description Installs what it needs, unpacks its files and keeps both as a snapshot. Answers when sandboxes can be made from it. A build that fails must be begun again.
+         */
+        post: operations["finish-snapshot-build"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/snapshots/{snapshot}": {
         parameters: {
             query?: never;
@@ -864,6 +924,41 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        BeginBuild: {
+            /** @description Identifies everything it is made of. A snapshot of the workspace that has the same is answered instead of a build. */
+            content_hash?: string;
+            /** @description Your own words about it. */
+            description?: string;
+            /** @description Where the files go; the image's working directory when omitted. */
+            dir?: string;
+            /** @description Build although there is a snapshot of the same content. */
+            force?: boolean;
+            /** @description Your own words about this version. */
+            message?: string;
+            /** @description Your own entries about it, up to 64. */
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description As for a snapshot of a sandbox. */
+            name?: string;
+            /** @description Every workspace may read it and make sandboxes from it. */
+            public?: boolean;
+            /**
+             * @description Reference of the image to build on.
+             * @example python:3.13
+             */
+            runtime: string;
+            /** @description As for a snapshot of a sandbox. */
+            tag?: string;
+        };
+        Build: {
+            /** @description The id of the build, which becomes that of the snapshot; absent when nothing is to be built. */
+            id?: string;
+            /** @description That snapshot. */
+            snapshot?: components["schemas"]["Snapshot"];
+            /** @description There is a snapshot of the same content. */
+            unchanged: boolean;
+        };
         CancelExecution: {
             /** @description Kill it at once. Otherwise it gets SIGTERM, and 5 seconds until it is killed. */
             force?: boolean;
@@ -1328,6 +1423,16 @@ export interface components {
             items: components["schemas"]["FileInfo"][];
             /** @description There are more entries than limit. */
             truncated: boolean;
+        };
+        FinishBuild: {
+            /** @description Debian packages to install. */
+            dependencies?: string[];
+            /** @description Default environment variables of sandboxes made from it. They are never shown again. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description npm packages to install globally. */
+            packages?: string[];
         };
         Fork: {
             /**
@@ -3672,6 +3777,127 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SnapshotList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "begin-snapshot-build": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BeginBuild"];
+            };
+        };
+        responses: {
+            /** @description There is a snapshot of this content */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Build"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Build"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "upload-snapshot-build": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The build. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/gzip": string;
+            };
+        };
+        responses: {
+            /** @description They are there */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "finish-snapshot-build": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The build. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FinishBuild"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Snapshot"];
                 };
             };
             /** @description An error */

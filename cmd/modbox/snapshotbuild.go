@@ -1,0 +1,116 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+)
+
+func (a *app) snapshotBuildCommand() *cobra.Command {
+	var f snapshotBuild
+	cmd := &cobra.Command{
+		Use: "build [DIR]", Short: "Build a snapshot from a modbox-snapshot.yaml",
+		Long: `Build a snapshot from files and packages, as DIR/modbox-snapshot.yaml says, and
+print its id. When there is a snapshot of exactly the same, nothing is done.
+docs/snapshots.md describes the file.`,
+		Example: "  modbox snapshot build . --tag v2 --env API_URL=https://example.com",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			return a.buildSnapshot(cmd.Context(), dir, &f)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.file, "file", "", "the build file (default: modbox-snapshot.yaml or agentuity-snapshot.yaml in DIR)")
+	fs.StringVar(&f.name, "name", "", "name (default: the file's)")
+	fs.StringVar(&f.tag, "tag", "", "tag (default: latest)")
+	fs.StringVar(&f.message, "message", "", "your own words about this version")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "what ${NAME} stands for in env, NAME=VALUE; NAME alone takes yours (repeatable)")
+	fs.StringArrayVar(&f.metadata, "metadata", nil, "what ${NAME} stands for in metadata, NAME=VALUE (repeatable)")
+	fs.BoolVar(&f.force, "force", false, "build although there is a snapshot of the same")
+	fs.BoolVar(&f.public, "public", false, "let every workspace use it")
+	return cmd
+}
+
+// snapshotBuild are the flags of a build.
+type snapshotBuild struct {
+	file, name, tag, message string
+	env, metadata            []string
+	force, public            bool
+}
+
+// buildSnapshot reads the build file and has the server build what it says.
+func (a *app) buildSnapshot(ctx context.Context, dir string, f *snapshotBuild) error {
+	env, err := pairs(f.env, a.getenv)
+	if err != nil {
+		return usageError("--env: %w", err)
+	}
+	metadata, err := pairs(f.metadata, nil)
+	if err != nil {
+		return usageError("--metadata: %w", err)
+	}
+	name := f.file
+	if name == "" {
+		if name, err = findBuildFile(dir); err != nil {
+			return err
+		}
+	}
+	b, err := readBuildFile(name)
+	if err != nil {
+		return err
+	}
+	if b.Env, err = expand("env", b.Env, env); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if b.Metadata, err = expand("metadata", b.Metadata, metadata); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	b.Public = b.Public || f.public
+	root, err := b.buildRoot(name)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	files, err := b.collect(root)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	o := client.BuildOptions{
+		SnapshotOptions: client.SnapshotOptions{
+			Name: cmp.Or(f.name, b.Name), Tag: f.tag, Description: b.Description, Message: f.message, Metadata: b.Metadata, Public: b.Public,
+		},
+		Runtime: b.Runtime, ContentHash: b.contentHash(files), Force: f.force,
+		Dependencies: b.Dependencies, Packages: b.Packages, Env: b.Env,
+	}
+	if len(files) > 0 {
+		o.Files = func() (io.ReadCloser, error) { return packed(root, files), nil }
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	sn, unchanged, err := c.BuildSnapshot(ctx, o)
+	if err != nil {
+		return err
+	}
+	if unchanged && !a.json {
+		fmt.Fprintf(a.stderr, "unchanged: %s has the same content\n", clean(sn.FullName))
+	}
+	return a.printSnapshotID(sn)
+}
+
+// packed returns the files as a tar.gz that is packed while it is read.
+func packed(root *os.Root, files []builtFile) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(packBuild(w, root, files)) }() // ends when r is closed
+	return r
+}

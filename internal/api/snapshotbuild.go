@@ -1,0 +1,82 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+type beginBuildInput struct {
+	Body wire.BeginBuild
+}
+
+type finishBuildInput struct {
+	ID   string `path:"id" maxLength:"64" doc:"The build."`
+	Body wire.FinishBuild
+}
+
+func (s *Server) registerBuilds(a huma.API, mux *http.ServeMux) {
+	const builds = "/v1/snapshots/builds"
+	tags := []string{"snapshots"}
+	route(a, huma.Operation{
+		OperationID: "begin-snapshot-build", Method: http.MethodPost, Path: builds, Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary:     "Begin to build a snapshot from files and packages",
+		Description: "Answers the id of the build, which has an hour for its files and its finish; or, with 200, the snapshot of the same content that is there already.",
+		Responses:   map[string]*huma.Response{"200": {Description: "There is a snapshot of this content", Content: jsonContent[wire.Build](a)}},
+	}, s.beginBuild)
+	upload := huma.Operation{
+		OperationID: "upload-snapshot-build", Method: http.MethodPut, Path: builds + "/{id}/files", Tags: tags,
+		Summary:     "Upload the files of a build",
+		Description: "A tar.gz whose names are relative to where the files go. It takes the place of one that was uploaded before.",
+		Parameters:  []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The build."}},
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/gzip": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}},
+		Responses:   map[string]*huma.Response{"204": {Description: "They are there"}},
+	}
+	describe(a, &upload)
+	mux.Handle(upload.Method+" "+upload.Path, edge.Handler(s.uploadBuild))
+	a.OpenAPI().AddOperation(&upload)
+	route(a, huma.Operation{
+		OperationID: "finish-snapshot-build", Method: http.MethodPost, Path: builds + "/{id}/finish", Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary:     "Finish a build",
+		Description: "Installs what it needs, unpacks its files and keeps both as a snapshot. Answers when sandboxes can be made from it. A build that fails must be begun again.",
+	}, s.finishBuild)
+}
+
+func (s *Server) beginBuild(ctx context.Context, in *beginBuildInput) (*created[wire.Build], error) {
+	b := &in.Body
+	begun, err := s.svc.BeginBuild(ctx, caller(ctx), lifecycle.BuildRequest{
+		SnapshotRequest: lifecycle.SnapshotRequest{
+			Name: b.Name, Tag: b.Tag, Description: b.Description, Message: b.Message, Metadata: b.Metadata, Public: b.Public,
+		},
+		Runtime: b.Runtime, ContentHash: b.ContentHash, Force: b.Force, Dir: b.Dir,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if begun.Existing != nil {
+		sn := snapshot(ctx, begun.Existing)
+		return &created[wire.Build]{Status: http.StatusOK, Body: wire.Build{Unchanged: true, Snapshot: &sn}}, nil
+	}
+	return &created[wire.Build]{Status: http.StatusCreated, Body: wire.Build{ID: string(begun.ID)}}, nil
+}
+
+func (s *Server) uploadBuild(w http.ResponseWriter, r *http.Request) error {
+	if err := s.svc.UploadBuild(r.Context(), caller(r.Context()), sandbox.SnapshotID(r.PathValue("id")), r.Body); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) finishBuild(ctx context.Context, in *finishBuildInput) (*body[wire.Snapshot], error) {
+	sn, err := s.svc.FinishBuild(ctx, caller(ctx), sandbox.SnapshotID(in.ID), lifecycle.BuildContents{
+		Dependencies: in.Body.Dependencies, Packages: in.Body.Packages, Env: in.Body.Env,
+	})
+	return answerSnapshot(ctx, &sn, err)
+}

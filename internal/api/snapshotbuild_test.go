@@ -1,0 +1,56 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/api/wire"
+)
+
+func TestBuildRoutes(t *testing.T) {
+	s := apitest.New(t)
+	begin := func(more map[string]any) wire.Build {
+		t.Helper()
+		body := map[string]any{"runtime": "modbox/code-exec", "name": "b", "content_hash": "h"}
+		for k, v := range more {
+			body[k] = v
+		}
+		var b wire.Build
+		a := s.Do("POST", "/v1/snapshots/builds", body)
+		a.Into(t, &b)
+		if a.Status != 201 && !b.Unchanged {
+			t.Fatalf("begin: %d %s", a.Status, a.Body)
+		}
+		return b
+	}
+	b := begin(nil)
+	var sn wire.Snapshot
+	s.Want(201, "POST", "/v1/snapshots/builds/"+b.ID+"/finish", map[string]any{"env": map[string]string{"A": "b"}}).Into(t, &sn)
+	if sn.ID != b.ID || sn.Name != "b" || sn.Tag != "latest" || sn.ContentHash != "h" || sn.SandboxID != "" {
+		t.Errorf("built %+v", sn)
+	}
+	problem(t, s.Want(404, "POST", "/v1/snapshots/builds/"+b.ID+"/finish", map[string]any{}))
+	if again := begin(nil); !again.Unchanged || again.Snapshot == nil || again.Snapshot.ID != sn.ID || again.ID != "" {
+		t.Errorf("the same content again: %+v", again)
+	}
+	var child wire.Sandbox
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"snapshot": "b", "wait_seconds": 30, "env": map[string]string{"C": "d"}}).Into(t, &child)
+	var res wire.ExecResult
+	s.Want(200, "POST", "/v1/sandboxes/"+child.ID+"/exec", map[string]any{"shell": "echo $A$C"}).Into(t, &res)
+	if res.Stdout != "bd\n" {
+		t.Errorf("environment of a sandbox of the build: %q", res.Stdout)
+	}
+	forced := begin(map[string]any{"force": true})
+	s.Want(204, "PUT", "/v1/snapshots/builds/"+forced.ID+"/files", strings.NewReader("no archive"))
+	problem(t, s.Want(422, "POST", "/v1/snapshots/builds/"+forced.ID+"/finish", map[string]any{}))
+	problem(t, s.Want(404, "PUT", "/v1/snapshots/builds/none/files", strings.NewReader("x")))
+	unknown := begin(map[string]any{"runtime": "none", "force": true})
+	if p := problem(t, s.Want(422, "POST", "/v1/snapshots/builds/"+unknown.ID+"/finish", map[string]any{})); !strings.Contains(p.Detail, "runtime") {
+		t.Errorf("an unknown runtime: %+v", p)
+	}
+	bad := begin(map[string]any{"force": true})
+	problem(t, s.Want(422, "POST", "/v1/snapshots/builds/"+bad.ID+"/finish", map[string]any{"dependencies": []string{"-x"}}))
+	problem(t, s.Want(422, "POST", "/v1/snapshots/builds", map[string]any{"runtime": ""}))
+	problem(t, s.Want(422, "POST", "/v1/snapshots/builds", map[string]any{"runtime": "x", "name": "a b"}))
+}

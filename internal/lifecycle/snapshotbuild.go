@@ -1,0 +1,305 @@
+package lifecycle
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Limits of builds.
+const (
+	buildUploadMax   = 2 << 30 // bytes of the archive
+	buildLifetime    = time.Hour
+	buildsMax        = 16 // begun builds of one workspace
+	contentHashMax   = 128
+	buildFilesFormat = agentapi.FormatTarGzip
+)
+
+// BuildRequest begins the build of a snapshot out of files and packages.
+type BuildRequest struct {
+	SnapshotRequest
+	// Runtime is the reference of the image to build on.
+	Runtime string
+	// ContentHash identifies everything that the build is made of. When the workspace
+	// has a snapshot of the same, that one is answered, unless Force.
+	ContentHash string
+	Force       bool
+	// Dir is where the files go; "" is the image's working directory.
+	Dir string
+}
+
+// Begun is a build that waits for its files, or the snapshot that makes it needless.
+type Begun struct {
+	// ID is the id that the snapshot will have.
+	ID sandbox.SnapshotID
+	// Key is a secret that allows to upload the files and nothing else.
+	Key string
+	// Existing, when not nil, has the same content: nothing is to be done.
+	Existing *sandbox.Snapshot
+}
+
+// BuildContents is what a build is made of beside its files.
+type BuildContents struct {
+	// Dependencies are Debian packages, Packages those of npm, as in [CreateRequest].
+	Dependencies, Packages []string
+	// Env are default variables of the sandboxes made from it.
+	Env map[string]string
+	// Metadata, when not nil, replaces that of the request.
+	Metadata map[string]string
+}
+
+// build is one that was begun. It is lost with the server, and so are its files.
+type build struct {
+	caller  Caller
+	request BuildRequest
+	key     string
+	begun   time.Time
+
+	mu    sync.Mutex
+	files *os.File // nil until uploaded; guarded by mu
+	over  bool     // finished or expired; guarded by mu
+}
+
+// close forgets the files.
+func (b *build) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	if b.files != nil {
+		_ = b.files.Close() // nothing was promised about them
+		b.files = nil
+	}
+}
+
+// begunBuilds are those begun, by id.
+type begunBuilds struct {
+	mu  sync.Mutex
+	ids map[sandbox.SnapshotID]*build // guarded by mu
+}
+
+func newBegunBuilds() *begunBuilds { return &begunBuilds{ids: map[sandbox.SnapshotID]*build{}} }
+
+// add adds one. Errors: QuotaExceeded.
+func (x *begunBuilds) add(id sandbox.SnapshotID, b *build) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := 0
+	for _, other := range x.ids {
+		if other.caller.Workspace == b.caller.Workspace {
+			n++
+		}
+	}
+	if n >= buildsMax {
+		return sandbox.Errorf(sandbox.QuotaExceeded, "a workspace has at most %d builds that wait for their files; finish them, or wait", buildsMax)
+	}
+	x.ids[id] = b
+	return nil
+}
+
+// find returns the build that match says is meant. Errors: NotFound.
+func (x *begunBuilds) find(match func(sandbox.SnapshotID, *build) bool) (*build, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id, b := range x.ids {
+		if match(id, b) {
+			return b, nil
+		}
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "there is no such build; it may have taken too long, or the server was restarted: begin again")
+}
+
+// take returns a caller's build, which is in the index no more. Errors: NotFound.
+func (x *begunBuilds) take(c Caller, id sandbox.SnapshotID) (*build, error) {
+	b, err := x.find(func(at sandbox.SnapshotID, b *build) bool { return at == id && b.caller.Workspace == c.Workspace })
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ids[id] != b {
+		return nil, sandbox.Errorf(sandbox.Conflict, "the build is being finished already")
+	}
+	delete(x.ids, id)
+	return b, nil
+}
+
+// expire forgets those begun before a time.
+func (x *begunBuilds) expire(before time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id, b := range x.ids {
+		if b.begun.Before(before) {
+			delete(x.ids, id)
+			b.close()
+		}
+	}
+}
+
+// BeginBuild begins a build, which has an hour for its files to be uploaded, by
+// [Service.UploadBuild], and for [Service.FinishBuild]. A server that restarts
+// forgets it.
+//
+// Errors: Invalid, naming the field; QuotaExceeded; Unsupported.
+func (s *Service) BeginBuild(ctx context.Context, c Caller, req BuildRequest) (Begun, error) {
+	if err := req.validate(); err != nil {
+		return Begun{}, err
+	}
+	if req.Runtime == "" {
+		return Begun{}, sandbox.InvalidField("runtime", "must name the image to build on")
+	}
+	if err := checkText("runtime", req.Runtime, sandbox.ImageRefMax); err != nil {
+		return Begun{}, err
+	}
+	if len(req.ContentHash) > contentHashMax {
+		return Begun{}, sandbox.InvalidField("content_hash", "must be at most %d characters", contentHashMax)
+	}
+	if err := s.ready(); err != nil {
+		return Begun{}, err
+	}
+	if _, err := s.snapshotter(); err != nil {
+		return Begun{}, err
+	}
+	if req.ContentHash != "" && !req.Force {
+		existing, err := s.store.SnapshotByContent(ctx, c.Workspace, req.ContentHash)
+		if err == nil {
+			return Begun{Existing: &existing}, nil
+		}
+		if sandbox.CodeOf(err) != sandbox.NotFound {
+			return Begun{}, err
+		}
+	}
+	id, key := sandbox.NewSnapshotID(), rand.Text()
+	if err := s.begun.add(id, &build{caller: c, request: req, key: key, begun: time.Now()}); err != nil {
+		return Begun{}, err
+	}
+	return Begun{ID: id, Key: key}, nil
+}
+
+// UploadBuild takes the files of a build, a tar.gz whose names are relative to
+// where they go, in place of those uploaded before. They are looked at when the
+// build is finished. Errors: NotFound; TooLarge; those of r.
+func (s *Service) UploadBuild(ctx context.Context, c Caller, id sandbox.SnapshotID, r io.Reader) error {
+	b, err := s.begun.find(func(at sandbox.SnapshotID, b *build) bool { return at == id && b.caller.Workspace == c.Workspace })
+	if err != nil {
+		return err
+	}
+	return s.upload(ctx, b, r)
+}
+
+// UploadBuildByKey is UploadBuild for whoever has the build's key.
+func (s *Service) UploadBuildByKey(ctx context.Context, key string, r io.Reader) error {
+	b, err := s.begun.find(func(_ sandbox.SnapshotID, b *build) bool { return b.key == key })
+	if err != nil {
+		return err
+	}
+	return s.upload(ctx, b, r)
+}
+
+func (s *Service) upload(ctx context.Context, b *build, r io.Reader) error {
+	spool, err := s.spool()
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(spool, io.LimitReader(r, buildUploadMax+1))
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && n > buildUploadMax {
+		err = sandbox.Errorf(sandbox.TooLarge, "the files of a build must be at most %s", showBytes(buildUploadMax))
+	}
+	if err != nil {
+		return errors.Join(err, spool.Close())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return errors.Join(sandbox.Errorf(sandbox.Conflict, "the build is being finished already"), spool.Close())
+	}
+	if b.files != nil {
+		_ = b.files.Close() // replaced
+	}
+	b.files = spool
+	return nil
+}
+
+// FinishBuild makes the snapshot of a build: its dependencies and packages are
+// installed as for a sandbox, its files unpacked as the image's user, and both
+// kept. It returns when sandboxes can be made from it; when ctx ends first the
+// work goes on. A build that fails must be begun again.
+//
+// Errors: NotFound; Invalid, naming the field, also for an archive that is
+// hostile; as [Service.CreateSnapshot].
+func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.SnapshotID, contents BuildContents) (sandbox.Snapshot, error) {
+	if err := checkDependencies(contents.Dependencies, contents.Packages); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	if err := checkEnv(contents.Env); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	if err := checkMetadata("", contents.Metadata); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	b, err := s.begun.take(c, id)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	sn := b.request.snapshot(c)
+	sn.ID, sn.ContentHash, sn.Env, sn.Image = id, b.request.ContentHash, maps.Clone(contents.Env), b.request.Runtime
+	if contents.Metadata != nil {
+		sn.Metadata = maps.Clone(contents.Metadata)
+	}
+	switch before, err := s.store.SnapshotByTag(ctx, c.Workspace, "", sn.Name, sn.Tag); {
+	case err == nil:
+		sn.Parent = before.ID
+	case sandbox.CodeOf(err) != sandbox.NotFound:
+		b.close()
+		return sandbox.Snapshot{}, err
+	}
+	return s.grow(ctx, sn, func(into *os.File) (string, error) { return s.runBuild(b, contents, into) }, b.close)
+}
+
+// runBuild writes the files of a build as a layer and returns the digest of what
+// they are laid on.
+func (s *Service) runBuild(b *build, contents BuildContents, into *os.File) (base string, err error) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.ImageTimeout)
+	defer cancel()
+	img, _, err := s.ensureImage(ctx, b.request.Runtime, nil)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return "", sandbox.InvalidField("runtime", "%s", fail("", err, "unknown runtime").cause.Message)
+	}
+	if err != nil {
+		return "", err
+	}
+	if d := (dependencies{apt: contents.Dependencies, npm: contents.Packages}); !d.empty() {
+		if img, _, err = s.withDependencies(ctx, &img, d, nil); err != nil {
+			return "", err
+		}
+	}
+	b.mu.Lock()
+	files := b.files
+	b.mu.Unlock()
+	if files == nil {
+		return img.Digest, tar.NewWriter(into).Close()
+	}
+	if _, err := files.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	reader, err := s.snapshotter()
+	if err != nil {
+		return "", err
+	}
+	return img.Digest, s.workLayer(ctx, workSpec{base: img.Digest}, reader, into, func(ctx context.Context, w *workbox) error {
+		opts := agentapi.ArchiveOptions{Format: buildFilesFormat, KeepLinks: true}
+		return w.explain(ctx, w.files().UnpackArchive(ctx, cmp.Or(b.request.Dir, "."), files, opts))
+	})
+}
