@@ -109,7 +109,7 @@ func TestDependenciesThatCannotBeInstalled(t *testing.T) {
 		want    string
 	}{
 		"update":  {map[string]string{"apt-get": "echo no mirror; exit 100"}, lifecycle.CreateRequest{Dependencies: []string{"zip"}}, "dependencies: apt-get ended with code 100: no mirror"},
-		"install": {map[string]string{"apt-get": "test $7 = update || { echo line; echo E: no such package >&2; exit 100; }"}, lifecycle.CreateRequest{Dependencies: []string{"zip"}}, "line; E: no such package"},
+		"install": {map[string]string{"apt-get": "test $7 = update || { echo line >&2; echo E: no such package >&2; exit 100; }"}, lifecycle.CreateRequest{Dependencies: []string{"zip"}}, "line; E: no such package"},
 		"npm":     {map[string]string{"npm": "echo E404; exit 1"}, lifecycle.CreateRequest{Packages: []string{"x"}}, "packages: npm ended with code 1: E404"},
 		"bun":     {map[string]string{"bun": "echo not found; exit 1"}, lifecycle.CreateRequest{Packages: []string{"x"}}, "packages: bun ended with code 1: not found"},
 		"neither": {nil, lifecycle.CreateRequest{Packages: []string{"x"}}, "packages: the image modbox/base:latest has neither npm nor bun"},
