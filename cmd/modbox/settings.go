@@ -33,6 +33,8 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		Max: sandbox.Resources{
 			MemoryBytes: int64(cfg.Sandbox.MaxMemory), CPUMilli: int64(cfg.Sandbox.MaxCPU), DiskBytes: int64(cfg.Sandbox.MaxDisk),
 		},
+		MaxBuilds: cfg.Build.MaxCount, ImageTimeout: cfg.Build.Timeout.Std(), DependenciesMaxAge: cfg.Build.DependenciesMaxAge.Std(),
+		Build:             sandbox.Resources{MemoryBytes: int64(cfg.Build.Memory), DiskBytes: int64(cfg.Build.Disk)},
 		MaxSandboxes:      cfg.Sandbox.MaxCount,
 		MaxProcesses:      cfg.Sandbox.MaxProcesses,
 		CreateConcurrency: cfg.Sandbox.CreateConcurrency,

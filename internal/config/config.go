@@ -32,6 +32,7 @@ type Config struct {
 	Pool    Pool    `yaml:"pool"`
 	Exec    Exec    `yaml:"exec"`
 	Network Network `yaml:"network"`
+	Build   Build   `yaml:"build"`
 }
 
 // TLS says how the listener is secured.
@@ -76,6 +77,16 @@ type Network struct {
 	CAFile     string    `yaml:"ca_file" doc:"Certificates (PEM) that sandboxes with network trust beside those of their images, for mirrors and TLS proxies with a CA of their own. Empty: none."`
 }
 
+// Build holds limits of what is made before a sandbox can start: runtimes, and
+// images with a request's dependencies.
+type Build struct {
+	MaxCount           int      `yaml:"max_count" doc:"Images that are made at the same time; more wait for their turn. Each may take a box on top of sandbox.max_count."`
+	Timeout            Duration `yaml:"timeout" doc:"How long an image may take to be made, its dependencies included."`
+	Memory             Bytes    `yaml:"memory" doc:"Memory of a box in which dependencies are installed."`
+	Disk               Bytes    `yaml:"disk" doc:"Disk of a box in which dependencies are installed: what they and their downloads may take."`
+	DependenciesMaxAge Duration `yaml:"dependencies_max_age" doc:"How long installed dependencies are used again before they are installed anew, which is how updates arrive."`
+}
+
 // Pool says what is kept ready for sandboxes to come.
 type Pool struct {
 	Size int `yaml:"size" doc:"Started boxes kept ready, so that a sandbox need not wait for one: of the images and resources that were asked for lately, else of the default image. Each takes some 10 MiB of memory, whatever its limits, on top of sandbox.max_count. 0 turns it off."`
@@ -117,6 +128,13 @@ func Default() Config {
 			Retention:        Duration(30 * 24 * time.Hour),
 		},
 		Pool: Pool{Size: 2},
+		Build: Build{
+			MaxCount:           2,
+			Timeout:            Duration(15 * time.Minute),
+			Memory:             2 << 30,
+			Disk:               16 << 30,
+			DependenciesMaxAge: Duration(7 * 24 * time.Hour),
+		},
 		Exec: Exec{
 			DefaultTimeout: Duration(time.Minute),
 			MaxTimeout:     Duration(time.Hour),
@@ -208,6 +226,11 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "sandbox.retention", s.Retention, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	within(bad, "sandbox.start_timeout", s.StartTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "sandbox.readiness_timeout", s.ReadinessTimeout, Duration(time.Second), Duration(time.Hour))
+	within(bad, "build.max_count", c.Build.MaxCount, 1, 100)
+	within(bad, "build.timeout", c.Build.Timeout, Duration(time.Minute), Duration(24*time.Hour))
+	within(bad, "build.memory", c.Build.Memory, 256<<20, 1<<40)
+	within(bad, "build.disk", c.Build.Disk, 1<<30, 1<<44)
+	within(bad, "build.dependencies_max_age", c.Build.DependenciesMaxAge, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	within(bad, "exec.default_timeout", c.Exec.DefaultTimeout, Duration(time.Second), c.Exec.MaxTimeout)
 	within(bad, "exec.default_output", c.Exec.DefaultOutput, 1, c.Exec.MaxOutput)
 	within(bad, "exec.max_output", c.Exec.MaxOutput, 1, 256<<20)

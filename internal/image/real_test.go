@@ -121,6 +121,23 @@ var builtinImages = []builtinImage{
 			{"sudo dpkg --audit && apt-get --version && curl --version && jq --version", "jq"},
 		},
 	},
+	{ref: "python:3.13", absent: []string{"usr/local/bin/node"}, commands: []struct{ command, want string }{
+		{"python3 -V; python -m pip --version", "Python 3.13"},
+		{"python3 -m venv /tmp/v && /tmp/v/bin/python -c 'import sys, ssl, sqlite3; print(sys.prefix)'", "/tmp/v"},
+	}},
+	{ref: "node:lts", commands: []struct{ command, want string }{
+		{"node -v", "v24."},
+		{"node -p process.release.lts", "Krypton"},
+		{"npm --version && npx --version && npm config get prefix", "/usr/local"},
+	}},
+	{ref: "node:latest", commands: []struct{ command, want string }{{"node -v && npm --version", "v26."}}},
+	{ref: "bun:1", commands: []struct{ command, want string }{
+		{"bun -v", "1."},
+		{"bunx --version; node -p 40+2", "42"},
+	}},
+	{ref: "claude-code", commands: []struct{ command, want string }{{"claude --version && git --version && rg --version", "2.1."}}},
+	{ref: "amp", commands: []struct{ command, want string }{{"amp --version && node -v", "0.0."}}},
+	{ref: "opencode", commands: []struct{ command, want string }{{"opencode --version && npm --version", "1.18."}}},
 }
 
 // checkContents looks for files, and for what must be true of any image.

@@ -16,6 +16,8 @@ export function sandbox(w: wire.Sandbox): Sandbox {
     resources: w.resources,
     readinessPort: w.readiness_port,
     network: w.network,
+    dependencies: w.dependencies ?? [],
+    packages: w.packages ?? [],
     ttlSeconds: w.ttl_seconds,
     deadline: w.deadline,
     cause: w.cause,

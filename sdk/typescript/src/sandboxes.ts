@@ -55,6 +55,8 @@ export class Sandboxes {
       ttl_seconds: options.ttlSeconds,
       resources: options.resources,
       network: options.network && encodeNetwork(options.network),
+      dependencies: options.dependencies && [...options.dependencies],
+      packages: options.packages && [...options.packages],
       replace: options.replace,
       wait_seconds: options.waitSeconds,
     };

@@ -51,6 +51,10 @@ export interface Sandbox {
   /** What had to answer before it counted as running. Its URL leads to the first published port, this one, or 8080. */
   readinessPort: number | undefined;
   network: SandboxNetwork;
+  /** Debian packages that were installed in it. */
+  dependencies: string[];
+  /** npm packages that were installed in it. */
+  packages: string[];
   /** Seconds it may live from `createdAt`; 0 is no limit. */
   ttlSeconds: number;
   /** When its ttl ends it; null without one. */
@@ -90,6 +94,10 @@ export interface CreateSandboxOptions extends CallOptions {
   ttlSeconds?: number | undefined;
   resources?: Resources | undefined;
   network?: NetworkOptions | undefined;
+  /** Debian packages to have installed in it, such as `ffmpeg` or `curl=8.14*`. They are kept for the next sandbox with the same ones. */
+  dependencies?: readonly string[] | undefined;
+  /** npm packages to have installed globally in it, such as `typescript@5`. */
+  packages?: readonly string[] | undefined;
   /** End a live sandbox of the same name first. */
   replace?: boolean | undefined;
   /** Answer only when it runs or has ended, or after this many seconds (at most 240); 0 answers at once. */

@@ -196,6 +196,8 @@ class AsyncSandboxes:
         ttl_seconds: Optional[int] = None,
         resources: Optional[Resources] = None,
         network: Optional[NetworkOptions] = None,
+        dependencies: Optional[Sequence[str]] = None,
+        packages: Optional[Sequence[str]] = None,
         replace: Optional[bool] = None,
         wait_seconds: Optional[int] = None,
         idempotency_key: Optional[str] = None,
@@ -204,6 +206,8 @@ class AsyncSandboxes:
 
         Without ``wait_seconds`` (at most 600) it is usually still provisioning when
         this returns. ``image`` is a reference such as ``modbox/code-exec``;
+        ``dependencies`` are Debian packages (``curl=8.14*``) and ``packages`` npm
+        packages (``typescript@5``) to have installed in it.
         ``ttl_seconds`` is 60 to 86400; ``replace`` ends a live sandbox of the same
         name first. Raises ConflictError when a different live sandbox has the name.
         """
@@ -218,6 +222,8 @@ class AsyncSandboxes:
                 ttl_seconds=ttl_seconds,
                 resources=resources,
                 network=network,
+                dependencies=dependencies,
+                packages=packages,
                 replace=replace,
                 wait_seconds=wait_seconds,
                 idempotency_key=idempotency_key,

@@ -1,0 +1,83 @@
+package e2e_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// TestDependencies installs packages from the real mirrors, so it bounds no time.
+func TestDependencies(t *testing.T) {
+	_, args := mirrors(t)
+	s := testserver.Start(t, args...)
+	start := func(o client.CreateOptions) *client.Sandbox {
+		t.Helper()
+		o.WaitUpTo = 8 * time.Minute
+		sb, err := s.Create(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb
+	}
+	says := func(sb *client.Sandbox, line, want string) {
+		t.Helper()
+		if sb.State != client.Running {
+			t.Fatalf("sandbox is %s: %+v", sb.State, sb.Cause)
+		}
+		if res := s.Bash(sb.ID, line, time.Minute); !strings.Contains(string(res.Stdout), want) || res.ExitCode != 0 {
+			t.Errorf("%s\nended with %d: %s%s, want %q", line, res.ExitCode, lastOf(res.Stdout), lastOf(res.Stderr), want)
+		}
+	}
+	o := client.CreateOptions{Image: codeExec, Dependencies: []string{"sl", "bc=1*"}, Packages: []string{"is-odd"}}
+	// Two at once share the work.
+	results := make(chan *client.Sandbox, 2)
+	for range 2 {
+		go func() {
+			sb, err := s.Create(t.Context(), client.CreateOptions{
+				Image: o.Image, Dependencies: o.Dependencies, Packages: o.Packages, WaitUpTo: 8 * time.Minute,
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			results <- sb
+		}()
+	}
+	first, second := <-results, <-results
+	if first == nil || second == nil {
+		t.FailNow()
+	}
+	says(first, "test -x /usr/games/sl && echo 6*7 | bc", "42")
+	says(second, `cd "$(npm root -g)" && ls`, "is-odd")
+	// What the tools needed is not in the image, and the sandbox has no network.
+	says(first, "ls -A /var/lib/apt/lists | wc -l; stat -c %s /etc/resolv.conf", "0\n0")
+	if first.ImageDigest != second.ImageDigest {
+		t.Errorf("root filesystems %s and %s, want one", first.ImageDigest, second.ImageDigest)
+	}
+	third := start(o)
+	says(third, "echo 6*7 | bc", "42")
+	events, err := s.Events(t.Context(), third.ID, client.EventsOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Type == "image_building" {
+			t.Errorf("a sandbox with what was installed before waited for %q", e.Message)
+		}
+	}
+	for _, c := range []struct {
+		o    client.CreateOptions
+		want string
+	}{
+		{client.CreateOptions{Image: codeExec, Dependencies: []string{"no-such-package-anywhere"}}, "Unable to locate package no-such-package-anywhere"},
+		{client.CreateOptions{Image: codeExec, Packages: []string{"is-odd@999.999.999"}}, "npm ended with code 1"},
+		{client.CreateOptions{Image: "modbox/base", Packages: []string{"is-odd"}}, "neither npm nor bun"},
+	} {
+		sb := start(c.o)
+		if sb.Cause == nil || sb.Cause.Code != "image" || !strings.Contains(sb.Cause.Message, c.want) {
+			t.Errorf("sandbox is %s, cause %+v, want %q", sb.State, sb.Cause, c.want)
+		}
+	}
+}
