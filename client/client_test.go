@@ -48,6 +48,7 @@ func TestTypesMatchTheWire(t *testing.T) {
 		"stats":      {&wire.Stats{}, &client.Stats{}},
 		"image":      {&wire.Image{}, &client.Image{}},
 		"runtime":    {&wire.Runtime{}, &client.Runtime{}},
+		"depcheck":   {&wire.ValidatedDependencies{}, &client.DependencyChecks{}},
 		"token":      {&wire.NewToken{}, &client.NewToken{}},
 		"identity":   {&wire.Whoami{}, &client.Identity{}},
 		"version":    {&wire.Version{}, &client.Version{}},

@@ -29,6 +29,7 @@ func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
 	s.registerBuilds(a, mux)
 	s.registerObserve(a)
 	s.registerRuntimes(a)
+	s.registerDependencies(a)
 	s.registerNetwork(a)
 	s.registerAccount(a)
 	s.registerStreams(a, mux)

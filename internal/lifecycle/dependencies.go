@@ -159,13 +159,18 @@ func apt(args ...string) agentapi.Command {
 	}
 }
 
-func (w *workbox) installApt(ctx context.Context, names []string, progress func(sandbox.ImageEvent)) error {
-	progress(sandbox.ImageEvent{Phase: "downloading", Message: "lists of Debian packages"})
+// updateApt has the box know what the mirrors have.
+func (w *workbox) updateApt(ctx context.Context) error {
 	err := w.tool(ctx, "dependencies", sandbox.Unavailable, apt("update", "-o", "APT::Update::Error-Mode=any"))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return sandbox.InvalidField("dependencies", "the image %s has no apt-get", w.base.Ref())
 	}
-	if err != nil {
+	return err
+}
+
+func (w *workbox) installApt(ctx context.Context, names []string, progress func(sandbox.ImageEvent)) error {
+	progress(sandbox.ImageEvent{Phase: "downloading", Message: "lists of Debian packages"})
+	if err := w.updateApt(ctx); err != nil {
 		return err
 	}
 	progress(sandbox.ImageEvent{Phase: "installing", Message: "Debian packages: " + strings.Join(names, " ")})

@@ -149,6 +149,7 @@ type Service struct {
 	slots     chan struct{} // holds one element per sandbox being started
 	builds    chan struct{} // holds one element per image being made
 	makings   makings
+	checks    dependencyChecks
 	notes     chan sandbox.Event // to be written by noteLoop
 
 	ctx    context.Context // of all background work; ends with Close
@@ -177,6 +178,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		boxes: newBoxes(), pool: newPool(cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax), builds: make(chan struct{}, cfg.MaxBuilds),
 		makings: makings{byKey: map[string]*making{}},
+		checks:  dependencyChecks{answers: map[[2]string]dependencyAnswer{}},
 	}
 	s.Files.service = s
 	s.ctx, s.cancel = context.WithCancel(context.Background())

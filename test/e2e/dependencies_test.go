@@ -67,6 +67,10 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("a sandbox with what was installed before waited for %q", e.Message)
 		}
 	}
+	checks, err := s.ValidateDependencies(t.Context(), "", []string{"bc=1*", "bc=999*", "no-such-package-anywhere"})
+	if err != nil || len(checks.Valid) != 1 || len(checks.Invalid) != 2 || len(checks.Invalid[0].Versions) == 0 {
+		t.Errorf("ValidateDependencies() = %+v, %v, want only the first valid", checks, err)
+	}
 	for _, c := range []struct {
 		o    client.CreateOptions
 		want string

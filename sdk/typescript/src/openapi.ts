@@ -4,6 +4,26 @@
  */
 
 export interface paths {
+    "/v1/dependencies/validate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Debian packages
+         * @description Whether they can be installed in an image. May take some seconds.
+         */
+        post: operations["validate-dependencies"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/executions/{id}": {
         parameters: {
             query?: never;
@@ -1535,6 +1555,14 @@ export interface components {
             /** @description The images. */
             items: components["schemas"]["Image"][];
         };
+        InvalidDependency: {
+            /** @description The package as it was asked for. */
+            name: string;
+            /** @description Why not. */
+            reason: string;
+            /** @description The versions there are, when only the version is wrong. */
+            versions?: string[];
+        };
         Lineage: {
             /** @description The newest first, deleted ones included. */
             items: components["schemas"]["Snapshot"][];
@@ -2187,6 +2215,23 @@ export interface components {
              */
             running_seconds: number;
         };
+        ValidateDependencies: {
+            /**
+             * @description Debian packages, as in a create.
+             * @example [
+             *       "curl=8.14*"
+             *     ]
+             */
+            dependencies: string[];
+            /** @description The image they are for; modbox/base when omitted. */
+            image?: string;
+        };
+        ValidatedDependencies: {
+            /** @description Those that cannot. */
+            invalid: components["schemas"]["InvalidDependency"][];
+            /** @description Those that can. */
+            valid: string[];
+        };
         Version: {
             /**
              * @description What runs its sandboxes.
@@ -2224,6 +2269,42 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    "validate-dependencies": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ValidateDependencies"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ValidatedDependencies"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "get-execution": {
         parameters: {
             query?: {

@@ -1,0 +1,177 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// DependencyCheck says whether a Debian package can be installed.
+type DependencyCheck struct {
+	// Name is the package as the caller wrote it.
+	Name string
+	// Reason says why it cannot be installed; "" when it can.
+	Reason string
+	// Versions are those there are, when it is only the version that is wrong.
+	Versions []string
+}
+
+const (
+	// checkImage is where packages are looked up when a caller names no image.
+	checkImage = "modbox/base:latest"
+	// checkLifetime is how long an answer is good.
+	checkLifetime = 10 * time.Minute
+	// checksMax bounds the answers that are kept.
+	checksMax = 4096
+	// versionsMax bounds the versions of a package, catalogueMax the bytes of an
+	// answer of apt-cache.
+	versionsMax  = 20
+	catalogueMax = 1 << 20
+)
+
+// dependencyChecks are answers of a while ago, by image and package.
+type dependencyChecks struct {
+	mu      sync.Mutex
+	answers map[[2]string]dependencyAnswer // guarded by mu
+}
+
+type dependencyAnswer struct {
+	check DependencyCheck
+	at    time.Time
+}
+
+// ValidateDependencies says of each Debian package whether it can be installed in
+// an image, "" for modbox/base, in the same order. Looking them up may take some
+// seconds; answers are kept for ten minutes.
+//
+// Errors: Invalid, naming the field; Unsupported when this server cannot install
+// dependencies; Unavailable when the mirror cannot be reached.
+func (s *Service) ValidateDependencies(ctx context.Context, _ Caller, image string, names []string) ([]DependencyCheck, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
+	if len(names) > sandbox.DependenciesMax {
+		return nil, sandbox.InvalidField("dependencies", "must be at most %d", sandbox.DependenciesMax)
+	}
+	if err := s.dependenciesOffered(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
+	defer cancel()
+	img, _, err := s.ensureImage(ctx, cmp.Or(image, checkImage), nil)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, sandbox.InvalidField("image", "%s", fail("", err, "unknown image").cause.Message)
+	}
+	if err != nil {
+		return nil, err
+	}
+	checks := make([]DependencyCheck, len(names))
+	var ask []string
+	for i, name := range names {
+		checks[i] = DependencyCheck{Name: name, Reason: checkApt(name)}
+		if checks[i].Reason == "" && !s.checks.recall(img.Digest, &checks[i]) {
+			ask = append(ask, name)
+		}
+	}
+	if len(ask) == 0 {
+		return checks, nil
+	}
+	versions, err := s.lookUp(ctx, &img, ask)
+	if err != nil {
+		return nil, err
+	}
+	for i := range checks {
+		if slices.Contains(ask, checks[i].Name) {
+			checks[i] = checkVersions(checks[i].Name, versions)
+			s.checks.keep(img.Digest, checks[i])
+		}
+	}
+	return checks, nil
+}
+
+// checkVersions says whether a package is among those there are.
+func checkVersions(s string, versions map[string][]string) DependencyCheck {
+	name, want, pinned := strings.Cut(s, "=")
+	there := versions[name]
+	switch {
+	case len(there) == 0:
+		return DependencyCheck{Name: s, Reason: "there is no such Debian package"}
+	case !pinned || slices.ContainsFunc(there, func(v string) bool {
+		ok, err := path.Match(want, v)
+		return ok && err == nil
+	}):
+		return DependencyCheck{Name: s}
+	}
+	return DependencyCheck{Name: s, Reason: "there is no such version", Versions: there[:min(len(there), versionsMax)]}
+}
+
+// lookUp returns the versions of the packages that an image's mirrors have.
+func (s *Service) lookUp(ctx context.Context, img *sandbox.Image, packages []string) (map[string][]string, error) {
+	select {
+	case s.builds <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-s.builds }()
+	w, err := s.openWorkbox(ctx, workSpec{base: img.Digest, network: true})
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	if err := w.updateApt(ctx); err != nil {
+		return nil, err
+	}
+	argv := []string{"apt-cache", "madison", "--"}
+	for _, p := range packages {
+		name, _, _ := strings.Cut(p, "=")
+		argv = append(argv, name)
+	}
+	var out []byte
+	// It says on stderr, and by its exit code, what it does not find.
+	_, err = w.run(ctx, agentapi.Command{Argv: argv, User: "0:0", Cwd: "/", Env: quiet}, func(p []byte) {
+		out = append(out, p[:min(len(p), catalogueMax-len(out))]...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string][]string{}
+	for line := range strings.Lines(strings.ToValidUTF8(string(out), "?")) {
+		f := strings.Split(line, "|")
+		if len(f) != 3 {
+			continue
+		}
+		name, version := strings.TrimSpace(f[0]), strings.TrimSpace(f[1])
+		if !slices.Contains(versions[name], version) && len(version) <= sandbox.DependencyMax {
+			versions[name] = append(versions[name], version)
+		}
+	}
+	return versions, nil
+}
+
+// recall completes a check from an answer of a while ago, and reports whether there is one.
+func (c *dependencyChecks) recall(digest string, check *DependencyCheck) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, ok := c.answers[[2]string{digest, check.Name}]
+	if !ok || time.Since(a.at) > checkLifetime {
+		return false
+	}
+	*check = a.check
+	return true
+}
+
+func (c *dependencyChecks) keep(digest string, check DependencyCheck) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.answers) >= checksMax {
+		clear(c.answers)
+	}
+	c.answers[[2]string{digest, check.Name}] = dependencyAnswer{check, time.Now()}
+}
