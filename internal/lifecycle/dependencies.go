@@ -56,6 +56,10 @@ func checkDependencies(apt, npm []string) error {
 	return nil
 }
 
+// InvalidDependency says what is wrong with a Debian package as a caller names it;
+// "" for nothing that can be seen without asking a mirror.
+func InvalidDependency(s string) string { return checkApt(s) }
+
 // checkApt says what is wrong with a Debian package; "" for nothing.
 func checkApt(s string) string {
 	name, version, pinned := strings.Cut(s, "=")

@@ -55,12 +55,12 @@ test("cli: create, exec, env, get, list, events, stats, delete", async () => {
 	const info = await json("get", id);
 	assert.deepEqual([info.name, info.status, info.resources.memory], ["of the cli", "idle", "256Mi"]);
 	assert.match(info.url, /3000--/);
-	assert.ok((await json("list", "--name", "of the cli")).sandboxes.some((s) => s.sandboxId === id));
+	assert.ok((await json("list", "--name", "of the cli")).sandboxes.some((s) => s.id === id));
 	assert.equal((await json("execution", "list", id)).executions[0].exitCode, 4);
 	assert.equal((await json("events", id, "--limit", "1")).events[0].type, "create");
 	assert.ok((await json("stats")).services.sandbox.totalActive >= 1);
 	assert.equal((await json("delete", id, "--confirm")).success, true);
-	assert.notEqual((await cli(["get", id])).code, 0);
+	assert.equal((await json("get", id)).status, "deleted");
 });
 
 test("cli: files in, out and over", async (t) => {
@@ -117,4 +117,22 @@ test("cli: runtimes and snapshots", async (t) => {
 	assert.equal((await json("snapshot", "tag", snapshotId, "v2")).tag, "v2");
 	assert.equal((await json("snapshot", "get", snapshotId)).tag, "v2");
 	assert.ok(!(await json("snapshot", "tag", snapshotId, "--clear")).tag);
+});
+
+test("cli: snapshot build, again without change, and what it gives", async (t) => {
+	mkdirSync(join(work, "app/src"), { recursive: true });
+	writeFileSync(join(work, "app/src/main.sh"), "echo from $WHO\n");
+	writeFileSync(join(work, "app/.env"), "SECRET=1\n");
+	writeFileSync(join(work, "app/agentuity-snapshot.yaml"), [
+		"version: 1", "runtime: node:lts", "name: built", "description: by the command line", 'files: ["**"]',
+		'dependencies: ["hello"]', 'env: { WHO: "${who}" }', "metadata: { team: blue }",
+	].join("\n"));
+	const build = (...more) => json("snapshot", "build", "app", "--env", "who=a build", "--tag", "v1", ...more);
+	const first = await build();
+	t.after(() => client.deleteSnapshot(first.snapshotId));
+	assert.deepEqual([first.name, first.tag, first.userMetadata], ["built", "v1", { team: "blue" }]);
+	const again = await build();
+	assert.deepEqual([again.snapshotId, again.unchanged], [first.snapshotId, true]);
+	const r = await client.run({ snapshot: "built:v1", command: { exec: ["sh", "-c", "sh src/main.sh; ls -A; hello"] } });
+	assert.equal(r.stdout, "from a build\nagentuity-snapshot.yaml\nsrc\nHello, world!\n", r.stderr);
 });

@@ -171,13 +171,24 @@ test("typed errors", async (t) => {
 	await assert.rejects(again.execute({ command: ["true"] }), is("SandboxTerminatedError"));
 });
 
-test("what the server cannot do is refused by name, and nothing is left of it", async () => {
+test("what cannot be is refused by name, and nothing is left of it", async () => {
 	const name = `refused-${Date.now()}`;
-	for (const options of [{ dependencies: ["jq"] }, { packages: ["zod"] }]) {
-		await assert.rejects(client.create({ name, ...options }), is("SandboxResponseError"));
+	for (const [options, what] of [[{ timeout: { idle: "soon" } }, /timeout\.idle/], [{ dependencies: ["no such;"] }, /dependencies/], [{ runtime: "no" }, /runtime/]]) {
+		await assert.rejects(client.create({ name, ...options }), what);
 	}
-	await assert.rejects(client.create({ name, timeout: { idle: "soon" } }), /timeout\.idle/);
 	assert.equal((await client.list({ name })).total, 0);
+});
+
+test("dependencies and packages are installed before the first command", async (t) => {
+	const sb = await sandbox(t, { runtime: "node:lts", dependencies: ["hello"], packages: ["cowsay"] });
+	const r = await sh(sb, "hello; cowsay -l >/dev/null && echo packages");
+	assert.equal(r.stdout, "Hello, world!\npackages\n", r.stderr);
+	const info = await sb.get();
+	assert.deepEqual([info.dependencies, info.packages, info.networkEnabled], [["hello"], ["cowsay"], false]);
+	const wrong = await client.create({ dependencies: ["no-such-package-anywhere"] });
+	t.after(() => client.destroy(wrong.id));
+	await assert.rejects(wrong.execute({ command: ["true"] }), /no-such-package-anywhere/);
+	assert.equal((await wrong.get()).status, "failed");
 });
 
 test("usage: of a sandbox while it lives, of the organization ever", async (t) => {
@@ -232,6 +243,8 @@ test("the routes of the command line, and words in the place of ids", async (t) 
 	assert.equal((await call("GET", "/sandbox/runtimes")).json.success, true);
 	assert.deepEqual((await call("GET", "/cli/region")).json.data.map((r) => r.region), [one.json.data.region]);
 	assert.deepEqual((await call("GET", "/cli/organization")).json.data.map((o) => o.id), [one.json.data.orgId]);
+	const checked = (await call("POST", "/cli/validate/apt-dependencies", { body: { packages: ["curl", "jq=1.7*", "a;b"] } })).json.data;
+	assert.deepEqual([checked.valid, checked.invalid.map((i) => i.package)], [["curl", "jq=1.7*"], ["a;b"]]);
 	for (const word of ["status", "env", "checkpoints", "jobs"]) {
 		assert.equal((await call("GET", `/sandbox/${word}`)).json.code, "SANDBOX_NOT_FOUND");
 	}

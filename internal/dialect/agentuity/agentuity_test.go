@@ -174,3 +174,33 @@ func TestAnUnansweredCreateLeavesNothing(t *testing.T) {
 		t.Errorf("live sandboxes = %d, %v, want none", len(live), err)
 	}
 }
+
+func TestBuildsOfSnapshotsAreCheckedBeforehand(t *testing.T) {
+	s := server(t)
+	const build = "/sandbox/snapshots/build"
+	if status, a := call(t, s, "POST", build, map[string]any{"runtime": "none:such"}); status != 422 || a.Code != "INVALID" {
+		t.Errorf("build on no runtime = %d %+v, want 422", status, a)
+	}
+	rt := runtimeName(t, s)
+	if status, a := call(t, s, "POST", build, map[string]any{"runtime": rt, "name": "no name"}); status != 422 || a.Code != "INVALID" {
+		t.Errorf("build with a bad name = %d %+v, want 422", status, a)
+	}
+	_, a := call(t, s, "POST", build, map[string]any{"runtime": rt, "name": "built"})
+	id, _ := a.Data["snapshotId"].(string)
+	if !strings.HasPrefix(id, "snp_") {
+		t.Fatalf("build = %+v, want an id", a)
+	}
+	if _, a := call(t, s, "POST", "/sandbox/snapshots/snp_x/finalize", map[string]any{}); a.Code != "SNAPSHOT_NOT_FOUND" {
+		t.Errorf("finalize of no build = %+v, want SNAPSHOT_NOT_FOUND", a)
+	}
+}
+
+func runtimeName(t *testing.T, s *apitest.Server) string {
+	t.Helper()
+	_, a := call(t, s, "GET", "/sandbox/runtimes", nil)
+	list, _ := a.Data["runtimes"].([]any)
+	if len(list) == 0 {
+		t.Fatalf("runtimes = %+v, want some", a)
+	}
+	return list[0].(map[string]any)["name"].(string)
+}

@@ -2,7 +2,9 @@ package agentuity
 
 import (
 	"net/http"
+	"net/url"
 
+	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -77,4 +79,33 @@ func (d *Dialect) cliGet(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answer(w, cliInfoOf(&l))
+}
+
+// validateDependencies says which Debian packages cannot be. Whether a package
+// exists is known when it is installed, with the words of the tool.
+func (d *Dialect) validateDependencies(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Packages []string `json:"packages"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	type invalid struct {
+		Package   string `json:"package"`
+		Error     string `json:"error"`
+		SearchURL string `json:"searchUrl"`
+	}
+	out := struct {
+		Valid   []string  `json:"valid"`
+		Invalid []invalid `json:"invalid"`
+	}{[]string{}, []invalid{}}
+	for _, name := range in.Packages {
+		if why := lifecycle.InvalidDependency(name); why != "" {
+			search := "https://packages.debian.org/search?keywords=" + url.QueryEscape(name)
+			out.Invalid = append(out.Invalid, invalid{name, why, search})
+			continue
+		}
+		out.Valid = append(out.Valid, name)
+	}
+	return answer(w, out)
 }

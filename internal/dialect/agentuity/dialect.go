@@ -86,6 +86,9 @@ func (d *Dialect) Register(mux *http.ServeMux) {
 		"GET /cli/organization":                              d.organizations,
 		"POST /sandbox/{id}/snapshot":                        d.createSnapshot,
 		"GET /sandbox/snapshots":                             d.snapshots,
+		"POST /sandbox/snapshots/build":                      d.beginBuild,
+		"PUT /sandbox/snapshots/{snapshot}/upload":           d.uploadBuild,
+		"POST /sandbox/snapshots/{snapshot}/finalize":        d.finishBuild,
 		"GET /sandbox/snapshots/lineage":                     d.lineage,
 		"GET /sandbox/snapshots/{snapshot}":                  d.snapshot,
 		"PATCH /sandbox/snapshots/{snapshot}":                d.tagSnapshot,
@@ -105,6 +108,7 @@ func (d *Dialect) Register(mux *http.ServeMux) {
 	}
 	// What follows needs no token. Who has a stream's id may read it.
 	open(mux, "GET /streams/{stream}", byStatus, d.readStream)
+	open(mux, "POST /cli/validate/apt-dependencies", byCode, d.validateDependencies)
 	open(mux, "GET /sandbox/snapshots/public", byCode, d.publicSnapshots)
 	open(mux, "GET /sandbox/snapshots/public/{snapshot}", byCode, d.publicSnapshot)
 }

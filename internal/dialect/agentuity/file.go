@@ -1,6 +1,7 @@
 package agentuity
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/content"
+	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -192,12 +194,16 @@ func (d *Dialect) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx := r.Context()
-	if err := d.svc.Mkdir(ctx, caller(ctx), string(sb.ID), agentapi.MkdirRequest{Path: dir, Parents: true}); err != nil {
-		return known(err)
-	}
-	if err := d.svc.UploadArchive(ctx, caller(ctx), string(sb.ID), dir, q.Get("format"), r.Body); err != nil {
+	if err := d.unpack(r.Context(), caller(r.Context()), sb.ID, dir, q.Get("format"), r.Body); err != nil {
 		return known(err)
 	}
 	return answerDone(w)
+}
+
+// unpack unpacks an archive into a directory, which is made when it is missing.
+func (d *Dialect) unpack(ctx context.Context, c lifecycle.Caller, id sandbox.ID, dir, format string, archive io.Reader) error {
+	if err := d.svc.Mkdir(ctx, c, string(id), agentapi.MkdirRequest{Path: dir, Parents: true}); err != nil {
+		return err
+	}
+	return d.svc.UploadArchive(ctx, c, string(id), dir, format, archive)
 }

@@ -98,6 +98,8 @@ type info struct {
 	ExitCode        *int           `json:"exitCode,omitempty"`
 	StdoutStreamURL string         `json:"stdoutStreamUrl,omitempty"`
 	StderrStreamURL string         `json:"stderrStreamUrl,omitempty"`
+	Dependencies    []string       `json:"dependencies,omitempty"`
+	Packages        []string       `json:"packages,omitempty"`
 	Metadata        map[string]any `json:"metadata,omitempty"`
 	Resources       resources      `json:"resources"`
 	NetworkEnabled  bool           `json:"networkEnabled"`
@@ -186,7 +188,7 @@ func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out in
 	out = info{
 		SandboxID: sandboxID(sb.ID), Identifier: sb.HostLabel, Name: sb.Labels[labelName], Description: sb.Description,
 		Status: l.status(), Mode: mode(sb), CreatedAt: timestamp(sb.CreatedAt), Region: region, Executions: len(l.executions),
-		Metadata:  metadata(sb.Metadata),
+		Dependencies: sb.Dependencies, Packages: sb.Packages, Metadata: metadata(sb.Metadata),
 		Resources: resourcesOf(sb.Resources), Org: org(sb.Workspace),
 		Timeout: timeouts{Idle: show(sb.Timeouts.Idle), Execution: show(sb.Timeouts.Execution), Paused: show(sb.Timeouts.Paused)},
 	}

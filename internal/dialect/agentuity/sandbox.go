@@ -79,15 +79,6 @@ type created struct {
 	StderrStreamURL string `json:"stderrStreamUrl,omitempty"`
 }
 
-// supported refuses what the server cannot do.
-func (in *createInput) supported() error {
-	switch {
-	case len(in.Dependencies) > 0 || len(in.Packages) > 0:
-		return sandbox.Errorf(sandbox.Unsupported, "this server does not install dependencies or packages at create; choose a runtime that has them")
-	}
-	return nil
-}
-
 // network is what is asked for of a network.
 func (in *createInput) network() (sandbox.Network, error) {
 	n, port := sandbox.Network{Enabled: in.Network.Enabled}, in.Network.Port
@@ -118,6 +109,7 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	}
 	req = lifecycle.CreateRequest{
 		ID: sb.ID, HostLabel: sb.HostLabel, Env: in.Env, Network: network, Description: in.Description, Labels: sb.Labels,
+		Dependencies: in.Dependencies, Packages: in.Packages,
 	}
 	switch {
 	case snapshot != "":
@@ -190,9 +182,6 @@ func (d *Dialect) firstCommand(sb *sandbox.Sandbox, in *createInput) (*lifecycle
 func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[createInput](w, r)
 	if err != nil {
-		return err
-	}
-	if err := in.supported(); err != nil {
 		return err
 	}
 	ctx := r.Context()

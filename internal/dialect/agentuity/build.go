@@ -1,0 +1,119 @@
+package agentuity
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"net/http"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// beginBuild is the first of the three requests of a build.
+func (d *Dialect) beginBuild(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Runtime     string `json:"runtime"`
+		Name        string `json:"name"`
+		Tag         string `json:"tag"`
+		Description string `json:"description"`
+		Message     string `json:"message"`
+		ContentHash string `json:"contentHash"`
+		Force       bool   `json:"force"`
+		Public      bool   `json:"public"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	ctx := r.Context()
+	rt, err := d.runtimeFor(ctx, "", in.Runtime)
+	if err != nil {
+		return err
+	}
+	req := lifecycle.BuildRequest{
+		SnapshotRequest: lifecycle.SnapshotRequest{
+			Name: in.Name, Tag: in.Tag, Description: in.Description, Message: in.Message, Public: in.Public,
+		},
+		ContentHash: in.ContentHash, Force: in.Force, Dir: workspaceDir,
+	}
+	if rt != nil {
+		req.Runtime = rt.image
+	}
+	begun, err := d.svc.BeginBuild(ctx, caller(ctx), req)
+	if err != nil {
+		return err
+	}
+	if sn := begun.Existing; sn != nil {
+		return answer(w, struct {
+			Unchanged    bool   `json:"unchanged"`
+			ExistingID   string `json:"existingId"`
+			ExistingName string `json:"existingName"`
+			ExistingTag  string `json:"existingTag,omitempty"`
+		}{true, snapshotID(sn.ID), sn.Name, sn.Tag})
+	}
+	return answer(w, struct {
+		SnapshotID string `json:"snapshotId"`
+	}{snapshotID(begun.ID)})
+}
+
+// building returns the id of the build that the request's path names.
+func building(r *http.Request) sandbox.SnapshotID {
+	id, _ := internal[sandbox.SnapshotID](prefixSnapshot, r.PathValue("snapshot"))
+	return id
+}
+
+// uploadBuild takes the files of a build. Without an upload URL the client sends
+// them here, whether the snapshot is to be public or not.
+func (d *Dialect) uploadBuild(w http.ResponseWriter, r *http.Request) error {
+	err := d.svc.UploadBuild(r.Context(), caller(r.Context()), building(r), r.Body)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return noSnapshot()
+	}
+	if err != nil {
+		return err
+	}
+	return answer(w, struct {
+		Success bool `json:"success"`
+		Scanned bool `json:"scanned"`
+	}{true, false})
+}
+
+// finishBuild is the last request of a build.
+func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		FileCount    int               `json:"fileCount"`
+		Dependencies []string          `json:"dependencies"`
+		Packages     []string          `json:"packages"`
+		Env          map[string]string `json:"env"`
+		Metadata     map[string]string `json:"metadata"`
+	}](w, r)
+	if err != nil {
+		return err
+	}
+	ctx, id := r.Context(), building(r)
+	if in.FileCount == 0 { // the client has sent a file that stands for none
+		err = d.svc.UploadBuild(ctx, caller(ctx), id, noFiles())
+	}
+	var sn sandbox.Snapshot
+	if err == nil {
+		sn, err = d.svc.FinishBuild(ctx, caller(ctx), id, lifecycle.BuildContents{
+			Dependencies: in.Dependencies, Packages: in.Packages, Env: in.Env, Metadata: in.Metadata,
+		})
+	}
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return noSnapshot()
+	}
+	if err != nil {
+		return err
+	}
+	return d.answerSnapshot(w, r, &sn)
+}
+
+// noFiles returns an archive with nothing in it.
+func noFiles() *bytes.Buffer {
+	var b bytes.Buffer
+	zip := gzip.NewWriter(&b)
+	_ = tar.NewWriter(zip).Close() // a buffer takes everything
+	_ = zip.Close()
+	return &b
+}
