@@ -45,6 +45,7 @@ type process struct {
 
 	stdinMu sync.Mutex // orders writes of stdin
 	stdin   *os.File   // nil when it has none
+	eof     bool       // guarded by stdinMu; its end was passed on
 
 	mu       sync.Mutex
 	taken    int64          // guarded by mu; stdin bytes taken
@@ -329,18 +330,19 @@ func (p *process) feed(data []byte) {
 }
 
 // closeStdin ends the process's input: with a terminal by its end-of-file
-// character, as a person would.
+// character, as a person would. Who attaches again says so again.
 func (p *process) closeStdin() {
 	p.stdinMu.Lock()
 	defer p.stdinMu.Unlock()
 	switch {
-	case p.stdin == nil:
+	case p.stdin == nil || p.eof:
 	case p.terminal != nil:
 		const endOfFile = 4
 		p.stdin.Write([]byte{endOfFile})
 	default:
 		p.stdin.Close()
 	}
+	p.eof = true
 }
 
 // attach adds a reader at an offset of the output.

@@ -115,15 +115,8 @@ func (s *Server) commands(ctx context.Context, ref string, shell bool) execution
 	c := caller(ctx)
 	return execution.Sandbox{
 		Shell: shell,
-		Exec: func(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error) {
+		Exec: func(ctx context.Context, cmd agentapi.Command) (*lifecycle.Command, error) {
 			return s.svc.Exec(ctx, c, ref, cmd)
-		},
-		Explain: func(ctx context.Context, err error) error {
-			sb, lookErr := s.svc.Get(ctx, c, ref)
-			if lookErr != nil {
-				return lifecycle.AgentError(err)
-			}
-			return s.svc.Explain(ctx, sb.ID, err)
 		},
 	}
 }

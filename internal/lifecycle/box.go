@@ -35,6 +35,8 @@ type box struct {
 	news     news // of the sandbox and its executions
 	line     line
 	meter    meter
+	// saves is odd while the box is being saved; each time breaks the connections into it.
+	saves atomic.Int64
 
 	// envMu orders changes of the environment, with what the agent is told; taken before mu.
 	envMu sync.Mutex

@@ -62,26 +62,10 @@ func AgentError(err error) error {
 // endGrace is how long an unreachable agent's sandbox is given to be noticed as ended.
 const endGrace = 1500 * time.Millisecond
 
-// Explain turns an error of a stream, reader or connection into sandbox id, got
-// from Exec, ReadFile or Dial, into one with a code: [sandbox.Ended] with the
-// cause when the sandbox has ended meanwhile, else as [AgentError].
-func (s *Service) Explain(ctx context.Context, id sandbox.ID, err error) error {
-	if err == nil {
-		return nil
-	}
-	b := s.boxes.byID(id)
-	if b == nil {
-		sb, lookErr := s.store.SandboxByID(ctx, id)
-		if lookErr == nil && sb.State != sandbox.Running {
-			return stateError(&sb)
-		}
-		return AgentError(err)
-	}
-	return s.explain(ctx, b, err)
-}
-
-// explain is Explain for a known box. An agent dies a moment before the end of
-// its box is noticed, so what looks like that is given the moment.
+// explain turns an error of a call or connection into a sandbox into one with a
+// code: [sandbox.Ended] with the cause when the sandbox has ended meanwhile, else
+// as [AgentError]. An agent dies a moment before the end of its box is noticed, so
+// what looks like that is given the moment.
 func (s *Service) explain(ctx context.Context, b *box, err error) error {
 	if err == nil {
 		return nil

@@ -28,7 +28,7 @@ func (f Files) of(b *box) agentapi.Files {
 }
 
 // ReadFile opens a file of a running sandbox and returns length bytes
-// from offset on, all that follow when length is negative. The reader's errors go through [Service.Explain].
+// from offset on, all that follow when length is negative. The reader's own errors go through [AgentError].
 func (f Files) ReadFile(ctx context.Context, c Caller, ref, path string, offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {

@@ -123,8 +123,10 @@ func (s *Service) save(b *box, path string, opts driver.CheckpointOptions) error
 	if err := s.saved.room(path, stats.MemoryBytes+stats.DiskBytes); err != nil {
 		return err
 	}
+	b.saves.Add(1)
 	err = saver.Checkpoint(ctx, b.id, path, opts)
 	b.agent.Reset() // its connections do not outlive a checkpoint
+	b.saves.Add(1)
 	if err != nil {
 		return fmt.Errorf("save sandbox %s: %w", b.id, err)
 	}

@@ -72,8 +72,8 @@ func TestPoolGivesItsBoxes(t *testing.T) {
 	}
 }
 
-// exitCode reads a stream to its end.
-func exitCode(t *testing.T, stream *agentapi.Stream) int {
+// exitCode reads a command to its end.
+func exitCode(t *testing.T, stream *lifecycle.Command) int {
 	t.Helper()
 	defer func() { _ = stream.Close() }()
 	for {

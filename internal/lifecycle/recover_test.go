@@ -373,7 +373,7 @@ func (s *server) stormCall(ctx context.Context, e *env, rng *rand.Rand) {
 	case 2:
 		_, err = s.Wait(ctx, e.caller, name, sandbox.Running, time.Second)
 	case 3:
-		var stream *agentapi.Stream
+		var stream *lifecycle.Command
 		if stream, err = s.Exec(ctx, e.caller, name, agentapi.Command{Argv: []string{"true"}}); err == nil {
 			_ = stream.Close()
 		}

@@ -31,14 +31,13 @@ func (s *Service) inUse(ctx context.Context, b *box, sb *sandbox.Sandbox, err er
 	return b, nil
 }
 
-// Exec starts a command in a running sandbox. ctx holds for the whole life of
-// the stream. Errors that the stream returns later go through [Service.Explain].
-// Whoever reads the stream up to its exit thereby appends, soon after, the event
+// Exec starts a command in a running sandbox. ctx holds for the command's whole
+// life. Whoever reads it up to its exit thereby appends, soon after, the event
 // that the command ended.
 //
 // Errors: as for every call into a sandbox: NotFound, NotRunning, Ended,
 // AgentUnreachable, Timeout; further those of agentapi.Client.Exec.
-func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.Command) (*agentapi.Stream, error) {
+func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.Command) (*Command, error) {
 	size := 0
 	for _, arg := range cmd.Argv {
 		size += len(arg)
@@ -59,13 +58,7 @@ func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.C
 	if cmd.Timeout == 0 {
 		cmd.Timeout = b.view().sb.Timeouts.Execution
 	}
-	stream, err := b.agent.Exec(ctx, cmd)
-	if err != nil {
-		return nil, s.explain(ctx, b, err)
-	}
-	stream.OnClose(b.activity.hold())
-	stream.OnExit(func(exit agentapi.Exit) { s.execEnded(ctx, b.id, cmd.Argv[0], exit) })
-	return stream, nil
+	return s.startCommand(ctx, b, cmd)
 }
 
 // Stats measures a running sandbox now. It neither resumes a paused one nor

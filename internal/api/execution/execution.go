@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -24,10 +25,8 @@ const (
 
 // Sandbox is where commands run.
 type Sandbox struct {
-	// Exec starts a command; the context holds for the stream's whole life.
-	Exec func(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error)
-	// Explain gives an error of a stream a code of package sandbox.
-	Explain func(ctx context.Context, err error) error
+	// Exec starts a command; the context holds for the command's whole life.
+	Exec func(ctx context.Context, cmd agentapi.Command) (*lifecycle.Command, error)
 	// Shell runs what [Script] made by /bin/sh in an image without bash.
 	Shell bool
 }
@@ -38,20 +37,19 @@ const bash, sh = "/bin/bash", "/bin/sh"
 func Script(script string) []string { return []string{bash, "-c", script} }
 
 // exec starts the command, by the other shell when there is only that.
-func (in Sandbox) exec(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error) {
-	stream, err := in.Exec(ctx, cmd)
+func (in Sandbox) exec(ctx context.Context, cmd agentapi.Command) (*lifecycle.Command, error) {
+	running, err := in.Exec(ctx, cmd)
 	if in.Shell && sandbox.CodeOf(err) == sandbox.NotFound && cmd.Argv[0] == bash {
 		cmd.Argv = append([]string{sh}, cmd.Argv[1:]...)
 		return in.Exec(ctx, cmd)
 	}
-	return stream, err
+	return running, err
 }
 
 // Session is a running command that is killed when its request ends. Next and
 // Close are for one goroutine; all other methods may be called at any time.
 type Session struct {
-	*agentapi.Stream
-	in      Sandbox
+	*lifecycle.Command
 	request context.Context // the caller's, with the command's own time limit
 	release []func()
 	exited  bool
@@ -61,7 +59,7 @@ type Session struct {
 // when the agent has not reported its end some seconds after cmd.Timeout.
 // Errors are those of in.Exec; the caller closes the session.
 func Start(ctx context.Context, in Sandbox, cmd agentapi.Command) (*Session, error) {
-	s := &Session{in: in, request: ctx}
+	s := &Session{request: ctx}
 	if cmd.Timeout > 0 {
 		grace := cmd.Grace
 		if grace == 0 {
@@ -78,7 +76,7 @@ func Start(ctx context.Context, in Sandbox, cmd agentapi.Command) (*Session, err
 	// Nor is its start given up at once: a command that has started unseen would
 	// live on. It is killed as soon as it is known.
 	stop := context.AfterFunc(s.request, func() { time.AfterFunc(killTime, cancel) })
-	stream, err := in.exec(streamCtx, cmd)
+	running, err := in.exec(streamCtx, cmd)
 	stop()
 	if err != nil {
 		s.cleanup()
@@ -87,7 +85,7 @@ func Start(ctx context.Context, in Sandbox, cmd agentapi.Command) (*Session, err
 		}
 		return nil, err
 	}
-	s.Stream = stream
+	s.Command = running
 	killed := make(chan struct{})
 	unwatch := context.AfterFunc(s.request, func() {
 		defer close(killed)
@@ -107,7 +105,7 @@ func (s *Session) kill() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.Stream.Signal(int(syscall.SIGKILL)) // without an agent the command is gone or about to be
+		_ = s.Command.Signal(int(syscall.SIGKILL)) // without an agent the command is gone or about to be
 	}()
 	timer := time.NewTimer(killTime)
 	defer timer.Stop()
@@ -115,12 +113,12 @@ func (s *Session) kill() {
 	case <-done:
 	case <-timer.C:
 	}
-	_ = s.Stream.Close()
+	_ = s.Command.Close()
 }
 
-// Next is as of agentapi.Stream, with errors that carry codes.
+// Next is as of lifecycle.Command; when the request has ended the error says why.
 func (s *Session) Next() (agentapi.Frame, error) {
-	f, err := s.Stream.Next()
+	f, err := s.Command.Next()
 	switch {
 	case err == nil:
 		s.exited = s.exited || f.Type == agentapi.FrameExit
@@ -130,7 +128,7 @@ func (s *Session) Next() (agentapi.Frame, error) {
 	case s.request.Err() != nil:
 		return f, context.Cause(s.request)
 	default:
-		return f, s.in.Explain(s.request, err)
+		return f, err
 	}
 }
 
@@ -139,7 +137,7 @@ func (s *Session) Close() {
 	if !s.exited && s.request.Err() == nil {
 		s.kill()
 	}
-	_ = s.Stream.Close()
+	_ = s.Command.Close()
 	s.cleanup()
 }
 
@@ -202,8 +200,8 @@ func (s *Session) Feed(stdin io.Reader) {
 		return
 	}
 	// A command that ends without reading its stdin is no error.
-	if _, err := io.Copy(s.Stream, stdin); err == nil {
-		_ = s.Stream.CloseStdin()
+	if _, err := io.Copy(s.Command, stdin); err == nil {
+		_ = s.Command.CloseStdin()
 	}
 }
 

@@ -107,9 +107,8 @@ func authorized(r *http.Request, key string) bool {
 func (d *DataPlane) commands(v *visit) execution.Sandbox {
 	return execution.Sandbox{
 		Shell: true,
-		Exec: func(ctx context.Context, cmd agentapi.Command) (*agentapi.Stream, error) {
+		Exec: func(ctx context.Context, cmd agentapi.Command) (*lifecycle.Command, error) {
 			return d.svc.Exec(ctx, v.caller, v.ref, cmd)
 		},
-		Explain: func(ctx context.Context, err error) error { return d.svc.Explain(ctx, v.sb.ID, err) },
 	}
 }

@@ -1,0 +1,225 @@
+package lifecycle
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Command is a command that runs in a sandbox for one caller. It goes on when the
+// sandbox is saved in the middle of it, for a checkpoint or a fork: its connection,
+// which that breaks, is made again, and no byte of input or output is lost or
+// doubled. Next is called by one goroutine at a time, and all the time: it is what
+// makes the connection again. All other methods may be called at any time.
+type Command struct {
+	service *Service
+	box     *box
+	ctx     context.Context // of the command's whole life
+	command agentapi.Command
+	handle  driver.Handle // of the box it was started in
+	input   *input        // nil when it takes none
+	release func()        // what it holds of the sandbox's activity
+	failed  error         // what Next answers from then on
+
+	mu     sync.Mutex
+	stream *agentapi.Stream // guarded by mu; replaced by Next
+	saves  int64            // guarded by mu; of the box, before stream was made
+}
+
+// commandPatience is how long a command's connection may take to be made again.
+// Its process is ended when that takes longer than agentapi.DetachGrace.
+const commandPatience = agentapi.DetachGrace
+
+// startCommand starts cmd in a box that runs.
+func (s *Service) startCommand(ctx context.Context, b *box, cmd agentapi.Command) (*Command, error) {
+	if cmd.ID == "" {
+		cmd.ID = rand.Text()
+	}
+	c := &Command{service: s, box: b, ctx: ctx, command: cmd, handle: b.view().sb.Handle}
+	if cmd.Stdin {
+		c.input = newInput()
+	}
+	release := b.activity.hold()
+	c.release = sync.OnceFunc(func() {
+		if c.input != nil {
+			c.input.end()
+		}
+		release()
+	})
+	for {
+		saves := b.saves.Load()
+		stream, err := b.agent.Exec(ctx, cmd) // an id is started once
+		if err == nil {
+			c.use(stream, saves)
+			return c, nil
+		}
+		if !b.savedSince(saves) || !looksEnded(err) {
+			c.release()
+			return nil, s.explain(ctx, b, err)
+		}
+		if err := c.standing(); err != nil {
+			c.release()
+			return nil, err
+		}
+	}
+}
+
+// savedSince reports whether the box was or is being saved since saves was read.
+func (b *box) savedSince(saves int64) bool { return saves%2 == 1 || b.saves.Load() != saves }
+
+// use makes a stream the one there is.
+func (c *Command) use(stream *agentapi.Stream, saves int64) {
+	stream.OnExit(func(exit agentapi.Exit) { c.service.execEnded(c.ctx, c.box.id, c.command.Argv[0], exit) })
+	c.mu.Lock()
+	c.stream, c.saves = stream, saves
+	c.mu.Unlock()
+	if c.input != nil {
+		c.input.follow(stream)
+	}
+}
+
+func (c *Command) current() (*agentapi.Stream, int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stream, c.saves
+}
+
+// standing waits for the end of what is done with the sandbox as a whole, and
+// returns an error when the command's processes are not there any more after it.
+func (c *Command) standing() error {
+	if err := c.box.settled(c.ctx); err != nil {
+		return err
+	}
+	sb := c.box.sandbox()
+	switch {
+	case sb.State == sandbox.Destroying || sb.State.Ended():
+		return stateError(&sb)
+	case sb.State != sandbox.Running || !bytes.Equal(sb.Handle, c.handle):
+		return sandbox.Errorf(sandbox.NotRunning,
+			"sandbox %q was paused or taken back to a checkpoint while the command ran; start what is to outlive that as an execution", sb.Name)
+	default:
+		return nil
+	}
+}
+
+// again makes the connection that broke with reason again.
+func (c *Command) again(old *agentapi.Stream, saves int64, reason error) error {
+	if c.ctx.Err() != nil || !looksEnded(reason) {
+		return AgentError(reason)
+	}
+	if !c.box.savedSince(saves) {
+		if sb := c.box.sandbox(); sb.State == sandbox.Running && bytes.Equal(sb.Handle, c.handle) {
+			return c.service.explain(c.ctx, c.box, reason)
+		}
+	}
+	if sb := c.box.view().sb; sb.State != sandbox.Running { // in the middle of a checkpoint it may be attached to
+		if err := c.standing(); err != nil {
+			return err
+		}
+	}
+	_, err := backoff.Retry(c.ctx, func() (struct{}, error) {
+		if sb := c.box.view().sb; sb.State != sandbox.Running || !bytes.Equal(sb.Handle, c.handle) {
+			return struct{}{}, backoff.Permanent(errMoved)
+		}
+		saves := c.box.saves.Load()
+		stream, err := c.box.agent.Attach(c.ctx, c.command.ID, old.Offset())
+		if err == nil {
+			c.use(stream, saves)
+		}
+		var refused *agentapi.Error
+		if errors.As(err, &refused) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, patience(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(commandPatience))
+	if err == nil {
+		return nil
+	}
+	if moved := c.standing(); moved != nil {
+		return moved
+	}
+	return c.service.explain(c.ctx, c.box, err)
+}
+
+// Info returns the process as it was when it was started.
+func (c *Command) Info() agentapi.ProcessInfo {
+	stream, _ := c.current()
+	return stream.Info()
+}
+
+// Next returns the next frame: stdout and stderr as they come, then one exit,
+// then io.EOF. The data of a frame is valid until the next call. Any other error
+// says why it is not known how the command ended, and stays the same.
+//
+// Errors: NotRunning when the sandbox was paused or taken back to a checkpoint;
+// Ended; AgentUnreachable.
+func (c *Command) Next() (agentapi.Frame, error) {
+	for c.failed == nil {
+		stream, saves := c.current()
+		f, err := stream.Next()
+		if err == nil {
+			return f, nil
+		}
+		if err == io.EOF {
+			c.release()
+			return f, err
+		}
+		if c.failed = c.again(stream, saves, err); c.failed != nil {
+			c.release()
+		}
+	}
+	return agentapi.Frame{}, c.failed
+}
+
+// Write gives p to the command's stdin. It blocks while the command does not
+// read, until it ends. It fails after CloseStdin and after the end. What a
+// command without stdin is given is dropped.
+func (c *Command) Write(p []byte) (int, error) {
+	if c.input == nil {
+		return len(p), nil
+	}
+	return c.input.write(p)
+}
+
+// CloseStdin tells the command that its stdin has ended. Closing twice does nothing.
+func (c *Command) CloseStdin() error {
+	if c.input != nil {
+		c.input.close()
+	}
+	return nil
+}
+
+// Resize tells the command's terminal its size. Errors: Invalid when it has none.
+func (c *Command) Resize(size agentapi.Size) error {
+	if err := c.box.settled(c.ctx); err != nil {
+		return err
+	}
+	stream, _ := c.current()
+	return AgentError(stream.Resize(size))
+}
+
+// Signal sends a signal to the command's processes; see [agentapi.Client.Signal].
+func (c *Command) Signal(signal int) error {
+	if err := c.box.settled(c.ctx); err != nil {
+		return err
+	}
+	stream, _ := c.current()
+	return AgentError(stream.Signal(signal))
+}
+
+// Close lets go of the command, which is ended when nobody is there for
+// [agentapi.DetachGrace]. Calls under way fail. Closing twice does nothing.
+func (c *Command) Close() error {
+	c.release()
+	stream, _ := c.current()
+	return stream.Close()
+}
