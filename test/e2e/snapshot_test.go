@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -129,51 +128,5 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	s.Launch()
 	if _, err := s.Create(t.Context(), client.CreateOptions{Snapshot: "n", WaitUpTo: time.Minute}); !client.IsCode(err, client.Unavailable) {
 		t.Errorf("a sandbox of a damaged snapshot: %v, want unavailable", err)
-	}
-}
-
-func TestDeclarativeBuild(t *testing.T) {
-	s := testserver.Start(t)
-	dir := t.TempDir()
-	files := map[string]string{
-		"modbox-snapshot.yaml": "version: 1\nruntime: modbox/base\nname: app\nfiles: ['src/**', '!**/*.log']\nenv: {GREETING: \"hello ${WHO}\"}\nmetadata: {commit: \"${C}\"}\n",
-		"src/run.sh":           "echo $GREETING from $0\n", "src/x.log": "noise", "src/ü.txt": "content",
-	}
-	for name, content := range files {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	build := func(args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), testserver.Binary(t), append([]string{"snapshot", "build", dir, "--env", "WHO=world", "--metadata", "C=abc"}, args...)...)
-		cmd.Env = append(os.Environ(), "MODBOX_URL="+s.URL, "MODBOX_API_TOKEN="+s.Token)
-		cmd.Stderr = t.Output()
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("snapshot build: %v", err)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	id := build()
-	sn, err := s.Snapshot(t.Context(), "app")
-	if err != nil || sn.ID != id || sn.ContentHash == "" || sn.Metadata["commit"] != "abc" || sn.SandboxID != "" {
-		t.Fatalf("built %s, found %+v, %v", id, sn, err)
-	}
-	sb := s.MustCreate(client.CreateOptions{Snapshot: "app"})
-	out := s.Bash(sb.ID, "sh src/run.sh; ls -A src; stat -c %U src/run.sh; id -un", time.Minute)
-	user := strings.Fields(string(out.Stdout))
-	if !strings.HasPrefix(string(out.Stdout), "hello world from src/run.sh\nrun.sh\nü.txt\n") || user[len(user)-1] != user[len(user)-2] {
-		t.Errorf("in a sandbox of the build: %q, %s", out.Stdout, out.Stderr)
-	}
-	if again := build(); again != id {
-		t.Errorf("the same content gave %s, want %s as before", again, id)
-	}
-	forced := build("--force", "--tag", "v2")
-	if second, err := s.Snapshot(t.Context(), "app:v2"); err != nil || forced == id || second.ID != forced || second.Digest == "" {
-		t.Errorf("forced build %s: %+v, %v", forced, second, err)
 	}
 }
