@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -54,10 +55,14 @@ func packNPM(ctx context.Context, spec npmSpec, dir string) (string, error) {
 		return "", fmt.Errorf("fetch %s: %w", spec.Package, err)
 	}
 	id := spec.Package + "@" + spec.Version
+	// It must not outlive a server that dies: as of mmdebstrap, see Debian.run.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, npm, "pack", id, "--silent", "--ignore-scripts", "--pack-destination", dir)
 	cmd.Dir = dir
 	cmd.Stderr = &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("fetch %s: %w", id, context.Cause(ctx))

@@ -1,0 +1,129 @@
+package crash_test
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// until polls another process.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited a minute for %s", what)
+		}
+	}
+}
+
+// names lists a directory of the server's state; what is not there is empty.
+func names(t *testing.T, s *testserver.Server, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(s.StateDir, dir))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	list := []string{}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".lock") {
+			list = append(list, e.Name())
+		}
+	}
+	return list
+}
+
+// working returns the host's processes that work in the server's store of images.
+func working(s *testserver.Server) []string {
+	var found []string
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, link := range links {
+		if dir, err := os.Readlink(link); err == nil && strings.HasPrefix(dir, filepath.Join(s.StateDir, "images")) {
+			found = append(found, filepath.Dir(link)+" in "+dir)
+		}
+	}
+	return found
+}
+
+// TestKillInTheMiddleOfMakings kills the server while an image is being made: for
+// a build of a snapshot, for a sandbox with packages, and for a sandbox of a
+// runtime that is built when it is first used. After each restart the sandbox that
+// waited has ended with the reason, and nothing else is there that was not before.
+// The network of the boxes leads nowhere, so that the tools work for a while.
+func TestKillInTheMiddleOfMakings(t *testing.T) {
+	s := testserver.Start(t, "--pool-size", "0")
+	images := names(t, s, "images/images")
+	boxed := func() bool { return len(s.Leftovers()) > 0 }
+	building := func() bool { return len(names(t, s, "images/tmp")) > 0 }
+	create := func(o client.CreateOptions) func(context.Context) {
+		return func(ctx context.Context) {
+			o.WaitUpTo = time.Minute
+			_, _ = s.Create(ctx, o) // the server is killed under it
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		begin func(context.Context)
+		under func() bool
+	}{
+		{"build of a snapshot", func(ctx context.Context) {
+			_, _, _ = s.BuildSnapshot(ctx, client.BuildOptions{ // the server is killed under it
+				SnapshotOptions: client.SnapshotOptions{Name: "cut"}, Runtime: "modbox/code-exec", Packages: []string{"is-odd"},
+				Files: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("never looked at")), nil },
+			})
+		}, boxed},
+		{"packages", create(client.CreateOptions{Image: "modbox/code-exec", Packages: []string{"is-even"}}), boxed},
+		{"Debian packages", create(client.CreateOptions{Image: "modbox/base", Dependencies: []string{"sl"}}), boxed},
+		{"runtime", create(client.CreateOptions{Image: "bun:1"}), building},
+		{"runtime again", create(client.CreateOptions{Image: "bun:1"}), building},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var begun sync.WaitGroup
+		begun.Go(func() { c.begin(ctx) })
+		until(t, c.name+" to be under way", c.under)
+		// The moment is random on purpose: between any two steps.
+		<-time.After(time.Duration(rand.IntN(1500)) * time.Millisecond)
+		s.Kill()
+		cancel()
+		begun.Wait()
+		s.Launch()
+		until(t, c.name+": sandboxes to reach an end", func() bool { return len(inBetween(t, s)) == 0 })
+		page, err := s.List(t.Context(), client.ListOptions{States: []client.State{client.Failed}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sb := range page.Items {
+			if sb.Cause == nil || sb.Cause.Code != "host_restart" && sb.Cause.Code != "image" {
+				t.Errorf("%s: a sandbox has failed for %+v, want a reason", c.name, sb.Cause)
+			}
+		}
+		until(t, c.name+": boxes to be removed", func() bool { return len(s.Leftovers()) == 0 })
+		until(t, c.name+": tools on the host to end", func() bool { return len(working(s)) == 0 })
+		if snapshots, err := s.Snapshots(t.Context(), client.SnapshotFilter{}); err != nil || len(snapshots.Items) > 0 {
+			t.Errorf("%s: snapshots %+v, %v, want none", c.name, snapshots.Items, err)
+		}
+		for _, dir := range []string{"spool", "images/tmp"} {
+			if left := names(t, s, dir); len(left) > 0 {
+				t.Errorf("%s: left in %s: %v", c.name, dir, left)
+			}
+		}
+		if d := cmp.Diff(images, names(t, s, "images/images")); d != "" {
+			t.Errorf("%s: root filesystems (-before +after):\n%s", c.name, d)
+		}
+	}
+	// What was cut short can be had now, up to what its tool says.
+	sb, err := s.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Packages: []string{"is-odd"}, WaitUpTo: time.Minute})
+	if err != nil || sb.Cause == nil || !strings.Contains(sb.Cause.Message, "neither npm nor bun") {
+		t.Errorf("after all: %+v, %v, want a failure that says there is no npm", sb, err)
+	}
+}
