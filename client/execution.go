@@ -77,6 +77,8 @@ type ExecutionOptions struct {
 	TTY           *Size
 	// Combined makes stdout and stderr one stream.
 	Combined bool
+	// IgnoreStdout and IgnoreStderr keep nothing of an output.
+	IgnoreStdout, IgnoreStderr bool
 	// WaitUpTo is how long to wait for its end; 0 returns as soon as it has started.
 	WaitUpTo time.Duration
 }
@@ -101,13 +103,17 @@ type executionBody struct {
 	StdinStreamID  string            `json:"stdin_stream_id,omitempty"`
 	TTY            *Size             `json:"tty,omitempty"`
 	Combined       bool              `json:"combined,omitempty"`
+	Stdout         string            `json:"stdout,omitempty"`
+	Stderr         string            `json:"stderr,omitempty"`
 	WaitSeconds    int64             `json:"wait_seconds,omitempty"`
 }
 
 func (cmd Command) execution(o ExecutionOptions) executionBody {
+	kept := map[bool]string{true: "ignore"}
 	return executionBody{
 		Kind: o.Kind, Command: cmd.Argv, Shell: cmd.Shell, Files: o.Files, Cwd: cmd.Cwd, Env: cmd.Env, User: cmd.User,
 		TimeoutSeconds: seconds(cmd.Timeout), Stdin: o.Stdin, StdinStreamID: o.StdinStreamID, TTY: o.TTY, Combined: o.Combined,
+		Stdout: kept[o.IgnoreStdout], Stderr: kept[o.IgnoreStderr],
 		WaitSeconds: seconds(o.WaitUpTo),
 	}
 }

@@ -179,6 +179,32 @@ func (c *Client) Events(ctx context.Context, ref string, o EventsOptions) ([]Eve
 	return list.Items, err
 }
 
+// AllEvents walks over all events, fetching pages of o.Limit, or of 100 when that
+// is 0. It stops at the first error, which it yields.
+func (c *Client) AllEvents(ctx context.Context, ref string, o EventsOptions) iter.Seq2[Event, error] {
+	if o.Limit == 0 {
+		o.Limit = 100
+	}
+	return func(yield func(Event, error) bool) {
+		for {
+			page, err := c.Events(ctx, ref, o)
+			if err != nil {
+				yield(Event{}, err)
+				return
+			}
+			for _, e := range page {
+				if !yield(e, nil) {
+					return
+				}
+				o.After = e.Seq
+			}
+			if len(page) < o.Limit {
+				return
+			}
+		}
+	}
+}
+
 // Stats measures a running sandbox now. Errors: NotFound, NotRunning, Ended.
 func (c *Client) Stats(ctx context.Context, ref string) (*Stats, error) {
 	st := new(Stats)

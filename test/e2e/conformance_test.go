@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -93,15 +94,42 @@ func (st step) run(t *testing.T, c *client.Client, saved map[string]string) {
 		expect(t, got, fill(st.Expect, saved))
 	}
 	for name, member := range st.Save {
-		saved[name] = got.(map[string]any)[member].(string)
+		saved[name] = inside(got, strings.Split(member, ".")).(string)
 	}
+}
+
+// inside returns what is at a path of names and indices.
+func inside(value any, path []string) any {
+	for _, key := range path {
+		if list, ok := value.([]any); ok {
+			i, err := strconv.Atoi(key)
+			if err != nil || i >= len(list) {
+				return nil
+			}
+			value = list[i]
+			continue
+		}
+		object, _ := value.(map[string]any)
+		value = object[key]
+	}
+	return value
 }
 
 // arguments are those of all calls, by their names on the wire.
 type arguments struct {
-	Ref, Name, Image, Shell, Cwd, User, Stdin, Output, Path, Mode, From, To string
+	Ref, Name, Image, Shell, Cwd, User, Output, Path, Mode, From, To string
 
-	Command        []string
+	State, ID, Kind, Text, Description, Message, Checkpoint, Memory, Snapshot, Tag, Sort, Order, Stderr string
+
+	Command        commandArgument
+	Stdin          any // a text, or whether there is a stream
+	Changes        map[string]*string
+	Files          map[string]string
+	Names          []string
+	Dependencies   []string
+	Packages       []string
+	Metadata       map[string]string
+	Timeouts       client.Timeouts
 	Env, Labels    map[string]string
 	States         []client.State
 	Resources      client.Resources
@@ -109,17 +137,24 @@ type arguments struct {
 	Enabled        *bool
 	Ports          *[]uint16
 	Content        struct{ Base64 []byte }
-	TTLSeconds     int64 `json:"ttl_seconds"`
-	TimeoutSeconds int64 `json:"timeout_seconds"`
-	MaxOutputBytes int64 `json:"max_output_bytes"`
+	TTLSeconds     int64  `json:"ttl_seconds"`
+	TimeoutSeconds int64  `json:"timeout_seconds"`
+	MaxOutputBytes int64  `json:"max_output_bytes"`
+	WaitSeconds    int64  `json:"wait_seconds"`
+	ExpiresSeconds int64  `json:"expires_in_seconds"`
+	SnapshotID     string `json:"snapshot_id"`
 
 	Parents, Overwrite, Recursive bool
-	Limit                         int
+	Follow, Timestamps, Force     bool
+	End                           *bool
+	Limit, Count                  int
+	Offset                        int64
 }
 
 func (a arguments) command() client.Command {
+	stdin, _ := a.Stdin.(string)
 	return client.Command{
-		Argv: a.Command, Shell: a.Shell, Cwd: a.Cwd, Env: a.Env, User: a.User, Stdin: []byte(a.Stdin),
+		Argv: a.Command.Argv, Shell: a.Shell, Cwd: a.Cwd, Env: a.Env, User: a.User, Stdin: []byte(stdin),
 		Timeout: time.Duration(a.TimeoutSeconds) * time.Second, MaxOutput: a.MaxOutputBytes,
 	}
 }
@@ -129,20 +164,37 @@ type bytesValue struct {
 }
 
 // goCalls are the scenario's calls in Go.
-var goCalls = map[string]func(context.Context, *client.Client, arguments) (any, error){
+var goCalls = func() map[string]call {
+	calls := maps.Clone(coreCalls)
+	maps.Copy(calls, statefulCalls)
+	return calls
+}()
+
+// call performs one call of the scenario.
+type call func(context.Context, *client.Client, arguments) (any, error)
+
+// coreCalls are those that commands and files need.
+var coreCalls = map[string]call{
 	"whoami":      func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.WhoAmI(ctx) },
 	"version":     func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },
 	"images.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Images(ctx) },
 	"sandboxes.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Create(ctx, client.CreateOptions{
+		o := client.CreateOptions{
 			Name: a.Name, Image: a.Image, Env: a.Env, Labels: a.Labels, Resources: a.Resources, Network: a.Network, TTL: time.Duration(a.TTLSeconds) * time.Second,
-		})
+			Snapshot: a.Snapshot, Timeouts: a.Timeouts, Description: a.Description, Metadata: a.Metadata,
+			Dependencies: a.Dependencies, Packages: a.Packages, OneShot: a.Mode == "oneshot", WaitUpTo: time.Duration(a.WaitSeconds) * time.Second,
+		}
+		if a.Command.Shell != "" {
+			o.Command = &client.Command{Shell: a.Command.Shell}
+			o.Execution.Kind = a.Command.Kind
+		}
+		return c.Create(ctx, o)
 	},
 	"sandboxes.get":     func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Get(ctx, a.Ref) },
 	"sandboxes.destroy": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Delete(ctx, a.Ref) },
 	"sandboxes.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		all := []client.Sandbox{}
-		for sb, err := range c.All(ctx, client.ListOptions{States: a.States, Labels: a.Labels}) {
+		for sb, err := range c.All(ctx, client.ListOptions{States: a.States, Labels: a.Labels, SnapshotID: a.SnapshotID}) {
 			if err != nil {
 				return nil, err
 			}
@@ -153,8 +205,12 @@ var goCalls = map[string]func(context.Context, *client.Client, arguments) (any, 
 	"sandboxes.wait": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		sb, err := c.Wait(ctx, a.Ref, client.Running)
-		if err == nil && sb.State != client.Running { // in Go an end is an answer
+		want := client.State(a.State)
+		if want == "" {
+			want = client.Running
+		}
+		sb, err := c.Wait(ctx, a.Ref, want)
+		if err == nil && sb.State != want { // in Go an end is an answer
 			err = &client.Error{Code: client.Ended}
 		}
 		return sb, err

@@ -1,5 +1,6 @@
 import { Images, Tokens } from "./account.js";
 import { newError } from "./errors.js";
+import { Executions } from "./executions.js";
 import { HTTP } from "./http.js";
 import {
   Platform,
@@ -16,6 +17,7 @@ import {
 } from "./platform.js";
 import { Sandboxes } from "./sandboxes.js";
 import { Snapshots } from "./snapshots.js";
+import { Streams } from "./streams.js";
 import type { CallOptions, Identity, ServerVersion } from "./types.js";
 import type * as wire from "./wire.js";
 
@@ -39,12 +41,15 @@ export interface ModboxClientOptions {
  * Calls one Modbox server in the name of one token.
  *
  * The methods of the client itself are those of the Modbox platform; the
- * complete API is under {@link sandboxes}, {@link snapshots}, {@link images} and {@link tokens}.
+ * complete API is under {@link sandboxes}, {@link executions}, {@link streams},
+ * {@link snapshots}, {@link images} and {@link tokens}.
  * All throw a ModboxError, or the signal's reason when it is aborted. Safe for
  * concurrent use; there is nothing to close.
  */
 export class ModboxClient {
   readonly sandboxes: Sandboxes;
+  readonly executions: Executions;
+  readonly streams: Streams;
   readonly snapshots: Snapshots;
   readonly images: Images;
   readonly tokens: Tokens;
@@ -65,6 +70,8 @@ export class ModboxClient {
       fetch: options.fetch ?? ((input, init) => globalThis.fetch(input, init)),
     });
     this.sandboxes = new Sandboxes(this.http);
+    this.streams = new Streams(this.http);
+    this.executions = new Executions(this.http, this.streams);
     this.snapshots = new Snapshots(this.http);
     this.images = new Images(this.http);
     this.tokens = new Tokens(this.http);

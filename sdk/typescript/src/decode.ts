@@ -1,5 +1,9 @@
+import type { Checkpoint } from "./checkpoints.js";
+import { newError, type ErrorCode } from "./errors.js";
+import type { Execution, OutputStream } from "./executions.js";
+import type { Snapshot } from "./snapshots.js";
 import type * as wire from "./wire.js";
-import type { FileInfo, Image, NewToken, Runtime, Sandbox, SandboxEvent, Snapshot, Stats, Token, Usage } from "./types.js";
+import type { FileInfo, Forked, Image, NewToken, Runtime, Sandbox, SandboxEvent, Stats, Timeouts, Token, Usage } from "./types.js";
 
 // One function for each shape of the wire. A generic change of names would also
 // change the keys of labels, events' data and the like.
@@ -20,6 +24,16 @@ export function sandbox(w: wire.Sandbox): Sandbox {
     packages: w.packages ?? [],
     ttlSeconds: w.ttl_seconds,
     deadline: w.deadline,
+    timeouts: timeouts(w.timeouts),
+    lastActivityAt: w.last_activity_at,
+    idleDeadline: w.idle_deadline,
+    pausedAt: w.paused_at,
+    pausedDeadline: w.paused_deadline,
+    memoryLost: w.memory_lost,
+    parentId: w.parent_id,
+    snapshotId: w.snapshot_id,
+    description: w.description ?? "",
+    metadata: w.metadata ?? {},
     cause: w.cause,
     createdBy: w.created_by,
     workspaceId: w.workspace_id,
@@ -28,6 +42,78 @@ export function sandbox(w: wire.Sandbox): Sandbox {
     startedAt: w.started_at,
     endedAt: w.ended_at,
   };
+}
+
+function timeouts(w: wire.Timeouts): Timeouts {
+  return {
+    idleSeconds: w.idle_seconds,
+    onIdle: w.on_idle,
+    pausedSeconds: w.paused_seconds,
+    executionSeconds: w.execution_seconds,
+  };
+}
+
+export function checkpoint(w: wire.Checkpoint): Checkpoint {
+  return { id: w.id, name: w.name, sandboxId: w.sandbox_id, sizeBytes: w.size_bytes, createdBy: w.created_by, createdAt: w.created_at };
+}
+
+export function forked(w: wire.ForkList["items"][number]): Forked {
+  return {
+    sandbox: w.sandbox && sandbox(w.sandbox),
+    error: w.error && newError({ code: w.error.code as ErrorCode, message: w.error.detail }),
+  };
+}
+
+export function snapshot(w: wire.Snapshot): Snapshot {
+  return {
+    id: w.id,
+    name: w.name,
+    tag: w.tag,
+    fullName: w.full_name,
+    description: w.description ?? "",
+    message: w.message ?? "",
+    metadata: w.metadata ?? {},
+    parentId: w.parent_id,
+    sandboxId: w.sandbox_id,
+    image: w.image,
+    baseDigest: w.base_digest,
+    digest: w.digest,
+    sizeBytes: w.size_bytes,
+    layerBytes: w.layer_bytes,
+    fileCount: w.file_count,
+    public: w.public,
+    contentHash: w.content_hash,
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+    deletedAt: w.deleted_at,
+  };
+}
+
+export function execution(w: wire.Execution): Execution {
+  return {
+    id: w.id,
+    sandboxId: w.sandbox_id,
+    kind: w.kind,
+    command: w.command,
+    state: w.state,
+    exitCode: w.exit_code,
+    error: w.error || undefined,
+    tty: w.tty,
+    oneShot: w.one_shot,
+    cancelling: w.cancelling,
+    stdinStreamId: w.stdin_stream_id || undefined,
+    stdout: outputStream(w.stdout),
+    stderr: outputStream(w.stderr),
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+    startedAt: w.started_at,
+    endedAt: w.ended_at,
+    durationMs: w.duration_ms,
+  };
+}
+
+function outputStream(w: wire.OutputStream): OutputStream {
+  return { streamId: w.stream_id, bytes: w.bytes, truncated: w.truncated };
 }
 
 export function fileInfo(w: wire.FileInfo): FileInfo {
@@ -124,25 +210,4 @@ export function token(w: wire.Token): Token {
 
 export function newToken(w: wire.NewToken): NewToken {
   return { ...token(w), token: w.token };
-}
-
-export function snapshot(w: wire.Snapshot): Snapshot {
-  return {
-    id: w.id,
-    name: w.name,
-    tag: w.tag,
-    fullName: w.full_name,
-    description: w.description ?? "",
-    message: w.message ?? "",
-    metadata: w.metadata ?? {},
-    parentId: w.parent_id,
-    sandboxId: w.sandbox_id,
-    image: w.image,
-    sizeBytes: w.size_bytes,
-    layerBytes: w.layer_bytes,
-    fileCount: w.file_count,
-    public: w.public,
-    createdAt: w.created_at,
-    deletedAt: w.deleted_at,
-  };
 }

@@ -24,8 +24,20 @@ export {
   type ErrorCode,
   type FieldError,
 } from "./errors.js";
+export type { Checkpoint, Checkpoints } from "./checkpoints.js";
+export type {
+  Execution,
+  ExecutionCommand,
+  ExecutionOptions,
+  Executions,
+  ExecutionState,
+  LogsOptions,
+  OutputStream,
+  StartExecutionOptions,
+} from "./executions.js";
+export type { ReadStreamOptions, Streams } from "./streams.js";
+export type { CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotPage, Snapshots } from "./snapshots.js";
 export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
-export type { Snapshots } from "./snapshots.js";
 export type { Images, Tokens } from "./account.js";
 export type * from "./types.js";

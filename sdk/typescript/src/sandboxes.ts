@@ -1,7 +1,9 @@
 import { fromBase64 } from "./base64.js";
+import { Checkpoints } from "./checkpoints.js";
 import * as decode from "./decode.js";
 import { newError } from "./errors.js";
 import { decodeResult, encodeCommand, readEvents } from "./exec.js";
+import { encodeExecution } from "./executions.js";
 import { Files } from "./files.js";
 import type { HTTP } from "./http.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
@@ -14,12 +16,15 @@ import type {
   ExecEvent,
   ExecOptions,
   ExecResult,
+  Forked,
+  ForkOptions,
   ListSandboxesOptions,
   NetworkOptions,
   Sandbox,
   SandboxEvent,
   SandboxPage,
   Stats,
+  Timeouts,
   Usage,
   WaitOptions,
 } from "./types.js";
@@ -35,9 +40,12 @@ const defaultExecSeconds = 60;
 export class Sandboxes {
   /** Files of a sandbox. */
   readonly files: Files;
+  /** Saved states of a sandbox. */
+  readonly checkpoints: Checkpoints;
 
   constructor(private readonly http: HTTP) {
     this.files = new Files(http);
+    this.checkpoints = new Checkpoints(http);
   }
 
   /**
@@ -55,8 +63,13 @@ export class Sandboxes {
       ttl_seconds: options.ttlSeconds,
       resources: options.resources,
       network: options.network && encodeNetwork(options.network),
+      timeouts: options.timeouts && encodeTimeouts(options.timeouts),
       dependencies: options.dependencies && [...options.dependencies],
       packages: options.packages && [...options.packages],
+      description: options.description,
+      metadata: options.metadata,
+      command: options.command && encodeExecution(options.command),
+      mode: options.mode,
       replace: options.replace,
       wait_seconds: options.waitSeconds,
     };
@@ -96,6 +109,7 @@ export class Sandboxes {
         state: options.states,
         name: options.name,
         label: Object.entries(options.labels ?? {}).map(([key, value]) => `${key}=${value}`),
+        snapshot_id: options.snapshotId,
         limit: options.limit,
         cursor: options.cursor,
       },
@@ -137,6 +151,57 @@ export class Sandboxes {
         throw newError({ code: "timeout", message: `sandbox ${ref} is still ${w.state} after ${timeoutSeconds} s` });
       }
     }
+  }
+
+  /**
+   * Saves a sandbox, ends its processes and frees its memory; returns when that is
+   * done. Calls into a paused sandbox resume it.
+   */
+  async pause(ref: string, options: CallOptions = {}): Promise<Sandbox> {
+    const path = sandboxPath(ref, "/pause");
+    const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: true });
+    return decode.sandbox(w);
+  }
+
+  /**
+   * Brings a paused sandbox back and returns when it can be used. Where its memory
+   * cannot be brought back it is started anew with its files, and `memoryLost` says
+   * why; with memory `require` it stays paused and an error of code `unsupported`
+   * is thrown, with `discard` it is started anew in any case.
+   */
+  async resume(ref: string, options: CallOptions & { memory?: "prefer" | "require" | "discard" | undefined } = {}): Promise<Sandbox> {
+    const json: wire.ResumeSandbox = { memory: options.memory };
+    const path = sandboxPath(ref, "/resume");
+    const w = await this.http.json<wire.Sandbox>({ method: "POST", path, json, signal: options.signal, timeoutMs: 0, repeatable: true });
+    return decode.sandbox(w);
+  }
+
+  /**
+   * Makes sandboxes with the memory, processes and files of a running or paused one.
+   * Returns when each child runs or has failed, in the order of the names. Never sent twice.
+   */
+  async fork(ref: string, options: ForkOptions = {}): Promise<Forked[]> {
+    const json: wire.Fork = {
+      count: options.count,
+      names: options.names && [...options.names],
+      env: options.env,
+      labels: options.labels,
+      ttl_seconds: options.ttlSeconds,
+      timeouts: options.timeouts && encodeTimeouts(options.timeouts),
+    };
+    const path = sandboxPath(ref, "/fork");
+    const w = await this.http.json<wire.ForkList>({ method: "POST", path, json, signal: options.signal, timeoutMs: 0, repeatable: false });
+    return w.items.map(decode.forked);
+  }
+
+  /**
+   * Sets environment variables, and deletes those that are null, for the commands
+   * that start afterwards. Returns all that callers have set.
+   */
+  async updateEnv(ref: string, changes: Record<string, string | null>, options: CallOptions = {}): Promise<Record<string, string>> {
+    const path = sandboxPath(ref, "/env");
+    const w = await this.http.json<wire.Env>({ method: "PATCH", path, json: changes, signal: options.signal, repeatable: true });
+    return w.env;
   }
 
   /**
@@ -194,6 +259,18 @@ export class Sandboxes {
     return w.items.map(decode.event);
   }
 
+  /** Walks over all that happened to a sandbox, fetching pages of `limit` as they are needed. */
+  async *allEvents(ref: string, options: EventsOptions = {}): AsyncGenerator<SandboxEvent, void, undefined> {
+    const limit = options.limit ?? 100;
+    let after = options.after;
+    for (;;) {
+      const page = await this.events(ref, { ...options, limit, after });
+      yield* page;
+      if (page.length < limit) return;
+      after = page.at(-1)?.seq;
+    }
+  }
+
   /** Measures a running sandbox now. */
   async stats(ref: string, options: CallOptions = {}): Promise<Stats> {
     const w = await this.http.json<wire.Stats>({ method: "GET", path: sandboxPath(ref, "/stats"), signal: options.signal, repeatable: true });
@@ -221,6 +298,10 @@ export class Sandboxes {
     });
     return decode.sandbox(w);
   }
+}
+
+function encodeTimeouts(t: Timeouts): wire.Timeouts {
+  return { idle_seconds: t.idleSeconds, on_idle: t.onIdle, paused_seconds: t.pausedSeconds, execution_seconds: t.executionSeconds };
 }
 
 function encodeNetwork(n: NetworkOptions): { enabled?: boolean; ports?: number[] } {

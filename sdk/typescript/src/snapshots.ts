@@ -1,70 +1,142 @@
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
 import { sandboxPath, segment } from "./path.js";
-import type { CallOptions, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot } from "./types.js";
+import type { CallOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
-/** Taking a snapshot takes as long as the sandbox has written much. */
-const createMs = 600_000;
+/** The saved filesystem of a sandbox, or of a build, from which sandboxes are made. */
+export interface Snapshot {
+  id: string;
+  /** Shared by the versions of something. */
+  name: string;
+  /** Undefined once another snapshot of the name took it. */
+  tag: string | undefined;
+  /** `@workspace/name:tag`. */
+  fullName: string;
+  description: string;
+  message: string;
+  metadata: Record<string, string>;
+  parentId: string | undefined;
+  /** Undefined for a build. */
+  sandboxId: string | undefined;
+  image: string;
+  baseDigest: string | undefined;
+  digest: string | undefined;
+  /** Of its root filesystem on disk. */
+  sizeBytes: number;
+  /** Of what was written beyond its base, compressed. */
+  layerBytes: number;
+  fileCount: number;
+  public: boolean;
+  contentHash: string | undefined;
+  createdBy: string | undefined;
+  createdAt: string;
+  /** Set only in lineages. */
+  deletedAt: string | undefined;
+}
 
-/**
- * The snapshots of a workspace. `ref` is an id, a name, which is its latest,
- * `name:tag`, or `@workspace/name:tag`; what does not exist throws a NotFoundError.
- */
+/** What a snapshot is called. */
+export interface CreateSnapshotOptions extends CallOptions {
+  /** Made up when it is undefined. */
+  name?: string | undefined;
+  /** Default `latest`. It leaves the snapshot of the name that had it. */
+  tag?: string | undefined;
+  description?: string | undefined;
+  message?: string | undefined;
+  metadata?: Record<string, string> | undefined;
+  /** Let every workspace read it and make sandboxes from it. */
+  public?: boolean | undefined;
+}
+
+/** Which snapshots to list; the empty object is all of the workspace, newest first. */
+export interface ListSnapshotsOptions extends CallOptions {
+  /** The public ones of all workspaces instead. */
+  public?: boolean | undefined;
+  sandboxId?: string | undefined;
+  name?: string | undefined;
+  tag?: string | undefined;
+  /** Default `created`. */
+  sort?: "created" | "name" | "size" | "files" | undefined;
+  /** Default `desc`. */
+  order?: "asc" | "desc" | undefined;
+  /** Items on a page; the iterator fetches as many pages as are read. */
+  limit?: number | undefined;
+  /** Pass over so many. */
+  offset?: number | undefined;
+}
+
+/** One page of snapshots. */
+export interface SnapshotPage {
+  items: Snapshot[];
+  /** On all pages. */
+  total: number;
+}
+
+/** Snapshots; `snapshot` is an id, `name`, `name:tag` or `@workspace/name:tag`. Safe for concurrent use. */
 export class Snapshots {
   constructor(private readonly http: HTTP) {}
 
-  /** Saves the files of a running or paused sandbox, and returns when sandboxes can be made from them. */
-  async create(sandbox: string, options: CreateSnapshotOptions = {}): Promise<Snapshot> {
-    const { signal, ...json } = options;
-    const path = sandboxPath(sandbox, "/snapshots");
-    // Not repeatable: a second try would take a second one.
-    return decode.snapshot(await this.http.json<wire.Snapshot>({ method: "POST", path, json, signal, timeoutMs: createMs, repeatable: false }));
-  }
-
-  async get(ref: string, options: CallOptions = {}): Promise<Snapshot> {
-    const w = await this.http.json<wire.Snapshot>({ method: "GET", path: at(ref), signal: options.signal, repeatable: true });
+  /** Saves the files of a running or paused sandbox, and returns when sandboxes can be made from them. Never sent twice. */
+  async create(ref: string, options: CreateSnapshotOptions = {}): Promise<Snapshot> {
+    const { signal, ...rest } = options;
+    const json: wire.CreateSnapshot = rest;
+    const path = sandboxPath(ref, "/snapshots");
+    const w = await this.http.json<wire.Snapshot>({ method: "POST", path, json, signal, timeoutMs: 0, repeatable: false });
     return decode.snapshot(w);
   }
 
-  /** Lists them, the newest first. */
-  async list(options: ListSnapshotsOptions = {}): Promise<Snapshot[]> {
-    const w = await this.http.json<wire.SnapshotList>({
+  async get(snapshot: string, options: CallOptions = {}): Promise<Snapshot> {
+    const path = snapshotPath(snapshot);
+    const w = await this.http.json<wire.Snapshot>({ method: "GET", path, signal: options.signal, repeatable: true });
+    return decode.snapshot(w);
+  }
+
+  /** Walks over all snapshots that match, fetching pages as they are needed. */
+  async *list(options: ListSnapshotsOptions = {}): AsyncGenerator<Snapshot, void, undefined> {
+    let offset = options.offset ?? 0;
+    for (;;) {
+      const { items, total } = await this.listPage({ ...options, offset });
+      yield* items;
+      offset += items.length;
+      if (items.length === 0 || offset >= total) return;
+    }
+  }
+
+  /** Returns one page. */
+  async listPage(options: ListSnapshotsOptions = {}): Promise<SnapshotPage> {
+    const { signal, sandboxId, offset, ...rest } = options;
+    const query = { ...rest, sandbox_id: sandboxId, offset: offset || undefined };
+    const w = await this.http.json<wire.SnapshotList>({ method: "GET", path: "/v1/snapshots", query, signal, repeatable: true });
+    return { items: w.items.map(decode.snapshot), total: w.total };
+  }
+
+  /** Gives a snapshot a tag, which leaves the one of the same name that had it; null takes its tag away. */
+  async tag(snapshot: string, tag: string | null, options: CallOptions = {}): Promise<Snapshot> {
+    const json: wire.TagSnapshot = { tag };
+    const path = snapshotPath(snapshot);
+    const w = await this.http.json<wire.Snapshot>({ method: "PATCH", path, json, signal: options.signal, repeatable: false });
+    return decode.snapshot(w);
+  }
+
+  /** Deletes a snapshot; sandboxes made from it go on. */
+  async delete(snapshot: string, options: CallOptions = {}): Promise<void> {
+    const response = await this.http.raw({ method: "DELETE", path: snapshotPath(snapshot), signal: options.signal, repeatable: false });
+    await response.arrayBuffer();
+  }
+
+  /** A snapshot and those it came from, newest first, deleted ones included. */
+  async lineage(snapshot: string, options: CallOptions & { limit?: number | undefined } = {}): Promise<Snapshot[]> {
+    const w = await this.http.json<wire.Lineage>({
       method: "GET",
-      path: "/v1/snapshots",
-      query: {
-        public: options.public ? "true" : undefined,
-        sandbox_id: options.sandboxId,
-        name: options.name,
-        tag: options.tag,
-        limit: options.limit,
-        offset: options.offset,
-      },
+      path: `${snapshotPath(snapshot)}/lineage`,
+      query: { limit: options.limit },
       signal: options.signal,
       repeatable: true,
     });
     return w.items.map(decode.snapshot);
   }
-
-  /** Gives it a tag, which leaves the snapshot of the same name that has it; null takes its tag away. */
-  async tag(ref: string, tag: string | null, options: CallOptions = {}): Promise<Snapshot> {
-    const request = { method: "PATCH", path: at(ref), json: { tag }, signal: options.signal, repeatable: false } as const;
-    return decode.snapshot(await this.http.json<wire.Snapshot>(request));
-  }
-
-  /** Deletes it; sandboxes made from it go on. */
-  async delete(ref: string, options: CallOptions = {}): Promise<void> {
-    const response = await this.http.raw({ method: "DELETE", path: at(ref), signal: options.signal, repeatable: false });
-    await response.arrayBuffer();
-  }
-
-  /** A snapshot and those it came from, the newest first, deleted ones included. */
-  async lineage(ref: string, options: CallOptions = {}): Promise<Snapshot[]> {
-    const w = await this.http.json<wire.Lineage>({ method: "GET", path: `${at(ref)}/lineage`, signal: options.signal, repeatable: true });
-    return w.items.map(decode.snapshot);
-  }
 }
 
-function at(ref: string): string {
-  return `/v1/snapshots/${segment(ref)}`;
+function snapshotPath(snapshot: string): string {
+  return `/v1/snapshots/${segment(snapshot)}`;
 }

@@ -1,9 +1,12 @@
+import type { ModboxError } from "./errors.js";
+import type { ExecutionCommand } from "./executions.js";
+
 /** Where a sandbox is in its life, in this order; `failed` instead of `destroyed` when an error ended it. */
 export type SandboxState = "provisioning" | "running" | "pausing" | "paused" | "resuming" | "destroying" | "destroyed" | "failed";
 
 /** Why a sandbox ended. */
 export interface Cause {
-  /** `destroyed`, `replaced`, `ttl`, `image`, `start`, `not_ready`, `oom`, `exited`, `host_restart` or `internal`. */
+  /** `destroyed`, `replaced`, `ttl`, `idle`, `paused_ttl`, `completed`, `image`, `start`, `not_ready`, `oom`, `exited`, `host_restart` or `internal`. */
   code: string;
   message: string;
 }
@@ -13,6 +16,18 @@ export interface Resources {
   memory?: string;
   cpu?: string;
   disk?: string;
+}
+
+/** The clocks of a sandbox beside its ttl; undefined and 0 mean none. */
+export interface Timeouts {
+  /** How long it may run without being used. */
+  idleSeconds?: number | undefined;
+  /** What happens then; default `destroy`. */
+  onIdle?: "destroy" | "pause" | undefined;
+  /** How long it may stay paused before it is destroyed. */
+  pausedSeconds?: number | undefined;
+  /** The timeout of commands that name none. */
+  executionSeconds?: number | undefined;
 }
 
 /** A port that a sandbox publishes, and where it is reached. */
@@ -59,6 +74,22 @@ export interface Sandbox {
   ttlSeconds: number;
   /** When its ttl ends it; null without one. */
   deadline: string | null;
+  timeouts: Timeouts;
+  lastActivityAt: string | null;
+  /** When its idle timeout ends it; null without one, or when it does not run. */
+  idleDeadline: string | null;
+  /** Null unless it is paused. */
+  pausedAt: string | null;
+  /** When its paused timeout ends it; null without one, or when it is not paused. */
+  pausedDeadline: string | null;
+  /** Why its last resume started it anew with its files; undefined when its memory came back. */
+  memoryLost: string | undefined;
+  /** What it was forked from. */
+  parentId: string | undefined;
+  /** What it was made from; undefined for an image. */
+  snapshotId: string | undefined;
+  description: string;
+  metadata: Record<string, string>;
   /** Why it ended; null while it lives. */
   cause: Cause | null;
   createdBy: string;
@@ -86,7 +117,7 @@ export interface CreateSandboxOptions extends CallOptions {
   image?: string | undefined;
   /** Wins over `image`. */
   imageId?: string | undefined;
-  /** Instead of an image: a snapshot's id, name, `name:tag` or `@workspace/name:tag`. */
+  /** Instead of an image: an id, `name`, `name:tag` or `@workspace/name:tag`. */
   snapshot?: string | undefined;
   env?: Record<string, string> | undefined;
   labels?: Record<string, string> | undefined;
@@ -94,10 +125,19 @@ export interface CreateSandboxOptions extends CallOptions {
   ttlSeconds?: number | undefined;
   resources?: Resources | undefined;
   network?: NetworkOptions | undefined;
-  /** Debian packages to have installed in it, such as `ffmpeg` or `curl=8.14*`. They are kept for the next sandbox with the same ones. */
+  /** The clocks beside the ttl. */
+  timeouts?: Timeouts | undefined;
+  /** Debian packages to have installed before it runs, such as `curl=8.14*`; kept for the next sandbox with the same ones. */
   dependencies?: readonly string[] | undefined;
-  /** npm packages to have installed globally in it, such as `typescript@5`. */
+  /** npm packages to have installed globally before it runs, such as `typescript@5`. */
   packages?: readonly string[] | undefined;
+  /** Your own words about it. */
+  description?: string | undefined;
+  metadata?: Record<string, string> | undefined;
+  /** Started as an execution as soon as the sandbox runs. */
+  command?: ExecutionCommand | undefined;
+  /** `oneshot`: the sandbox ends with its command. */
+  mode?: "interactive" | "oneshot" | undefined;
   /** End a live sandbox of the same name first. */
   replace?: boolean | undefined;
   /** Answer only when it runs or has ended, or after this many seconds (at most 240); 0 answers at once. */
@@ -111,6 +151,8 @@ export interface ListSandboxesOptions extends CallOptions {
   states?: readonly SandboxState[] | undefined;
   name?: string | undefined;
   labels?: Record<string, string> | undefined;
+  /** What they were made from. */
+  snapshotId?: string | undefined;
   /** Items on a page; the iterator fetches as many pages as are read. */
   limit?: number | undefined;
   /** Where to go on, from {@link SandboxPage}. */
@@ -126,9 +168,31 @@ export interface SandboxPage {
 
 export interface WaitOptions extends CallOptions {
   /** The state to wait for; default `running`. */
-  state?: "running" | "destroyed" | "failed" | undefined;
+  state?: "running" | "paused" | "destroyed" | "failed" | undefined;
   /** Default 60. There is no upper bound: long waits are several requests. */
   timeoutSeconds?: number | undefined;
+}
+
+/** What children to make; the empty object is one. */
+export interface ForkOptions extends CallOptions {
+  /** At most 100. */
+  count?: number | undefined;
+  /** Of the first children; the others get one made up. */
+  names?: readonly string[] | undefined;
+  /** Added to the parent's. */
+  env?: Record<string, string> | undefined;
+  labels?: Record<string, string> | undefined;
+  /** Counts from the fork; undefined is the parent's. */
+  ttlSeconds?: number | undefined;
+  /** Instead of the parent's. */
+  timeouts?: Timeouts | undefined;
+}
+
+/** What became of one child: it runs when `error` is undefined. */
+export interface Forked {
+  /** Also set for a child that was recorded and then failed. */
+  sandbox: Sandbox | undefined;
+  error: ModboxError | undefined;
 }
 
 /** A command: exactly one of `command` and `shell`. */
@@ -256,14 +320,14 @@ export interface SandboxEvent {
   seq: number;
   sandboxId: string;
   time: string;
-  /** `created`, `running`, `destroying`, `destroyed`, `failed`, `recovered` or `exec`. */
+  /** Such as `created`, `running`, `paused` or `destroyed`. */
   type: string;
   message: string;
   data: Record<string, string>;
 }
 
 export interface EventsOptions extends CallOptions {
-  /** Only events with a larger `seq`. */
+  /** Only events with a larger `seq`, with `desc` a smaller one. */
   after?: number | undefined;
   limit?: number | undefined;
   /** Default `asc`. */
@@ -367,53 +431,4 @@ export interface Identity {
 export interface ServerVersion {
   version: string;
   driver: string;
-}
-
-/** The saved filesystem of a sandbox, or of a build, from which sandboxes are made. */
-export interface Snapshot {
-  id: string;
-  name: string;
-  /** Undefined once another snapshot of the name took it. */
-  tag?: string | undefined;
-  /** `@workspace/name:tag`, how other workspaces name it when it is public. */
-  fullName: string;
-  description: string;
-  message: string;
-  metadata: Record<string, string>;
-  parentId?: string | undefined;
-  /** What it was taken of; undefined for a build. */
-  sandboxId?: string | undefined;
-  image: string;
-  /** Of its root filesystem on disk. */
-  sizeBytes: number;
-  /** Of what was written beyond its base, compressed. */
-  layerBytes: number;
-  fileCount: number;
-  public: boolean;
-  createdAt: string;
-  /** Only lineages have deleted ones. */
-  deletedAt?: string | undefined;
-}
-
-/** What a snapshot is called; the empty object has a name made up. */
-export interface CreateSnapshotOptions extends CallOptions {
-  name?: string | undefined;
-  /** Leaves the snapshot of the name that has it; undefined is `latest`. */
-  tag?: string | undefined;
-  description?: string | undefined;
-  message?: string | undefined;
-  metadata?: Record<string, string> | undefined;
-  /** Every workspace may read it and make sandboxes from it. */
-  public?: boolean | undefined;
-}
-
-/** Which snapshots to list; the empty object is the newest hundred of the workspace. */
-export interface ListSnapshotsOptions extends CallOptions {
-  /** The public ones of all workspaces. */
-  public?: boolean | undefined;
-  sandboxId?: string | undefined;
-  name?: string | undefined;
-  tag?: string | undefined;
-  limit?: number | undefined;
-  offset?: number | undefined;
 }

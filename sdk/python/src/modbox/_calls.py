@@ -9,7 +9,7 @@ import base64
 import json
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 from urllib.parse import quote, urlencode
 
 from .errors import new_error
@@ -23,10 +23,8 @@ from .models import (
     FileList,
     Identity,
     Image,
-    NetworkOptions,
     NewToken,
     ProvisionResult,
-    Resources,
     Runtime,
     Sandbox,
     SandboxDetail,
@@ -34,12 +32,13 @@ from .models import (
     SandboxList,
     SandboxPage,
     ServerVersion,
-    Snapshot,
     Stats,
+    Timeouts,
     Token,
     Usage,
     decode,
 )
+from .options import CreateOptions, ExecutionCommand
 
 T = TypeVar("T")
 
@@ -119,45 +118,81 @@ def sandbox_path(ref: str, call: str = "") -> str:
 # Sandboxes.
 
 
-def create(
-    *,
-    name: Optional[str],
-    image: Optional[str],
-    image_id: Optional[str],
-    snapshot: Optional[str],
-    env: Optional[Mapping[str, str]],
-    labels: Optional[Mapping[str, str]],
-    ttl_seconds: Optional[int],
-    resources: Optional[Resources],
-    network: Optional[NetworkOptions],
-    dependencies: Optional[Sequence[str]],
-    packages: Optional[Sequence[str]],
-    replace: Optional[bool],
-    wait_seconds: Optional[int],
-    idempotency_key: Optional[str],
-) -> Call[Sandbox]:
-    limits = resources and _body(memory=resources.memory, cpu=resources.cpu, disk=resources.disk)
+def known(options: Any, given: Mapping[str, Any]) -> None:
+    """Raises TypeError, as Python does, when an argument is none of the options."""
+    unknown = set(given) - set(options.__annotations__)
+    if unknown:
+        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
+
+
+def timeouts_body(t: Optional[Timeouts]) -> Optional[Dict[str, Any]]:
+    if t is None:
+        return None
+    return _body(
+        idle_seconds=t.idle_seconds,
+        on_idle=t.on_idle,
+        paused_seconds=t.paused_seconds,
+        execution_seconds=t.execution_seconds,
+    )
+
+
+def _listed(values: Optional[Sequence[str]]) -> Optional[List[str]]:
+    return None if values is None else list(values)
+
+
+def _execution_file(path: str, content: Union[str, bytes]) -> Dict[str, str]:
+    data = content.encode() if isinstance(content, str) else content
+    return {"path": path, "content": base64.b64encode(data).decode()}
+
+
+def execution_body(c: ExecutionCommand) -> Dict[str, Any]:
+    """An ExecutionCommand as the wire has it."""
+    known(ExecutionCommand, c)
+    body = command_body(c.get("command"), c.get("shell"), c.get("cwd"), c.get("env"), c.get("user"), None, c.get("timeout_seconds"))
+    files, tty = c.get("files"), c.get("tty")
+    return _body(
+        **body,
+        kind=c.get("kind"),
+        files=None if files is None else [_execution_file(path, content) for path, content in files.items()],
+        stdin=c.get("stdin"),
+        stdin_stream_id=c.get("stdin_stream_id"),
+        tty=None if tty is None else {"rows": tty[0], "cols": tty[1]},
+        combined=c.get("combined"),
+        stdout=c.get("stdout"),
+        stderr=c.get("stderr"),
+    )
+
+
+def create(o: CreateOptions) -> Call[Sandbox]:
+    known(CreateOptions, o)
+    resources, network, command = o.get("resources"), o.get("network"), o.get("command")
+    wait_seconds = o.get("wait_seconds")
     return Call(
         "POST",
         "/v1/sandboxes",
         _into(Sandbox),
         repeatable=True,
         json=_body(
-            name=name,
-            image=image,
-            image_id=image_id,
-            snapshot=snapshot,
-            env=env,
-            labels=labels,
-            ttl_seconds=ttl_seconds,
-            resources=limits,
-            network=network and _body(enabled=network.enabled, ports=network.ports),
-            dependencies=dependencies and list(dependencies),
-            packages=packages and list(packages),
-            replace=replace,
+            name=o.get("name"),
+            image=o.get("image"),
+            image_id=o.get("image_id"),
+            snapshot=o.get("snapshot"),
+            env=o.get("env"),
+            labels=o.get("labels"),
+            ttl_seconds=o.get("ttl_seconds"),
+            timeouts=timeouts_body(o.get("timeouts")),
+            resources=resources and _body(memory=resources.memory, cpu=resources.cpu, disk=resources.disk),
+            network=network and _body(enabled=network.enabled, ports=list(network.ports)),
+            dependencies=_listed(o.get("dependencies")),
+            packages=_listed(o.get("packages")),
+            description=o.get("description"),
+            metadata=o.get("metadata"),
+            command=command and execution_body(command),
+            mode=o.get("mode"),
+            replace=o.get("replace"),
             wait_seconds=wait_seconds,
         ),
-        headers={"idempotency-key": idempotency_key or str(uuid.uuid4())},
+        headers={"idempotency-key": o.get("idempotency_key") or str(uuid.uuid4())},
         timeout=wait_seconds + WAIT_SLACK_SECONDS if wait_seconds else DEFAULT,
     )
 
@@ -171,11 +206,12 @@ def list_page(
     states: Sequence[str],
     name: Optional[str],
     labels: Optional[Mapping[str, str]],
+    snapshot_id: Optional[str],
     limit: Optional[int],
     cursor: Optional[str],
 ) -> Call[SandboxPage]:
     pairs = [("state", s) for s in states] + [("label", f"{k}={v}") for k, v in (labels or {}).items()]
-    path = _query("/v1/sandboxes", pairs, name=name, limit=limit, cursor=cursor)
+    path = _query("/v1/sandboxes", pairs, name=name, snapshot_id=snapshot_id, limit=limit, cursor=cursor)
     return Call("GET", path, _into(SandboxPage), repeatable=True)
 
 
@@ -336,49 +372,6 @@ def images() -> Call[List[Image]]:
 
 def runtimes() -> Call[List[Runtime]]:
     return Call("GET", "/v1/runtimes", _items(Runtime), repeatable=True)
-
-
-#: Taking a snapshot takes as long as the sandbox has written much.
-SNAPSHOT_SECONDS = 600
-
-
-def _snapshot_path(ref: str, call: str = "") -> str:
-    return f"/v1/snapshots/{_segment(ref)}{call}"
-
-
-def create_snapshot(
-    sandbox: str,
-    *,
-    name: Optional[str],
-    tag: Optional[str],
-    description: Optional[str],
-    message: Optional[str],
-    metadata: Optional[Mapping[str, str]],
-    public: Optional[bool],
-) -> Call[Snapshot]:
-    body = _body(name=name, tag=tag, description=description, message=message, metadata=metadata and dict(metadata), public=public)
-    # Not repeatable: a second try would take a second one.
-    return Call("POST", sandbox_path(sandbox, "/snapshots"), _into(Snapshot), repeatable=False, json=body, timeout=SNAPSHOT_SECONDS)
-
-
-def get_snapshot(ref: str) -> Call[Snapshot]:
-    return Call("GET", _snapshot_path(ref), _into(Snapshot), repeatable=True)
-
-
-def list_snapshots(**members: Any) -> Call[List[Snapshot]]:
-    return Call("GET", _query("/v1/snapshots", **members), _items(Snapshot), repeatable=True)
-
-
-def tag_snapshot(ref: str, tag: Optional[str]) -> Call[Snapshot]:
-    return Call("PATCH", _snapshot_path(ref), _into(Snapshot), repeatable=False, json={"tag": tag})
-
-
-def delete_snapshot(ref: str) -> Call[None]:
-    return Call("DELETE", _snapshot_path(ref), _nothing, repeatable=False)
-
-
-def lineage(ref: str) -> Call[List[Snapshot]]:
-    return Call("GET", _snapshot_path(ref, "/lineage"), _items(Snapshot), repeatable=True)
 
 
 def create_token(description: Optional[str], expires_in_seconds: Optional[int]) -> Call[NewToken]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, AsyncGenerator, Generator, List, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, AsyncGenerator, Generator, List, Mapping, Optional, Union
 
 from ._calls import Call, _body, _load, _nothing, _query, _raw, sandbox_path
 from .errors import new_error
 from .models import FileEvent, decode
+
+if TYPE_CHECKING:
+    from . import aio, client
 
 
 def write_many(ref: str, files: Mapping[str, Union[str, bytes]], mode: Optional[str]) -> Call[None]:
@@ -76,7 +79,7 @@ KINDS = ("created", "modified", "attributes", "removed", "moved_from", "moved_to
 class FileTrees:
     """The part of Files that is about many files."""
 
-    _session: Any
+    _session: client._Session
 
     def write_many(self, ref: str, files: Mapping[str, Union[str, bytes]], *, mode: Optional[str] = None) -> None:
         """Writes files by their paths, in order, each all or nothing, with the parents they miss.
@@ -97,8 +100,7 @@ class FileTrees:
 
     def download_archive(self, ref: str, path: str, *, format: Optional[str] = None) -> Generator[bytes, None, None]:
         """Packs a directory or file as it is read, as ``tar.gz`` unless told; raises when it breaks off."""
-        stream: Generator[bytes, None, None] = self._session.stream(download_archive(ref, path, format))
-        return stream
+        return self._session.stream(download_archive(ref, path, format))
 
     def watch(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> Generator[FileEvent, None, None]:
         """Tells what happens in a directory, or to a file, from when this returns until the directory is gone.
@@ -129,7 +131,7 @@ class FileTrees:
 class AsyncFileTrees:
     """The part of AsyncFiles that is about many files; as FileTrees."""
 
-    _session: Any
+    _session: aio._Session
 
     async def write_many(self, ref: str, files: Mapping[str, Union[str, bytes]], *, mode: Optional[str] = None) -> None:
         """Writes files by their paths, in order, each all or nothing, with the parents they miss."""
@@ -143,8 +145,7 @@ class AsyncFileTrees:
 
     def download_archive(self, ref: str, path: str, *, format: Optional[str] = None) -> AsyncGenerator[bytes, None]:
         """Packs a directory or file as it is read, as ``tar.gz`` unless told; raises when it breaks off."""
-        stream: AsyncGenerator[bytes, None] = self._session.stream(download_archive(ref, path, format))
-        return stream
+        return self._session.stream(download_archive(ref, path, format))
 
     async def watch(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> AsyncGenerator[FileEvent, None]:
         """Tells what happens in a directory, or to a file, from when this returns until the directory is gone."""

@@ -8,6 +8,7 @@ import math
 import time
 from types import TracebackType
 from typing import (
+    TYPE_CHECKING,
     Any,
     AsyncGenerator,
     AsyncIterable,
@@ -27,9 +28,11 @@ from typing import (
 
 from . import _calls as calls
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
+from ._executions import AsyncExecutions, AsyncStreams
 from ._session import Settings, parse, read_async
+from ._stateful import AsyncCheckpoints, AsyncSnapshots, AsyncStates
 from ._trees import AsyncFileTrees
-from .account import AsyncImages, AsyncSnapshots, AsyncTokens
+from .account import AsyncImages, AsyncTokens
 from .client import wait_over, waited
 from .errors import ModboxError
 from .models import (
@@ -41,9 +44,7 @@ from .models import (
     FileInfo,
     FileList,
     Identity,
-    NetworkOptions,
     ProvisionResult,
-    Resources,
     Sandbox,
     SandboxDetail,
     SandboxImage,
@@ -56,6 +57,11 @@ from .models import (
     WaitResult,
 )
 from .transport import AsyncHttpxTransport, AsyncResponse, AsyncTransport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .options import CreateOptions
 
 T = TypeVar("T")
 
@@ -173,7 +179,7 @@ class AsyncFiles(AsyncFileTrees):
         await self._session.perform(calls.remove(ref, path, recursive))
 
 
-class AsyncSandboxes:
+class AsyncSandboxes(AsyncStates):
     """The sandboxes of a workspace; ``ref`` is a sandbox's id or name.
 
     One that does not exist raises NotFoundError.
@@ -183,52 +189,16 @@ class AsyncSandboxes:
         self._session = session
         #: Files of a sandbox.
         self.files = AsyncFiles(session)
+        #: Saved states of a sandbox.
+        self.checkpoints = AsyncCheckpoints(session)
 
-    async def create(
-        self,
-        *,
-        name: Optional[str] = None,
-        image: Optional[str] = None,
-        image_id: Optional[str] = None,
-        snapshot: Optional[str] = None,
-        env: Optional[Mapping[str, str]] = None,
-        labels: Optional[Mapping[str, str]] = None,
-        ttl_seconds: Optional[int] = None,
-        resources: Optional[Resources] = None,
-        network: Optional[NetworkOptions] = None,
-        dependencies: Optional[Sequence[str]] = None,
-        packages: Optional[Sequence[str]] = None,
-        replace: Optional[bool] = None,
-        wait_seconds: Optional[int] = None,
-        idempotency_key: Optional[str] = None,
-    ) -> Sandbox:
-        """Makes a sandbox, or answers the live one of the same request.
+    async def create(self, **options: Unpack[CreateOptions]) -> Sandbox:
+        """Makes a sandbox, described by the members of CreateOptions, or answers the live one of the same request.
 
-        Without ``wait_seconds`` (at most 600) it is usually still provisioning when
-        this returns. ``image`` is a reference such as ``modbox/code-exec``;
-        ``dependencies`` are Debian packages (``curl=8.14*``) and ``packages`` npm
-        packages (``typescript@5``) to have installed in it.
-        ``ttl_seconds`` is 60 to 86400; ``replace`` ends a live sandbox of the same
-        name first. Raises ConflictError when a different live sandbox has the name.
+        Without ``wait_seconds`` it is usually still provisioning when this returns. Raises
+        ConflictError when a different live sandbox has the name.
         """
-        return await self._session.perform(
-            calls.create(
-                name=name,
-                image=image,
-                image_id=image_id,
-                snapshot=snapshot,
-                env=env,
-                labels=labels,
-                ttl_seconds=ttl_seconds,
-                resources=resources,
-                network=network,
-                dependencies=dependencies,
-                packages=packages,
-                replace=replace,
-                wait_seconds=wait_seconds,
-                idempotency_key=idempotency_key,
-            )
-        )
+        return await self._session.perform(calls.create(options))
 
     async def get(self, ref: str) -> Sandbox:
         """Returns a sandbox; ended ones stay visible."""
@@ -240,6 +210,7 @@ class AsyncSandboxes:
         states: Sequence[SandboxState] = (),
         name: Optional[str] = None,
         labels: Optional[Mapping[str, str]] = None,
+        snapshot_id: Optional[str] = None,
         limit: Optional[int] = None,
     ) -> AsyncGenerator[Sandbox, None]:
         """Walks over all sandboxes that match, newest first, fetching pages of ``limit`` as they are needed.
@@ -248,7 +219,7 @@ class AsyncSandboxes:
         """
         cursor: Optional[str] = None
         while True:
-            page = await self.list_page(states=states, name=name, labels=labels, limit=limit, cursor=cursor)
+            page = await self.list_page(states=states, name=name, labels=labels, snapshot_id=snapshot_id, limit=limit, cursor=cursor)
             for sandbox in page.items:
                 yield sandbox
             cursor = page.next_cursor
@@ -261,18 +232,19 @@ class AsyncSandboxes:
         states: Sequence[SandboxState] = (),
         name: Optional[str] = None,
         labels: Optional[Mapping[str, str]] = None,
+        snapshot_id: Optional[str] = None,
         limit: Optional[int] = None,
         cursor: Optional[str] = None,
     ) -> SandboxPage:
         """Returns one page."""
-        return await self._session.perform(calls.list_page(states=states, name=name, labels=labels, limit=limit, cursor=cursor))
+        return await self._session.perform(calls.list_page(states=states, name=name, labels=labels, snapshot_id=snapshot_id, limit=limit, cursor=cursor))
 
     async def destroy(self, ref: str) -> Sandbox:
         """Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is."""
         return await self._session.perform(calls.destroy(ref))
 
     async def wait(
-        self, ref: str, *, state: Literal["running", "destroyed", "failed"] = "running", timeout_seconds: float = 60
+        self, ref: str, *, state: Literal["running", "paused", "destroyed", "failed"] = "running", timeout_seconds: float = 60
     ) -> Sandbox:
         """Returns as soon as the sandbox is in the state.
 
@@ -380,6 +352,18 @@ class AsyncSandboxes:
         """What happened to a sandbox, oldest first unless asked otherwise."""
         return await self._session.perform(calls.events(ref, after, limit, order))
 
+    async def all_events(
+        self, ref: str, *, after: Optional[int] = None, limit: int = 100, order: Optional[Literal["asc", "desc"]] = None
+    ) -> AsyncGenerator[Event, None]:
+        """Walks over all that happened to a sandbox, fetching pages of ``limit`` as they are needed."""
+        while True:
+            page = await self.events(ref, after=after, limit=limit, order=order)
+            for event in page:
+                yield event
+            if len(page) < limit:
+                return
+            after = page[-1].seq
+
     async def stats(self, ref: str) -> Stats:
         """Measures a running sandbox now."""
         return await self._session.perform(calls.stats(ref))
@@ -416,6 +400,8 @@ class AsyncModboxClient:
         settings = Settings.of(token, base_url, workspace_id, timeout, max_retries)
         self._session = _Session(settings, transport or AsyncHttpxTransport())
         self.sandboxes = AsyncSandboxes(self._session)
+        self.streams = AsyncStreams(self._session)
+        self.executions = AsyncExecutions(self._session, self.streams)
         self.snapshots = AsyncSnapshots(self._session)
         self.images = AsyncImages(self._session)
         self.tokens = AsyncTokens(self._session)

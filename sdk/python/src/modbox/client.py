@@ -6,13 +6,15 @@ import itertools
 import math
 import time
 from types import TracebackType
-from typing import Any, Dict, Generator, Iterable, Iterator, List, Literal, Mapping, Optional, Sequence, Type, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Dict, Generator, Iterable, Iterator, List, Literal, Mapping, Optional, Sequence, Type, TypeVar, Union, overload
 
 from . import _calls as calls
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
+from ._executions import Executions, Streams
 from ._session import Settings, parse, read
+from ._stateful import Checkpoints, Snapshots, States
 from ._trees import FileTrees
-from .account import Images, Snapshots, Tokens
+from .account import Images, Tokens
 from .errors import ModboxError, new_error
 from .models import (
     AnyExecResult,
@@ -23,9 +25,7 @@ from .models import (
     FileInfo,
     FileList,
     Identity,
-    NetworkOptions,
     ProvisionResult,
-    Resources,
     Sandbox,
     SandboxDetail,
     SandboxImage,
@@ -38,6 +38,11 @@ from .models import (
     WaitResult,
 )
 from .transport import Response, Transport, default_transport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .options import CreateOptions
 
 T = TypeVar("T")
 
@@ -149,7 +154,7 @@ class Files(FileTrees):
         self._session.perform(calls.remove(ref, path, recursive))
 
 
-class Sandboxes:
+class Sandboxes(States):
     """The sandboxes of a workspace; ``ref`` is a sandbox's id or name.
 
     One that does not exist raises NotFoundError.
@@ -159,52 +164,16 @@ class Sandboxes:
         self._session = session
         #: Files of a sandbox.
         self.files = Files(session)
+        #: Saved states of a sandbox.
+        self.checkpoints = Checkpoints(session)
 
-    def create(
-        self,
-        *,
-        name: Optional[str] = None,
-        image: Optional[str] = None,
-        image_id: Optional[str] = None,
-        snapshot: Optional[str] = None,
-        env: Optional[Mapping[str, str]] = None,
-        labels: Optional[Mapping[str, str]] = None,
-        ttl_seconds: Optional[int] = None,
-        resources: Optional[Resources] = None,
-        network: Optional[NetworkOptions] = None,
-        dependencies: Optional[Sequence[str]] = None,
-        packages: Optional[Sequence[str]] = None,
-        replace: Optional[bool] = None,
-        wait_seconds: Optional[int] = None,
-        idempotency_key: Optional[str] = None,
-    ) -> Sandbox:
-        """Makes a sandbox, or answers the live one of the same request.
+    def create(self, **options: Unpack[CreateOptions]) -> Sandbox:
+        """Makes a sandbox, described by the members of CreateOptions, or answers the live one of the same request.
 
-        Without ``wait_seconds`` (at most 600) it is usually still provisioning when
-        this returns. ``image`` is a reference such as ``modbox/code-exec``;
-        ``dependencies`` are Debian packages (``curl=8.14*``) and ``packages`` npm
-        packages (``typescript@5``) to have installed in it.
-        ``ttl_seconds`` is 60 to 86400; ``replace`` ends a live sandbox of the same
-        name first. Raises ConflictError when a different live sandbox has the name.
+        Without ``wait_seconds`` it is usually still provisioning when this returns. Raises
+        ConflictError when a different live sandbox has the name.
         """
-        return self._session.perform(
-            calls.create(
-                name=name,
-                image=image,
-                image_id=image_id,
-                snapshot=snapshot,
-                env=env,
-                labels=labels,
-                ttl_seconds=ttl_seconds,
-                resources=resources,
-                network=network,
-                dependencies=dependencies,
-                packages=packages,
-                replace=replace,
-                wait_seconds=wait_seconds,
-                idempotency_key=idempotency_key,
-            )
-        )
+        return self._session.perform(calls.create(options))
 
     def get(self, ref: str) -> Sandbox:
         """Returns a sandbox; ended ones stay visible."""
@@ -216,6 +185,7 @@ class Sandboxes:
         states: Sequence[SandboxState] = (),
         name: Optional[str] = None,
         labels: Optional[Mapping[str, str]] = None,
+        snapshot_id: Optional[str] = None,
         limit: Optional[int] = None,
     ) -> Iterator[Sandbox]:
         """Walks over all sandboxes that match, newest first, fetching pages of ``limit`` as they are needed.
@@ -224,7 +194,7 @@ class Sandboxes:
         """
         cursor: Optional[str] = None
         while True:
-            page = self.list_page(states=states, name=name, labels=labels, limit=limit, cursor=cursor)
+            page = self.list_page(states=states, name=name, labels=labels, snapshot_id=snapshot_id, limit=limit, cursor=cursor)
             yield from page.items
             cursor = page.next_cursor
             if not cursor:
@@ -236,18 +206,19 @@ class Sandboxes:
         states: Sequence[SandboxState] = (),
         name: Optional[str] = None,
         labels: Optional[Mapping[str, str]] = None,
+        snapshot_id: Optional[str] = None,
         limit: Optional[int] = None,
         cursor: Optional[str] = None,
     ) -> SandboxPage:
         """Returns one page."""
-        return self._session.perform(calls.list_page(states=states, name=name, labels=labels, limit=limit, cursor=cursor))
+        return self._session.perform(calls.list_page(states=states, name=name, labels=labels, snapshot_id=snapshot_id, limit=limit, cursor=cursor))
 
     def destroy(self, ref: str) -> Sandbox:
         """Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is."""
         return self._session.perform(calls.destroy(ref))
 
     def wait(
-        self, ref: str, *, state: Literal["running", "destroyed", "failed"] = "running", timeout_seconds: float = 60
+        self, ref: str, *, state: Literal["running", "paused", "destroyed", "failed"] = "running", timeout_seconds: float = 60
     ) -> Sandbox:
         """Returns as soon as the sandbox is in the state.
 
@@ -354,6 +325,17 @@ class Sandboxes:
         """What happened to a sandbox, oldest first unless asked otherwise."""
         return self._session.perform(calls.events(ref, after, limit, order))
 
+    def all_events(
+        self, ref: str, *, after: Optional[int] = None, limit: int = 100, order: Optional[Literal["asc", "desc"]] = None
+    ) -> Generator[Event, None, None]:
+        """Walks over all that happened to a sandbox, fetching pages of ``limit`` as they are needed."""
+        while True:
+            page = self.events(ref, after=after, limit=limit, order=order)
+            yield from page
+            if len(page) < limit:
+                return
+            after = page[-1].seq
+
     def stats(self, ref: str) -> Stats:
         """Measures a running sandbox now."""
         return self._session.perform(calls.stats(ref))
@@ -386,8 +368,8 @@ class ModboxClient:
     """Calls one Modbox server in the name of one token.
 
     The methods of the client itself are those of the Modbox platform; the
-    complete API is under ``sandboxes``, ``images`` and ``tokens``. All raise
-    ModboxError. Safe for use by several threads.
+    complete API is under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
+    ``images`` and ``tokens``. All raise ModboxError. Safe for use by several threads.
 
     ``token`` defaults to the environment's MODBOX_API_TOKEN, ``base_url`` to
     MODBOX_URL, else http://127.0.0.1:7070. ``timeout`` is the seconds of silence
@@ -408,6 +390,8 @@ class ModboxClient:
         settings = Settings.of(token, base_url, workspace_id, timeout, max_retries)
         self._session = _Session(settings, transport or default_transport())
         self.sandboxes = Sandboxes(self._session)
+        self.streams = Streams(self._session)
+        self.executions = Executions(self._session, self.streams)
         self.snapshots = Snapshots(self._session)
         self.images = Images(self._session)
         self.tokens = Tokens(self._session)

@@ -52,7 +52,8 @@ def decode(cls: Type[T], wire: Mapping[str, Any]) -> T:
 class Cause:
     """Why a sandbox ended.
 
-    ``code`` is ``destroyed``, ``replaced``, ``ttl``, ``image``, ``start``,
+    ``code`` is ``destroyed``, ``replaced``, ``ttl``, ``idle``, ``paused_ttl``,
+    ``completed``, ``image``, ``start``,
     ``not_ready``, ``oom``, ``exited``, ``host_restart`` or ``internal``.
     """
 
@@ -67,6 +68,20 @@ class Resources:
     memory: Optional[str] = None
     cpu: Optional[str] = None
     disk: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """The clocks of a sandbox beside its ttl; None and 0 mean none."""
+
+    #: How long it may run without being used.
+    idle_seconds: Optional[int] = None
+    #: What happens then, ``destroy`` unless told.
+    on_idle: Optional[Literal["destroy", "pause"]] = None
+    #: How long it may stay paused before it is destroyed.
+    paused_seconds: Optional[int] = None
+    #: The timeout of commands that name none.
+    execution_seconds: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,22 @@ class Sandbox:
     ttl_seconds: int = 0
     #: When its ttl ends it; None without one.
     deadline: Optional[datetime] = _optional_time()
+    timeouts: Timeouts = _by(lambda w: decode(Timeouts, w), default=Timeouts())
+    last_activity_at: Optional[datetime] = _optional_time()
+    #: When its idle timeout ends it; None without one, or when it does not run.
+    idle_deadline: Optional[datetime] = _optional_time()
+    #: None unless it is paused.
+    paused_at: Optional[datetime] = _optional_time()
+    #: When its paused timeout ends it; None without one, or when it is not paused.
+    paused_deadline: Optional[datetime] = _optional_time()
+    #: Why its last resume started it anew with its files; None when its memory came back.
+    memory_lost: Optional[str] = None
+    #: What it was forked from.
+    parent_id: Optional[str] = None
+    #: What it was made from; None for an image.
+    snapshot_id: Optional[str] = None
+    description: str = ""
+    metadata: Dict[str, str] = field(default_factory=dict)
     #: Why it ended; None while it lives.
     cause: Optional[Cause] = _by(lambda w: decode(Cause, w), default=None)
     started_at: Optional[datetime] = _optional_time()
@@ -303,33 +334,6 @@ class Runtime:
     digest: str = ""
     size_bytes: int = 0
     created_at: Optional[datetime] = _optional_time()
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The saved filesystem of a sandbox, or of a build, from which sandboxes are made."""
-
-    id: str
-    name: str
-    #: ``@workspace/name:tag``, how other workspaces name it when it is public.
-    full_name: str
-    image: str
-    created_at: datetime = _time()
-    #: Empty once another snapshot of the name took it.
-    tag: str = ""
-    description: str = ""
-    message: str = ""
-    metadata: Dict[str, str] = field(default_factory=dict)
-    parent_id: Optional[str] = None
-    #: What it was taken of; None for a build.
-    sandbox_id: Optional[str] = None
-    #: Of its root filesystem on disk, and of what was written beyond its base, compressed.
-    size_bytes: int = 0
-    layer_bytes: int = 0
-    file_count: int = 0
-    public: bool = False
-    #: Only lineages have deleted ones.
-    deleted_at: Optional[datetime] = _optional_time()
 
 
 @dataclass(frozen=True)

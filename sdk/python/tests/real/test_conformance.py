@@ -61,7 +61,14 @@ class ConformanceTest(unittest.TestCase):
         if "expect" in step:
             match(got, fill(step["expect"], saved), "answer")
         for name, member in step.get("save", {}).items():
-            saved[name] = got[member]
+            saved[name] = inside(got, member)
+
+
+#: Arguments that are given by position.
+FIRST = ("ref", "path", "from", "to", "content", "id", "text", "snapshot", "checkpoint", "tag", "changes", "files")
+
+#: Calls that take all but ref by name.
+BY_NAME = ("executions.start", "sandboxes.create", "snapshots.create")
 
 
 async def perform(client, call, args):
@@ -71,13 +78,23 @@ async def perform(client, call, args):
     args = dict(args)
     if "resources" in args:
         args["resources"] = modbox.Resources(**args["resources"])
+    if "timeouts" in args:
+        args["timeouts"] = modbox.Timeouts(**args["timeouts"])
     if "network" in args:
         args["network"] = modbox.NetworkOptions(**args["network"])
     if "content" in args:
         args["content"] = base64.b64decode(args["content"]["base64"])
-    first = [args.pop(name) for name in ("ref", "path", "from", "to", "content") if name in args]
+    first = [args.pop(name) for name in (("ref",) if call in BY_NAME else FIRST) if name in args]
     result = await finish(target(*first, **args))
+    if call == "executions.logs":
+        return b"".join(result).decode()
     return joined(result) if call.endswith("exec_stream") else result
+
+
+def inside(value, path):
+    for key in path.split("."):
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return value
 
 
 async def finish(result):
@@ -153,6 +170,8 @@ def plain(value):
         return [plain(item) for item in value]
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, modbox.ModboxError):
+        return {"code": value.code, "message": value.message}
     return value
 
 

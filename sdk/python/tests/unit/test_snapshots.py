@@ -31,7 +31,7 @@ def answer(seen, handler, n):
 class Snapshots(unittest.TestCase):
     def check(self, server, made, listed, lineage):
         self.assertEqual((made.full_name, made.size_bytes, made.sandbox_id, made.deleted_at), ("@default/n:v1", 5, "s", None))
-        self.assertEqual((listed[0].tag, len(lineage)), ("v1", 1))
+        self.assertEqual((listed.items[0].tag, len(lineage)), ("v1", 1))
         self.assertEqual([(r.method, r.path, r.query, json.loads(r.body or b"null")) for r in server.requests], REQUESTS)
 
     def test_every_call(self):
@@ -40,7 +40,7 @@ class Snapshots(unittest.TestCase):
             snapshots = client.snapshots
             made = snapshots.create("a b", name="n", metadata={"k": "v"})
             snapshots.get("@default/n:v1")
-            listed = snapshots.list(public=True, limit=2)
+            listed = snapshots.list_page(public=True, limit=2)
             snapshots.tag("n", None)
             snapshots.delete("p")
             self.check(server, made, listed, snapshots.lineage("p"))
@@ -53,7 +53,7 @@ class Snapshots(unittest.TestCase):
                 snapshots = client.snapshots
                 made = await snapshots.create("a b", name="n", metadata={"k": "v"})
                 await snapshots.get("@default/n:v1")
-                listed = await snapshots.list(public=True, limit=2)
+                listed = await snapshots.list_page(public=True, limit=2)
                 await snapshots.tag("n", None)
                 await snapshots.delete("p")
                 return made, listed, await snapshots.lineage("p")

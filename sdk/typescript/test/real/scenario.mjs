@@ -4,8 +4,15 @@ import { ModboxError } from "modbox-sdk";
 
 /** Calls whose arguments are not one object. */
 const calls = {
-  "sandboxes.create": (c, a) => c.sandboxes.create(camelKeys(a)),
-  "sandboxes.list": async (c, a) => collect(c.sandboxes.list(a)),
+  "sandboxes.create": (c, { timeouts, ...a }) => c.sandboxes.create(camelKeys({ ...a, timeouts: timeouts && camelKeys(timeouts) })),
+  "sandboxes.update_env": (c, { ref, changes }) => c.sandboxes.updateEnv(ref, changes),
+  "executions.start": (c, { ref, files, ...a }) => c.executions.start(ref, camelKeys({ ...a, files: files && newFiles(files) })),
+  "executions.logs": async (c, { id, ...a }) => Buffer.concat(await collect(c.executions.logs(id, a))).toString(),
+  "streams.write": (c, { id, text, ...a }) => c.streams.write(id, text, a),
+  "sandboxes.files.write_many": (c, { ref, files }) => c.sandboxes.files.writeMany(ref, newFiles(files)),
+  "sandboxes.checkpoints.restore": (c, { ref, checkpoint }) => c.sandboxes.checkpoints.restore(ref, checkpoint),
+  "sandboxes.checkpoints.delete": (c, { ref, checkpoint }) => c.sandboxes.checkpoints.delete(ref, checkpoint),
+  "snapshots.tag": (c, { snapshot, tag }) => c.snapshots.tag(snapshot, tag),
   "sandboxes.exec_stream": (c, { ref, ...a }) => streamed(c.sandboxes.execStream(ref, camelKeys(a))),
   "sandboxes.files.write": (c, { ref, path, content, ...a }) => c.sandboxes.files.write(ref, path, Buffer.from(content.base64, "base64"), a),
   "sandboxes.files.move": (c, { ref, from, to, ...a }) => c.sandboxes.files.move(ref, from, to, a),
@@ -17,8 +24,9 @@ async function perform(client, name, args) {
   const path = name.split(".").map(camel);
   const method = path.pop();
   const object = path.reduce((o, key) => o[key], client);
-  const { ref, path: file, ...options } = args;
-  return object[method](...[ref, file].filter((v) => v !== undefined), camelKeys(options));
+  const { ref, path: file, id, snapshot, ...options } = args;
+  const result = await object[method](...[ref, file, id, snapshot].filter((v) => v !== undefined), camelKeys(options));
+  return result?.[Symbol.asyncIterator] ? collect(result) : result;
 }
 
 /** Runs one step; `saved` holds what earlier steps saved. */
@@ -36,7 +44,7 @@ export async function runStep(client, step, saved) {
   }
   const got = plain(await perform(client, step.call, args));
   if ("expect" in step) match(got, fill(step.expect, saved), "answer");
-  for (const [name, member] of Object.entries(step.save ?? {})) saved[name] = got[member];
+  for (const [name, member] of Object.entries(step.save ?? {})) saved[name] = member.split(".").reduce((value, key) => value[key], got);
 }
 
 function match(got, want, where) {
@@ -77,6 +85,10 @@ function plain(value) {
   if (Array.isArray(value)) return value.map(plain);
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map(([k, v]) => [k.replace(/[A-Z]/g, (c) => "_" + c.toLowerCase()), plain(v)]));
+}
+
+function newFiles(files) {
+  return Object.entries(files).map(([path, content]) => ({ path, content }));
 }
 
 async function collect(iterable) {

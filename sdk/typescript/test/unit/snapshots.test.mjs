@@ -13,7 +13,7 @@ test("snapshots: every call", async (t) => {
   const made = await snapshots.create("a b", { name: "n", tag: "v1", metadata: { some_key: "v" } });
   assert.deepEqual([made.fullName, made.sizeBytes, made.sandboxId, made.description, made.deletedAt], ["@default/n:v1", 5, "s", "", undefined]);
   await snapshots.get("@default/n:v1");
-  assert.equal((await snapshots.list({ public: true, limit: 2 }))[0].tag, "v1");
+  assert.equal((await snapshots.listPage({ public: true, limit: 2 })).items[0].tag, "v1");
   await snapshots.tag("n", null);
   await snapshots.delete("p");
   assert.equal((await snapshots.lineage("p")).length, 1);

@@ -1,0 +1,87 @@
+"""What calls with many arguments take, by keyword. All members are optional; one that is None counts as left out."""
+
+from __future__ import annotations
+
+from typing import Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+
+from .models import NetworkOptions, Resources, Timeouts
+
+
+class ExecutionCommand(TypedDict, total=False):
+    """A command that is kept: exactly one of ``command`` and ``shell``."""
+
+    #: Program and arguments, run without a shell.
+    command: Optional[Sequence[str]]
+    #: A script for bash, or sh where there is no bash.
+    shell: Optional[str]
+    cwd: Optional[str]
+    env: Optional[Mapping[str, str]]
+    user: Optional[str]
+    #: The sandbox's own timeout for commands, or none, when left out.
+    timeout_seconds: Optional[int]
+    #: A job that exits with another code than 0 is failed.
+    kind: Optional[Literal["exec", "job"]]
+    #: Written before it starts, by path.
+    files: Optional[Mapping[str, Union[str, bytes]]]
+    #: Make a stream for its input, ``stdin_stream_id`` of the answer.
+    stdin: Optional[bool]
+    #: Read a stream made by ``streams.create``.
+    stdin_stream_id: Optional[str]
+    #: Run it on a terminal of so many rows and columns.
+    tty: Optional[Tuple[int, int]]
+    #: Make stdout and stderr one stream.
+    combined: Optional[bool]
+    stdout: Optional[Literal["keep", "ignore"]]
+    stderr: Optional[Literal["keep", "ignore"]]
+
+
+class CreateOptions(TypedDict, total=False):
+    """What sandbox to make; nothing is the default image with default limits."""
+
+    #: Your own identifier, unique among the live sandboxes of the workspace.
+    name: Optional[str]
+    #: A reference such as ``modbox/code-exec``.
+    image: Optional[str]
+    #: Wins over ``image``.
+    image_id: Optional[str]
+    #: Instead of an image: an id, ``name``, ``name:tag`` or ``@workspace/name:tag``.
+    snapshot: Optional[str]
+    env: Optional[Mapping[str, str]]
+    labels: Optional[Mapping[str, str]]
+    #: Seconds until it is destroyed, 60 to 86400; the image's default or no limit when left out.
+    ttl_seconds: Optional[int]
+    #: The clocks beside the ttl.
+    timeouts: Optional[Timeouts]
+    resources: Optional[Resources]
+    network: Optional[NetworkOptions]
+    #: Debian packages to have installed before it runs, such as ``curl=8.14*``.
+    dependencies: Optional[Sequence[str]]
+    #: npm packages to have installed globally before it runs, such as ``typescript@5``.
+    packages: Optional[Sequence[str]]
+    #: Your own words about it.
+    description: Optional[str]
+    metadata: Optional[Mapping[str, str]]
+    #: Started as an execution as soon as the sandbox runs.
+    command: Optional[ExecutionCommand]
+    #: ``oneshot``: the sandbox ends with its command.
+    mode: Optional[Literal["interactive", "oneshot"]]
+    #: End a live sandbox of the same name first.
+    replace: Optional[bool]
+    #: Answer only when it runs or has ended, or after this many seconds, at most 600.
+    wait_seconds: Optional[int]
+    #: Makes repeated creates one within 24 hours; a new key for this call when left out.
+    idempotency_key: Optional[str]
+
+
+class SnapshotFilter(TypedDict, total=False):
+    """Which snapshots to list; nothing is all of the workspace, newest first."""
+
+    #: The public ones of all workspaces instead.
+    public: Optional[bool]
+    sandbox_id: Optional[str]
+    name: Optional[str]
+    tag: Optional[str]
+    sort: Optional[Literal["created", "name", "size", "files"]]
+    order: Optional[Literal["asc", "desc"]]
+    #: Items on a page.
+    limit: Optional[int]

@@ -1,0 +1,53 @@
+import * as decode from "./decode.js";
+import type { HTTP } from "./http.js";
+import { sandboxPath, segment } from "./path.js";
+import type { CallOptions, Sandbox } from "./types.js";
+import type * as wire from "./wire.js";
+
+/** A saved state of a sandbox, memory and files. */
+export interface Checkpoint {
+  id: string;
+  /** Unique in its sandbox. */
+  name: string;
+  sandboxId: string;
+  sizeBytes: number;
+  createdBy: string;
+  createdAt: string;
+}
+
+/** The checkpoints of a sandbox; one is named by its id or name. Safe for concurrent use. */
+export class Checkpoints {
+  constructor(private readonly http: HTTP) {}
+
+  /** Saves the state of a running or paused sandbox, which goes on. Without a name one is made up. Never sent twice. */
+  async create(ref: string, options: CallOptions & { name?: string | undefined } = {}): Promise<Checkpoint> {
+    const json: wire.CreateCheckpoint = { name: options.name };
+    const path = sandboxPath(ref, "/checkpoints");
+    const w = await this.http.json<wire.Checkpoint>({ method: "POST", path, json, signal: options.signal, timeoutMs: 0, repeatable: false });
+    return decode.checkpoint(w);
+  }
+
+  /** Lists them, oldest first. */
+  async list(ref: string, options: CallOptions = {}): Promise<Checkpoint[]> {
+    const path = sandboxPath(ref, "/checkpoints");
+    const w = await this.http.json<wire.CheckpointList>({ method: "GET", path, signal: options.signal, repeatable: true });
+    return w.items.map(decode.checkpoint);
+  }
+
+  /** Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays. */
+  async restore(ref: string, checkpoint: string, options: CallOptions = {}): Promise<Sandbox> {
+    const path = `${checkpointPath(ref, checkpoint)}/restore`;
+    const w = await this.http.json<wire.Sandbox>({ method: "POST", path, signal: options.signal, timeoutMs: 0, repeatable: false });
+    return decode.sandbox(w);
+  }
+
+  async delete(ref: string, checkpoint: string, options: CallOptions = {}): Promise<void> {
+    const path = checkpointPath(ref, checkpoint);
+    const response = await this.http.raw({ method: "DELETE", path, signal: options.signal, repeatable: false });
+    await response.arrayBuffer();
+  }
+}
+
+function checkpointPath(ref: string, checkpoint: string): string {
+  return sandboxPath(ref, `/checkpoints/${segment(checkpoint)}`);
+}

@@ -1,0 +1,198 @@
+import { toBase64 } from "./base64.js";
+import * as decode from "./decode.js";
+import { newError } from "./errors.js";
+import type { HTTP } from "./http.js";
+import { maxWaitSeconds, waitSlackMs } from "./limits.js";
+import { sandboxPath, segment } from "./path.js";
+import type { ReadStreamOptions, Streams } from "./streams.js";
+import type { CallOptions, Command, NewFile } from "./types.js";
+import type * as wire from "./wire.js";
+
+/** Where an execution is in its life. A `job` that exits with another code than 0 is `failed`, an `exec` is `completed`. */
+export type ExecutionState = "queued" | "running" | "completed" | "failed" | "timeout" | "cancelled";
+
+/** Where an execution's output is kept. */
+export interface OutputStream {
+  /** Who has it may read the output; empty when the output was not wanted. */
+  streamId: string;
+  bytes: number;
+  /** There was more than the server keeps. */
+  truncated: boolean;
+}
+
+/** A command in a sandbox that is kept after its end, with its output. */
+export interface Execution {
+  id: string;
+  sandboxId: string;
+  kind: "exec" | "job";
+  command: string[];
+  state: ExecutionState;
+  /** 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known. */
+  exitCode: number | null;
+  /** Why it failed, when not by its exit code; else undefined. */
+  error: string | undefined;
+  tty: boolean;
+  /** The sandbox ends with it. */
+  oneShot: boolean;
+  /** Somebody asked for its end. */
+  cancelling: boolean;
+  /** Where its input is written to; undefined when it reads nothing. */
+  stdinStreamId: string | undefined;
+  stdout: OutputStream;
+  stderr: OutputStream;
+  createdBy: string;
+  createdAt: string;
+  startedAt: string | null;
+  endedAt: string | null;
+  durationMs: number;
+}
+
+/** How an execution runs, beside its command. */
+export interface ExecutionOptions {
+  /** Default `exec`. */
+  kind?: "exec" | "job" | undefined;
+  /** Written before it starts. */
+  files?: readonly Omit<NewFile, "mode">[] | undefined;
+  /** Make a stream for its input, `stdinStreamId` of the answer. */
+  stdin?: boolean | undefined;
+  /** Read a stream made by {@link Streams.create}. */
+  stdinStreamId?: string | undefined;
+  /** Run it on a terminal of that size. */
+  tty?: { rows: number; cols: number } | undefined;
+  /** Make stdout and stderr one stream. */
+  combined?: boolean | undefined;
+  stdout?: "keep" | "ignore" | undefined;
+  stderr?: "keep" | "ignore" | undefined;
+}
+
+/** A command that is kept. Its input comes by a stream, not as text. */
+export type ExecutionCommand = Omit<Command, "stdin"> & ExecutionOptions;
+
+export interface StartExecutionOptions extends ExecutionCommand, CallOptions {
+  /** Answer only when it has ended, or after this many seconds (at most 240); without it as soon as it has started. */
+  waitSeconds?: number | undefined;
+}
+
+export interface LogsOptions extends ReadStreamOptions {
+  /** Default `stdout`, which is both for a terminal and when they are `combined`. */
+  output?: "stdout" | "stderr" | undefined;
+}
+
+/**
+ * Commands that go on whatever becomes of this client and of the server, and are
+ * kept with their output after their end. Safe for concurrent use.
+ */
+export class Executions {
+  constructor(
+    private readonly http: HTTP,
+    private readonly streams: Streams,
+  ) {}
+
+  /** Starts a command. That it could not be started is told by the execution, which then is `failed`. Never sent twice. */
+  async start(ref: string, options: StartExecutionOptions): Promise<Execution> {
+    const json: wire.StartExecution = { ...encodeExecution(options), wait_seconds: options.waitSeconds };
+    const w = await this.http.json<wire.Execution>({
+      method: "POST",
+      path: sandboxPath(ref, "/executions"),
+      json,
+      signal: options.signal,
+      timeoutMs: options.waitSeconds ? options.waitSeconds * 1_000 + waitSlackMs : undefined,
+      repeatable: false,
+    });
+    return decode.execution(w);
+  }
+
+  /** Lists the executions of a sandbox, newest first; at most 100 unless `limit` says otherwise. */
+  async list(
+    ref: string,
+    options: CallOptions & { kind?: "exec" | "job" | undefined; limit?: number | undefined } = {},
+  ): Promise<Execution[]> {
+    const w = await this.http.json<wire.ExecutionList>({
+      method: "GET",
+      path: sandboxPath(ref, "/executions"),
+      query: { kind: options.kind, limit: options.limit },
+      signal: options.signal,
+      repeatable: true,
+    });
+    return w.items.map(decode.execution);
+  }
+
+  async get(id: string, options: CallOptions = {}): Promise<Execution> {
+    return this.fetch(id, options.signal);
+  }
+
+  /**
+   * Returns when the execution has ended, in whatever way: look at `state`. Throws a
+   * TimeoutError, and the execution goes on, when that takes longer than
+   * `timeoutSeconds` (default 60; no upper bound).
+   */
+  async wait(id: string, options: CallOptions & { timeoutSeconds?: number | undefined } = {}): Promise<Execution> {
+    const timeoutSeconds = options.timeoutSeconds ?? 60;
+    const end = Date.now() + timeoutSeconds * 1_000;
+    for (;;) {
+      const seconds = Math.min(maxWaitSeconds, Math.max(1, Math.ceil((end - Date.now()) / 1_000)));
+      const e = await this.fetch(id, options.signal, seconds);
+      if (e.state !== "queued" && e.state !== "running") return e;
+      if (Date.now() >= end) throw newError({ code: "timeout", message: `execution ${id} is still ${e.state} after ${timeoutSeconds} s` });
+    }
+  }
+
+  /**
+   * Ends an execution: its processes get SIGTERM, and SIGKILL 5 seconds later; with
+   * `force` SIGKILL at once. Does not wait for the end.
+   */
+  async cancel(id: string, options: CallOptions & { force?: boolean | undefined } = {}): Promise<Execution> {
+    const w = await this.http.json<wire.Execution>({
+      method: "POST",
+      path: `${executionPath(id)}/cancel`,
+      json: { force: options.force },
+      signal: options.signal,
+      repeatable: true,
+    });
+    return decode.execution(w);
+  }
+
+  /** Reads an execution's output; as {@link Streams.read}. */
+  async *logs(id: string, options: LogsOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
+    const output = options.output ?? "stdout";
+    const { streamId } = (await this.get(id, options))[output];
+    if (streamId === "") throw newError({ code: "not_found", message: `execution ${id} keeps no ${output}` });
+    yield* this.streams.read(streamId, options);
+  }
+
+  private async fetch(id: string, signal?: AbortSignal, waitSeconds?: number): Promise<Execution> {
+    const w = await this.http.json<wire.Execution>({
+      method: "GET",
+      path: executionPath(id),
+      query: { wait_seconds: waitSeconds },
+      signal,
+      timeoutMs: waitSeconds === undefined ? undefined : waitSeconds * 1_000 + waitSlackMs,
+      repeatable: true,
+    });
+    return decode.execution(w);
+  }
+}
+
+function executionPath(id: string): string {
+  return `/v1/executions/${segment(id)}`;
+}
+
+/** An execution's command as the wire has it. */
+export function encodeExecution(c: ExecutionCommand): wire.ExecutionCommand {
+  return {
+    kind: c.kind,
+    command: c.command === undefined ? undefined : [...c.command],
+    shell: c.shell,
+    files: c.files?.map((f) => ({ path: f.path, content: toBase64(f.content) })),
+    cwd: c.cwd,
+    env: c.env,
+    user: c.user,
+    timeout_seconds: c.timeoutSeconds,
+    stdin: c.stdin,
+    stdin_stream_id: c.stdinStreamId,
+    tty: c.tty,
+    combined: c.combined,
+    stdout: c.stdout,
+    stderr: c.stderr,
+  };
+}

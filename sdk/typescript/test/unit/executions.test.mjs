@@ -1,0 +1,120 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ModboxError, NotFoundError, TimeoutError } from "modbox-sdk";
+import { json, serve, wireSandbox } from "../server.mjs";
+
+const wireExecution = (more = {}) => ({
+  id: "e", sandbox_id: "s", kind: "exec", command: ["true"], state: "running", exit_code: null, error: "", tty: false, one_shot: false,
+  cancelling: false, stdin_stream_id: "", stdout: { stream_id: "str_1", bytes: 0, truncated: false },
+  stderr: { stream_id: "", bytes: 0, truncated: false }, created_by: "u", created_at: "2026-01-01T00:00:00Z", started_at: null,
+  ended_at: null, duration_ms: 0, ...more,
+});
+
+/** Answers a stream's bytes from the offset on, but breaks off after `limit` of them. */
+function answerStream(request, res, text, limit) {
+  const rest = Buffer.from(text).subarray(Number(request.query.get("offset") ?? 0));
+  res.writeHead(200, { "content-type": "application/octet-stream" });
+  if (limit === undefined) return res.end(rest);
+  res.write(rest.subarray(0, limit), () => setImmediate(() => res.destroy()));
+}
+
+async function text(chunks) {
+  const list = [];
+  for await (const chunk of chunks) list.push(chunk);
+  return Buffer.concat(list).toString();
+}
+
+test("start sends the wire's names and is never sent twice", async (t) => {
+  const s = await serve(t, (_, res, n) => (n === 0 ? json(res, wireExecution(), 201) : res.destroy()));
+  const { executions } = s.client();
+  const e = await executions.start("a", {
+    command: ["cat"], kind: "job", files: [{ path: "/a", content: "hi" }], timeoutSeconds: 5, stdin: true, tty: { rows: 24, cols: 80 }, waitSeconds: 9,
+  });
+  assert.deepEqual(s.requests[0].json(), {
+    command: ["cat"], kind: "job", files: [{ path: "/a", content: "aGk=" }], timeout_seconds: 5, stdin: true, tty: { rows: 24, cols: 80 }, wait_seconds: 9,
+  });
+  assert.deepEqual([e.stdinStreamId, e.error, e.exitCode, e.stdout.streamId], [undefined, undefined, null, "str_1"]);
+  await assert.rejects(executions.start("a", { shell: "x" }), { code: "connection" });
+  assert.equal(s.requests.length, 2);
+});
+
+test("wait is several requests, and says when the time is over", async (t) => {
+  const s = await serve(t, (_, res, n) => json(res, wireExecution({ state: n === 1 ? "cancelled" : "running" })));
+  const { executions } = s.client();
+  assert.equal((await executions.wait("e", { timeoutSeconds: 400 })).state, "cancelled");
+  assert.deepEqual(s.requests.map((r) => r.query.get("wait_seconds")), ["240", "240"]);
+  await assert.rejects(executions.wait("e", { timeoutSeconds: 0 }), TimeoutError);
+});
+
+test("logs go on where the connection broke", async (t) => {
+  const s = await serve(t, (r, res, n) => {
+    if (r.path === "/v1/executions/e") return json(res, wireExecution());
+    answerStream(r, res, "0123456789", n < 4 ? 3 : undefined);
+  });
+  assert.equal(await text(s.client().executions.logs("e", { offset: 1, follow: true })), "123456789");
+  assert.deepEqual(s.requests.slice(1).map((r) => r.query.get("offset")), ["1", "4", "7", "10"].slice(0, s.requests.length - 1));
+  assert(s.requests.slice(1).every((r) => r.query.get("follow") === "true"));
+});
+
+test("a stream that breaks at once is given up, and one with times at the first break", async (t) => {
+  const s = await serve(t, (r, res) => answerStream(r, res, "0123456789", r.query.get("timestamps") ? 3 : 0));
+  const { streams } = s.client();
+  await assert.rejects(text(streams.read("x", { follow: true })), (err) => err instanceof ModboxError && err.code === "connection");
+  assert.equal(s.requests.length, 4);
+  await assert.rejects(text(streams.read("x", { timestamps: true })), { code: "connection" });
+  assert.equal(s.requests.length, 5);
+});
+
+test("an abort ends a stream", async (t) => {
+  const s = await serve(t, (_, res) => res.writeHead(200).write("a"));
+  const controller = new AbortController();
+  const read = async () => {
+    for await (const _ of s.client().streams.read("x", { follow: true, signal: controller.signal })) controller.abort();
+  };
+  await assert.rejects(read(), { name: "AbortError" });
+  assert.equal(s.requests.length, 1);
+});
+
+test("an output that is not kept", async (t) => {
+  const s = await serve(t, (_, res) => json(res, wireExecution()));
+  await assert.rejects(text(s.client().executions.logs("e", { output: "stderr" })), NotFoundError);
+});
+
+test("writing to a stream says whether it ends", async (t) => {
+  const s = await serve(t, (_, res) => res.writeHead(204).end());
+  const { streams } = s.client();
+  await streams.write("x", "a", { end: false });
+  await streams.write("x", "b");
+  assert.deepEqual(s.requests.map((r) => [r.method, r.query.get("eof"), r.body.toString()]), [["PUT", "false", "a"], ["PUT", null, "b"]]);
+});
+
+test("fork tells what became of each child", async (t) => {
+  const s = await serve(t, (_, res) => json(res, { items: [{ sandbox: wireSandbox({ parent_id: "p" }) }, { error: { code: "quota_exceeded", detail: "too many" } }] }));
+  const [one, two] = await s.client().sandboxes.fork("a", { count: 2, names: ["x"], timeouts: { idleSeconds: 5, onIdle: "pause" } });
+  assert.deepEqual(s.requests[0].json(), { count: 2, names: ["x"], timeouts: { idle_seconds: 5, on_idle: "pause" } });
+  assert.deepEqual([one.sandbox.parentId, one.error, two.sandbox], ["p", undefined, undefined]);
+  assert(two.error instanceof ModboxError);
+  assert.deepEqual([two.error.code, two.error.message], ["quota_exceeded", "too many"]);
+});
+
+test("snapshots are walked over by offset", async (t) => {
+  const wire = (id) => ({
+    id, name: "a", full_name: "@w/a:latest", image: "i", size_bytes: 1, layer_bytes: 1, file_count: 1, public: false, created_at: "2026-01-01T00:00:00Z",
+  });
+  const s = await serve(t, (r, res) => json(res, { items: [wire(r.query.get("offset"))], total: 3 }));
+  const ids = [];
+  for await (const sn of s.client().snapshots.list({ sandboxId: "s", limit: 1, offset: 1 })) ids.push(sn.id);
+  assert.deepEqual(ids, ["1", "2"]);
+  assert.equal(s.requests[0].query.get("sandbox_id"), "s");
+});
+
+test("events are walked over by seq", async (t) => {
+  const all = [1, 2, 3].map((seq) => ({ seq, sandbox_id: "s", time: "2026-01-01T00:00:00Z", type: "exec", message: "" }));
+  const s = await serve(t, (r, res) => {
+    const after = Number(r.query.get("after") ?? 0);
+    json(res, { items: all.slice(after, after + Number(r.query.get("limit"))) });
+  });
+  const seqs = [];
+  for await (const e of s.client().sandboxes.allEvents("a", { limit: 2 })) seqs.push(e.seq);
+  assert.deepEqual(seqs, [1, 2, 3]);
+});

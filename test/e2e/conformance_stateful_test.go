@@ -1,0 +1,171 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+// commandArgument is a program with its arguments, or for a create an object.
+type commandArgument struct {
+	Argv        []string
+	Shell, Kind string
+}
+
+func (c *commandArgument) UnmarshalJSON(b []byte) error {
+	if b[0] == '[' {
+		return json.Unmarshal(b, &c.Argv)
+	}
+	type object commandArgument
+	return json.Unmarshal(b, (*object)(c))
+}
+
+// statefulCalls are those of executions, saved states, snapshots and tokens.
+var statefulCalls = map[string]call{
+	"images.runtimes": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Runtimes(ctx) },
+	"tokens.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.CreateToken(ctx, a.Description, time.Duration(a.ExpiresSeconds)*time.Second)
+	},
+	"tokens.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Tokens(ctx) },
+	"tokens.revoke": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.RevokeToken(ctx, a.ID)
+	},
+
+	"sandboxes.update_env": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.UpdateEnv(ctx, a.Ref, a.Changes)
+	},
+	"sandboxes.pause": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Pause(ctx, a.Ref) },
+	"sandboxes.resume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.ResumeWith(ctx, a.Ref, client.Memory(a.Memory))
+	},
+	"sandboxes.fork":       fork,
+	"sandboxes.all_events": allEvents,
+	"sandboxes.files.write_many": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		var files []client.File
+		for _, path := range slices.Sorted(maps.Keys(a.Files)) {
+			files = append(files, client.File{Path: path, Content: []byte(a.Files[path])})
+		}
+		return nil, c.WriteFiles(ctx, a.Ref, files)
+	},
+
+	"sandboxes.checkpoints.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.CreateCheckpoint(ctx, a.Ref, a.Name)
+	},
+	"sandboxes.checkpoints.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Checkpoints(ctx, a.Ref)
+	},
+	"sandboxes.checkpoints.restore": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.RestoreCheckpoint(ctx, a.Ref, a.Checkpoint)
+	},
+	"sandboxes.checkpoints.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.DeleteCheckpoint(ctx, a.Ref, a.Checkpoint)
+	},
+
+	"snapshots.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.CreateSnapshot(ctx, a.Ref, client.SnapshotOptions{Name: a.Name, Tag: a.Tag, Message: a.Message, Metadata: a.Metadata})
+	},
+	"snapshots.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Snapshot(ctx, a.Snapshot)
+	},
+	"snapshots.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		page, err := c.Snapshots(ctx, client.SnapshotFilter{Name: a.Name, Sort: a.Sort, Ascending: a.Order == "asc"})
+		if err != nil {
+			return nil, err
+		}
+		return page.Items, nil
+	},
+	"snapshots.tag": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.TagSnapshot(ctx, a.Snapshot, a.Tag)
+	},
+	"snapshots.lineage": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Lineage(ctx, a.Snapshot, a.Limit)
+	},
+	"snapshots.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.DeleteSnapshot(ctx, a.Snapshot)
+	},
+
+	"executions.start": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		stdin, _ := a.Stdin.(bool)
+		o := client.ExecutionOptions{Kind: a.Kind, Stdin: stdin, IgnoreStderr: a.Stderr == "ignore", WaitUpTo: time.Duration(a.WaitSeconds) * time.Second}
+		for path, content := range a.Files {
+			o.Files = append(o.Files, client.ExecutionFile{Path: path, Content: []byte(content)})
+		}
+		return c.StartExecution(ctx, a.Ref, a.command(), o)
+	},
+	"executions.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Executions(ctx, a.Ref, a.Kind, a.Limit)
+	},
+	"executions.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Execution(ctx, a.ID, 0)
+	},
+	"executions.wait": waitExecution,
+	"executions.cancel": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.CancelExecution(ctx, a.ID, a.Force)
+	},
+	"executions.logs": logs,
+	"streams.write": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.WriteStream(ctx, a.ID, strings.NewReader(a.Text), a.End == nil || *a.End)
+	},
+}
+
+func fork(ctx context.Context, c *client.Client, a arguments) (any, error) {
+	children, err := c.Fork(ctx, a.Ref, client.ForkOptions{
+		Count: a.Count, Names: a.Names, Env: a.Env, Labels: a.Labels, TTL: time.Duration(a.TTLSeconds) * time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]any, len(children))
+	for i, child := range children {
+		list[i] = map[string]any{"sandbox": child.Sandbox, "error": child.Err}
+	}
+	return list, nil
+}
+
+func allEvents(ctx context.Context, c *client.Client, a arguments) (any, error) {
+	events := []client.Event{}
+	for e, err := range c.AllEvents(ctx, a.Ref, client.EventsOptions{Limit: a.Limit, Descending: a.Order == "desc"}) {
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// waitExecution makes an error of what is no error in Go: that the time was over.
+func waitExecution(ctx context.Context, c *client.Client, a arguments) (any, error) {
+	e, err := c.Execution(ctx, a.ID, time.Duration(a.TimeoutSeconds)*time.Second)
+	if err == nil && !e.State.Ended() {
+		err = &client.Error{Code: client.Timeout}
+	}
+	return e, err
+}
+
+func logs(ctx context.Context, c *client.Client, a arguments) (any, error) {
+	e, err := c.Execution(ctx, a.ID, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := e.Stdout
+	if a.Output == "stderr" {
+		out = e.Stderr
+	}
+	if out.StreamID == "" { // in Go the caller sees that
+		return nil, &client.Error{Code: client.NotFound, Message: fmt.Sprintf("execution %s keeps no %s", e.ID, a.Output)}
+	}
+	r, err := c.ReadStream(ctx, out.StreamID, client.StreamOptions{Offset: a.Offset, Follow: a.Follow, Timestamps: a.Timestamps})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	return string(text), err
+}
