@@ -119,7 +119,7 @@ func inside(value any, path []string) any {
 type arguments struct {
 	Ref, Name, Image, Shell, Cwd, User, Output, Path, Mode, From, To string
 
-	State, ID, Kind, Text, Description, Message, Checkpoint, Memory, Snapshot, Tag, Sort, Order, Stderr string
+	State, ID, Kind, Text, Description, Message, Checkpoint, Memory, Snapshot, Runtime, Tag, Sort, Order, Stderr string
 
 	Command        commandArgument
 	Stdin          any // a text, or whether there is a stream
@@ -143,6 +143,7 @@ type arguments struct {
 	WaitSeconds    int64  `json:"wait_seconds"`
 	ExpiresSeconds int64  `json:"expires_in_seconds"`
 	SnapshotID     string `json:"snapshot_id"`
+	ContentHash    string `json:"content_hash"`
 
 	Parents, Overwrite, Recursive bool
 	Follow, Timestamps, Force     bool

@@ -18,6 +18,29 @@ export class Images {
     const w = await this.http.json<wire.RuntimeList>({ method: "GET", path: "/v1/runtimes", signal: options.signal, repeatable: true });
     return w.items.map(decode.runtime);
   }
+
+  /** Checks whether Debian packages, written as for a create, can be installed in an image, default modbox/base. May take some seconds. */
+  async validateDependencies(
+    dependencies: readonly string[],
+    options: CallOptions & { image?: string | undefined } = {},
+  ): Promise<DependencyChecks> {
+    const w = await this.http.json<wire.ValidatedDependencies>({
+      method: "POST",
+      path: "/v1/dependencies/validate",
+      json: { dependencies, image: options.image },
+      signal: options.signal,
+      timeoutMs: 0,
+      repeatable: true,
+    });
+    return { valid: w.valid, invalid: w.invalid.map((i) => ({ name: i.name, reason: i.reason, versions: i.versions ?? [] })) };
+  }
+}
+
+/** Which Debian packages can be installed. */
+export interface DependencyChecks {
+  valid: string[];
+  /** With the reason, and the versions there are when only the version is wrong. */
+  invalid: { name: string; reason: string; versions: string[] }[];
 }
 
 /** The caller's API tokens. */

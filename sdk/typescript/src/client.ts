@@ -16,6 +16,7 @@ import {
   type WaitForSandboxResult,
 } from "./platform.js";
 import { Sandboxes } from "./sandboxes.js";
+import type { WebSocketConstructor } from "./session.js";
 import { Snapshots } from "./snapshots.js";
 import { Streams } from "./streams.js";
 import type { CallOptions, Identity, ServerVersion } from "./types.js";
@@ -35,6 +36,8 @@ export interface ModboxClientOptions {
   maxRetries?: number | undefined;
   /** Sends the requests; default the runtime's own fetch. */
   fetch?: typeof globalThis.fetch | undefined;
+  /** Carries terminals; default the runtime's own. Node before 22 has none: pass that of the package `ws`. */
+  WebSocket?: WebSocketConstructor | undefined;
 }
 
 /**
@@ -68,6 +71,7 @@ export class ModboxClient {
       maxRetries: options.maxRetries ?? 3,
       // Called through a closure: browsers and workers refuse a detached fetch.
       fetch: options.fetch ?? ((input, init) => globalThis.fetch(input, init)),
+      WebSocket: options.WebSocket,
     });
     this.sandboxes = new Sandboxes(this.http);
     this.streams = new Streams(this.http);

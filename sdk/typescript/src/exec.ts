@@ -60,7 +60,7 @@ export async function* readEvents(body: ReadableStream<Uint8Array>, signal?: Abo
 }
 
 /** Types that are not known are left out: a newer server may send more. */
-function decodeEvent(w: wire.StreamMessage): ExecEvent | undefined {
+export function decodeEvent(w: wire.StreamMessage): ExecEvent | undefined {
   switch (w.type) {
     case "started":
       return { type: "started", pid: w.pid ?? 0 };
@@ -82,6 +82,7 @@ function decodeEvent(w: wire.StreamMessage): ExecEvent | undefined {
   }
 }
 
-function cut(cause?: unknown): ModboxError {
+/** That a connection broke before the end was known. */
+export function cut(cause?: unknown): ModboxError {
   return newError({ code: "connection", message: "the connection broke before the command's end was known", cause });
 }

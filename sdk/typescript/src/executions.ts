@@ -4,6 +4,7 @@ import { newError } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { sandboxPath, segment } from "./path.js";
+import { connect, type Session } from "./session.js";
 import type { ReadStreamOptions, Streams } from "./streams.js";
 import type { CallOptions, Command, NewFile } from "./types.js";
 import type * as wire from "./wire.js";
@@ -158,6 +159,15 @@ export class Executions {
     const { streamId } = (await this.get(id, options))[output];
     if (streamId === "") throw newError({ code: "not_found", message: `execution ${id} keeps no ${output}` });
     yield* this.streams.read(streamId, options);
+  }
+
+  /**
+   * Connects to an execution of a sandbox, from a byte of its stdout on. It goes on
+   * when the session ends, and any number of sessions may be attached.
+   */
+  async attach(ref: string, id: string, options: CallOptions & { offset?: number | undefined } = {}): Promise<Session> {
+    const path = sandboxPath(ref, `/executions/${segment(id)}/attach?offset=${options.offset ?? 0}`);
+    return connect(this.http, path, () => this.get(id, options), options.signal);
   }
 
   private async fetch(id: string, signal?: AbortSignal, waitSeconds?: number): Promise<Execution> {

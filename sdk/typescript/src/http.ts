@@ -1,4 +1,5 @@
 import { backOff } from "exponential-backoff";
+import type { WebSocketConstructor, WebSocketLike } from "./session.js";
 import { ModboxError, errorFromResponse, newError } from "./errors.js";
 
 /** Where and how requests are sent. */
@@ -9,6 +10,7 @@ export interface HTTPOptions {
   timeoutMs: number;
   maxRetries: number;
   fetch: typeof globalThis.fetch;
+  WebSocket: WebSocketConstructor | undefined;
 }
 
 /** One request. */
@@ -53,6 +55,15 @@ export class HTTP {
   /** Sends the request and returns the answer unread. The time limit ends with the answer's head. */
   async raw(request: HTTPRequest): Promise<Response> {
     return this.send(request, async (response) => response);
+  }
+
+  /** Begins a WebSocket. */
+  webSocket(path: string): WebSocketLike {
+    const WebSocket = this.options.WebSocket ?? (globalThis as { WebSocket?: unknown }).WebSocket as WebSocketConstructor | undefined;
+    if (WebSocket === undefined) {
+      throw newError({ code: "unsupported", message: "this runtime has no WebSocket: pass { WebSocket }, such as that of the package ws" });
+    }
+    return new WebSocket(this.options.baseUrl.replace(/^http/, "ws") + path, { headers: this.headers() });
   }
 
   private async send<T>(request: HTTPRequest, read: (response: Response, limit: Limit) => Promise<T>): Promise<T> {
@@ -103,9 +114,14 @@ export class HTTP {
     return url.href;
   }
 
-  private init(request: HTTPRequest, signal: AbortSignal): RequestInit {
-    const headers: Record<string, string> = { authorization: `Bearer ${this.options.token}`, ...request.headers };
+  private headers(): Record<string, string> {
+    const headers: Record<string, string> = { authorization: `Bearer ${this.options.token}` };
     if (this.options.workspaceId !== undefined) headers["x-workspace-id"] = this.options.workspaceId;
+    return headers;
+  }
+
+  private init(request: HTTPRequest, signal: AbortSignal): RequestInit {
+    const headers = { ...this.headers(), ...request.headers };
     const init: RequestInit & { duplex?: "half" } = { method: request.method, headers, signal, redirect: "error" };
     if (request.json !== undefined) {
       headers["content-type"] = "application/json";

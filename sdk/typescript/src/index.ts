@@ -35,9 +35,10 @@ export type {
   OutputStream,
   StartExecutionOptions,
 } from "./executions.js";
+export type { Session, TerminalSize, WebSocketConstructor, WebSocketLike } from "./session.js";
 export type { ReadStreamOptions, Streams } from "./streams.js";
-export type { CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotPage, Snapshots } from "./snapshots.js";
+export type { BuildSnapshotOptions, BuiltSnapshot, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotPage, Snapshots } from "./snapshots.js";
 export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
-export type { Images, Tokens } from "./account.js";
+export type { DependencyChecks, Images, Tokens } from "./account.js";
 export type * from "./types.js";

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 import { fromBase64 } from "./base64.js";
 import { Checkpoints } from "./checkpoints.js";
 import * as decode from "./decode.js";
@@ -8,6 +9,7 @@ import { Files } from "./files.js";
 import type { HTTP } from "./http.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { sandboxPath } from "./path.js";
+import { connect, type Session, type TerminalSize } from "./session.js";
 import type {
   CallOptions,
   Command,
@@ -83,6 +85,23 @@ export class Sandboxes {
       repeatable: true,
     });
     return decode.sandbox(w);
+  }
+
+  /**
+   * Makes a sandbox for the scope of a variable: it runs when this returns, and is
+   * destroyed at the end of the scope of `await using sandbox = await …`. Throws as wait does.
+   */
+  async temporary(options: CreateSandboxOptions = {}): Promise<Sandbox & AsyncDisposable> {
+    const { waitSeconds, ...rest } = options;
+    const { id } = await this.create(rest);
+    const destroy = async (): Promise<void> => void (await this.destroy(id));
+    try {
+      const sandbox = await this.wait(id, { timeoutSeconds: waitSeconds, signal: options.signal });
+      return { ...sandbox, [Symbol.asyncDispose]: destroy };
+    } catch (err) {
+      await destroy();
+      throw err;
+    }
   }
 
   async get(ref: string, options: CallOptions = {}): Promise<Sandbox> {
@@ -245,6 +264,19 @@ export class Sandboxes {
     });
     if (response.body === null) throw newError({ code: "bad_response", message: "the answer has no body", status: response.status });
     yield* readEvents(response.body, options.signal);
+  }
+
+  /**
+   * Runs a command and stays connected to it: input, terminal, signals. Ending the
+   * session, or aborting the signal, kills the command. With `tty` everything is on stdout.
+   */
+  async attach(
+    ref: string,
+    options: Omit<Command, "stdin"> & CallOptions & { tty?: TerminalSize | undefined; stdin?: boolean | undefined },
+  ): Promise<Session> {
+    const { signal, tty, stdin, ...command } = options;
+    const first = { ...encodeCommand(command), tty, stdin };
+    return connect(this.http, sandboxPath(ref, "/exec/attach"), () => this.get(ref, { signal }), signal, first);
   }
 
   /** What happened to a sandbox, oldest first unless asked otherwise. */

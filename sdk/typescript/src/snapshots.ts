@@ -1,7 +1,7 @@
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
 import { sandboxPath, segment } from "./path.js";
-import type { CallOptions } from "./types.js";
+import type { CallOptions, FileContent } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** The saved filesystem of a sandbox, or of a build, from which sandboxes are made. */
@@ -48,6 +48,30 @@ export interface CreateSnapshotOptions extends CallOptions {
   public?: boolean | undefined;
 }
 
+/** What a snapshot is built of, and called. */
+export interface BuildSnapshotOptions extends CreateSnapshotOptions {
+  /** A tar.gz with names relative to `dir`. */
+  files?: FileContent | undefined;
+  /** Where the files go; default the image's working directory. */
+  dir?: string | undefined;
+  /** Debian packages to install. */
+  dependencies?: readonly string[] | undefined;
+  /** npm packages to install globally. */
+  packages?: readonly string[] | undefined;
+  /** Default environment of sandboxes made from it. */
+  env?: Record<string, string> | undefined;
+  /** Identifies everything it is made of: a snapshot that has the same is answered without any work, unless `force`. */
+  contentHash?: string | undefined;
+  force?: boolean | undefined;
+}
+
+/** What came of a build. */
+export interface BuiltSnapshot {
+  snapshot: Snapshot;
+  /** It was there already. */
+  unchanged: boolean;
+}
+
 /** Which snapshots to list; the empty object is all of the workspace, newest first. */
 export interface ListSnapshotsOptions extends CallOptions {
   /** The public ones of all workspaces instead. */
@@ -83,6 +107,24 @@ export class Snapshots {
     const path = sandboxPath(ref, "/snapshots");
     const w = await this.http.json<wire.Snapshot>({ method: "POST", path, json, signal, timeoutMs: 0, repeatable: false });
     return decode.snapshot(w);
+  }
+
+  /** Builds a snapshot on an image, and returns when sandboxes can be made from it. Never sent twice. */
+  async build(runtime: string, options: BuildSnapshotOptions = {}): Promise<BuiltSnapshot> {
+    const { signal, files, dependencies, packages, env, contentHash, ...names } = options;
+    const http = { signal, timeoutMs: 0, repeatable: false } as const;
+    const begin: wire.BeginBuild = { ...names, runtime, content_hash: contentHash };
+    const { id, snapshot } = await this.http.json<wire.Build>({ method: "POST", path: "/v1/snapshots/builds", json: begin, ...http });
+    if (snapshot !== undefined) return { snapshot: decode.snapshot(snapshot), unchanged: true };
+    const path = `/v1/snapshots/builds/${segment(id ?? "")}`;
+    if (files !== undefined) {
+      const headers = { "content-type": "application/gzip" };
+      const response = await this.http.raw({ method: "PUT", path: `${path}/files`, body: files, headers, ...http });
+      await response.arrayBuffer();
+    }
+    const finish: wire.FinishBuild = { dependencies: dependencies && [...dependencies], packages: packages && [...packages], env };
+    const w = await this.http.json<wire.Snapshot>({ method: "POST", path: `${path}/finish`, json: finish, ...http });
+    return { snapshot: decode.snapshot(w), unchanged: false };
   }
 
   async get(snapshot: string, options: CallOptions = {}): Promise<Snapshot> {

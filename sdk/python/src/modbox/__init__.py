@@ -53,8 +53,18 @@ from .models import (
     Usage,
     WaitResult,
 )
-from .options import CreateOptions, ExecutionCommand, SnapshotFilter
-from .records import Checkpoint, Execution, Forked, OutputStream, Snapshot, SnapshotPage
+from .options import BuildOptions, CreateOptions, ExecutionCommand, SnapshotFilter
+from .records import (
+    BuiltSnapshot,
+    Checkpoint,
+    DependencyChecks,
+    Execution,
+    Forked,
+    InvalidDependency,
+    OutputStream,
+    Snapshot,
+    SnapshotPage,
+)
 from .transport import AsyncHttpxTransport, HttpxTransport, UrllibTransport
 
 __version__ = "0.1.0"
@@ -63,11 +73,14 @@ __all__ = [
     "AsyncHttpxTransport",
     "AsyncModboxClient",
     "AuthError",
+    "BuildOptions",
+    "BuiltSnapshot",
     "Cause",
     "Checkpoint",
     "ConflictError",
     "ConnectionError",
     "CreateOptions",
+    "DependencyChecks",
     "DestroyResult",
     "EndedError",
     "Event",
@@ -83,6 +96,7 @@ __all__ = [
     "HttpxTransport",
     "Identity",
     "Image",
+    "InvalidDependency",
     "ModboxClient",
     "ModboxError",
     "NetworkOptions",

@@ -39,6 +39,7 @@ from .models import (
     decode,
 )
 from .options import CreateOptions, ExecutionCommand
+from .records import DependencyChecks
 
 T = TypeVar("T")
 
@@ -136,7 +137,7 @@ def timeouts_body(t: Optional[Timeouts]) -> Optional[Dict[str, Any]]:
     )
 
 
-def _listed(values: Optional[Sequence[str]]) -> Optional[List[str]]:
+def listed(values: Optional[Sequence[str]]) -> Optional[List[str]]:
     return None if values is None else list(values)
 
 
@@ -183,8 +184,8 @@ def create(o: CreateOptions) -> Call[Sandbox]:
             timeouts=timeouts_body(o.get("timeouts")),
             resources=resources and _body(memory=resources.memory, cpu=resources.cpu, disk=resources.disk),
             network=network and _body(enabled=network.enabled, ports=list(network.ports)),
-            dependencies=_listed(o.get("dependencies")),
-            packages=_listed(o.get("packages")),
+            dependencies=listed(o.get("dependencies")),
+            packages=listed(o.get("packages")),
             description=o.get("description"),
             metadata=o.get("metadata"),
             command=command and execution_body(command),
@@ -372,6 +373,11 @@ def images() -> Call[List[Image]]:
 
 def runtimes() -> Call[List[Runtime]]:
     return Call("GET", "/v1/runtimes", _items(Runtime), repeatable=True)
+
+
+def validate_dependencies(dependencies: Sequence[str], image: Optional[str]) -> Call[DependencyChecks]:
+    body = _body(dependencies=list(dependencies), image=image)
+    return Call("POST", "/v1/dependencies/validate", _into(DependencyChecks), repeatable=True, json=body, timeout=None)
 
 
 def create_token(description: Optional[str], expires_in_seconds: Optional[int]) -> Call[NewToken]:

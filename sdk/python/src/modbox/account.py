@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from . import _calls as calls
 from .models import Image, NewToken, Runtime, Token
+from .records import DependencyChecks
 
 if TYPE_CHECKING:
     from . import aio, client
@@ -24,6 +25,13 @@ class Images:
     def runtimes(self) -> List[Runtime]:
         """Lists the built-in images by their short names. One that is not built is built by its first use."""
         return self._session.perform(calls.runtimes())
+
+    def validate_dependencies(self, dependencies: Sequence[str], *, image: Optional[str] = None) -> DependencyChecks:
+        """Checks whether Debian packages, written as for a create, can be installed in an image, by default modbox/base.
+
+        May take some seconds.
+        """
+        return self._session.perform(calls.validate_dependencies(dependencies, image))
 
 
 class Tokens:
@@ -58,6 +66,13 @@ class AsyncImages:
     async def runtimes(self) -> List[Runtime]:
         """Lists the built-in images by their short names. One that is not built is built by its first use."""
         return await self._session.perform(calls.runtimes())
+
+    async def validate_dependencies(self, dependencies: Sequence[str], *, image: Optional[str] = None) -> DependencyChecks:
+        """Checks whether Debian packages, written as for a create, can be installed in an image, by default modbox/base.
+
+        May take some seconds.
+        """
+        return await self._session.perform(calls.validate_dependencies(dependencies, image))
 
 
 class AsyncTokens:

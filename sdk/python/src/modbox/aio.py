@@ -6,12 +6,14 @@ import asyncio
 import itertools
 import math
 import time
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
     AsyncGenerator,
     AsyncIterable,
+    AsyncIterator,
     Awaitable,
     Callable,
     Iterable,
@@ -199,6 +201,19 @@ class AsyncSandboxes(AsyncStates):
         ConflictError when a different live sandbox has the name.
         """
         return await self._session.perform(calls.create(options))
+
+    @asynccontextmanager
+    async def temporary(self, **options: Unpack[CreateOptions]) -> AsyncIterator[Sandbox]:
+        """Makes a sandbox for a ``async with`` block: it runs when the block begins, and is destroyed when it ends.
+
+        Raises as wait does, when it does not run within ``wait_seconds``, by default 60.
+        """
+        wait_seconds = options.pop("wait_seconds", None)
+        sandbox = await self.create(**options)
+        try:
+            yield await self.wait(sandbox.id, timeout_seconds=wait_seconds or 60)
+        finally:
+            await self.destroy(sandbox.id)
 
     async def get(self, ref: str) -> Sandbox:
         """Returns a sandbox; ended ones stay visible."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Dict, Generator, Iterable, Iterator, List, Literal, Mapping, Optional, Sequence, Type, TypeVar, Union, overload
 
@@ -174,6 +175,19 @@ class Sandboxes(States):
         ConflictError when a different live sandbox has the name.
         """
         return self._session.perform(calls.create(options))
+
+    @contextmanager
+    def temporary(self, **options: Unpack[CreateOptions]) -> Iterator[Sandbox]:
+        """Makes a sandbox for a ``with`` block: it runs when the block begins, and is destroyed when it ends.
+
+        Raises as wait does, when it does not run within ``wait_seconds``, by default 60.
+        """
+        wait_seconds = options.pop("wait_seconds", None)
+        sandbox = self.create(**options)
+        try:
+            yield self.wait(sandbox.id, timeout_seconds=wait_seconds or 60)
+        finally:
+            self.destroy(sandbox.id)
 
     def get(self, ref: str) -> Sandbox:
         """Returns a sandbox; ended ones stay visible."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+from typing import AsyncIterable, Iterable, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from .models import NetworkOptions, Resources, Timeouts
 
@@ -71,6 +71,31 @@ class CreateOptions(TypedDict, total=False):
     wait_seconds: Optional[int]
     #: Makes repeated creates one within 24 hours; a new key for this call when left out.
     idempotency_key: Optional[str]
+
+
+class BuildOptions(TypedDict, total=False):
+    """What a snapshot is built of, and called."""
+
+    name: Optional[str]
+    #: ``latest`` when left out. It leaves the snapshot of the name that had it.
+    tag: Optional[str]
+    description: Optional[str]
+    message: Optional[str]
+    metadata: Optional[Mapping[str, str]]
+    public: Optional[bool]
+    #: A tar.gz, or chunks of it, with names relative to ``dir``.
+    files: Union[bytes, Iterable[bytes], AsyncIterable[bytes], None]
+    #: Where the files go; the image's working directory when left out.
+    dir: Optional[str]
+    #: Debian packages to install.
+    dependencies: Optional[Sequence[str]]
+    #: npm packages to install globally.
+    packages: Optional[Sequence[str]]
+    #: Default environment of sandboxes made from it.
+    env: Optional[Mapping[str, str]]
+    #: Identifies everything it is made of: a snapshot that has the same is answered without any work, unless ``force``.
+    content_hash: Optional[str]
+    force: Optional[bool]
 
 
 class SnapshotFilter(TypedDict, total=False):

@@ -109,6 +109,31 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class BuiltSnapshot:
+    """What came of a build; ``unchanged`` says that it was there already."""
+
+    snapshot: Snapshot
+    unchanged: bool
+
+
+@dataclass(frozen=True)
+class InvalidDependency:
+    """A Debian package that cannot be installed; ``versions`` are those there are when only the version is wrong."""
+
+    name: str
+    reason: str
+    versions: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class DependencyChecks:
+    """Which Debian packages can be installed."""
+
+    valid: List[str]
+    invalid: List[InvalidDependency] = _by(lambda w: [decode(InvalidDependency, item) for item in w])
+
+
+@dataclass(frozen=True)
 class SnapshotPage:
     """One page of snapshots; ``total`` is how many there are on all pages."""
 

@@ -68,7 +68,7 @@ class ConformanceTest(unittest.TestCase):
 FIRST = ("ref", "path", "from", "to", "content", "id", "text", "snapshot", "checkpoint", "tag", "changes", "files")
 
 #: Calls that take all but ref by name.
-BY_NAME = ("executions.start", "sandboxes.create", "snapshots.create")
+BY_NAME = ("executions.start", "sandboxes.create", "snapshots.create", "snapshots.build")
 
 
 async def perform(client, call, args):
