@@ -1,14 +1,8 @@
 package agent
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
-	"os"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/agentapi"
 )
@@ -35,8 +29,8 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	first := !a.configured
 	a.config, a.configured = cfg, true
 	a.mu.Unlock()
-	if a.opts.Init && cfg.Hostname != "" {
-		if err := setHostname(cfg.Hostname); err != nil {
+	if cfg.Hostname != "" && (a.opts.Init || a.opts.Root != "") {
+		if err := a.setHostname(cfg.Hostname); err != nil {
 			a.log.Warn("host name not set", "hostname", cfg.Hostname, "error", err)
 		}
 	}
@@ -81,29 +75,4 @@ func (a *Agent) startMain(argv []string) (*process, error) {
 		go ended(p)
 		return p, nil
 	})
-}
-
-// setHostname sets the host name, and makes it and localhost resolve.
-func setHostname(name string) error {
-	if have, err := os.Hostname(); err != nil || have != name {
-		if err := unix.Sethostname([]byte(name)); err != nil {
-			return fmt.Errorf("set host name: %w", err)
-		}
-	}
-	const path = "/etc/hosts"
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	hosts := string(data)
-	if !strings.Contains(hosts, "localhost") {
-		hosts += "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-	}
-	if !strings.Contains(hosts, name) {
-		hosts += "127.0.1.1\t" + name + "\n"
-	}
-	if hosts == string(data) {
-		return nil
-	}
-	return os.WriteFile(path, []byte(hosts), 0o644)
 }
