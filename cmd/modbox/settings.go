@@ -45,6 +45,8 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		StreamMaxBytes:    int64(cfg.Exec.MaxStream),
 		StreamRetention:   cfg.Exec.Retention.Std(),
 		KeptExecutions:    cfg.Exec.MaxKept,
+		MaxSnapshots:      cfg.Snapshot.MaxCount,
+		MaxSnapshotBytes:  int64(cfg.Snapshot.MaxBytes),
 		SandboxURL:        urls.Sandbox,
 		CheckpointDir:     filepath.Join(cfg.StateDir, checkpointsDir),
 		SpoolDir:          filepath.Join(cfg.StateDir, spoolDir),

@@ -30,6 +30,8 @@ var otherValues = map[string]string{
 	"sandbox.max_processes":      "70",
 	"sandbox.create_concurrency": "77",
 	"build.max_count":            "7",
+	"snapshot.max_count":         "7",
+	"snapshot.max_bytes":         "7Gi",
 	"build.timeout":              "7m",
 	"build.memory":               "700Mi",
 	"build.disk":                 "7Gi",

@@ -33,6 +33,8 @@ type Config struct {
 	Exec    Exec    `yaml:"exec"`
 	Network Network `yaml:"network"`
 	Build   Build   `yaml:"build"`
+
+	Snapshot Snapshot `yaml:"snapshot"`
 }
 
 // TLS says how the listener is secured.
@@ -65,7 +67,7 @@ type Sandbox struct {
 	MaxCount          int      `yaml:"max_count" doc:"Sandboxes that may live at the same time; 0 means no limit."`
 	MaxProcesses      int      `yaml:"max_processes" doc:"Processes and threads that may live in one sandbox at the same time."`
 	CreateConcurrency int      `yaml:"create_concurrency" doc:"Sandboxes that are started at the same time; more wait for their turn. 0: twice the number of cores."`
-	Retention         Duration `yaml:"retention" doc:"How long sandboxes that have ended, and their events, are kept."`
+	Retention         Duration `yaml:"retention" doc:"How long sandboxes that have ended, and their events, are kept, and deleted snapshots in lineages."`
 	StartTimeout      Duration `yaml:"start_timeout" doc:"How long a new sandbox may take until its agent answers."`
 	ReadinessTimeout  Duration `yaml:"readiness_timeout" doc:"How long a new sandbox may take until its image's readiness port answers."`
 }
@@ -85,6 +87,12 @@ type Build struct {
 	Memory             Bytes    `yaml:"memory" doc:"Memory of a box in which dependencies are installed."`
 	Disk               Bytes    `yaml:"disk" doc:"Disk of a box in which dependencies are installed: what they and their downloads may take."`
 	DependenciesMaxAge Duration `yaml:"dependencies_max_age" doc:"How long installed dependencies are used again before they are installed anew, which is how updates arrive."`
+}
+
+// Snapshot holds limits of snapshots.
+type Snapshot struct {
+	MaxCount int   `yaml:"max_count" doc:"Snapshots that a workspace may have."`
+	MaxBytes Bytes `yaml:"max_bytes" doc:"Size of a workspace's snapshots from which it can make no more; each counts with its whole root filesystem."`
 }
 
 // Pool says what is kept ready for sandboxes to come.
@@ -135,6 +143,7 @@ func Default() Config {
 			Disk:               16 << 30,
 			DependenciesMaxAge: Duration(7 * 24 * time.Hour),
 		},
+		Snapshot: Snapshot{MaxCount: 1000, MaxBytes: 256 << 30},
 		Exec: Exec{
 			DefaultTimeout: Duration(time.Minute),
 			MaxTimeout:     Duration(time.Hour),
@@ -231,6 +240,8 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "build.memory", c.Build.Memory, 256<<20, 1<<40)
 	within(bad, "build.disk", c.Build.Disk, 1<<30, 1<<44)
 	within(bad, "build.dependencies_max_age", c.Build.DependenciesMaxAge, Duration(time.Minute), Duration(10*365*24*time.Hour))
+	within(bad, "snapshot.max_count", c.Snapshot.MaxCount, 1, 1<<20)
+	within(bad, "snapshot.max_bytes", c.Snapshot.MaxBytes, 1<<20, 1<<50)
 	within(bad, "exec.default_timeout", c.Exec.DefaultTimeout, Duration(time.Second), c.Exec.MaxTimeout)
 	within(bad, "exec.default_output", c.Exec.DefaultOutput, 1, c.Exec.MaxOutput)
 	within(bad, "exec.max_output", c.Exec.MaxOutput, 1, 256<<20)

@@ -76,8 +76,10 @@ type Store interface {
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
 	// Events returns a sandbox's events after, or when descending before, a Seq. Errors: Invalid.
 	Events(ctx context.Context, id sandbox.ID, after int64, limit int, descending bool) ([]sandbox.Event, error)
-	// Purge forgets at most limit idempotency keys that expired before now and at
-	// most limit sandboxes that ended before endedBefore, unless that is zero.
+	// Purge forgets at most limit idempotency keys that expired before now and,
+	// unless endedBefore is zero, at most limit sandboxes that ended and snapshots
+	// that were deleted before it and that no other names. It returns how many of
+	// these two went.
 	Purge(ctx context.Context, now, endedBefore time.Time, limit int) (int64, error)
 }
 

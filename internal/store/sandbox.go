@@ -240,10 +240,11 @@ func (s *Store) LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 	return s.querySandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE "+isLive)
 }
 
-// Purge forgets sandboxes that ended before endedBefore, with their events, and
-// idempotency keys that expired before now. At most limit of each go at once, so
-// that other writes get their turn; it returns how many sandboxes went. A zero
-// endedBefore keeps all sandboxes.
+// Purge forgets sandboxes that ended before endedBefore, with their events,
+// snapshots that were deleted before it, unless a sandbox or a later snapshot names
+// them as where it came from, and idempotency keys that expired before now. At
+// most limit of each go at once, so that other writes get their turn; it returns
+// how many sandboxes and snapshots went. A zero endedBefore keeps all of these.
 func (s *Store) Purge(ctx context.Context, now, endedBefore time.Time, limit int) (n int64, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE (workspace_id, idempotency_key) IN
@@ -256,7 +257,11 @@ func (s *Store) Purge(ctx context.Context, now, endedBefore time.Time, limit int
 		if err != nil {
 			return err
 		}
-		n, err = res.RowsAffected()
+		if n, err = res.RowsAffected(); err != nil {
+			return err
+		}
+		snapshots, err := purgeSnapshots(ctx, tx, endedBefore, limit)
+		n += snapshots
 		return err
 	})
 	if err != nil {

@@ -237,6 +237,19 @@ func (s *Store) DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, at ti
 	return nil
 }
 
+// purgeSnapshots forgets at most limit snapshots that were deleted before a time
+// and that no lineage needs, and returns how many.
+func purgeSnapshots(ctx context.Context, tx *sql.Tx, before time.Time, limit int) (int64, error) {
+	res, err := tx.ExecContext(ctx, `DELETE FROM snapshots WHERE id IN (SELECT id FROM snapshots
+		WHERE state = 'deleted' AND deleted_at < $1 AND id NOT IN (SELECT parent_id FROM snapshots)
+			AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE snapshot_id <> '' AND snapshot_id = snapshots.id)
+		LIMIT $2)`, nanos(before), limit)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
 // Lineage returns a snapshot and at most limit-1 of those that came before it,
 // the newest first, deleted ones included.
 func (s *Store) Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) ([]sandbox.Snapshot, error) {

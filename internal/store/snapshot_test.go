@@ -146,3 +146,48 @@ func TestSnapshotList(t *testing.T) {
 		}
 	}
 }
+
+func TestPurgeOfDeletedSnapshots(t *testing.T) {
+	s, ws := openStore(t)
+	deleted := time.Now().Add(-time.Hour)
+	grown := func(parent sandbox.SnapshotID, gone bool) sandbox.SnapshotID {
+		t.Helper()
+		sn := finish(t, s, begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n", Parent: parent}).ID, 1)
+		if gone {
+			if err := s.DeleteSnapshot(t.Context(), sn.ID, deleted); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return sn.ID
+	}
+	ancestor := grown("", true)
+	child := grown(ancestor, false) // still there, and came from it
+	first := grown("", true)
+	second := grown(first, true) // goes, and then the first
+	used := grown("", true)
+	c := creation(ws, "made from it")
+	c.Sandbox.Snapshot = used
+	create(t, s, c)
+	purge := func(before time.Time) int64 {
+		t.Helper()
+		n, err := s.Purge(t.Context(), time.Now(), before, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := purge(deleted.Add(-time.Minute)); n != 0 {
+		t.Errorf("%d went before their time", n)
+	}
+	for _, want := range []int64{1, 1, 0} {
+		if n := purge(time.Now()); n != want {
+			t.Errorf("Purge = %d, want %d", n, want)
+		}
+	}
+	for id, kept := range map[sandbox.SnapshotID]bool{ancestor: true, child: true, first: false, second: false, used: true} {
+		_, err := s.Snapshot(t.Context(), id)
+		if kept && err != nil || !kept && sandbox.CodeOf(err) != sandbox.NotFound {
+			t.Errorf("snapshot %s: %v, kept should be %v", id, err, kept)
+		}
+	}
+}
