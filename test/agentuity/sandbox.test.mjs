@@ -188,7 +188,7 @@ test("dependencies and packages are installed before the first command", async (
 	const wrong = await client.create({ dependencies: ["no-such-package-anywhere"] });
 	t.after(() => client.destroy(wrong.id));
 	await assert.rejects(wrong.execute({ command: ["true"] }), /no-such-package-anywhere/);
-	assert.equal((await wrong.get()).status, "failed");
+	await until("failed", () => wrong.get(), (i) => i.status === "failed");
 });
 
 test("usage: of a sandbox while it lives, of the organization ever", async (t) => {

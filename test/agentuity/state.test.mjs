@@ -136,6 +136,8 @@ test("execute resumes a suspended sandbox and says so beside the data", async (t
 	const r = await sandboxExecute(low, { sandboxId: sb.id, options: { command: ["cat", "f"] }, orgId });
 	assert.equal(r.autoResumed, true);
 	assert.equal(await text(r.stdoutStreamUrl), "kept\n");
+	// The output ends a moment before the execution does, and only one may run.
+	await until("its end", () => client.getExecution(r.executionId), (e) => e.status === "completed");
 	const next = await sandboxExecute(low, { sandboxId: sb.id, options: { command: ["true"] }, orgId });
 	assert.equal(next.autoResumed, undefined);
 });
