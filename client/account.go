@@ -16,13 +16,27 @@ func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	return list.Items, err
 }
 
+// TokenOptions narrow a token. The zero value is one that may do what its maker
+// may, for ever.
+type TokenOptions struct {
+	// Lifetime is how long it works, in whole seconds; 0 is for ever.
+	Lifetime time.Duration
+	// Scopes are what it may do, e.g. "sandboxes:write"; docs/auth.md lists them. None
+	// leaves it what its maker has.
+	Scopes []string
+	// WorkspaceOnly keeps it out of its user's other workspaces.
+	WorkspaceOnly bool
+}
+
 // CreateToken makes a token that speaks for the caller in the same workspace.
-// It works for lifetime, or for ever when that is 0.
-func (c *Client) CreateToken(ctx context.Context, description string, lifetime time.Duration) (*NewToken, error) {
+// Errors: Invalid, naming scopes; Forbidden for what the caller's own token lacks.
+func (c *Client) CreateToken(ctx context.Context, description string, o TokenOptions) (*NewToken, error) {
 	body := struct {
-		Description      string `json:"description,omitempty"`
-		ExpiresInSeconds int64  `json:"expires_in_seconds,omitempty"`
-	}{description, seconds(lifetime)}
+		Description      string   `json:"description,omitempty"`
+		ExpiresInSeconds int64    `json:"expires_in_seconds,omitempty"`
+		Scopes           []string `json:"scopes,omitempty"`
+		WorkspaceOnly    bool     `json:"workspace_only,omitempty"`
+	}{description, seconds(o.Lifetime), o.Scopes, o.WorkspaceOnly}
 	t := new(NewToken)
 	return result(t, c.call(ctx, request{method: http.MethodPost, path: "/v1/tokens", body: body}, t))
 }

@@ -50,6 +50,10 @@ func TestTypesMatchTheWire(t *testing.T) {
 		"runtime":    {&wire.Runtime{}, &client.Runtime{}},
 		"depcheck":   {&wire.ValidatedDependencies{}, &client.DependencyChecks{}},
 		"token":      {&wire.NewToken{}, &client.NewToken{}},
+		"workspace":  {&wire.WorkspaceDetail{}, &client.WorkspaceDetail{}},
+		"added":      {&wire.AddedMember{}, &client.AddedMember{}},
+		"user":       {&wire.NewUser{}, &client.NewUser{}},
+		"session":    {&wire.SessionTokens{}, &client.SignIn{}},
 		"identity":   {&wire.Whoami{}, &client.Identity{}},
 		"version":    {&wire.Version{}, &client.Version{}},
 	} {

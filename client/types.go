@@ -236,12 +236,16 @@ type Image struct {
 
 // Token is an API token as listed; its secret is shown only once, by CreateToken.
 type Token struct {
-	ID          string     `json:"id"`
-	Description string     `json:"description"`
-	WorkspaceID string     `json:"workspace_id"`
-	CreatedAt   time.Time  `json:"created_at"`
-	LastUsedAt  *time.Time `json:"last_used_at"` // within a few minutes; nil when never
-	ExpiresAt   *time.Time `json:"expires_at"`   // nil: never
+	ID          string `json:"id"`
+	Description string `json:"description"`
+	WorkspaceID string `json:"workspace_id"`
+	// WorkspaceOnly tokens keep out of their user's other workspaces.
+	WorkspaceOnly bool `json:"workspace_only"`
+	// Scopes are what it may do; none means all that its user may.
+	Scopes     []string   `json:"scopes"`
+	CreatedAt  time.Time  `json:"created_at"`
+	LastUsedAt *time.Time `json:"last_used_at"` // within a few minutes; nil when never
+	ExpiresAt  *time.Time `json:"expires_at"`   // nil: never
 }
 
 // NewToken is a token just made.
@@ -254,7 +258,12 @@ type NewToken struct {
 type Identity struct {
 	UserID      string `json:"user_id"`
 	WorkspaceID string `json:"workspace_id"`
-	TokenID     string `json:"token_id"`
+	TokenID     string `json:"token_id"` // empty for a session
+	Role        string `json:"role"`
+	// Administrator is whether the user looks after the installation.
+	Administrator bool `json:"administrator"`
+	// Permissions are what the caller may do in the workspace.
+	Permissions []string `json:"permissions"`
 }
 
 // Version is what a server says about itself.

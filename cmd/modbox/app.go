@@ -53,8 +53,8 @@ type app struct {
 	stdout, stderr io.Writer
 	environ        []string
 
-	url, token string // flags
-	json       bool   // flag
+	url, token, workspace string // flags
+	json                  bool   // flag
 	// running says that arguments were accepted and a command's work began.
 	running bool
 }
@@ -136,12 +136,15 @@ func (a *app) serverURL() string {
 }
 
 // client returns a client for the flags and environment. Without a token it
-// uses the one in a local server's state directory, and only for a server on
+// uses the one of the last login, and then the one in a local server's state directory, and only for a server on
 // this machine: a local token is nobody else's business.
 func (a *app) client() (*client.Client, error) {
 	token := a.token
 	if token == "" {
 		token = a.getenv("MODBOX_API_TOKEN")
+	}
+	if token == "" {
+		token = a.keptToken()
 	}
 	if token == "" && onThisMachine(a.serverURL()) {
 		if cfg, err := config.Load(config.Source{Environ: a.environ}); err == nil {
@@ -149,7 +152,18 @@ func (a *app) client() (*client.Client, error) {
 			token = strings.TrimSpace(string(data))
 		}
 	}
-	return client.New(a.serverURL(), token, client.WithUserAgent("modbox-cli/"+version))
+	return a.clientWith(token)
+}
+
+// clientWith returns a client with that token.
+func (a *app) clientWith(token string) (*client.Client, error) {
+	options := []client.Option{client.WithUserAgent("modbox-cli/" + version)}
+	if a.workspace != "" {
+		options = append(options, client.WithWorkspace(a.workspace))
+	} else if ws := a.getenv("MODBOX_WORKSPACE"); ws != "" {
+		options = append(options, client.WithWorkspace(ws))
+	}
+	return client.New(a.serverURL(), token, options...)
 }
 
 func onThisMachine(rawURL string) bool {
@@ -180,6 +194,7 @@ MODBOX_API_TOKEN (default: the one a server on this machine made for itself).`,
 	}
 	root.PersistentFlags().StringVar(&a.url, "url", "", "server to talk to (default $MODBOX_URL or "+defaultURL+")")
 	root.PersistentFlags().StringVar(&a.token, "token", "", "API token (default $MODBOX_API_TOKEN)")
+	root.PersistentFlags().StringVar(&a.workspace, "workspace", "", "id of the workspace to act in (default $MODBOX_WORKSPACE or the token's own)")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for programs")
 	root.AddGroup(
 		&cobra.Group{ID: groupUse, Title: "Use sandboxes:"},
@@ -192,8 +207,8 @@ MODBOX_API_TOKEN (default: the one a server on this machine made for itself).`,
 		}
 	}
 	add(groupUse, a.runCommand(), a.createCommand(), a.listCommand(), a.getCommand(), a.execCommand(), a.attachCommand(), a.jobsCommand(), a.logsCommand(), a.cancelCommand(), a.copyCommand(), a.watchCommand(),
-		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.imagesCommand(), a.runtimesCommand(), a.tokenCommand())
-	add(groupServe, a.serverCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
+		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.imagesCommand(), a.runtimesCommand(), a.tokenCommand(), a.workspaceCommand(), a.loginCommand(), a.logoutCommand())
+	add(groupServe, a.serverCommand(), a.userCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
 	return root
 }
 

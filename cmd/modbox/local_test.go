@@ -31,7 +31,7 @@ func stateDir(t *testing.T) (string, *store.Store) {
 
 func TestTokenWithoutAToken(t *testing.T) {
 	dir, st := stateDir(t)
-	a, err := auth.New(st, st)
+	a, err := auth.New(st)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/dialect/agentuity"
 	"github.com/modbox/modbox/internal/dialect/modbox"
@@ -66,13 +67,15 @@ type server struct {
 
 // parts is what start makes before there is HTTP.
 type parts struct {
-	store   *store.Store
-	images  *image.Store
-	driver  *gvisor.Driver
-	auth    *auth.Authenticator
-	service *lifecycle.Service
-	metrics *prometheus.Registry
-	urls    proxy.URLs
+	store    *store.Store
+	images   *image.Store
+	driver   *gvisor.Driver
+	auth     *auth.Authenticator
+	accounts *auth.Accounts
+	sso      *sso.SignIn
+	service  *lifecycle.Service
+	metrics  *prometheus.Registry
+	urls     proxy.URLs
 }
 
 // start makes all parts in order, takes over the sandboxes of the server that
@@ -120,6 +123,7 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 			log.Error("background work did not end in time", "err", err)
 		}
 	})
+	p.accounts.Start(ctx)
 	p.verifyImages(ctx, log, &cu)
 	s := &server{cfg: cfg, log: log, listener: l, http: &http.Server{
 		Handler:           handler,
@@ -153,7 +157,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	for _, missing := range p.driver.Capabilities().Missing {
 		log.Warn(missing)
 	}
-	if p.auth, err = auth.New(p.store, p.store); err != nil {
+	if p.auth, err = auth.New(p.store); err != nil {
 		return err
 	}
 	cu.Add(p.auth.Close)
@@ -174,16 +178,31 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	p.service, err = lifecycle.New(life, lifecycle.Deps{
 		Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Network: gateways{network}, Logger: log, Metrics: p.metrics,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	if p.accounts, err = auth.NewAccounts(p.store, p.auth, p.service, log); err != nil {
+		return err
+	}
+	cu.Add(p.accounts.Close)
+	providers, err := signInProviders(cfg)
+	if err != nil {
+		return err
+	}
+	if p.sso, err = sso.New(providers, p.accounts, p.urls.Server()); err != nil {
+		return err
+	}
+	cu.Add(p.sso.Close)
+	return nil
 }
 
 // handler puts the API, the dialects and the proxy together.
 func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
 	v1, err := api.New(apiConfig(cfg, p.urls), api.Deps{
-		Service: p.service, Auth: p.auth, Logger: log, Driver: p.driver.Capabilities().Name,
+		Service: p.service, Auth: p.auth, Accounts: p.accounts, SSO: p.sso, Logger: log, Driver: p.driver.Capabilities().Name,
 		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
 		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
-		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.urls.Sandbox), agentuity.New(p.service, p.auth, p.urls)},
+		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.accounts, p.urls.Sandbox), agentuity.New(p.service, p.urls)},
 	})
 	if err != nil {
 		return nil, err

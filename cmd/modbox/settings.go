@@ -1,11 +1,15 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"log/slog"
 
 	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/egress"
@@ -69,4 +73,21 @@ func proxyConfig(cfg config.Config, urls proxy.URLs) proxy.Config {
 	return proxy.Config{
 		URLs: urls, ResponseTimeout: cfg.HTTP.ResponseTimeout.Std(), MaxConnections: cfg.HTTP.MaxConnections,
 	}
+}
+
+// signInProviders reads the secrets of the services that people sign in with.
+func signInProviders(cfg config.Config) ([]sso.Provider, error) {
+	var list []sso.Provider
+	for _, p := range cfg.OIDC {
+		made := sso.Provider{Name: p.Name, Type: p.Type, Issuer: p.Issuer, ClientID: p.ClientID, Domains: p.AllowedDomains}
+		if p.ClientSecretFile != "" {
+			secret, err := os.ReadFile(p.ClientSecretFile)
+			if err != nil {
+				return nil, fmt.Errorf("oidc %s: client_secret_file: %w", p.Name, err)
+			}
+			made.ClientSecret = strings.TrimSpace(string(secret))
+		}
+		list = append(list, made)
+	}
+	return list, nil
 }

@@ -13,6 +13,7 @@ import (
 
 // otherValues are values that are not the settings' defaults.
 var otherValues = map[string]string{
+	"oidc":                       `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
 	"public_url":                 "https://modbox.example.com",
 	"domain":                     "box.example.com",
 	"state_dir":                  "/other/state",
@@ -75,7 +76,11 @@ func wired(t *testing.T, environ ...string) string {
 	n := egressConfig(cfg, nil)
 	p := proxyConfig(cfg, urls)
 	p.URLs = proxy.URLs{}
-	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n)
+	o, err := signInProviders(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, o)
 }
 
 func TestEverySettingArrives(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/config"
 )
 
@@ -108,6 +109,15 @@ func (p *parts) bootstrap(ctx context.Context, cfg config.Config, log *slog.Logg
 	log.Info("made the first token", "file", path)
 	if term.IsTerminal(int(os.Stdout.Fd())) {
 		fmt.Printf("Token, also in %s:\n\n  %s\n\n", path, token)
+		_, user, err := p.store.EnsureDefaults(ctx)
+		if err != nil {
+			return err
+		}
+		code, err := p.accounts.ResetPassword(ctx, auth.Identity{User: user}, user)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("To sign in as %s as well, choose a password within a week:\n\n  modbox login --code %s\n\n", user, code)
 	}
 	return nil
 }

@@ -1,16 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
 
@@ -21,7 +23,7 @@ func (a *app) tokenCommand() *cobra.Command {
 }
 
 func (a *app) tokenCreateCommand() *cobra.Command {
-	var lifetime time.Duration
+	var options client.TokenOptions
 	var stateDir string
 	cmd := &cobra.Command{
 		Use:   "create [DESCRIPTION]",
@@ -41,7 +43,7 @@ its default workspace. Who may write there can do so; usually that is root.`,
 			if stateDir != "" {
 				create = tokenMaker(stateDir)
 			}
-			t, err := create(cmd.Context(), description, lifetime)
+			t, err := create(cmd.Context(), description, options)
 			if err != nil {
 				return err
 			}
@@ -52,29 +54,31 @@ its default workspace. Who may write there can do so; usually that is root.`,
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&lifetime, "expires-in", 0, "how long it works (default: for ever)")
+	cmd.Flags().DurationVar(&options.Lifetime, "expires-in", 0, "how long it works (default: for ever)")
+	cmd.Flags().StringSliceVar(&options.Scopes, "scope", nil, "what it may do, e.g. sandboxes:write; may be repeated (default: all that its user may)")
+	cmd.Flags().BoolVar(&options.WorkspaceOnly, "workspace-only", false, "keep it out of its user's other workspaces")
 	cmd.Flags().StringVar(&stateDir, "state-dir", "", "make it in the database of the server with this state directory, without a token")
 	return cmd
 }
 
-func (a *app) createToken(ctx context.Context, description string, lifetime time.Duration) (*client.NewToken, error) {
+func (a *app) createToken(ctx context.Context, description string, options client.TokenOptions) (*client.NewToken, error) {
 	c, err := a.client()
 	if err != nil {
 		return nil, err
 	}
-	return c.CreateToken(ctx, description, lifetime)
+	return c.CreateToken(ctx, description, options)
 }
 
 // tokenMaker makes tokens in a server's own database. The server's lock is not
 // needed: SQLite makes the two take turns, and the schema is not touched.
-func tokenMaker(stateDir string) func(context.Context, string, time.Duration) (*client.NewToken, error) {
-	return func(ctx context.Context, description string, lifetime time.Duration) (_ *client.NewToken, err error) {
+func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptions) (*client.NewToken, error) {
+	return func(ctx context.Context, description string, options client.TokenOptions) (_ *client.NewToken, err error) {
 		st, err := store.OpenExisting(ctx, filepath.Join(stateDir, databaseFile))
 		if err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, st.Close()) }()
-		authenticator, err := auth.New(st, st)
+		authenticator, err := auth.New(st)
 		if err != nil {
 			return nil, err
 		}
@@ -83,13 +87,20 @@ func tokenMaker(stateDir string) func(context.Context, string, time.Duration) (*
 		if err != nil {
 			return nil, err
 		}
-		secret, t, err := authenticator.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, description, lifetime)
+		req := auth.TokenRequest{Description: description, Lifetime: options.Lifetime, WorkspaceOnly: options.WorkspaceOnly}
+		for _, scope := range options.Scopes {
+			req.Scopes = append(req.Scopes, sandbox.Permission(scope))
+		}
+		secret, t, err := authenticator.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, req)
 		if err != nil {
 			return nil, err
 		}
 		made := &client.NewToken{Secret: secret, Token: client.Token{
-			ID: t.ID, Description: t.Description, WorkspaceID: string(t.Workspace), CreatedAt: t.CreatedAt,
+			ID: t.ID, Description: t.Description, WorkspaceID: string(t.Workspace), WorkspaceOnly: t.WorkspaceOnly, CreatedAt: t.CreatedAt,
 		}}
+		for _, scope := range t.Scopes {
+			made.Scopes = append(made.Scopes, string(scope))
+		}
 		if !t.ExpiresAt.IsZero() {
 			made.ExpiresAt = &t.ExpiresAt
 		}
@@ -120,9 +131,9 @@ func (a *app) tokenListCommand() *cobra.Command {
 				if t.LastUsedAt != nil {
 					used = age(*t.LastUsedAt) + " ago"
 				}
-				rows = append(rows, []string{t.ID, t.Description, age(t.CreatedAt), used, until(t.ExpiresAt)})
+				rows = append(rows, []string{t.ID, t.Description, cmp.Or(strings.Join(t.Scopes, " "), "all"), age(t.CreatedAt), used, until(t.ExpiresAt)})
 			}
-			return a.printTable([]string{"ID", "DESCRIPTION", "AGE", "USED", "EXPIRES IN"}, rows)
+			return a.printTable([]string{"ID", "DESCRIPTION", "SCOPES", "AGE", "USED", "EXPIRES IN"}, rows)
 		},
 	}
 }

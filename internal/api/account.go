@@ -34,7 +34,7 @@ func (s *Server) registerAccount(a huma.API) {
 	}, s.revokeToken)
 	route(a, huma.Operation{
 		OperationID: "whoami", Method: http.MethodGet, Path: "/v1/whoami", Tags: tags,
-		Summary: "Who the caller is", Description: "The user and workspace of the token.",
+		Summary: "Who the caller is", Description: "The user, the workspace the request acts in, and what the caller may do there.",
 	}, s.whoami)
 	route(a, huma.Operation{
 		OperationID: "get-version", Method: http.MethodGet, Path: "/v1/version", Tags: tags,
@@ -44,7 +44,10 @@ func (s *Server) registerAccount(a huma.API) {
 
 func (s *Server) createToken(ctx context.Context, in *createTokenInput) (*body[wire.NewToken], error) {
 	id, _ := auth.FromContext(ctx)
-	secret, t, err := s.auth.CreateToken(ctx, id, in.Body.Description, time.Duration(in.Body.ExpiresInSeconds)*time.Second)
+	secret, t, err := s.auth.CreateToken(ctx, id, auth.TokenRequest{
+		Description: in.Body.Description, Lifetime: time.Duration(in.Body.ExpiresInSeconds) * time.Second,
+		Scopes: texts[sandbox.Permission](in.Body.Scopes), WorkspaceOnly: in.Body.WorkspaceOnly,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +74,16 @@ func (s *Server) revokeToken(ctx context.Context, in *tokenInput) (*struct{}, er
 
 func (s *Server) whoami(ctx context.Context, _ *struct{}) (*body[wire.Whoami], error) {
 	id, _ := auth.FromContext(ctx)
-	return reply(wire.Whoami{UserID: string(id.User), WorkspaceID: string(id.Workspace), TokenID: id.TokenID}), nil
+	out := wire.Whoami{
+		UserID: string(id.User), WorkspaceID: string(id.Workspace), TokenID: id.TokenID,
+		Role: string(id.Role), Administrator: id.Administrator, Permissions: []string{},
+	}
+	for _, p := range sandbox.Permissions {
+		if id.May(p) {
+			out.Permissions = append(out.Permissions, string(p))
+		}
+	}
+	return reply(out), nil
 }
 
 func (s *Server) getVersion(context.Context, *struct{}) (*body[wire.Version], error) {
@@ -80,7 +92,16 @@ func (s *Server) getVersion(context.Context, *struct{}) (*body[wire.Version], er
 
 func token(t sandbox.Token) wire.Token {
 	return wire.Token{
-		ID: t.ID, Description: t.Description, WorkspaceID: string(t.Workspace),
+		ID: t.ID, Description: t.Description, WorkspaceID: string(t.Workspace), WorkspaceOnly: t.WorkspaceOnly, Scopes: texts[string](t.Scopes),
 		CreatedAt: t.CreatedAt, LastUsedAt: optional(t.LastUsedAt), ExpiresAt: optional(t.ExpiresAt),
 	}
+}
+
+// texts turns strings of one type into those of another; never nil.
+func texts[To, From ~string](in []From) []To {
+	out := make([]To, len(in))
+	for i, s := range in {
+		out[i] = To(s)
+	}
+	return out
 }

@@ -76,7 +76,7 @@ func ports(field string, numbers []int) ([]uint16, error) {
 func (s *Server) formatNetwork(sb *sandbox.Sandbox) wire.SandboxNetwork {
 	n := wire.SandboxNetwork{Enabled: sb.Network.Enabled, Ports: make([]wire.PublishedPort, 0, len(sb.Network.Ports))}
 	for _, port := range sb.Network.Ports {
-		n.Ports = append(n.Ports, wire.PublishedPort{Port: int(port), URL: s.cfg.PortURL(sb.HostLabel, port)})
+		n.Ports = append(n.Ports, wire.PublishedPort{Port: int(port), URL: s.portURL(sb.HostLabel, port)})
 	}
 	return n
 }

@@ -17,7 +17,7 @@ const apiDescription = `Modbox gives programs their own isolated Linux: a sandbo
 Every route needs a bearer token. Errors are RFC 9457 problems with a ` + "`code`" + ` for programs. A trailing slash on a path makes no difference. Unknown fields and parameters are errors.`
 
 // registerV1 adds all routes of /v1 to mux and returns their description.
-func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
+func (s *Server) registerV1(mux router) *huma.OpenAPI {
 	a := newAPI(mux, s.cfg.Version)
 	s.registerSandboxes(a)
 	s.registerExec(a)
@@ -32,6 +32,9 @@ func (s *Server) registerV1(mux *http.ServeMux) *huma.OpenAPI {
 	s.registerDependencies(a)
 	s.registerNetwork(a)
 	s.registerAccount(a)
+	s.registerSessions(a)
+	s.registerWorkspaces(a)
+	s.registerUsers(a)
 	s.registerStreams(a, mux)
 	s.describeStreams(a)
 	// Huma describes its own error model although all errors are problems here.
@@ -53,14 +56,14 @@ func Document() ([]byte, error) {
 }
 
 // registerStreams adds the routes whose bodies are streams, with their descriptions.
-func (s *Server) registerStreams(a huma.API, mux *http.ServeMux) {
+func (s *Server) registerStreams(a huma.API, mux router) {
 	raw := func(op huma.Operation, h edge.Handler) {
 		op.Parameters = append([]*huma.Param{{
 			Name: "ref", In: "path", Required: true, Schema: &huma.Schema{Type: "string"},
 			Description: "The sandbox: its id or its name, percent-encoded.",
 		}}, op.Parameters...)
 		describe(a, &op)
-		mux.Handle(op.Method+" "+op.Path, h)
+		mux.HandleFunc(op.Method+" "+op.Path, h.ServeHTTP)
 		a.OpenAPI().AddOperation(&op)
 	}
 	raw(huma.Operation{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/auth"
 )
 
 // readyTime bounds all checks of one GET /readyz together.
@@ -17,14 +18,17 @@ const readyTime = 5 * time.Second
 // registerPublic adds the routes that need no token. They show
 // nothing of any sandbox, but streams to those who have their ids.
 func (s *Server) registerPublic() error {
-	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	open := func(pattern string, h http.Handler) { s.mux.Handle(pattern, auth.Rule{Needs: auth.Public}, h) }
+	open("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
-	s.mux.HandleFunc("GET /readyz", s.ready)
-	s.mux.Handle("GET /v1/streams/{id}", edge.Handler(s.readStream))
-	s.mux.Handle("PUT /v1/streams/{id}", edge.Handler(s.writeStream))
+	}))
+	open("GET /readyz", http.HandlerFunc(s.ready))
+	open("GET /v1/streams/{id}", edge.Handler(s.readStream))
+	open("PUT /v1/streams/{id}", edge.Handler(s.writeStream))
+	open("GET /auth/sso/{provider}", edge.Handler(s.deps.SSO.Begin))
+	open("GET /auth/sso/{provider}/callback", edge.Handler(s.deps.SSO.Callback))
 	if s.deps.Metrics != nil {
-		s.mux.Handle("GET /metrics", s.deps.Metrics)
+		open("GET /metrics", s.deps.Metrics)
 	}
 	document, err := json.Marshal(s.openapi)
 	if err != nil {
@@ -34,8 +38,8 @@ func (s *Server) registerPublic() error {
 	if err != nil {
 		return fmt.Errorf("encode OpenAPI document: %w", err)
 	}
-	s.mux.HandleFunc("GET /openapi.json", static("application/openapi+json", document))
-	s.mux.HandleFunc("GET /openapi.yaml", static("application/openapi+yaml", yaml))
+	open("GET /openapi.json", static("application/openapi+json", document))
+	open("GET /openapi.yaml", static("application/openapi+yaml", yaml))
 	return nil
 }
 

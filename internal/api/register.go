@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +22,7 @@ const (
 )
 
 // newAPI returns huma on mux, with errors as problems and nothing of huma's own routes.
-func newAPI(mux *http.ServeMux, version string) huma.API {
+func newAPI(mux router, version string) huma.API {
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -154,6 +153,11 @@ func describe(a huma.API, op *huma.Operation) {
 		op.Responses = map[string]*huma.Response{}
 	}
 	op.Responses["default"] = problemResponse(a)
+	if open(op) {
+		op.Security = []map[string][]string{}
+		return
+	}
+	op.Security = []map[string][]string{{"token": scope(op)}}
 	op.Parameters = append(op.Parameters, &huma.Param{
 		Name: "X-Workspace-Id", In: "header", Schema: &huma.Schema{Type: "string"},
 		Description: "One of the caller's workspaces; the token's own when omitted.",

@@ -151,7 +151,7 @@ func (s *Server) waitForSandbox(ctx context.Context, in *waitInput) (*body[wire.
 // sandbox returns the public side of sb: its environment stays inside.
 func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 	out := wire.Sandbox{
-		ID: string(sb.ID), Name: sb.Name, State: string(sb.State), URL: s.cfg.SandboxURL(sb.HostLabel),
+		ID: string(sb.ID), Name: sb.Name, State: string(sb.State), URL: s.sandboxURL(sb.HostLabel),
 		Image: sb.Image, ImageDigest: sb.ImageDigest, Labels: sb.Labels, Resources: formatResources(sb.Resources),
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
 		Dependencies: sb.Dependencies, Packages: sb.Packages,
@@ -176,4 +176,20 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		out.Cause = &wire.Cause{Code: string(sb.Cause.Code), Message: sb.Cause.Message}
 	}
 	return out
+}
+
+// sandboxURL is "" for a caller who is not shown the label.
+func (s *Server) sandboxURL(label string) string {
+	if label == "" {
+		return ""
+	}
+	return s.cfg.SandboxURL(label)
+}
+
+// portURL is as sandboxURL.
+func (s *Server) portURL(label string, port uint16) string {
+	if label == "" {
+		return ""
+	}
+	return s.cfg.PortURL(label, port)
 }

@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -38,50 +41,71 @@ type Config struct {
 type Deps struct {
 	Service *lifecycle.Service
 	Auth    *auth.Authenticator
-	Logger  *slog.Logger
+	// Accounts are users, workspaces and how people sign in.
+	Accounts *auth.Accounts
+	// SSO signs users in through other services.
+	SSO    *sso.SignIn
+	Logger *slog.Logger
 	// Driver names what runs the sandboxes, for GET /v1/version.
 	Driver string
 	// Metrics serves GET /metrics; it must not show ids or names.
 	Metrics http.Handler
 	// Ready are the checks behind GET /readyz, by name.
 	Ready map[string]func(context.Context) error
-	// Dialects put their own routes beside /v1 on the same mux. They authenticate themselves.
+	// Dialects put their own routes beside /v1 on the same mux.
 	Dialects []Dialect
 }
 
 // Dialect is another API over the same services.
 type Dialect interface {
-	Register(mux *http.ServeMux)
+	Register(mux *auth.Mux)
 }
 
 // Server answers /v1 and what belongs to the server as a whole.
 type Server struct {
-	cfg     Config
-	svc     *lifecycle.Service
-	auth    *auth.Authenticator
-	logger  *slog.Logger
-	deps    Deps
-	openapi *huma.OpenAPI
-	mux     *http.ServeMux
+	cfg      Config
+	svc      *lifecycle.Service
+	auth     *auth.Authenticator
+	accounts *auth.Accounts
+	logger   *slog.Logger
+	deps     Deps
+	openapi  *huma.OpenAPI
+	mux      *auth.Mux
+	v1       *auth.Mux
 }
 
 // New returns a server with all its routes.
 func New(cfg Config, deps Deps) (*Server, error) {
-	if cfg.SandboxURL == nil || cfg.PortURL == nil || deps.Service == nil || deps.Auth == nil || deps.Logger == nil {
-		return nil, fmt.Errorf("api.New: SandboxURL, PortURL, Service, Auth and Logger must be set")
+	if cfg.SandboxURL == nil || cfg.PortURL == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.SSO == nil || deps.Logger == nil {
+		return nil, fmt.Errorf("api.New: SandboxURL, PortURL, Service, Auth, Accounts, SSO and Logger must be set")
 	}
-	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, logger: deps.Logger, deps: deps, mux: http.NewServeMux()}
-	v1 := http.NewServeMux()
-	s.openapi = s.registerV1(v1)
-	s.mux.Handle("/v1/", s.auth.Middleware(edge.Error, noteWakes(named(v1))))
+	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, accounts: deps.Accounts, logger: deps.Logger, deps: deps, mux: deps.Auth.NewMux(), v1: deps.Auth.NewMux()}
+	s.openapi = s.registerV1(ruled{s.v1})
+	// Who is not signed in is not told which routes there are.
+	unknown := deps.Auth.NewMux()
+	unknown.Handle("/", auth.Rule{Needs: auth.SignedIn, Fail: edge.Error}, named(s.v1))
+	s.mux.Handle("/v1/", auth.Rule{Needs: auth.Public}, noteWakes(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := s.v1.Handler(r); pattern == "" {
+			unknown.ServeHTTP(w, r)
+			return
+		}
+		s.v1.ServeHTTP(w, r)
+	})))
 	if err := s.registerPublic(); err != nil {
 		return nil, err
 	}
 	for _, d := range deps.Dialects {
 		d.Register(s.mux)
 	}
+	if err := errors.Join(s.v1.Err(), s.mux.Err()); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
+
+// Routes returns all routes of /v1, of the dialects and of the server as a
+// whole, with what they need.
+func (s *Server) Routes() []auth.Route { return append(slices.Clone(s.v1.Routes()), s.mux.Routes()...) }
 
 func withDefaults(c Config) Config {
 	if c.Version == "" {
@@ -135,7 +159,7 @@ func withoutTrailingSlash(r *http.Request) *http.Request {
 }
 
 // named answers requests that no route of mux takes in the shape of all errors.
-func named(mux *http.ServeMux) http.Handler {
+func named(mux *auth.Mux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, pattern := mux.Handler(r)
 		if pattern != "" {
@@ -170,5 +194,5 @@ func (m *missWriter) Write(p []byte) (int, error) { return len(p), nil }
 // caller is who makes an authenticated request.
 func caller(ctx context.Context) lifecycle.Caller {
 	id, _ := auth.FromContext(ctx)
-	return lifecycle.Caller{User: id.User, Workspace: id.Workspace}
+	return lifecycle.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
 }

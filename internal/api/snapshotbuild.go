@@ -21,7 +21,7 @@ type finishBuildInput struct {
 	Body wire.FinishBuild
 }
 
-func (s *Server) registerBuilds(a huma.API, mux *http.ServeMux) {
+func (s *Server) registerBuilds(a huma.API, mux router) {
 	const builds = "/v1/snapshots/builds"
 	tags := []string{"snapshots"}
 	route(a, huma.Operation{
@@ -39,7 +39,7 @@ func (s *Server) registerBuilds(a huma.API, mux *http.ServeMux) {
 		Responses:   map[string]*huma.Response{"204": {Description: "They are there"}},
 	}
 	describe(a, &upload)
-	mux.Handle(upload.Method+" "+upload.Path, edge.Handler(s.uploadBuild))
+	mux.HandleFunc(upload.Method+" "+upload.Path, edge.Handler(s.uploadBuild).ServeHTTP)
 	a.OpenAPI().AddOperation(&upload)
 	route(a, huma.Operation{
 		OperationID: "finish-snapshot-build", Method: http.MethodPost, Path: builds + "/{id}/finish", Tags: tags, DefaultStatus: http.StatusCreated,

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -30,7 +33,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	a, err := auth.New(st, st)
+	a, err := auth.New(st)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,13 +73,13 @@ func TestBootstrapMakesOneToken(t *testing.T) {
 
 func TestAuthenticate(t *testing.T) {
 	f := newFixture(t)
-	expired, et, err := f.auth.CreateToken(t.Context(), f.owner, "short", time.Nanosecond)
+	expired, et, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: "short", Lifetime: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for time.Now().Before(et.ExpiresAt) { // a nanosecond, on clocks that are coarser
 	}
-	revoked, rt, err := f.auth.CreateToken(t.Context(), f.owner, "gone", 0)
+	revoked, rt, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: "gone"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +107,8 @@ func TestAuthenticate(t *testing.T) {
 			if sandbox.CodeOf(err) != tc.want {
 				t.Fatalf("Authenticate = %+v, %v; want code %q", id, err, tc.want)
 			}
-			if tc.want == "" && id != f.owner {
-				t.Errorf("identity = %+v, want %+v", id, f.owner)
+			if d := cmp.Diff(f.owner, id); tc.want == "" && d != "" {
+				t.Errorf("identity differs (-want +got):\n%s", d)
 			}
 		})
 	}
@@ -134,7 +137,7 @@ func TestWorkspaceHeader(t *testing.T) {
 
 func TestRevokedTokenStopsAtOnce(t *testing.T) {
 	f := newFixture(t)
-	secret, token, err := f.auth.CreateToken(t.Context(), f.owner, "x", 0)
+	secret, token, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +170,7 @@ func TestRevokeIsForTheOwner(t *testing.T) {
 func TestDescriptionIsChecked(t *testing.T) {
 	f := newFixture(t)
 	for _, d := range []string{strings.Repeat("ü", 201), "a\nb"} {
-		if _, _, err := f.auth.CreateToken(t.Context(), f.owner, d, 0); sandbox.CodeOf(err) != sandbox.Invalid {
+		if _, _, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: d}); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("description %.5q: %v", d, err)
 		}
 	}
@@ -188,13 +191,17 @@ func (m *memory) TokenByHash(_ context.Context, h sandbox.TokenHash) (sandbox.To
 	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "no such token")
 }
 
+func (m *memory) Membership(_ context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
+	return sandbox.Membership{User: user, Workspace: ws, Role: sandbox.RoleMember}, nil
+}
+
 func (m *memory) TouchToken(context.Context, string, time.Time) error { return nil }
 
 func TestCacheEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := auth.NewSecret()
 		m := &memory{tokens: map[sandbox.TokenHash]sandbox.Token{auth.Hash(secret): {ID: "1", Hash: auth.Hash(secret), User: "u", Workspace: "w"}}}
-		a, err := auth.New(m, m)
+		a, err := auth.New(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +228,7 @@ func TestCacheEnds(t *testing.T) {
 
 func TestWrongTokensAreSlowedDown(t *testing.T) {
 	f := newFixture(t)
-	second, _, err := f.auth.CreateToken(t.Context(), f.owner, "not cached yet", 0)
+	second, _, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: "not cached yet"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,22 +259,125 @@ func TestWrongTokensAreSlowedDown(t *testing.T) {
 	}
 }
 
-func TestMiddleware(t *testing.T) {
+func TestMux(t *testing.T) {
 	f := newFixture(t)
-	h := f.auth.Middleware(func(w http.ResponseWriter, _ *http.Request, err error) {
+	fail := func(w http.ResponseWriter, _ *http.Request, err error) {
 		http.Error(w, string(sandbox.CodeOf(err)), 400)
-	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, ok := auth.FromContext(r.Context())
-		fmt.Fprint(w, ok, id == f.owner)
-	}))
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, request("Bearer "+f.token))
-	if rec.Body.String() != "true true" {
-		t.Errorf("with a token: %s", rec.Body)
 	}
-	rec = httptest.NewRecorder()
-	h.ServeHTTP(rec, request(""))
-	if !strings.HasPrefix(rec.Header().Get("WWW-Authenticate"), "Bearer") || !strings.Contains(rec.Body.String(), "unauthenticated") {
-		t.Errorf("without: %v %s", rec.Header(), rec.Body)
+	show := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, ok := auth.FromContext(r.Context())
+		fmt.Fprint(w, ok, " ", id.User)
+	})
+	narrowed, _, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Scopes: []sandbox.Permission{sandbox.SandboxesWrite}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := f.auth.NewMux()
+	m.Handle("GET /open", auth.Rule{Needs: auth.Public}, show)
+	m.Handle("GET /signed", auth.Rule{Needs: auth.SignedIn, Fail: fail}, show)
+	m.Handle("GET /boxes", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
+	m.Handle("GET /tokens", auth.Rule{Needs: sandbox.TokensWrite, Fail: fail}, show)
+	m.Handle("GET /in/{workspace_id}", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
+	if err := m.Err(); err != nil {
+		t.Fatal(err)
+	}
+	foreign := "/in/" + string(sandbox.NewWorkspaceID())
+	for _, tc := range []struct{ path, token, want string }{
+		{"/open", "", "false "},
+		{"/signed", "", "unauthenticated\n"},
+		{"/signed", narrowed, "true owner"},
+		{"/boxes", f.token, "true owner"},
+		{"/boxes", narrowed, "true owner"},
+		{"/tokens", f.token, "true owner"},
+		{"/tokens", narrowed, "forbidden\n"},
+		{"/in/" + string(f.owner.Workspace), f.token, "true owner"},
+		{foreign, f.token, "not_found\n"},
+	} {
+		authorization := ""
+		if tc.token != "" {
+			authorization = "Bearer " + tc.token
+		}
+		r := request(authorization)
+		r.URL.Path = tc.path
+		rec := httptest.NewRecorder()
+		m.ServeHTTP(rec, r)
+		if rec.Body.String() != tc.want {
+			t.Errorf("GET %s with %.8q: %q, want %q", tc.path, tc.token, rec.Body, tc.want)
+		}
+		if challenge := rec.Header().Get("WWW-Authenticate"); (challenge != "") != (tc.want == "unauthenticated\n") {
+			t.Errorf("GET %s with %.8q: WWW-Authenticate %q", tc.path, tc.token, challenge)
+		}
+	}
+	for _, rule := range []auth.Rule{{}, {Needs: "boxes:read", Fail: fail}, {Needs: sandbox.SandboxesRead}} {
+		m := f.auth.NewMux()
+		m.Handle("GET /x", rule, show)
+		if err := m.Err(); err == nil || !strings.Contains(err.Error(), "GET /x") {
+			t.Errorf("a route with the rule %+v: %v", rule, err)
+		}
+	}
+}
+
+func TestTokensAreNarrowed(t *testing.T) {
+	f := newFixture(t)
+	make := func(id auth.Identity, req auth.TokenRequest) (auth.Identity, error) {
+		t.Helper()
+		secret, _, err := f.auth.CreateToken(t.Context(), id, req)
+		if err != nil {
+			return auth.Identity{}, err
+		}
+		return f.auth.Authenticate(request("Bearer " + secret))
+	}
+	parent, err := make(f.owner, auth.TokenRequest{
+		Scopes:   []sandbox.Permission{sandbox.TokensWrite, sandbox.SandboxesWrite, sandbox.TokensWrite},
+		Lifetime: time.Hour, WorkspaceOnly: true,
+	})
+	if err != nil || !parent.May(sandbox.SandboxesRead) || !parent.May(sandbox.TokensWrite) || parent.May(sandbox.ImagesRead) || parent.May(sandbox.Administer) {
+		t.Fatalf("a narrowed token: %+v, %v", parent, err)
+	}
+	child, err := make(parent, auth.TokenRequest{Lifetime: time.Minute})
+	if d := cmp.Diff(parent.Scopes, child.Scopes); err != nil || d != "" || !child.WorkspaceOnly {
+		t.Errorf("its child: %+v, %v", child, err)
+	}
+	for _, tc := range []struct {
+		req   auth.TokenRequest
+		want  sandbox.Code
+		field string
+	}{
+		{auth.TokenRequest{Lifetime: time.Minute, Scopes: []sandbox.Permission{sandbox.SandboxesRead}}, "", ""},
+		{auth.TokenRequest{Lifetime: time.Minute, Scopes: []sandbox.Permission{sandbox.SandboxesRead, sandbox.ImagesRead}}, sandbox.Forbidden, "scopes.1"},
+		{auth.TokenRequest{Lifetime: time.Minute, Scopes: []sandbox.Permission{"boxes"}}, sandbox.Invalid, "scopes.0"},
+		{auth.TokenRequest{}, sandbox.Forbidden, "expires_in_seconds"},
+		{auth.TokenRequest{Lifetime: 2 * time.Hour}, sandbox.Forbidden, "expires_in_seconds"},
+	} {
+		_, err := make(parent, tc.req)
+		var e *sandbox.Error
+		if sandbox.CodeOf(err) != tc.want || errors.As(err, &e) && e.Field != tc.field {
+			t.Errorf("child %+v: %v, want code %q of %q", tc.req, err, tc.want, tc.field)
+		}
+	}
+}
+
+func TestRoles(t *testing.T) {
+	for p, want := range map[sandbox.Permission]string{
+		sandbox.SandboxesRead: "owner admin member viewer", sandbox.ImagesRead: "owner admin member viewer",
+		sandbox.WorkspacesRead: "owner admin member viewer", sandbox.TokensRead: "owner admin member viewer",
+		sandbox.TokensWrite: "owner admin member viewer", sandbox.AccountWrite: "owner admin member viewer",
+		sandbox.SandboxesWrite: "owner admin member", sandbox.ImagesWrite: "owner admin", sandbox.MembersWrite: "owner admin",
+		sandbox.WorkspacesWrite: "owner admin", sandbox.WorkspacesDelete: "owner", sandbox.Administer: "",
+	} {
+		var got []string
+		for _, role := range sandbox.Roles {
+			if (auth.Identity{Role: role}).May(p) {
+				got = append(got, string(role))
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s is for %v, want %s", p, got, want)
+		}
+	}
+	for _, p := range sandbox.Permissions {
+		if (auth.Identity{Role: "boss"}).May(p) != (p == sandbox.AccountWrite) {
+			t.Errorf("an unknown role and %s", p)
+		}
 	}
 }

@@ -30,7 +30,7 @@ func (a *Authenticator) Bootstrap(ctx context.Context, defaults Defaults) (token
 	if len(tokens) > 0 {
 		return "", false, nil
 	}
-	token, _, err = a.CreateToken(ctx, id, "made at the first start", 0)
+	token, _, err = a.CreateToken(ctx, id, TokenRequest{Description: "made at the first start"})
 	if err != nil {
 		return "", false, err
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -18,6 +19,10 @@ import (
 const (
 	// Prefix starts every token, so that people and secret scanners recognise one.
 	Prefix = "mbx_"
+	// The other secrets: the two tokens of a session, and the code of an invitation.
+	prefixAccess     = "mbs_"
+	prefixRefresh    = "mbr_"
+	prefixInvitation = "mbi_"
 	// DescriptionMax is the longest description of a token, in characters.
 	DescriptionMax = 200
 
@@ -31,20 +36,27 @@ var secretEncoding = base32.NewEncoding("abcdefghijkmnpqrstuvwxyz23456789").With
 var secretLength = secretEncoding.EncodedLen(secretBytes)
 
 // NewSecret returns a new token text.
-func NewSecret() string {
+func NewSecret() string { return secret(Prefix) }
+
+func secret(prefix string) string {
 	var b [secretBytes]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
-	return Prefix + secretEncoding.EncodeToString(b[:])
+	return prefix + secretEncoding.EncodeToString(b[:])
 }
 
 // Hash returns what is stored of a token text.
 func Hash(secret string) sandbox.TokenHash { return sha256.Sum256([]byte(secret)) }
 
-// wellFormed reports whether s can be a token at all, which spares a lookup for
-// the keys of other products.
-func wellFormed(s string) bool {
-	rest, ok := strings.CutPrefix(s, Prefix)
+// formed reports whether s can be a secret of that kind at all, which spares a
+// lookup for the keys of other products.
+func formed(s, prefix string) bool {
+	rest, ok := strings.CutPrefix(s, prefix)
 	return ok && len(rest) == secretLength
+}
+
+// IsBearer reports whether s looks like a token of ours that a request may carry.
+func IsBearer(s string) bool {
+	return strings.HasPrefix(s, Prefix) || strings.HasPrefix(s, prefixAccess)
 }
 
 // TokenStore keeps tokens.
@@ -63,46 +75,109 @@ type TokenStore interface {
 	TouchToken(ctx context.Context, id string, at time.Time) error
 }
 
+// TokenRequest says what token to make. Its zero value asks for one that may do
+// what its maker may, for ever.
+type TokenRequest struct {
+	Description string
+	// Lifetime is how long it works; 0 is for ever.
+	Lifetime time.Duration
+	// Scopes narrow it; none leaves it what its maker has.
+	Scopes []sandbox.Permission
+	// WorkspaceOnly keeps it out of the user's other workspaces.
+	WorkspaceOnly bool
+}
+
 // CreateToken makes a token for the identity's user in its workspace and returns
-// its text, which cannot be had again. lifetime 0 means that it never expires.
+// its text, which cannot be had again. A narrowed token makes tokens that are
+// narrowed as much at least.
 //
-// Errors: Invalid for a description that is too long or holds control
-// characters, and for a negative lifetime.
-func (a *Authenticator) CreateToken(ctx context.Context, id Identity, description string, lifetime time.Duration) (string, sandbox.Token, error) {
-	if err := checkDescription(description); err != nil {
+// Errors: Invalid for a description that is too long or holds control characters,
+// a negative lifetime and an unknown scope; Forbidden for a scope that the
+// identity's own token lacks.
+func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenRequest) (string, sandbox.Token, error) {
+	if err := checkDescription(req.Description); err != nil {
 		return "", sandbox.Token{}, err
 	}
-	if lifetime < 0 {
+	if req.Lifetime < 0 {
 		return "", sandbox.Token{}, sandbox.InvalidField("expires_in_seconds", "must not be negative")
 	}
-	secret := NewSecret()
+	scopes, err := narrow(id, req.Scopes)
+	if err != nil {
+		return "", sandbox.Token{}, err
+	}
+	text := NewSecret()
 	now := time.Now().UTC()
 	t := sandbox.Token{
-		ID:          uuid.Must(uuid.NewV7()).String(),
-		Hash:        Hash(secret),
-		Workspace:   id.Workspace,
-		User:        id.User,
-		Description: description,
-		CreatedAt:   now,
+		ID:            uuid.Must(uuid.NewV7()).String(),
+		Hash:          Hash(text),
+		Workspace:     id.Workspace,
+		User:          id.User,
+		WorkspaceOnly: req.WorkspaceOnly || id.WorkspaceOnly,
+		Scopes:        scopes,
+		Description:   req.Description,
+		CreatedAt:     now,
 	}
-	if lifetime > 0 {
-		t.ExpiresAt = now.Add(lifetime)
+	if req.Lifetime > 0 {
+		t.ExpiresAt = now.Add(req.Lifetime)
 	}
-	if err := a.tokens.CreateToken(ctx, t); err != nil {
+	if !id.Expires.IsZero() && (t.ExpiresAt.IsZero() || t.ExpiresAt.After(id.Expires)) {
+		return "", sandbox.Token{}, &sandbox.Error{Code: sandbox.Forbidden, Field: "expires_in_seconds",
+			Message: "this token expires at " + id.Expires.Format(time.RFC3339) + ", and so must those it makes, or before"}
+	}
+	if err := a.store.CreateToken(ctx, t); err != nil {
 		return "", sandbox.Token{}, fmt.Errorf("record token %s: %w", t.ID, err)
 	}
-	return secret, t, nil
+	return text, t, nil
+}
+
+// narrow returns the scopes of a token that id makes, in the order of
+// [sandbox.Permissions] and each once.
+func narrow(id Identity, asked []sandbox.Permission) ([]sandbox.Permission, error) {
+	if len(asked) == 0 {
+		return id.Scopes, nil
+	}
+	for i, p := range asked {
+		if !p.Valid() {
+			return nil, sandbox.InvalidField(fmt.Sprintf("scopes.%d", i), "%q is no scope; there are %s", p, list(sandbox.Permissions))
+		}
+		if !scoped(id.Scopes, p) {
+			return nil, &sandbox.Error{Code: sandbox.Forbidden, Field: fmt.Sprintf("scopes.%d", i),
+				Message: fmt.Sprintf("this token lacks the scope %s and cannot give it to another", p)}
+		}
+	}
+	var scopes []sandbox.Permission
+	for _, p := range sandbox.Permissions {
+		if slices.Contains(asked, p) {
+			scopes = append(scopes, p)
+		}
+	}
+	return scopes, nil
+}
+
+func list[T ~string](items []T) string {
+	texts := make([]string, len(items))
+	for i, s := range items {
+		texts[i] = string(s)
+	}
+	return strings.Join(texts, ", ")
 }
 
 // ListTokens returns the good tokens of the identity's user in its workspace, newest first.
 func (a *Authenticator) ListTokens(ctx context.Context, id Identity) ([]sandbox.Token, error) {
-	return a.tokens.ListTokens(ctx, id.Workspace, id.User)
+	return a.store.ListTokens(ctx, id.Workspace, id.User)
 }
 
-// RevokeToken makes a token useless at once. Errors: NotFound when the
-// identity's user has no such token in its workspace. Idempotent.
+// RevokeToken makes a token useless at once; token is its id or its text. Errors:
+// NotFound when the identity's user has no such token in its workspace. Idempotent.
 func (a *Authenticator) RevokeToken(ctx context.Context, id Identity, token string) error {
-	t, err := a.tokens.RevokeToken(ctx, id.Workspace, id.User, token, time.Now().UTC())
+	if formed(token, Prefix) {
+		t, err := a.store.TokenByHash(ctx, Hash(token))
+		if err != nil {
+			return err
+		}
+		token = t.ID
+	}
+	t, err := a.store.RevokeToken(ctx, id.Workspace, id.User, token, time.Now().UTC())
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type Config struct {
 	// CgroupParent is for hosts where the server may not use the top of the control groups.
 	CgroupParent string `yaml:"cgroup_parent" doc:"Control group below which those of the sandboxes are made, as a path below the hierarchy's mount point. Empty: the top for root, else the group the server was started in."`
 
+	OIDC Providers `yaml:"oidc" doc:"Services that people sign in with: a list of name, type (oidc or github), issuer, client_id, client_secret_file and allowed_domains, whose addresses may sign up; docs/auth.md has examples. A JSON array in variables and flags."`
+
 	TLS     TLS     `yaml:"tls"`
 	Log     Log     `yaml:"log"`
 	HTTP    HTTP    `yaml:"http"`

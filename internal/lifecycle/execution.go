@@ -209,14 +209,15 @@ func (s *Service) Execution(ctx context.Context, c Caller, id sandbox.ExecutionI
 func (s *Service) WaitExecution(ctx context.Context, c Caller, id sandbox.ExecutionID, timeout time.Duration) (sandbox.Execution, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil || x == nil {
-		return e, err
+		return c.shownExecution(e), err
 	}
 	if timeout <= 0 {
-		return s.measured(e), nil
+		return c.shownExecution(s.measured(e)), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State.Ended() })
+	e, err = s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State.Ended() })
+	return c.shownExecution(e), err
 }
 
 // findExecution returns an execution, with what works on it unless it has ended.
@@ -244,7 +245,7 @@ func (s *Service) Executions(ctx context.Context, c Caller, ref string, kind san
 	}
 	list, err := s.store.Executions(ctx, sb.ID, kind, limit)
 	for i := range list {
-		list[i] = s.measured(list[i])
+		list[i] = c.shownExecution(s.measured(list[i]))
 	}
 	return list, err
 }

@@ -12,7 +12,7 @@ import (
 // sandbox is meant and else the one that was made last. Errors: NotFound.
 func (s *Service) Get(ctx context.Context, c Caller, ref string) (sandbox.Sandbox, error) {
 	_, sb, err := s.find(ctx, c, ref)
-	return sb, err
+	return c.shown(sb), err
 }
 
 // List returns a page of the workspace's sandboxes, newest first. Errors:
@@ -23,6 +23,7 @@ func (s *Service) List(ctx context.Context, c Caller, f Filter) (Page, error) {
 		if b := s.boxes.byID(sb.ID); b != nil {
 			page.Sandboxes[i] = b.noted(sb)
 		}
+		page.Sandboxes[i] = c.shown(page.Sandboxes[i])
 	}
 	return page, err
 }
@@ -66,6 +67,11 @@ func (s *Service) Events(ctx context.Context, c Caller, ref string, after int64,
 // Errors: NotFound; Invalid, naming state; Unavailable when the server closes;
 // the context's error.
 func (s *Service) Wait(ctx context.Context, c Caller, ref string, want sandbox.State, timeout time.Duration) (sandbox.Sandbox, error) {
+	sb, err := s.wait(ctx, c, ref, want, timeout)
+	return c.shown(sb), err
+}
+
+func (s *Service) wait(ctx context.Context, c Caller, ref string, want sandbox.State, timeout time.Duration) (sandbox.Sandbox, error) {
 	if want == "" {
 		want = sandbox.Running
 	}

@@ -11,6 +11,26 @@ import (
 type Caller struct {
 	User      sandbox.UserID
 	Workspace sandbox.WorkspaceID
+	// ReadOnly callers are not shown what lets its holder in: the host label of a
+	// sandbox, the stream that a command reads. What they may call is not the
+	// service's matter.
+	ReadOnly bool
+}
+
+// shown is sb as the caller may see it.
+func (c Caller) shown(sb sandbox.Sandbox) sandbox.Sandbox {
+	if c.ReadOnly {
+		sb.HostLabel = ""
+	}
+	return sb
+}
+
+// shownExecution is e as the caller may see it.
+func (c Caller) shownExecution(e sandbox.Execution) sandbox.Execution {
+	if c.ReadOnly {
+		e.Stdin = ""
+	}
+	return e
 }
 
 // CreateRequest asks for a sandbox. Zero values mean the image's or the server's default.

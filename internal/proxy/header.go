@@ -64,7 +64,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 // which is for the API and no business of a sandbox.
 func ownToken(authorization string) bool {
 	_, credentials, _ := strings.Cut(authorization, " ")
-	return strings.HasPrefix(strings.TrimSpace(credentials), auth.Prefix)
+	return auth.IsBearer(strings.TrimSpace(credentials))
 }
 
 // modifyResponse takes out of an answer what reaches beyond its sandbox.

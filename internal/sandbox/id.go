@@ -51,15 +51,15 @@ func HostLabel(name string) string {
 	var random [labelRandomBytes]byte
 	_, _ = rand.Read(random[:]) // never fails: crypto/rand aborts the program instead
 	suffix := labelEncoding.EncodeToString(random[:])
-	if slug := slug(name); slug != "" {
+	if slug := Slug(name); slug != "" {
 		return slug + "-" + suffix
 	}
 	return "s-" + suffix
 }
 
-// slug keeps the letters and digits of name in lower case, with single dashes
-// for everything else, cut to labelMaxSlug characters.
-func slug(name string) string {
+// Slug keeps the letters and digits of name in lower case, with single dashes
+// for everything else, cut to 32 characters; it may be "".
+func Slug(name string) string {
 	var b strings.Builder
 	dash := false
 	for _, r := range strings.ToLower(name) {

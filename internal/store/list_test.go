@@ -186,10 +186,11 @@ func TestEnsureDefaultsIsIdempotent(t *testing.T) {
 	for _, tt := range []struct {
 		user sandbox.UserID
 		ws   sandbox.WorkspaceID
-		want bool
-	}{{user, ws, true}, {"stranger", ws, false}, {user, sandbox.NewWorkspaceID(), false}} {
-		if got, err := s.IsMember(t.Context(), tt.user, tt.ws); err != nil || got != tt.want {
-			t.Errorf("IsMember(%s, %s) = %v, %v, want %v", tt.user, tt.ws, got, err, tt.want)
+		want sandbox.Code
+	}{{user, ws, ""}, {"stranger", ws, sandbox.NotFound}, {user, sandbox.NewWorkspaceID(), sandbox.NotFound}} {
+		got, err := s.Membership(t.Context(), tt.user, tt.ws)
+		if sandbox.CodeOf(err) != tt.want || err == nil && (got.Role != sandbox.RoleOwner || !got.Administrator) {
+			t.Errorf("Membership(%s, %s) = %+v, %v, want code %q", tt.user, tt.ws, got, err, tt.want)
 		}
 	}
 	if err := s.Check(t.Context()); err != nil {

@@ -28,6 +28,11 @@ var fixtures = []string{
 	`INSERT INTO snapshots (id, workspace_id, state, name, tag, description, message, metadata, parent_id, sandbox_id, image, env, content_hash, created_by, created_at)
 		VALUES ('p', 'w', 'ready', 'n', 'latest', '', '', '{}', '', 's', 'i', '{}', '', 'u', 1)`,
 	`INSERT INTO idempotency_keys (workspace_id, idempotency_key, sandbox_id, expires_at) VALUES ('w', 'k', 's', 1)`,
+	`INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at, method, address, created_at, refreshed_at)
+		VALUES ('s', 'u', 'aa', 1, 'bb', 1, 'password', '', 1, 1)`,
+	`INSERT INTO spent_tokens (hash, session_id) VALUES ('cc', 's')`,
+	`INSERT INTO invitations (id, hash, workspace_id, role, email, created_by, created_at, expires_at) VALUES ('i', 'dd', 'w', 'member', 'a@b.example', 'u', 1, 2)`,
+	`INSERT INTO identities (provider, subject, user_id, created_at) VALUES ('p', '1', 'u', 1)`,
 }
 
 // tables returns the tables of the schema, without those of the tools.

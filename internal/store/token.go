@@ -6,19 +6,21 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-const tokenColumns = "id, hash, workspace_id, user_id, description, created_at, last_used_at, expires_at, revoked_at"
+const tokenColumns = "id, hash, workspace_id, user_id, description, created_at, last_used_at, expires_at, revoked_at, scopes, workspace_only"
 
 // CreateToken records t.
 func (s *Store) CreateToken(ctx context.Context, t sandbox.Token) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO tokens ("+tokenColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+		_, err := tx.ExecContext(ctx, "INSERT INTO tokens ("+tokenColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
 			t.ID, hex.EncodeToString(t.Hash[:]), t.Workspace, t.User, t.Description,
-			nanos(t.CreatedAt), nanos(t.LastUsedAt), nanos(t.ExpiresAt), nanos(t.RevokedAt))
+			nanos(t.CreatedAt), nanos(t.LastUsedAt), nanos(t.ExpiresAt), nanos(t.RevokedAt),
+			joinScopes(t.Scopes), number(t.WorkspaceOnly))
 		return err
 	})
 	if err != nil {
@@ -83,14 +85,23 @@ func (s *Store) TouchToken(ctx context.Context, id string, at time.Time) error {
 	return nil
 }
 
+// joinScopes is how scopes are stored.
+func joinScopes(scopes []sandbox.Permission) string {
+	texts := make([]string, len(scopes))
+	for i, s := range scopes {
+		texts[i] = string(s)
+	}
+	return strings.Join(texts, " ")
+}
+
 // scanner is one row of a result.
 type scanner interface{ Scan(dest ...any) error }
 
 func scanToken(row scanner) (sandbox.Token, error) {
 	var t sandbox.Token
-	var hash string
+	var hash, scopes string
 	var created, used, expires, revoked int64
-	err := row.Scan(&t.ID, &hash, &t.Workspace, &t.User, &t.Description, &created, &used, &expires, &revoked)
+	err := row.Scan(&t.ID, &hash, &t.Workspace, &t.User, &t.Description, &created, &used, &expires, &revoked, &scopes, &t.WorkspaceOnly)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "there is no such token")
 	}
@@ -99,6 +110,9 @@ func scanToken(row scanner) (sandbox.Token, error) {
 	}
 	if n, err := hex.Decode(t.Hash[:], []byte(hash)); err != nil || n != len(t.Hash) {
 		return sandbox.Token{}, fmt.Errorf("read token %s: its hash is damaged", t.ID)
+	}
+	for _, scope := range strings.Fields(scopes) {
+		t.Scopes = append(t.Scopes, sandbox.Permission(scope))
 	}
 	t.CreatedAt, t.LastUsedAt = fromNanos(created), fromNanos(used)
 	t.ExpiresAt, t.RevokedAt = fromNanos(expires), fromNanos(revoked)

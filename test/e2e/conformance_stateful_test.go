@@ -31,7 +31,7 @@ func (c *commandArgument) UnmarshalJSON(b []byte) error {
 var statefulCalls = map[string]call{
 	"images.runtimes": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Runtimes(ctx) },
 	"tokens.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.CreateToken(ctx, a.Description, time.Duration(a.ExpiresSeconds)*time.Second)
+		return c.CreateToken(ctx, a.Description, client.TokenOptions{Lifetime: time.Duration(a.ExpiresSeconds) * time.Second})
 	},
 	"tokens.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Tokens(ctx) },
 	"tokens.revoke": func(ctx context.Context, c *client.Client, a arguments) (any, error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -39,11 +40,14 @@ type Server struct {
 	Token string
 	HTTP  *http.Client
 
-	Service *lifecycle.Service
-	Auth    *auth.Authenticator
-	Store   *store.Store
-	Host    *fake.Host
-	Log     *Log
+	Service  *lifecycle.Service
+	Auth     *auth.Authenticator
+	Accounts *auth.Accounts
+	SSO      *sso.SignIn
+	API      *api.Server
+	Store    *store.Store
+	Host     *fake.Host
+	Log      *Log
 }
 
 // Log keeps what the server logs.
@@ -69,8 +73,9 @@ func (l *Log) String() string {
 // New starts a server that ends with the test. Sandboxes have path URLs.
 func New(t testing.TB) *Server { return NewWith(t, nil) }
 
-// NewWith is New after change, unless nil, has changed the API's settings.
-func NewWith(t testing.TB, change func(*api.Config, *api.Deps)) *Server {
+// NewWith is New after change, unless nil, has changed the API's settings, with
+// services that people sign in with.
+func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso.Provider) *Server {
 	t.Helper()
 	s := &Server{T: t, Log: &Log{}}
 	logger := slog.New(slog.NewTextHandler(s.Log, nil))
@@ -90,9 +95,13 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps)) *Server {
 	check()
 	s.Service, err = lifecycle.New(lifecycle.Config{CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}, lifecycle.Deps{Streams: streams, Store: s.Store, Driver: fake.New(s.Host), Images: images{}, Layers: images{}, Logger: logger})
 	check()
-	s.Auth, err = auth.New(s.Store, s.Store)
+	s.Auth, err = auth.New(s.Store)
 	check()
 	t.Cleanup(s.Auth.Close)
+	s.Accounts, err = auth.NewAccounts(s.Store, s.Auth, s.Service, logger)
+	check()
+	t.Cleanup(s.Accounts.Close)
+	s.Accounts.Start(t.Context())
 	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
 	check()
 	err = s.Service.Start(t.Context())
@@ -102,19 +111,22 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps)) *Server {
 	s.URL = "http://" + front.Listener.Addr().String()
 	urls, err := proxy.NewURLs(s.URL, "")
 	check()
+	s.SSO, err = sso.New(providers, s.Accounts, s.URL)
+	check()
+	t.Cleanup(s.SSO.Close)
 	config := api.Config{SandboxURL: urls.Sandbox, PortURL: urls.Port, Version: "test"}
 	deps := api.Deps{
-		Service: s.Service, Auth: s.Auth, Logger: logger, Driver: "fake",
-		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, urls.Sandbox)},
+		Service: s.Service, Auth: s.Auth, Accounts: s.Accounts, SSO: s.SSO, Logger: logger, Driver: "fake",
+		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, s.Accounts, urls.Sandbox)},
 	}
 	if change != nil {
 		change(&config, &deps)
 	}
-	server, err := api.New(config, deps)
+	s.API, err = api.New(config, deps)
 	check()
 	p, err := proxy.New(proxy.Config{URLs: urls}, s.Service, modbox.NewDataPlane(s.Service), logger)
 	check()
-	front.Config.Handler = edge.Wrap(logger, p.Wrap(server))
+	front.Config.Handler = edge.Wrap(logger, p.Wrap(s.API))
 	front.Start()
 	s.HTTP = front.Client()
 	t.Cleanup(func() {

@@ -24,6 +24,7 @@ type contextKey struct{}
 
 type request struct {
 	id     string
+	remote string
 	logger *slog.Logger
 }
 
@@ -32,7 +33,7 @@ type request struct {
 // that the client does not take a part for the whole.
 func Wrap(logger *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := &request{id: uuid.NewString(), logger: logger}
+		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: logger}
 		w.Header().Set(RequestIDHeader, q.id)
 		r = r.WithContext(context.WithValue(r.Context(), contextKey{}, q))
 		started := &startedWriter{ResponseWriter: w}
@@ -58,6 +59,14 @@ func Wrap(logger *slog.Logger, next http.Handler) http.Handler {
 func RequestID(ctx context.Context) string {
 	if q, ok := ctx.Value(contextKey{}).(*request); ok {
 		return q.id
+	}
+	return ""
+}
+
+// RemoteAddr returns where the request came from, address and port; "" outside of [Wrap].
+func RemoteAddr(ctx context.Context) string {
+	if q, ok := ctx.Value(contextKey{}).(*request); ok {
+		return q.remote
 	}
 	return ""
 }

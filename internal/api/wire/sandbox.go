@@ -97,7 +97,7 @@ type Sandbox struct {
 	ID            string            `json:"id" format:"uuid" doc:"Its identifier."`
 	Name          string            `json:"name" doc:"The caller's identifier."`
 	State         string            `json:"state" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" doc:"Where it is in its life."`
-	URL           string            `json:"url" doc:"Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox."`
+	URL           string            `json:"url" doc:"Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox. Empty for callers who may only read."`
 	Image         string            `json:"image" doc:"The image reference it was made from."`
 	ImageDigest   string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
 	Dependencies  []string          `json:"dependencies,omitempty" nullable:"false" doc:"Debian packages that were installed in it."`

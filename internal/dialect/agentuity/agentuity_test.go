@@ -25,7 +25,7 @@ func server(t *testing.T) *apitest.Server {
 		if err != nil {
 			t.Fatal(err)
 		}
-		deps.Dialects = append(deps.Dialects, agentuity.New(deps.Service, deps.Auth, urls))
+		deps.Dialects = append(deps.Dialects, agentuity.New(deps.Service, urls))
 	})
 }
 

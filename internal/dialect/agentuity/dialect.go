@@ -36,7 +36,6 @@ type URLs interface {
 // Dialect is /sandbox/…, /fs/…, /cli/sandbox… and /streams/….
 type Dialect struct {
 	svc  *lifecycle.Service
-	auth *auth.Authenticator
 	urls URLs
 
 	mu       sync.Mutex
@@ -44,14 +43,14 @@ type Dialect struct {
 }
 
 // New returns the dialect.
-func New(svc *lifecycle.Service, a *auth.Authenticator, urls URLs) *Dialect {
-	return &Dialect{svc: svc, auth: a, urls: urls, starting: map[sandbox.ID]bool{}}
+func New(svc *lifecycle.Service, urls URLs) *Dialect {
+	return &Dialect{svc: svc, urls: urls, starting: map[sandbox.ID]bool{}}
 }
 
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 // Register adds the routes to mux.
-func (d *Dialect) Register(mux *http.ServeMux) {
+func (d *Dialect) Register(mux *auth.Mux) {
 	const job = "/sandbox/sandboxes/{id}/jobs"
 	for pattern, h := range map[string]handler{
 		"POST /sandbox":                                      d.create,
@@ -107,60 +106,40 @@ func (d *Dialect) Register(mux *http.ServeMux) {
 		d.handle(mux, pattern, byStatus, h)
 	}
 	// What follows needs no token. Who has a stream's id may read it.
-	open(mux, "GET /streams/{stream}", byStatus, d.readStream)
-	open(mux, "POST /cli/validate/apt-dependencies", byCode, d.validateDependencies)
-	open(mux, "GET /sandbox/snapshots/public", byCode, d.publicSnapshots)
-	open(mux, "GET /sandbox/snapshots/public/{snapshot}", byCode, d.publicSnapshot)
+	d.handle(mux, "GET /streams/{stream}", byStatus, d.readStream)
+	d.handle(mux, "POST /cli/validate/apt-dependencies", byCode, d.validateDependencies)
+	d.handle(mux, "GET /sandbox/snapshots/public", byCode, d.publicSnapshots)
+	d.handle(mux, "GET /sandbox/snapshots/public/{snapshot}", byCode, d.publicSnapshot)
 }
 
-// open adds a route for anybody.
-func open(mux *http.ServeMux, pattern string, errors style, h handler) {
-	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		if err := h(w, r); err != nil {
-			errors.write(w, r, err)
-		}
-	})
-}
-
-// handle adds an authenticated route.
-func (d *Dialect) handle(mux *http.ServeMux, pattern string, errors style, h handler) {
-	checked := d.auth.Middleware(errors.write, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// handle adds a route.
+func (d *Dialect) handle(mux *auth.Mux, pattern string, errors style, h handler) {
+	mux.Handle(pattern, auth.Rule{Needs: needs[pattern], Fail: errors.write, Workspace: organization}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
 			errors.write(w, r, err)
 		}
 	}))
-	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		if err := selectOrg(r); err != nil {
-			errors.write(w, r, err)
-			return
-		}
-		checked.ServeHTTP(w, r)
-	})
 }
 
-// selectOrg has the request act in the workspace that it names as organization.
-// Whether the caller is a member is the authenticator's matter.
-func selectOrg(r *http.Request) error {
+// organization returns the workspace that the request names as organization, ""
+// when it names none. Whether the caller is a member is not its matter.
+func organization(r *http.Request) (string, error) {
 	org := cmp.Or(r.URL.Query().Get("orgId"), r.PathValue("org"))
 	if org == "" {
-		return nil
+		return "", nil
 	}
-	ws, ok := internal[sandbox.WorkspaceID](prefixOrg, org)
-	if !ok {
-		var id sandbox.ID
-		id, ok = sandbox.ParseID(org)
-		ws = sandbox.WorkspaceID(id)
+	if ws, ok := internal[sandbox.WorkspaceID](prefixOrg, org); ok {
+		return string(ws), nil
 	}
-	if !ok {
-		return &sandbox.Error{Code: sandbox.NotFound, Field: "orgId", Message: "there is no such organization; give the id of a workspace"}
+	if ws, ok := sandbox.ParseID(org); ok {
+		return string(ws), nil
 	}
-	r.Header.Set(auth.WorkspaceHeader, string(ws))
-	return nil
+	return "", &sandbox.Error{Code: sandbox.NotFound, Field: "orgId", Message: "there is no such organization; give the id of a workspace"}
 }
 
 func caller(ctx context.Context) lifecycle.Caller {
 	id, _ := auth.FromContext(ctx)
-	return lifecycle.Caller{User: id.User, Workspace: id.Workspace}
+	return lifecycle.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
 }
 
 // decode reads a JSON body. Fields that are not known are no fault: newer clients

@@ -243,7 +243,7 @@ func org(ws sandbox.WorkspaceID) ref { return ref{external(prefixOrg, ws), strin
 
 // published returns the port that a sandbox publishes and its URL; 0 and "" for none.
 func (d *Dialect) published(sb *sandbox.Sandbox) (int, string) {
-	if len(sb.Network.Ports) == 0 {
+	if len(sb.Network.Ports) == 0 || sb.HostLabel == "" {
 		return 0, ""
 	}
 	port := sb.Network.Ports[0]

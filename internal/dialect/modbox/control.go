@@ -2,6 +2,7 @@ package modbox
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -21,35 +22,63 @@ const (
 	listPages, listPage = 10, 1000
 )
 
+// needs is the permission of each route; one without makes the server refuse to start.
+var needs = map[string]sandbox.Permission{
+	"POST /sandboxes/provision":          sandbox.SandboxesWrite,
+	"POST /sandboxes/wait":               sandbox.SandboxesRead,
+	"GET /sandboxes/detail/{sandbox_id}": sandbox.SandboxesRead,
+	"GET /sandboxes":                     sandbox.SandboxesRead,
+	"POST /sandboxes/destroy":            sandbox.SandboxesWrite,
+	"GET /sandbox-images":                sandbox.ImagesRead,
+
+	"POST /auth/login":                                    auth.Public,
+	"POST /auth/refresh":                                  auth.Public,
+	"POST /auth/logout":                                   auth.SignedIn,
+	"POST /api-tokens":                                    sandbox.TokensWrite,
+	"GET /api-tokens":                                     sandbox.TokensRead,
+	"DELETE /api-tokens/{token}":                          sandbox.TokensWrite,
+	"POST /workspaces":                                    sandbox.AccountWrite,
+	"GET /workspaces":                                     auth.SignedIn,
+	"GET /workspaces/{workspace_id}":                      sandbox.WorkspacesRead,
+	"PUT /workspaces/{workspace_id}":                      sandbox.WorkspacesWrite,
+	"DELETE /workspaces/{workspace_id}":                   sandbox.WorkspacesDelete,
+	"POST /workspaces/{workspace_id}/members":             sandbox.MembersWrite,
+	"PUT /workspaces/{workspace_id}/members/{user_id}":    sandbox.MembersWrite,
+	"DELETE /workspaces/{workspace_id}/members/{user_id}": sandbox.WorkspacesRead, // to leave; more to remove others
+}
+
 // Control is the control plane: /sandboxes/… and /sandbox-images.
 type Control struct {
-	svc  *lifecycle.Service
-	auth *auth.Authenticator
-	url  func(label string) string
+	svc      *lifecycle.Service
+	auth     *auth.Authenticator
+	accounts *auth.Accounts
+	url      func(label string) string
 }
 
 // NewControl returns the control plane. url returns a sandbox's URL for its host label.
-func NewControl(svc *lifecycle.Service, a *auth.Authenticator, url func(label string) string) *Control {
-	return &Control{svc: svc, auth: a, url: url}
+func NewControl(svc *lifecycle.Service, a *auth.Authenticator, accounts *auth.Accounts, url func(label string) string) *Control {
+	return &Control{svc: svc, auth: a, accounts: accounts, url: url}
 }
 
 // Register adds the routes to mux. Trailing slashes are the server's matter.
-func (c *Control) Register(mux *http.ServeMux) {
-	for pattern, h := range map[string]handler{
+func (c *Control) Register(mux *auth.Mux) {
+	routes := c.accountRoutes()
+	maps.Copy(routes, map[string]handler{
 		"POST /sandboxes/provision":          c.provision,
 		"POST /sandboxes/wait":               c.wait,
 		"GET /sandboxes/detail/{sandbox_id}": c.detail,
 		"GET /sandboxes":                     c.list,
 		"POST /sandboxes/destroy":            c.destroy,
 		"GET /sandbox-images":                c.images,
-	} {
-		mux.Handle(pattern, c.auth.Middleware(writeError, h))
+	})
+	for pattern, h := range routes {
+		mux.Handle(pattern, auth.Rule{Needs: needs[pattern], Fail: writeError}, h)
 	}
 }
 
 func caller(ctx context.Context) lifecycle.Caller {
 	id, _ := auth.FromContext(ctx)
-	return lifecycle.Caller{User: id.User, Workspace: id.Workspace}
+	return lifecycle.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
 }
 
 // provisioned is the answer to provision.
@@ -139,7 +168,7 @@ func (c *Control) sandbox(sb *sandbox.Sandbox) detail {
 		ID: string(sb.ID), Name: sb.Name, Status: statusOf(sb.State), Image: optional(sb.Image), CreatedBy: string(sb.CreatedBy),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, Error: errorOf(sb), WorkspaceID: string(sb.Workspace),
 	}
-	if d.Status == string(sandbox.Running) {
+	if d.Status == string(sandbox.Running) && sb.HostLabel != "" {
 		d.SandboxURL = optional(c.url(sb.HostLabel))
 	}
 	if !sb.EndedAt.IsZero() {

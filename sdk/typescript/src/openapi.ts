@@ -4,6 +4,126 @@
  */
 
 export interface paths {
+    "/v1/account/password": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change one's password
+         * @description Ends all sessions of the user.
+         */
+        put: operations["set-password"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Accept an invitation
+         * @description Makes the user, or sets the password of the one the code is for, and signs in.
+         */
+        post: operations["accept-invitation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sign in
+         * @description By name, or e-mail address, and password. Programs use API tokens instead.
+         */
+        post: operations["login"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/logout": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sign out
+         * @description Ends the session whose access token was presented.
+         */
+        post: operations["logout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/providers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the services that people sign in with
+         * @description A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server or a URL of the user's own machine, with the session's tokens in the fragment.
+         */
+        get: operations["list-sign-in-providers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/refresh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Refresh a session
+         * @description Answers the next pair of tokens. A refresh token that is used twice ends the session.
+         */
+        post: operations["refresh-session"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/dependencies/validate": {
         parameters: {
             query?: never;
@@ -900,6 +1020,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/users": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List users
+         * @description Those of the installation, by name.
+         */
+        get: operations["list-users"];
+        put?: never;
+        /**
+         * Make a user
+         * @description With a workspace of its own. For administrators, as all routes of users.
+         */
+        post: operations["create-user"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{user}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete a user
+         * @description With its tokens, and with the workspaces that it alone is in.
+         */
+        delete: operations["delete-user"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a user
+         * @description Disable it, which ends its sessions and stops its tokens at once, or make it an administrator.
+         */
+        patch: operations["update-user"];
+        trace?: never;
+    };
+    "/v1/users/{user}/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a user choose a password
+         * @description Answers a code for POST /v1/auth/accept. The old password works until then.
+         */
+        post: operations["reset-password"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/version": {
         parameters: {
             query?: never;
@@ -929,7 +1117,7 @@ export interface paths {
         };
         /**
          * Who the caller is
-         * @description The user and workspace of the token.
+         * @description The user, the workspace the request acts in, and what the caller may do there.
          */
         get: operations["whoami"];
         put?: never;
@@ -940,10 +1128,175 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workspaces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List workspaces
+         * @description Those that the caller is a member of, with its role.
+         */
+        get: operations["list-workspaces"];
+        put?: never;
+        /**
+         * Make a workspace
+         * @description The caller becomes its owner.
+         */
+        post: operations["create-workspace"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workspaces/{workspace_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a workspace
+         * @description With its members.
+         */
+        get: operations["get-workspace"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a workspace
+         * @description Nobody can use it any more at once; its sandboxes and snapshots end in the background. For owners. The installation's first workspace stays.
+         */
+        delete: operations["delete-workspace"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a workspace
+         * @description Only what is given changes.
+         */
+        patch: operations["update-workspace"];
+        trace?: never;
+    };
+    "/v1/workspaces/{workspace_id}/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List invitations
+         * @description Those that are open, newest first.
+         */
+        get: operations["list-invitations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workspaces/{workspace_id}/invitations/{invitation}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Withdraw an invitation
+         * @description Its code stops working.
+         */
+        delete: operations["withdraw-invitation"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workspaces/{workspace_id}/members": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List members
+         * @description In the order they came.
+         */
+        get: operations["list-members"];
+        put?: never;
+        /**
+         * Add a member
+         * @description By e-mail address or name. An address that is nobody's is invited: pass the code on, it is shown only now. Only owners make owners.
+         */
+        post: operations["add-member"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workspaces/{workspace_id}/members/{user_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change a member's role
+         * @description Only owners change owners. The last owner stays one.
+         */
+        put: operations["set-member-role"];
+        post?: never;
+        /**
+         * Remove a member
+         * @description Its tokens of the workspace are revoked. Every member may leave; the last owner stays.
+         */
+        delete: operations["remove-member"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        AcceptInvitation: {
+            /** @description The invitation's code. */
+            code: string;
+            /** @description What a new user signs in as. Not for a code that only sets a password. */
+            name?: string;
+            /** @description The password, of at least 8 characters. */
+            password: string;
+        };
+        AddMember: {
+            /** @description The user's e-mail address. One that is nobody's is invited. */
+            email?: string;
+            /** @description What the user signs in as, instead of the address. */
+            name?: string;
+            /**
+             * @description What it may do.
+             * @enum {string}
+             */
+            role: "owner" | "admin" | "member" | "viewer";
+        };
+        AddedMember: {
+            /** @description The invitation, when it was not. */
+            invitation?: components["schemas"]["NewInvitation"];
+            /** @description The member, when it was a user. */
+            member?: components["schemas"]["Member"];
+        };
         BeginBuild: {
             /** @description Identifies everything it is made of. A snapshot of the workspace that has the same is answered instead of a build. */
             content_hash?: string;
@@ -1027,6 +1380,10 @@ export interface components {
         CheckpointList: {
             /** @description The checkpoints, the oldest first. */
             items: components["schemas"]["Checkpoint"][];
+        };
+        Code: {
+            /** @description By which the user chooses its password, once. It is shown only now. */
+            code: string;
         };
         CreateCheckpoint: {
             /**
@@ -1138,6 +1495,33 @@ export interface components {
              * @description How long it works; for ever when omitted.
              */
             expires_in_seconds?: number;
+            /**
+             * @description What it may do; all that its user may when omitted. A token made with a narrowed one is narrowed as much at least.
+             * @example [
+             *       "sandboxes:write"
+             *     ]
+             */
+            scopes?: string[];
+            /** @description Keep it out of its user's other workspaces. */
+            workspace_only?: boolean;
+        };
+        CreateUser: {
+            /** @description Whether it looks after the installation. */
+            administrator?: boolean;
+            /** @description Its e-mail address, by which it may sign in as well. */
+            email?: string;
+            /** @description What it signs in as: a-z, 0-9, dot, - and _. */
+            name: string;
+            /** @description At least 8 characters. When omitted, a code is answered by which the user chooses one. */
+            password?: string;
+        };
+        CreateWorkspace: {
+            /** @description What it is for. */
+            description?: string;
+            /** @description What people call it. */
+            name: string;
+            /** @description Names it in references, such as @slug/snapshot; unique in the installation. Made of the name when omitted. */
+            slug?: string;
         };
         Env: {
             /** @description All variables that callers have set, with their values. */
@@ -1563,9 +1947,64 @@ export interface components {
             /** @description The versions there are, when only the version is wrong. */
             versions?: string[];
         };
+        Invitation: {
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /** @description Whom it is for. */
+            email: string;
+            /**
+             * Format: date-time
+             * @description Until when it can be accepted.
+             */
+            expires_at: string;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description What the member will be allowed to do. */
+            role: string;
+        };
+        InvitationList: {
+            /** @description The invitations, newest first. */
+            items: components["schemas"]["Invitation"][];
+        };
         Lineage: {
             /** @description The newest first, deleted ones included. */
             items: components["schemas"]["Snapshot"][];
+        };
+        Login: {
+            /** @description Its password. */
+            password: string;
+            /** @description The user's name or e-mail address. */
+            username: string;
+        };
+        Member: {
+            /**
+             * Format: date-time
+             * @description When it became a member.
+             */
+            created_at: string;
+            /** @description Its e-mail address, when known. */
+            email?: string;
+            /** @description What it signs in as. */
+            name: string;
+            /**
+             * @description What it may do.
+             * @enum {string}
+             */
+            role: "owner" | "admin" | "member" | "viewer";
+            /** @description The user. */
+            user_id: string;
+        };
+        MemberList: {
+            /** @description The members, in the order they came. */
+            items: components["schemas"]["Member"][];
         };
         Mkdir: {
             /**
@@ -1608,6 +2047,31 @@ export interface components {
             /** @description Its path; missing parent directories are made. */
             path: string;
         };
+        NewInvitation: {
+            /** @description What the invited accepts it with, once. It is shown only now. */
+            code: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /** @description Whom it is for. */
+            email: string;
+            /**
+             * Format: date-time
+             * @description Until when it can be accepted.
+             */
+            expires_at: string;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description What the member will be allowed to do. */
+            role: string;
+        };
         NewToken: {
             /**
              * Format: date-time
@@ -1631,9 +2095,37 @@ export interface components {
              * @description When it was last used, within a few minutes; null when never.
              */
             last_used_at: string | null;
+            /** @description What it may do; all that its user may when empty. */
+            scopes: string[];
             /** @description The token's text. It is shown only now. */
             token: string;
             /** @description The workspace its requests act in. */
+            workspace_id: string;
+            /** @description It keeps out of its user's other workspaces. */
+            workspace_only: boolean;
+        };
+        NewUser: {
+            /** @description It looks after the installation. */
+            administrator: boolean;
+            /** @description By which the user chooses its password, once. It is shown only now. */
+            code?: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it was disabled; null when it is not.
+             */
+            disabled_at: string | null;
+            /** @description Its e-mail address; empty when not known. */
+            email: string;
+            /** @description Its identifier. */
+            id: string;
+            /** @description What it signs in as. */
+            name: string;
+            /** @description Its own workspace. */
             workspace_id: string;
         };
         OutputStream: {
@@ -1679,6 +2171,10 @@ export interface components {
              */
             type: string;
         };
+        ProviderList: {
+            /** @description Their names. */
+            items: string[];
+        };
         PublishedPort: {
             /**
              * Format: int64
@@ -1687,6 +2183,10 @@ export interface components {
             port: number;
             /** @description Where it is reached. The URL is a secret. */
             url: string;
+        };
+        Refresh: {
+            /** @description The session's present refresh token. It works once. */
+            refresh_token: string;
         };
         Requirements: {
             /**
@@ -1882,7 +2382,7 @@ export interface components {
              * @description When it last changed.
              */
             updated_at: string;
-            /** @description Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox. */
+            /** @description Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox. Empty for callers who may only read. */
             url: string;
             /** @description The workspace it belongs to. */
             workspace_id: string;
@@ -1898,6 +2398,35 @@ export interface components {
             enabled: boolean;
             /** @description The ports it publishes, in the order asked for. */
             ports: components["schemas"]["PublishedPort"][];
+        };
+        SessionTokens: {
+            /** @description The bearer token of requests. */
+            access_token: string;
+            /**
+             * Format: int64
+             * @description Seconds that the access token works.
+             */
+            expires_in: number;
+            /**
+             * Format: int64
+             * @description Seconds that the refresh token works.
+             */
+            refresh_expires_in: number;
+            /** @description Gets the next pair, once. */
+            refresh_token: string;
+        };
+        SetPassword: {
+            /** @description The old password, when there is one. */
+            current_password?: string;
+            /** @description The new one, of at least 8 characters. */
+            password: string;
+        };
+        SetRole: {
+            /**
+             * @description What the member may do.
+             * @enum {string}
+             */
+            role: "owner" | "admin" | "member" | "viewer";
         };
         Snapshot: {
             /** @description The root file system it was laid on. */
@@ -2176,12 +2705,30 @@ export interface components {
              * @description When it was last used, within a few minutes; null when never.
              */
             last_used_at: string | null;
+            /** @description What it may do; all that its user may when empty. */
+            scopes: string[];
             /** @description The workspace its requests act in. */
             workspace_id: string;
+            /** @description It keeps out of its user's other workspaces. */
+            workspace_only: boolean;
         };
         TokenList: {
             /** @description The tokens, newest first. */
             items: components["schemas"]["Token"][];
+        };
+        UpdateUser: {
+            /** @description Whether it looks after the installation. */
+            administrator?: boolean;
+            /** @description Whether it is kept out: it cannot sign in, and its tokens do not work. */
+            disabled?: boolean;
+        };
+        UpdateWorkspace: {
+            /** @description What it is for. */
+            description?: string;
+            /** @description What people call it. */
+            name?: string;
+            /** @description Names it in references. */
+            slug?: string;
         };
         Usage: {
             /**
@@ -2215,6 +2762,32 @@ export interface components {
              */
             running_seconds: number;
         };
+        User: {
+            /** @description It looks after the installation. */
+            administrator: boolean;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it was disabled; null when it is not.
+             */
+            disabled_at: string | null;
+            /** @description Its e-mail address; empty when not known. */
+            email: string;
+            /** @description Its identifier. */
+            id: string;
+            /** @description What it signs in as. */
+            name: string;
+            /** @description Its own workspace. */
+            workspace_id: string;
+        };
+        UserList: {
+            /** @description The users, by name; at most 1000. */
+            items: components["schemas"]["User"][];
+        };
         ValidateDependencies: {
             /**
              * @description Debian packages, as in a create.
@@ -2242,12 +2815,84 @@ export interface components {
             version: string;
         };
         Whoami: {
-            /** @description The token presented. */
+            /** @description The user looks after the installation. */
+            administrator: boolean;
+            /** @description What the caller may do in the workspace. */
+            permissions: string[];
+            /** @description The user's role in the workspace. */
+            role: string;
+            /** @description The API token presented; empty for a session. */
             token_id: string;
             /** @description The user. */
             user_id: string;
             /** @description The workspace requests act in. */
             workspace_id: string;
+        };
+        Workspace: {
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /** @description What it is for. */
+            description: string;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description What people call it. */
+            name: string;
+            /**
+             * @description The caller's role.
+             * @enum {string}
+             */
+            role: "owner" | "admin" | "member" | "viewer";
+            /** @description Names it in references. */
+            slug: string;
+            /**
+             * Format: date-time
+             * @description When it was last changed.
+             */
+            updated_at: string;
+        };
+        WorkspaceDetail: {
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /** @description What it is for. */
+            description: string;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description Its members, in the order they came. */
+            members: components["schemas"]["Member"][];
+            /** @description What people call it. */
+            name: string;
+            /**
+             * @description The caller's role.
+             * @enum {string}
+             */
+            role: "owner" | "admin" | "member" | "viewer";
+            /** @description Names it in references. */
+            slug: string;
+            /**
+             * Format: date-time
+             * @description When it was last changed.
+             */
+            updated_at: string;
+        };
+        WorkspaceList: {
+            /** @description The workspaces, by name. */
+            items: components["schemas"]["Workspace"][];
         };
         WriteFiles: {
             /** @description The files, written in this order. */
@@ -2269,6 +2914,198 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    "set-password": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetPassword"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "accept-invitation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AcceptInvitation"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionTokens"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    login: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Login"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionTokens"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    logout: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-sign-in-providers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProviderList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "refresh-session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Refresh"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionTokens"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "validate-dependencies": {
         parameters: {
             query?: never;
@@ -4355,6 +5192,184 @@ export interface operations {
             };
         };
     };
+    "list-users": {
+        parameters: {
+            query?: {
+                /** @description The name after which the list begins: the last one of the list before. */
+                after?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-user": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateUser"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewUser"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-user": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The user: its id, name or e-mail address. */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-user": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The user: its id, name or e-mail address. */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateUser"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["User"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "reset-password": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The user: its id, name or e-mail address. */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Code"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "get-version": {
         parameters: {
             query?: never;
@@ -4407,6 +5422,401 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Whoami"];
                 };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-workspaces": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-workspace": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateWorkspace"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceDetail"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-workspace": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id. */
+                workspace_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceDetail"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-workspace": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id. */
+                workspace_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-workspace": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id. */
+                workspace_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateWorkspace"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceDetail"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-invitations": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id. */
+                workspace_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvitationList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "withdraw-invitation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id. */
+                workspace_id: string;
+                /** @description The invitation's id. */
+                invitation: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-members": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id. */
+                workspace_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemberList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "add-member": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id. */
+                workspace_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AddMember"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddedMember"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "set-member-role": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id. */
+                workspace_id: string;
+                /** @description The user's id. */
+                user_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetRole"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Member"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "remove-member": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id. */
+                workspace_id: string;
+                /** @description The user's id. */
+                user_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error */
             default: {

@@ -1,0 +1,128 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// User is somebody who signs in.
+type User struct {
+	ID            string     `json:"id"`
+	Name          string     `json:"name"`
+	Email         string     `json:"email"`
+	Administrator bool       `json:"administrator"`
+	WorkspaceID   string     `json:"workspace_id"` // its own
+	CreatedAt     time.Time  `json:"created_at"`
+	DisabledAt    *time.Time `json:"disabled_at"` // nil: it is not
+}
+
+// NewUser is a user just made.
+type NewUser struct {
+	User
+	Code string `json:"code"` // by which it chooses its password; "" when it has one
+}
+
+// UserOptions describe a user to be made.
+type UserOptions struct {
+	Name          string `json:"name"`
+	Email         string `json:"email,omitempty"`
+	Password      string `json:"password,omitempty"` // "": the user chooses one by a code
+	Administrator bool   `json:"administrator,omitempty"`
+}
+
+// UserChange is what to change of a user; nil leaves it.
+type UserChange struct {
+	Administrator *bool `json:"administrator,omitempty"`
+	Disabled      *bool `json:"disabled,omitempty"`
+}
+
+// SignIn is the tokens of a session. New makes a client of the access token.
+type SignIn struct {
+	AccessToken      string `json:"access_token"`
+	RefreshToken     string `json:"refresh_token"` // for Refresh, once
+	ExpiresIn        int    `json:"expires_in"`    // seconds
+	RefreshExpiresIn int    `json:"refresh_expires_in"`
+}
+
+func userPath(ref, rest string) string { return "/v1/users/" + url.PathEscape(ref) + rest }
+
+// CreateUser makes a user. For administrators, as all methods of users.
+func (c *Client) CreateUser(ctx context.Context, o UserOptions) (*NewUser, error) {
+	u := new(NewUser)
+	return result(u, c.call(ctx, request{method: http.MethodPost, path: "/v1/users", body: o}, u))
+}
+
+// Users lists the users of the server, the first 1000 by name.
+func (c *Client) Users(ctx context.Context) ([]User, error) {
+	var list struct {
+		Items []User `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/users", repeat: true}, &list)
+	return list.Items, err
+}
+
+// UpdateUser changes the user with that id, name or e-mail address. Errors:
+// NotFound; Conflict when no administrator would be left.
+func (c *Client) UpdateUser(ctx context.Context, ref string, change UserChange) (*User, error) {
+	u := new(User)
+	return result(u, c.call(ctx, request{method: http.MethodPatch, path: userPath(ref, ""), body: change, repeat: true}, u))
+}
+
+// DeleteUser deletes a user with its tokens, and the workspaces it alone is in.
+// Errors: NotFound; Conflict.
+func (c *Client) DeleteUser(ctx context.Context, ref string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: userPath(ref, "")}, nil)
+}
+
+// ResetPassword returns a code by which a user chooses a new password. Errors: NotFound.
+func (c *Client) ResetPassword(ctx context.Context, ref string) (string, error) {
+	var code struct {
+		Code string `json:"code"`
+	}
+	err := c.call(ctx, request{method: http.MethodPost, path: userPath(ref, "/reset")}, &code)
+	return code.Code, err
+}
+
+// Login signs in by name, or e-mail address, and password; the client needs no
+// token. Errors: Unauthenticated; QuotaExceeded after too many failures.
+func (c *Client) Login(ctx context.Context, name, password string) (*SignIn, error) {
+	s := new(SignIn)
+	body := map[string]string{"username": name, "password": password}
+	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/login", body: body}, s))
+}
+
+// Refresh returns the next tokens of a session. Errors: Unauthenticated.
+func (c *Client) Refresh(ctx context.Context, refreshToken string) (*SignIn, error) {
+	s := new(SignIn)
+	body := map[string]string{"refresh_token": refreshToken}
+	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/refresh", body: body}, s))
+}
+
+// AcceptInvitation uses a code up and signs in. A new user gets the name; it does
+// not matter for a code that sets the password of one. Errors: Unauthenticated
+// for a code that does not work; Exists for a name that is taken; Invalid.
+func (c *Client) AcceptInvitation(ctx context.Context, code, name, password string) (*SignIn, error) {
+	s := new(SignIn)
+	body := map[string]string{"code": code, "password": password}
+	if name != "" {
+		body["name"] = name
+	}
+	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/accept", body: body}, s))
+}
+
+// Logout ends the session whose access token the client has.
+func (c *Client) Logout(ctx context.Context) error {
+	return c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/logout"}, nil)
+}
+
+// SetPassword changes the caller's password; current may be "" when it has none.
+// All its sessions end. Errors: Forbidden for a wrong one; Invalid.
+func (c *Client) SetPassword(ctx context.Context, current, password string) error {
+	body := map[string]string{"password": password}
+	if current != "" {
+		body["current_password"] = current
+	}
+	return c.call(ctx, request{method: http.MethodPut, path: "/v1/account/password", body: body}, nil)
+}

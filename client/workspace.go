@@ -1,0 +1,143 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Workspace is a tenant of the server.
+type Workspace struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Slug        string    `json:"slug"` // names it in references
+	Description string    `json:"description"`
+	Role        string    `json:"role"` // the caller's
+	CreatedBy   string    `json:"created_by"`
+	CreatedAt   time.Time `json:"created_at"`
+	UpdatedAt   time.Time `json:"updated_at"`
+}
+
+// WorkspaceDetail is a workspace with its members.
+type WorkspaceDetail struct {
+	Workspace
+	Members []Member `json:"members"`
+}
+
+// Member is a user of a workspace.
+type Member struct {
+	UserID    string    `json:"user_id"`
+	Name      string    `json:"name"`
+	Email     string    `json:"email"`
+	Role      string    `json:"role"` // owner, admin, member or viewer
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// Invitation is an open invitation to a workspace.
+type Invitation struct {
+	ID        string    `json:"id"`
+	Email     string    `json:"email"`
+	Role      string    `json:"role"`
+	CreatedBy string    `json:"created_by"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// NewInvitation is an invitation just made.
+type NewInvitation struct {
+	Invitation
+	Code string `json:"code"` // for AcceptInvitation, once
+}
+
+// AddedMember is what became of an added member: one of the two is not nil.
+type AddedMember struct {
+	Member     *Member        `json:"member"`
+	Invitation *NewInvitation `json:"invitation"`
+}
+
+// WorkspaceOptions describe a workspace. Empty ones are left as they are, or to the server.
+type WorkspaceOptions struct {
+	Name        string `json:"name,omitempty"`
+	Slug        string `json:"slug,omitempty"`
+	Description string `json:"description,omitempty"`
+}
+
+func workspacePath(id, rest string) string { return "/v1/workspaces/" + url.PathEscape(id) + rest }
+
+// CreateWorkspace makes a workspace that the caller owns; o.Name must be set.
+// Errors: Invalid; Exists for a slug that is taken.
+func (c *Client) CreateWorkspace(ctx context.Context, o WorkspaceOptions) (*WorkspaceDetail, error) {
+	ws := new(WorkspaceDetail)
+	return result(ws, c.call(ctx, request{method: http.MethodPost, path: "/v1/workspaces", body: o}, ws))
+}
+
+// Workspaces lists the workspaces that the caller is a member of.
+func (c *Client) Workspaces(ctx context.Context) ([]Workspace, error) {
+	var list struct {
+		Items []Workspace `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/workspaces", repeat: true}, &list)
+	return list.Items, err
+}
+
+// Workspace returns a workspace with its members. Errors: NotFound.
+func (c *Client) Workspace(ctx context.Context, id string) (*WorkspaceDetail, error) {
+	ws := new(WorkspaceDetail)
+	return result(ws, c.call(ctx, request{method: http.MethodGet, path: workspacePath(id, ""), repeat: true}, ws))
+}
+
+// UpdateWorkspace changes what is set in o. Errors: NotFound; Invalid; Exists.
+func (c *Client) UpdateWorkspace(ctx context.Context, id string, o WorkspaceOptions) (*WorkspaceDetail, error) {
+	ws := new(WorkspaceDetail)
+	return result(ws, c.call(ctx, request{method: http.MethodPatch, path: workspacePath(id, ""), body: o}, ws))
+}
+
+// DeleteWorkspace deletes a workspace with everything in it; its sandboxes end in
+// the background. Errors: NotFound; Forbidden; Conflict for the server's first one.
+func (c *Client) DeleteWorkspace(ctx context.Context, id string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(id, "")}, nil)
+}
+
+// AddMember adds the user with that e-mail address, or that name when it has no
+// @, to a workspace. An address that is nobody's is invited. Errors: NotFound;
+// Forbidden; Exists.
+func (c *Client) AddMember(ctx context.Context, workspace, who, role string) (*AddedMember, error) {
+	body := map[string]string{"role": role}
+	if strings.Contains(who, "@") {
+		body["email"] = who
+	} else {
+		body["name"] = who
+	}
+	m := new(AddedMember)
+	return result(m, c.call(ctx, request{method: http.MethodPost, path: workspacePath(workspace, "/members"), body: body}, m))
+}
+
+// SetRole changes a member's role. Errors: NotFound; Forbidden; Conflict when no
+// owner would be left.
+func (c *Client) SetRole(ctx context.Context, workspace, user, role string) (*Member, error) {
+	m := new(Member)
+	body := map[string]string{"role": role}
+	return result(m, c.call(ctx, request{method: http.MethodPut, path: workspacePath(workspace, "/members/"+url.PathEscape(user)), body: body, repeat: true}, m))
+}
+
+// RemoveMember ends a membership; everybody may end its own. Errors: NotFound;
+// Forbidden; Conflict when no owner would be left.
+func (c *Client) RemoveMember(ctx context.Context, workspace, user string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(workspace, "/members/"+url.PathEscape(user))}, nil)
+}
+
+// Invitations lists the open invitations to a workspace.
+func (c *Client) Invitations(ctx context.Context, workspace string) ([]Invitation, error) {
+	var list struct {
+		Items []Invitation `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: workspacePath(workspace, "/invitations"), repeat: true}, &list)
+	return list.Items, err
+}
+
+// WithdrawInvitation ends an invitation. Errors: NotFound.
+func (c *Client) WithdrawInvitation(ctx context.Context, workspace, invitation string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(workspace, "/invitations/"+url.PathEscape(invitation))}, nil)
+}

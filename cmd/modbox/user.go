@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+)
+
+func (a *app) userCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "user", Short: "Make, list and disable the users of a server, for administrators"}
+	set := func(use, short string, change client.UserChange) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				c, err := a.client()
+				if err != nil {
+					return err
+				}
+				_, err = c.UpdateUser(cmd.Context(), args[0], change)
+				return err
+			},
+		}
+	}
+	yes, no := true, false
+	cmd.AddCommand(a.userCreateCommand(), a.userListCommand(), a.userRemoveCommand(), a.userResetCommand(), a.userPasswordCommand(),
+		set("disable USER", "Keep a user out, and stop its tokens", client.UserChange{Disabled: &yes}),
+		set("enable USER", "Let a disabled user in again", client.UserChange{Disabled: &no}),
+		set("promote USER", "Make a user an administrator", client.UserChange{Administrator: &yes}),
+		set("demote USER", "Make an administrator a plain user", client.UserChange{Administrator: &no}))
+	return cmd
+}
+
+func (a *app) userCreateCommand() *cobra.Command {
+	var o client.UserOptions
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a user and print the code by which it chooses its password",
+		Long: `Make a user and print the code by which it chooses its password, with
+"modbox login --code CODE", within a week.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			o.Name = args[0]
+			u, err := c.CreateUser(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(u)
+			}
+			_, err = fmt.Fprintln(a.stdout, u.Code)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&o.Email, "email", "", "its e-mail address, by which it may sign in as well")
+	cmd.Flags().BoolVar(&o.Administrator, "administrator", false, "let it look after the installation")
+	return cmd
+}
+
+func (a *app) userListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List users",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			users, err := c.Users(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(users)
+			}
+			var rows [][]string
+			for _, u := range users {
+				state := "enabled"
+				if u.DisabledAt != nil {
+					state = "disabled"
+				}
+				kind := "user"
+				if u.Administrator {
+					kind = "administrator"
+				}
+				rows = append(rows, []string{u.ID, u.Name, u.Email, kind, state, age(u.CreatedAt)})
+			}
+			return a.printTable([]string{"ID", "NAME", "EMAIL", "KIND", "STATE", "AGE"}, rows)
+		},
+	}
+}
+
+func (a *app) userRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm USER",
+		Short: "Delete a user, and the workspaces it alone is in",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			return c.DeleteUser(cmd.Context(), args[0])
+		},
+	}
+}
+
+func (a *app) userResetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reset USER",
+		Short: "Print a code by which a user chooses a new password",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			code, err := c.ResetPassword(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.stdout, code)
+			return err
+		},
+	}
+}
+
+func (a *app) userPasswordCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "password",
+		Short: "Change your own password",
+		Long: `Change your own password. It ends all your sessions; API tokens stay.
+
+Without a terminal the old and the new password are read from standard input, a
+line each; the old one is empty when there is none.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			current, err := a.askPassword("Current password (empty if there is none): ")
+			if err != nil {
+				return err
+			}
+			password, err := a.askPassword("New password: ")
+			if err != nil {
+				return err
+			}
+			return c.SetPassword(cmd.Context(), current, password)
+		},
+	}
+}

@@ -1,0 +1,246 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/api/apitest"
+)
+
+type object = map[string]any
+
+// tokens is an answer to a sign-in.
+type tokens struct {
+	Access  string `json:"access_token"`
+	Refresh string `json:"refresh_token"`
+}
+
+// as makes the server's requests those of a token, until the function returned is called.
+func as(s *apitest.Server, token string) func() {
+	was := s.Token
+	s.Token = token
+	return func() { s.Token = was }
+}
+
+func signIn(t *testing.T, s *apitest.Server, name, password string) tokens {
+	t.Helper()
+	var got tokens
+	s.Want(200, "POST", "/v1/auth/login", object{"username": name, "password": password}).Into(t, &got)
+	return got
+}
+
+func TestSessions(t *testing.T) {
+	s := apitest.New(t)
+	s.Want(201, "POST", "/v1/users", object{"name": "ada", "email": "Ada@Example.com", "password": "correct horse"})
+	first := signIn(t, s, "ada@example.com", "correct horse")
+	defer as(s, first.Access)()
+	var who struct {
+		User      string `json:"user_id"`
+		Workspace string `json:"workspace_id"`
+		Role      string
+	}
+	s.Want(200, "GET", "/v1/whoami", nil).Into(t, &who)
+	if who.User == "" || who.Workspace == "" || who.Role != "owner" {
+		t.Errorf("whoami of a session: %+v", who)
+	}
+	s.Want(403, "GET", "/v1/users", nil)
+
+	var second, third tokens
+	s.Want(200, "POST", "/v1/auth/refresh", object{"refresh_token": first.Refresh}).Into(t, &second)
+	s.Want(401, "GET", "/v1/whoami", nil) // the access token before is gone
+	s.Want(200, "POST", "/v1/auth/refresh", object{"refresh_token": second.Refresh}).Into(t, &third)
+	as(s, third.Access)
+	s.Want(200, "GET", "/v1/whoami", nil)
+	s.Want(401, "POST", "/v1/auth/refresh", object{"refresh_token": second.Refresh}) // stolen
+	s.Want(401, "GET", "/v1/whoami", nil)
+	s.Want(401, "POST", "/v1/auth/refresh", object{"refresh_token": third.Refresh})
+
+	one, other := signIn(t, s, "ada", "correct horse"), signIn(t, s, "ada", "correct horse")
+	as(s, one.Access)
+	s.Want(204, "POST", "/v1/auth/logout", nil)
+	s.Want(401, "GET", "/v1/whoami", nil)
+	as(s, other.Access)
+	s.Want(403, "PUT", "/v1/account/password", object{"current_password": "wrong", "password": "battery staple"})
+	s.Want(422, "PUT", "/v1/account/password", object{"current_password": "correct horse", "password": "short"})
+	s.Want(204, "PUT", "/v1/account/password", object{"current_password": "correct horse", "password": "battery staple"})
+	s.Want(401, "GET", "/v1/whoami", nil)
+	signIn(t, s, "ada", "battery staple")
+	for _, text := range []string{"correct horse", "battery staple", one.Access, one.Refresh, s.Token} {
+		if strings.Contains(s.Log.String(), text) {
+			t.Errorf("the log has the secret %.8q", text)
+		}
+	}
+}
+
+func TestSignInIsLimited(t *testing.T) {
+	s := apitest.New(t)
+	s.Want(201, "POST", "/v1/users", object{"name": "bob", "password": "correct horse"})
+	for _, name := range []string{"bob", "nobody"} {
+		statuses := map[int]int{}
+		for range 14 {
+			statuses[s.Do("POST", "/v1/auth/login", object{"username": name, "password": "a guess"}).Status]++
+		}
+		if statuses[401] < 5 || statuses[429] == 0 || len(statuses) != 2 {
+			t.Errorf("14 wrong sign-ins as %s: %v", name, statuses)
+		}
+	}
+	s.Want(429, "POST", "/v1/auth/login", object{"username": "bob", "password": "correct horse"})
+}
+
+func TestWorkspaceOfOwner(t *testing.T) {
+	s := apitest.New(t)
+	var ws struct {
+		ID      string
+		Slug    string
+		Role    string
+		Members []struct {
+			User string `json:"user_id"`
+			Role string
+		}
+	}
+	s.Want(422, "POST", "/v1/workspaces", object{"name": "a", "slug": "No Slug"})
+	s.Want(201, "POST", "/v1/workspaces", object{"name": "Team A", "slug": "team-a"}).Into(t, &ws)
+	s.Want(409, "POST", "/v1/workspaces", object{"name": "Team B", "slug": "team-a"})
+	if ws.Slug != "team-a" || ws.Role != "owner" || len(ws.Members) != 1 || ws.Members[0].Role != "owner" {
+		t.Fatalf("a new workspace: %+v", ws)
+	}
+	one := "/v1/workspaces/" + ws.ID
+	s.Want(200, "PATCH", one, object{"description": "for tests"})
+	s.Want(409, "DELETE", one+"/members/"+ws.Members[0].User, nil) // the last owner
+	s.Want(409, "PUT", one+"/members/"+ws.Members[0].User, object{"role": "admin"})
+
+	r := s.Request("POST", "/v1/sandboxes", object{"name": "box", "wait_seconds": 20})
+	r.Header.Set("X-Workspace-Id", ws.ID)
+	if a := s.Send(r); a.Status != 201 {
+		t.Fatalf("create in the new workspace: %d %s", a.Status, a.Body)
+	}
+	s.Want(204, "DELETE", one, nil)
+	s.Want(404, "GET", one, nil)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if live, err := s.Store.LiveSandboxes(t.Context()); err == nil && len(live) == 0 {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("sandboxes of a deleted workspace: %v, %v", live, err)
+		}
+	}
+	s.Want(201, "POST", "/v1/workspaces", object{"name": "Team A again", "slug": "team-a"})
+	var list struct{ Items []struct{ ID, Slug string } }
+	s.Want(200, "GET", "/v1/workspaces", nil).Into(t, &list)
+	if len(list.Items) != 2 {
+		t.Errorf("workspaces: %+v", list.Items)
+	}
+	for _, item := range list.Items {
+		if item.Slug == "default" {
+			s.Want(409, "DELETE", "/v1/workspaces/"+item.ID, nil)
+		}
+	}
+}
+
+func TestMembers(t *testing.T) {
+	s := apitest.New(t)
+	owner := s.Token
+	var ws struct{ ID string }
+	s.Want(201, "POST", "/v1/workspaces", object{"name": "Team"}).Into(t, &ws)
+	one := "/v1/workspaces/" + ws.ID
+	people := map[string]string{}
+	ids := map[string]string{}
+	for _, name := range []string{"adam", "mia"} {
+		var u struct{ ID string }
+		s.Want(201, "POST", "/v1/users", object{"name": name, "password": "correct horse"}).Into(t, &u)
+		people[name], ids[name] = signIn(t, s, name, "correct horse").Access, u.ID
+	}
+	s.Want(422, "POST", one+"/members", object{"role": "admin"})
+	s.Want(404, "POST", one+"/members", object{"name": "nobody", "role": "admin"})
+	s.Want(201, "POST", one+"/members", object{"name": "adam", "role": "admin"})
+	s.Want(409, "POST", one+"/members", object{"name": "adam", "role": "admin"})
+
+	as(s, people["mia"])
+	s.Want(404, "GET", one, nil)
+	as(s, people["adam"])
+	s.Want(403, "POST", one+"/members", object{"name": "mia", "role": "owner"})
+	s.Want(201, "POST", one+"/members", object{"name": "mia", "role": "viewer"})
+	s.Want(403, "DELETE", one, nil)
+	s.Want(403, "DELETE", one+"/members/owner", nil)
+	s.Want(403, "PUT", one+"/members/owner", object{"role": "viewer"})
+	var added struct {
+		Invitation struct{ ID, Code string }
+	}
+	s.Want(201, "POST", one+"/members", object{"email": "new@example.com", "role": "member"}).Into(t, &added)
+	if strings.Contains(string(s.Want(200, "GET", one+"/invitations", nil).Body), added.Invitation.Code) {
+		t.Error("the list of invitations shows a code")
+	}
+
+	as(s, people["mia"])
+	s.Want(200, "GET", one, nil)
+	s.Want(403, "PATCH", one, object{"name": "Mine"})
+	s.Want(403, "GET", one+"/invitations", nil)
+	s.Want(403, "DELETE", one+"/members/"+ids["adam"], nil)
+
+	var session tokens
+	s.Want(401, "POST", "/v1/auth/accept", object{"code": "mbi_" + strings.Repeat("a", 52), "name": "nina", "password": "correct horse"})
+	s.Want(409, "POST", "/v1/auth/accept", object{"code": added.Invitation.Code, "name": "mia", "password": "correct horse"})
+	s.Want(200, "POST", "/v1/auth/accept", object{"code": added.Invitation.Code, "name": "nina", "password": "correct horse"}).Into(t, &session)
+	s.Want(401, "POST", "/v1/auth/accept", object{"code": added.Invitation.Code, "name": "otto", "password": "correct horse"})
+	as(s, session.Access)
+	s.Want(200, "GET", one, nil)
+
+	// A token of the workspace ends with the membership.
+	var token struct{ Token string }
+	r := s.Request("POST", "/v1/tokens", object{"description": "mine"})
+	r.Header.Set("X-Workspace-Id", ws.ID)
+	s.Send(r).Into(t, &token)
+	var who struct {
+		User string `json:"user_id"`
+	}
+	s.Want(200, "GET", "/v1/whoami", nil).Into(t, &who)
+	as(s, token.Token)
+	s.Want(200, "GET", "/v1/whoami", nil)
+	s.Want(204, "DELETE", one+"/members/"+who.User, nil) // by itself
+	s.Want(401, "GET", "/v1/whoami", nil)
+	as(s, session.Access)
+	s.Want(404, "GET", one, nil)
+	as(s, owner)
+	s.Want(204, "DELETE", one+"/members/"+ids["adam"], nil)
+}
+
+func TestUsers(t *testing.T) {
+	s := apitest.New(t)
+	var u struct{ ID, Code string }
+	s.Want(422, "POST", "/v1/users", object{"name": "Bad Name"})
+	s.Want(201, "POST", "/v1/users", object{"name": "eve", "email": "eve@example.com"}).Into(t, &u)
+	s.Want(409, "POST", "/v1/users", object{"name": "eve"})
+	s.Want(409, "POST", "/v1/users", object{"name": "eve2", "email": "EVE@example.com"})
+	s.Want(401, "POST", "/v1/auth/login", object{"username": "eve", "password": "correct horse"})
+	var session tokens
+	s.Want(200, "POST", "/v1/auth/accept", object{"code": u.Code, "password": "correct horse"}).Into(t, &session)
+	owner := s.Token
+	as(s, session.Access)
+	var token struct{ Token string }
+	s.Want(201, "POST", "/v1/tokens", object{}).Into(t, &token)
+	as(s, token.Token)
+	s.Want(200, "GET", "/v1/whoami", nil)
+
+	as(s, owner)
+	s.Want(200, "PATCH", "/v1/users/eve", object{"disabled": true})
+	for _, secret := range []string{token.Token, session.Access} {
+		as(s, secret)
+		if a := s.Do("GET", "/v1/whoami", nil); a.Status != 401 && a.Status != 404 {
+			t.Errorf("a disabled user's %.4s: %d %s", secret, a.Status, a.Body)
+		}
+	}
+	s.Want(401, "POST", "/v1/auth/login", object{"username": "eve", "password": "correct horse"})
+	as(s, owner)
+	s.Want(200, "PATCH", "/v1/users/eve", object{"disabled": false})
+	signIn(t, s, "eve", "correct horse")
+	s.Want(409, "PATCH", "/v1/users/owner", object{"administrator": false})
+	s.Want(409, "DELETE", "/v1/users/owner", nil)
+	s.Want(204, "DELETE", "/v1/users/eve", nil)
+	s.Want(404, "DELETE", "/v1/users/eve", nil)
+	as(s, token.Token)
+	s.Want(401, "GET", "/v1/whoami", nil)
+	as(s, owner)
+	if b := s.Want(200, "GET", "/v1/users", nil).Body; strings.Contains(string(b), "argon2") {
+		t.Errorf("the list of users shows passwords: %s", b)
+	}
+}

@@ -1,0 +1,211 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/dialect/agentuity"
+	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// holders is who has each permission, as the documentation has it; the test is
+// not made from the code's own table.
+var holders = map[sandbox.Permission][]sandbox.Role{
+	sandbox.SandboxesRead:    {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
+	sandbox.ImagesRead:       {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
+	sandbox.WorkspacesRead:   {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
+	sandbox.TokensRead:       {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
+	sandbox.TokensWrite:      {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
+	sandbox.AccountWrite:     {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
+	auth.SignedIn:            {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
+	sandbox.SandboxesWrite:   {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember},
+	sandbox.ImagesWrite:      {sandbox.RoleOwner, sandbox.RoleAdmin},
+	sandbox.MembersWrite:     {sandbox.RoleOwner, sandbox.RoleAdmin},
+	sandbox.WorkspacesWrite:  {sandbox.RoleOwner, sandbox.RoleAdmin},
+	sandbox.WorkspacesDelete: {sandbox.RoleOwner},
+	sandbox.Administer:       {}, // no role: a property of the user
+}
+
+// publicRoutes is every route that may be used without credentials.
+var publicRoutes = []string{
+	"/v1/", // what is below has its own rules, and what is not there wants a token
+	"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /openapi.yaml",
+	"POST /auth/login", "POST /auth/refresh",
+	"POST /v1/auth/login", "POST /v1/auth/refresh", "POST /v1/auth/accept", "GET /v1/auth/providers",
+	"GET /auth/sso/{provider}", "GET /auth/sso/{provider}/callback",
+	"GET /v1/streams/{id}", "PUT /v1/streams/{id}", "GET /streams/{stream}",
+	"POST /cli/validate/apt-dependencies", "GET /sandbox/snapshots/public", "GET /sandbox/snapshots/public/{snapshot}",
+}
+
+// matrix is a server with every dialect and two workspaces, of which one has a
+// member of each role.
+type matrix struct {
+	*apitest.Server
+	own, foreign sandbox.WorkspaceID
+	members      map[sandbox.Role]auth.Identity // of own
+	calls        int
+}
+
+func newMatrix(t *testing.T) *matrix {
+	m := &matrix{members: map[sandbox.Role]auth.Identity{}}
+	m.Server = apitest.NewWith(t, func(_ *api.Config, deps *api.Deps) {
+		urls, err := proxy.NewURLs("http://127.0.0.1", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		deps.Metrics = http.NotFoundHandler()
+		deps.Dialects = append(deps.Dialects, agentuity.New(deps.Service, urls))
+	})
+	make := func(name string) sandbox.User {
+		u, _, err := m.Accounts.CreateUser(t.Context(), auth.Identity{}, auth.NewUser{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	stranger := make("stranger")
+	m.foreign = stranger.Home
+	for _, role := range sandbox.Roles {
+		u := make("the-" + string(role))
+		if m.own == "" {
+			m.own = u.Home // of the owner, who comes first
+		} else if err := m.Store.AddMember(t.Context(), m.own, u.ID, role, u.CreatedAt); err != nil {
+			t.Fatal(err)
+		}
+		m.members[role] = auth.Identity{User: u.ID, Workspace: m.own, Role: role}
+	}
+	return m
+}
+
+// wildcard is a path parameter of a pattern.
+var wildcard = regexp.MustCompile(`\{[^}]*\}`)
+
+// call is a route with its parameters filled in. What they name does not exist,
+// and no body is right: who is let through gets another error, and nothing happens.
+func (m *matrix) call(route auth.Route, ws sandbox.WorkspaceID) *http.Request {
+	method, path, ok := strings.Cut(route.Pattern, " ")
+	if !ok {
+		method, path = "GET", route.Pattern+"nothing"
+	}
+	path = strings.NewReplacer("{"+auth.WorkspaceParam+"}", string(ws), "{org}", string(ws)).Replace(path)
+	path = wildcard.ReplaceAllString(path, "no-such-thing")
+	var body any
+	if method != "GET" && method != "DELETE" {
+		body = `"not what any route takes"`
+	}
+	r := m.Request(method, path, body)
+	r.Header.Set(auth.WorkspaceHeader, string(ws))
+	return r
+}
+
+// status is how the server answers a call with a token; "" is none. Each call is
+// from another address: who fails often is slowed down.
+func (m *matrix) status(r *http.Request, token string) int {
+	m.calls++
+	r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1000", m.calls>>16, m.calls>>8&255, m.calls&255)
+	r.Header.Del("Authorization")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	rec := httptest.NewRecorder()
+	m.API.ServeHTTP(rec, r)
+	return rec.Code
+}
+
+func (m *matrix) token(id auth.Identity, req auth.TokenRequest) string {
+	m.T.Helper()
+	secret, _, err := m.Auth.CreateToken(m.T.Context(), id, req)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	return secret
+}
+
+// TestEveryRouteHasARule walks all routes with every kind of credentials. It is
+// made from the routes as they are registered: a new one is in it by itself.
+func TestEveryRouteHasARule(t *testing.T) {
+	m := newMatrix(t)
+	ws, foreign := m.own, m.foreign
+	expired := m.token(m.members[sandbox.RoleOwner], auth.TokenRequest{Lifetime: time.Nanosecond})
+	full, narrowed := map[sandbox.Role]string{}, map[sandbox.Permission]string{}
+	for _, role := range sandbox.Roles {
+		full[role] = m.token(m.members[role], auth.TokenRequest{})
+	}
+	for _, p := range sandbox.Permissions {
+		narrowed[p] = m.token(m.members[sandbox.RoleOwner], auth.TokenRequest{Scopes: []sandbox.Permission{p}})
+	}
+	open := map[string]bool{}
+	for _, route := range m.API.Routes() {
+		t.Run(strings.NewReplacer(" ", "_", "/", ".").Replace(route.Pattern), func(t *testing.T) {
+			want := func(what string, status int, wanted ...int) {
+				t.Helper()
+				for _, w := range wanted {
+					if status == w {
+						return
+					}
+				}
+				t.Errorf("%s: %d, want one of %v", what, status, wanted)
+			}
+			if route.Needs == auth.Public {
+				open[route.Pattern] = true
+				if s := m.status(m.call(route, ws), ""); s == http.StatusForbidden {
+					t.Errorf("without credentials: %d", s)
+				}
+				return
+			}
+			want("no token", m.status(m.call(route, ws), ""), 401)
+			want("expired token", m.status(m.call(route, ws), expired), 401)
+			roles, ok := holders[route.Needs]
+			if !ok {
+				t.Fatalf("it needs %q, which the table of this test does not know", route.Needs)
+			}
+			for role, token := range full {
+				let := contains(roles, role)
+				if let && route.Needs == sandbox.WorkspacesDelete {
+					continue // it needs no more than the permission, see TestWorkspaceOfOwner
+				}
+				if s := m.status(m.call(route, ws), token); let == (s == 403) || s == 401 || s >= 500 && s != 501 {
+					t.Errorf("%s: %d, let through should be %v", role, s, let)
+				}
+				want("foreign workspace as "+string(role), m.status(m.call(route, foreign), token), 404)
+			}
+			for scope, token := range narrowed {
+				let := contains(roles, sandbox.RoleOwner) && (route.Needs == auth.SignedIn || covers(scope, route.Needs))
+				if let && route.Needs == sandbox.WorkspacesDelete {
+					continue
+				}
+				if s := m.status(m.call(route, ws), token); let == (s == 403) || s == 401 {
+					t.Errorf("scope %s: %d, let through should be %v", scope, s, let)
+				}
+			}
+		})
+	}
+	for _, p := range publicRoutes {
+		if !open[p] {
+			t.Errorf("%s is not among the routes, or not public", p)
+		}
+		delete(open, p)
+	}
+	for p := range open {
+		t.Errorf("%s is public; is that meant?", p)
+	}
+}
+
+// covers reports whether a token with the one scope has the permission.
+func covers(scope, p sandbox.Permission) bool {
+	noun, verb, _ := strings.Cut(string(p), ":")
+	return scope == p || verb == "read" && (strings.HasPrefix(string(scope), noun+":") || noun == "workspaces" && scope == sandbox.MembersWrite)
+}
+
+func contains(roles []sandbox.Role, role sandbox.Role) bool {
+	return strings.Contains(fmt.Sprint(roles), string(role))
+}

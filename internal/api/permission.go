@@ -1,0 +1,118 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// needs is the permission of each route of /v1. One without makes the server
+// refuse to start: whoever adds a route decides here who may use it. A GET that
+// runs something or lets something in needs the permission to write.
+var needs = map[string]sandbox.Permission{
+	"GET /v1/executions/{id}":                                       sandbox.SandboxesRead,
+	"POST /v1/executions/{id}/cancel":                               sandbox.SandboxesWrite,
+	"GET /v1/images":                                                sandbox.ImagesRead,
+	"GET /v1/sandboxes":                                             sandbox.SandboxesRead,
+	"POST /v1/sandboxes":                                            sandbox.SandboxesWrite,
+	"DELETE /v1/sandboxes/{ref}":                                    sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}":                                       sandbox.SandboxesRead,
+	"GET /v1/sandboxes/{ref}/checkpoints":                           sandbox.SandboxesRead,
+	"POST /v1/sandboxes/{ref}/checkpoints":                          sandbox.SandboxesWrite,
+	"DELETE /v1/sandboxes/{ref}/checkpoints/{checkpoint}":           sandbox.SandboxesWrite,
+	"POST /v1/sandboxes/{ref}/checkpoints/{checkpoint}/restore":     sandbox.SandboxesWrite,
+	"PATCH /v1/sandboxes/{ref}/env":                                 sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}/events":                                sandbox.SandboxesRead,
+	"POST /v1/sandboxes/{ref}/exec":                                 sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}/exec/attach":                           sandbox.SandboxesWrite,
+	"POST /v1/sandboxes/{ref}/exec/stream":                          sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}/executions":                            sandbox.SandboxesRead,
+	"POST /v1/sandboxes/{ref}/executions":                           sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}/executions/{id}/attach":                sandbox.SandboxesWrite,
+	"DELETE /v1/sandboxes/{ref}/files":                              sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}/files":                                 sandbox.SandboxesRead,
+	"PUT /v1/sandboxes/{ref}/files":                                 sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}/files/archive":                         sandbox.SandboxesRead,
+	"PUT /v1/sandboxes/{ref}/files/archive":                         sandbox.SandboxesWrite,
+	"POST /v1/sandboxes/{ref}/files/batch":                          sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}/files/list":                            sandbox.SandboxesRead,
+	"POST /v1/sandboxes/{ref}/files/mkdir":                          sandbox.SandboxesWrite,
+	"POST /v1/sandboxes/{ref}/files/move":                           sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}/files/stat":                            sandbox.SandboxesRead,
+	"GET /v1/sandboxes/{ref}/files/watch":                           sandbox.SandboxesRead,
+	"POST /v1/sandboxes/{ref}/fork":                                 sandbox.SandboxesWrite,
+	"POST /v1/sandboxes/{ref}/pause":                                sandbox.SandboxesWrite,
+	"POST /v1/sandboxes/{ref}/resume":                               sandbox.SandboxesWrite,
+	"GET /v1/sandboxes/{ref}/stats":                                 sandbox.SandboxesRead,
+	"GET /v1/sandboxes/{ref}/wait":                                  sandbox.SandboxesRead,
+	"GET /v1/runtimes":                                              sandbox.ImagesRead,
+	"GET /v1/sandboxes/{ref}/usage":                                 sandbox.SandboxesRead,
+	"PATCH /v1/sandboxes/{ref}/network":                             sandbox.SandboxesWrite,
+	"POST /v1/sandboxes/{ref}/snapshots":                            sandbox.SandboxesWrite,
+	"GET /v1/snapshots":                                             sandbox.SandboxesRead,
+	"GET /v1/snapshots/{snapshot}":                                  sandbox.SandboxesRead,
+	"GET /v1/snapshots/{snapshot}/lineage":                          sandbox.SandboxesRead,
+	"PATCH /v1/snapshots/{snapshot}":                                sandbox.SandboxesWrite,
+	"DELETE /v1/snapshots/{snapshot}":                               sandbox.SandboxesWrite,
+	"POST /v1/snapshots/builds":                                     sandbox.SandboxesWrite,
+	"PUT /v1/snapshots/builds/{id}/files":                           sandbox.SandboxesWrite,
+	"POST /v1/snapshots/builds/{id}/finish":                         sandbox.SandboxesWrite,
+	"POST /v1/streams":                                              sandbox.SandboxesWrite,
+	"GET /v1/tokens":                                                sandbox.TokensRead,
+	"POST /v1/tokens":                                               sandbox.TokensWrite,
+	"DELETE /v1/tokens/{id}":                                        sandbox.TokensWrite,
+	"POST /v1/dependencies/validate":                                sandbox.SandboxesWrite,
+	"POST /v1/auth/login":                                           auth.Public,
+	"POST /v1/auth/refresh":                                         auth.Public,
+	"POST /v1/auth/accept":                                          auth.Public,
+	"GET /v1/auth/providers":                                        auth.Public,
+	"POST /v1/auth/logout":                                          auth.SignedIn,
+	"PUT /v1/account/password":                                      sandbox.AccountWrite,
+	"GET /v1/workspaces":                                            auth.SignedIn,
+	"POST /v1/workspaces":                                           sandbox.AccountWrite,
+	"GET /v1/workspaces/{workspace_id}":                             sandbox.WorkspacesRead,
+	"PATCH /v1/workspaces/{workspace_id}":                           sandbox.WorkspacesWrite,
+	"DELETE /v1/workspaces/{workspace_id}":                          sandbox.WorkspacesDelete,
+	"GET /v1/workspaces/{workspace_id}/members":                     sandbox.WorkspacesRead,
+	"POST /v1/workspaces/{workspace_id}/members":                    sandbox.MembersWrite,
+	"PUT /v1/workspaces/{workspace_id}/members/{user_id}":           sandbox.MembersWrite,
+	"DELETE /v1/workspaces/{workspace_id}/members/{user_id}":        sandbox.WorkspacesRead, // to leave; more to remove others
+	"GET /v1/workspaces/{workspace_id}/invitations":                 sandbox.MembersWrite,
+	"DELETE /v1/workspaces/{workspace_id}/invitations/{invitation}": sandbox.MembersWrite,
+	"GET /v1/users":                                                 sandbox.Administer,
+	"POST /v1/users":                                                sandbox.Administer,
+	"PATCH /v1/users/{user}":                                        sandbox.Administer,
+	"DELETE /v1/users/{user}":                                       sandbox.Administer,
+	"POST /v1/users/{user}/reset":                                   sandbox.Administer,
+	"GET /v1/version":                                               auth.SignedIn,
+	"GET /v1/whoami":                                                auth.SignedIn,
+}
+
+// router is where the routes of /v1 are added.
+type router interface {
+	HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request))
+	ServeHTTP(w http.ResponseWriter, r *http.Request)
+}
+
+// ruled is a router that puts every route behind its permission.
+type ruled struct{ *auth.Mux }
+
+// HandleFunc adds a route.
+func (m ruled) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	m.Handle(pattern, auth.Rule{Needs: needs[pattern], Fail: edge.Error}, http.HandlerFunc(h))
+}
+
+// open reports whether an operation needs no credentials.
+func open(op *huma.Operation) bool { return needs[op.Method+" "+op.Path] == auth.Public }
+
+// scope is what a narrowed token must have for the operation, for the document.
+func scope(op *huma.Operation) []string {
+	if p := needs[op.Method+" "+op.Path]; p.Valid() {
+		return []string{string(p)}
+	}
+	return []string{}
+}

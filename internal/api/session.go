@@ -1,0 +1,78 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/auth"
+)
+
+type (
+	loginInput    struct{ Body wire.Login }
+	refreshInput  struct{ Body wire.Refresh }
+	acceptInput   struct{ Body wire.AcceptInvitation }
+	passwordInput struct{ Body wire.SetPassword }
+)
+
+func (s *Server) registerSessions(a huma.API) {
+	tags := []string{"sign-in"}
+	route(a, huma.Operation{
+		OperationID: "login", Method: http.MethodPost, Path: "/v1/auth/login", Tags: tags,
+		Summary: "Sign in", Description: "By name, or e-mail address, and password. Programs use API tokens instead.",
+	}, s.login)
+	route(a, huma.Operation{
+		OperationID: "refresh-session", Method: http.MethodPost, Path: "/v1/auth/refresh", Tags: tags,
+		Summary: "Refresh a session", Description: "Answers the next pair of tokens. A refresh token that is used twice ends the session.",
+	}, s.refresh)
+	route(a, huma.Operation{
+		OperationID: "accept-invitation", Method: http.MethodPost, Path: "/v1/auth/accept", Tags: tags,
+		Summary: "Accept an invitation", Description: "Makes the user, or sets the password of the one the code is for, and signs in.",
+	}, s.acceptInvitation)
+	route(a, huma.Operation{
+		OperationID: "list-sign-in-providers", Method: http.MethodGet, Path: "/v1/auth/providers", Tags: tags,
+		Summary: "List the services that people sign in with", Description: "A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server or a URL of the user's own machine, with the session's tokens in the fragment.",
+	}, func(context.Context, *struct{}) (*body[wire.ProviderList], error) {
+		return reply(wire.ProviderList{Items: append([]string{}, s.deps.SSO.Names()...)}), nil
+	})
+	route(a, huma.Operation{
+		OperationID: "logout", Method: http.MethodPost, Path: "/v1/auth/logout", Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Sign out", Description: "Ends the session whose access token was presented.",
+	}, func(ctx context.Context, _ *struct{}) (*struct{}, error) {
+		id, _ := auth.FromContext(ctx)
+		return nil, s.accounts.Logout(ctx, id)
+	})
+	route(a, huma.Operation{
+		OperationID: "set-password", Method: http.MethodPut, Path: "/v1/account/password", Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Change one's password", Description: "Ends all sessions of the user.",
+	}, func(ctx context.Context, in *passwordInput) (*struct{}, error) {
+		id, _ := auth.FromContext(ctx)
+		return nil, s.accounts.SetPassword(ctx, id, in.Body.CurrentPassword, in.Body.Password)
+	})
+}
+
+func (s *Server) login(ctx context.Context, in *loginInput) (*body[wire.SessionTokens], error) {
+	return session(s.accounts.Login(ctx, in.Body.Username, in.Body.Password, edge.RemoteAddr(ctx)))
+}
+
+func (s *Server) refresh(ctx context.Context, in *refreshInput) (*body[wire.SessionTokens], error) {
+	return session(s.accounts.Refresh(ctx, in.Body.RefreshToken, edge.RemoteAddr(ctx)))
+}
+
+func (s *Server) acceptInvitation(ctx context.Context, in *acceptInput) (*body[wire.SessionTokens], error) {
+	return session(s.accounts.Accept(ctx, in.Body.Code, in.Body.Name, in.Body.Password, edge.RemoteAddr(ctx)))
+}
+
+func session(t auth.Tokens, err error) (*body[wire.SessionTokens], error) {
+	if err != nil {
+		return nil, err
+	}
+	return reply(wire.SessionTokens{
+		AccessToken: t.Access, RefreshToken: t.Refresh,
+		ExpiresIn: int(t.ExpiresIn / time.Second), RefreshExpiresIn: int(t.RefreshesIn / time.Second),
+	}), nil
+}

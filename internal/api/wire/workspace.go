@@ -1,0 +1,171 @@
+package wire
+
+import "time"
+
+// CreateWorkspace is the body of POST /v1/workspaces.
+type CreateWorkspace struct {
+	Name        string `json:"name" minLength:"1" maxLength:"255" doc:"What people call it."`
+	Slug        string `json:"slug,omitempty" maxLength:"63" doc:"Names it in references, such as @slug/snapshot; unique in the installation. Made of the name when omitted."`
+	Description string `json:"description,omitempty" maxLength:"1000" doc:"What it is for."`
+}
+
+// UpdateWorkspace is the body of PATCH /v1/workspaces/{workspace_id}.
+type UpdateWorkspace struct {
+	Name        *string `json:"name,omitempty" minLength:"1" maxLength:"255" doc:"What people call it."`
+	Slug        *string `json:"slug,omitempty" maxLength:"63" doc:"Names it in references."`
+	Description *string `json:"description,omitempty" maxLength:"1000" doc:"What it is for."`
+}
+
+// Workspace is a tenant. It owns sandboxes, snapshots and what else there is.
+type Workspace struct {
+	ID          string    `json:"id" format:"uuid" doc:"Its identifier."`
+	Name        string    `json:"name" doc:"What people call it."`
+	Slug        string    `json:"slug" doc:"Names it in references."`
+	Description string    `json:"description" doc:"What it is for."`
+	Role        string    `json:"role" enum:"owner,admin,member,viewer" doc:"The caller's role."`
+	CreatedBy   string    `json:"created_by" doc:"The user who made it."`
+	CreatedAt   time.Time `json:"created_at" doc:"When it was made."`
+	UpdatedAt   time.Time `json:"updated_at" doc:"When it was last changed."`
+}
+
+// WorkspaceDetail is a workspace with its members.
+type WorkspaceDetail struct {
+	Workspace
+	Members []Member `json:"members" nullable:"false" doc:"Its members, in the order they came."`
+}
+
+// WorkspaceList is the workspaces of the caller.
+type WorkspaceList struct {
+	Items []Workspace `json:"items" nullable:"false" doc:"The workspaces, by name."`
+}
+
+// Member is a user of a workspace.
+type Member struct {
+	UserID    string    `json:"user_id" doc:"The user."`
+	Name      string    `json:"name" doc:"What it signs in as."`
+	Email     string    `json:"email,omitempty" doc:"Its e-mail address, when known."`
+	Role      string    `json:"role" enum:"owner,admin,member,viewer" doc:"What it may do."`
+	CreatedAt time.Time `json:"created_at" doc:"When it became a member."`
+}
+
+// MemberList is the members of a workspace.
+type MemberList struct {
+	Items []Member `json:"items" nullable:"false" doc:"The members, in the order they came."`
+}
+
+// AddMember is the body of POST /v1/workspaces/{workspace_id}/members.
+type AddMember struct {
+	Email string `json:"email,omitempty" maxLength:"254" doc:"The user's e-mail address. One that is nobody's is invited."`
+	Name  string `json:"name,omitempty" maxLength:"63" doc:"What the user signs in as, instead of the address."`
+	Role  string `json:"role" enum:"owner,admin,member,viewer" doc:"What it may do."`
+}
+
+// SetRole is the body of PUT /v1/workspaces/{workspace_id}/members/{user_id}.
+type SetRole struct {
+	Role string `json:"role" enum:"owner,admin,member,viewer" doc:"What the member may do."`
+}
+
+// AddedMember is what became of an added member: one of the two is there.
+type AddedMember struct {
+	Member     *Member        `json:"member,omitempty" doc:"The member, when it was a user."`
+	Invitation *NewInvitation `json:"invitation,omitempty" doc:"The invitation, when it was not."`
+}
+
+// Invitation is an open invitation to a workspace, without its code.
+type Invitation struct {
+	ID        string    `json:"id" format:"uuid" doc:"Its identifier."`
+	Email     string    `json:"email" doc:"Whom it is for."`
+	Role      string    `json:"role" doc:"What the member will be allowed to do."`
+	CreatedBy string    `json:"created_by" doc:"The user who made it."`
+	CreatedAt time.Time `json:"created_at" doc:"When it was made."`
+	ExpiresAt time.Time `json:"expires_at" doc:"Until when it can be accepted."`
+}
+
+// NewInvitation is an invitation just made.
+type NewInvitation struct {
+	Invitation
+	Code string `json:"code" doc:"What the invited accepts it with, once. It is shown only now."`
+}
+
+// InvitationList is the open invitations to a workspace.
+type InvitationList struct {
+	Items []Invitation `json:"items" nullable:"false" doc:"The invitations, newest first."`
+}
+
+// CreateUser is the body of POST /v1/users.
+type CreateUser struct {
+	Name          string `json:"name" minLength:"1" maxLength:"63" doc:"What it signs in as: a-z, 0-9, dot, - and _."`
+	Email         string `json:"email,omitempty" maxLength:"254" doc:"Its e-mail address, by which it may sign in as well."`
+	Password      string `json:"password,omitempty" maxLength:"256" doc:"At least 8 characters. When omitted, a code is answered by which the user chooses one."`
+	Administrator bool   `json:"administrator,omitempty" doc:"Whether it looks after the installation."`
+}
+
+// UpdateUser is the body of PATCH /v1/users/{user}.
+type UpdateUser struct {
+	Administrator *bool `json:"administrator,omitempty" doc:"Whether it looks after the installation."`
+	Disabled      *bool `json:"disabled,omitempty" doc:"Whether it is kept out: it cannot sign in, and its tokens do not work."`
+}
+
+// User is somebody who signs in.
+type User struct {
+	ID            string     `json:"id" doc:"Its identifier."`
+	Name          string     `json:"name" doc:"What it signs in as."`
+	Email         string     `json:"email" doc:"Its e-mail address; empty when not known."`
+	Administrator bool       `json:"administrator" doc:"It looks after the installation."`
+	WorkspaceID   string     `json:"workspace_id" doc:"Its own workspace."`
+	CreatedAt     time.Time  `json:"created_at" doc:"When it was made."`
+	DisabledAt    *time.Time `json:"disabled_at" doc:"When it was disabled; null when it is not."`
+}
+
+// NewUser is a user just made.
+type NewUser struct {
+	User
+	Code string `json:"code,omitempty" doc:"By which the user chooses its password, once. It is shown only now."`
+}
+
+// UserList is users of the installation.
+type UserList struct {
+	Items []User `json:"items" nullable:"false" doc:"The users, by name; at most 1000."`
+}
+
+// Code is a one-time code.
+type Code struct {
+	Code string `json:"code" doc:"By which the user chooses its password, once. It is shown only now."`
+}
+
+// Login is the body of POST /v1/auth/login.
+type Login struct {
+	Username string `json:"username" minLength:"1" maxLength:"254" doc:"The user's name or e-mail address."`
+	Password string `json:"password" minLength:"1" maxLength:"256" doc:"Its password."`
+}
+
+// Refresh is the body of POST /v1/auth/refresh.
+type Refresh struct {
+	RefreshToken string `json:"refresh_token" minLength:"1" maxLength:"128" doc:"The session's present refresh token. It works once."`
+}
+
+// AcceptInvitation is the body of POST /v1/auth/accept.
+type AcceptInvitation struct {
+	Code     string `json:"code" minLength:"1" maxLength:"128" doc:"The invitation's code."`
+	Name     string `json:"name,omitempty" maxLength:"63" doc:"What a new user signs in as. Not for a code that only sets a password."`
+	Password string `json:"password" minLength:"1" maxLength:"256" doc:"The password, of at least 8 characters."`
+}
+
+// SetPassword is the body of PUT /v1/account/password.
+type SetPassword struct {
+	CurrentPassword string `json:"current_password,omitempty" maxLength:"256" doc:"The old password, when there is one."`
+	Password        string `json:"password" minLength:"1" maxLength:"256" doc:"The new one, of at least 8 characters."`
+}
+
+// SessionTokens is the pair of tokens that a session has.
+type SessionTokens struct {
+	AccessToken      string `json:"access_token" doc:"The bearer token of requests."`
+	RefreshToken     string `json:"refresh_token" doc:"Gets the next pair, once."`
+	ExpiresIn        int    `json:"expires_in" doc:"Seconds that the access token works."`
+	RefreshExpiresIn int    `json:"refresh_expires_in" doc:"Seconds that the refresh token works."`
+}
+
+// ProviderList is the services that people sign in with.
+type ProviderList struct {
+	Items []string `json:"items" nullable:"false" doc:"Their names."`
+}

@@ -1,0 +1,170 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// A login may fail loginBurst times at once and loginRate a second for ever; an
+	// address, which may have many people behind it, more often.
+	loginBurst   = 10
+	loginRate    = rate.Limit(1.0 / 30)
+	addressBurst = 30
+	addressRate  = rate.Limit(0.5)
+	// tidyEvery is how often what was begun is finished and what expired is forgotten.
+	tidyEvery = time.Minute
+	tidyTime  = 10 * time.Minute
+)
+
+// Users keeps users, and whom providers know them as.
+type Users interface {
+	CreateUser(ctx context.Context, u sandbox.User, home sandbox.Workspace) error
+	User(ctx context.Context, id sandbox.UserID) (sandbox.User, error)
+	UserByLogin(ctx context.Context, login string) (sandbox.User, error)
+	Users(ctx context.Context, after string, limit int) ([]sandbox.User, error)
+	UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.UserUpdate) (sandbox.User, error)
+	DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandbox.WorkspaceID, at time.Time) error
+}
+
+// Workspaces keeps workspaces.
+type Workspaces interface {
+	CreateWorkspace(ctx context.Context, ws sandbox.Workspace) error
+	Workspace(ctx context.Context, id sandbox.WorkspaceID) (sandbox.Workspace, error)
+	Workspaces(ctx context.Context, user sandbox.UserID) ([]sandbox.Workspace, error)
+	UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c sandbox.WorkspaceUpdate) (sandbox.Workspace, error)
+	MarkWorkspaceDeleting(ctx context.Context, id sandbox.WorkspaceID, at time.Time) error
+	DeletingWorkspaces(ctx context.Context) ([]sandbox.WorkspaceID, error)
+	DeleteWorkspace(ctx context.Context, id sandbox.WorkspaceID) error
+}
+
+// Members keeps who is in which workspace.
+type Members interface {
+	Members(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Member, error)
+	Member(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) (sandbox.Member, error)
+	AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role, at time.Time) error
+	SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role) error
+	RemoveMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, at time.Time) error
+}
+
+// SignIns keeps sessions.
+type SignIns interface {
+	CreateSession(ctx context.Context, s sandbox.Session) error
+	RotateSession(ctx context.Context, old sandbox.TokenHash, next sandbox.Session) (was sandbox.Session, err error)
+	DeleteSession(ctx context.Context, id string) error
+	DeleteExpired(ctx context.Context, now time.Time) error
+}
+
+// Invitations keeps one-time codes.
+type Invitations interface {
+	CreateInvitation(ctx context.Context, i sandbox.Invitation) error
+	Invitations(ctx context.Context, ws sandbox.WorkspaceID, now time.Time) ([]sandbox.Invitation, error)
+	InvitationByHash(ctx context.Context, hash sandbox.TokenHash, now time.Time) (sandbox.Invitation, error)
+	DeleteInvitation(ctx context.Context, ws sandbox.WorkspaceID, id string) error
+	AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u sandbox.User, home sandbox.Workspace) (sandbox.UserID, error)
+}
+
+// AccountStore is what [Accounts] keeps its things in; the methods are
+// documented with the store.
+type AccountStore interface {
+	Users
+	Workspaces
+	Members
+	SignIns
+	Invitations
+	Identities
+}
+
+// Emptier ends what a workspace owns.
+type Emptier interface {
+	// Empty destroys the sandboxes and snapshots of a workspace. Idempotent.
+	Empty(ctx context.Context, ws sandbox.WorkspaceID) error
+}
+
+// Accounts is users, workspaces with their members, and how people sign in. What
+// a caller may do was decided by the [Mux] before, except where a method says
+// otherwise. Safe for concurrent use.
+type Accounts struct {
+	store     AccountStore
+	auth      *Authenticator
+	emptier   Emptier
+	log       *slog.Logger
+	passwords *passwords
+	logins    *limiter // by what is signed in as
+	addresses *limiter
+	tidying   chan struct{} // wakes tidy
+	stop      context.CancelFunc
+	done      sync.WaitGroup
+}
+
+// NewAccounts returns the accounts in the store. Start must be called before use.
+func NewAccounts(store AccountStore, a *Authenticator, e Emptier, log *slog.Logger) (*Accounts, error) {
+	c := &Accounts{store: store, auth: a, emptier: e, log: log, passwords: newPasswords(), tidying: make(chan struct{}, 1), stop: func() {}}
+	var err error
+	if c.logins, err = newLimiter(loginRate, loginBurst); err != nil {
+		return nil, err
+	}
+	if c.addresses, err = newLimiter(addressRate, addressBurst); err != nil {
+		c.logins.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Start begins the background work: it finishes the deletion of workspaces,
+// also those of the server that ran before.
+func (c *Accounts) Start(ctx context.Context) {
+	ctx, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	c.done.Go(func() {
+		tick := time.NewTicker(tidyEvery)
+		defer tick.Stop()
+		for {
+			c.tidy(ctx)
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			case <-c.tidying:
+			}
+		}
+	})
+}
+
+// Close ends the background work. What it was at is finished by the next Start.
+func (c *Accounts) Close() {
+	c.stop()
+	c.done.Wait()
+	c.logins.close()
+	c.addresses.close()
+}
+
+// tidy forgets what expired and finishes deletions.
+func (c *Accounts) tidy(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, tidyTime)
+	defer cancel()
+	failed := func(what string, err error) {
+		if err != nil && ctx.Err() == nil {
+			c.log.Error("it is tried again", "what", what, "err", err)
+		}
+	}
+	failed("forget expired sessions", c.store.DeleteExpired(ctx, time.Now()))
+	list, err := c.store.DeletingWorkspaces(ctx)
+	failed("list workspaces to delete", err)
+	for _, ws := range list {
+		failed(fmt.Sprintf("delete workspace %s", ws), c.finishDeleting(ctx, ws))
+	}
+}
+
+func (c *Accounts) finishDeleting(ctx context.Context, ws sandbox.WorkspaceID) error {
+	if err := c.emptier.Empty(ctx, ws); err != nil {
+		return err
+	}
+	return c.store.DeleteWorkspace(ctx, ws)
+}

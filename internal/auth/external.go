@@ -1,0 +1,109 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Identities keeps whom providers know users as.
+type Identities interface {
+	UserByIdentity(ctx context.Context, provider, subject string) (sandbox.User, error)
+	LinkIdentity(ctx context.Context, provider, subject string, user sandbox.UserID, at time.Time) error
+	Invited(ctx context.Context, email string, now time.Time) (bool, error)
+	AcceptInvitationsFor(ctx context.Context, user sandbox.UserID, email string, at time.Time) error
+}
+
+// External is somebody whom a provider has vouched for.
+type External struct {
+	Provider string
+	Subject  string // the provider's own identifier, which never changes
+	Email    string // "" unless the provider has verified it
+}
+
+// nameAttempts is how many names are tried for a new user.
+const nameAttempts = 20
+
+// SignInExternal signs in somebody whom a provider has vouched for: the user who
+// did so before, else the one with that e-mail address, else a new one, when the
+// address was invited or is in one of the domains ("*" is any). With domains
+// given, addresses of others are refused altogether.
+//
+// Errors: Forbidden, with what is missing.
+func (c *Accounts) SignInExternal(ctx context.Context, x External, domains []string, remote string) (Tokens, error) {
+	x.Email = strings.ToLower(x.Email)
+	if x.Email == "" || checkEmail("email", x.Email) != nil {
+		return Tokens{}, sandbox.Errorf(sandbox.Forbidden, "%s has not verified your e-mail address", x.Provider)
+	}
+	_, domain, _ := strings.Cut(x.Email, "@")
+	allowed := slices.ContainsFunc(domains, func(d string) bool { return d == "*" || strings.EqualFold(d, domain) })
+	if len(domains) > 0 && !allowed {
+		return Tokens{}, sandbox.Errorf(sandbox.Forbidden, "addresses of %s may not sign in here", domain)
+	}
+	u, err := c.store.UserByIdentity(ctx, x.Provider, x.Subject)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		u, err = c.linked(ctx, x, allowed)
+	}
+	if err != nil {
+		return Tokens{}, err
+	}
+	if !u.DisabledAt.IsZero() {
+		return Tokens{}, sandbox.Errorf(sandbox.Forbidden, "your account is disabled")
+	}
+	if err := c.store.AcceptInvitationsFor(ctx, u.ID, x.Email, time.Now().UTC()); err != nil {
+		return Tokens{}, fmt.Errorf("accept invitations of %s: %w", u.ID, err)
+	}
+	c.auth.forget()
+	address, _ := client(remote)
+	return c.begin(ctx, u.ID, x.Provider, address)
+}
+
+// linked returns the user whom the provider vouches for the first time.
+func (c *Accounts) linked(ctx context.Context, x External, allowed bool) (sandbox.User, error) {
+	u, err := c.store.UserByLogin(ctx, x.Email)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		invited, err := c.store.Invited(ctx, x.Email, time.Now())
+		if err != nil {
+			return sandbox.User{}, fmt.Errorf("look up invitations: %w", err)
+		}
+		if !invited && !allowed {
+			return sandbox.User{}, sandbox.Errorf(sandbox.Forbidden, "there is no account for %s; ask to be invited", x.Email)
+		}
+		if u, err = c.named(ctx, x.Email); err != nil {
+			return sandbox.User{}, err
+		}
+	} else if err != nil {
+		return sandbox.User{}, fmt.Errorf("look up user: %w", err)
+	}
+	if err := c.store.LinkIdentity(ctx, x.Provider, x.Subject, u.ID, time.Now().UTC()); err != nil {
+		return sandbox.User{}, fmt.Errorf("link user %s to %s: %w", u.ID, x.Provider, err)
+	}
+	return u, nil
+}
+
+// named makes a user for an address, named after its first part.
+func (c *Accounts) named(ctx context.Context, email string) (sandbox.User, error) {
+	local, _, _ := strings.Cut(email, "@")
+	base := sandbox.Slug(local)
+	if base == "" {
+		base = "user"
+	}
+	name := base
+	for i := 2; ; i++ {
+		u, home, err := c.newUser(ctx, NewUser{Name: name, Email: email})
+		if err == nil {
+			err = c.store.CreateUser(ctx, u, home)
+		}
+		var taken *sandbox.Error
+		if errors.As(err, &taken) && taken.Code == sandbox.Exists && taken.Field == "name" && i < nameAttempts {
+			name = fmt.Sprintf("%s%d", base, i)
+			continue
+		}
+		return u, err
+	}
+}

@@ -1,0 +1,100 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/argon2"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// How passwords are hashed: a guess costs an attacker who has the database this
+// much memory and time. Hashes carry their parameters, so that these may grow.
+const (
+	argonMemory  = 19 << 10 // KiB
+	argonTime    = 2
+	argonThreads = 1
+	argonKey     = 32
+	argonSalt    = 16
+	// argonAtOnce bounds the memory that sign-ins take together.
+	argonAtOnce = 4
+	argonFormat = "$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s"
+
+	passwordMin = 8   // characters
+	passwordMax = 256 // bytes
+)
+
+// passwords hashes and checks passwords, a few at a time. Safe for concurrent use.
+type passwords struct {
+	turn *semaphore.Weighted
+	// decoy is the hash of no password: checking one takes as long for a user who
+	// does not exist.
+	decoy string
+}
+
+func newPasswords() *passwords {
+	p := &passwords{turn: semaphore.NewWeighted(argonAtOnce)}
+	p.decoy = encode(make([]byte, argonSalt), make([]byte, argonKey))
+	return p
+}
+
+func checkPassword(field, password string) error {
+	switch {
+	case utf8.RuneCountInString(password) < passwordMin:
+		return sandbox.InvalidField(field, "must have at least %d characters", passwordMin)
+	case len(password) > passwordMax:
+		return sandbox.InvalidField(field, "must have at most %d bytes", passwordMax)
+	}
+	return nil
+}
+
+// hash returns what is stored of a password. It waits for its turn.
+func (p *passwords) hash(ctx context.Context, password string) (string, error) {
+	if err := p.turn.Acquire(ctx, 1); err != nil {
+		return "", err
+	}
+	defer p.turn.Release(1)
+	salt := make([]byte, argonSalt)
+	_, _ = rand.Read(salt) // never fails: crypto/rand aborts the program instead
+	return encode(salt, argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, argonKey)), nil
+}
+
+// matches reports whether the password is the one that was stored; stored "" is
+// never matched, and takes as long. It waits for its turn.
+func (p *passwords) matches(ctx context.Context, stored, password string) (bool, error) {
+	known := stored != ""
+	if !known {
+		stored = p.decoy
+	}
+	var version int
+	var memory, time uint32
+	var threads uint8
+	fields := strings.Split(stored, "$")
+	if len(fields) != 6 || fields[1] != "argon2id" {
+		return false, fmt.Errorf("a stored password has an unknown form")
+	}
+	_, err := fmt.Sscanf(fields[2]+" "+fields[3], "v=%d m=%d,t=%d,p=%d", &version, &memory, &time, &threads)
+	salt, saltErr := base64.RawStdEncoding.DecodeString(fields[4])
+	want, keyErr := base64.RawStdEncoding.DecodeString(fields[5])
+	if err != nil || saltErr != nil || keyErr != nil || version != argon2.Version {
+		return false, fmt.Errorf("a stored password is damaged")
+	}
+	if err := p.turn.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	defer p.turn.Release(1)
+	got := argon2.IDKey([]byte(password), salt, time, memory, threads, uint32(len(want)))
+	return subtle.ConstantTimeCompare(want, got) == 1 && known, nil
+}
+
+func encode(salt, key []byte) string {
+	e := base64.RawStdEncoding.EncodeToString
+	return fmt.Sprintf(argonFormat, argon2.Version, argonMemory, argonTime, argonThreads, e(salt), e(key))
+}

@@ -1,0 +1,244 @@
+// Package sso signs users in through other services: any OpenID Connect issuer,
+// and GitHub, which speaks plain OAuth 2. It uses the authorization code flow
+// with PKCE, a state that works once and only in the browser that began, and a
+// nonce. Who may come in is package auth's matter.
+package sso
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"golang.org/x/oauth2"
+
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// flowTime is how long somebody may take to sign in at the provider.
+	flowTime = 10 * time.Minute
+	flowsMax = 10_000
+	// talkTime bounds all requests to the provider for one sign-in together.
+	talkTime   = 20 * time.Second
+	cookieName = "modbox_sso"
+	basePath   = "/auth/sso/"
+)
+
+// Provider is a service that vouches for users.
+type Provider struct {
+	Name         string // in the routes
+	Type         string // "oidc", or "github"
+	Issuer       string // of oidc: the URL; of github: where it is, https://github.com when empty
+	ClientID     string
+	ClientSecret string
+	// Domains are those whose addresses may sign up, see [auth.Accounts.SignInExternal].
+	Domains []string
+}
+
+// SignIn runs the flows. Safe for concurrent use.
+type SignIn struct {
+	accounts  *auth.Accounts
+	providers map[string]*provider
+	names     []string
+	public    *url.URL
+	flows     *otter.Cache[string, flow]
+}
+
+// provider is a Provider with what talks to it.
+type provider struct {
+	Provider
+	// talk returns the settings of the flow.
+	talk func(ctx context.Context) (*oauth2.Config, error)
+	// who returns whom the tokens are of; it checks the nonce where there is one.
+	who func(ctx context.Context, t *oauth2.Token, nonce string) (auth.External, error)
+}
+
+// flow is a sign-in under way.
+type flow struct {
+	provider, nonce, verifier string
+	redirect, state           string // of whoever began
+	browser                   [sha256.Size]byte
+}
+
+// New returns a SignIn through the providers for a server reached at publicURL.
+// It does not connect. Errors: a provider without name, with an unknown type, or
+// with an issuer that is no URL.
+func New(providers []Provider, accounts *auth.Accounts, publicURL string) (*SignIn, error) {
+	public, err := url.Parse(publicURL)
+	if err != nil {
+		return nil, fmt.Errorf("sign-in: public URL: %w", err)
+	}
+	flows, err := otter.New(&otter.Options[string, flow]{
+		MaximumSize: flowsMax, ExpiryCalculator: otter.ExpiryWriting[string, flow](flowTime),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make cache of sign-ins: %w", err)
+	}
+	s := &SignIn{accounts: accounts, providers: map[string]*provider{}, public: public, flows: flows}
+	for _, p := range providers {
+		made, err := s.provider(p)
+		if err != nil {
+			flows.StopAllGoroutines()
+			return nil, err
+		}
+		s.providers[p.Name] = made
+		s.names = append(s.names, p.Name)
+	}
+	return s, nil
+}
+
+func (s *SignIn) provider(p Provider) (*provider, error) {
+	if p.Name == "" || p.ClientID == "" || s.providers[p.Name] != nil {
+		return nil, fmt.Errorf("sign-in provider %q: it needs a name of its own and a client_id", p.Name)
+	}
+	redirect := strings.TrimRight(s.public.String(), "/") + basePath + p.Name + "/callback"
+	switch p.Type {
+	case "", "oidc":
+		if u, err := url.Parse(p.Issuer); err != nil || u.Host == "" {
+			return nil, fmt.Errorf("sign-in provider %s: the issuer %q is not a URL", p.Name, p.Issuer)
+		}
+		return oidcProvider(p, redirect), nil
+	case "github":
+		return githubProvider(p, redirect), nil
+	}
+	return nil, fmt.Errorf("sign-in provider %s: the type %q is neither oidc nor github", p.Name, p.Type)
+}
+
+// Close stops the background work.
+func (s *SignIn) Close() { s.flows.StopAllGoroutines() }
+
+// Names returns the providers in the order they were given.
+func (s *SignIn) Names() []string { return s.names }
+
+func unguessable() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// Begin sends a browser to the provider. The query's redirect says where it ends
+// up, a path of this server or a URL of the caller's own machine, and state is
+// given back there.
+//
+// Errors: NotFound; Invalid, naming redirect; Unavailable when the provider
+// cannot be reached.
+func (s *SignIn) Begin(w http.ResponseWriter, r *http.Request) error {
+	p := s.providers[r.PathValue("provider")]
+	if p == nil {
+		return sandbox.Errorf(sandbox.NotFound, "there is no such sign-in provider")
+	}
+	redirect, err := destination(r.URL.Query().Get("redirect"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), talkTime)
+	defer cancel()
+	config, err := p.talk(ctx)
+	if err != nil {
+		return sandbox.Wrap(sandbox.Unavailable, err, "%s cannot be reached; try again", p.Name)
+	}
+	browser, key := unguessable(), unguessable()
+	f := flow{
+		provider: p.Name, nonce: unguessable(), verifier: oauth2.GenerateVerifier(),
+		redirect: redirect, state: r.URL.Query().Get("state"), browser: sha256.Sum256([]byte(browser)),
+	}
+	if len(f.state) > 256 {
+		return sandbox.InvalidField("state", "must have at most 256 characters")
+	}
+	s.flows.Set(key, f)
+	http.SetCookie(w, s.cookie(browser, int(flowTime/time.Second)))
+	http.Redirect(w, r, config.AuthCodeURL(key, oauth2.S256ChallengeOption(f.verifier), oauth2.SetAuthURLParam("nonce", f.nonce)), http.StatusFound)
+	return nil
+}
+
+func (s *SignIn) cookie(value string, age int) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName, Value: value, Path: basePath, MaxAge: age, HttpOnly: true,
+		Secure: s.public.Scheme == "https", SameSite: http.SameSiteLaxMode,
+	}
+}
+
+// destination returns where a browser may be sent with tokens: nowhere but here
+// and the machine it runs on.
+func destination(redirect string) (string, error) {
+	if redirect == "" {
+		return "/", nil
+	}
+	u, err := url.Parse(redirect)
+	if err == nil && len(redirect) <= 1024 && u.Fragment == "" && !strings.ContainsAny(redirect, "\\\t\r\n") {
+		if u.Scheme == "" && u.Host == "" && strings.HasPrefix(u.Path, "/") && !strings.HasPrefix(redirect, "//") {
+			return redirect, nil
+		}
+		ip := net.ParseIP(u.Hostname())
+		if u.Scheme == "http" && u.User == nil && ip != nil && ip.IsLoopback() && u.Port() != "" {
+			return redirect, nil
+		}
+	}
+	return "", sandbox.InvalidField("redirect", "must be a path of this server, or http://127.0.0.1:PORT/… for a program on your machine")
+}
+
+// Callback takes a browser back from the provider and sends it on with the
+// session's tokens in the fragment of the URL, which no server sees.
+//
+// Errors: Unauthenticated when the flow is unknown, was used, or the provider's
+// answer does not hold; Forbidden when the user may not come in.
+func (s *SignIn) Callback(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	refused := func(err error) error {
+		return sandbox.Wrap(sandbox.Unauthenticated, err, "the sign-in did not succeed; begin again")
+	}
+	f, ok := s.flows.Invalidate(q.Get("state")) // each works once
+	cookie, err := r.Cookie(cookieName)
+	if !ok || err != nil || f.provider != r.PathValue("provider") {
+		return refused(err)
+	}
+	if got := sha256.Sum256([]byte(cookie.Value)); subtle.ConstantTimeCompare(got[:], f.browser[:]) != 1 {
+		return refused(nil)
+	}
+	http.SetCookie(w, s.cookie("", -1))
+	p := s.providers[f.provider]
+	ctx, cancel := context.WithTimeout(r.Context(), talkTime)
+	defer cancel()
+	config, err := p.talk(ctx)
+	if err != nil {
+		return sandbox.Wrap(sandbox.Unavailable, err, "%s cannot be reached; try again", p.Name)
+	}
+	if q.Get("error") != "" || q.Get("code") == "" {
+		return refused(fmt.Errorf("the provider answered %q", q.Get("error")))
+	}
+	t, err := config.Exchange(bounded(ctx), q.Get("code"), oauth2.VerifierOption(f.verifier))
+	if err != nil {
+		return refused(fmt.Errorf("exchange code at %s: %w", p.Name, err))
+	}
+	who, err := p.who(ctx, t, f.nonce)
+	if err != nil {
+		return refused(fmt.Errorf("identify user at %s: %w", p.Name, err))
+	}
+	tokens, err := s.accounts.SignInExternal(ctx, who, p.Domains, r.RemoteAddr)
+	if err != nil {
+		return err
+	}
+	fragment := url.Values{
+		"access_token": {tokens.Access}, "refresh_token": {tokens.Refresh},
+		"expires_in":         {strconv.Itoa(int(tokens.ExpiresIn / time.Second))},
+		"refresh_expires_in": {strconv.Itoa(int(tokens.RefreshesIn / time.Second))},
+	}
+	if f.state != "" {
+		fragment.Set("state", f.state)
+	}
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.Header().Set("Location", f.redirect+"#"+fragment.Encode())
+	w.WriteHeader(http.StatusFound)
+	return nil
+}

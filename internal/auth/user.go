@@ -1,0 +1,227 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"net/mail"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+var userForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+// usersPage is how many users a list has at most.
+const usersPage = 1000
+
+func checkUserName(field, name string) error {
+	if !userForm.MatchString(name) {
+		return sandbox.InvalidField(field, "must be 1 to 63 of a-z, 0-9, dot, - and _, beginning with a letter or digit")
+	}
+	return nil
+}
+
+func checkEmail(field, email string) error {
+	a, err := mail.ParseAddress(email)
+	if err != nil || a.Address != email || len(email) > emailMax {
+		return sandbox.InvalidField(field, "must be an e-mail address such as ada@example.com")
+	}
+	return nil
+}
+
+// NewUser is somebody to be made a user.
+type NewUser struct {
+	Name, Email   string
+	Password      string // "" when the user gets a code to choose one
+	Administrator bool
+}
+
+// CreateUser makes a user with a workspace of its own. Without a password the
+// code by which the user chooses one is returned. Errors: Invalid; Exists, naming
+// the field.
+func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (sandbox.User, string, error) {
+	u, home, err := c.newUser(ctx, n)
+	if err != nil {
+		return sandbox.User{}, "", err
+	}
+	if err := c.store.CreateUser(ctx, u, home); err != nil {
+		return sandbox.User{}, "", err
+	}
+	if n.Password != "" {
+		return u, "", nil
+	}
+	code, err := c.ResetPassword(ctx, id, u.ID)
+	return u, code, err
+}
+
+// newUser makes the records of a user and its home, and hashes its password.
+func (c *Accounts) newUser(ctx context.Context, n NewUser) (sandbox.User, sandbox.Workspace, error) {
+	none := func(err error) (sandbox.User, sandbox.Workspace, error) {
+		return sandbox.User{}, sandbox.Workspace{}, err
+	}
+	if err := checkUserName("name", n.Name); err != nil {
+		return none(err)
+	}
+	n.Email = strings.ToLower(n.Email)
+	if n.Email != "" {
+		if err := checkEmail("email", n.Email); err != nil {
+			return none(err)
+		}
+	}
+	now := time.Now().UTC()
+	u := sandbox.User{
+		ID: sandbox.UserID(uuid.Must(uuid.NewV7()).String()), Name: n.Name, Email: n.Email, Administrator: n.Administrator,
+		CreatedAt: now, UpdatedAt: now,
+	}
+	if n.Password != "" {
+		if err := checkPassword("password", n.Password); err != nil {
+			return none(err)
+		}
+		var err error
+		if u.Password, err = c.passwords.hash(ctx, n.Password); err != nil {
+			return none(fmt.Errorf("hash password: %w", err))
+		}
+	}
+	home := newWorkspace(u.ID, n.Name, "")
+	u.Home = home.ID
+	return u, home, nil
+}
+
+// ResetPassword returns a code by which the user chooses a new password; its old
+// one works until then. Errors: NotFound.
+func (c *Accounts) ResetPassword(ctx context.Context, id Identity, user sandbox.UserID) (string, error) {
+	if _, err := c.store.User(ctx, user); err != nil {
+		return "", err
+	}
+	_, code, err := c.invite(ctx, id, sandbox.Invitation{User: user})
+	return code, err
+}
+
+// Accept uses an invitation's code up and signs in whom it is for: a new user of
+// that name, or the one whose password it sets, for whom name does not matter.
+//
+// Errors: Invalid; Exists, naming name; Unauthenticated for a code that is
+// unknown, expired or used; QuotaExceeded after too many wrong ones of the address.
+func (c *Accounts) Accept(ctx context.Context, code, name, password, remote string) (Tokens, error) {
+	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the invitation is unknown, expired or was used")
+	address, group := client(remote)
+	if !formed(code, prefixInvitation) {
+		return Tokens{}, wrong
+	}
+	if !c.addresses.open(group, time.Now()) {
+		return Tokens{}, sandbox.Errorf(sandbox.QuotaExceeded, "too many wrong codes from this address; wait a minute")
+	}
+	if err := checkPassword("password", password); err != nil {
+		return Tokens{}, err
+	}
+	i, err := c.store.InvitationByHash(ctx, Hash(code), time.Now())
+	if err == nil {
+		if i.User != "" {
+			name = "x" // only a new user gets it
+		}
+		var u sandbox.User
+		var home sandbox.Workspace
+		if u, home, err = c.newUser(ctx, NewUser{Name: name, Password: password}); err != nil {
+			return Tokens{}, err
+		}
+		u.ID, err = c.store.AcceptInvitation(ctx, i.Hash, u, home)
+		if err == nil {
+			c.auth.forget()
+			return c.begin(ctx, u.ID, "invitation", address)
+		}
+	}
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		c.addresses.fail(group, time.Now())
+		return Tokens{}, wrong
+	}
+	return Tokens{}, err
+}
+
+// SetPassword gives the identity's user a new password; current must be the old
+// one when there is one. All its sessions end. Errors: Invalid; Forbidden when
+// current is wrong; QuotaExceeded after too many wrong ones.
+func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, password string) error {
+	if err := checkPassword("password", password); err != nil {
+		return err
+	}
+	u, err := c.store.User(ctx, id.User)
+	if err != nil {
+		return err
+	}
+	if u.Password != "" {
+		if !c.logins.take(u.Name, time.Now()) {
+			return sandbox.Errorf(sandbox.QuotaExceeded, "too many wrong passwords; wait a minute")
+		}
+		ok, err := c.passwords.matches(ctx, u.Password, current)
+		if err != nil {
+			return fmt.Errorf("check password of user %s: %w", u.ID, err)
+		}
+		if !ok {
+			return &sandbox.Error{Code: sandbox.Forbidden, Field: "current_password", Message: "is not the password"}
+		}
+		c.logins.forgive(u.Name)
+	}
+	hash, err := c.passwords.hash(ctx, password)
+	if err != nil {
+		return fmt.Errorf("hash password: %w", err)
+	}
+	_, err = c.UpdateUser(ctx, id.User, sandbox.UserUpdate{Password: &hash})
+	return err
+}
+
+// Users returns the users of the installation by name, the first 1000 after the name given.
+func (c *Accounts) Users(ctx context.Context, after string) ([]sandbox.User, error) {
+	return c.store.Users(ctx, after, usersPage)
+}
+
+// FindUser returns the user with that id, name or e-mail address. Errors: NotFound.
+func (c *Accounts) FindUser(ctx context.Context, ref string) (sandbox.User, error) {
+	u, err := c.store.User(ctx, sandbox.UserID(ref))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return c.store.UserByLogin(ctx, strings.ToLower(ref))
+	}
+	return u, err
+}
+
+// UpdateUser changes a user. One that is disabled can neither sign in nor use a
+// token; its sandboxes go on. Errors: NotFound; Conflict when no administrator
+// would be left.
+func (c *Accounts) UpdateUser(ctx context.Context, user sandbox.UserID, u sandbox.UserUpdate) (sandbox.User, error) {
+	u.At = time.Now().UTC()
+	updated, err := c.store.UpdateUser(ctx, user, u)
+	c.auth.forget()
+	return updated, err
+}
+
+// DeleteUser forgets a user with its tokens and sessions, and deletes the
+// workspaces that it alone is in. Errors: NotFound; Conflict when it is the last
+// administrator, or the last owner of a workspace that has other members.
+func (c *Accounts) DeleteUser(ctx context.Context, user sandbox.UserID) error {
+	workspaces, err := c.store.Workspaces(ctx, user)
+	if err != nil {
+		return err
+	}
+	var alone []sandbox.WorkspaceID
+	for _, ws := range workspaces {
+		members, err := c.store.Members(ctx, ws.ID)
+		if err != nil {
+			return err
+		}
+		if len(members) == 1 {
+			alone = append(alone, ws.ID)
+		}
+	}
+	if err := c.store.DeleteUser(ctx, user, alone, time.Now().UTC()); err != nil {
+		return err
+	}
+	c.auth.forget()
+	select {
+	case c.tidying <- struct{}{}:
+	default:
+	}
+	return nil
+}

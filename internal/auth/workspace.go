@@ -1,0 +1,227 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	nameMax        = 255  // characters of a workspace's name
+	descriptionMax = 1000 // characters of its description
+	emailMax       = 254
+	// InvitationTime is how long an invitation works.
+	InvitationTime = 7 * 24 * time.Hour
+)
+
+var slugForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// CreateWorkspace makes a workspace that the identity's user owns. An empty slug
+// is made of the name. Errors: Invalid; Exists, naming slug.
+func (c *Accounts) CreateWorkspace(ctx context.Context, id Identity, name, slug, description string) (sandbox.Workspace, error) {
+	ws := newWorkspace(id.User, name, slug)
+	ws.Description, ws.Role = description, sandbox.RoleOwner
+	if err := checkWorkspace(&ws.Name, &ws.Slug, &ws.Description); err != nil {
+		return sandbox.Workspace{}, err
+	}
+	if err := c.store.CreateWorkspace(ctx, ws); err != nil {
+		return sandbox.Workspace{}, fmt.Errorf("record workspace %s: %w", ws.ID, err)
+	}
+	return ws, nil
+}
+
+// newWorkspace is a workspace of user; an empty slug is made of the name, and
+// unlike others.
+func newWorkspace(user sandbox.UserID, name, slug string) sandbox.Workspace {
+	now := time.Now().UTC()
+	if slug == "" {
+		var random [4]byte
+		_, _ = rand.Read(random[:]) // never fails: crypto/rand aborts the program instead
+		slug = strings.Trim(sandbox.Slug(name)+"-"+hex.EncodeToString(random[:]), "-")
+	}
+	return sandbox.Workspace{ID: sandbox.NewWorkspaceID(), Name: name, Slug: slug, CreatedBy: user, CreatedAt: now, UpdatedAt: now}
+}
+
+func checkWorkspace(name, slug, description *string) error {
+	if name != nil {
+		if n := utf8.RuneCountInString(*name); n < 1 || n > nameMax || strings.ContainsFunc(*name, unicode.IsControl) {
+			return sandbox.InvalidField("name", "must be 1 to %d characters, without control characters", nameMax)
+		}
+	}
+	if slug != nil && !slugForm.MatchString(*slug) {
+		return sandbox.InvalidField("slug", "must be 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit")
+	}
+	if description != nil && utf8.RuneCountInString(*description) > descriptionMax {
+		return sandbox.InvalidField("description", "must have at most %d characters", descriptionMax)
+	}
+	return nil
+}
+
+// Workspaces returns the workspaces of the identity's user with its roles. A
+// token that is kept to one workspace sees that alone.
+func (c *Accounts) Workspaces(ctx context.Context, id Identity) ([]sandbox.Workspace, error) {
+	list, err := c.store.Workspaces(ctx, id.User)
+	if err != nil || !id.WorkspaceOnly {
+		return list, err
+	}
+	for _, ws := range list {
+		if ws.ID == id.Workspace {
+			return []sandbox.Workspace{ws}, nil
+		}
+	}
+	return nil, nil
+}
+
+// Workspace returns the identity's workspace and its members. Errors: NotFound.
+func (c *Accounts) Workspace(ctx context.Context, id Identity) (sandbox.Workspace, []sandbox.Member, error) {
+	ws, err := c.store.Workspace(ctx, id.Workspace)
+	if err != nil {
+		return sandbox.Workspace{}, nil, err
+	}
+	ws.Role = id.Role
+	members, err := c.store.Members(ctx, id.Workspace)
+	return ws, members, err
+}
+
+// UpdateWorkspace changes the identity's workspace. Errors: Invalid; NotFound;
+// Exists, naming slug.
+func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u sandbox.WorkspaceUpdate) (sandbox.Workspace, error) {
+	if err := checkWorkspace(u.Name, u.Slug, u.Description); err != nil {
+		return sandbox.Workspace{}, err
+	}
+	u.At = time.Now().UTC()
+	ws, err := c.store.UpdateWorkspace(ctx, id.Workspace, u)
+	ws.Role = id.Role
+	return ws, err
+}
+
+// DeleteWorkspace deletes the identity's workspace with everything in it. When it
+// returns nobody can use it any more; its sandboxes end in the background, also
+// when the server ends before. Errors: NotFound; Conflict for the installation's
+// first workspace.
+func (c *Accounts) DeleteWorkspace(ctx context.Context, id Identity) error {
+	if err := c.store.MarkWorkspaceDeleting(ctx, id.Workspace, time.Now()); err != nil {
+		return fmt.Errorf("delete workspace %s: %w", id.Workspace, err)
+	}
+	c.auth.forget()
+	select {
+	case c.tidying <- struct{}{}:
+	default: // it will look at it
+	}
+	return nil
+}
+
+// AddMember makes the user with that name or e-mail address a member of the
+// identity's workspace. An address that is nobody's is invited: then the member
+// is nil, and the code, to be given to the invited, is returned once.
+//
+// Errors: Invalid; Exists; Forbidden when the role is above the identity's own;
+// NotFound for a name that is nobody's.
+func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role sandbox.Role) (*sandbox.Member, *sandbox.Invitation, string, error) {
+	if err := assignable(id, role); err != nil {
+		return nil, nil, "", err
+	}
+	who = strings.ToLower(strings.TrimSpace(who))
+	if strings.Contains(who, "@") {
+		if err := checkEmail("email", who); err != nil {
+			return nil, nil, "", err
+		}
+	}
+	u, err := c.store.UserByLogin(ctx, who)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound && strings.Contains(who, "@"):
+		i, code, err := c.invite(ctx, id, sandbox.Invitation{Workspace: id.Workspace, Role: role, Email: who})
+		return nil, i, code, err
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return nil, nil, "", &sandbox.Error{Code: sandbox.NotFound, Field: "name", Message: "there is no such user; give an e-mail address to invite somebody"}
+	case err != nil:
+		return nil, nil, "", fmt.Errorf("look up user: %w", err)
+	}
+	if err := c.store.AddMember(ctx, id.Workspace, u.ID, role, time.Now().UTC()); err != nil {
+		return nil, nil, "", err
+	}
+	m, err := c.store.Member(ctx, id.Workspace, u.ID)
+	return &m, nil, "", err
+}
+
+// assignable returns an error unless the identity may give somebody the role.
+func assignable(id Identity, role sandbox.Role) error {
+	if !role.Valid() {
+		return sandbox.InvalidField("role", "must be one of %s", list(sandbox.Roles))
+	}
+	if role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
+		return &sandbox.Error{Code: sandbox.Forbidden, Field: "role", Message: "only an owner makes owners"}
+	}
+	return nil
+}
+
+// SetRole changes the role of a member of the identity's workspace. Errors:
+// Invalid; NotFound; Forbidden when it or the member is an owner and the identity
+// is not; Conflict when no owner would be left.
+func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID, role sandbox.Role) (sandbox.Member, error) {
+	m, err := c.store.Member(ctx, id.Workspace, user)
+	if err == nil {
+		err = assignable(id, role)
+	}
+	if err == nil && m.Role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
+		err = sandbox.Errorf(sandbox.Forbidden, "only an owner changes the role of an owner")
+	}
+	if err == nil {
+		err = c.store.SetRole(ctx, id.Workspace, user, role)
+	}
+	c.auth.forget()
+	m.Role = role
+	return m, err
+}
+
+// RemoveMember ends a membership in the identity's workspace, and revokes the
+// member's tokens of it. Everybody may leave; others may be removed by who has
+// the permission [sandbox.MembersWrite], owners only by owners.
+//
+// Errors: NotFound; Forbidden; Conflict when no owner would be left.
+func (c *Accounts) RemoveMember(ctx context.Context, id Identity, user sandbox.UserID) error {
+	m, err := c.store.Member(ctx, id.Workspace, user)
+	if err == nil && user != id.User {
+		err = id.require(sandbox.MembersWrite)
+	}
+	if err != nil {
+		return err
+	}
+	if m.Role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
+		return sandbox.Errorf(sandbox.Forbidden, "only an owner removes an owner")
+	}
+	err = c.store.RemoveMember(ctx, id.Workspace, user, time.Now().UTC())
+	c.auth.forget()
+	return err
+}
+
+// invite records an invitation and returns it with its code.
+func (c *Accounts) invite(ctx context.Context, id Identity, i sandbox.Invitation) (*sandbox.Invitation, string, error) {
+	code := secret(prefixInvitation)
+	now := time.Now().UTC()
+	i.ID, i.Hash, i.CreatedBy, i.CreatedAt, i.ExpiresAt = uuid.Must(uuid.NewV7()).String(), Hash(code), id.User, now, now.Add(InvitationTime)
+	if err := c.store.CreateInvitation(ctx, i); err != nil {
+		return nil, "", fmt.Errorf("record invitation %s: %w", i.ID, err)
+	}
+	return &i, code, nil
+}
+
+// Invitations returns the open invitations to the identity's workspace, without their codes.
+func (c *Accounts) Invitations(ctx context.Context, id Identity) ([]sandbox.Invitation, error) {
+	return c.store.Invitations(ctx, id.Workspace, time.Now())
+}
+
+// WithdrawInvitation ends an invitation to the identity's workspace. Errors: NotFound.
+func (c *Accounts) WithdrawInvitation(ctx context.Context, id Identity, invitation string) error {
+	return c.store.DeleteInvitation(ctx, id.Workspace, invitation)
+}

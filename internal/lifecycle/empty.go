@@ -1,0 +1,56 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// emptyPage is how much of a workspace is looked at at a time.
+const emptyPage = 100
+
+// Empty destroys the sandboxes of a workspace and then deletes its snapshots, for
+// a workspace that is being deleted. What has ended is kept its time. Idempotent;
+// after an error it is called again.
+func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
+	c := Caller{Workspace: ws}
+	for {
+		page, err := s.store.ListSandboxes(ctx, ws, Filter{Limit: emptyPage})
+		if err != nil {
+			return fmt.Errorf("list sandboxes: %w", err)
+		}
+		if len(page.Sandboxes) == 0 {
+			break
+		}
+		var g errgroup.Group
+		g.SetLimit(sweepWorkers)
+		for _, sb := range page.Sandboxes {
+			g.Go(func() error {
+				if _, err := s.Destroy(ctx, c, string(sb.ID), sandbox.CauseDestroyed); err != nil {
+					return fmt.Errorf("destroy sandbox %s: %w", sb.ID, err)
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	for {
+		page, err := s.Snapshots(ctx, c, sandbox.SnapshotFilter{Limit: emptyPage})
+		if err != nil {
+			return fmt.Errorf("list snapshots: %w", err)
+		}
+		if len(page.Snapshots) == 0 {
+			return nil
+		}
+		for _, sn := range page.Snapshots {
+			if err := s.DeleteSnapshot(ctx, c, string(sn.ID)); err != nil {
+				return fmt.Errorf("delete snapshot %s: %w", sn.ID, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const invitationColumns = "id, hash, coalesce(workspace_id, ''), role, email, coalesce(user_id, ''), created_by, created_at, expires_at"
+
+// CreateInvitation records an invitation; one for the same address and workspace,
+// or the same user, that was made before ends.
+func (s *Store) CreateInvitation(ctx context.Context, i sandbox.Invitation) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM invitations WHERE coalesce(workspace_id, '') = $1 AND email = $2 AND coalesce(user_id, '') = $3`,
+			i.Workspace, i.Email, i.User); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO invitations (id, hash, workspace_id, role, email, user_id, created_by, created_at, expires_at)
+			VALUES ($1, $2, nullif($3, ''), $4, $5, nullif($6, ''), $7, $8, $9)`,
+			i.ID, hexOf(i.Hash), i.Workspace, i.Role, i.Email, i.User, i.CreatedBy, nanos(i.CreatedAt), nanos(i.ExpiresAt))
+		return err
+	})
+}
+
+// Invitations returns the open invitations to a workspace, newest first.
+func (s *Store) Invitations(ctx context.Context, ws sandbox.WorkspaceID, now time.Time) ([]sandbox.Invitation, error) {
+	return collect(ctx, s.reader, scanInvitation, "SELECT "+invitationColumns+` FROM invitations
+		WHERE workspace_id = $1 AND expires_at > $2 ORDER BY created_at DESC, id`, ws, nanos(now))
+}
+
+// InvitationByHash returns the open invitation with that code. Errors: NotFound.
+func (s *Store) InvitationByHash(ctx context.Context, hash sandbox.TokenHash, now time.Time) (sandbox.Invitation, error) {
+	return openInvitation(ctx, s.reader, hash, now)
+}
+
+func openInvitation(ctx context.Context, q querier, hash sandbox.TokenHash, now time.Time) (sandbox.Invitation, error) {
+	return scanInvitation(q.QueryRowContext(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE hash = $1 AND expires_at > $2", hexOf(hash), nanos(now)))
+}
+
+// DeleteInvitation withdraws an invitation to a workspace. Errors: NotFound.
+func (s *Store) DeleteInvitation(ctx context.Context, ws sandbox.WorkspaceID, id string) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := changed(tx.ExecContext(ctx, "DELETE FROM invitations WHERE workspace_id = $1 AND id = $2", ws, id))
+		if err == nil && n == 0 {
+			return noInvitation()
+		}
+		return err
+	})
+}
+
+// AcceptInvitation uses an invitation up: it makes the user u with its home, or
+// gives the invitation's own user the password of u, and adds it to the workspace.
+// It returns the user's id. Errors: NotFound; Exists, naming name or email.
+func (s *Store) AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u sandbox.User, home sandbox.Workspace) (id sandbox.UserID, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		i, err := openInvitation(ctx, tx, hash, u.CreatedAt)
+		if err != nil {
+			return err
+		}
+		if id = i.User; id == "" {
+			id, u.Email = u.ID, i.Email
+			if err := createUser(ctx, tx, u, home); err != nil {
+				return err
+			}
+		} else {
+			n, err := changed(tx.ExecContext(ctx, "UPDATE users SET password = $2, updated_at = $3 WHERE id = $1 AND disabled_at = 0", id, u.Password, nanos(u.CreatedAt)))
+			if err == nil && n == 0 {
+				err = noInvitation()
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE user_id = $1", id); err != nil {
+				return err
+			}
+		}
+		return join(ctx, tx, i, id, u.CreatedAt)
+	})
+	return id, err
+}
+
+// AcceptInvitationsFor adds a user to the workspaces that its address was invited to.
+func (s *Store) AcceptInvitationsFor(ctx context.Context, user sandbox.UserID, email string, at time.Time) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		list, err := collect(ctx, tx, scanInvitation, "SELECT "+invitationColumns+` FROM invitations
+			WHERE email = $1 AND email <> '' AND expires_at > $2`, email, nanos(at))
+		for _, i := range list {
+			err = errors.Join(err, join(ctx, tx, i, user, at))
+		}
+		return err
+	})
+}
+
+// Invited reports whether an address has an open invitation.
+func (s *Store) Invited(ctx context.Context, email string, now time.Time) (bool, error) {
+	return exists(ctx, s.reader, "SELECT 1 FROM invitations WHERE email = $1 AND email <> '' AND expires_at > $2 LIMIT 1", email, nanos(now))
+}
+
+// join ends the invitation and makes the user what it promised.
+func join(ctx context.Context, tx *sql.Tx, i sandbox.Invitation, user sandbox.UserID, at time.Time) error {
+	if _, err := tx.ExecContext(ctx, "DELETE FROM invitations WHERE id = $1", i.ID); err != nil {
+		return err
+	}
+	if i.Workspace == "" {
+		return nil
+	}
+	is, err := exists(ctx, tx, "SELECT 1 FROM members WHERE workspace_id = $1 AND user_id = $2", i.Workspace, user)
+	if err != nil || is {
+		return err
+	}
+	return addMember(ctx, tx, i.Workspace, user, i.Role, at)
+}
+
+func noInvitation() error {
+	return sandbox.Errorf(sandbox.NotFound, "the invitation is unknown, expired or was used")
+}
+
+func scanInvitation(row scanner) (sandbox.Invitation, error) {
+	var i sandbox.Invitation
+	var hash string
+	var created, expires int64
+	err := row.Scan(&i.ID, &hash, &i.Workspace, &i.Role, &i.Email, &i.User, &i.CreatedBy, &created, &expires)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Invitation{}, noInvitation()
+	}
+	if err == nil {
+		i.Hash, err = fromHex(hash)
+	}
+	if err != nil {
+		return sandbox.Invitation{}, fmt.Errorf("read invitation: %w", err)
+	}
+	i.CreatedAt, i.ExpiresAt = fromNanos(created), fromNanos(expires)
+	return i, nil
+}

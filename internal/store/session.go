@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	sessionColumns = `s.id, s.user_id, u.home, s.access_hash, s.access_expires_at, s.refresh_hash, s.refresh_expires_at,
+		s.method, s.address, s.created_at, s.refreshed_at`
+	sessionsOfEnabled = " FROM sessions s JOIN users u ON u.id = s.user_id AND u.disabled_at = 0 "
+)
+
+// CreateSession records a sign-in. Errors: NotFound when the user is gone or disabled.
+func (s *Store) CreateSession(ctx context.Context, x sandbox.Session) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := changed(tx.ExecContext(ctx, `INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at,
+			method, address, created_at, refreshed_at) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $9 FROM users WHERE id = $2 AND disabled_at = 0`,
+			x.ID, x.User, hexOf(x.Access), nanos(x.AccessExpiresAt), hexOf(x.Refresh), nanos(x.RefreshExpiresAt), x.Method, x.Address, nanos(x.CreatedAt)))
+		if err == nil && n == 0 {
+			return noUser()
+		}
+		return err
+	})
+}
+
+// SessionByAccess returns the session with that access token, also when it has
+// expired, unless its user is disabled. Errors: NotFound.
+func (s *Store) SessionByAccess(ctx context.Context, hash sandbox.TokenHash) (sandbox.Session, error) {
+	return scanSession(s.reader.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.access_hash = $1", hexOf(hash)))
+}
+
+// RotateSession gives the session with the refresh token old the tokens and times
+// of next, and returns it as it was before. A token that was rotated away before
+// ends the session it was of: somebody has a copy.
+//
+// Errors: NotFound for a token that is unknown, expired or was used before; in
+// the last case the session that ended is returned as well.
+func (s *Store) RotateSession(ctx context.Context, old sandbox.TokenHash, next sandbox.Session) (was sandbox.Session, err error) {
+	unknown := sandbox.Errorf(sandbox.NotFound, "there is no such session")
+	var outcome error // an error that is to be committed
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var err error
+		was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.refresh_hash = $1", hexOf(old)))
+		switch {
+		case sandbox.CodeOf(err) == sandbox.NotFound:
+			was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+`WHERE s.id =
+				(SELECT session_id FROM spent_tokens WHERE hash = $1)`, hexOf(old)))
+			outcome = unknown
+			if sandbox.CodeOf(err) == sandbox.NotFound {
+				return nil
+			}
+			if err == nil {
+				_, err = tx.ExecContext(ctx, "DELETE FROM sessions WHERE id = $1", was.ID)
+			}
+			return err
+		case err != nil:
+			return err
+		case !next.RefreshedAt.Before(was.RefreshExpiresAt):
+			return unknown
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO spent_tokens (hash, session_id) VALUES ($1, $2)", hexOf(old), was.ID); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE sessions SET access_hash = $2, access_expires_at = $3, refresh_hash = $4, refresh_expires_at = $5,
+			refreshed_at = $6 WHERE id = $1`, was.ID, hexOf(next.Access), nanos(next.AccessExpiresAt), hexOf(next.Refresh), nanos(next.RefreshExpiresAt), nanos(next.RefreshedAt))
+		return err
+	})
+	return was, errors.Join(err, outcome)
+}
+
+// DeleteSession ends a session. Idempotent.
+func (s *Store) DeleteSession(ctx context.Context, id string) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE id = $1", id)
+		return err
+	})
+}
+
+// DeleteExpired forgets sessions and invitations that cannot be used any more.
+func (s *Store) DeleteExpired(ctx context.Context, now time.Time) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE refresh_expires_at < $1", nanos(now))
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "DELETE FROM invitations WHERE expires_at < $1", nanos(now))
+		}
+		return err
+	})
+}
+
+// hexOf is how a hash is stored.
+func hexOf(h sandbox.TokenHash) string { return hex.EncodeToString(h[:]) }
+
+// fromHex reverses hexOf.
+func fromHex(s string) (h sandbox.TokenHash, err error) {
+	if n, err := hex.Decode(h[:], []byte(s)); err != nil || n != len(h) {
+		return h, errors.New("the hash is damaged")
+	}
+	return h, nil
+}
+
+func scanSession(row scanner) (sandbox.Session, error) {
+	var x sandbox.Session
+	var access, refresh string
+	var accessExpires, refreshExpires, created, refreshed int64
+	err := row.Scan(&x.ID, &x.User, &x.Home, &access, &accessExpires, &refresh, &refreshExpires, &x.Method, &x.Address, &created, &refreshed)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Session{}, sandbox.Errorf(sandbox.NotFound, "there is no such session")
+	}
+	if err == nil {
+		x.Access, err = fromHex(access)
+	}
+	if err == nil {
+		x.Refresh, err = fromHex(refresh)
+	}
+	if err != nil {
+		return sandbox.Session{}, fmt.Errorf("read session: %w", err)
+	}
+	x.AccessExpiresAt, x.RefreshExpiresAt = fromNanos(accessExpires), fromNanos(refreshExpires)
+	x.CreatedAt, x.RefreshedAt = fromNanos(created), fromNanos(refreshed)
+	return x, nil
+}

@@ -1,0 +1,206 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const userColumns = "id, name, email, administrator, password, home, created_at, updated_at, disabled_at"
+
+// CreateUser records u and its home workspace, which it owns. Errors: Exists,
+// naming name, email or slug.
+func (s *Store) CreateUser(ctx context.Context, u sandbox.User, home sandbox.Workspace) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error { return createUser(ctx, tx, u, home) })
+	if err != nil {
+		return fmt.Errorf("record user %s: %w", u.Name, err)
+	}
+	return nil
+}
+
+func createUser(ctx context.Context, tx *sql.Tx, u sandbox.User, home sandbox.Workspace) error {
+	for _, c := range []struct{ field, query, value string }{
+		{"name", "SELECT 1 FROM users WHERE name = $1", u.Name},
+		{"email", "SELECT 1 FROM users WHERE email = $1 AND email <> ''", u.Email},
+	} {
+		if taken, err := exists(ctx, tx, c.query, c.value); err != nil {
+			return err
+		} else if taken {
+			return &sandbox.Error{Code: sandbox.Exists, Field: c.field, Message: fmt.Sprintf("there is a user with %q already", c.value)}
+		}
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO users ("+userColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)",
+		u.ID, u.Name, u.Email, number(u.Administrator), u.Password, home.ID, nanos(u.CreatedAt), nanos(u.CreatedAt)); err != nil {
+		return err
+	}
+	return createWorkspace(ctx, tx, home)
+}
+
+// exists reports whether the query finds a row.
+func exists(ctx context.Context, q querier, query string, args ...any) (bool, error) {
+	var one int
+	err := q.QueryRowContext(ctx, query, args...).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// User returns the user with that id. Errors: NotFound.
+func (s *Store) User(ctx context.Context, id sandbox.UserID) (sandbox.User, error) {
+	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE id = $1", id))
+}
+
+// UserByLogin returns the user with that name, or that e-mail address in lower
+// case. Errors: NotFound.
+func (s *Store) UserByLogin(ctx context.Context, login string) (sandbox.User, error) {
+	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE name = $1 OR email = $1 AND email <> ''", login))
+}
+
+// UserByIdentity returns the user whom a provider knows as subject. Errors: NotFound.
+func (s *Store) UserByIdentity(ctx context.Context, provider, subject string) (sandbox.User, error) {
+	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+` FROM users WHERE id =
+		(SELECT user_id FROM identities WHERE provider = $1 AND subject = $2)`, provider, subject))
+}
+
+// LinkIdentity records whom a provider knows as subject. Idempotent for the same user.
+func (s *Store) LinkIdentity(ctx context.Context, provider, subject string, user sandbox.UserID, at time.Time) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO identities (provider, subject, user_id, created_at) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (provider, subject) DO NOTHING`, provider, subject, user, nanos(at))
+		return err
+	})
+}
+
+// Users returns users by name, at most limit, those after the name given.
+func (s *Store) Users(ctx context.Context, after string, limit int) ([]sandbox.User, error) {
+	return collect(ctx, s.reader, scanUser, "SELECT "+userColumns+" FROM users WHERE name > $1 ORDER BY name LIMIT $2", after, limit)
+}
+
+// UpdateUser changes a user. A new password and being disabled end its sessions.
+// Errors: NotFound; Conflict when no administrator would be left.
+func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.UserUpdate) (u sandbox.User, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if u, err = scanUser(tx.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE id = $1", id)); err != nil {
+			return err
+		}
+		u.UpdatedAt = c.At.UTC()
+		if c.Password != nil {
+			u.Password = *c.Password
+		}
+		if c.Administrator != nil {
+			u.Administrator = *c.Administrator
+		}
+		if c.Disabled != nil && *c.Disabled != !u.DisabledAt.IsZero() {
+			u.DisabledAt = time.Time{}
+			if *c.Disabled {
+				u.DisabledAt = u.UpdatedAt
+			}
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE users SET password = $2, administrator = $3, disabled_at = $4, updated_at = $5 WHERE id = $1`,
+			id, u.Password, number(u.Administrator), nanos(u.DisabledAt), nanos(u.UpdatedAt)); err != nil {
+			return err
+		}
+		if c.Password != nil || !u.DisabledAt.IsZero() {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE user_id = $1", id); err != nil {
+				return err
+			}
+		}
+		return administered(ctx, tx, "")
+	})
+	return u, err
+}
+
+// administered returns code Conflict when there is no administrator beside one user.
+func administered(ctx context.Context, tx *sql.Tx, beside sandbox.UserID) error {
+	ok, err := exists(ctx, tx, "SELECT 1 FROM users WHERE administrator = 1 AND disabled_at = 0 AND id <> $1 LIMIT 1", beside)
+	if err == nil && !ok {
+		return sandbox.Errorf(sandbox.Conflict, "this is the last administrator; make another one first")
+	}
+	return err
+}
+
+// DeleteUser forgets a user, its tokens, sessions and memberships, and has the
+// workspaces alone deleted, see MarkWorkspaceDeleting. Errors: NotFound; Conflict
+// when it is the last administrator, or the last owner of another workspace.
+func (s *Store) DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandbox.WorkspaceID, at time.Time) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for _, ws := range alone {
+			if err := markDeleting(ctx, tx, ws, at); err != nil {
+				return err
+			}
+		}
+		var workspace string
+		err := tx.QueryRowContext(ctx, `SELECT w.name FROM members m JOIN workspaces w ON w.id = m.workspace_id
+			WHERE m.user_id = $1 AND m.role = 'owner' AND NOT EXISTS
+			(SELECT 1 FROM members o WHERE o.workspace_id = m.workspace_id AND o.role = 'owner' AND o.user_id <> $1) LIMIT 1`, id).Scan(&workspace)
+		if err == nil {
+			return sandbox.Errorf(sandbox.Conflict, "it is the last owner of the workspace %q; make another owner first", workspace)
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if is, err := exists(ctx, tx, "SELECT 1 FROM users WHERE id = $1", id); err != nil {
+			return err
+		} else if !is {
+			return noUser()
+		}
+		// Whoever made a workspace is only noted there; somebody else takes its place.
+		if _, err := tx.ExecContext(ctx, `UPDATE workspaces SET created_by = coalesce((SELECT user_id FROM members
+			WHERE workspace_id = workspaces.id AND role = 'owner' AND user_id <> $1 LIMIT 1),
+			(SELECT id FROM users WHERE administrator = 1 AND id <> $1 LIMIT 1), created_by) WHERE created_by = $1`, id); err != nil {
+			return err
+		}
+		if err := administered(ctx, tx, id); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "DELETE FROM users WHERE id = $1", id)
+		return err
+	})
+}
+
+// changed is how many rows a statement changed.
+func changed(r sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+// collect returns all rows of a query.
+func collect[T any](ctx context.Context, q querier, scan func(scanner) (T, error), text string, args ...any) ([]T, error) {
+	rows, err := q.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var list []T
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, rows.Err()
+}
+
+func noUser() error { return sandbox.Errorf(sandbox.NotFound, "there is no such user") }
+
+func scanUser(row scanner) (sandbox.User, error) {
+	var u sandbox.User
+	var created, updated, disabled int64
+	err := row.Scan(&u.ID, &u.Name, &u.Email, &u.Administrator, &u.Password, &u.Home, &created, &updated, &disabled)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.User{}, noUser()
+	}
+	if err != nil {
+		return sandbox.User{}, fmt.Errorf("read user: %w", err)
+	}
+	u.CreatedAt, u.UpdatedAt, u.DisabledAt = fromNanos(created), fromNanos(updated), fromNanos(disabled)
+	return u, nil
+}
