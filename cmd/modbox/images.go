@@ -22,12 +22,12 @@ func (a *app) imagesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "images",
 		Aliases: []string{"image"},
-		Short:   "List, build and remove images",
+		Short:   "List, pull, build and remove images",
 		Args:    cobra.NoArgs,
 	}
 	list := a.imagesListCommand()
 	cmd.RunE = list.RunE // "modbox images" lists
-	cmd.AddCommand(list, a.imagesBuildCommand(), a.imagesRemoveCommand(), a.imagesPruneCommand())
+	cmd.AddCommand(list, a.imagesPullCommand(), a.imagesBuildCommand(), a.imagesRemoveCommand(), a.imagesPruneCommand())
 	return cmd
 }
 
@@ -50,16 +50,16 @@ func (a *app) imagesListCommand() *cobra.Command {
 			}
 			var rows [][]string
 			for _, i := range list {
-				name, built := i.Ref, "not built"
+				name, made := i.Ref, "not built"
 				if i.IsDefault {
 					name += " (default)"
 				}
 				if i.Digest != "" {
-					built = age(i.UpdatedAt) + " ago"
+					made = age(i.UpdatedAt) + " ago"
 				}
-				rows = append(rows, []string{name, built, size(i.SizeBytes), i.Memory, i.Description})
+				rows = append(rows, []string{name, made, size(i.SizeBytes), i.Memory, i.Description})
 			}
-			return a.printTable([]string{"IMAGE", "BUILT", "SIZE", "MEMORY", "DESCRIPTION"}, rows)
+			return a.printTable([]string{"IMAGE", "MADE", "SIZE", "MEMORY", "DESCRIPTION"}, rows)
 		},
 	}
 }

@@ -112,3 +112,22 @@ func digestsInUse(database string) func(context.Context) ([]string, error) {
 		return st.DigestsInUse(ctx)
 	}
 }
+
+// imagesInUse returns what tells the images that sandboxes and snapshots need:
+// their digests, and the references of sandboxes that are being started, whose
+// image may not be chosen yet.
+func imagesInUse(st *store.Store) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
+		live, err := st.LiveSandboxes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		used, err := st.DigestsInUse(ctx)
+		for _, sb := range live {
+			if sb.ImageDigest == "" {
+				used = append(used, sb.Image)
+			}
+		}
+		return used, err
+	}
+}

@@ -146,7 +146,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 		return err
 	}
 	cu.Add(func() { closeLogged(log, "store", p.store.Close) })
-	if p.images, err = image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, image.Options{Logger: log}); err != nil {
+	if p.images, err = image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, imageOptions(cfg, p.store, log)); err != nil {
 		return err
 	}
 	p.driver, err = gvisor.New(driverConfig(cfg, programs, log))

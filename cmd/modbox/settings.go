@@ -14,9 +14,11 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
+	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
 )
 
 // The settings of the server as each of its parts has them.
@@ -55,6 +57,19 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		CheckpointDir:     filepath.Join(cfg.StateDir, checkpointsDir),
 		SpoolDir:          filepath.Join(cfg.StateDir, spoolDir),
 	}
+}
+
+// imageOptions has no credentials: registries are asked as nobody.
+func imageOptions(cfg config.Config, st *store.Store, log *slog.Logger) image.Options {
+	opts := image.Options{
+		Logger: log, DefaultRegistry: cfg.Images.DefaultRegistry,
+		RecheckInterval: cfg.Images.RecheckInterval.Std(), StallTimeout: cfg.Images.StallTimeout.Std(),
+		MaxDisk: int64(cfg.Images.MaxDisk), InUse: imagesInUse(st),
+	}
+	for _, r := range cfg.Images.InsecureRegistries {
+		opts.InsecureRegistries = append(opts.InsecureRegistries, r.RegistryStr())
+	}
+	return opts
 }
 
 func egressConfig(cfg config.Config, log *slog.Logger) egress.Config {

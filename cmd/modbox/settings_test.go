@@ -46,8 +46,13 @@ var otherValues = map[string]string{
 	"exec.default_output":        "7Ki",
 	"exec.max_output":            "7Mi",
 	"exec.max_stream":            "1Mi", "exec.retention": "1h", "exec.max_kept": "7",
-	"network.allow_cidrs": "10.7.0.0/16",
-	"network.resolvers":   "192.0.2.7",
+	"network.allow_cidrs":        "10.7.0.0/16",
+	"network.resolvers":          "192.0.2.7",
+	"images.default_registry":    "registry.test",
+	"images.insecure_registries": "registry.test:7",
+	"images.recheck_interval":    "7s",
+	"images.stall_timeout":       "7s",
+	"images.max_disk":            "7Gi",
 }
 
 // elsewhere are the settings that no part gets, but the server uses itself:
@@ -80,7 +85,9 @@ func wired(t *testing.T, environ ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, o)
+	i := imageOptions(cfg, nil, nil)
+	i.InUse = nil
+	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o)
 }
 
 func TestEverySettingArrives(t *testing.T) {

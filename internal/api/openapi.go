@@ -112,6 +112,7 @@ func (s *Server) registerStreams(a huma.API, mux router) {
 		Responses:   map[string]*huma.Response{"200": {Description: "The file", Content: jsonContent[wire.FileInfo](a)}},
 	}, s.writeFile)
 	s.describeArchives(a, raw, path)
+	s.registerImages(a, mux)
 }
 
 // describeStreams describes the routes of streams, which need no token and are

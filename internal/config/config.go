@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	ociname "github.com/google/go-containerregistry/pkg/name"
+
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -37,6 +39,7 @@ type Config struct {
 	Build   Build   `yaml:"build"`
 
 	Snapshot Snapshot `yaml:"snapshot"`
+	Images   Images   `yaml:"images"`
 }
 
 // TLS says how the listener is secured.
@@ -102,6 +105,15 @@ type Pool struct {
 	Size int `yaml:"size" doc:"Started boxes kept ready, so that a sandbox need not wait for one: of the images and resources that were asked for lately, else of the default image. Each takes some 10 MiB of memory, whatever its limits, on top of sandbox.max_count. 0 turns it off."`
 }
 
+// Images says where images come from and how many are kept.
+type Images struct {
+	DefaultRegistry    string     `yaml:"default_registry" doc:"Registry in which images are looked for whose names have none and are not built-in ones. Empty: nowhere."`
+	InsecureRegistries Registries `yaml:"insecure_registries" doc:"Registries that may be talked to by plain HTTP, separated by commas: HOST or HOST:PORT. Loopback always may."`
+	RecheckInterval    Duration   `yaml:"recheck_interval" doc:"How long a tag is taken to mean what it meant when its registry was asked last. 0: until it is pulled again."`
+	StallTimeout       Duration   `yaml:"stall_timeout" doc:"How long a registry may send nothing until a pull gives up on that connection."`
+	MaxDisk            Bytes      `yaml:"max_disk" doc:"Disk that images may take. What is too much is removed when an image is added: those not used for the longest time first, built-in ones last, none that a sandbox or snapshot needs. 0: no limit."`
+}
+
 // Exec holds limits of commands.
 type Exec struct {
 	DefaultTimeout Duration `yaml:"default_timeout" doc:"How long a command may run when the request does not say."`
@@ -146,6 +158,11 @@ func Default() Config {
 			DependenciesMaxAge: Duration(7 * 24 * time.Hour),
 		},
 		Snapshot: Snapshot{MaxCount: 1000, MaxBytes: 256 << 30},
+		Images: Images{
+			DefaultRegistry: "docker.io",
+			RecheckInterval: Duration(10 * time.Minute),
+			StallTimeout:    Duration(time.Minute),
+		},
 		Exec: Exec{
 			DefaultTimeout: Duration(time.Minute),
 			MaxTimeout:     Duration(time.Hour),
@@ -252,6 +269,11 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "exec.max_kept", c.Exec.MaxKept, 1, 1<<20)
 	within(bad, "http.response_timeout", c.HTTP.ResponseTimeout, Duration(time.Second), Duration(24*time.Hour))
 	within(bad, "http.max_connections", c.HTTP.MaxConnections, 1, 1<<20)
+	within(bad, "images.stall_timeout", c.Images.StallTimeout, Duration(time.Second), Duration(time.Hour))
+	within(bad, "images.recheck_interval", c.Images.RecheckInterval, 0, Duration(10*365*24*time.Hour))
+	if _, err := ociname.NewRegistry(c.Images.DefaultRegistry, ociname.StrictValidation); err != nil && c.Images.DefaultRegistry != "" {
+		bad("images.default_registry", "%q is not a registry such as docker.io or registry.example.com:5000", c.Images.DefaultRegistry)
+	}
 	within(bad, "http.drain_timeout", c.HTTP.DrainTimeout, 0, Duration(time.Hour))
 }
 

@@ -65,6 +65,8 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"bad_range":      {env: "MODBOX_NETWORK_ALLOW_CIDRS=10.0.0.0/8,lan", want: []string{"MODBOX_NETWORK_ALLOW_CIDRS", "lan", "10.1.0.0/16"}},
 		"range_ipv6":     {env: "MODBOX_NETWORK_ALLOW_CIDRS=fd00::/8", want: []string{"IPv4"}},
 		"bad_resolver":   {file: "network:\n  resolvers: [dns.example.com]\n", want: []string{"dns.example.com"}},
+		"bad_registry":   {env: "MODBOX_IMAGES_DEFAULT_REGISTRY=https://x", want: []string{"images.default_registry", "docker.io"}},
+		"bad_insecure":   {env: "MODBOX_IMAGES_INSECURE_REGISTRIES=a b", want: []string{"a b", "registry.example.com"}},
 		"domain_not_url": {env: "MODBOX_DOMAIN=https://x", want: []string{"domain", "sandbox.example.com"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,5 +179,15 @@ func TestListsOfAddresses(t *testing.T) {
 	c, err := config.Load(config.Source{Environ: []string{"MODBOX_NETWORK_ALLOW_CIDRS="}})
 	if err != nil || len(c.Network.AllowCIDRs) != 0 {
 		t.Errorf("an empty list is %v, %v", c.Network.AllowCIDRs, err)
+	}
+}
+
+func TestRegistries(t *testing.T) {
+	c, err := config.Load(config.Source{Environ: []string{"MODBOX_IMAGES_DEFAULT_REGISTRY=", "MODBOX_IMAGES_INSECURE_REGISTRIES=10.0.0.5:5000, lan.example.com"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Images.InsecureRegistries.String(); got != "10.0.0.5:5000,lan.example.com" || c.Images.DefaultRegistry != "" {
+		t.Errorf("registries = %q, default %q", got, c.Images.DefaultRegistry)
 	}
 }

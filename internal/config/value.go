@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	ociname "github.com/google/go-containerregistry/pkg/name"
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -132,6 +133,30 @@ func (a *Addresses) UnmarshalText(text []byte) (err error) {
 	})
 	return err
 }
+
+// Registries are image registries, written as registry.example.com:5000,10.0.0.5.
+type Registries []ociname.Registry
+
+// String returns the registries separated by commas.
+func (r Registries) String() string { return joined(r) }
+
+// MarshalText is the inverse of UnmarshalText.
+func (r Registries) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads registries separated by commas.
+func (r *Registries) UnmarshalText(text []byte) (err error) {
+	*r, err = split(text, func(s string) (ociname.Registry, error) {
+		registry, err := ociname.NewRegistry(s, ociname.StrictValidation)
+		if err != nil {
+			return registry, fmt.Errorf("%q is not a registry such as registry.example.com:5000", s)
+		}
+		return registry, nil
+	})
+	return err
+}
+
+// UnmarshalYAML reads a list, or what UnmarshalText does.
+func (r *Registries) UnmarshalYAML(n *yaml.Node) error { return r.UnmarshalText(words(n)) }
 
 // UnmarshalYAML reads a list, or what UnmarshalText does.
 func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error { return p.UnmarshalText(words(n)) }

@@ -41,7 +41,22 @@ func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, write func(
 	s.mu.Lock()
 	s.verified[rec.Digest] = true // hashed a moment ago
 	s.mu.Unlock()
+	s.trim(ctx)
 	return nil
+}
+
+// trim keeps the store within its bounds. What was just added is there in any case.
+func (s *Store) trim(ctx context.Context) {
+	if s.maxDisk == 0 {
+		return
+	}
+	removed, freed, err := s.Trim(ctx, s.maxDisk, s.inUse)
+	if len(removed) > 0 {
+		s.log.Info("removed images to save disk", "images", removed, "bytes", freed)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("the disk used by images could not be bounded", "error", err)
+	}
 }
 
 // install does the part of keep that needs the index. All of it is under the

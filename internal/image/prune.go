@@ -54,6 +54,17 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 		return 0, fmt.Errorf("find out which images are in use: %w", err)
 	}
 	ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool { return !r.Current && !r.fresh() && !slices.Contains(needed, r.Digest) })
+	freed, err = s.sweep(ix)
+	if err != nil {
+		return freed, err
+	}
+	parts, err := s.removeOldParts(pruneGrace)
+	return freed + parts, err
+}
+
+// sweep writes the index and deletes the files that it does not name. The caller
+// holds the index's lock.
+func (s *Store) sweep(ix *index) (freed int64, err error) {
 	blobs, err := s.liveBlobs(ix)
 	if err != nil {
 		return 0, err
@@ -61,18 +72,25 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 	if err := s.writeIndex(ix); err != nil {
 		return 0, err
 	}
-	images, err := deleteOthers(s.imagesDir(), func(name string) bool {
-		return ix.byDigest("sha256:"+strings.TrimSuffix(name, ".erofs")) != nil
-	})
-	if err != nil {
-		return images, err
+	have := func(name string) bool { return ix.byDigest("sha256:"+strings.TrimSuffix(name, ".erofs")) != nil }
+	for _, dir := range []struct {
+		name string
+		keep func(name string) bool
+	}{
+		{s.imagesDir(), have},
+		{filepath.Join(s.dir, "used"), have},
+		{filepath.Join(s.layoutDir(), "blobs", "sha256"), func(name string) bool { return blobs[name] }},
+	} {
+		n, err := deleteOthers(dir.name, dir.keep)
+		if freed += n; err != nil {
+			return freed, err
+		}
 	}
-	layers, err := deleteOthers(filepath.Join(s.layoutDir(), "blobs", "sha256"), func(name string) bool { return blobs[name] })
-	return images + layers, err
+	return freed, nil
 }
 
 // pruneGrace is how long what Commit made without a name is kept before anything
-// says that it is in use.
+// says that it is in use, and what an unfinished pull has fetched.
 const pruneGrace = time.Hour
 
 // fresh reports whether something may be about to use the record.

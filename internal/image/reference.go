@@ -45,24 +45,29 @@ func (s *Store) parseRef(ref string) (reference, error) {
 		if !strings.Contains(repository, "/") {
 			out.names = append(out.names, ownPrefix+repository)
 		}
-		if s.defaultRegistry != "" {
-			ref = s.defaultRegistry + "/" + ref
+		// Names like the built-in ones' are nobody else's.
+		if s.defaultRegistry == "" || strings.HasPrefix(repository, ownPrefix) {
+			return out.identified(parsed), nil
 		}
+		ref = s.defaultRegistry + "/" + ref
 	}
-	if parsed.Context().RegistryStr() != localRegistry || s.defaultRegistry != "" {
-		if out.remote, err = ociname.ParseReference(ref); err != nil {
-			return reference{}, sandbox.InvalidField("image", "%.100q is not an image reference like modbox/code-exec:latest", ref)
-		}
-		out.names = append(out.names, remoteName(out.remote))
+	if out.remote, err = ociname.ParseReference(ref); err != nil {
+		return reference{}, sandbox.InvalidField("image", "%.100q is not an image reference like modbox/code-exec:latest", ref)
 	}
+	out.names = append(out.names, remoteName(out.remote))
+	return out.identified(parsed), nil
+}
+
+// identified returns r with the tag or digest of a reference.
+func (r reference) identified(parsed ociname.Reference) reference {
 	if d, ok := parsed.(ociname.Digest); ok {
-		out.digest = d.DigestStr()
-		return out, nil
+		r.digest = d.DigestStr()
+		return r
 	}
-	for i := range out.names {
-		out.names[i] += ":" + parsed.Identifier()
+	for i := range r.names {
+		r.names[i] += ":" + parsed.Identifier()
 	}
-	return out, nil
+	return r
 }
 
 // remoteName returns the name of a registry's repository as people write it.

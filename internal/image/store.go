@@ -30,12 +30,18 @@ type Store struct {
 	defaultRegistry string
 	insecure        []string
 	transport       http.RoundTripper
-	recipes         []*Recipe // the built-in ones, the default first
+	credentials     Credentials
+	recheck         time.Duration
+	// How much of them may be here; see Options.
+	maxDisk int64
+	inUse   func(context.Context) ([]string, error)
+	recipes []*Recipe // the built-in ones, the default first
 
 	mu         sync.Mutex
-	cached     *index          // guarded by mu
-	cachedInfo fs.FileInfo     // guarded by mu; of the file that cached was read from
-	verified   map[string]bool // guarded by mu; digests whose file was checked by this Store
+	cached     *index               // guarded by mu
+	cachedInfo fs.FileInfo          // guarded by mu; of the file that cached was read from
+	noted      map[string]time.Time // guarded by mu; when the use of digests was noted
+	verified   map[string]bool      // guarded by mu; digests whose file was checked by this Store
 
 	verifying singleflight.Group // by digest
 }
@@ -52,6 +58,16 @@ type Options struct {
 	// InsecureRegistries are the hosts, or hosts with ports, that may be talked to by
 	// plain http. Loopback always may.
 	InsecureRegistries []string
+	// RecheckInterval is how long a tag is taken to mean what it meant when the
+	// registry was asked last; 0 is for ever.
+	RecheckInterval time.Duration
+	// MaxDisk bounds the store: what is too much is trimmed whenever an image was
+	// added, see [Store.Trim]; 0 is no limit.
+	MaxDisk int64
+	// InUse returns what Trim must keep; needed with MaxDisk.
+	InUse func(context.Context) ([]string, error)
+	// Credentials signs in to registries for Ensure; nil is nobody.
+	Credentials Credentials
 	// StallTimeout is how long a registry may send nothing; 0 is a minute.
 	StallTimeout time.Duration
 }
@@ -67,9 +83,13 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open image store: %w", err)
 	}
 	s := &Store{
-		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{},
+		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}, noted: map[string]time.Time{},
 		defaultRegistry: opts.DefaultRegistry, insecure: opts.InsecureRegistries,
+		credentials: opts.Credentials, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, inUse: opts.InUse,
 		transport: newRegistryTransport(opts.InsecureRegistries, cmp.Or(opts.StallTimeout, time.Minute)),
+	}
+	if s.maxDisk > 0 && s.inUse == nil {
+		return nil, errors.New("open image store: MaxDisk needs InUse")
 	}
 	if s.bootstrap == nil {
 		s.bootstrap = Debian{}
@@ -133,7 +153,7 @@ func (s *Store) loadRecipes(recipes fs.FS) error {
 // prepare makes the store's directories, clears away what dead builds left, and
 // repeats the writing of the layout's index, before which a crash may have come.
 func (s *Store) prepare() error {
-	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256"), s.tmpDir(), s.pullsDir(), filepath.Join(s.dir, "locks")} {
+	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256"), s.tmpDir(), s.pullsDir(), filepath.Join(s.dir, "used"), filepath.Join(s.dir, "locks")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -273,6 +293,9 @@ func (s *Store) Resolve(ctx context.Context, ref string) (sandbox.Image, string,
 		return sandbox.Image{}, "", err
 	}
 	if err := s.verify(ctx, rec); err != nil {
+		return sandbox.Image{}, "", err
+	}
+	if err := s.noteUse(rec.Digest); err != nil {
 		return sandbox.Image{}, "", err
 	}
 	return s.imageOf(rec), s.erofsPath(rec.Digest), nil

@@ -251,6 +251,7 @@ type catalogue struct {
 	made map[string]string // paths of what Commit made, by digest; guarded by mu
 	// cached are digests of what was made, by their keys; guarded by mu.
 	cached map[string]string
+	stale  string // the reference that is; guarded by mu
 }
 
 const (
@@ -319,6 +320,17 @@ func (c *catalogue) Ensure(ctx context.Context, ref string, progress func(sandbo
 		c.mu.Unlock()
 	}
 	return c.Resolve(ctx, ref)
+}
+
+func (c *catalogue) Stale(ref string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stale == ref
+}
+
+func (c *catalogue) Update(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	img, _, err := c.Ensure(ctx, ref, progress)
+	return img, err
 }
 
 func (c *catalogue) Runtimes(context.Context) ([]sandbox.Runtime, error) { return nil, nil }

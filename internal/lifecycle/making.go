@@ -161,7 +161,7 @@ func (s *Service) obtainImage(b *box) (sandbox.Image, string, error) {
 // filesystem. Progress is as in [Service.make].
 func (s *Service) ensureImage(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
 	img, rootfs, err := s.images.Resolve(ctx, ref)
-	if err == nil {
+	if err == nil && !s.images.Stale(ref) {
 		return img, rootfs, nil
 	}
 	_, err = s.make(ctx, "image "+ref, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
@@ -172,6 +172,24 @@ func (s *Service) ensureImage(ctx context.Context, ref string, progress func(san
 		return sandbox.Image{}, "", err
 	}
 	return s.images.Resolve(ctx, ref)
+}
+
+// PullImage has the image that a registry has under a reference pulled, or what it
+// has now when the image is here. Several callers share one pull. Progress, which
+// may be nil, is told what happens and must return at once.
+//
+// Errors: Invalid, naming the field; NotFound, Forbidden, Unsupported, TooLarge,
+// Timeout and Unavailable with the registry's words.
+func (s *Service) PullImage(ctx context.Context, _ Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	if ref == "" {
+		return sandbox.Image{}, sandbox.InvalidField("image", "name the image to pull")
+	}
+	if err := checkText("image", ref, sandbox.ImageRefMax); err != nil {
+		return sandbox.Image{}, err
+	}
+	return s.make(ctx, "pull "+ref, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		return s.images.Update(ctx, ref, progress)
+	})
 }
 
 // imageEventsMax bounds the events of one sandbox about its image.

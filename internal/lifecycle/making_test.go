@@ -104,3 +104,32 @@ func TestImageThatCannotBeMade(t *testing.T) {
 		t.Errorf("cause %v, want image and what the program said", sb.Cause)
 	}
 }
+
+func TestImageThatMayHaveMovedIsAskedForAgain(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	asked := make(chan string, 1)
+	e.images.missing(func(_ context.Context, ref string, _ func(sandbox.ImageEvent)) error {
+		asked <- ref
+		return nil
+	})
+	e.images.mu.Lock()
+	e.images.unmade, e.images.stale = nil, "modbox/big:latest"
+	e.images.mu.Unlock()
+	s.run(lifecycle.CreateRequest{Image: "modbox/big"})
+	select {
+	case ref := <-asked:
+		if ref != "modbox/big:latest" {
+			t.Errorf("asked for %q", ref)
+		}
+	default:
+		t.Error("the sandbox runs and nobody was asked")
+	}
+	img, err := s.PullImage(t.Context(), s.caller, "modbox/big", nil)
+	if err != nil || img.Name != "modbox/big" || <-asked != "modbox/big" {
+		t.Errorf("PullImage = %+v, %v", img, err)
+	}
+	if _, err := s.PullImage(t.Context(), s.caller, "", nil); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("PullImage without a name = %v, want invalid", err)
+	}
+}

@@ -94,6 +94,12 @@ type Images interface {
 	// Ensure is Resolve, and makes the image when it is known and not here, which
 	// may take minutes. It tells progress, one call at a time, what happens.
 	Ensure(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error)
+	// Stale reports whether what ref means here is to be asked for again, which
+	// Ensure does. It answers at once.
+	Stale(ref string) bool
+	// Update has the registry that ref names asked for the image, and pulls it when
+	// it is not here. Errors: NotFound, Forbidden, Unavailable and others, with the registry's words.
+	Update(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
 	// Runtimes returns the images that describe themselves as runtimes, the default one first.
 	Runtimes(ctx context.Context) ([]sandbox.Runtime, error)
 	// ByID returns the image with that id. Errors: NotFound.

@@ -235,6 +235,9 @@ const ImageID = "0193b1f0-0000-7000-8000-000000000001"
 
 type images struct{}
 
+// PullRef is the one image that a registry has.
+const PullRef = "registry.test/app:v1"
+
 func (images) Resolve(_ context.Context, ref string) (sandbox.Image, string, error) {
 	img := builtin()
 	if ref != img.Ref() && ref != img.Name && ref != img.Digest {
@@ -250,6 +253,17 @@ func (images) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
 
 func (images) Ensure(ctx context.Context, ref string, _ func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
 	return images{}.Resolve(ctx, ref)
+}
+
+func (images) Stale(string) bool { return false }
+
+// Update knows one image of a registry.
+func (images) Update(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	if ref != PullRef {
+		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "the registry has no %q", ref)
+	}
+	progress(sandbox.ImageEvent{Phase: "pulling", Done: 1, Total: 2, Message: "layers"})
+	return sandbox.Image{ID: "pulled", Name: "registry.test/app", Tag: "v1", Digest: "sha256:1"}, nil
 }
 
 func (images) Runtimes(context.Context) ([]sandbox.Runtime, error) {

@@ -185,6 +185,28 @@ type Image struct {
 	UpdatedAt     time.Time `json:"updated_at" doc:"When it last changed."`
 }
 
+// ImagePull names an image to pull.
+type ImagePull struct {
+	Image string `json:"image" minLength:"1" doc:"REGISTRY/REPOSITORY:TAG or @DIGEST; the registry may be left out when the server has a default one." example:"ghcr.io/org/app:v1"`
+}
+
+// The types of messages about a pull, beside StreamError and ping.
+const (
+	PullProgress = "progress"
+	PullDone     = "done"
+)
+
+// ImageProgress is a message about a pull.
+type ImageProgress struct {
+	Type    string `json:"type" enum:"progress,done,error,ping" doc:"What it is."`
+	Phase   string `json:"phase,omitempty" doc:"Of progress: waiting, pulling or writing, among others."`
+	Done    int64  `json:"done,omitempty" doc:"Of progress: how much is done."`
+	Total   int64  `json:"total,omitempty" doc:"Of progress: of how much; absent when that is not known."`
+	Message string `json:"message,omitempty" doc:"Of progress and error: what happens."`
+	Code    string `json:"code,omitempty" doc:"Of error: the error's code."`
+	Image   *Image `json:"image,omitempty" doc:"Of done: the image."`
+}
+
 // ImageList is all images of a workspace.
 type ImageList struct {
 	Items []Image `json:"items" nullable:"false" doc:"The images."`

@@ -201,6 +201,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/images/pull": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pull an image from a registry
+         * @description Asks the registry what the reference means now and fetches what is not here; creating a sandbox does so by itself. Answers one JSON object a line: any number of `progress`, in which `done` and `total` count bytes while the phase is `pulling`; at last `done` with the image, or `error`. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. What fails before there is progress has an error's status.
+         */
+        post: operations["pull-image"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runtimes": {
         parameters: {
             query?: never;
@@ -1939,6 +1959,38 @@ export interface components {
             /** @description The images. */
             items: components["schemas"]["Image"][];
         };
+        ImageProgress: {
+            /** @description Of error: the error's code. */
+            code?: string;
+            /**
+             * Format: int64
+             * @description Of progress: how much is done.
+             */
+            done?: number;
+            /** @description Of done: the image. */
+            image?: components["schemas"]["Image"];
+            /** @description Of progress and error: what happens. */
+            message?: string;
+            /** @description Of progress: waiting, pulling or writing, among others. */
+            phase?: string;
+            /**
+             * Format: int64
+             * @description Of progress: of how much; absent when that is not known.
+             */
+            total?: number;
+            /**
+             * @description What it is.
+             * @enum {string}
+             */
+            type: "progress" | "done" | "error" | "ping";
+        };
+        ImagePull: {
+            /**
+             * @description REGISTRY/REPOSITORY:TAG or @DIGEST; the registry may be left out when the server has a default one.
+             * @example ghcr.io/org/app:v1
+             */
+            image: string;
+        };
         InvalidDependency: {
             /** @description The package as it was asked for. */
             name: string;
@@ -3238,6 +3290,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ImageList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "pull-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ImagePull"];
+            };
+        };
+        responses: {
+            /** @description The progress */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ImageProgress"];
                 };
             };
             /** @description An error */

@@ -1,0 +1,167 @@
+package image_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func TestEnsurePulls(t *testing.T) {
+	reg := newRegistry(t)
+	ref := reg.push(t, "library/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, DefaultRegistry: reg.host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"library/app:v1", ref} {
+		known, err := s.Lookup(t.Context(), name)
+		if err != nil || known.Ref() != ref || known.Digest != "" {
+			t.Errorf("Lookup(%s) before the pull = %+v, %v, want %s without a digest", name, known, err, ref)
+		}
+	}
+	img, path, err := s.Ensure(t.Context(), "library/app:v1", nil)
+	if err != nil || img.Ref() != ref {
+		t.Fatalf("Ensure = %+v, %v, want %s", img, err, ref)
+	}
+	if got := contents(t, readEROFS(t, path))["a"]; got != "a" {
+		t.Errorf("the image has %q", got)
+	}
+	for _, name := range []string{"library/app:v1", ref, img.Digest} {
+		if found, _, err := s.Resolve(t.Context(), name); err != nil || found.Digest != img.Digest {
+			t.Errorf("Resolve(%s) = %+v, %v", name, found, err)
+		}
+	}
+	if _, err := s.Lookup(t.Context(), "modbox/nosuch"); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Lookup of a name like the built-in ones' = %v, want not_found", err)
+	}
+	if known, err := s.Lookup(t.Context(), "other"); err != nil || known.Digest != "" || !known.Builtin {
+		t.Errorf("Lookup(other) = %+v, %v, want the built-in image", known, err)
+	}
+}
+
+func TestEnsureAsksAgainForTags(t *testing.T) {
+	reg, dir := newRegistry(t), t.TempDir()
+	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
+	s, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: &fake{}, RecheckInterval: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, _, err := s.Ensure(t.Context(), ref, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "new", 0o644))))
+	var asked atomic.Int32
+	count := func(http.ResponseWriter, *http.Request) bool { asked.Add(1); return false }
+	reg.on(count)
+	if img, _, err := s.Ensure(t.Context(), ref, nil); err != nil || img.Digest != old.Digest || asked.Load() != 0 || s.Stale(ref) {
+		t.Errorf("Ensure soon after = %s, %v with %d questions, want what is here without any", img.Digest, err, asked.Load())
+	}
+	eager, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: &fake{}, RecheckInterval: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg.on(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true })
+	if img, _, err := eager.Ensure(t.Context(), ref, nil); err != nil || img.Digest != old.Digest {
+		t.Errorf("Ensure with a broken registry = %s, %v, want what is here", img.Digest, err)
+	}
+	reg.on(count)
+	img, _, err := eager.Ensure(t.Context(), ref, nil)
+	if err != nil || img.Digest == old.Digest {
+		t.Errorf("Ensure after the tag moved = %s, %v, want the new one", img.Digest, err)
+	}
+	if _, path, err := eager.Resolve(t.Context(), old.Digest); err != nil || contents(t, readEROFS(t, path))["a"] != "old" {
+		t.Errorf("the image of sandboxes that run is gone: %v", err)
+	}
+	if eager.Stale(old.Digest) {
+		t.Error("a digest is stale, want only tags to be")
+	}
+}
+
+// age makes an image look unused for a time.
+func age(t *testing.T, dir string, img sandbox.Image, by time.Duration) {
+	t.Helper()
+	then := time.Now().Add(-by)
+	if err := os.Chtimes(filepath.Join(dir, "used", strings.TrimPrefix(img.Digest, "sha256:")), then, then); err != nil {
+		t.Fatal(err)
+	}
+	// The index says when it was made; a time before that does not count.
+	data, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	year := time.Now().UTC().Format("2006")
+	if err := os.WriteFile(filepath.Join(dir, "index.json"), []byte(strings.ReplaceAll(string(data), `"updated_at": "`+year, `"updated_at": "2001`)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTrim(t *testing.T) {
+	reg, dir := newRegistry(t), t.TempDir()
+	s := pullStore(t, dir)
+	var images []sandbox.Image
+	for i, name := range []string{"oldest", "needed", "referred", "newer", "fresh"} {
+		ref := reg.push(t, name+":v1", imageOf(t, v1.Config{}, gzipped(t, file(name, noise(1<<20+i), 0o644))))
+		img, _ := pull(t, s, ref)
+		images = append(images, img)
+	}
+	for i, img := range images[:4] {
+		age(t, dir, img, time.Hour*time.Duration(10-i))
+	}
+	s = pullStore(t, dir)
+	none := func(context.Context) ([]string, error) { return nil, nil }
+	if removed, _, err := s.Trim(t.Context(), 100<<20, none); err != nil || len(removed) != 0 {
+		t.Errorf("Trim within the bounds removed %v, %v", removed, err)
+	}
+	unknown := errors.New("who knows")
+	if _, _, err := s.Trim(t.Context(), 1, func(context.Context) ([]string, error) { return nil, unknown }); !errors.Is(err, unknown) {
+		t.Errorf("Trim = %v, want the error of inUse", err)
+	}
+	inUse := func(context.Context) ([]string, error) { return []string{images[1].Digest, images[2].Ref()}, nil }
+	removed, freed, err := s.Trim(t.Context(), 9<<20, inUse)
+	if err != nil || len(removed) != 1 || removed[0] != images[0].Ref() || freed < 2<<20 {
+		t.Errorf("Trim = %v, %d, %v, want only the oldest to go", removed, freed, err)
+	}
+	removed, _, err = s.Trim(t.Context(), 1, inUse)
+	if err != nil || len(removed) != 1 || removed[0] != images[3].Ref() {
+		t.Errorf("Trim to nothing = %v, %v, want what is neither needed nor fresh to go", removed, err)
+	}
+	for i, want := range []sandbox.Code{sandbox.NotFound, "", "", sandbox.NotFound, ""} {
+		_, _, err := s.Resolve(t.Context(), images[i].Ref())
+		wantCode(t, images[i].Ref(), err, want)
+	}
+	if _, _, err := s.Ensure(t.Context(), images[0].Ref(), nil); err != nil {
+		t.Errorf("what was trimmed cannot be pulled again: %v", err)
+	}
+}
+
+func TestPullTrims(t *testing.T) {
+	reg, dir := newRegistry(t), t.TempDir()
+	s := pullStore(t, dir)
+	old, _ := pull(t, s, reg.push(t, "old", imageOf(t, v1.Config{}, gzipped(t, file("a", noise(1<<20), 0o644)))))
+	age(t, dir, old, time.Hour)
+	bounded, err := image.Open(dir, recipeFS(), image.Options{
+		Bootstrapper: &fake{}, MaxDisk: 3 << 20, InUse: func(context.Context) ([]string, error) { return nil, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pull(t, bounded, reg.push(t, "new", imageOf(t, v1.Config{}, gzipped(t, file("b", noise(1<<20), 0o644)))))
+	if _, _, err := bounded.Resolve(t.Context(), old.Ref()); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("Resolve of the image that was used longest ago = %v, want not_found", err)
+	}
+	if _, err := image.Open(t.TempDir(), recipeFS(), image.Options{MaxDisk: 1}); err == nil {
+		t.Error("Open with a bound and without knowing what is in use succeeded")
+	}
+}
