@@ -27,7 +27,7 @@ func (a *app) imagesCommand() *cobra.Command {
 	}
 	list := a.imagesListCommand()
 	cmd.RunE = list.RunE // "modbox images" lists
-	cmd.AddCommand(list, a.imagesPullCommand(), a.imagesBuildCommand(), a.imagesRemoveCommand(), a.imagesPruneCommand())
+	cmd.AddCommand(list, a.imagesPullCommand(), a.imagesBuildCommand(), a.imagesRemoveCommand(), a.imagesPruneCommand(), a.imagesExportCommand(), a.imagesImportCommand())
 	return cmd
 }
 

@@ -32,11 +32,9 @@ func (s *Store) pullsDir() string { return filepath.Join(s.dir, "pulls") }
 // fetch makes to a link to a blob with the digest and size, fetching it unless it
 // is there. progress is told of each piece that comes.
 func (s *Store) fetch(ctx context.Context, reg *registry, blob v1.Descriptor, to string, progress func(bytes int64)) error {
-	for _, have := range []string{s.blobPath(blob.Digest), filepath.Join(s.pullsDir(), blob.Digest.Hex)} {
-		if linked, err := linkBlob(have, to, blob.Size); linked || err != nil {
-			progress(blob.Size)
-			return err
-		}
+	if linked, err := s.linkFetched(blob, to); linked || err != nil {
+		progress(blob.Size)
+		return err
 	}
 	done := filepath.Join(s.pullsDir(), blob.Digest.Hex)
 	part, err := lockPart(ctx, done+partSuffix)
@@ -44,7 +42,7 @@ func (s *Store) fetch(ctx context.Context, reg *registry, blob v1.Descriptor, to
 		return fmt.Errorf("keep blob %s: %w", blob.Digest, err)
 	}
 	defer part.Close()
-	if linked, err := linkBlob(done, to, blob.Size); linked || err != nil {
+	if linked, err := s.linkFetched(blob, to); linked || err != nil {
 		progress(blob.Size)
 		return errors.Join(err, os.Remove(part.Name())) // somebody else has just fetched it
 	}
@@ -61,6 +59,17 @@ func (s *Store) fetch(ctx context.Context, reg *registry, blob v1.Descriptor, to
 		return fmt.Errorf("keep blob %s: %w", blob.Digest, err)
 	}
 	return nil
+}
+
+// linkFetched makes to a link to a blob that is there. A pull that ends moves its
+// blobs from the first of the two places to the second, so they are looked at in
+// this order.
+func (s *Store) linkFetched(blob v1.Descriptor, to string) (bool, error) {
+	linked, err := linkBlob(filepath.Join(s.pullsDir(), blob.Digest.Hex), to, blob.Size)
+	if linked || err != nil {
+		return linked, err
+	}
+	return linkBlob(s.blobPath(blob.Digest), to, blob.Size)
 }
 
 // linkBlob makes to another name of a file, if that is there with the size.

@@ -146,7 +146,7 @@ func chooseManifest(ctx context.Context, reg *registry, desc *remote.Descriptor,
 	if err != nil {
 		return nil, nil, sandbox.Wrap(sandbox.Invalid, err, "the image's manifest cannot be read")
 	}
-	return raw, manifest, checkManifest(reg, manifest)
+	return raw, manifest, checkManifest(reg.repo.String(), manifest)
 }
 
 func hasPlatform(index *v1.IndexManifest, want v1.Platform) bool {
@@ -169,27 +169,27 @@ func platformsOf(index *v1.IndexManifest) string {
 }
 
 // checkManifest refuses what cannot be pulled before anything is.
-func checkManifest(reg *registry, m *v1.Manifest) error {
+func checkManifest(what string, m *v1.Manifest) error {
 	var total int64
 	for _, l := range m.Layers {
 		if l.Size < 0 || l.Size > pullMaxBytes {
-			return sandbox.Errorf(sandbox.TooLarge, "the image %s has a layer of %d bytes", reg.repo, l.Size)
+			return sandbox.Errorf(sandbox.TooLarge, "the image %s has a layer of %d bytes", what, l.Size)
 		}
 		total += l.Size
 		if !l.MediaType.IsLayer() {
-			return sandbox.Errorf(sandbox.Unsupported, "%s is not an image of files: it has a layer of the kind %.100q", reg.repo, l.MediaType)
+			return sandbox.Errorf(sandbox.Unsupported, "%s is not an image of files: it has a layer of the kind %.100q", what, l.MediaType)
 		}
 		if l.Digest.Algorithm != "sha256" {
-			return sandbox.Errorf(sandbox.Unsupported, "the image %s has the digest %.100q, which is not a sha256", reg.repo, l.Digest)
+			return sandbox.Errorf(sandbox.Unsupported, "the image %s has the digest %.100q, which is not a sha256", what, l.Digest)
 		}
 	}
 	switch {
 	case m.Config.MediaType != types.OCIConfigJSON && m.Config.MediaType != types.DockerConfigJSON:
-		return sandbox.Errorf(sandbox.Unsupported, "%s is not an image of files: its configuration is %.100q", reg.repo, m.Config.MediaType)
+		return sandbox.Errorf(sandbox.Unsupported, "%s is not an image of files: its configuration is %.100q", what, m.Config.MediaType)
 	case len(m.Layers) > layersMax:
-		return sandbox.Errorf(sandbox.TooLarge, "the image %s has %d layers, more than %d", reg.repo, len(m.Layers), layersMax)
+		return sandbox.Errorf(sandbox.TooLarge, "the image %s has %d layers, more than %d", what, len(m.Layers), layersMax)
 	case total > pullMaxBytes || m.Config.Size > configMax || m.Config.Size < 0:
-		return sandbox.Errorf(sandbox.TooLarge, "the image %s has %d bytes of layers and %d of configuration, more than are accepted", reg.repo, total, m.Config.Size)
+		return sandbox.Errorf(sandbox.TooLarge, "the image %s has %d bytes of layers and %d of configuration, more than are accepted", what, total, m.Config.Size)
 	}
 	return nil
 }

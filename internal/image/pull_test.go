@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -18,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -409,49 +406,6 @@ func TestPullMovedTag(t *testing.T) {
 	}
 }
 
-// TestPullAfterACrash: a puller that was killed leaves blobs, which the next one uses.
-func TestPullAfterACrash(t *testing.T) {
-	if dir := os.Getenv("MODBOX_TEST_PULL_DIR"); dir != "" { // we are the one that is killed
-		_, err := pullStore(t, dir).Pull(t.Context(), os.Getenv("MODBOX_TEST_PULL_REF"), image.PullOptions{})
-		t.Fatalf("the pull ended: %v", err)
-	}
-	reg, dir := newRegistry(t), t.TempDir()
-	first, second := gzipped(t, file("a", noise(1<<20), 0o644)), gzipped(t, file("b", noise(2<<20), 0o644))
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, first, second))
-	data := read(t, second.Compressed)
-	halfway := make(chan struct{})
-	var once sync.Once
-	reg.on(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, digestOf(t, second).String()) {
-			return false
-		}
-		_, _ = w.Write(data[:1<<20])
-		_ = http.NewResponseController(w).Flush()
-		once.Do(func() { close(halfway) })
-		<-r.Context().Done()
-		return true
-	})
-	killPuller(t, dir, ref, halfway, map[string]int64{
-		digestOf(t, second).Hex + ".part": 1 << 20,
-		digestOf(t, first).Hex:            int64(len(read(t, first.Compressed))),
-	})
-	reg.on(nil)
-	before := reg.fetched()
-	s := pullStore(t, dir)
-	_, files := pull(t, s, ref)
-	if got := slices.Sorted(maps.Keys(contents(t, files))); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("the image has %v", got)
-	}
-	if again := reg.fetched(); again[digestOf(t, first).String()] != 0 || before[digestOf(t, first).String()] != 1 {
-		t.Errorf("the finished layer was fetched %v before the crash and %v after", before, again)
-	}
-	for _, left := range []string{"tmp", "pulls"} {
-		if entries, err := os.ReadDir(filepath.Join(dir, left)); err != nil || len(entries) != 0 {
-			t.Errorf("%s has %v, %v", left, entries, err)
-		}
-	}
-}
-
 func read(t *testing.T, open func() (io.ReadCloser, error)) []byte {
 	t.Helper()
 	r, err := open()
@@ -464,41 +418,4 @@ func read(t *testing.T, open func() (io.ReadCloser, error)) []byte {
 		t.Fatal(err)
 	}
 	return data
-}
-
-// killPuller pulls in a process of its own and kills that once files of the
-// store's pulls have at least some sizes.
-func killPuller(t *testing.T, dir, ref string, ready <-chan struct{}, sizes map[string]int64) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPullAfterACrash$")
-	cmd.WaitDelay = time.Second
-	cmd.Env = append(os.Environ(), "MODBOX_TEST_PULL_DIR="+dir, "MODBOX_TEST_PULL_REF="+ref)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-ready:
-	case <-time.After(time.Minute):
-		t.Error("the puller does not come that far")
-	}
-	deadline := time.Now().Add(time.Minute)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for file, size := range sizes {
-		for {
-			if info, err := os.Stat(filepath.Join(dir, "pulls", file)); err == nil && info.Size() >= size {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the puller did not write %d bytes of %s", size, file)
-			}
-			<-tick.C
-		}
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err == nil {
-		t.Error("the puller was not killed")
-	}
 }
