@@ -17,6 +17,9 @@ mirrors=$({ npm config get registry; apt-cache policy 2>/dev/null | grep -o 'htt
 export MODBOX_NETWORK_ALLOW_CIDRS=${MODBOX_NETWORK_ALLOW_CIDRS:-$mirrors}
 export MODBOX_NETWORK_CA_FILE=${MODBOX_NETWORK_CA_FILE:-${NODE_EXTRA_CA_CERTS:-}}
 
+# Names of images without a registry are asked of none, unless told otherwise.
+export MODBOX_IMAGES_DEFAULT_REGISTRY=${MODBOX_IMAGES_DEFAULT_REGISTRY:-}
+
 MODBOX_LISTEN=127.0.0.1:0 bin/modbox server 2>"$work/log" &
 server=$!
 # shellcheck disable=SC2317 # called by the trap

@@ -141,6 +141,8 @@ func (s *Server) Launch() {
 	_ = os.Remove(address)
 	args := append([]string{"server", "--listen", "127.0.0.1:0", "--state-dir", s.StateDir, "--run-dir", s.RunDir}, s.args...)
 	s.cmd = exec.Command(Binary(s.t), args...)
+	// Tests that pull have a registry of their own; no other asks one far away.
+	s.cmd.Env = append(os.Environ(), "MODBOX_IMAGES_DEFAULT_REGISTRY=")
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
