@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bufio"
 	"encoding/binary"
 	"net"
 	"sync"
@@ -32,12 +33,17 @@ func (l nudgingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &nudgingConn{Conn: c}, nil
+	return &nudgingConn{Conn: c, in: bufio.NewReaderSize(c, readBuffer)}, nil
 }
+
+// readBuffer is enough for the frames of small messages. The HTTP/2 server reads
+// the header of a frame and then the rest; both are one call with it.
+const readBuffer = 4 << 10
 
 // nudgingConn is the server's side of an HTTP/2 connection.
 type nudgingConn struct {
 	net.Conn
+	in *bufio.Reader
 
 	mu     sync.Mutex
 	header [frameHeader]byte // of the frame being written; guarded by mu
@@ -47,6 +53,9 @@ type nudgingConn struct {
 	next   int               // index of the next nudge; guarded by mu
 	closed bool              // guarded by mu
 }
+
+// Read reads what has come.
+func (c *nudgingConn) Read(p []byte) (int, error) { return c.in.Read(p) }
 
 // Write writes p and sees to it that it is noticed.
 func (c *nudgingConn) Write(p []byte) (int, error) {
