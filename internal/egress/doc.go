@@ -9,6 +9,7 @@
 //	n, err := egress.New(egress.Config{Log: log})  // one per server
 //	g, nic, err := n.Attach(id.String())            // one per sandbox with network
 //	...                                             // give nic to the sandbox
+//	conn, err := g.Dial(ctx, 8080)                  // to a server in the sandbox
 //	usage := g.Usage()                              // totals, for as long as g lives
 //	g.Close()                                       // cuts every flow at once
 //

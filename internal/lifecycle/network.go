@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -27,6 +28,9 @@ type Gateway interface {
 	// Traffic returns the bytes that the sandbox sent and received so far, also
 	// after Close.
 	Traffic() (sent, received int64)
+	// Dial connects to a TCP port at the sandbox's interface; the connection outlives
+	// ctx and breaks with Close. It fails, soon or with ctx, when no server listens there.
+	Dial(ctx context.Context, port uint16) (net.Conn, error)
 	// Close cuts every connection at once. Idempotent.
 	Close()
 }
@@ -89,6 +93,25 @@ func (l *line) traffic() (sent, received int64) {
 	sent, received = l.gateway.Traffic()
 	return l.sent + sent, l.received + received
 }
+
+// dial connects to a port at the sandbox's interface, when it has one and a
+// server listens there.
+func (l *line) dial(ctx context.Context, port uint16) (net.Conn, bool) {
+	l.mu.Lock()
+	g := l.gateway
+	l.mu.Unlock()
+	if g == nil {
+		return nil, false
+	}
+	// What runs in the sandbox can have its interface not answer at all.
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	c, err := g.Dial(ctx, port)
+	return c, err == nil
+}
+
+// answerTimeout is how long a sandbox's interface may take to answer.
+const answerTimeout = time.Second
 
 func (l *line) connected() bool {
 	l.mu.Lock()

@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -32,6 +33,21 @@ type gateway struct {
 	network        *gateways
 	id             sandbox.ID
 	sent, received int64 // guarded by network.mu
+}
+
+// dialed is the port at which a gateway has a server, which says that it was the gateway.
+const dialed = 3000
+
+func (g *gateway) Dial(_ context.Context, port uint16) (net.Conn, error) {
+	if port != dialed {
+		return nil, syscall.ECONNREFUSED
+	}
+	here, there := net.Pipe()
+	go func() {
+		defer there.Close()
+		_, _ = there.Write([]byte("gateway"))
+	}()
+	return here, nil
 }
 
 func newGateways() *gateways { return &gateways{open: map[sandbox.ID][]*gateway{}} }
@@ -107,6 +123,53 @@ func withNetwork(t *testing.T) (*env, *gateways) {
 }
 
 func switched(on bool) lifecycle.NetworkChange { return lifecycle.NetworkChange{Enabled: &on} }
+
+// The interface is the way to what listens there; the agent knows all others.
+func TestDialTakesTheInterface(t *testing.T) {
+	e, _ := withNetwork(t)
+	s := e.start()
+	plain := s.run(lifecycle.CreateRequest{Name: "plain"})
+	sb := s.run(lifecycle.CreateRequest{Name: "net", Network: sandbox.Network{Enabled: true}})
+	agents := listen(t)
+	for _, tc := range []struct {
+		id   sandbox.ID
+		port uint16
+		want string
+	}{{sb.ID, dialed, "gateway"}, {sb.ID, agents, "agent"}, {plain.ID, agents, "agent"}} {
+		conn, err := s.Dial(t.Context(), tc.id, tc.port)
+		if err != nil {
+			t.Fatalf("Dial(%d) = %v", tc.port, err)
+		}
+		if got, err := io.ReadAll(conn); err != nil || string(got) != tc.want {
+			t.Errorf("port %d says %q, %v, want %q", tc.port, got, err, tc.want)
+		}
+		conn.Close()
+	}
+	if _, err := s.Dial(t.Context(), plain.ID, dialed); sandbox.CodeOf(err) != sandbox.PortClosed {
+		t.Errorf("Dial() of the interface's port in a sandbox without one = %v", err)
+	}
+}
+
+// listen serves "agent" at a port of the host, which the fake driver takes for the sandbox's.
+func listen(t *testing.T) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("agent"))
+			c.Close()
+		}
+	}()
+	return uint16(l.Addr().(*net.TCPAddr).Port)
+}
 
 func TestNetworkFollowsTheSandbox(t *testing.T) {
 	e, n := withNetwork(t)
