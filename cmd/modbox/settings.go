@@ -49,6 +49,7 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		ReadinessTimeout:  cfg.Sandbox.ReadinessTimeout.Std(),
 		Retention:         cfg.Sandbox.Retention.Std(),
 		StreamMaxBytes:    int64(cfg.Exec.MaxStream),
+		StreamTotalBytes:  int64(cfg.Exec.MaxStreams),
 		StreamRetention:   cfg.Exec.Retention.Std(),
 		KeptExecutions:    cfg.Exec.MaxKept,
 		MaxSnapshots:      cfg.Snapshot.MaxCount,

@@ -121,6 +121,7 @@ type Exec struct {
 	DefaultOutput  Bytes    `yaml:"default_output" doc:"Output kept of each of stdout and stderr of a command that is not streamed, when the request does not say; the rest is dropped and flagged."`
 	MaxOutput      Bytes    `yaml:"max_output" doc:"Most output a request may ask to be kept."`
 	MaxStream      Bytes    `yaml:"max_stream" doc:"Output kept of each of stdout and stderr of an execution or job; the rest is dropped and flagged."`
+	MaxStreams     Bytes    `yaml:"max_streams" doc:"Output and input of all executions of this server that are kept, looked at every minute; of more, the executions that ended first are forgotten with theirs. Those that run are left alone."`
 	Retention      Duration `yaml:"retention" doc:"How long executions and their output are kept after their end."`
 	MaxKept        int      `yaml:"max_kept" doc:"Ended executions of one sandbox that are kept; of more the oldest are forgotten, with their output."`
 }
@@ -169,6 +170,7 @@ func Default() Config {
 			DefaultOutput:  1 << 20,
 			MaxOutput:      16 << 20,
 			MaxStream:      sandbox.StreamMax,
+			MaxStreams:     64 << 30,
 			Retention:      Duration(24 * time.Hour),
 			MaxKept:        1000,
 		},
@@ -265,6 +267,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "exec.default_output", c.Exec.DefaultOutput, 1, c.Exec.MaxOutput)
 	within(bad, "exec.max_output", c.Exec.MaxOutput, 1, 256<<20)
 	within(bad, "exec.max_stream", c.Exec.MaxStream, 4<<10, 64<<30)
+	within(bad, "exec.max_streams", c.Exec.MaxStreams, c.Exec.MaxStream, 1<<50)
 	within(bad, "exec.retention", c.Exec.Retention, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	within(bad, "exec.max_kept", c.Exec.MaxKept, 1, 1<<20)
 	within(bad, "http.response_timeout", c.HTTP.ResponseTimeout, Duration(time.Second), Duration(24*time.Hour))

@@ -14,6 +14,7 @@ type revived struct {
 	handle driver.Handle
 	digest string // of its root filesystem
 	lost   string // why its memory was not brought back; "" when it was
+	late   bool   // it was started anew and is not ready
 }
 
 // event tells of it.
@@ -25,6 +26,9 @@ func (r *revived) event(now, begin time.Time) sandbox.Event {
 	if r.lost != "" {
 		ev.Type, ev.Message = sandbox.EventResumedFromFiles, clip("it was started anew with its files: "+r.lost)
 		ev.Data["image_digest"] = r.digest
+		if r.late {
+			ev.Data["ready"] = "false"
+		}
 	}
 	return ev
 }
@@ -48,7 +52,26 @@ func (s *Service) bringBackOrAnew(b *box, path, lost string, memory sandbox.Memo
 		lost = publicReason("its memory cannot be brought back", err)
 	}
 	handle, digest, err := s.startAnew(b, path)
-	return revived{handle: handle, digest: digest, lost: lost}, err
+	if err != nil {
+		return revived{}, err
+	}
+	late, err := s.late(b)
+	return revived{handle: handle, digest: digest, lost: lost, late: late}, err
+}
+
+// late waits until a sandbox that was started anew is ready, or for as long as it
+// may take. One that is not ready then runs nevertheless, so that its files can
+// be reached; one that has ended meanwhile is an error.
+func (s *Service) late(b *box) (bool, error) {
+	err := s.probe(b)
+	if err == nil {
+		return false, nil
+	}
+	if cause, ended := s.endedItself(b); ended {
+		return true, &failure{cause: cause, err: err}
+	}
+	s.log.Warn("sandbox started anew is not ready", "sandbox", b.id, "error", err)
+	return true, b.ctx.Err()
 }
 
 // startAnew makes a box of the files in a checkpoint, which become a root

@@ -2,9 +2,11 @@ package lifecycle_test
 
 import (
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -158,4 +160,84 @@ func TestPauseThatCouldNotBeResumedIsRefused(t *testing.T) {
 	if data := s.readFile("p", "/tmp/a"); data != "kept" {
 		t.Errorf("the file holds %q", data)
 	}
+}
+
+func TestForkOfWhatCannotBeBroughtBackSaysWhatToDo(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	pausedHere(s)
+	e.host.SetFaults(fake.Faults{CanRestore: otherBuild})
+	_, err := s.Fork(t.Context(), e.caller, "p", lifecycle.ForkRequest{Count: 2})
+	if sandbox.CodeOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), "another build") || !strings.Contains(err.Error(), "resume it") {
+		t.Errorf("Fork = %v, want code unsupported, the reason and what to do", err)
+	}
+	page, err := s.List(t.Context(), e.caller, lifecycle.Filter{})
+	if err != nil || len(page.Sandboxes) != 1 || page.Sandboxes[0].State != sandbox.Paused {
+		t.Errorf("List = %+v, %v, want the paused one", page.Sandboxes, err)
+	}
+}
+
+func TestResumeFromFilesWaitsForReadiness(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.create(lifecycle.CreateRequest{Name: "p", Image: "modbox/web"})
+	asked := make(chan struct{}, 100)
+	answer := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
+	e.host.serve(sb.ID, 8080, answer)
+	s.reach("p", sandbox.Running)
+	s.pause("p")
+	for len(asked) > 0 {
+		<-asked
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard)
+		done <- err
+	}()
+	e.host.serve(sb.ID, 8080, answer)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) == 0 {
+		t.Error("it runs, and its port was not asked")
+	}
+	wantReady(t, s, "")
+}
+
+// wantReady looks at what the last start from files says of readiness.
+func wantReady(t *testing.T, s *server, want string) {
+	t.Helper()
+	events, err := s.Events(t.Context(), s.caller, "p", 0, 0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range slices.Backward(events) {
+		if ev.Type == sandbox.EventResumedFromFiles {
+			if ev.Data["ready"] != want {
+				t.Errorf("event %+v, want ready %q", ev, want)
+			}
+			return
+		}
+	}
+	t.Errorf("it was not started from its files: %+v", events)
+}
+
+func TestResumeFromFilesThatIsNotReadyRuns(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.create(lifecycle.CreateRequest{Name: "p", Image: "modbox/web"})
+	e.host.serve(sb.ID, 8080, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.reach("p", sandbox.Running)
+	s.write("p", "/a", "kept")
+	s.pause("p")
+	s.stop()
+	e.cfg.ReadinessTimeout = 50 * time.Millisecond
+	s = e.start() // nothing listens this time
+	if _, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard); err != nil {
+		t.Fatal(err)
+	}
+	if data := s.readFile("p", "/a"); data != "kept" {
+		t.Errorf("the file holds %q", data)
+	}
+	wantReady(t, s, "false")
 }

@@ -46,6 +46,9 @@ type Config struct {
 	Retention time.Duration
 	// StreamMaxBytes is how much is kept of each output of an execution; 64 MiB.
 	StreamMaxBytes int64
+	// StreamTotalBytes is how much the streams of all executions may take, about;
+	// of more the executions that ended first are forgotten; 64 GiB.
+	StreamTotalBytes int64
 	// StreamRetention is how long an execution and its output are kept after its end; 24 hours.
 	StreamRetention time.Duration
 	// KeptExecutions is how many ended executions of one sandbox are kept, the newest; 1000.
@@ -116,6 +119,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxSnapshotBytes = cmp.Or(c.MaxSnapshotBytes, 256<<30)
 	c.idleMin = cmp.Or(c.idleMin, sandbox.IdleMin)
 	c.StreamMaxBytes = cmp.Or(c.StreamMaxBytes, sandbox.StreamMax)
+	c.StreamTotalBytes = cmp.Or(c.StreamTotalBytes, 64<<30)
 	c.StreamRetention = cmp.Or(c.StreamRetention, 24*time.Hour)
 	c.KeptExecutions = cmp.Or(c.KeptExecutions, 1000)
 	c.ttlMin = cmp.Or(c.ttlMin, sandbox.TTLMin)

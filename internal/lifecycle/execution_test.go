@@ -255,3 +255,35 @@ func TestOldExecutionsAreForgotten(t *testing.T) {
 		t.Errorf("output of a forgotten execution: %v, want not_found", err)
 	}
 }
+
+func TestStreamsOfAllTakeOnlySoMuch(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.StreamTotalBytes = 300_000
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	const print = "head -c 100000 /dev/zero"
+	running := s.startExecution("a", shell(print+"; exec sleep 600")) // is older, and stays
+	eventually(t, "it has printed", func() bool {
+		info, err := s.Execution(t.Context(), s.caller, running.ID)
+		return err == nil && info.Stdout.Bytes == 100_000
+	})
+	var ids []sandbox.ExecutionID
+	for range 4 {
+		ids = append(ids, s.ended(s.startExecution("a", shell(print)).ID).ID)
+	}
+	s.Purge()
+	for i, id := range append(ids, running.ID) {
+		_, err := s.Execution(t.Context(), s.caller, id)
+		if gone := sandbox.CodeOf(err) == sandbox.NotFound; gone != (i < 3) {
+			t.Errorf("execution %d: %v, want the three that ended first forgotten", i, err)
+		}
+	}
+	kept := s.ended(ids[3])
+	if out := s.read(kept.Stdout.ID, 0); len(out) != 100_000 {
+		t.Errorf("%d bytes of the newest are kept, want all", len(out))
+	}
+	s.Purge() // now they take little enough
+	if _, err := s.Execution(t.Context(), s.caller, ids[3]); err != nil {
+		t.Errorf("the newest after another look: %v", err)
+	}
+}

@@ -68,11 +68,7 @@ func (s *Service) purgeExecutions(now time.Time) {
 			return
 		}
 		for _, e := range list {
-			err := errors.Join(s.streams.Remove(e.Stdout.ID), s.streams.Remove(e.Stderr.ID), s.streams.Remove(e.Stdin))
-			if err == nil {
-				err = s.store.DeleteExecution(s.ctx, e.ID)
-			}
-			if err != nil {
+			if err := s.forgetExecution(&e); err != nil {
 				s.logSweep("forget execution "+string(e.ID), err)
 				return
 			}
@@ -82,6 +78,64 @@ func (s *Service) purgeExecutions(now time.Time) {
 		}
 	}
 	s.purgeStreams(before)
+	s.trimStreams(now)
+}
+
+// trimStreams forgets the executions that ended first while all streams together
+// take more than they may.
+func (s *Service) trimStreams(now time.Time) {
+	size, err := s.streams.Size()
+	if err != nil {
+		s.logSweep("measure streams", err)
+		return
+	}
+	over := size - s.cfg.StreamTotalBytes
+	for over > 0 && s.ctx.Err() == nil {
+		list, err := s.store.EndedExecutions(s.ctx, now, 0, purgeBatch)
+		if err != nil || len(list) == 0 {
+			s.logTrim(over, err)
+			return
+		}
+		for _, e := range list {
+			over -= s.kept(&e)
+			if err := s.forgetExecution(&e); err != nil {
+				s.logSweep("forget execution "+string(e.ID), err)
+				return
+			}
+			if over <= 0 {
+				return
+			}
+		}
+	}
+}
+
+// logTrim says why streams take more than they may.
+func (s *Service) logTrim(over int64, err error) {
+	if err != nil {
+		s.logSweep("list ended executions", err)
+		return
+	}
+	s.log.Warn("the streams of running executions take more than all streams may", "over_bytes", over)
+}
+
+// kept returns the bytes that the streams of an execution hold.
+func (s *Service) kept(e *sandbox.Execution) (n int64) {
+	ids := map[sandbox.StreamID]bool{e.Stdin: true, e.Stdout.ID: true, e.Stderr.ID: true}
+	for id := range ids {
+		if info, err := s.streams.Info(id); err == nil { // what is not there takes nothing
+			n += info.Bytes
+		}
+	}
+	return n
+}
+
+// forgetExecution removes the streams of an execution that has ended, and its row.
+func (s *Service) forgetExecution(e *sandbox.Execution) error {
+	err := errors.Join(s.streams.Remove(e.Stdout.ID), s.streams.Remove(e.Stderr.ID), s.streams.Remove(e.Stdin))
+	if err != nil {
+		return err
+	}
+	return s.store.DeleteExecution(s.ctx, e.ID)
 }
 
 // purgeStreams removes streams of no execution: inputs that were made beforehand

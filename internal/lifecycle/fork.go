@@ -58,6 +58,11 @@ func (s *Service) fork(b *box, c Caller, req *ForkRequest) ([]ForkResult, error)
 	err := s.fly(s.ctx, b, flightFork, func(*flight) error {
 		begin := time.Now()
 		b.activity.at(begin)
+		if sb := b.sandbox(); sb.State == sandbox.Paused {
+			if _, err := s.saved.restorable(s.saved.path(b.id, sb.Saved), sandbox.MemoryRequire); err != nil {
+				return sandbox.Wrap(sandbox.Unsupported, err, "%s; resume it, which starts it anew with its files, and fork it then", publicReason("it cannot be forked", err))
+			}
+		}
 		if err := s.saveTo(b, path, driver.CheckpointOptions{Volatile: true}); err != nil {
 			return err
 		}

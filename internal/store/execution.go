@@ -103,13 +103,14 @@ func (s *Store) LiveExecutions(ctx context.Context) ([]sandbox.Execution, error)
 }
 
 // EndedExecutions returns at most limit executions that ended before a time, or
-// since when so many others of their sandbox have ended that keep are kept.
+// since when so many others of their sandbox have ended that keep are kept, those
+// that ended first first.
 func (s *Store) EndedExecutions(ctx context.Context, before time.Time, keep, limit int) ([]sandbox.Execution, error) {
 	return s.executions(ctx, `ended_at > 0 AND (ended_at < $1 OR id IN (
 			SELECT id FROM (
 				SELECT id, row_number() OVER (PARTITION BY sandbox_id ORDER BY ended_at DESC, id DESC) AS place FROM executions WHERE ended_at > 0
 			) AS ranked WHERE place > $2))
-		LIMIT `+strconv.Itoa(limit), nanos(before), keep)
+		ORDER BY ended_at, id LIMIT `+strconv.Itoa(limit), nanos(before), keep)
 }
 
 // StreamsInUse returns the streams of all executions.

@@ -199,6 +199,20 @@ func remove(path string) error {
 	return nil
 }
 
+// Size returns the bytes of all streams' files.
+func (s *Store) Size() (n int64, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return 0, fmt.Errorf("measure streams: %w", err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil { // else it was removed meanwhile
+			n += info.Size()
+		}
+	}
+	return n, nil
+}
+
 // Unused returns the streams that nobody has open and that did not change since before.
 func (s *Store) Unused(before time.Time) ([]sandbox.StreamID, error) {
 	entries, err := os.ReadDir(s.dir)
