@@ -92,6 +92,13 @@ type CheckpointOptions struct {
 	Volatile bool
 }
 
+// Tidier is a driver that keeps things for boxes and checkpoints of earlier servers.
+type Tidier interface {
+	// Tidy removes what neither a box on the host nor one of the checkpoints, which
+	// are all there are, needs any more. It is called before anything is made.
+	Tidy(checkpoints []string) error
+}
+
 // Snapshotter is a driver that can read what a box has written.
 // [Capabilities].Snapshot announces it.
 type Snapshotter interface {

@@ -467,6 +467,8 @@ type faultyDriver struct {
 	specs  sync.Map // of what was created, by id
 	// isolated is claimed, see Capabilities.
 	isolated bool
+	// tidied are the checkpoints that there were when the server started.
+	tidied []string
 }
 
 func (d *faultyDriver) Create(ctx context.Context, spec driver.Spec) (h driver.Handle, err error) {

@@ -221,6 +221,9 @@ func (s *Service) Start(ctx context.Context) error {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}
+	if err := s.saved.tidy(s.driver); err != nil {
+		s.log.Error("what earlier servers kept for sandboxes is not removed", "error", err)
+	}
 	s.spawn(s.sweepLoop)
 	s.spawn(s.noteLoop)
 	if s.pool.size > 0 {

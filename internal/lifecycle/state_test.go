@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -357,6 +358,35 @@ func TestCheckpoints(t *testing.T) {
 	if list, err := s.Checkpoints(t.Context(), e.caller, "c"); err != nil || len(list) != 0 || len(e.saved(string(sb.ID))) != 0 {
 		t.Errorf("after the end: %v, %v, files %v", list, err, e.saved(string(sb.ID)))
 	}
+}
+
+// What a driver keeps for checkpoints is removed when there are none that need it.
+func TestStartTidiesForTheCheckpointsThereAre(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.run(lifecycle.CreateRequest{Name: "p"})
+	if _, err := s.CreateCheckpoint(t.Context(), e.caller, "p", "c"); err != nil {
+		t.Fatal(err)
+	}
+	s.pause("p")
+	s.stop()
+	s = e.start()
+	var got []string
+	for _, path := range s.driver.tidied {
+		if id := filepath.Base(filepath.Dir(path)); id != string(sb.ID) {
+			t.Errorf("%s is of sandbox %s, want %s", path, id, sb.ID)
+		}
+		got = append(got, filepath.Base(path))
+	}
+	slices.Sort(got)
+	if want := e.saved(string(sb.ID)); len(want) != 2 || !slices.Equal(got, want) {
+		t.Errorf("tidied for %q, want the two there are, %q", got, want)
+	}
+}
+
+func (d *faultyDriver) Tidy(checkpoints []string) error {
+	d.tidied = checkpoints
+	return nil
 }
 
 func sorted(s ...string) []string {

@@ -210,6 +210,25 @@ func (v *vault) list() (map[sandbox.ID][]string, error) {
 	return found, nil
 }
 
+// tidy has the driver remove what nothing in the vault, and no box, needs.
+func (v *vault) tidy(d driver.Driver) error {
+	t, ok := d.(driver.Tidier)
+	if !ok || v.dir == "" {
+		return nil
+	}
+	owners, err := v.list()
+	if err != nil {
+		return err
+	}
+	var all []string
+	for owner, names := range owners {
+		for _, name := range names {
+			all = append(all, filepath.Join(v.dir, string(owner), name))
+		}
+	}
+	return t.Tidy(all)
+}
+
 // removeOthers removes those of names that keep has not, and an empty directory with them.
 func (v *vault) removeOthers(owner sandbox.ID, names []string, keep map[string]bool) error {
 	var errs []error

@@ -45,6 +45,40 @@ func agentImage(binary, dir string) (string, error) {
 	return name, nil
 }
 
+// Tidy removes the images of agents that only earlier servers needed.
+func (d *Driver) Tidy(checkpoints []string) error {
+	needed := map[string]bool{filepath.Base(d.agent): true}
+	boxes, err := os.ReadDir(d.boxesDir())
+	if err != nil {
+		return fmt.Errorf("list boxes: %w", err)
+	}
+	for _, b := range boxes {
+		s, err := readState(filepath.Join(d.boxesDir(), b.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // else it was never made whole
+			return err
+		}
+		needed[s.Agent] = true
+	}
+	for _, dir := range checkpoints {
+		m, err := readManifest(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // else it was never whole
+			return fmt.Errorf("read checkpoint %s: %w", dir, err)
+		}
+		needed[m.Agent] = true
+	}
+	agents, err := os.ReadDir(d.agentsDir())
+	if err != nil {
+		return fmt.Errorf("list agents: %w", err)
+	}
+	var errs []error
+	for _, a := range agents {
+		if !needed[a.Name()] {
+			errs = append(errs, os.Remove(filepath.Join(d.agentsDir(), a.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // writeAgentImage writes beside the name and renames, so that an image that
 // stands under its name is whole.
 func writeAgentImage(agent io.Reader, dir, name string) error {

@@ -67,6 +67,7 @@ var (
 	_ driver.Snapshotter  = (*Driver)(nil)
 	_ driver.Networker    = (*Driver)(nil)
 	_ driver.Meter        = (*Driver)(nil)
+	_ driver.Tidier       = (*Driver)(nil)
 )
 
 // errClosed is what calls return that are under way when the driver is closed.

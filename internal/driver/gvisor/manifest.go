@@ -93,16 +93,7 @@ func openCheckpoint(dir string) (m manifest, files []*os.File, err error) {
 			err = sandbox.Wrap(sandbox.NotFound, err, "there is no whole checkpoint")
 		}
 	}()
-	f, err := openSaved(dir, manifestName)
-	if err != nil {
-		return m, nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxManifest))
-	if err != nil {
-		return m, nil, err
-	}
-	if err := json.Unmarshal(data, &m); err != nil {
+	if m, err = readManifest(dir); err != nil {
 		return m, nil, err
 	}
 	for _, name := range savedFiles {
@@ -120,6 +111,19 @@ func openCheckpoint(dir string) (m manifest, files []*os.File, err error) {
 		}
 	}
 	return m, files, nil
+}
+
+func readManifest(dir string) (m manifest, err error) {
+	f, err := openSaved(dir, manifestName)
+	if err != nil {
+		return m, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxManifest))
+	if err != nil {
+		return m, err
+	}
+	return m, json.Unmarshal(data, &m)
 }
 
 // restorable says whether this driver on this host can restore a checkpoint.
