@@ -188,3 +188,52 @@ class StatefulTest(unittest.TestCase):
         self.assertEqual([seen.method for seen in server.requests], ["PATCH"] * 6)
         self.assertEqual(json.loads(server.requests[0].body), {"A": None, "B": "1"})
         self.assertEqual(json.loads(server.requests[3].body), {"tag": None})
+
+    def test_a_temporary_sandbox_that_does_not_run_is_destroyed(self):
+        server = Server(
+            self, lambda seen, handler, n: send_json(handler, wire_sandbox(state="failed" if "/wait" in seen.path else "provisioning"))
+        )
+
+        async def enter(client):
+            scope = client.sandboxes.temporary(image="i", wait_seconds=5)
+            with self.assertRaises(modbox.EndedError):
+                if hasattr(scope, "__aenter__"):
+                    await scope.__aenter__()
+                else:
+                    scope.__enter__()
+
+        perform(server.url, enter)
+        self.assertEqual([seen.method for seen in server.requests], ["POST", "GET", "DELETE"] * 3)
+        self.assertEqual(server.requests[0].json(), {"image": "i"})
+
+    def test_builds(self):
+        snapshot = {"id": "p", "name": "n", "full_name": "@w/n", "image": "i", "created_at": "2026-01-01T00:00:00Z"}
+
+        def answer(seen, handler, n):
+            if seen.method == "PUT":
+                return send(handler, b"")
+            if seen.path.endswith("/finish"):
+                return send_json(handler, snapshot, 201)
+            unchanged = seen.json()["runtime"] == "there"
+            send_json(handler, {"unchanged": True, "snapshot": snapshot} if unchanged else {"id": "b", "unchanged": False})
+
+        server = Server(self, answer)
+        got = perform(server.url, lambda c: c.snapshots.build("base", name="n", files=b"\x01", packages=("p",), content_hash="h"))
+        self.assertEqual((got.snapshot.id, got.unchanged), ("p", False))
+        self.assertTrue(perform(server.url, lambda c: c.snapshots.build("there")).unchanged)
+        self.assertEqual(
+            [(seen.method, seen.path, seen.body) for seen in server.requests[:3]],
+            [
+                ("POST", "/v1/snapshots/builds", b'{"runtime": "base", "name": "n", "content_hash": "h"}'),
+                ("PUT", "/v1/snapshots/builds/b/files", b"\x01"),
+                ("POST", "/v1/snapshots/builds/b/finish", b'{"packages": ["p"]}'),
+            ],
+        )
+        self.assertEqual(len(server.requests), 12)
+
+    def test_dependencies(self):
+        answer = {"valid": ["a"], "invalid": [{"name": "b", "reason": "none"}]}
+        server = Server(self, lambda seen, handler, n: send_json(handler, answer))
+        got = perform(server.url, lambda c: c.images.validate_dependencies(["a", "b"], image="i"))
+        self.assertEqual(got, modbox.DependencyChecks(["a"], [modbox.InvalidDependency("b", "none")]))
+        self.assertEqual(server.requests[0].json(), {"dependencies": ["a", "b"], "image": "i"})
