@@ -38,6 +38,20 @@ var statefulCalls = map[string]call{
 		return nil, c.RevokeToken(ctx, a.ID)
 	},
 
+	"workspaces.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.CreateWorkspace(ctx, client.WorkspaceOptions{Name: a.Name, Description: a.Description})
+	},
+	"workspaces.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Workspaces(ctx) },
+	"workspaces.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Workspace(ctx, a.Workspace)
+	},
+	"workspaces.add_member": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.AddMember(ctx, a.Workspace, a.Name, a.Role)
+	},
+	"workspaces.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.DeleteWorkspace(ctx, a.Workspace)
+	},
+
 	"sandboxes.update_env": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.UpdateEnv(ctx, a.Ref, a.Changes)
 	},

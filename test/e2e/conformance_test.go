@@ -119,7 +119,7 @@ func inside(value any, path []string) any {
 type arguments struct {
 	Ref, Name, Image, Shell, Cwd, User, Output, Path, Mode, From, To string
 
-	State, ID, Kind, Text, Description, Message, Checkpoint, Memory, Snapshot, Runtime, Tag, Sort, Order, Stderr string
+	State, ID, Kind, Text, Description, Message, Checkpoint, Memory, Snapshot, Runtime, Workspace, Role, Tag, Sort, Order, Stderr string
 
 	Command        commandArgument
 	Stdin          any // a text, or whether there is a stream

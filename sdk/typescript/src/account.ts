@@ -43,13 +43,28 @@ export interface DependencyChecks {
   invalid: { name: string; reason: string; versions: string[] }[];
 }
 
+/** What a token may do, and for how long: undefined is all that its maker may, for ever. */
+export interface CreateTokenOptions extends CallOptions {
+  description?: string | undefined;
+  expiresInSeconds?: number | undefined;
+  /** Such as `sandboxes:write`; docs/auth.md lists them. */
+  scopes?: readonly string[] | undefined;
+  /** Keep it out of the user's other workspaces. */
+  workspaceOnly?: boolean | undefined;
+}
+
 /** The caller's API tokens. */
 export class Tokens {
   constructor(private readonly http: HTTP) {}
 
-  /** Makes a token that speaks for the caller in the same workspace. */
-  async create(options: CallOptions & { description?: string; expiresInSeconds?: number } = {}): Promise<NewToken> {
-    const json: wire.CreateToken = { description: options.description, expires_in_seconds: options.expiresInSeconds };
+  /** Makes a token that may do what its maker may, or less. */
+  async create(options: CreateTokenOptions = {}): Promise<NewToken> {
+    const json: wire.CreateToken = {
+      description: options.description,
+      expires_in_seconds: options.expiresInSeconds,
+      scopes: options.scopes && [...options.scopes],
+      workspace_only: options.workspaceOnly,
+    };
     // Not repeatable: a second try would leave a token that nobody knows.
     const w = await this.http.json<wire.NewToken>({ method: "POST", path: "/v1/tokens", json, signal: options.signal, repeatable: false });
     return decode.newToken(w);

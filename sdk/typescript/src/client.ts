@@ -20,6 +20,7 @@ import type { WebSocketConstructor } from "./session.js";
 import { Snapshots } from "./snapshots.js";
 import { Streams } from "./streams.js";
 import type { CallOptions, Identity, ServerVersion } from "./types.js";
+import { Workspaces } from "./workspaces.js";
 import type * as wire from "./wire.js";
 
 /** How a {@link ModboxClient} is made. */
@@ -45,7 +46,7 @@ export interface ModboxClientOptions {
  *
  * The methods of the client itself are those of the Modbox platform; the
  * complete API is under {@link sandboxes}, {@link executions}, {@link streams},
- * {@link snapshots}, {@link images} and {@link tokens}.
+ * {@link snapshots}, {@link images}, {@link tokens} and {@link workspaces}.
  * All throw a ModboxError, or the signal's reason when it is aborted. Safe for
  * concurrent use; there is nothing to close.
  */
@@ -56,6 +57,7 @@ export class ModboxClient {
   readonly snapshots: Snapshots;
   readonly images: Images;
   readonly tokens: Tokens;
+  readonly workspaces: Workspaces;
   private readonly platform: Platform;
   private readonly http: HTTP;
 
@@ -79,6 +81,7 @@ export class ModboxClient {
     this.snapshots = new Snapshots(this.http);
     this.images = new Images(this.http);
     this.tokens = new Tokens(this.http);
+    this.workspaces = new Workspaces(this.http);
     this.platform = new Platform(this.http);
   }
 
@@ -118,7 +121,14 @@ export class ModboxClient {
   /** Says who the token speaks for. */
   async whoami(options: CallOptions = {}): Promise<Identity> {
     const w = await this.http.json<wire.Whoami>({ method: "GET", path: "/v1/whoami", signal: options.signal, repeatable: true });
-    return { userId: w.user_id, workspaceId: w.workspace_id, tokenId: w.token_id };
+    return {
+      userId: w.user_id,
+      workspaceId: w.workspace_id,
+      tokenId: w.token_id,
+      role: w.role,
+      administrator: w.administrator,
+      permissions: w.permissions ?? [],
+    };
   }
 
   /** Says what the server is. */

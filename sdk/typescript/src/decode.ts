@@ -202,6 +202,8 @@ export function token(w: wire.Token): Token {
     id: w.id,
     description: w.description,
     workspaceId: w.workspace_id,
+    workspaceOnly: w.workspace_only,
+    scopes: w.scopes ?? [],
     createdAt: w.created_at,
     lastUsedAt: w.last_used_at,
     expiresAt: w.expires_at,

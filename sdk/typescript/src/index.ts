@@ -40,5 +40,6 @@ export type { ReadStreamOptions, Streams } from "./streams.js";
 export type { BuildSnapshotOptions, BuiltSnapshot, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotPage, Snapshots } from "./snapshots.js";
 export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
-export type { DependencyChecks, Images, Tokens } from "./account.js";
+export type { CreateTokenOptions, DependencyChecks, Images, Tokens } from "./account.js";
+export type { AddedMember, Invitation, Member, Role, Workspace, WorkspaceDetail, WorkspaceOptions, Workspaces } from "./workspaces.js";
 export type * from "./types.js";

@@ -409,6 +409,10 @@ export interface Token {
   id: string;
   description: string;
   workspaceId: string;
+  /** Keeps out of its user's other workspaces. */
+  workspaceOnly: boolean;
+  /** What it may do; none means all that its user may. */
+  scopes: string[];
   createdAt: string;
   lastUsedAt: string | null;
   expiresAt: string | null;
@@ -424,7 +428,14 @@ export interface NewToken extends Token {
 export interface Identity {
   userId: string;
   workspaceId: string;
+  /** Empty for a session. */
   tokenId: string;
+  /** In the workspace. */
+  role: string;
+  /** Looks after the installation. */
+  administrator: boolean;
+  /** What the caller may do in the workspace. */
+  permissions: string[];
 }
 
 /** What the server is. */

@@ -66,10 +66,12 @@ from .records import (
     SnapshotPage,
 )
 from .transport import AsyncHttpxTransport, HttpxTransport, UrllibTransport
+from .workspaces import AddedMember, Invitation, Member, NewInvitation, Workspace, WorkspaceDetail
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AddedMember",
     "AsyncHttpxTransport",
     "AsyncModboxClient",
     "AuthError",
@@ -97,9 +99,12 @@ __all__ = [
     "Identity",
     "Image",
     "InvalidDependency",
+    "Invitation",
+    "Member",
     "ModboxClient",
     "ModboxError",
     "NetworkOptions",
+    "NewInvitation",
     "NewToken",
     "NotFoundError",
     "OutputStream",
@@ -127,4 +132,6 @@ __all__ = [
     "Usage",
     "ValidationError",
     "WaitResult",
+    "Workspace",
+    "WorkspaceDetail",
 ]

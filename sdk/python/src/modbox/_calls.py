@@ -380,8 +380,12 @@ def validate_dependencies(dependencies: Sequence[str], image: Optional[str]) -> 
     return Call("POST", "/v1/dependencies/validate", _into(DependencyChecks), repeatable=True, json=body, timeout=None)
 
 
-def create_token(description: Optional[str], expires_in_seconds: Optional[int]) -> Call[NewToken]:
-    body = _body(description=description, expires_in_seconds=expires_in_seconds)
+def create_token(
+    description: Optional[str], expires_in_seconds: Optional[int], scopes: Optional[Sequence[str]], workspace_only: Optional[bool]
+) -> Call[NewToken]:
+    body = _body(
+        description=description, expires_in_seconds=expires_in_seconds, scopes=listed(scopes), workspace_only=workspace_only
+    )
     # Not repeatable: a second try would leave a token that nobody knows.
     return Call("POST", "/v1/tokens", _into(NewToken), repeatable=False, json=body)
 

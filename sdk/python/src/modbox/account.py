@@ -40,9 +40,20 @@ class Tokens:
     def __init__(self, session: client._Session) -> None:
         self._session = session
 
-    def create(self, *, description: Optional[str] = None, expires_in_seconds: Optional[int] = None) -> NewToken:
-        """Makes a token that speaks for the caller in the same workspace."""
-        return self._session.perform(calls.create_token(description, expires_in_seconds))
+    def create(
+        self,
+        *,
+        description: Optional[str] = None,
+        expires_in_seconds: Optional[int] = None,
+        scopes: Optional[Sequence[str]] = None,
+        workspace_only: Optional[bool] = None,
+    ) -> NewToken:
+        """Makes a token that may do what its maker may, for ever, or less.
+
+        ``scopes`` are such as ``sandboxes:write``, docs/auth.md lists them; ``workspace_only``
+        keeps it out of the user's other workspaces.
+        """
+        return self._session.perform(calls.create_token(description, expires_in_seconds, scopes, workspace_only))
 
     def list(self) -> List[Token]:
         """Lists the tokens, newest first, without their texts."""
@@ -81,9 +92,20 @@ class AsyncTokens:
     def __init__(self, session: aio._Session) -> None:
         self._session = session
 
-    async def create(self, *, description: Optional[str] = None, expires_in_seconds: Optional[int] = None) -> NewToken:
-        """Makes a token that speaks for the caller in the same workspace."""
-        return await self._session.perform(calls.create_token(description, expires_in_seconds))
+    async def create(
+        self,
+        *,
+        description: Optional[str] = None,
+        expires_in_seconds: Optional[int] = None,
+        scopes: Optional[Sequence[str]] = None,
+        workspace_only: Optional[bool] = None,
+    ) -> NewToken:
+        """Makes a token that may do what its maker may, for ever, or less.
+
+        ``scopes`` are such as ``sandboxes:write``, docs/auth.md lists them; ``workspace_only``
+        keeps it out of the user's other workspaces.
+        """
+        return await self._session.perform(calls.create_token(description, expires_in_seconds, scopes, workspace_only))
 
     async def list(self) -> List[Token]:
         """Lists the tokens, newest first, without their texts."""

@@ -59,6 +59,7 @@ from .models import (
     WaitResult,
 )
 from .transport import AsyncHttpxTransport, AsyncResponse, AsyncTransport
+from .workspaces import AsyncWorkspaces
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -420,6 +421,7 @@ class AsyncModboxClient:
         self.snapshots = AsyncSnapshots(self._session)
         self.images = AsyncImages(self._session)
         self.tokens = AsyncTokens(self._session)
+        self.workspaces = AsyncWorkspaces(self._session)
 
     async def __aenter__(self) -> "AsyncModboxClient":
         return self

@@ -39,6 +39,7 @@ from .models import (
     WaitResult,
 )
 from .transport import Response, Transport, default_transport
+from .workspaces import Workspaces
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -383,7 +384,7 @@ class ModboxClient:
 
     The methods of the client itself are those of the Modbox platform; the
     complete API is under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
-    ``images`` and ``tokens``. All raise ModboxError. Safe for use by several threads.
+    ``images``, ``tokens`` and ``workspaces``. All raise ModboxError. Safe for use by several threads.
 
     ``token`` defaults to the environment's MODBOX_API_TOKEN, ``base_url`` to
     MODBOX_URL, else http://127.0.0.1:7070. ``timeout`` is the seconds of silence
@@ -409,6 +410,7 @@ class ModboxClient:
         self.snapshots = Snapshots(self._session)
         self.images = Images(self._session)
         self.tokens = Tokens(self._session)
+        self.workspaces = Workspaces(self._session)
 
     def __enter__(self) -> "ModboxClient":
         return self

@@ -346,6 +346,10 @@ class Token:
     created_at: datetime = _time()
     last_used_at: Optional[datetime] = _optional_time()
     expires_at: Optional[datetime] = _optional_time()
+    #: Keeps out of its user's other workspaces.
+    workspace_only: bool = False
+    #: What it may do; none means all that its user may.
+    scopes: List[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -361,7 +365,14 @@ class Identity:
 
     user_id: str
     workspace_id: str
+    #: Empty for a session.
     token_id: str = ""
+    #: In the workspace.
+    role: str = ""
+    #: Looks after the installation.
+    administrator: bool = False
+    #: What the caller may do in the workspace.
+    permissions: List[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

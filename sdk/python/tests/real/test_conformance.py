@@ -65,7 +65,7 @@ class ConformanceTest(unittest.TestCase):
 
 
 #: Arguments that are given by position.
-FIRST = ("ref", "path", "from", "to", "content", "id", "text", "snapshot", "checkpoint", "tag", "changes", "files")
+FIRST = ("ref", "path", "from", "to", "content", "id", "text", "snapshot", "workspace", "checkpoint", "tag", "changes", "files")
 
 #: Calls that take all but ref by name.
 BY_NAME = ("executions.start", "sandboxes.create", "snapshots.create", "snapshots.build")

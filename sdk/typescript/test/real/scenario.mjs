@@ -12,6 +12,8 @@ const calls = {
   "sandboxes.files.write_many": (c, { ref, files }) => c.sandboxes.files.writeMany(ref, newFiles(files)),
   "sandboxes.checkpoints.restore": (c, { ref, checkpoint }) => c.sandboxes.checkpoints.restore(ref, checkpoint),
   "sandboxes.checkpoints.delete": (c, { ref, checkpoint }) => c.sandboxes.checkpoints.delete(ref, checkpoint),
+  "workspaces.create": (c, { name, ...a }) => c.workspaces.create(name, a),
+  "workspaces.add_member": (c, { workspace, name, role }) => c.workspaces.addMember(workspace, { name }, role),
   "snapshots.tag": (c, { snapshot, tag }) => c.snapshots.tag(snapshot, tag),
   "sandboxes.exec_stream": (c, { ref, ...a }) => streamed(c.sandboxes.execStream(ref, camelKeys(a))),
   "sandboxes.files.write": (c, { ref, path, content, ...a }) => c.sandboxes.files.write(ref, path, Buffer.from(content.base64, "base64"), a),
@@ -24,8 +26,8 @@ async function perform(client, name, args) {
   const path = name.split(".").map(camel);
   const method = path.pop();
   const object = path.reduce((o, key) => o[key], client);
-  const { ref, path: file, id, snapshot, runtime, ...options } = args;
-  const result = await object[method](...[ref, file, id, snapshot, runtime].filter((v) => v !== undefined), camelKeys(options));
+  const { ref, path: file, id, snapshot, runtime, workspace, ...options } = args;
+  const result = await object[method](...[ref, file, id, snapshot, runtime, workspace].filter((v) => v !== undefined), camelKeys(options));
   return result?.[Symbol.asyncIterator] ? collect(result) : result;
 }
 

@@ -1,0 +1,160 @@
+import type { HTTP, HTTPRequest } from "./http.js";
+import { segment } from "./path.js";
+import type { CallOptions } from "./types.js";
+import type * as wire from "./wire.js";
+
+/** What a member may do in a workspace; docs/auth.md has the table. */
+export type Role = "owner" | "admin" | "member" | "viewer";
+
+/** What people share: sandboxes, images, snapshots and tokens belong to one. */
+export interface Workspace {
+  id: string;
+  name: string;
+  /** Names it in references, such as `@slug/snapshot:tag`. */
+  slug: string;
+  description: string;
+  /** The caller's. */
+  role: string;
+  createdBy: string;
+  createdAt: string;
+  updatedAt: string;
+}
+
+/** A user in a workspace. */
+export interface Member {
+  userId: string;
+  name: string;
+  email: string;
+  role: Role;
+  createdAt: string;
+}
+
+/** A workspace with its members. */
+export interface WorkspaceDetail extends Workspace {
+  members: Member[];
+}
+
+/** An open invitation to a workspace. */
+export interface Invitation {
+  id: string;
+  email: string;
+  role: string;
+  createdBy: string;
+  createdAt: string;
+  expiresAt: string;
+}
+
+/** Who was added: the member, or, for an address that is nobody's, the invitation with its code, which is shown only now. */
+export interface AddedMember {
+  member: Member | undefined;
+  invitation: (Invitation & { code: string }) | undefined;
+}
+
+/** What a workspace is called. */
+export interface WorkspaceOptions extends CallOptions {
+  name?: string | undefined;
+  slug?: string | undefined;
+  description?: string | undefined;
+}
+
+/** The workspaces that the caller is a member of. Safe for concurrent use. */
+export class Workspaces {
+  constructor(private readonly http: HTTP) {}
+
+  /** Makes a workspace that the caller owns. Never sent twice. */
+  async create(name: string, options: Omit<WorkspaceOptions, "name"> = {}): Promise<WorkspaceDetail> {
+    const { signal, ...rest } = options;
+    return detail(await this.send({ method: "POST", path: "/v1/workspaces", json: { ...rest, name }, signal, repeatable: false }));
+  }
+
+  async list(options: CallOptions = {}): Promise<Workspace[]> {
+    const w = await this.send<wire.WorkspaceList>({ method: "GET", path: "/v1/workspaces", signal: options.signal, repeatable: true });
+    return w.items.map(workspace);
+  }
+
+  async get(id: string, options: CallOptions = {}): Promise<WorkspaceDetail> {
+    return detail(await this.send({ method: "GET", path: at(id), signal: options.signal, repeatable: true }));
+  }
+
+  /** Changes what is given. */
+  async update(id: string, options: WorkspaceOptions): Promise<WorkspaceDetail> {
+    const { signal, ...json } = options;
+    return detail(await this.send({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
+  }
+
+  /** Deletes a workspace with everything in it; its sandboxes end in the background. */
+  async delete(id: string, options: CallOptions = {}): Promise<void> {
+    await this.remove(at(id), options);
+  }
+
+  /** Adds the user of an e-mail address or a name. An address that is nobody's is invited. Never sent twice. */
+  async addMember(id: string, who: { email: string } | { name: string }, role: Role, options: CallOptions = {}): Promise<AddedMember> {
+    const json: wire.AddMember = { ...who, role };
+    const path = at(id, "/members");
+    const w = await this.send<wire.AddedMember>({ method: "POST", path, json, signal: options.signal, repeatable: false });
+    return {
+      member: w.member && member(w.member),
+      invitation: w.invitation && { ...invitation(w.invitation), code: w.invitation.code },
+    };
+  }
+
+  /** Changes a member's role; throws a ConflictError when no owner would be left. */
+  async setRole(id: string, userId: string, role: Role, options: CallOptions = {}): Promise<Member> {
+    const path = at(id, `/members/${segment(userId)}`);
+    return member(await this.send({ method: "PUT", path, json: { role }, signal: options.signal, repeatable: true }));
+  }
+
+  /** Ends a membership; everybody may end its own. */
+  async removeMember(id: string, userId: string, options: CallOptions = {}): Promise<void> {
+    await this.remove(at(id, `/members/${segment(userId)}`), options);
+  }
+
+  /** Lists the open invitations. */
+  async invitations(id: string, options: CallOptions = {}): Promise<Invitation[]> {
+    const path = at(id, "/invitations");
+    const w = await this.send<wire.InvitationList>({ method: "GET", path, signal: options.signal, repeatable: true });
+    return w.items.map(invitation);
+  }
+
+  async withdrawInvitation(id: string, invitationId: string, options: CallOptions = {}): Promise<void> {
+    await this.remove(at(id, `/invitations/${segment(invitationId)}`), options);
+  }
+
+  private send<T>(request: HTTPRequest): Promise<T> {
+    return this.http.json<T>(request);
+  }
+
+  private async remove(path: string, options: CallOptions): Promise<void> {
+    const response = await this.http.raw({ method: "DELETE", path, signal: options.signal, repeatable: false });
+    await response.arrayBuffer();
+  }
+}
+
+function at(id: string, call = ""): string {
+  return `/v1/workspaces/${segment(id)}${call}`;
+}
+
+function workspace(w: wire.Workspace): Workspace {
+  return {
+    id: w.id,
+    name: w.name,
+    slug: w.slug,
+    description: w.description ?? "",
+    role: w.role ?? "",
+    createdBy: w.created_by ?? "",
+    createdAt: w.created_at,
+    updatedAt: w.updated_at,
+  };
+}
+
+function detail(w: wire.WorkspaceDetail): WorkspaceDetail {
+  return { ...workspace(w), members: w.members.map(member) };
+}
+
+function member(w: wire.Member): Member {
+  return { userId: w.user_id, name: w.name, email: w.email ?? "", role: w.role, createdAt: w.created_at };
+}
+
+function invitation(w: wire.Invitation): Invitation {
+  return { id: w.id, email: w.email, role: w.role, createdBy: w.created_by, createdAt: w.created_at, expiresAt: w.expires_at };
+}
