@@ -9,9 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/image"
@@ -161,49 +159,4 @@ func (a *app) build(ctx context.Context, st *image.Store, r *image.Recipe, force
 	}
 	fmt.Fprintf(a.stderr, "%s: %s, %s\n", img.Ref(), size(img.SizeBytes), time.Since(began).Round(100*time.Millisecond))
 	return img, nil
-}
-
-// progress shows a build: a bar on a terminal, a line per phase elsewhere.
-type progress struct {
-	a    *app
-	what string
-	bar  *progressbar.ProgressBar // nil without a terminal
-	last image.Phase
-}
-
-func newProgress(a *app, what string) *progress {
-	p := &progress{a: a, what: what}
-	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.bar = progressbar.NewOptions64(-1,
-			progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetWidth(20), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSpinnerType(14),
-			progressbar.OptionShowCount(), progressbar.OptionSetElapsedTime(true))
-	}
-	return p
-}
-
-func (p *progress) event(e image.Event) {
-	if p.bar == nil {
-		if e.Phase != p.last && e.Phase != image.PhaseDone {
-			fmt.Fprintf(p.a.stderr, "%s: %s: %s\n", p.what, e.Phase, clean(e.Message))
-		}
-		p.last = e.Phase
-		return
-	}
-	p.bar.Describe(fmt.Sprintf("%s: %s: %s", p.what, e.Phase, clean(e.Message)))
-	total := e.Total
-	if total == 0 {
-		total = -1 // a spinner
-	}
-	if p.bar.GetMax64() != total {
-		p.bar.ChangeMax64(total)
-	}
-	_ = p.bar.Set64(min(e.Done, max(total-1, 0))) // the end of a phase is not the bar's end
-}
-
-// end takes the bar away.
-func (p *progress) end() {
-	if p.bar != nil {
-		_ = p.bar.Finish() // a bar that cannot be drawn hides nothing
-	}
 }

@@ -72,7 +72,6 @@ be killed, the sandbox ends by its ttl, 24 hours unless --ttl says otherwise.`,
 			if err != nil {
 				return err
 			}
-			o.WaitUpTo = startMax
 			if o.TTL == 0 && !keep {
 				o.TTL = runTTL
 			}
@@ -95,7 +94,7 @@ func (a *app) run(ctx context.Context, c *client.Client, o client.CreateOptions,
 		o.Name = "run-" + randomName()
 	}
 	// A create that is interrupted may have been accepted all the same.
-	sb, err := c.Create(ctx, o)
+	sb, err := a.start(ctx, c, o)
 	if sb != nil && keep {
 		fmt.Fprintf(a.stderr, "Sandbox %s (%s)\n", clean(sb.Name), sb.ID)
 	}

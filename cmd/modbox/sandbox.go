@@ -88,9 +88,6 @@ func pairs(words []string, lookup func(string) string) (map[string]string, error
 	return m, nil
 }
 
-// startMax is the longest time that commands wait for a sandbox to run.
-const startMax = 10 * time.Minute
-
 // ended returns an error that says why a sandbox is no longer there.
 func ended(sb *client.Sandbox) error {
 	cause := string(sb.State)
@@ -120,14 +117,15 @@ func (a *app) createCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !noWait {
-				o.WaitUpTo = startMax
-			}
 			c, err := a.client()
 			if err != nil {
 				return err
 			}
-			sb, err := c.Create(cmd.Context(), o)
+			create := c.Create
+			if !noWait {
+				create = func(ctx context.Context, o client.CreateOptions) (*client.Sandbox, error) { return a.start(ctx, c, o) }
+			}
+			sb, err := create(cmd.Context(), o)
 			if err != nil {
 				return err
 			}

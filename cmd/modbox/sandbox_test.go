@@ -139,7 +139,7 @@ func TestCreateSendsEverything(t *testing.T) {
 	}
 	want := fmt.Sprint(wire.CreateSandbox{
 		Name: "n", Image: "modbox/base", Env: map[string]string{"A": "1=2", "FROM_MY_ENV": "mine"}, Labels: map[string]string{"k": "v"},
-		TTLSeconds: 90, Replace: true, WaitSeconds: 600,
+		TTLSeconds: 90, Replace: true, WaitSeconds: 1,
 	})
 	resources := *got.Resources
 	got.Resources = nil

@@ -206,7 +206,7 @@ func (s *Service) imageProgress(b *box, what string) func(sandbox.ImageEvent) {
 		}
 		last = e.Phase
 		count++
-		data := map[string]string{"image": what, "phase": string(e.Phase)}
+		data := map[string]string{"image": what, "phase": string(e.Phase), "detail": clip(e.Message)}
 		if e.Total > 0 {
 			data["total"] = strconv.FormatInt(e.Total, 10)
 		}
