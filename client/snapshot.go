@@ -157,6 +157,21 @@ type BuildOptions struct {
 	Packages     []string `json:"-"`
 	// Env are default variables of sandboxes made from it.
 	Env map[string]string `json:"-"`
+	// Progress, when set, is told what the build is at, about once a second, by one
+	// goroutine at a time. It should return soon.
+	Progress func(BuildProgress) `json:"-"`
+}
+
+// BuildProgress says what a build is at.
+type BuildProgress struct {
+	// Phase is one of uploading, waiting, pulling, fetching, downloading, installing,
+	// setup and writing. There may be others one day.
+	Phase string `json:"phase"`
+	// Detail says what the phase is about, for people.
+	Detail string `json:"detail"`
+	// Done counts up to Total, which is 0 when unknown and may grow.
+	Done  int64 `json:"done"`
+	Total int64 `json:"total"`
 }
 
 // BuildSnapshot builds a snapshot from files and packages, and returns when
@@ -177,6 +192,9 @@ func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapsho
 	}
 	path := builds + "/" + url.PathEscape(begun.ID)
 	if o.Files != nil {
+		if o.Progress != nil {
+			o.Progress(BuildProgress{Phase: "uploading", Detail: "its files"})
+		}
 		files, err := o.Files()
 		if err != nil {
 			return nil, false, err
@@ -191,7 +209,35 @@ func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapsho
 		Packages     []string          `json:"packages,omitempty"`
 		Env          map[string]string `json:"env,omitempty"`
 	}{o.Dependencies, o.Packages, o.Env}
+	if o.Progress != nil {
+		watch, stop := context.WithCancel(ctx)
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			c.watchBuild(watch, path, o.Progress)
+		}()
+		defer func() { stop(); <-over }()
+	}
 	sn = new(Snapshot)
 	sn, err = result(sn, c.call(ctx, request{method: http.MethodPost, path: path + "/finish", body: body}, sn))
 	return sn, false, err
+}
+
+// buildPause is how often a build is asked what it is at.
+const buildPause = time.Second
+
+// watchBuild reports what a build is at until ctx ends. What cannot be had is not
+// reported: whoever waits for the build learns why.
+func (c *Client) watchBuild(ctx context.Context, path string, report func(BuildProgress)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(buildPause):
+		}
+		var at BuildProgress
+		if err := c.call(ctx, request{method: http.MethodGet, path: path + "/progress"}, &at); err == nil && at.Phase != "begun" {
+			report(at)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/image"
 )
 
 func (a *app) snapshotBuildCommand() *cobra.Command {
@@ -98,7 +99,12 @@ func (a *app) buildSnapshot(ctx context.Context, dir string, f *snapshotBuild) e
 	if err != nil {
 		return err
 	}
+	show := newProgress(a, clean(cmp.Or(o.Name, o.Runtime)))
+	o.Progress = func(at client.BuildProgress) {
+		show.event(image.Event{Phase: image.Phase(clean(at.Phase)), Message: at.Detail, Done: at.Done, Total: at.Total})
+	}
 	sn, unchanged, err := c.BuildSnapshot(ctx, o)
+	show.end()
 	if err != nil {
 		return err
 	}

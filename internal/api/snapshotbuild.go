@@ -16,6 +16,10 @@ type beginBuildInput struct {
 	Body wire.BeginBuild
 }
 
+type buildInput struct {
+	ID string `path:"id" maxLength:"64" doc:"The build."`
+}
+
 type finishBuildInput struct {
 	ID   string `path:"id" maxLength:"64" doc:"The build."`
 	Body wire.FinishBuild
@@ -30,6 +34,11 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 		Description: "Answers the id of the build, which has an hour for its files and its finish; or, with 200, the snapshot of the same content that is there already.",
 		Responses:   map[string]*huma.Response{"200": {Description: "There is a snapshot of this content", Content: jsonContent[wire.Build](a)}},
 	}, s.beginBuild)
+	route(a, huma.Operation{
+		OperationID: "watch-snapshot-build", Method: http.MethodGet, Path: builds + "/{id}/progress", Tags: tags,
+		Summary:     "Watch a build",
+		Description: "What a build is at that waits for its files and its finish, or is being made. One that is over is not found: the answer to its finish says what came of it.",
+	}, s.watchBuild)
 	upload := huma.Operation{
 		OperationID: "upload-snapshot-build", Method: http.MethodPut, Path: builds + "/{id}/files", Tags: tags,
 		Summary:     "Upload the files of a build",
@@ -64,6 +73,16 @@ func (s *Server) beginBuild(ctx context.Context, in *beginBuildInput) (*created[
 		return &created[wire.Build]{Status: http.StatusOK, Body: wire.Build{Unchanged: true, Snapshot: &sn}}, nil
 	}
 	return &created[wire.Build]{Status: http.StatusCreated, Body: wire.Build{ID: string(begun.ID)}}, nil
+}
+
+func (s *Server) watchBuild(ctx context.Context, in *buildInput) (*body[wire.BuildProgress], error) {
+	e, err := s.svc.BuildProgress(ctx, caller(ctx), sandbox.SnapshotID(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	return &body[wire.BuildProgress]{Body: wire.BuildProgress{
+		ID: in.ID, Phase: string(e.Phase), Detail: e.Message, Done: e.Done, Total: e.Total,
+	}}, nil
 }
 
 func (s *Server) uploadBuild(w http.ResponseWriter, r *http.Request) error {

@@ -25,12 +25,18 @@ func TestBuildRoutes(t *testing.T) {
 		return b
 	}
 	b := begin(nil)
+	var at wire.BuildProgress
+	s.Want(200, "GET", "/v1/snapshots/builds/"+b.ID+"/progress", nil).Into(t, &at)
+	if at.ID != b.ID || at.Phase != "begun" || at.Detail == "" {
+		t.Errorf("what a build that waits is at: %+v", at)
+	}
 	var sn wire.Snapshot
 	s.Want(201, "POST", "/v1/snapshots/builds/"+b.ID+"/finish", map[string]any{"env": map[string]string{"A": "b"}}).Into(t, &sn)
 	if sn.ID != b.ID || sn.Name != "b" || sn.Tag != "latest" || sn.ContentHash != "h" || sn.SandboxID != "" {
 		t.Errorf("built %+v", sn)
 	}
 	problem(t, s.Want(404, "POST", "/v1/snapshots/builds/"+b.ID+"/finish", map[string]any{}))
+	problem(t, s.Want(404, "GET", "/v1/snapshots/builds/"+b.ID+"/progress", nil))
 	if again := begin(nil); !again.Unchanged || again.Snapshot == nil || again.Snapshot.ID != sn.ID || again.ID != "" {
 		t.Errorf("the same content again: %+v", again)
 	}

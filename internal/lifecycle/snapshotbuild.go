@@ -66,8 +66,16 @@ type build struct {
 	begun   time.Time
 
 	mu    sync.Mutex
-	files *os.File // nil until uploaded; guarded by mu
-	over  bool     // finished or expired; guarded by mu
+	files *os.File           // nil until uploaded; guarded by mu
+	over  bool               // finished or expired; guarded by mu
+	last  sandbox.ImageEvent // what it is at; guarded by mu
+}
+
+// report says what the build is at.
+func (b *build) report(e sandbox.ImageEvent) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = e
 }
 
 // close forgets the files.
@@ -81,13 +89,17 @@ func (b *build) close() {
 	}
 }
 
-// begunBuilds are those begun, by id.
+// begunBuilds are those begun, by id: first those that wait for their files or
+// their finish, then those being made.
 type begunBuilds struct {
-	mu  sync.Mutex
-	ids map[sandbox.SnapshotID]*build // guarded by mu
+	mu     sync.Mutex
+	ids    map[sandbox.SnapshotID]*build // guarded by mu
+	making map[sandbox.SnapshotID]*build // guarded by mu
 }
 
-func newBegunBuilds() *begunBuilds { return &begunBuilds{ids: map[sandbox.SnapshotID]*build{}} }
+func newBegunBuilds() *begunBuilds {
+	return &begunBuilds{ids: map[sandbox.SnapshotID]*build{}, making: map[sandbox.SnapshotID]*build{}}
+}
 
 // add adds one. Errors: QuotaExceeded.
 func (x *begunBuilds) add(id sandbox.SnapshotID, b *build) error {
@@ -118,7 +130,8 @@ func (x *begunBuilds) find(match func(sandbox.SnapshotID, *build) bool) (*build,
 	return nil, sandbox.Errorf(sandbox.NotFound, "there is no such build; it may have taken too long, or the server was restarted: begin again")
 }
 
-// take returns a caller's build, which is in the index no more. Errors: NotFound.
+// take returns a caller's build, which waits no more but is being made, until it is
+// released. Errors: NotFound.
 func (x *begunBuilds) take(c Caller, id sandbox.SnapshotID) (*build, error) {
 	b, err := x.find(func(at sandbox.SnapshotID, b *build) bool { return at == id && b.caller.Workspace == c.Workspace })
 	if err != nil {
@@ -130,7 +143,17 @@ func (x *begunBuilds) take(c Caller, id sandbox.SnapshotID) (*build, error) {
 		return nil, sandbox.Errorf(sandbox.Conflict, "the build is being finished already")
 	}
 	delete(x.ids, id)
+	x.making[id] = b
+	b.report(sandbox.ImageEvent{Phase: "waiting", Message: "for its turn"})
 	return b, nil
+}
+
+// release forgets a build that was taken, and its files.
+func (x *begunBuilds) release(id sandbox.SnapshotID, b *build) {
+	x.mu.Lock()
+	delete(x.making, id)
+	x.mu.Unlock()
+	b.close()
 }
 
 // expire forgets those begun before a time.
@@ -143,6 +166,21 @@ func (x *begunBuilds) expire(before time.Time) {
 			b.close()
 		}
 	}
+}
+
+// BuildProgress says what a build of the caller is at: which phase, and what it is
+// about. It waits for its finish, or is being made. Errors: NotFound, also for one
+// that is over.
+func (s *Service) BuildProgress(_ context.Context, c Caller, id sandbox.SnapshotID) (sandbox.ImageEvent, error) {
+	s.begun.mu.Lock()
+	b := cmp.Or(s.begun.ids[id], s.begun.making[id])
+	s.begun.mu.Unlock()
+	if b == nil || b.caller.Workspace != c.Workspace {
+		return sandbox.ImageEvent{}, sandbox.Errorf(sandbox.NotFound, "there is no such build, or it is over")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last, nil
 }
 
 // BeginBuild begins a build, which has an hour for its files to be uploaded, by
@@ -179,7 +217,7 @@ func (s *Service) BeginBuild(ctx context.Context, c Caller, req BuildRequest) (B
 		}
 	}
 	id, key := sandbox.NewSnapshotID(), rand.Text()
-	if err := s.begun.add(id, &build{caller: c, request: req, key: key, begun: time.Now()}); err != nil {
+	if err := s.begun.add(id, &build{caller: c, request: req, key: key, begun: time.Now(), last: sandbox.ImageEvent{Phase: "begun", Message: "it waits for its files and its finish"}}); err != nil {
 		return Begun{}, err
 	}
 	return Begun{ID: id, Key: key}, nil
@@ -253,6 +291,7 @@ func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.Snapshot
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
+	release := func() { s.begun.release(id, b) }
 	sn := b.request.snapshot(c)
 	sn.ID, sn.ContentHash, sn.Env, sn.Image = id, b.request.ContentHash, maps.Clone(contents.Env), b.request.Runtime
 	if contents.Metadata != nil {
@@ -262,10 +301,10 @@ func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.Snapshot
 	case err == nil:
 		sn.Parent = before.ID
 	case sandbox.CodeOf(err) != sandbox.NotFound:
-		b.close()
+		release()
 		return sandbox.Snapshot{}, err
 	}
-	return s.grow(ctx, sn, func(into *os.File) (string, error) { return s.runBuild(b, contents, into) }, b.close)
+	return s.grow(ctx, sn, func(into *os.File) (string, error) { return s.runBuild(b, contents, into) }, release)
 }
 
 // runBuild writes the files of a build as a layer and returns the digest of what
@@ -273,7 +312,7 @@ func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.Snapshot
 func (s *Service) runBuild(b *build, contents BuildContents, into *os.File) (base string, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.ImageTimeout)
 	defer cancel()
-	img, _, err := s.ensureImage(ctx, b.request.Runtime, nil)
+	img, _, err := s.ensureImage(ctx, b.request.Runtime, b.report)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return "", sandbox.InvalidField("runtime", "%s", fail("", err, "unknown runtime").cause.Message)
 	}
@@ -281,10 +320,11 @@ func (s *Service) runBuild(b *build, contents BuildContents, into *os.File) (bas
 		return "", err
 	}
 	if d := (dependencies{apt: contents.Dependencies, npm: contents.Packages}); !d.empty() {
-		if img, _, err = s.withDependencies(ctx, &img, d, nil); err != nil {
+		if img, _, err = s.withDependencies(ctx, &img, d, b.report); err != nil {
 			return "", err
 		}
 	}
+	b.report(sandbox.ImageEvent{Phase: "writing", Message: "its files"})
 	b.mu.Lock()
 	files := b.files
 	b.mu.Unlock()

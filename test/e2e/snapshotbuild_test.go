@@ -84,7 +84,10 @@ func TestDeclarativeBuildInstallsPackages(t *testing.T) {
 	const description = "version: 1\nruntime: " + codeExec + "\nname: tools\ndescription: what it needs\n" +
 		"dependencies: [bc=1*]\npackages: [is-odd]\nfiles: [lib]\nenv: {ANSWER: '6*7'}\nmetadata: {team: a}\n"
 	writeFiles(t, dir, map[string]string{"modbox-snapshot.yaml": description, "lib/run.sh": `echo "$ANSWER" | bc` + "\n"})
-	id, _ := buildSnapshot(t, s, dir)
+	id, said := buildSnapshot(t, s, dir)
+	if !strings.Contains(said, "tools: uploading: its files\n") || !strings.Contains(said, "tools: installing: ") {
+		t.Errorf("the build said %q, want its phases", said)
+	}
 	sn, err := s.Snapshot(t.Context(), "tools:latest")
 	if err != nil || sn.ID != id || sn.Description != "what it needs" || sn.Metadata["team"] != "a" || sn.LayerBytes == 0 {
 		t.Fatalf("built %s, found %+v, %v", id, sn, err)

@@ -73,6 +73,15 @@ type Build struct {
 	Snapshot  *Snapshot `json:"snapshot,omitempty" doc:"That snapshot."`
 }
 
+// BuildProgress says what a build is at.
+type BuildProgress struct {
+	ID     string `json:"id" doc:"The build."`
+	Phase  string `json:"phase" doc:"begun, waiting, pulling, fetching, downloading, installing, setup, writing or done." example:"installing"`
+	Detail string `json:"detail,omitempty" doc:"What the phase is about, for people."`
+	Done   int64  `json:"done,omitempty" doc:"How much of total is done."`
+	Total  int64  `json:"total,omitempty" doc:"What done counts up to; absent when it is not known. It may grow."`
+}
+
 // FinishBuild is the body of POST /v1/snapshots/builds/{id}/finish.
 type FinishBuild struct {
 	Dependencies []string          `json:"dependencies,omitempty" maxItems:"256" nullable:"false" doc:"Debian packages to install."`

@@ -910,6 +910,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/snapshots/builds/{id}/progress": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Watch a build
+         * @description What a build is at that waits for its files and its finish, or is being made. One that is over is not found: the answer to its finish says what came of it.
+         */
+        get: operations["watch-snapshot-build"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/snapshots/{snapshot}": {
         parameters: {
             query?: never;
@@ -1351,6 +1371,27 @@ export interface components {
             snapshot?: components["schemas"]["Snapshot"];
             /** @description There is a snapshot of the same content. */
             unchanged: boolean;
+        };
+        BuildProgress: {
+            /** @description What the phase is about, for people. */
+            detail?: string;
+            /**
+             * Format: int64
+             * @description How much of total is done.
+             */
+            done?: number;
+            /** @description The build. */
+            id: string;
+            /**
+             * @description begun, waiting, pulling, fetching, downloading, installing, setup, writing or done.
+             * @example installing
+             */
+            phase: string;
+            /**
+             * Format: int64
+             * @description What done counts up to; absent when it is not known. It may grow.
+             */
+            total?: number;
         };
         CancelExecution: {
             /** @description Kill it at once. Otherwise it gets SIGTERM, and 5 seconds until it is killed. */
@@ -4904,6 +4945,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Snapshot"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "watch-snapshot-build": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The build. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildProgress"];
                 };
             };
             /** @description An error */
