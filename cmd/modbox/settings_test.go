@@ -45,7 +45,7 @@ var otherValues = map[string]string{
 	"exec.max_timeout":           "7m",
 	"exec.default_output":        "7Ki",
 	"exec.max_output":            "7Mi",
-	"exec.max_stream":            "1Mi", "exec.retention": "1h", "exec.max_kept": "7",
+	"exec.max_stream":            "1Mi", "exec.max_streams": "7Gi", "exec.retention": "1h", "exec.max_kept": "7",
 	"network.allow_cidrs":        "10.7.0.0/16",
 	"network.resolvers":          "192.0.2.7",
 	"images.default_registry":    "registry.test",

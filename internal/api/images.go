@@ -71,7 +71,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 }
 
 // registerImages adds the route of pulls.
-func (s *Server) registerImages(a huma.API, mux *http.ServeMux) {
+func (s *Server) registerImages(a huma.API, mux router) {
 	op := huma.Operation{
 		OperationID: "pull-image", Method: http.MethodPost, Path: "/v1/images/pull", Tags: []string{"images"},
 		Summary:     "Pull an image from a registry",
@@ -82,7 +82,7 @@ func (s *Server) registerImages(a huma.API, mux *http.ServeMux) {
 		}}},
 	}
 	describe(a, &op)
-	mux.Handle(op.Method+" "+op.Path, edge.Handler(s.pullImage))
+	mux.HandleFunc(op.Method+" "+op.Path, edge.Handler(s.pullImage).ServeHTTP)
 	a.OpenAPI().AddOperation(&op)
 }
 
