@@ -207,8 +207,8 @@ MODBOX_API_TOKEN (default: the one a server on this machine made for itself).`,
 		}
 	}
 	add(groupUse, a.runCommand(), a.createCommand(), a.listCommand(), a.getCommand(), a.execCommand(), a.attachCommand(), a.jobsCommand(), a.logsCommand(), a.cancelCommand(), a.copyCommand(), a.watchCommand(),
-		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.imagesCommand(), a.runtimesCommand(), a.tokenCommand(), a.workspaceCommand(), a.loginCommand(), a.logoutCommand())
-	add(groupServe, a.serverCommand(), a.userCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
+		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.imagesCommand(), a.runtimesCommand(), a.registryCommand(), a.tokenCommand(), a.workspaceCommand(), a.loginCommand(), a.logoutCommand())
+	add(groupServe, a.serverCommand(), a.userCommand(), a.secretsCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
 	return root
 }
 

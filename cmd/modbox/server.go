@@ -30,6 +30,7 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -72,6 +73,7 @@ type parts struct {
 	driver   *gvisor.Driver
 	auth     *auth.Authenticator
 	accounts *auth.Accounts
+	signIns  *registry.Registries
 	sso      *sso.SignIn
 	service  *lifecycle.Service
 	metrics  *prometheus.Registry
@@ -146,7 +148,12 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 		return err
 	}
 	cu.Add(func() { closeLogged(log, "store", p.store.Close) })
-	if p.images, err = image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, imageOptions(cfg, p.store, log)); err != nil {
+	keys, err := openKeys(cfg)
+	if err != nil {
+		return err
+	}
+	p.signIns = registry.New(p.store, keys)
+	if p.images, err = image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, imageOptions(cfg, p.store, p.signIns, log)); err != nil {
 		return err
 	}
 	p.driver, err = gvisor.New(driverConfig(cfg, programs, log))
@@ -199,10 +206,10 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 // handler puts the API, the dialects and the proxy together.
 func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
 	v1, err := api.New(apiConfig(cfg, p.urls), api.Deps{
-		Service: p.service, Auth: p.auth, Accounts: p.accounts, SSO: p.sso, Logger: log, Driver: p.driver.Capabilities().Name,
+		Service: p.service, Auth: p.auth, Accounts: p.accounts, Registries: p.signIns, SSO: p.sso, Logger: log, Driver: p.driver.Capabilities().Name,
 		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
 		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
-		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.accounts, p.urls.Sandbox), agentuity.New(p.service, p.urls)},
+		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.accounts, p.signIns, p.urls.Sandbox), agentuity.New(p.service, p.urls)},
 	})
 	if err != nil {
 		return nil, err

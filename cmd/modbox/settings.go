@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -60,12 +61,11 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 	}
 }
 
-// imageOptions has no credentials: registries are asked as nobody.
-func imageOptions(cfg config.Config, st *store.Store, log *slog.Logger) image.Options {
+func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registries, log *slog.Logger) image.Options {
 	opts := image.Options{
 		Logger: log, DefaultRegistry: cfg.Images.DefaultRegistry,
 		RecheckInterval: cfg.Images.RecheckInterval.Std(), StallTimeout: cfg.Images.StallTimeout.Std(),
-		MaxDisk: int64(cfg.Images.MaxDisk), InUse: imagesInUse(st),
+		MaxDisk: int64(cfg.Images.MaxDisk), InUse: imagesInUse(st), Login: signIns.Login,
 	}
 	for _, r := range cfg.Images.InsecureRegistries {
 		opts.InsecureRegistries = append(opts.InsecureRegistries, r.RegistryStr())

@@ -59,6 +59,7 @@ var otherValues = map[string]string{
 // TestPublicURL, TestLogger, TestReadCA and the tests of test/e2e show them.
 var elsewhere = map[string]bool{
 	"listen": true, "tls.cert": true, "tls.key": true, "log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
+	"secrets.key_file": true,
 }
 
 // wired shows everything that the server's parts are told.
@@ -85,8 +86,8 @@ func wired(t *testing.T, environ ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := imageOptions(cfg, nil, nil)
-	i.InUse = nil
+	i := imageOptions(cfg, nil, nil, nil)
+	i.InUse, i.Login = nil, nil
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o)
 }
 

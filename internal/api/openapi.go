@@ -35,6 +35,7 @@ func (s *Server) registerV1(mux router) *huma.OpenAPI {
 	s.registerSessions(a)
 	s.registerWorkspaces(a)
 	s.registerUsers(a)
+	s.registerRegistries(a)
 	s.registerStreams(a, mux)
 	s.describeStreams(a)
 	// Huma describes its own error model although all errors are problems here.

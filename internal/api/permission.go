@@ -17,7 +17,12 @@ var needs = map[string]sandbox.Permission{
 	"GET /v1/executions/{id}":                                       sandbox.SandboxesRead,
 	"POST /v1/executions/{id}/cancel":                               sandbox.SandboxesWrite,
 	"GET /v1/images":                                                sandbox.ImagesRead,
-	"POST /v1/images/pull":                                          sandbox.ImagesWrite,
+	"POST /v1/images/pull":                                          sandbox.SandboxesWrite, // as creating a sandbox does
+	"GET /v1/registries":                                            sandbox.ImagesRead,
+	"POST /v1/registries":                                           sandbox.ImagesWrite,
+	"GET /v1/registries/{id}":                                       sandbox.ImagesRead,
+	"PATCH /v1/registries/{id}":                                     sandbox.ImagesWrite,
+	"DELETE /v1/registries/{id}":                                    sandbox.ImagesWrite,
 	"GET /v1/sandboxes":                                             sandbox.SandboxesRead,
 	"POST /v1/sandboxes":                                            sandbox.SandboxesWrite,
 	"DELETE /v1/sandboxes/{ref}":                                    sandbox.SandboxesWrite,

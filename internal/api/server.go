@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -43,6 +44,8 @@ type Deps struct {
 	Auth    *auth.Authenticator
 	// Accounts are users, workspaces and how people sign in.
 	Accounts *auth.Accounts
+	// Registries are how workspaces sign in to container registries.
+	Registries *registry.Registries
 	// SSO signs users in through other services.
 	SSO    *sso.SignIn
 	Logger *slog.Logger
@@ -76,8 +79,8 @@ type Server struct {
 
 // New returns a server with all its routes.
 func New(cfg Config, deps Deps) (*Server, error) {
-	if cfg.SandboxURL == nil || cfg.PortURL == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.SSO == nil || deps.Logger == nil {
-		return nil, fmt.Errorf("api.New: SandboxURL, PortURL, Service, Auth, Accounts, SSO and Logger must be set")
+	if cfg.SandboxURL == nil || cfg.PortURL == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.SSO == nil || deps.Logger == nil {
+		return nil, fmt.Errorf("api.New: SandboxURL, PortURL, Service, Auth, Accounts, Registries, SSO and Logger must be set")
 	}
 	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, accounts: deps.Accounts, logger: deps.Logger, deps: deps, mux: deps.Auth.NewMux(), v1: deps.Auth.NewMux()}
 	s.openapi = s.registerV1(ruled{s.v1})

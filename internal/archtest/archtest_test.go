@@ -34,11 +34,13 @@ var mayImport = map[string][]string{
 	"images":             {},
 	"internal/store":     {"internal/sandbox"},
 	"internal/auth":      {"internal/sandbox"},
+	"internal/secret":    {"internal/sandbox"},
+	"internal/registry":  {"internal/sandbox"},
 	"internal/stream":    {"internal/sandbox"},
 	"internal/lifecycle": {"internal/sandbox", "internal/stream", "internal/driver", "internal/agentapi"},
 	"internal/proxy":     {"internal/sandbox", "internal/auth"},
-	"internal/api":       {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image"},
-	"internal/dialect":   {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/api"},
+	"internal/api":       {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/registry"},
+	"internal/dialect":   {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/api", "internal/registry"},
 	"client":             {},
 	"internal/archtest":  {},
 	"internal/deps":      {},
@@ -51,7 +53,7 @@ var mayImport = map[string][]string{
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {
 		"internal/sandbox", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
-		"internal/driver/fake", "internal/dialect", "internal/api",
+		"internal/driver/fake", "internal/dialect", "internal/api", "internal/registry", "internal/secret",
 	},
 }
 

@@ -40,6 +40,7 @@ type Config struct {
 
 	Snapshot Snapshot `yaml:"snapshot"`
 	Images   Images   `yaml:"images"`
+	Secrets  Secrets  `yaml:"secrets"`
 }
 
 // TLS says how the listener is secured.
@@ -126,6 +127,11 @@ type Exec struct {
 	MaxKept        int      `yaml:"max_kept" doc:"Ended executions of one sandbox that are kept; of more the oldest are forgotten, with their output."`
 }
 
+// Secrets says how secrets, such as the passwords of registries, are encrypted.
+type Secrets struct {
+	KeyFile string `yaml:"key_file" doc:"File with the keys that secrets in the database are encrypted with; made when it is not there. Without it they are lost: back it up, elsewhere than the database. Empty: state_dir/secret.key. The variable MODBOX_SECRET_KEY may have the keys instead."`
+}
+
 // Default returns the defaults. Those that depend on the user, its environment
 // or the host are empty or 0, and filled in by Load.
 func Default() Config {
@@ -200,10 +206,13 @@ func (c *Config) resolve(getenv func(string) string) error {
 			c.RunDir = filepath.Join(base, "modbox")
 		}
 	}
+	if c.Secrets.KeyFile == "" {
+		c.Secrets.KeyFile = filepath.Join(c.StateDir, "secret.key")
+	}
 	if c.Sandbox.CreateConcurrency == 0 {
 		c.Sandbox.CreateConcurrency = 2 * runtime.NumCPU()
 	}
-	for _, dir := range []*string{&c.StateDir, &c.RunDir} {
+	for _, dir := range []*string{&c.StateDir, &c.RunDir, &c.Secrets.KeyFile} {
 		abs, err := filepath.Abs(*dir)
 		if err != nil {
 			return fmt.Errorf("resolve %s: %w", *dir, err)

@@ -47,29 +47,26 @@ func remoteImage(parsed reference) sandbox.Image {
 // is not; an older build of it than this program's recipe is good enough. Others
 // are pulled; when a tag's registry was not asked for longer than
 // [Options.RecheckInterval], it is asked whether the tag has moved, and what is
-// here is good enough when it cannot be. Progress, which may be nil, is told what
-// happens as in [BuildOptions].
+// here is good enough when it cannot be. What was had by signing in only is for
+// those alone who have it from the registry, too, unless who is zero: the server
+// itself. Progress, which may be nil, is told what happens as in [BuildOptions].
 //
 // Errors: as Resolve, [Store.Build] and [Store.Pull].
-func (s *Store) Ensure(ctx context.Context, ref string, progress func(Event)) (sandbox.Image, string, error) {
+func (s *Store) Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(Event)) (sandbox.Image, string, error) {
 	img, rootfs, err := s.Resolve(ctx, ref)
 	if err == nil {
-		if !s.Stale(ref) {
-			return img, rootfs, nil
+		moved, err := s.ask(ctx, ref, who)
+		if err != nil {
+			return sandbox.Image{}, "", err
 		}
-		checkCtx, cancel := context.WithTimeout(ctx, recheckTimeout)
-		defer cancel()
-		if moved, checkErr := s.moved(checkCtx, ref); checkErr != nil || !moved {
-			if checkErr != nil && ctx.Err() == nil {
-				s.log.Warn("a registry cannot be asked whether a tag has moved", "image", ref, "error", checkErr)
-			}
-			return img, rootfs, ctx.Err()
+		if !moved {
+			return img, rootfs, nil
 		}
 	}
 	if r, recipeErr := s.Recipe(ref); recipeErr == nil {
 		_, err = s.Build(ctx, r, BuildOptions{Progress: progress})
 	} else if parsed, refErr := s.parseRef(ref); refErr == nil && parsed.remote != nil {
-		_, err = s.Update(ctx, ref, progress)
+		_, err = s.Update(ctx, ref, who, progress)
 	}
 	if err != nil {
 		return sandbox.Image{}, "", err
@@ -77,22 +74,52 @@ func (s *Store) Ensure(ctx context.Context, ref string, progress func(Event)) (s
 	return s.Resolve(ctx, ref)
 }
 
-// Update is [Store.Pull] with the credentials of [Options].
-func (s *Store) Update(ctx context.Context, ref string, progress func(Event)) (sandbox.Image, error) {
-	return s.Pull(ctx, ref, PullOptions{Progress: progress, Credentials: s.credentials})
+// Update is [Store.Pull] for somebody.
+func (s *Store) Update(ctx context.Context, ref string, who sandbox.Puller, progress func(Event)) (sandbox.Image, error) {
+	return s.Pull(ctx, ref, PullOptions{Progress: progress, Who: who})
 }
 
 // recheckTimeout bounds asking a registry whether a tag has moved.
 const recheckTimeout = 15 * time.Second
 
-// Stale reports whether what a reference means here is to be asked for again:
-// [Store.Ensure] does.
-func (s *Store) Stale(ref string) bool {
-	if s.recheck == 0 {
-		return false
-	}
+// Stale reports whether what a reference means here is not simply there for
+// somebody: [Store.Ensure] asks the registry again, or whether they may have it.
+func (s *Store) Stale(ref string, who sandbox.Puller) bool {
 	ix, err := s.loadIndex()
 	if err != nil {
+		return false
+	}
+	return s.private(ix, ref, who) != nil || s.old(ix, ref)
+}
+
+// ask asks the registry of an image that is here whether it has another one now,
+// when it has not been asked for long or it must say whether who may have it.
+func (s *Store) ask(ctx context.Context, ref string, who sandbox.Puller) (moved bool, err error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return false, err
+	}
+	checkCtx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	defer cancel()
+	if rec := s.private(ix, ref, who); rec != nil {
+		moved, known, err := s.askFor(checkCtx, rec, who)
+		if known || err != nil {
+			return moved, err
+		}
+	}
+	if !s.old(ix, ref) {
+		return false, nil
+	}
+	moved, err = s.moved(checkCtx, ref, who)
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("a registry cannot be asked whether a tag has moved", "image", ref, "error", err)
+	}
+	return moved && err == nil, ctx.Err()
+}
+
+// old reports whether the registry was not asked for a tag for too long.
+func (s *Store) old(ix *index, ref string) bool {
+	if s.recheck == 0 {
 		return false
 	}
 	parsed, err := s.parseRef(ref)
@@ -110,19 +137,19 @@ func (s *Store) Stale(ref string) bool {
 // moved asks the registry whether a tag means something else than here, and
 // notes that it was asked, also in vain: not every sandbox should wait for a
 // registry that does not answer.
-func (s *Store) moved(ctx context.Context, ref string) (bool, error) {
+func (s *Store) moved(ctx context.Context, ref string, who sandbox.Puller) (bool, error) {
 	parsed, err := s.parseRef(ref)
 	if err != nil {
 		return false, err
 	}
-	if err := s.noteCheck(ctx, parsed.remote); err != nil {
+	if err := s.noteCheck(ctx, parsed.remote, nil); err != nil {
 		return false, err
 	}
 	ix, err := s.loadIndex()
 	if err != nil {
 		return false, err
 	}
-	reg, err := s.openRegistry(ctx, parsed.remote.Context(), s.credentials)
+	reg, err := s.openRegistry(ctx, parsed.remote.Context(), who)
 	if err != nil {
 		return false, err
 	}
@@ -130,12 +157,15 @@ func (s *Store) moved(ctx context.Context, ref string) (bool, error) {
 	if err != nil {
 		return false, reg.explain(ctx, err)
 	}
-	rec := ix.pulled(parsed.remote)
-	return rec == nil || rec.Pull.Asked != desc.Digest, nil
+	if rec := ix.pulled(parsed.remote); rec == nil || rec.Pull.Asked != desc.Digest {
+		return true, nil
+	}
+	return false, s.noteCheck(ctx, parsed.remote, &reg.proof)
 }
 
-// noteCheck writes down that a registry is being asked for a reference.
-func (s *Store) noteCheck(ctx context.Context, ref ociname.Reference) error {
+// noteCheck writes down that a registry is being asked for a reference, or, with a
+// proof, that it still means the same and who was told so.
+func (s *Store) noteCheck(ctx context.Context, ref ociname.Reference, proof *string) error {
 	ix, unlock, err := s.lockIndex(ctx)
 	if err != nil {
 		return err
@@ -143,6 +173,9 @@ func (s *Store) noteCheck(ctx context.Context, ref ociname.Reference) error {
 	defer unlock()
 	if rec := ix.pulled(ref); rec != nil {
 		rec.Pull.CheckedAt = time.Now().UTC()
+		if proof != nil {
+			rec.Pull.prove(*proof)
+		}
 		return s.writeIndex(ix)
 	}
 	return nil

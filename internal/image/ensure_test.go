@@ -30,7 +30,7 @@ func TestEnsurePulls(t *testing.T) {
 			t.Errorf("Lookup(%s) before the pull = %+v, %v, want %s without a digest", name, known, err, ref)
 		}
 	}
-	img, path, err := s.Ensure(t.Context(), "library/app:v1", nil)
+	img, path, err := s.Ensure(t.Context(), "library/app:v1", sandbox.Puller{}, nil)
 	if err != nil || img.Ref() != ref {
 		t.Fatalf("Ensure = %+v, %v, want %s", img, err, ref)
 	}
@@ -57,7 +57,7 @@ func TestEnsureAsksAgainForTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, _, err := s.Ensure(t.Context(), ref, nil)
+	old, _, err := s.Ensure(t.Context(), ref, sandbox.Puller{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestEnsureAsksAgainForTags(t *testing.T) {
 	var asked atomic.Int32
 	count := func(http.ResponseWriter, *http.Request) bool { asked.Add(1); return false }
 	reg.on(count)
-	if img, _, err := s.Ensure(t.Context(), ref, nil); err != nil || img.Digest != old.Digest || asked.Load() != 0 || s.Stale(ref) {
+	if img, _, err := s.Ensure(t.Context(), ref, sandbox.Puller{}, nil); err != nil || img.Digest != old.Digest || asked.Load() != 0 || s.Stale(ref, sandbox.Puller{}) {
 		t.Errorf("Ensure soon after = %s, %v with %d questions, want what is here without any", img.Digest, err, asked.Load())
 	}
 	eager, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: &fake{}, RecheckInterval: time.Nanosecond})
@@ -73,18 +73,18 @@ func TestEnsureAsksAgainForTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg.on(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true })
-	if img, _, err := eager.Ensure(t.Context(), ref, nil); err != nil || img.Digest != old.Digest {
+	if img, _, err := eager.Ensure(t.Context(), ref, sandbox.Puller{}, nil); err != nil || img.Digest != old.Digest {
 		t.Errorf("Ensure with a broken registry = %s, %v, want what is here", img.Digest, err)
 	}
 	reg.on(count)
-	img, _, err := eager.Ensure(t.Context(), ref, nil)
+	img, _, err := eager.Ensure(t.Context(), ref, sandbox.Puller{}, nil)
 	if err != nil || img.Digest == old.Digest {
 		t.Errorf("Ensure after the tag moved = %s, %v, want the new one", img.Digest, err)
 	}
 	if _, path, err := eager.Resolve(t.Context(), old.Digest); err != nil || contents(t, readEROFS(t, path))["a"] != "old" {
 		t.Errorf("the image of sandboxes that run is gone: %v", err)
 	}
-	if eager.Stale(old.Digest) {
+	if eager.Stale(old.Digest, sandbox.Puller{}) {
 		t.Error("a digest is stale, want only tags to be")
 	}
 }
@@ -141,7 +141,7 @@ func TestTrim(t *testing.T) {
 		_, _, err := s.Resolve(t.Context(), images[i].Ref())
 		wantCode(t, images[i].Ref(), err, want)
 	}
-	if _, _, err := s.Ensure(t.Context(), images[0].Ref(), nil); err != nil {
+	if _, _, err := s.Ensure(t.Context(), images[0].Ref(), sandbox.Puller{}, nil); err != nil {
 		t.Errorf("what was trimmed cannot be pulled again: %v", err)
 	}
 }

@@ -73,6 +73,10 @@ type pullRecord struct {
 	Reference string    `json:"reference"` // registry/repository:tag or registry/repository@digest
 	Asked     v1.Hash   `json:"asked"`     // what the reference named then: an index or a manifest
 	CheckedAt time.Time `json:"checked_at"`
+	// Private: nobody has had it without signing in. Proofs are when who has
+	// signed in and had it, see private.go.
+	Private bool                 `json:"private,omitempty"`
+	Proofs  map[string]time.Time `json:"proofs,omitempty"`
 }
 
 // commitRecord says what a commit was made of and which layer it added.
@@ -122,6 +126,7 @@ func (r *record) image() sandbox.Image {
 		ID: imageID(id), Name: r.Name, Tag: r.Tag, Digest: r.Digest, Description: r.Description,
 		SizeBytes: r.SizeBytes, Config: r.Config, MemoryBytes: r.MemoryBytes,
 		ReadinessPort: r.ReadinessPort, TTL: r.TTL, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+		Readers: r.readers(),
 	}
 }
 

@@ -33,8 +33,8 @@ import (
 
 // PullOptions says how to pull.
 type PullOptions struct {
-	// Credentials signs in to the registry; nil is nobody.
-	Credentials Credentials
+	// Who the image is for: [Options.Login] signs in for them.
+	Who sandbox.Puller
 	// Progress is told what happens, by one goroutine at a time; may be nil. It
 	// must return soon. In PhasePulling it counts bytes.
 	Progress func(Event)
@@ -92,7 +92,7 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 
 // pull does the work of Pull. The caller holds the reference's lock.
 func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOptions) (*record, error) {
-	reg, err := s.openRegistry(ctx, ref.Context(), opts.Credentials)
+	reg, err := s.openRegistry(ctx, ref.Context(), opts.Who)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOption
 	if err != nil {
 		return nil, reg.explain(ctx, err)
 	}
-	if rec, err := s.pulled(ctx, ref, desc.Digest); rec != nil || err != nil {
+	if rec, err := s.pulled(ctx, ref, desc.Digest, reg.proof); rec != nil || err != nil {
 		return rec, err
 	}
 	raw, manifest, err := chooseManifest(ctx, reg, desc, platform)
@@ -195,8 +195,8 @@ func checkManifest(what string, m *v1.Manifest) error {
 }
 
 // pulled returns the record of a reference that means the digest already and is
-// intact, and notes that it was looked at.
-func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Hash) (*record, error) {
+// intact, and notes that it was looked at, by whom.
+func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Hash, proof string) (*record, error) {
 	ix, unlock, err := s.lockIndex(ctx)
 	if err != nil {
 		return nil, err
@@ -207,6 +207,7 @@ func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Has
 		return nil, nil
 	}
 	rec.Pull.CheckedAt = time.Now().UTC()
+	rec.Pull.prove(proof)
 	done := *rec
 	return &done, s.writeIndex(ix)
 }
@@ -272,6 +273,10 @@ func (s *Store) pullManifest(ctx context.Context, reg *registry, ref ociname.Ref
 	}
 	if rec.Description = strings.ToValidUTF8(rec.Description, ""); len(rec.Description) > 200 {
 		rec.Description = ""
+	}
+	if reg.proof != "" {
+		rec.Pull.Private = true
+		rec.Pull.prove(reg.proof)
 	}
 	return &rec, s.keepPulled(ctx, root, &rec, p)
 }

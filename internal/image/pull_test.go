@@ -18,7 +18,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -179,37 +178,51 @@ func TestPullFetchesBlobsOnce(t *testing.T) {
 func TestPullAuthentication(t *testing.T) {
 	reg := newRegistry(t)
 	ref := reg.push(t, "private:v1", imageOf(t, v1.Config{}, gzipped(t, file("secret", "s", 0o644))))
-	credentials := func(auth authn.Authenticator) image.Credentials {
-		return func(_ context.Context, registry string) (authn.Authenticator, error) {
-			if registry != reg.host {
-				return nil, fmt.Errorf("asked for the credentials of %s", registry)
+	login := sandbox.RegistryLogin{}
+	who := sandbox.Puller{Workspace: "ours", Registry: "1"}
+	open := func(t *testing.T) *image.Store {
+		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, Login: func(_ context.Context, asked sandbox.Puller, registry string) (sandbox.RegistryLogin, error) {
+			if registry != reg.host || asked != who {
+				return login, fmt.Errorf("%v asked for the credentials of %s", asked, registry)
 			}
-			return auth, nil
+			return login, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
 		}
+		return s
+	}
+	ann := func(password string) sandbox.RegistryLogin {
+		return sandbox.RegistryLogin{Proof: "1@" + password, Username: "ann", Password: password}
 	}
 	for name, intercept := range map[string]func(http.ResponseWriter, *http.Request) bool{
 		"basic": basicAuth("ann", "pw"), "token": tokenAuth(reg.host, "ann", "pw"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg.on(intercept)
-			s := pullStore(t, t.TempDir())
-			for _, auth := range []authn.Authenticator{authn.Anonymous, as("ann", "wrong")} {
-				_, err := s.Pull(t.Context(), ref, image.PullOptions{Credentials: credentials(auth)})
+			s := open(t)
+			for _, login = range []sandbox.RegistryLogin{{}, ann("wrong")} {
+				_, err := s.Pull(t.Context(), ref, image.PullOptions{Who: who})
 				wantCode(t, "Pull", err, sandbox.Forbidden)
 				if strings.Contains(err.Error(), "pw") {
 					t.Errorf("the error tells the password: %v", err)
 				}
 			}
-			if _, err := s.Pull(t.Context(), ref, image.PullOptions{Credentials: credentials(as("ann", "pw"))}); err != nil {
+			login = ann("pw")
+			if _, err := s.Pull(t.Context(), ref, image.PullOptions{Who: who}); err != nil {
 				t.Errorf("Pull with the right password: %v", err)
 			}
 		})
 	}
 	t.Run("no_credentials_any_more", func(t *testing.T) {
 		gone := sandbox.Errorf(sandbox.Forbidden, "the registry credential was deleted")
-		_, err := pullStore(t, t.TempDir()).Pull(t.Context(), ref, image.PullOptions{
-			Credentials: func(context.Context, string) (authn.Authenticator, error) { return nil, gone },
-		})
+		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, Login: func(context.Context, sandbox.Puller, string) (sandbox.RegistryLogin, error) {
+			return sandbox.RegistryLogin{}, gone
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Pull(t.Context(), ref, image.PullOptions{Who: who})
 		wantCode(t, "Pull", err, sandbox.Forbidden)
 	})
 }

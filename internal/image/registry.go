@@ -25,10 +25,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Credentials returns how to sign in to a registry, named by its host and port.
-// It may return authn.Anonymous. An error with a code goes to whoever asked for
+// Login returns how somebody signs in to a registry, named by its host and port.
+// The zero value is nobody. An error with a code goes to whoever asked for
 // the image.
-type Credentials func(ctx context.Context, registry string) (authn.Authenticator, error)
+type Login func(ctx context.Context, who sandbox.Puller, registry string) (sandbox.RegistryLogin, error)
 
 // Bounds on registries.
 const (
@@ -188,16 +188,18 @@ func (b *stallingBody) Close() error {
 type registry struct {
 	repo      ociname.Repository
 	transport http.RoundTripper
+	proof     string // of who signed in, see proofOf; "" for nobody
 }
 
 // openRegistry signs in to the registry of a repository. Errors are those of [Store.Pull].
-func (s *Store) openRegistry(ctx context.Context, repo ociname.Repository, credentials Credentials) (*registry, error) {
+func (s *Store) openRegistry(ctx context.Context, repo ociname.Repository, who sandbox.Puller) (*registry, error) {
+	login, err := s.loginFor(ctx, who, repo.RegistryStr())
+	if err != nil {
+		return nil, err
+	}
 	auth := authn.Anonymous
-	if credentials != nil {
-		var err error
-		if auth, err = credentials(ctx, repo.RegistryStr()); err != nil {
-			return nil, fmt.Errorf("get credentials for %s: %w", repo.RegistryStr(), err)
-		}
+	if login.Proof != "" {
+		auth = &authn.Basic{Username: login.Username, Password: login.Password}
 	}
 	if slices.Contains(s.insecure, repo.RegistryStr()) {
 		plain, err := ociname.NewRepository(repo.Name(), ociname.Insecure)
@@ -206,8 +208,7 @@ func (s *Store) openRegistry(ctx context.Context, repo ociname.Repository, crede
 		}
 		repo = plain
 	}
-	reg := &registry{repo: repo}
-	var err error
+	reg := &registry{repo: repo, proof: proofOf(who, login)}
 	reg.transport, err = transport.NewWithContext(ctx, repo.Registry, auth, s.transport, []string{repo.Scope(transport.PullScope)})
 	if err != nil {
 		return nil, reg.explain(ctx, err)

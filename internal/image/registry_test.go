@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	ociregistry "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -200,9 +199,4 @@ func tokenAuth(host, user, password string) func(http.ResponseWriter, *http.Requ
 		http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"no token"}]}`, http.StatusUnauthorized)
 		return true
 	}
-}
-
-// as signs in with a user and password.
-func as(user, password string) authn.Authenticator {
-	return &authn.Basic{Username: user, Password: password}
 }

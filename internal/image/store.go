@@ -30,7 +30,7 @@ type Store struct {
 	defaultRegistry string
 	insecure        []string
 	transport       http.RoundTripper
-	credentials     Credentials
+	login           Login
 	recheck         time.Duration
 	// How much of them may be here; see Options.
 	maxDisk int64
@@ -66,8 +66,8 @@ type Options struct {
 	MaxDisk int64
 	// InUse returns what Trim must keep; needed with MaxDisk.
 	InUse func(context.Context) ([]string, error)
-	// Credentials signs in to registries for Ensure; nil is nobody.
-	Credentials Credentials
+	// Login signs in to registries; nil is nobody.
+	Login Login
 	// StallTimeout is how long a registry may send nothing; 0 is a minute.
 	StallTimeout time.Duration
 }
@@ -85,7 +85,7 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 	s := &Store{
 		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}, noted: map[string]time.Time{},
 		defaultRegistry: opts.DefaultRegistry, insecure: opts.InsecureRegistries,
-		credentials: opts.Credentials, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, inUse: opts.InUse,
+		login: opts.Login, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, inUse: opts.InUse,
 		transport: newRegistryTransport(opts.InsecureRegistries, cmp.Or(opts.StallTimeout, time.Minute)),
 	}
 	if s.maxDisk > 0 && s.inUse == nil {
@@ -357,6 +357,9 @@ func known(images []sandbox.Image) string {
 	}
 	var names []string
 	for _, img := range images {
+		if img.Readers != nil {
+			continue // not everybody should hear of it
+		}
 		n := img.Ref()
 		if img.Digest == "" {
 			n += " (not built; build it with: modbox images build " + img.Name + ")"

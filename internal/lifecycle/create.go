@@ -97,7 +97,7 @@ func (s *Service) creationFor(ctx context.Context, c Caller, req *CreateRequest)
 	if req.Snapshot != "" {
 		return s.fromSnapshot(ctx, c, req)
 	}
-	img, err := s.imageFor(ctx, req)
+	img, err := s.imageFor(ctx, c, req)
 	if err != nil {
 		return sandbox.Creation{}, err
 	}
@@ -121,7 +121,7 @@ func (s *Service) madeFrom(ctx context.Context, sb *sandbox.Sandbox) string {
 }
 
 // imageFor returns the image that a request means.
-func (s *Service) imageFor(ctx context.Context, req *CreateRequest) (sandbox.Image, error) {
+func (s *Service) imageFor(ctx context.Context, c Caller, req *CreateRequest) (sandbox.Image, error) {
 	field := "image"
 	var img sandbox.Image
 	var err error
@@ -129,6 +129,9 @@ func (s *Service) imageFor(ctx context.Context, req *CreateRequest) (sandbox.Ima
 	case req.ImageID != "":
 		field = "image_id"
 		img, err = s.images.ByID(ctx, req.ImageID)
+		if err == nil && !img.VisibleTo(c.Workspace) {
+			err = sandbox.Errorf(sandbox.NotFound, "there is no image with id %q", req.ImageID)
+		}
 	case req.Image != "":
 		img, err = s.images.Lookup(ctx, req.Image)
 	default:

@@ -53,7 +53,7 @@ type dependencyAnswer struct {
 //
 // Errors: Invalid, naming the field; Unsupported when this server cannot install
 // dependencies; Unavailable when the mirror cannot be reached.
-func (s *Service) ValidateDependencies(ctx context.Context, _ Caller, image string, names []string) ([]DependencyCheck, error) {
+func (s *Service) ValidateDependencies(ctx context.Context, c Caller, image string, names []string) ([]DependencyCheck, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (s *Service) ValidateDependencies(ctx context.Context, _ Caller, image stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
 	defer cancel()
-	img, _, err := s.ensureImage(ctx, cmp.Or(image, checkImage), nil)
+	img, _, err := s.ensureImage(ctx, cmp.Or(image, checkImage), puller(c.Workspace), nil)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil, sandbox.InvalidField("image", "%s", fail("", err, "unknown image").cause.Message)
 	}

@@ -303,7 +303,7 @@ func (c *catalogue) Lookup(_ context.Context, ref string) (sandbox.Image, error)
 	return c.find(func(img *sandbox.Image) bool { return ref == img.Name || ref == img.Ref() || ref == img.Digest })
 }
 
-func (c *catalogue) Ensure(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+func (c *catalogue) Ensure(ctx context.Context, ref string, _ sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
 	c.mu.Lock()
 	ensure := c.ensure
 	c.mu.Unlock()
@@ -322,14 +322,14 @@ func (c *catalogue) Ensure(ctx context.Context, ref string, progress func(sandbo
 	return c.Resolve(ctx, ref)
 }
 
-func (c *catalogue) Stale(ref string) bool {
+func (c *catalogue) Stale(ref string, _ sandbox.Puller) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stale == ref
 }
 
-func (c *catalogue) Update(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
-	img, _, err := c.Ensure(ctx, ref, progress)
+func (c *catalogue) Update(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	img, _, err := c.Ensure(ctx, ref, who, progress)
 	return img, err
 }
 

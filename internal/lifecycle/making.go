@@ -139,13 +139,13 @@ func (s *Service) leaveMaking(key string, m *making, w *watcher) {
 // of its root filesystem, and has it made when it is not here.
 func (s *Service) obtainImage(b *box) (sandbox.Image, string, error) {
 	sb := b.sandbox()
-	ref := sb.Image
+	ref, who := sb.Image, puller(sb.Workspace)
 	if sb.Snapshot != "" {
-		ref = sb.ImageDigest
+		ref, who = sb.ImageDigest, sandbox.Puller{} // who may use a snapshot was seen before
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.ImageTimeout)
 	defer cancel()
-	img, rootfs, err := s.ensureImage(ctx, ref, s.imageProgress(b, ref))
+	img, rootfs, err := s.ensureImage(ctx, ref, who, s.imageProgress(b, ref))
 	if err != nil {
 		return img, "", fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
 	}
@@ -158,14 +158,14 @@ func (s *Service) obtainImage(b *box) (sandbox.Image, string, error) {
 }
 
 // ensureImage returns an image, from before or made now, and the path of its root
-// filesystem. Progress is as in [Service.make].
-func (s *Service) ensureImage(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+// filesystem, when who may have it. Progress is as in [Service.make].
+func (s *Service) ensureImage(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
 	img, rootfs, err := s.images.Resolve(ctx, ref)
-	if err == nil && !s.images.Stale(ref) {
+	if err == nil && !s.images.Stale(ref, who) {
 		return img, rootfs, nil
 	}
-	_, err = s.make(ctx, "image "+ref, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
-		img, _, err := s.images.Ensure(ctx, ref, progress)
+	_, err = s.make(ctx, makingKey("image", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		img, _, err := s.images.Ensure(ctx, ref, who, progress)
 		return img, err
 	})
 	if err != nil {
@@ -174,21 +174,30 @@ func (s *Service) ensureImage(ctx context.Context, ref string, progress func(san
 	return s.images.Resolve(ctx, ref)
 }
 
+// puller is for whom a workspace has images pulled.
+func puller(ws sandbox.WorkspaceID) sandbox.Puller { return sandbox.Puller{Workspace: ws} }
+
+// makingKey is of what is made for somebody: others may not be given it.
+func makingKey(kind, ref string, who sandbox.Puller) string {
+	return kind + " " + string(who.Workspace) + " " + string(who.Registry) + " " + ref
+}
+
 // PullImage has the image that a registry has under a reference pulled, or what it
 // has now when the image is here. Several callers share one pull. Progress, which
 // may be nil, is told what happens and must return at once.
 //
 // Errors: Invalid, naming the field; NotFound, Forbidden, Unsupported, TooLarge,
 // Timeout and Unavailable with the registry's words.
-func (s *Service) PullImage(ctx context.Context, _ Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (s *Service) PullImage(ctx context.Context, c Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 	if ref == "" {
 		return sandbox.Image{}, sandbox.InvalidField("image", "name the image to pull")
 	}
 	if err := checkText("image", ref, sandbox.ImageRefMax); err != nil {
 		return sandbox.Image{}, err
 	}
-	return s.make(ctx, "pull "+ref, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
-		return s.images.Update(ctx, ref, progress)
+	who := puller(c.Workspace)
+	return s.make(ctx, makingKey("pull", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		return s.images.Update(ctx, ref, who, progress)
 	})
 }
 

@@ -29,8 +29,9 @@ func (s *Service) List(ctx context.Context, c Caller, f Filter) (Page, error) {
 }
 
 // Images returns the images that the caller can make sandboxes from.
-func (s *Service) Images(ctx context.Context, _ Caller) ([]sandbox.Image, error) {
-	return s.images.List(ctx)
+func (s *Service) Images(ctx context.Context, c Caller) ([]sandbox.Image, error) {
+	list, err := s.images.List(ctx)
+	return slices.DeleteFunc(list, func(img sandbox.Image) bool { return !img.VisibleTo(c.Workspace) }), err
 }
 
 // Runtimes returns the images that describe themselves as runtimes, made or not,

@@ -92,14 +92,15 @@ type Images interface {
 	// that has to be made first: that has no digest. Errors: NotFound, naming ref.
 	Lookup(ctx context.Context, ref string) (sandbox.Image, error)
 	// Ensure is Resolve, and makes the image when it is known and not here, which
-	// may take minutes. It tells progress, one call at a time, what happens.
-	Ensure(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error)
-	// Stale reports whether what ref means here is to be asked for again, which
-	// Ensure does. It answers at once.
-	Stale(ref string) bool
+	// may take minutes. It tells progress, one call at a time, what happens. What a
+	// registry gives to those only who sign in, who must have from it, too.
+	Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error)
+	// Stale reports whether what ref means here must not be used before Ensure has
+	// asked for it. It answers at once.
+	Stale(ref string, who sandbox.Puller) bool
 	// Update has the registry that ref names asked for the image, and pulls it when
 	// it is not here. Errors: NotFound, Forbidden, Unavailable and others, with the registry's words.
-	Update(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
+	Update(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
 	// Runtimes returns the images that describe themselves as runtimes, the default one first.
 	Runtimes(ctx context.Context) ([]sandbox.Runtime, error)
 	// ByID returns the image with that id. Errors: NotFound.

@@ -312,7 +312,7 @@ func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.Snapshot
 func (s *Service) runBuild(b *build, contents BuildContents, into *os.File) (base string, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.ImageTimeout)
 	defer cancel()
-	img, _, err := s.ensureImage(ctx, b.request.Runtime, b.report)
+	img, _, err := s.ensureImage(ctx, b.request.Runtime, puller(b.caller.Workspace), b.report)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return "", sandbox.InvalidField("runtime", "%s", fail("", err, "unknown runtime").cause.Message)
 	}

@@ -1,6 +1,9 @@
 package sandbox
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Limits that hold for every sandbox. Operators can lower some of them in the
 // configuration; nothing raises them.
@@ -177,8 +180,15 @@ type Image struct {
 	// ReadinessPort and TTL are defaults for sandboxes made from it; 0 means none.
 	ReadinessPort uint16
 	TTL           time.Duration
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
+	// Readers are the workspaces that have shown that they may have it; nil is all.
+	Readers   []WorkspaceID
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// VisibleTo reports whether a workspace may know of the image.
+func (i *Image) VisibleTo(ws WorkspaceID) bool {
+	return i.Readers == nil || slices.Contains(i.Readers, ws)
 }
 
 // Ref returns name:tag, or what there is of name@digest when it has no tag.

@@ -27,6 +27,8 @@ var fixtures = []string{
 		VALUES ('e', 's', 'w', 'exec', '[]', 'running', 'o', 'e', 'u', 1)`,
 	`INSERT INTO snapshots (id, workspace_id, state, name, tag, description, message, metadata, parent_id, sandbox_id, image, env, content_hash, created_by, created_at)
 		VALUES ('p', 'w', 'ready', 'n', 'latest', '', '', '{}', '', 's', 'i', '{}', '', 'u', 1)`,
+	`INSERT INTO registries (id, workspace_id, name, server, host, username, email, key_id, password, enabled, created_by, created_at, updated_at)
+		VALUES ('r', 'w', 'n', 'h', 'h', 'u', '', 'k', x'00', 1, 'u', 1, 1)`,
 	`INSERT INTO idempotency_keys (workspace_id, idempotency_key, sandbox_id, expires_at) VALUES ('w', 'k', 's', 1)`,
 	`INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at, method, address, created_at, refreshed_at)
 		VALUES ('s', 'u', 'aa', 1, 'bb', 1, 'password', '', 1, 1)`,

@@ -24,7 +24,9 @@ import (
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -43,11 +45,13 @@ type Server struct {
 	Service  *lifecycle.Service
 	Auth     *auth.Authenticator
 	Accounts *auth.Accounts
-	SSO      *sso.SignIn
-	API      *api.Server
-	Store    *store.Store
-	Host     *fake.Host
-	Log      *Log
+	// Registries are the sign-ins to registries.
+	Registries *registry.Registries
+	SSO        *sso.SignIn
+	API        *api.Server
+	Store      *store.Store
+	Host       *fake.Host
+	Log        *Log
 }
 
 // Log keeps what the server logs.
@@ -104,6 +108,9 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.Accounts.Start(t.Context())
 	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
 	check()
+	keys, err := secret.Open(filepath.Join(t.TempDir(), "secret.key"), "")
+	check()
+	s.Registries = registry.New(s.Store, keys)
 	err = s.Service.Start(t.Context())
 	check()
 
@@ -116,8 +123,8 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	t.Cleanup(s.SSO.Close)
 	config := api.Config{SandboxURL: urls.Sandbox, PortURL: urls.Port, Version: "test"}
 	deps := api.Deps{
-		Service: s.Service, Auth: s.Auth, Accounts: s.Accounts, SSO: s.SSO, Logger: logger, Driver: "fake",
-		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, s.Accounts, urls.Sandbox)},
+		Service: s.Service, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, SSO: s.SSO, Logger: logger, Driver: "fake",
+		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, s.Accounts, s.Registries, urls.Sandbox)},
 	}
 	if change != nil {
 		change(&config, &deps)
@@ -251,14 +258,14 @@ func (images) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
 	return img, err
 }
 
-func (images) Ensure(ctx context.Context, ref string, _ func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+func (images) Ensure(ctx context.Context, ref string, _ sandbox.Puller, _ func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
 	return images{}.Resolve(ctx, ref)
 }
 
-func (images) Stale(string) bool { return false }
+func (images) Stale(string, sandbox.Puller) bool { return false }
 
 // Update knows one image of a registry.
-func (images) Update(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (images) Update(ctx context.Context, ref string, _ sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 	if ref != PullRef {
 		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "the registry has no %q", ref)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -30,6 +31,11 @@ var needs = map[string]sandbox.Permission{
 	"GET /sandboxes":                     sandbox.SandboxesRead,
 	"POST /sandboxes/destroy":            sandbox.SandboxesWrite,
 	"GET /sandbox-images":                sandbox.ImagesRead,
+	"POST /registries":                   sandbox.ImagesWrite,
+	"GET /registries":                    sandbox.ImagesRead,
+	"GET /registries/{registry_id}":      sandbox.ImagesRead,
+	"PUT /registries/{registry_id}":      sandbox.ImagesWrite,
+	"DELETE /registries/{registry_id}":   sandbox.ImagesWrite,
 
 	"POST /auth/login":                                    auth.Public,
 	"POST /auth/refresh":                                  auth.Public,
@@ -47,17 +53,18 @@ var needs = map[string]sandbox.Permission{
 	"DELETE /workspaces/{workspace_id}/members/{user_id}": sandbox.WorkspacesRead, // to leave; more to remove others
 }
 
-// Control is the control plane: /sandboxes/… and /sandbox-images.
+// Control is the control plane: /sandboxes/…, /sandbox-images, /registries and accounts.
 type Control struct {
-	svc      *lifecycle.Service
-	auth     *auth.Authenticator
-	accounts *auth.Accounts
-	url      func(label string) string
+	svc        *lifecycle.Service
+	auth       *auth.Authenticator
+	accounts   *auth.Accounts
+	registries *registry.Registries
+	url        func(label string) string
 }
 
 // NewControl returns the control plane. url returns a sandbox's URL for its host label.
-func NewControl(svc *lifecycle.Service, a *auth.Authenticator, accounts *auth.Accounts, url func(label string) string) *Control {
-	return &Control{svc: svc, auth: a, accounts: accounts, url: url}
+func NewControl(svc *lifecycle.Service, a *auth.Authenticator, accounts *auth.Accounts, registries *registry.Registries, url func(label string) string) *Control {
+	return &Control{svc: svc, auth: a, accounts: accounts, registries: registries, url: url}
 }
 
 // Register adds the routes to mux. Trailing slashes are the server's matter.
@@ -70,6 +77,11 @@ func (c *Control) Register(mux *auth.Mux) {
 		"GET /sandboxes":                     c.list,
 		"POST /sandboxes/destroy":            c.destroy,
 		"GET /sandbox-images":                c.images,
+		"POST /registries":                   c.createRegistry,
+		"GET /registries":                    c.listRegistries,
+		"GET /registries/{registry_id}":      c.getRegistry,
+		"PUT /registries/{registry_id}":      c.updateRegistry,
+		"DELETE /registries/{registry_id}":   c.deleteRegistry,
 	})
 	for pattern, h := range routes {
 		mux.Handle(pattern, auth.Rule{Needs: needs[pattern], Fail: writeError}, h)

@@ -1,0 +1,59 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Registry is how a workspace signs in to a container registry, without the password.
+type Registry struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Server    string    `json:"server"`
+	Username  string    `json:"username"`
+	Email     string    `json:"email,omitempty"`
+	Enabled   bool      `json:"enabled"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// RegistryFields are what can be written of a registry. Of a new one Name, Server,
+// Username and Password must be set; else what is nil stays.
+type RegistryFields struct {
+	Name     *string `json:"name,omitempty"`
+	Server   *string `json:"server,omitempty"`
+	Username *string `json:"username,omitempty"`
+	Password *string `json:"password,omitempty"`
+	Email    *string `json:"email,omitempty"`
+	Enabled  *bool   `json:"enabled,omitempty"`
+}
+
+// CreateRegistry adds a registry to the workspace: images of its host are pulled
+// with it from then on. Errors: Invalid, naming the field; Exists, QuotaExceeded.
+func (c *Client) CreateRegistry(ctx context.Context, f RegistryFields) (*Registry, error) {
+	r := new(Registry)
+	return result(r, c.call(ctx, request{method: http.MethodPost, path: "/v1/registries", body: f}, r))
+}
+
+// Registries lists the registries of the workspace, the oldest first.
+func (c *Client) Registries(ctx context.Context) ([]Registry, error) {
+	var list struct {
+		Items []Registry `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/registries", repeat: true}, &list)
+	return list.Items, err
+}
+
+// UpdateRegistry changes a registry. Errors: NotFound; Invalid, naming the field; Exists.
+func (c *Client) UpdateRegistry(ctx context.Context, id string, f RegistryFields) (*Registry, error) {
+	r := new(Registry)
+	return result(r, c.call(ctx, request{method: http.MethodPatch, path: "/v1/registries/" + url.PathEscape(id), body: f, repeat: true}, r))
+}
+
+// DeleteRegistry removes a registry. Images that need it cannot be pulled any
+// more. Errors: NotFound.
+func (c *Client) DeleteRegistry(ctx context.Context, id string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/registries/" + url.PathEscape(id), repeat: true}, nil)
+}

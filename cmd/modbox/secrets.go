@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/registry"
+	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// secretKeyVariable has the keys for secrets, instead of the file.
+const secretKeyVariable = "MODBOX_SECRET_KEY"
+
+func openKeys(cfg config.Config) (*secret.Keys, error) {
+	return secret.Open(cfg.Secrets.KeyFile, os.Getenv(secretKeyVariable))
+}
+
+func (a *app) secretsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "secrets",
+		Short: "Look after the keys that secrets are encrypted with",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(a.secretsRotateCommand())
+	return cmd
+}
+
+func (a *app) secretsRotateCommand() *cobra.Command {
+	var local localFlags
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Encrypt the secrets of the server on this machine with a new key",
+		Long: `Encrypt the secrets of the server on this machine, which may be running, with a
+new key. The one before stays in the file, as a spare, until the next rotation; older
+ones that nothing needs are removed. When it is interrupted, run it again.
+
+With keys in MODBOX_SECRET_KEY, put the new one in front of the old one, separated
+by a comma, restart the server, rotate, and then take the old one away.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			cfg, err := local.load(a)
+			if err != nil {
+				return err
+			}
+			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, databaseFile))
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, st.Close()) }()
+			keys, err := openKeys(cfg)
+			if err != nil {
+				return err
+			}
+			count, err := registry.New(st, keys).Rotate(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]int{"secrets": count})
+			}
+			_, err = fmt.Fprintf(a.stdout, "%d secrets are encrypted with the new key\n", count)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&local.file, "config", "", "the server's YAML file with settings")
+	local.flags = config.AddFlags(cmd.Flags(), "state_dir", "secrets.key_file")
+	return cmd
+}

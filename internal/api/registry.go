@@ -1,0 +1,101 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/registry"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+type registryInput struct {
+	ID string `path:"id" maxLength:"64" doc:"The registry's id."`
+}
+
+type createRegistryInput struct{ Body wire.CreateRegistry }
+
+type updateRegistryInput struct {
+	ID   string `path:"id" maxLength:"64" doc:"The registry's id."`
+	Body wire.UpdateRegistry
+}
+
+func (s *Server) registerRegistries(a huma.API) {
+	tags := []string{"images"}
+	const one = "/v1/registries/{id}"
+	route(a, huma.Operation{
+		OperationID: "create-registry", Method: http.MethodPost, Path: "/v1/registries", Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary: "Add a registry", Description: "How the workspace signs in to a container registry. Images of its host are pulled with it from then on.",
+	}, s.createRegistry)
+	route(a, huma.Operation{
+		OperationID: "list-registries", Method: http.MethodGet, Path: "/v1/registries", Tags: tags,
+		Summary: "List registries", Description: "Those of the workspace, without their passwords.",
+	}, s.listRegistries)
+	route(a, huma.Operation{
+		OperationID: "get-registry", Method: http.MethodGet, Path: one, Tags: tags,
+		Summary: "Look at a registry", Description: "Without its password.",
+	}, s.getRegistry)
+	route(a, huma.Operation{
+		OperationID: "update-registry", Method: http.MethodPatch, Path: one, Tags: tags,
+		Summary: "Change a registry", Description: "What is omitted stays, the password too.",
+	}, s.updateRegistry)
+	route(a, huma.Operation{
+		OperationID: "delete-registry", Method: http.MethodDelete, Path: one, Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Remove a registry", Description: "Images that need it cannot be pulled any more; sandboxes made from them go on.",
+	}, s.deleteRegistry)
+}
+
+func (s *Server) createRegistry(ctx context.Context, in *createRegistryInput) (*body[wire.Registry], error) {
+	c, b := caller(ctx), &in.Body
+	r, err := s.deps.Registries.Create(ctx, c.Workspace, c.User, registry.Fields{
+		Name: &b.Name, Server: &b.Server, Username: &b.Username, Password: &b.Password, Email: b.Email, Enabled: b.Enabled,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reply(showRegistry(r)), nil
+}
+
+func (s *Server) listRegistries(ctx context.Context, _ *struct{}) (*body[wire.RegistryList], error) {
+	list, err := s.deps.Registries.List(ctx, caller(ctx).Workspace)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.RegistryList{Items: make([]wire.Registry, 0, len(list))}
+	for _, r := range list {
+		out.Items = append(out.Items, showRegistry(r))
+	}
+	return reply(out), nil
+}
+
+func (s *Server) getRegistry(ctx context.Context, in *registryInput) (*body[wire.Registry], error) {
+	r, err := s.deps.Registries.Get(ctx, caller(ctx).Workspace, sandbox.RegistryID(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	return reply(showRegistry(r)), nil
+}
+
+func (s *Server) updateRegistry(ctx context.Context, in *updateRegistryInput) (*body[wire.Registry], error) {
+	b := &in.Body
+	r, err := s.deps.Registries.Update(ctx, caller(ctx).Workspace, sandbox.RegistryID(in.ID), registry.Fields{
+		Name: b.Name, Server: b.Server, Username: b.Username, Password: b.Password, Email: b.Email, Enabled: b.Enabled,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reply(showRegistry(r)), nil
+}
+
+func (s *Server) deleteRegistry(ctx context.Context, in *registryInput) (*struct{}, error) {
+	return nil, s.deps.Registries.Delete(ctx, caller(ctx).Workspace, sandbox.RegistryID(in.ID))
+}
+
+func showRegistry(r sandbox.Registry) wire.Registry {
+	return wire.Registry{
+		ID: string(r.ID), Name: r.Name, Server: r.Server, Username: r.Username, Email: r.Email, Enabled: r.Enabled,
+		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+	}
+}

@@ -1,0 +1,115 @@
+package image
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// An image that was had by signing in is here for all workspaces, and must be used
+// by those only whom the registry gives it, too. Who has shown that is recorded by
+// workspace and credential; it counts until another password is set, and for as
+// long as a tag is not asked for again.
+
+// proofOf identifies who signs in; "" is nobody.
+func proofOf(who sandbox.Puller, login sandbox.RegistryLogin) string {
+	if login.Proof == "" {
+		return ""
+	}
+	return string(who.Workspace) + "/" + login.Proof
+}
+
+// prove records that somebody has just had the image. When that was nobody, it is
+// not private.
+func (p *pullRecord) prove(proof string) {
+	if proof == "" {
+		p.Private, p.Proofs = false, nil
+		return
+	}
+	if !p.Private {
+		return
+	}
+	credential, _, _ := strings.Cut(proof, "@")
+	for old := range p.Proofs {
+		if strings.HasPrefix(old, credential+"@") {
+			delete(p.Proofs, old) // with a password of the past
+		}
+	}
+	if p.Proofs == nil {
+		p.Proofs = map[string]time.Time{}
+	}
+	p.Proofs[proof] = time.Now().UTC()
+}
+
+// readers returns the workspaces that had a private image; nil for others.
+func (r *record) readers() []sandbox.WorkspaceID {
+	if r.Pull == nil || !r.Pull.Private {
+		return nil
+	}
+	list := []sandbox.WorkspaceID{}
+	for proof := range r.Pull.Proofs {
+		ws, _, _ := strings.Cut(proof, "/")
+		list = append(list, sandbox.WorkspaceID(ws))
+	}
+	return list
+}
+
+// loginFor returns how somebody signs in to a registry. The server itself does not.
+func (s *Store) loginFor(ctx context.Context, who sandbox.Puller, registry string) (sandbox.RegistryLogin, error) {
+	if s.login == nil || who == (sandbox.Puller{}) {
+		return sandbox.RegistryLogin{}, nil
+	}
+	return s.login(ctx, who, registry)
+}
+
+// private returns the record of an image that not everybody may have, or nil.
+func (s *Store) private(ix *index, ref string, who sandbox.Puller) *record {
+	if who == (sandbox.Puller{}) {
+		return nil
+	}
+	parsed, err := s.parseRef(s.orDefault(ref))
+	if err != nil {
+		return nil
+	}
+	var rec *record
+	if parsed.digest != "" {
+		rec = ix.byDigest(parsed.digest, parsed.names...)
+	}
+	for i := 0; parsed.digest == "" && rec == nil && i < len(parsed.names); i++ {
+		rec = ix.current(parsed.names[i])
+	}
+	if rec == nil || rec.Pull == nil || !rec.Pull.Private {
+		return nil
+	}
+	return rec
+}
+
+// askFor makes sure that somebody may have a private image. Known is false when
+// the registry has said so before and need not be asked for that.
+//
+// Errors: those of [Store.Pull].
+func (s *Store) askFor(ctx context.Context, rec *record, who sandbox.Puller) (moved, known bool, err error) {
+	parsed, err := s.parseRef(rec.Pull.Reference)
+	if err != nil {
+		return false, false, err
+	}
+	login, err := s.loginFor(ctx, who, parsed.remote.Context().RegistryStr())
+	if err != nil {
+		return false, false, err
+	}
+	at, proven := rec.Pull.Proofs[proofOf(who, login)]
+	if proven && (s.recheck == 0 || time.Since(at) < s.recheck) {
+		return false, false, nil
+	}
+	moved, err = s.moved(ctx, rec.Pull.Reference, who)
+	switch code := sandbox.CodeOf(err); {
+	case err == nil:
+		return moved, true, nil
+	case proven && (code == sandbox.Unavailable || code == sandbox.Timeout || ctx.Err() != nil):
+		return false, true, nil // as with other images: what is here is good enough
+	default:
+		return false, false, err
+	}
+}

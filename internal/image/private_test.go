@@ -1,0 +1,83 @@
+package image_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestPrivateImages: what one workspace had by signing in is not another's.
+func TestPrivateImages(t *testing.T) {
+	reg := newRegistry(t)
+	ref := reg.push(t, "private:v1", imageOf(t, v1.Config{}, gzipped(t, file("secret", "s", 0o644))))
+	reg.on(basicAuth("ann", "pw"))
+	ours, theirs := sandbox.Puller{Workspace: "ours"}, sandbox.Puller{Workspace: "theirs"}
+	ann := sandbox.RegistryLogin{Proof: "1@a", Username: "ann", Password: "pw"}
+	logins := map[sandbox.WorkspaceID]sandbox.RegistryLogin{"ours": ann}
+	var gone error
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, RecheckInterval: time.Hour,
+		Login: func(_ context.Context, who sandbox.Puller, _ string) (sandbox.RegistryLogin, error) {
+			return logins[who.Workspace], gone
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ensure := func(ref string, who sandbox.Puller) (sandbox.Image, error) {
+		img, _, err := s.Ensure(t.Context(), ref, who, nil)
+		return img, err
+	}
+	img, err := ensure(ref, ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !img.VisibleTo("ours") || img.VisibleTo("theirs") {
+		t.Errorf("the image is readable by %v", img.Readers)
+	}
+	for _, name := range []string{ref, img.Digest, strings.TrimSuffix(ref, ":v1") + "@" + img.Digest} {
+		if !s.Stale(name, theirs) {
+			t.Errorf("%s is simply there for others", name)
+		}
+		_, err := ensure(name, theirs)
+		wantCode(t, "Ensure("+name+") for others", err, sandbox.Forbidden)
+	}
+	if _, err := s.Lookup(t.Context(), "modbox/nosuch"); err == nil || strings.Contains(err.Error(), ref) {
+		t.Errorf("everybody is told of it: %v", err)
+	}
+	logins["theirs"] = sandbox.RegistryLogin{Proof: "2@a", Username: "ann", Password: "wrong"}
+	_, err = ensure(ref, theirs)
+	wantCode(t, "Ensure with a wrong password", err, sandbox.Forbidden)
+	asked := 0
+	reg.on(func(w http.ResponseWriter, r *http.Request) bool { asked++; return basicAuth("ann", "pw")(w, r) })
+	if _, err := ensure(ref, ours); err != nil || asked != 0 {
+		t.Errorf("Ensure again = %v, with %d requests", err, asked)
+	}
+	logins["theirs"] = sandbox.RegistryLogin{Proof: "2@b", Username: "ann", Password: "pw"}
+	if got, err := ensure(ref, theirs); err != nil || got.Digest != img.Digest || asked == 0 {
+		t.Errorf("Ensure with the right password = %+v, %v, with %d requests", got, err, asked)
+	}
+	gone = sandbox.Errorf(sandbox.Forbidden, "the credential was deleted")
+	_, err = ensure(ref, ours)
+	wantCode(t, "Ensure after the credential was deleted", err, sandbox.Forbidden)
+	if _, err := ensure(img.Digest, sandbox.Puller{}); err != nil {
+		t.Errorf("the server itself: %v", err)
+	}
+	gone = nil
+	logins["ours"] = sandbox.RegistryLogin{Proof: "1@b", Username: "ann", Password: "wrong"}
+	_, err = ensure(ref, ours)
+	wantCode(t, "Ensure after the password was changed", err, sandbox.Forbidden)
+	reg.on(nil)
+	delete(logins, "theirs")
+	if _, err := ensure(ref, sandbox.Puller{Workspace: "third"}); err != nil {
+		t.Errorf("Ensure when the registry lets everybody: %v", err)
+	}
+	if got, err := ensure(ref, theirs); err != nil || got.Readers != nil {
+		t.Errorf("it is not public then: %+v, %v", got, err)
+	}
+}

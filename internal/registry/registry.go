@@ -1,0 +1,230 @@
+// Package registry keeps how workspaces sign in to container registries.
+package registry
+
+import (
+	"context"
+	"fmt"
+	"net/mail"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	ociname "github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Store records credentials. Internal/store has one.
+type Store interface {
+	CreateRegistry(ctx context.Context, r sandbox.Registry, limit int) error
+	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error)
+	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error)
+	UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*sandbox.Registry) error) (sandbox.Registry, error)
+	DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error
+	ResealRegistries(ctx context.Context, reseal func(sandbox.Registry) (sandbox.Sealed, error)) (count int, keys map[string]bool, err error)
+}
+
+// Keys encrypts passwords. Internal/secret has one.
+type Keys interface {
+	Seal(plain, object string) (sandbox.Sealed, error)
+	Unseal(s sandbox.Sealed, object string) (string, error)
+	// Fixed reports whether Add and Retain are not possible.
+	Fixed() bool
+	Add() error
+	Retain(inUse func(id string) bool) error
+}
+
+// Registries are the credentials of all workspaces. Safe for concurrent use.
+// Another workspace's are NotFound, like those that do not exist.
+type Registries struct {
+	store Store
+	keys  Keys
+}
+
+// New returns the credentials in a store.
+func New(store Store, keys Keys) *Registries { return &Registries{store: store, keys: keys} }
+
+// Fields are those of a credential that callers write; nil is the one it has.
+type Fields struct {
+	Name, Server, Username, Password, Email *string
+	Enabled                                 *bool
+}
+
+// Create makes a credential, enabled unless it says otherwise. Errors: Invalid,
+// naming the field; Exists, QuotaExceeded.
+func (s *Registries) Create(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, f Fields) (sandbox.Registry, error) {
+	for name, value := range map[string]*string{"name": f.Name, "server": f.Server, "username": f.Username, "password": f.Password} {
+		if value == nil {
+			return sandbox.Registry{}, sandbox.InvalidField(name, "must be set")
+		}
+	}
+	now := time.Now().UTC()
+	r := sandbox.Registry{ID: sandbox.NewRegistryID(), Workspace: ws, Enabled: true, CreatedBy: user, CreatedAt: now}
+	if err := s.apply(&r, f, now); err != nil {
+		return sandbox.Registry{}, err
+	}
+	return r, s.store.CreateRegistry(ctx, r, sandbox.RegistriesMax)
+}
+
+// Update changes the fields that are not nil. Errors: NotFound; Invalid, naming the
+// field; Exists.
+func (s *Registries) Update(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, f Fields) (sandbox.Registry, error) {
+	return s.store.UpdateRegistry(ctx, ws, id, func(r *sandbox.Registry) error { return s.apply(r, f, time.Now().UTC()) })
+}
+
+// Get returns one. Errors: NotFound.
+func (s *Registries) Get(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error) {
+	return s.store.Registry(ctx, ws, id)
+}
+
+// List returns those of a workspace, the oldest first.
+func (s *Registries) List(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error) {
+	return s.store.Registries(ctx, ws)
+}
+
+// Delete forgets one, whatever uses it. Errors: NotFound.
+func (s *Registries) Delete(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error {
+	return s.store.DeleteRegistry(ctx, ws, id)
+}
+
+// Rotate encrypts all passwords with a new key, or with the first of those that
+// the environment gives, and returns how many. It can be repeated after a crash
+// at any moment, while servers run.
+func (s *Registries) Rotate(ctx context.Context) (int, error) {
+	if !s.keys.Fixed() {
+		if err := s.keys.Add(); err != nil {
+			return 0, err
+		}
+	}
+	count, used, err := s.store.ResealRegistries(ctx, func(r sandbox.Registry) (sandbox.Sealed, error) {
+		password, err := s.keys.Unseal(r.Password, string(r.ID))
+		if err != nil {
+			return sandbox.Sealed{}, err
+		}
+		return s.keys.Seal(password, string(r.ID))
+	})
+	if err != nil || s.keys.Fixed() {
+		return count, err
+	}
+	return count, s.keys.Retain(func(id string) bool { return used[id] })
+}
+
+// Login returns how to sign in to the registry at a host for somebody: with the
+// credential that they name, else with the oldest enabled one that the workspace
+// has for the host, else as nobody.
+//
+// Errors: Forbidden when the named one is gone, disabled or for another host;
+// Unavailable when its password cannot be decrypted.
+func (s *Registries) Login(ctx context.Context, who sandbox.Puller, host string) (sandbox.RegistryLogin, error) {
+	r, err := s.choose(ctx, who, host)
+	if err != nil || r == nil {
+		return sandbox.RegistryLogin{}, err
+	}
+	password, err := s.keys.Unseal(r.Password, string(r.ID))
+	if err != nil {
+		return sandbox.RegistryLogin{}, sandbox.Wrap(sandbox.Unavailable, err, "the password of registry %q (%s) cannot be decrypted: restore the server's key file, or write it anew", r.Name, r.ID)
+	}
+	return sandbox.RegistryLogin{
+		Proof: string(r.ID) + "@" + strconv.FormatInt(r.UpdatedAt.UnixNano(), 36), Username: r.Username, Password: password,
+	}, nil
+}
+
+func (s *Registries) choose(ctx context.Context, who sandbox.Puller, host string) (*sandbox.Registry, error) {
+	if who.Registry == "" {
+		list, err := s.store.Registries(ctx, who.Workspace)
+		for i := range list {
+			if list[i].Enabled && list[i].Host == host {
+				return &list[i], err
+			}
+		}
+		return nil, err
+	}
+	r, err := s.store.Registry(ctx, who.Workspace, who.Registry)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return nil, sandbox.Wrap(sandbox.Forbidden, err, "its registry credential %s was deleted; give the image another one", who.Registry)
+	case err != nil:
+		return nil, err
+	case !r.Enabled:
+		return nil, sandbox.Errorf(sandbox.Forbidden, "its registry credential %q (%s) is disabled", r.Name, r.ID)
+	case r.Host != host:
+		// Another host must not see the password.
+		return nil, sandbox.Errorf(sandbox.Forbidden, "its registry credential %q (%s) is for %s, not for %s", r.Name, r.ID, r.Host, host)
+	}
+	return &r, nil
+}
+
+// apply checks fields and writes them.
+func (s *Registries) apply(r *sandbox.Registry, f Fields, now time.Time) (err error) {
+	for _, field := range []struct {
+		name     string
+		from     *string
+		to       *string
+		min, max int
+	}{
+		{"name", f.Name, &r.Name, 1, sandbox.RegistryNameMax},
+		{"server", f.Server, &r.Server, 1, sandbox.RegistryServerMax},
+		{"username", f.Username, &r.Username, 1, sandbox.RegistryUsernameMax},
+		{"email", f.Email, &r.Email, 0, sandbox.RegistryNameMax},
+		{"password", f.Password, new(string), 1, sandbox.RegistryPasswordMax},
+	} {
+		if field.from == nil {
+			continue
+		}
+		if err := checkText(field.name, *field.from, field.min, field.max); err != nil {
+			return err
+		}
+		*field.to = *field.from
+	}
+	if strings.Contains(r.Username, ":") {
+		return sandbox.InvalidField("username", "must not have a colon: registries could not tell it from the password")
+	}
+	if _, err := mail.ParseAddress(r.Email); err != nil && r.Email != "" {
+		return sandbox.InvalidField("email", "%q is not an e-mail address", r.Email)
+	}
+	if r.Host, err = Host(r.Server); err != nil {
+		return err
+	}
+	if f.Enabled != nil {
+		r.Enabled = *f.Enabled
+	}
+	r.UpdatedAt = now
+	if f.Password == nil {
+		return nil
+	}
+	if r.Password, err = s.keys.Seal(*f.Password, string(r.ID)); err != nil {
+		return fmt.Errorf("encrypt password of registry %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// checkText refuses what is too short, too long, or cannot be sent.
+func checkText(field, text string, min, max int) error {
+	switch n := utf8.RuneCountInString(text); {
+	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
+		return sandbox.InvalidField(field, "must be text without control characters")
+	case n < min:
+		return sandbox.InvalidField(field, "must not be empty")
+	case n > max:
+		return sandbox.InvalidField(field, "has %d characters, more than %d", n, max)
+	}
+	return nil
+}
+
+// Host returns the host of a registry, as references have it, from what people
+// write: ghcr.io, registry.example.com:5000, https://index.docker.io/v1/, docker.io.
+// Errors: Invalid, naming the field server.
+func Host(server string) (string, error) {
+	host := server
+	for _, scheme := range []string{"https://", "http://"} {
+		host = strings.TrimPrefix(host, scheme)
+	}
+	host, _, _ = strings.Cut(host, "/")
+	registry, err := ociname.NewRegistry(host, ociname.StrictValidation)
+	if err != nil || host == "" {
+		return "", sandbox.InvalidField("server", "%q is not a registry such as ghcr.io or registry.example.com:5000", server)
+	}
+	return registry.RegistryStr(), nil
+}

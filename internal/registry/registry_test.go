@@ -1,0 +1,168 @@
+package registry_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/registry"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/store"
+)
+
+type env struct {
+	*registry.Registries
+	ws   sandbox.WorkspaceID
+	user sandbox.UserID
+	dir  string
+}
+
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	e := &env{dir: t.TempDir()}
+	st, err := store.Open(t.Context(), filepath.Join(e.dir, "modbox.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	if e.ws, e.user, err = st.EnsureDefaults(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := secret.Open(filepath.Join(e.dir, "secret.key"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Registries = registry.New(st, keys)
+	return e
+}
+
+func fields(name, server, password string) registry.Fields {
+	user := "ann"
+	return registry.Fields{Name: &name, Server: &server, Username: &user, Password: &password}
+}
+
+func (e *env) add(t *testing.T, name, server, password string) sandbox.Registry {
+	t.Helper()
+	r, err := e.Create(t.Context(), e.ws, e.user, fields(name, server, password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func wantCode(t *testing.T, what string, err error, want sandbox.Code) {
+	t.Helper()
+	if got := sandbox.CodeOf(err); got != want {
+		t.Errorf("%s: %v, want code %q", what, err, want)
+	}
+}
+
+func TestLogin(t *testing.T) {
+	e := newEnv(t)
+	r := e.add(t, "hub", "https://docker.io/v1/", "pw-one")
+	who := sandbox.Puller{Workspace: e.ws}
+	login, err := e.Login(t.Context(), who, "index.docker.io")
+	if err != nil || login.Username != "ann" || login.Password != "pw-one" || login.Proof == "" {
+		t.Errorf("Login = %+v, %v", login, err)
+	}
+	for _, nobody := range []struct {
+		who  sandbox.Puller
+		host string
+	}{{who, "ghcr.io"}, {sandbox.Puller{Workspace: "other"}, "index.docker.io"}} {
+		if got, err := e.Login(t.Context(), nobody.who, nobody.host); err != nil || got != (sandbox.RegistryLogin{}) {
+			t.Errorf("Login(%v) = %+v, %v, want nobody", nobody, got, err)
+		}
+	}
+	named := sandbox.Puller{Workspace: e.ws, Registry: r.ID}
+	_, err = e.Login(t.Context(), named, "ghcr.io")
+	wantCode(t, "another host", err, sandbox.Forbidden)
+	password, off := "pw-two", false
+	if _, err := e.Update(t.Context(), e.ws, r.ID, registry.Fields{Password: &password}); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := e.Login(t.Context(), named, "index.docker.io")
+	if err != nil || changed.Password != "pw-two" || changed.Proof == login.Proof {
+		t.Errorf("Login with another password = %+v, %v", changed, err)
+	}
+	if _, err := e.Update(t.Context(), e.ws, r.ID, registry.Fields{Enabled: &off}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Login(t.Context(), named, "index.docker.io")
+	wantCode(t, "disabled", err, sandbox.Forbidden)
+	if got, err := e.Login(t.Context(), who, "index.docker.io"); err != nil || got.Proof != "" {
+		t.Errorf("a disabled one is used: %+v, %v", got, err)
+	}
+	if err := e.Delete(t.Context(), e.ws, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Login(t.Context(), named, "index.docker.io")
+	wantCode(t, "deleted", err, sandbox.Forbidden)
+	if !strings.Contains(err.Error(), string(r.ID)) {
+		t.Errorf("the error does not say which: %v", err)
+	}
+}
+
+func TestWhatIsWrongIsNamed(t *testing.T) {
+	e := newEnv(t)
+	e.add(t, "taken", "ghcr.io", "pw")
+	email, colon := "nobody", "a:b"
+	for field, f := range map[string]registry.Fields{
+		"name": fields("", "ghcr.io", "p"), "server": fields("n", "not a host", "p"), "password": fields("n", "ghcr.io", strings.Repeat("x", 513)),
+		"email":    {Name: &email, Server: fields("", "ghcr.io", "").Server, Username: &email, Password: &email, Email: &email},
+		"username": {Name: &email, Server: fields("", "ghcr.io", "").Server, Username: &colon, Password: &email},
+	} {
+		_, err := e.Create(t.Context(), e.ws, e.user, f)
+		if err, ok := err.(*sandbox.Error); !ok || err.Code != sandbox.Invalid || err.Field != field {
+			t.Errorf("Create with a bad %s: %v", field, err)
+		}
+	}
+	_, err := e.Create(t.Context(), e.ws, e.user, fields("taken", "ghcr.io", "p"))
+	wantCode(t, "a name twice", err, sandbox.Exists)
+	r := e.add(t, "mine", "ghcr.io", "p")
+	for what, err := range map[string]error{
+		"Get":    func() error { _, err := e.Get(t.Context(), "other", r.ID); return err }(),
+		"Update": func() error { _, err := e.Update(t.Context(), "other", r.ID, registry.Fields{}); return err }(),
+		"Delete": e.Delete(t.Context(), "other", r.ID),
+	} {
+		wantCode(t, what+" of another workspace", err, sandbox.NotFound)
+	}
+}
+
+// TestRotate: everything can be read before, while and after, and no password is
+// in any file.
+func TestRotate(t *testing.T) {
+	e := newEnv(t)
+	r := e.add(t, "hub", "docker.io", "plain-password")
+	who := sandbox.Puller{Workspace: e.ws, Registry: r.ID}
+	keys := map[string]bool{}
+	for range 3 {
+		got, err := e.Get(t.Context(), e.ws, r.ID)
+		if err != nil || keys[got.Password.KeyID] {
+			t.Fatalf("the key %s is used again (%v)", got.Password.KeyID, err)
+		}
+		keys[got.Password.KeyID] = true
+		if n, err := e.Rotate(t.Context()); err != nil || n != 1 {
+			t.Fatalf("Rotate = %d, %v", n, err)
+		}
+		if login, err := e.Login(t.Context(), who, "index.docker.io"); err != nil || login.Password != "plain-password" {
+			t.Fatalf("Login after a rotation = %+v, %v", login, err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(e.dir, "secret.key"))
+	if err != nil || len(strings.Fields(string(text))) != 2 {
+		t.Errorf("the file has %d keys, %v; want the last two", len(strings.Fields(string(text))), err)
+	}
+	files, err := filepath.Glob(filepath.Join(e.dir, "*"))
+	if err != nil || !slices.Contains(files, filepath.Join(e.dir, "modbox.db-wal")) {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, name := range files {
+		if data, err := os.ReadFile(name); err != nil || bytes.Contains(data, []byte("plain-password")) {
+			t.Errorf("%s has the password (%v)", name, err)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const registryColumns = `id, workspace_id, name, server, host, username, email, key_id, password, enabled,
+	created_by, created_at, updated_at`
+
+// CreateRegistry records a registry credential. Errors: Exists when the workspace
+// has one of the name; QuotaExceeded when it has limit of them.
+func (s *Store) CreateRegistry(ctx context.Context, r sandbox.Registry, limit int) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var count int
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM registries WHERE workspace_id = $1", r.Workspace).Scan(&count); err != nil {
+			return err
+		}
+		if count >= limit {
+			return sandbox.Errorf(sandbox.QuotaExceeded, "the workspace has %d registries, which is the limit; delete some", count)
+		}
+		if err := registryNameFree(ctx, tx, &r); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "INSERT INTO registries ("+registryColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+			r.ID, r.Workspace, r.Name, r.Server, r.Host, r.Username, r.Email, r.Password.KeyID, r.Password.Data, r.Enabled,
+			r.CreatedBy, nanos(r.CreatedAt), nanos(r.UpdatedAt))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record registry %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// registryNameFree returns code Exists when another one of the workspace has the name.
+func registryNameFree(ctx context.Context, tx *sql.Tx, r *sandbox.Registry) error {
+	var one int
+	err := tx.QueryRowContext(ctx, "SELECT 1 FROM registries WHERE workspace_id = $1 AND name = $2 AND id <> $3", r.Workspace, r.Name, r.ID).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &sandbox.Error{Code: sandbox.Exists, Field: "name", Message: fmt.Sprintf("the workspace has a registry %q already", r.Name)}
+}
+
+// Registry returns a workspace's registry credential. Errors: NotFound.
+func (s *Store) Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error) {
+	return scanRegistry(s.reader.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
+}
+
+// Registries returns those of a workspace, the oldest first.
+func (s *Store) Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error) {
+	list, err := queryRegistries(ctx, s.reader, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 ORDER BY created_at, id", ws)
+	if err != nil {
+		return nil, fmt.Errorf("list registries: %w", err)
+	}
+	return list, nil
+}
+
+func queryRegistries(ctx context.Context, q querier, query string, args ...any) ([]sandbox.Registry, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	list := []sandbox.Registry{}
+	for rows.Next() {
+		r, err := scanRegistry(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, rows.Err()
+}
+
+// UpdateRegistry changes one with change, which is called within the transaction
+// and whose error ends it. Errors: NotFound; Exists for a name that is taken.
+func (s *Store) UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*sandbox.Registry) error) (r sandbox.Registry, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		r, err = scanRegistry(tx.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
+		if err != nil {
+			return err
+		}
+		if err := change(&r); err != nil {
+			return err
+		}
+		if err := registryNameFree(ctx, tx, &r); err != nil {
+			return err
+		}
+		return writeRegistry(ctx, tx, &r)
+	})
+	if err != nil {
+		return sandbox.Registry{}, fmt.Errorf("change registry %s: %w", id, err)
+	}
+	return r, nil
+}
+
+func writeRegistry(ctx context.Context, tx *sql.Tx, r *sandbox.Registry) error {
+	_, err := tx.ExecContext(ctx, `UPDATE registries SET name = $2, server = $3, host = $4, username = $5, email = $6,
+		key_id = $7, password = $8, enabled = $9, updated_at = $10 WHERE id = $1`,
+		r.ID, r.Name, r.Server, r.Host, r.Username, r.Email, r.Password.KeyID, r.Password.Data, r.Enabled, nanos(r.UpdatedAt))
+	return err
+}
+
+// DeleteRegistry forgets one. Errors: NotFound.
+func (s *Store) DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, "DELETE FROM registries WHERE workspace_id = $1 AND id = $2", ws, id)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n > 0 {
+			return err
+		}
+		return noRegistry()
+	})
+	if err != nil {
+		return fmt.Errorf("delete registry %s: %w", id, err)
+	}
+	return nil
+}
+
+// ResealRegistries replaces the passwords of all workspaces by what reseal makes
+// of them, all or none. It returns how many there are and which keys they need now.
+func (s *Store) ResealRegistries(ctx context.Context, reseal func(sandbox.Registry) (sandbox.Sealed, error)) (count int, keys map[string]bool, err error) {
+	keys = map[string]bool{}
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		list, err := queryRegistries(ctx, tx, "SELECT "+registryColumns+" FROM registries")
+		if err != nil {
+			return err
+		}
+		count = len(list)
+		for _, r := range list {
+			if r.Password, err = reseal(r); err != nil {
+				return fmt.Errorf("registry %q (%s): %w", r.Name, r.ID, err)
+			}
+			keys[r.Password.KeyID] = true
+			if err := writeRegistry(ctx, tx, &r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("encrypt passwords of registries anew: %w", err)
+	}
+	return count, keys, nil
+}
+
+func noRegistry() error { return sandbox.Errorf(sandbox.NotFound, "there is no such registry") }
+
+func scanRegistry(row scanner) (sandbox.Registry, error) {
+	var r sandbox.Registry
+	var created, updated int64
+	err := row.Scan(&r.ID, &r.Workspace, &r.Name, &r.Server, &r.Host, &r.Username, &r.Email, &r.Password.KeyID, &r.Password.Data, &r.Enabled,
+		&r.CreatedBy, &created, &updated)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Registry{}, noRegistry()
+	}
+	if err != nil {
+		return sandbox.Registry{}, fmt.Errorf("read registry: %w", err)
+	}
+	r.CreatedAt, r.UpdatedAt = fromNanos(created), fromNanos(updated)
+	return r, nil
+}
