@@ -221,6 +221,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/registries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List registries
+         * @description Those of the workspace, without their passwords.
+         */
+        get: operations["list-registries"];
+        put?: never;
+        /**
+         * Add a registry
+         * @description How the workspace signs in to a container registry. Images of its host are pulled with it from then on.
+         */
+        post: operations["create-registry"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/registries/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Look at a registry
+         * @description Without its password.
+         */
+        get: operations["get-registry"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a registry
+         * @description Images that need it cannot be pulled any more; sandboxes made from them go on.
+         */
+        delete: operations["delete-registry"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a registry
+         * @description What is omitted stays, the password too.
+         */
+        patch: operations["update-registry"];
+        trace?: never;
+    };
     "/v1/runtimes": {
         parameters: {
             query?: never;
@@ -1453,6 +1505,26 @@ export interface components {
              */
             name?: string;
         };
+        CreateRegistry: {
+            /** @description Kept and shown. */
+            email?: string;
+            /** @description Whether it is used; true when omitted. */
+            enabled?: boolean;
+            /**
+             * @description Unique in the workspace.
+             * @example ours
+             */
+            name: string;
+            /** @description Their password or token. It is kept encrypted and never shown. */
+            password: string;
+            /**
+             * @description The registry, as references of its images begin.
+             * @example ghcr.io
+             */
+            server: string;
+            /** @description Who signs in. */
+            username: string;
+        };
         CreateSandbox: {
             /** @description A command that starts as an execution as soon as it runs. */
             command?: components["schemas"]["ExecutionCommand"];
@@ -2281,6 +2353,37 @@ export interface components {
             /** @description The session's present refresh token. It works once. */
             refresh_token: string;
         };
+        Registry: {
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description As it was given. */
+            email?: string;
+            /** @description Whether it is used. */
+            enabled: boolean;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description Its name. */
+            name: string;
+            /** @description The registry, as it was written. */
+            server: string;
+            /**
+             * Format: date-time
+             * @description When it last changed.
+             */
+            updated_at: string;
+            /** @description Who signs in. */
+            username: string;
+        };
+        RegistryList: {
+            /** @description The oldest first. */
+            items: components["schemas"]["Registry"][];
+        };
         Requirements: {
             /**
              * @description CPU.
@@ -2808,6 +2911,20 @@ export interface components {
         TokenList: {
             /** @description The tokens, newest first. */
             items: components["schemas"]["Token"][];
+        };
+        UpdateRegistry: {
+            /** @description Kept and shown; empty for none. */
+            email?: string;
+            /** @description Whether it is used. */
+            enabled?: boolean;
+            /** @description Unique in the workspace. */
+            name?: string;
+            /** @description Their password or token. */
+            password?: string;
+            /** @description The registry, as references of its images begin. */
+            server?: string;
+            /** @description Who signs in. */
+            username?: string;
         };
         UpdateUser: {
             /** @description Whether it looks after the installation. */
@@ -3367,6 +3484,181 @@ export interface operations {
                 };
                 content: {
                     "application/x-ndjson": components["schemas"]["ImageProgress"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-registries": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RegistryList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-registry": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateRegistry"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Registry"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-registry": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The registry's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Registry"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-registry": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The registry's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-registry": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The registry's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateRegistry"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Registry"];
                 };
             };
             /** @description An error */
