@@ -247,7 +247,7 @@ func TestManyStalledStreamsStopNobody(t *testing.T) {
 
 func TestAttachReadsOnAfterABreak(t *testing.T) {
 	e := start(t)
-	const lines = 200_000
+	const lines = 400_000 // much more than breaks*200_000 bytes and what is under way
 	cmd := agentapi.Command{Argv: []string{"sh", "-c", fmt.Sprintf("seq %d; seq 1000 >&2", lines)}}
 	s := e.exec(t, cmd)
 	var out, errs bytes.Buffer

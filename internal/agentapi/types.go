@@ -17,8 +17,9 @@ const (
 	// MaxStart is the largest payload of FrameStart.
 	MaxStart = 1 << 20
 	// ReplayWindow is how many output bytes of a process can be read again at
-	// least. It is more than a reader can miss when its connection breaks.
-	ReplayWindow = 256 << 10
+	// least. It is more than a reader can miss when its connection breaks: what was
+	// under way, and what the process was ahead of its readers.
+	ReplayWindow = StreamWindow + 256<<10
 	// MainID is the process id of the image's own command.
 	MainID = "main"
 	// MaxJSON bounds every JSON answer and JSON frame.

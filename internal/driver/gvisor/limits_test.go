@@ -153,8 +153,9 @@ func TestOutOfMemoryAsAWhole(t *testing.T) {
 		t.Skip("this host does not limit memory")
 	}
 	g := r.start(t, newSpec(onDisk))
+	// The process is killed, or is refused memory and gives up, or the box ends.
 	_, code, err := g.try("tail /dev/zero", "")
-	if err == nil && code == 137 {
+	if err == nil && code != 0 {
 		if out := g.must("echo alive"); out != "alive" {
 			t.Errorf("echo: %q", out)
 		}
