@@ -109,7 +109,7 @@ func (a *app) printError(err error) {
 		text = fmt.Sprintf("%s [%s]", text, e.Code)
 		switch e.Code {
 		case client.Unauthenticated:
-			text += "\nSet MODBOX_API_TOKEN to a token of this server; its first one is in the file \"token\" of the server's state directory, and \"modbox token create --state-dir DIR\" makes another."
+			text += "\nSign in with \"modbox login\", or set MODBOX_API_TOKEN to a token of this server; its first one is in the file \"token\" of the server's state directory, and \"modbox token create --state-dir DIR\" makes another."
 		case client.Internal:
 			if e.RequestID != "" {
 				text += "\nThe server's log has the details under request " + e.RequestID + "."
@@ -184,7 +184,8 @@ func (a *app) root() *cobra.Command {
 
 "modbox server" runs the service on this machine; all other commands talk to a
 server: the one at MODBOX_URL (default ` + defaultURL + `), with the token in
-MODBOX_API_TOKEN (default: the one a server on this machine made for itself).`,
+MODBOX_API_TOKEN (default: that of the last "modbox login", else the one a
+server on this machine made for itself).`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
