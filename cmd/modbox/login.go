@@ -97,7 +97,9 @@ func (a *app) logoutCommand() *cobra.Command {
 			if token == "" {
 				return nil
 			}
-			c, err := a.clientWith(token)
+			// Not in the workspace that the environment or a flag names: a token is
+			// revoked in the one it was made in.
+			c, err := client.New(a.serverURL(), token, client.WithUserAgent("modbox-cli/"+version))
 			if err != nil {
 				return err
 			}
