@@ -45,7 +45,7 @@ func (a *app) start(ctx context.Context, c *client.Client, o client.CreateOption
 	watching.Wait()
 	switch {
 	case late:
-		return made, fmt.Errorf("sandbox %s does not run after %v", clean(made.Name), startMax)
+		return made, fmt.Errorf("sandbox %s does not run after %v; \"modbox events %s\" shows what it is at", clean(made.Name), startMax, made.ID)
 	case err != nil:
 		return made, err
 	}
