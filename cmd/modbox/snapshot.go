@@ -145,7 +145,7 @@ func (a *app) snapshotGetCommand() *cobra.Command {
 func (a *app) snapshotTagCommand() *cobra.Command {
 	var none bool
 	cmd := &cobra.Command{
-		Use: "tag SNAPSHOT [TAG]", Short: "Give a snapshot a tag, or take it away",
+		Use: "tag SNAPSHOT [TAG]", Short: "Give a snapshot another tag, or take its tag away",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if none == (len(args) == 2) {
