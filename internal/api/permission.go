@@ -12,7 +12,8 @@ import (
 
 // needs is the permission of each route of /v1. One without makes the server
 // refuse to start: whoever adds a route decides here who may use it. A GET that
-// runs something or lets something in needs the permission to write.
+// runs something or lets something in needs the permission to write; so does reading
+// files, among which are the sandbox's own address and keys (/proc/PID/environ).
 var needs = map[string]sandbox.Permission{
 	"GET /v1/executions/{id}":                                       sandbox.SandboxesRead,
 	"POST /v1/executions/{id}/cancel":                               sandbox.SandboxesWrite,
@@ -40,9 +41,9 @@ var needs = map[string]sandbox.Permission{
 	"POST /v1/sandboxes/{ref}/executions":                           sandbox.SandboxesWrite,
 	"GET /v1/sandboxes/{ref}/executions/{id}/attach":                sandbox.SandboxesWrite,
 	"DELETE /v1/sandboxes/{ref}/files":                              sandbox.SandboxesWrite,
-	"GET /v1/sandboxes/{ref}/files":                                 sandbox.SandboxesRead,
+	"GET /v1/sandboxes/{ref}/files":                                 sandbox.SandboxesWrite,
 	"PUT /v1/sandboxes/{ref}/files":                                 sandbox.SandboxesWrite,
-	"GET /v1/sandboxes/{ref}/files/archive":                         sandbox.SandboxesRead,
+	"GET /v1/sandboxes/{ref}/files/archive":                         sandbox.SandboxesWrite,
 	"PUT /v1/sandboxes/{ref}/files/archive":                         sandbox.SandboxesWrite,
 	"POST /v1/sandboxes/{ref}/files/batch":                          sandbox.SandboxesWrite,
 	"GET /v1/sandboxes/{ref}/files/list":                            sandbox.SandboxesRead,
