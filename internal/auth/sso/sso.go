@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,8 @@ const (
 	talkTime   = 20 * time.Second
 	cookieName = "modbox_sso"
 	basePath   = "/auth/sso/"
+	// sandboxesPath is where pages of sandboxes are, which may be anybody's.
+	sandboxesPath = "/s/"
 )
 
 // Provider is a service that vouches for users.
@@ -169,15 +172,17 @@ func (s *SignIn) cookie(value string, age int) *http.Cookie {
 	}
 }
 
-// destination returns where a browser may be sent with tokens: nowhere but here
-// and the machine it runs on.
+// destination returns where a browser may be sent with tokens: nowhere but here,
+// outside of sandboxes, and the machine it runs on.
 func destination(redirect string) (string, error) {
 	if redirect == "" {
 		return "/", nil
 	}
 	u, err := url.Parse(redirect)
 	if err == nil && len(redirect) <= 1024 && u.Fragment == "" && !strings.ContainsAny(redirect, "\\\t\r\n") {
-		if u.Scheme == "" && u.Host == "" && strings.HasPrefix(u.Path, "/") && !strings.HasPrefix(redirect, "//") {
+		// A path that a browser or the server would make another of is none: it might lead to a sandbox.
+		plain := path.Clean(u.Path) == u.Path || path.Clean(u.Path)+"/" == u.Path
+		if u.Scheme == "" && u.Host == "" && strings.HasPrefix(u.Path, "/") && plain && !strings.HasPrefix(u.Path+"/", sandboxesPath) {
 			return redirect, nil
 		}
 		ip := net.ParseIP(u.Hostname())
@@ -185,7 +190,7 @@ func destination(redirect string) (string, error) {
 			return redirect, nil
 		}
 	}
-	return "", sandbox.InvalidField("redirect", "must be a path of this server, or http://127.0.0.1:PORT/… for a program on your machine")
+	return "", sandbox.InvalidField("redirect", "must be a path of this server and not of a sandbox, or http://127.0.0.1:PORT/… for a program on your machine")
 }
 
 // Callback takes a browser back from the provider and sends it on with the

@@ -285,6 +285,8 @@ func TestTokensGoNowhereElse(t *testing.T) {
 	for redirect, want := range map[string]int{
 		"/app": 302, "http://127.0.0.1:1234/app": 302, "http://[::1]:1234/app": 302,
 		"https://evil.example/app": 422, "//evil.example/app": 422, "/\\evil.example": 422, "http://localhost.evil.example:1/": 422,
+		"/app/": 302, "/apps/s/": 302, "/s/label/": 422, "/s": 422, "/%73/label/": 422, "/app/../s/label/": 422,
+		"/a%2fb/../s/label/": 422, "/%2e%2e/s/label/": 422, "/.//s/label/": 422, "/app//s/": 422,
 		"http://127.0.0.1@evil.example:80/": 422, "javascript:alert(1)": 422, "app": 422,
 	} {
 		status, at := visit(t, browser(t), s.URL+"/auth/sso/acme?"+url.Values{"redirect": {redirect}}.Encode())
