@@ -184,6 +184,8 @@ func TestMembers(t *testing.T) {
 	s.Want(401, "POST", "/v1/auth/accept", object{"code": added.Invitation.Code, "name": "otto", "password": "correct horse"})
 	as(s, session.Access)
 	s.Want(200, "GET", one, nil)
+	// Who invites an address has the code, and does not become whom the address is of.
+	s.Want(401, "POST", "/v1/auth/login", object{"username": "new@example.com", "password": "correct horse"})
 
 	// A token of the workspace ends with the membership.
 	var token struct{ Token string }

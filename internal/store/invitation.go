@@ -55,7 +55,7 @@ func (s *Store) DeleteInvitation(ctx context.Context, ws sandbox.WorkspaceID, id
 
 // AcceptInvitation uses an invitation up: it makes the user u with its home, or
 // gives the invitation's own user the password of u, and adds it to the workspace.
-// It returns the user's id. Errors: NotFound; Exists, naming name or email.
+// It returns the user's id. Errors: NotFound; Exists, naming name.
 func (s *Store) AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u sandbox.User, home sandbox.Workspace) (id sandbox.UserID, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		i, err := openInvitation(ctx, tx, hash, u.CreatedAt)
@@ -63,7 +63,7 @@ func (s *Store) AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u 
 			return err
 		}
 		if id = i.User; id == "" {
-			id, u.Email = u.ID, i.Email
+			id = u.ID // without the address: who has the code, its maker at least, need not be who has that
 			if err := createUser(ctx, tx, u, home); err != nil {
 				return err
 			}
