@@ -334,6 +334,10 @@ func TestTokensAreNarrowed(t *testing.T) {
 	if err != nil || !parent.May(sandbox.SandboxesRead) || !parent.May(sandbox.TokensWrite) || parent.May(sandbox.ImagesRead) || parent.May(sandbox.Administer) {
 		t.Fatalf("a narrowed token: %+v, %v", parent, err)
 	}
+	kept, err := make(f.owner, auth.TokenRequest{WorkspaceOnly: true})
+	if err != nil || !kept.May(sandbox.SandboxesWrite) || kept.May(sandbox.Administer) || kept.May(sandbox.AccountWrite) {
+		t.Errorf("a token kept to its workspace: %+v, %v", kept, err)
+	}
 	child, err := make(parent, auth.TokenRequest{Lifetime: time.Minute})
 	if d := cmp.Diff(parent.Scopes, child.Scopes); err != nil || d != "" || !child.WorkspaceOnly {
 		t.Errorf("its child: %+v, %v", child, err)

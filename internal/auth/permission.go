@@ -51,12 +51,15 @@ func RoleHas(role sandbox.Role, p sandbox.Permission) bool {
 }
 
 // May reports whether the identity has the permission where it acts: its role
-// gives it, and its token's scopes do not leave it out.
+// gives it, its token's scopes do not leave it out, and it is not power over more
+// than the workspace that the token is kept to.
 func (id Identity) May(p sandbox.Permission) bool {
 	switch {
 	case p == Public || p == SignedIn:
 		return true
 	case !scoped(id.Scopes, p):
+		return false
+	case id.WorkspaceOnly && beyond(p):
 		return false
 	case p == sandbox.Administer:
 		return id.Administrator
@@ -65,6 +68,10 @@ func (id Identity) May(p sandbox.Permission) bool {
 	}
 	return RoleHas(id.Role, p)
 }
+
+// beyond reports whether p is power over more than a workspace: with it, a token
+// that is kept to one could make its way into the others.
+func beyond(p sandbox.Permission) bool { return p == sandbox.Administer || p == sandbox.AccountWrite }
 
 // scoped reports whether scopes let p through; none at all let everything through.
 func scoped(scopes []sandbox.Permission, p sandbox.Permission) bool {
@@ -78,6 +85,8 @@ func (id Identity) require(p sandbox.Permission) error {
 		return nil
 	case !scoped(id.Scopes, p):
 		return sandbox.Errorf(sandbox.Forbidden, "this token lacks the scope %s", p)
+	case id.WorkspaceOnly && beyond(p):
+		return sandbox.Errorf(sandbox.Forbidden, "this token is kept to its workspace, which does not allow %s", p)
 	case p == sandbox.Administer:
 		return sandbox.Errorf(sandbox.Forbidden, "only an administrator of this installation may do that")
 	case id.Role == "":
