@@ -79,6 +79,18 @@ func (g *plainGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(req)
 }
 
+// outward refuses what is on this machine: a registry elsewhere, which may be
+// anybody's, must not send the server to its own services.
+type outward struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (o outward) RoundTrip(req *http.Request) (*http.Response, error) {
+	if isLoopback(req.URL.Hostname()) {
+		return nil, fmt.Errorf("it sends the server to %s, which is the server's own machine", req.URL.Host)
+	}
+	return o.next.RoundTrip(req)
+}
+
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
@@ -209,7 +221,11 @@ func (s *Store) openRegistry(ctx context.Context, repo ociname.Repository, who s
 		repo = plain
 	}
 	reg := &registry{repo: repo, proof: proofOf(who, login)}
-	reg.transport, err = transport.NewWithContext(ctx, repo.Registry, auth, s.transport, []string{repo.Scope(transport.PullScope)})
+	reach := s.transport
+	if host := (&url.URL{Host: repo.RegistryStr()}).Hostname(); !isLoopback(host) {
+		reach = outward{reach}
+	}
+	reg.transport, err = transport.NewWithContext(ctx, repo.Registry, auth, reach, []string{repo.Scope(transport.PullScope)})
 	if err != nil {
 		return nil, reg.explain(ctx, err)
 	}
@@ -262,7 +278,9 @@ func (r *registry) explain(ctx context.Context, err error) error {
 	case errors.Is(err, errStalled):
 		return sandbox.Wrap(sandbox.Timeout, err, "the registry %s sent nothing for too long; try again", host)
 	case !errors.As(err, &answer):
-		return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s cannot be used: %.300s", host, rootCause(err))
+		// What the library quotes after that is an answer of whatever it was sent to.
+		words, _, _ := strings.Cut(rootCause(err).Error(), ":\n")
+		return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s cannot be used: %.300s", host, words)
 	}
 	words := registryWords(answer)
 	switch answer.StatusCode {
