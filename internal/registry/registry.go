@@ -184,8 +184,13 @@ func (s *Registries) apply(r *sandbox.Registry, f Fields, now time.Time) (err er
 	if _, err := mail.ParseAddress(r.Email); err != nil && r.Email != "" {
 		return sandbox.InvalidField("email", "%q is not an e-mail address", r.Email)
 	}
+	before := r.Host
 	if r.Host, err = Host(r.Server); err != nil {
 		return err
+	}
+	if before != "" && r.Host != before && f.Password == nil {
+		// Who may change a password may not learn it, from a server of his own.
+		return sandbox.InvalidField("password", "must be given with another server: that one is not sent the password for %s", before)
 	}
 	if f.Enabled != nil {
 		r.Enabled = *f.Enabled

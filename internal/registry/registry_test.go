@@ -80,6 +80,9 @@ func TestLogin(t *testing.T) {
 	named := sandbox.Puller{Workspace: e.ws, Registry: r.ID}
 	_, err = e.Login(t.Context(), named, "ghcr.io")
 	wantCode(t, "another host", err, sandbox.Forbidden)
+	mine := "registry.example.com"
+	_, err = e.Update(t.Context(), e.ws, r.ID, registry.Fields{Server: &mine})
+	wantCode(t, "another server without a password", err, sandbox.Invalid)
 	password, off := "pw-two", false
 	if _, err := e.Update(t.Context(), e.ws, r.ID, registry.Fields{Password: &password}); err != nil {
 		t.Fatal(err)
