@@ -202,8 +202,12 @@ func TestMembers(t *testing.T) {
 	s.Want(401, "GET", "/v1/whoami", nil)
 	as(s, session.Access)
 	s.Want(404, "GET", one, nil)
+	// Whoever is removed does not come back by an invitation of his own.
+	as(s, people["adam"])
+	s.Want(201, "POST", one+"/members", object{"email": "me@example.com", "role": "admin"}).Into(t, &added)
 	as(s, owner)
 	s.Want(204, "DELETE", one+"/members/"+ids["adam"], nil)
+	s.Want(401, "POST", "/v1/auth/accept", object{"code": added.Invitation.Code, "name": "adam2", "password": "correct horse"})
 }
 
 func TestUsers(t *testing.T) {

@@ -152,20 +152,20 @@ func (s *Store) AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sand
 	})
 }
 
-// SetRole changes the role of a member. Errors: NotFound; Conflict when no owner
-// would be left.
+// SetRole changes the role of a member, and ends the invitations that it made.
+// Errors: NotFound; Conflict when no owner would be left.
 func (s *Store) SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, "UPDATE members SET role = $3 WHERE workspace_id = $1 AND user_id = $2", ws, user, role))
 		if err == nil && n == 0 {
 			return noMember()
 		}
-		return errors.Join(err, owned(ctx, tx, ws))
+		return errors.Join(err, withdrawInvitations(ctx, tx, ws, user), owned(ctx, tx, ws))
 	})
 }
 
-// RemoveMember ends a membership, and revokes the tokens that the user made for
-// that workspace. Errors: NotFound; Conflict when no owner would be left.
+// RemoveMember ends a membership, the invitations that the user made and its
+// tokens for that workspace. Errors: NotFound; Conflict when no owner would be left.
 func (s *Store) RemoveMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, at time.Time) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, "DELETE FROM members WHERE workspace_id = $1 AND user_id = $2", ws, user))
@@ -178,8 +178,15 @@ func (s *Store) RemoveMember(ctx context.Context, ws sandbox.WorkspaceID, user s
 		if _, err := tx.ExecContext(ctx, "UPDATE tokens SET revoked_at = $3 WHERE workspace_id = $1 AND user_id = $2 AND revoked_at = 0", ws, user, nanos(at)); err != nil {
 			return err
 		}
-		return owned(ctx, tx, ws)
+		return errors.Join(withdrawInvitations(ctx, tx, ws, user), owned(ctx, tx, ws))
 	})
+}
+
+// withdrawInvitations ends the invitations to a workspace that a user made: it has
+// their codes, and could come back by one.
+func withdrawInvitations(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, user sandbox.UserID) error {
+	_, err := tx.ExecContext(ctx, "DELETE FROM invitations WHERE workspace_id = $1 AND created_by = $2", ws, user)
+	return err
 }
 
 // owned returns code Conflict when a workspace has no owner.
