@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +76,7 @@ func (s *Store) private(ix *index, ref string, who sandbox.Puller) *record {
 	}
 	var rec *record
 	if parsed.digest != "" {
-		rec = ix.byDigest(parsed.digest, parsed.names...)
+		rec = ix.privateOrigin(parsed.digest, parsed.names)
 	}
 	for i := 0; parsed.digest == "" && rec == nil && i < len(parsed.names); i++ {
 		rec = ix.current(parsed.names[i])
@@ -84,6 +85,26 @@ func (s *Store) private(ix *index, ref string, who sandbox.Puller) *record {
 		return nil
 	}
 	return rec
+}
+
+// privateOrigin returns the private image that a digest names, or that what it
+// names was made of by the server itself; nil for none. What has a name of its own
+// was published by the operator.
+func (ix *index) privateOrigin(digest string, names []string) *record {
+	for range ix.Images { // no chain is longer
+		for i := range ix.Images {
+			r := &ix.Images[i]
+			if r.has(digest) && (len(names) == 0 || slices.Contains(names, r.Name)) && r.Pull != nil && r.Pull.Private {
+				return r
+			}
+		}
+		rec := ix.byDigest(digest, names...)
+		if rec == nil || rec.Name != "" || rec.Commit == nil || rec.Commit.Base == digest {
+			return nil
+		}
+		digest, names = rec.Commit.Base, nil
+	}
+	return nil
 }
 
 // askFor makes sure that somebody may have a private image. Known is false when

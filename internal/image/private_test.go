@@ -40,7 +40,8 @@ func TestPrivateImages(t *testing.T) {
 	if !img.VisibleTo("ours") || img.VisibleTo("theirs") {
 		t.Errorf("the image is readable by %v", img.Readers)
 	}
-	for _, name := range []string{ref, img.Digest, strings.TrimSuffix(ref, ":v1") + "@" + img.Digest} {
+	same, more := commit(t, s, img.Digest), commit(t, s, commit(t, s, img.Digest, file("a", "a", 0o644)).Digest, file("b", "b", 0o644))
+	for _, name := range []string{ref, img.Digest, strings.TrimSuffix(ref, ":v1") + "@" + img.Digest, same.Digest, more.Digest} {
 		if !s.Stale(name, theirs) {
 			t.Errorf("%s is simply there for others", name)
 		}

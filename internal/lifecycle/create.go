@@ -102,6 +102,10 @@ func (s *Service) creationFor(ctx context.Context, c Caller, req *CreateRequest)
 		return sandbox.Creation{}, err
 	}
 	creation := s.creation(c, req, &img)
+	if !img.VisibleTo(c.Workspace) {
+		creation.Sandbox.ImageDigest = "" // not told before the registry lets the workspace have it
+		return creation, nil
+	}
 	creation.Sandbox.ImageDigest = s.madeFrom(ctx, &creation.Sandbox)
 	return creation, nil
 }
