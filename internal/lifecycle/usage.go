@@ -19,6 +19,10 @@ const (
 
 // meter adds up what a sandbox uses.
 type meter struct {
+	// measuring orders the readings of the counters with adding them: one that comes
+	// late would look like that of another box. Taken before mu.
+	measuring sync.Mutex
+
 	mu      sync.Mutex
 	total   sandbox.Usage // guarded by mu
 	running bool          // since total.At; guarded by mu
@@ -112,6 +116,8 @@ func (s *Service) Usage(ctx context.Context, c Caller, ref string) (sandbox.Usag
 
 // measure brings the totals of a box up to date, as far as its driver can tell.
 func (s *Service) measure(ctx context.Context, b *box) {
+	b.meter.measuring.Lock()
+	defer b.meter.measuring.Unlock()
 	if _, running, _ := b.meter.state(); !running {
 		return
 	}
