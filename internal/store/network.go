@@ -40,7 +40,8 @@ func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, n sandbox.Network
 	return sb, nil
 }
 
-// NoteUsage records what sandboxes have used so far. Those that are unknown are passed over.
+// NoteUsage records what sandboxes have used so far. Those that are unknown are passed over,
+// and what is older than what was recorded before.
 func (s *Store) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error {
 	if len(usage) == 0 {
 		return nil
@@ -48,7 +49,7 @@ func (s *Store) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usag
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for id, u := range usage {
 			if _, err := tx.ExecContext(ctx, `UPDATE sandboxes SET usage_at = $1, usage_running = $2, usage_cpu = $3, usage_memory = $4,
-					usage_sent = $5, usage_received = $6, usage_box_cpu = $7 WHERE id = $8`,
+					usage_sent = $5, usage_received = $6, usage_box_cpu = $7 WHERE id = $8 AND usage_at <= $1`,
 				nanos(u.At), int64(u.Running), int64(u.CPU), u.MemoryByteSeconds, u.SentBytes, u.ReceivedBytes, int64(u.BoxCPU), id); err != nil {
 				return err
 			}
