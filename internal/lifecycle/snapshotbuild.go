@@ -67,7 +67,7 @@ type build struct {
 
 	mu    sync.Mutex
 	files *os.File           // nil until uploaded; guarded by mu
-	over  bool               // finished or expired; guarded by mu
+	over  bool               // it takes no files any more; guarded by mu
 	last  sandbox.ImageEvent // what it is at; guarded by mu
 }
 
@@ -144,7 +144,10 @@ func (x *begunBuilds) take(c Caller, id sandbox.SnapshotID) (*build, error) {
 	}
 	delete(x.ids, id)
 	x.making[id] = b
-	b.report(sandbox.ImageEvent{Phase: "waiting", Message: "for its turn"})
+	b.mu.Lock()
+	b.over = true // an upload that is under way must not replace the files that are being read
+	b.last = sandbox.ImageEvent{Phase: "waiting", Message: "for its turn"}
+	b.mu.Unlock()
 	return b, nil
 }
 
