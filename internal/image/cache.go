@@ -35,6 +35,9 @@ func (s *Store) Cached(ctx context.Context, key string, maxAge time.Duration) (s
 			return sandbox.Image{}, "", err
 		}
 	}
+	if err := s.noteUse(rec.Digest); err != nil {
+		return sandbox.Image{}, "", err
+	}
 	return s.imageOf(rec), s.erofsPath(rec.Digest), nil
 }
 
