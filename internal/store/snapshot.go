@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	snapshotColumns = `s.id, s.workspace_id, w.name, s.name, s.tag, s.description, s.message, s.metadata, s.parent_id, s.sandbox_id,
+	snapshotColumns = `s.id, s.workspace_id, w.slug, s.name, s.tag, s.description, s.message, s.metadata, s.parent_id, s.sandbox_id,
 		s.image, s.base_digest, s.digest, s.size_bytes, s.layer_bytes, s.file_count, s.public, s.env, s.content_hash,
 		s.created_by, s.created_at, s.deleted_at`
 	snapshotTables = " FROM snapshots s JOIN workspaces w ON w.id = s.workspace_id"
@@ -136,7 +136,7 @@ func snapshotByID(ctx context.Context, q querier, id sandbox.SnapshotID) (sandbo
 func (s *Store) SnapshotByTag(ctx context.Context, ws sandbox.WorkspaceID, slug, name, tag string) (sandbox.Snapshot, error) {
 	of, key := "s.workspace_id = $1", string(ws)
 	if slug != "" {
-		of, key = "w.name = $1", slug
+		of, key = "w.slug = $1", slug
 	}
 	return oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
 		" WHERE "+of+" AND s.name = $2 AND s.tag = $3 AND "+isReady+" ORDER BY s.created_at LIMIT 1", key, name, tag))

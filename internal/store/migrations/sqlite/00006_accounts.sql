@@ -14,6 +14,7 @@ ALTER TABLE workspaces ADD COLUMN slug TEXT NOT NULL DEFAULT '';
 ALTER TABLE workspaces ADD COLUMN description TEXT NOT NULL DEFAULT '';
 ALTER TABLE workspaces ADD COLUMN updated_at BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE workspaces ADD COLUMN deleting_at BIGINT NOT NULL DEFAULT 0; -- the intent to delete it
+UPDATE workspaces SET slug = name WHERE is_default = 1;
 CREATE UNIQUE INDEX workspaces_slug ON workspaces (slug) WHERE slug <> '';
 CREATE INDEX workspaces_deleting ON workspaces (deleting_at) WHERE deleting_at > 0;
 CREATE INDEX members_user ON members (user_id);
