@@ -22,8 +22,8 @@ type Config struct {
 	MaxProcesses int
 	// CreateConcurrency is how many sandboxes are started at the same time; 16.
 	CreateConcurrency int
-	// MaxBuilds is how many images are made at the same time; 2. Each may take a box
-	// beyond MaxSandboxes.
+	// MaxBuilds is how many images are pulled at the same time, and how many are made
+	// in boxes of their own; 2. Each of these may take a box beyond MaxSandboxes.
 	MaxBuilds int
 	// PoolSize is how many started boxes are kept ready for sandboxes to come; 0 for
 	// none. They come on top of MaxSandboxes, whatever resources they are limited to.

@@ -109,7 +109,7 @@ func (s *Service) withDependencies(ctx context.Context, base *sandbox.Image, d d
 	if img, rootfs, err := s.layers.Cached(ctx, key, s.dependenciesMaxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
 		return img, rootfs, err
 	}
-	img, err := s.make(ctx, "dependencies "+key, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	img, err := s.make(ctx, s.builds, "dependencies "+key, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 		done, err := s.derive(ctx, key, workSpec{base: base.Digest, network: true}, func(ctx context.Context, w *workbox) error {
 			return w.install(ctx, d, progress)
 		})

@@ -30,15 +30,16 @@ type making struct {
 type watcher struct{ progress func(sandbox.ImageEvent) }
 
 // make has an image made, or joins those who wait for the same one. The work has
-// a place among Config.MaxBuilds, and ends early when nobody waits for it any more.
-// Progress, which may be nil, must return at once.
+// one of the places, which are those of Service.pulls or Service.builds, and ends
+// early when nobody waits for it any more. Progress, which may be nil, must return
+// at once.
 //
 // Errors: the work's; the context's; Unavailable when the service closes.
-func (s *Service) make(ctx context.Context, key string, progress func(sandbox.ImageEvent),
+func (s *Service) make(ctx context.Context, places chan struct{}, key string, progress func(sandbox.ImageEvent),
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (sandbox.Image, error) {
 	w := &watcher{progress: progress}
-	m, err := s.joinMaking(key, w, work)
+	m, err := s.joinMaking(places, key, w, work)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -52,7 +53,9 @@ func (s *Service) make(ctx context.Context, key string, progress func(sandbox.Im
 }
 
 // joinMaking makes w a watcher of the key's making, which it starts when there is none.
-func (s *Service) joinMaking(key string, w *watcher, work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error)) (*making, error) {
+func (s *Service) joinMaking(places chan struct{}, key string, w *watcher,
+	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
+) (*making, error) {
 	s.makings.mu.Lock()
 	defer s.makings.mu.Unlock()
 	if m := s.makings.byKey[key]; m != nil {
@@ -66,7 +69,7 @@ func (s *Service) joinMaking(key string, w *watcher, work func(context.Context, 
 	m := &making{done: make(chan struct{}), cancel: cancel, watchers: map[*watcher]struct{}{w: {}}}
 	started := s.spawn(func() {
 		defer cancel()
-		img, err := s.runMaking(ctx, m, work)
+		img, err := s.runMaking(ctx, places, m, work)
 		s.makings.mu.Lock()
 		defer s.makings.mu.Unlock()
 		if s.makings.byKey[key] == m {
@@ -84,7 +87,9 @@ func (s *Service) joinMaking(key string, w *watcher, work func(context.Context, 
 }
 
 // runMaking does the work when there is a place for it.
-func (s *Service) runMaking(ctx context.Context, m *making, work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error)) (sandbox.Image, error) {
+func (s *Service) runMaking(ctx context.Context, places chan struct{}, m *making,
+	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
+) (sandbox.Image, error) {
 	progress := func(e sandbox.ImageEvent) {
 		s.makings.mu.Lock()
 		defer s.makings.mu.Unlock()
@@ -96,16 +101,16 @@ func (s *Service) runMaking(ctx context.Context, m *making, work func(context.Co
 		}
 	}
 	select {
-	case s.builds <- struct{}{}:
+	case places <- struct{}{}:
 	default:
 		progress(sandbox.ImageEvent{Phase: "waiting", Message: "other images are being made"})
 		select {
-		case s.builds <- struct{}{}:
+		case places <- struct{}{}:
 		case <-ctx.Done():
 			return sandbox.Image{}, s.explainMaking(ctx)
 		}
 	}
-	defer func() { <-s.builds }()
+	defer func() { <-places }()
 	img, err := work(ctx, progress)
 	if err != nil && ctx.Err() != nil {
 		return sandbox.Image{}, s.explainMaking(ctx)
@@ -164,7 +169,7 @@ func (s *Service) ensureImage(ctx context.Context, ref string, who sandbox.Pulle
 	if err == nil && !s.images.Stale(ref, who) {
 		return img, rootfs, nil
 	}
-	_, err = s.make(ctx, makingKey("image", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	_, err = s.make(ctx, s.pulls, makingKey("image", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 		img, _, err := s.images.Ensure(ctx, ref, who, progress)
 		return img, err
 	})
@@ -196,7 +201,7 @@ func (s *Service) PullImage(ctx context.Context, c Caller, ref string, progress 
 		return sandbox.Image{}, err
 	}
 	who := puller(c.Workspace)
-	return s.make(ctx, makingKey("pull", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	return s.make(ctx, s.pulls, makingKey("pull", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 		return s.images.Update(ctx, ref, who, progress)
 	})
 }

@@ -156,7 +156,8 @@ type Service struct {
 	snapshots *snapshots
 	begun     *begunBuilds
 	slots     chan struct{} // holds one element per sandbox being started
-	builds    chan struct{} // holds one element per image being made
+	pulls     chan struct{} // holds one element per image being pulled, or built of a recipe
+	builds    chan struct{} // holds one element per image being made in a work box: what callers run there may take long
 	makings   makings
 	checks    dependencyChecks
 	notes     chan sandbox.Event // to be written by noteLoop
@@ -185,7 +186,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
 		layers: deps.Layers, snapshots: newSnapshots(), begun: newBegunBuilds(),
 		boxes: newBoxes(), pool: newPool(cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
-		notes: make(chan sandbox.Event, notesMax), builds: make(chan struct{}, cfg.MaxBuilds),
+		notes: make(chan sandbox.Event, notesMax), builds: make(chan struct{}, cfg.MaxBuilds), pulls: make(chan struct{}, cfg.MaxBuilds),
 		makings: makings{byKey: map[string]*making{}},
 		checks:  dependencyChecks{answers: map[[2]string]dependencyAnswer{}},
 	}
