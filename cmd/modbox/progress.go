@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// startMax is the longest time that commands wait for a sandbox to run.
-	startMax = 10 * time.Minute
+	// startMax is the longest time that commands wait for a sandbox to run. What is
+	// made for it first may take an image's and a build's time, and wait its turn.
+	startMax = 30 * time.Minute
 	// quietStart is how long a sandbox may take to start before it is shown why.
 	quietStart = time.Second
 )
