@@ -179,6 +179,20 @@ func (s *Service) clear(b *box) error {
 	return nil
 }
 
+// settleRunning has a box go on whose row says that it was brought back.
+func (s *Service) settleRunning(b *box, row sandbox.Sandbox) error {
+	b.mu.Lock()
+	if err := b.over(); err != nil {
+		b.mu.Unlock()
+		return err
+	}
+	from := b.sandbox().Saved
+	b.set(row)
+	b.mu.Unlock()
+	s.goesOn(b, row.LastActivityAt, from)
+	return nil
+}
+
 // settle finds out what became of an operation that was cut short: of a sandbox
 // found pausing or resuming, and the rest of a box of a paused one.
 func (s *Service) settle(fl *flight) error {
@@ -188,6 +202,13 @@ func (s *Service) settle(fl *flight) error {
 	case sandbox.Paused:
 		return s.clear(b)
 	case sandbox.Resuming:
+		row, err := s.store.SandboxByID(b.ctx, b.id)
+		if err != nil {
+			return err
+		}
+		if row.State == sandbox.Running { // that was recorded, although the store reported an error
+			return s.settleRunning(b, row)
+		}
 		// Nobody has been told that it runs: what it did since does not count.
 		if err := s.destroyNow(b); err != nil {
 			return err

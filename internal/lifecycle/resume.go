@@ -60,22 +60,28 @@ func (s *Service) resumeFrom(fl *flight, from sandbox.CheckpointID, digest strin
 		sb.ImageDigest, sb.MemoryLost = back.digest, back.lost
 	}, back.event(now, begin))
 	if err != nil {
-		return err // settled later: back to paused
+		return err // settled later: as the row says
 	}
 	s.metrics.op(flightResume, begin, nil)
-	b.activity.at(now)
+	s.goesOn(b, now, before, from)
+	return nil
+}
+
+// goesOn watches over a box that was recorded as running again at that time, and
+// removes the checkpoints that it came from.
+func (s *Service) goesOn(b *box, at time.Time, used ...sandbox.CheckpointID) {
+	b.activity.at(at)
 	b.mu.Lock()
 	if b.ctx.Err() == nil {
 		s.armTimer(b)
 		s.watchLater(b)
 	}
 	b.mu.Unlock()
-	for _, c := range []sandbox.CheckpointID{before, from} {
+	for _, c := range used {
 		if err := s.saved.remove(b.id, c); err != nil {
 			s.log.Error("used checkpoint not removed, trying again soon", "sandbox", b.id, "checkpoint", c, "error", err)
 		}
 	}
-	return nil
 }
 
 // mayResume refuses when so many sandboxes take memory as may.

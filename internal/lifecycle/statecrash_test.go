@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -182,4 +183,30 @@ func (s *server) destroyAll() {
 	for _, sb := range page.Sandboxes {
 		s.destroy(string(sb.ID))
 	}
+}
+
+// TestResumeWhoseRecordIsLost has the store say that a record failed that succeeded.
+func TestResumeWhoseRecordIsLost(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "s"})
+	s.write("s", "/a", "old")
+	s.pause("s")
+	s.driver.faults.on(nil, func(_ int, call string) error {
+		if call == "store.Transition running" {
+			return errors.New("connection lost")
+		}
+		return nil
+	})
+	if _, err := s.Resume(t.Context(), s.caller, "s", ""); err == nil {
+		t.Fatal("Resume succeeded")
+	}
+	s.driver.faults.on(nil, nil)
+	if sb, err := s.Resume(t.Context(), s.caller, "s", ""); err != nil || sb.State != sandbox.Running {
+		t.Fatalf("Resume() again = %s, %v", sb.State, err)
+	}
+	if got := s.readFile("s", "/a"); got != "old" {
+		t.Errorf("its file has %q", got)
+	}
+	usable(t, s, "s")
+	s.pause("s")
 }
