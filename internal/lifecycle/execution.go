@@ -113,16 +113,16 @@ func (s *Service) queue(ctx context.Context, c Caller, b *box, req *ExecutionReq
 		e.Stderr = e.Stdout
 	}
 	if req.Stdin && e.Stdin == "" && !e.TTY {
-		id, err := s.CreateStream(ctx, c)
-		if err != nil {
+		e.Stdin = sandbox.NewStreamID()
+		if err := s.streams.Create(e.Stdin, sandbox.StdinMax); err != nil {
 			return nil, err
 		}
-		e.Stdin = id
 	}
 	// The row comes first: streams without one would never be found again.
 	if err := s.store.CreateExecution(ctx, e, sandbox.ExecutionsRunning); err != nil {
 		return nil, err
 	}
+	s.inputs.used(e.Stdin)
 	x := newExecution(b, e, req)
 	s.executions.add(x)
 	if err := s.makeOutputs(&e); err != nil {

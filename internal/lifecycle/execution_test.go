@@ -153,6 +153,37 @@ func TestStdinIsStreamed(t *testing.T) {
 	}
 }
 
+func TestInputStreamsOfAUserAreBounded(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	var ids []sandbox.StreamID
+	for range sandbox.InputStreamsMax {
+		id, err := s.CreateStream(t.Context(), s.caller)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	more := func() sandbox.Code {
+		_, err := s.CreateStream(t.Context(), lifecycle.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()})
+		return sandbox.CodeOf(err)
+	}
+	if code := more(); code != sandbox.QuotaExceeded {
+		t.Errorf("one more, in another workspace: %q, want quota_exceeded", code)
+	}
+	if _, err := s.CreateStream(t.Context(), lifecycle.Caller{User: "somebody else", Workspace: s.caller.Workspace}); err != nil {
+		t.Errorf("somebody else's: %v", err)
+	}
+	s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"cat"}, Stdin: true})
+	s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"cat"}, StdinStream: ids[0]})
+	if code := more(); code != "" {
+		t.Errorf("one more when a command reads one: %q", code)
+	}
+	if code := more(); code != sandbox.QuotaExceeded {
+		t.Errorf("and another: %q, want quota_exceeded", code)
+	}
+}
+
 func TestExecutionSurvivesARestartOfTheServer(t *testing.T) {
 	e := newEnv(t)
 	first := e.start()

@@ -148,6 +148,7 @@ type Service struct {
 
 	streams    *stream.Store // nil for none
 	executions executions
+	inputs     inputs
 
 	boxes     *boxes
 	pool      *pool
@@ -184,6 +185,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
+		inputs: inputs{made: map[sandbox.StreamID]waitingInput{}},
 		layers: deps.Layers, snapshots: newSnapshots(), begun: newBegunBuilds(),
 		boxes: newBoxes(), pool: newPool(cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax), builds: make(chan struct{}, cfg.MaxBuilds), pulls: make(chan struct{}, cfg.MaxBuilds),

@@ -65,6 +65,8 @@ type build struct {
 	key     string
 	begun   time.Time
 
+	uploading sync.Mutex // held by the upload that is under way
+
 	mu    sync.Mutex
 	files *os.File           // nil until uploaded; guarded by mu
 	over  bool               // it takes no files any more; guarded by mu
@@ -228,7 +230,7 @@ func (s *Service) BeginBuild(ctx context.Context, c Caller, req BuildRequest) (B
 
 // UploadBuild takes the files of a build, a tar.gz whose names are relative to
 // where they go, in place of those uploaded before. They are looked at when the
-// build is finished. Errors: NotFound; TooLarge; those of r.
+// build is finished. Errors: NotFound; Conflict while another upload is under way; TooLarge; those of r.
 func (s *Service) UploadBuild(ctx context.Context, c Caller, id sandbox.SnapshotID, r io.Reader) error {
 	b, err := s.begun.find(func(at sandbox.SnapshotID, b *build) bool { return at == id && b.caller.Workspace == c.Workspace })
 	if err != nil {
@@ -247,6 +249,10 @@ func (s *Service) UploadBuildByKey(ctx context.Context, key string, r io.Reader)
 }
 
 func (s *Service) upload(ctx context.Context, b *build, r io.Reader) error {
+	if !b.uploading.TryLock() { // each may take as much of the disk as all files of a build may
+		return sandbox.Errorf(sandbox.Conflict, "the files of this build are being uploaded already")
+	}
+	defer b.uploading.Unlock()
 	spool, err := s.spool()
 	if err != nil {
 		return err

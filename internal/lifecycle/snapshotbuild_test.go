@@ -2,6 +2,8 @@ package lifecycle_test
 
 import (
 	"context"
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,5 +54,31 @@ func TestProgressOfABuild(t *testing.T) {
 	}
 	if _, err := s.BuildProgress(t.Context(), s.caller, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("when it is over: %v, want not_found", err)
+	}
+}
+
+func TestFilesOfABuildAreUploadedByOneAtATime(t *testing.T) {
+	s := newEnv(t).start()
+	begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	first := make(chan error, 1)
+	go func() { first <- s.UploadBuild(t.Context(), s.caller, begun.ID, r) }()
+	if _, err := w.Write([]byte("under way")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.UploadBuildByKey(t.Context(), begun.Key, strings.NewReader("x")); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("an upload beside another: %v, want conflict", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Errorf("the first upload: %v", err)
+	}
+	if err := s.UploadBuildByKey(t.Context(), begun.Key, strings.NewReader("x")); err != nil {
+		t.Errorf("an upload after the other: %v", err)
 	}
 }

@@ -3,19 +3,64 @@ package lifecycle
 import (
 	"context"
 	"io"
+	"sync"
+	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
 )
 
 // CreateStream makes an input stream for a command that is to come. It can be
-// written to at once, with [Service.WriteStdin].
-func (s *Service) CreateStream(_ context.Context, _ Caller) (sandbox.StreamID, error) {
+// written to at once, with [Service.WriteStdin]. Errors: Unsupported;
+// QuotaExceeded when the user has too many that no command has been given.
+func (s *Service) CreateStream(_ context.Context, c Caller) (sandbox.StreamID, error) {
 	if s.streams == nil {
 		return "", sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
 	}
 	id := sandbox.NewStreamID()
+	if err := s.inputs.add(id, c.User, time.Now(), s.cfg.StreamRetention); err != nil {
+		return "", err
+	}
 	return id, s.streams.Create(id, sandbox.StdinMax)
+}
+
+// inputs are the input streams that no command has been given yet. No row names
+// them, so that only this bounds how many a user, in whatever workspaces, has.
+type inputs struct {
+	mu   sync.Mutex
+	made map[sandbox.StreamID]waitingInput // guarded by mu
+}
+
+type waitingInput struct {
+	user sandbox.UserID
+	at   time.Time
+}
+
+// add notes one. Those older than kept are removed, or will be soon. Errors: QuotaExceeded.
+func (x *inputs) add(id sandbox.StreamID, user sandbox.UserID, now time.Time, kept time.Duration) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := 0
+	for id, in := range x.made {
+		switch {
+		case now.Sub(in.at) > kept:
+			delete(x.made, id)
+		case in.user == user:
+			n++
+		}
+	}
+	if n >= sandbox.InputStreamsMax {
+		return sandbox.Errorf(sandbox.QuotaExceeded, "you have %d input streams that no command has been given; give them to commands, or wait until they are forgotten", n)
+	}
+	x.made[id] = waitingInput{user, now}
+	return nil
+}
+
+// used forgets one that a command reads.
+func (x *inputs) used(id sandbox.StreamID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.made, id)
 }
 
 // OpenStream opens a stream at a byte. Who has the id may read it: there is no

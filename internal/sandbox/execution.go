@@ -13,6 +13,7 @@ const (
 	ExecutionFilesMax = 32 << 20  // bytes of them together
 	StreamMax         = 64 << 20  // bytes kept of one output, unless the server says otherwise
 	StdinMax          = 256 << 20 // bytes of one input stream
+	InputStreamsMax   = 32        // input streams of one user that no command has been given
 )
 
 // ExecutionID identifies an execution: a UUID in its canonical text form.
