@@ -59,10 +59,26 @@ func (c *Client) Attach(ctx context.Context, ref string, cmd Command, o AttachOp
 	if err != nil {
 		return nil, fmt.Errorf("encode command: %w", err)
 	}
-	conn, resp, err := websocket.Dial(ctx, c.base+sandboxPath(ref, "exec", "attach"), &websocket.DialOptions{
-		HTTPClient: c.http,
-		HTTPHeader: c.header(nil),
-	})
+	conn, err := c.dial(ctx, sandboxPath(ref, "exec", "attach"))
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Write(ctx, websocket.MessageText, start); err != nil {
+		conn.CloseNow()
+		return nil, fmt.Errorf("attach: %w", err)
+	}
+	s := &Session{conn: conn}
+	s.ctx, s.stop = context.WithCancel(ctx)
+	return s, nil
+}
+
+// dial begins a WebSocket.
+func (c *Client) dial(ctx context.Context, path string) (*websocket.Conn, error) {
+	header, err := c.header(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	conn, resp, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: header})
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 			body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // the dialler keeps its beginning
@@ -71,13 +87,7 @@ func (c *Client) Attach(ctx context.Context, ref string, cmd Command, o AttachOp
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	conn.SetReadLimit(maxMessage)
-	if err := conn.Write(ctx, websocket.MessageText, start); err != nil {
-		conn.CloseNow()
-		return nil, fmt.Errorf("attach: %w", err)
-	}
-	s := &Session{conn: conn}
-	s.ctx, s.stop = context.WithCancel(ctx)
-	return s, nil
+	return conn, nil
 }
 
 // Copy writes the command's output to the two writers until it ends, and returns

@@ -18,7 +18,7 @@ import (
 // Client calls one server in the name of one token. Make it with [New].
 type Client struct {
 	base      string
-	token     string
+	tokens    func(context.Context) (string, error)
 	workspace string
 	userAgent string
 	http      *http.Client
@@ -35,6 +35,13 @@ func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h
 // WithWorkspace selects a workspace of the token's user; the default is its first.
 func WithWorkspace(id string) Option { return func(c *Client) { c.workspace = id } }
 
+// WithTokens has the token of each request asked for, instead of one for all: that
+// of a session changes. An error of tokens is the request's. Called at the same
+// time for requests that are made so.
+func WithTokens(tokens func(context.Context) (string, error)) Option {
+	return func(c *Client) { c.tokens = tokens }
+}
+
 // WithUserAgent sets the User-Agent header.
 func WithUserAgent(agent string) Option { return func(c *Client) { c.userAgent = agent } }
 
@@ -50,7 +57,7 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 	}
 	c := &Client{
 		base:      strings.TrimRight(baseURL, "/"),
-		token:     token,
+		tokens:    func(context.Context) (string, error) { return token, nil },
 		userAgent: "modbox-go",
 		http:      &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
 		attempts:  4,
@@ -59,6 +66,15 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 		opt(c)
 	}
 	return c, nil
+}
+
+// WithToken returns a client like this one that acts in the name of another
+// token, such as that of a [SignIn], in that one's own workspace.
+func (c *Client) WithToken(token string) *Client {
+	other := *c
+	other.workspace = ""
+	other.tokens = func(context.Context) (string, error) { return token, nil }
+	return &other
 }
 
 // maxError bounds how much of an error answer is read.
@@ -145,10 +161,12 @@ func (c *Client) once(ctx context.Context, r request, body []byte) (*http.Respon
 	if err != nil {
 		return nil, err
 	}
-	req.Header = c.header(r.header)
+	if req.Header, err = c.header(ctx, r.header); err != nil {
+		return nil, err
+	}
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
-	} else if r.stream != nil {
+	} else if r.stream != nil && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/octet-stream")
 	}
 	resp, err := c.http.Do(req)
@@ -164,17 +182,21 @@ func (c *Client) once(ctx context.Context, r request, body []byte) (*http.Respon
 }
 
 // header returns the headers of every request, with those of extra.
-func (c *Client) header(extra http.Header) http.Header {
+func (c *Client) header(ctx context.Context, extra http.Header) (http.Header, error) {
+	token, err := c.tokens(ctx)
+	if err != nil {
+		return nil, err
+	}
 	h := http.Header{}
 	for name, values := range extra {
 		h[name] = values
 	}
 	h.Set("User-Agent", c.userAgent)
-	if c.token != "" {
-		h.Set("Authorization", "Bearer "+c.token)
+	if token != "" {
+		h.Set("Authorization", "Bearer "+token)
 	}
 	if c.workspace != "" {
 		h.Set("X-Workspace-Id", c.workspace)
 	}
-	return h
+	return h, nil
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Code classifies an error of the server. docs/errors.md lists what each means.
@@ -45,6 +47,8 @@ type Error struct {
 	// Fields are the inputs at fault, if single ones are.
 	Fields []FieldError
 	Status int // of HTTP; 0 when the error came within a stream
+	// RetryAfter is how long the server asks to wait before the next attempt; 0 when it does not say.
+	RetryAfter time.Duration
 	// RequestID finds the request in the server's log.
 	RequestID string
 }
@@ -84,6 +88,9 @@ type problem struct {
 // errorFrom makes an Error of an answer. body is its beginning.
 func errorFrom(resp *http.Response, body []byte) *Error {
 	e := &Error{Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id")}
+	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
+		e.RetryAfter = time.Duration(n) * time.Second
+	}
 	var p problem
 	if json.Unmarshal(body, &p) == nil && (p.Code != "" || p.Detail != "") {
 		e.Code, e.Message, e.Fields = p.Code, p.Detail, p.Errors

@@ -2,14 +2,11 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
-
-	"github.com/coder/websocket"
 )
 
 // ExecutionState says where an execution is in its life.
@@ -211,18 +208,10 @@ func (c *Client) WriteStream(ctx context.Context, id string, r io.Reader, end bo
 // on when the session is closed, and can be attached to again.
 func (c *Client) AttachExecution(ctx context.Context, ref, id string, offset int64) (*Session, error) {
 	path := sandboxPath(ref, "executions", url.PathEscape(id), "attach")
-	conn, resp, err := websocket.Dial(ctx, c.base+path+"?offset="+strconv.FormatInt(offset, 10), &websocket.DialOptions{
-		HTTPClient: c.http,
-		HTTPHeader: c.header(nil),
-	})
+	conn, err := c.dial(ctx, path+"?offset="+strconv.FormatInt(offset, 10))
 	if err != nil {
-		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // the dialler keeps its beginning
-			return nil, errorFrom(resp, body)
-		}
-		return nil, fmt.Errorf("attach: %w", err)
+		return nil, err
 	}
-	conn.SetReadLimit(maxMessage)
 	s := &Session{conn: conn}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	return s, nil

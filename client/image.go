@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 )
 
 // ImageProgress is a moment of a pull.
@@ -30,7 +31,12 @@ func (c *Client) PullImage(ctx context.Context, ref string, progress func(ImageP
 	body := struct {
 		Image string `json:"image"`
 	}{ref}
-	resp, err := c.send(ctx, request{method: http.MethodPost, path: "/v1/images/pull", body: body, repeat: true})
+	return c.watchImage(ctx, "pull "+ref, request{method: http.MethodPost, path: "/v1/images/pull", body: body, repeat: true}, progress)
+}
+
+// watchImage makes a request that is answered with progress, and at last an image.
+func (c *Client) watchImage(ctx context.Context, what string, r request, progress func(ImageProgress)) (*Image, error) {
+	resp, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +48,7 @@ func (c *Client) PullImage(ctx context.Context, ref string, progress func(ImageP
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			return nil, fmt.Errorf("pull %s: %w", ref, err)
+			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		var m struct {
 			ImageProgress
@@ -51,7 +57,7 @@ func (c *Client) PullImage(ctx context.Context, ref string, progress func(ImageP
 			Image *Image `json:"image"`
 		}
 		if err := json.Unmarshal(line, &m); err != nil {
-			return nil, fmt.Errorf("pull %s: %w", ref, err)
+			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		switch {
 		case m.Type == "done" && m.Image != nil:
@@ -62,4 +68,49 @@ func (c *Client) PullImage(ctx context.Context, ref string, progress func(ImageP
 			progress(m.ImageProgress)
 		}
 	}
+}
+
+// RemoveImage removes an image, named by its id or a reference: one that the workspace
+// has built, or has by signing in to a registry. Sandboxes and snapshots that were made
+// from it go on; its files stay until nothing needs them and they are pruned. It is never
+// sent twice, as the name may mean another image then.
+//
+// Errors: NotFound; Forbidden for what is for all workspaces, which only administrators of
+// the installation may remove; Conflict for a digest that several images have.
+func (c *Client) RemoveImage(ctx context.Context, image string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/images/" + url.PathEscape(image)}, nil)
+}
+
+// ImagePruneOptions say which images to prune.
+type ImagePruneOptions struct {
+	// All prunes those of all workspaces, and pulled ones that nobody uses; it is for
+	// administrators of the installation.
+	All bool `json:"all,omitempty"`
+	// DryRun removes nothing.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// PrunedImages are images that were removed, or would be when DryRun is true.
+type PrunedImages struct {
+	Images     []PrunedImage `json:"images"`
+	FreedBytes int64         `json:"freed_bytes"`
+	DryRun     bool          `json:"dry_run"`
+}
+
+// PrunedImage is an image that was removed.
+type PrunedImage struct {
+	// Ref is the name that it had; empty without one, and for one of another workspace.
+	Ref    string `json:"ref,omitempty"`
+	Digest string `json:"digest"`
+	// SizeBytes is that of its root filesystem, which stays when another image has it, too.
+	SizeBytes int64 `json:"size_bytes"`
+	// WorkspaceID is the workspace that built it, if any did.
+	WorkspaceID string `json:"workspace_id,omitempty"`
+}
+
+// PruneImages frees the disk of what nothing uses of the workspace: images that were
+// removed or built anew, and what builds left. Errors: Forbidden for All.
+func (c *Client) PruneImages(ctx context.Context, o ImagePruneOptions) (*PrunedImages, error) {
+	p := new(PrunedImages)
+	return result(p, c.call(ctx, request{method: http.MethodPost, path: "/v1/images/prune", body: o, repeat: true}, p))
 }

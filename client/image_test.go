@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"testing"
@@ -35,5 +36,31 @@ func TestPullImage(t *testing.T) {
 	answer = `{"type":"progress"}` + "\n"
 	if _, err := c.PullImage(t.Context(), "x", nil); err == nil {
 		t.Error("PullImage of an answer that breaks off succeeded")
+	}
+}
+
+func TestRemoveAndPruneImages(t *testing.T) {
+	var asked []string
+	want := client.PrunedImages{}
+	fill(t, &want)
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		sent, _ := io.ReadAll(r.Body)
+		asked = append(asked, r.Method+" "+r.URL.EscapedPath()+" "+string(sent))
+		if r.Method == http.MethodDelete {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(want)
+	})
+	if err := c.RemoveImage(t.Context(), "r.test/team/app:v1"); err != nil {
+		t.Error(err)
+	}
+	got, err := c.PruneImages(t.Context(), client.ImagePruneOptions{All: true, DryRun: true})
+	if err != nil || !cmp.Equal(*got, want) {
+		t.Errorf("PruneImages = %+v, %v, want %+v", got, err, want)
+	}
+	calls := []string{"DELETE /v1/images/r.test%2Fteam%2Fapp:v1 ", `POST /v1/images/prune {"all":true,"dry_run":true}`}
+	if d := cmp.Diff(calls, asked); d != "" {
+		t.Errorf("calls (-want +got):\n%s", d)
 	}
 }

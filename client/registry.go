@@ -28,10 +28,14 @@ type RegistryFields struct {
 	Password *string `json:"password,omitempty"`
 	Email    *string `json:"email,omitempty"`
 	Enabled  *bool   `json:"enabled,omitempty"`
+	// Verify has the registry asked first whether it accepts them as they will be.
+	Verify bool `json:"verify,omitempty"`
 }
 
 // CreateRegistry adds a registry to the workspace: images of its host are pulled
-// with it from then on. Errors: Invalid, naming the field; Exists, QuotaExceeded.
+// with it from then on. Errors: Invalid, naming the field, password when the registry
+// was asked and does not accept it; Exists, QuotaExceeded; Timeout and Unavailable
+// when it cannot be asked.
 func (c *Client) CreateRegistry(ctx context.Context, f RegistryFields) (*Registry, error) {
 	r := new(Registry)
 	return result(r, c.call(ctx, request{method: http.MethodPost, path: "/v1/registries", body: f}, r))
@@ -44,6 +48,12 @@ func (c *Client) Registries(ctx context.Context) ([]Registry, error) {
 	}
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/registries", repeat: true}, &list)
 	return list.Items, err
+}
+
+// Registry returns one. Errors: NotFound.
+func (c *Client) Registry(ctx context.Context, id string) (*Registry, error) {
+	r := new(Registry)
+	return result(r, c.call(ctx, request{method: http.MethodGet, path: "/v1/registries/" + url.PathEscape(id), repeat: true}, r))
 }
 
 // UpdateRegistry changes a registry. Errors: NotFound; Invalid, naming the field; Exists.

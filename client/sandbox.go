@@ -29,6 +29,8 @@ type createBody struct {
 	Replace     bool              `json:"replace,omitempty"`
 	WaitSeconds int64             `json:"wait_seconds,omitempty"`
 
+	WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
+
 	Dependencies []string `json:"dependencies,omitempty"`
 	Packages     []string `json:"packages,omitempty"`
 }
@@ -37,13 +39,14 @@ type createBody struct {
 // WaitUpTo it answers at once, and the sandbox is usually still provisioning.
 //
 // Errors: Invalid, naming the field; Exists when a different live sandbox has the
-// name; NotFound for an unknown image; QuotaExceeded.
+// name; NotFound for an unknown image; QuotaExceeded, whose RetryAfter
+// says when to try again.
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := createBody{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
 		TTLSeconds: seconds(o.TTL), Dependencies: o.Dependencies, Packages: o.Packages,
 		Description: o.Description, Metadata: o.Metadata, Replace: o.Replace,
-		WaitSeconds: seconds(o.WaitUpTo),
+		WaitSeconds: seconds(o.WaitUpTo), WaitForQuotaSeconds: seconds(o.WaitForQuota),
 	}
 	if o.Resources != (Resources{}) {
 		body.Resources = &o.Resources

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -164,8 +165,10 @@ type BuildOptions struct {
 
 // BuildProgress says what a build is at.
 type BuildProgress struct {
+	// ID is the build, for [Client.SnapshotBuildLog]; "" while files are uploaded.
+	ID string `json:"id"`
 	// Phase is one of uploading, waiting, pulling, fetching, downloading, installing,
-	// setup and writing. There may be others one day.
+	// setup, writing, done and failed. There may be others one day.
 	Phase string `json:"phase"`
 	// Detail says what the phase is about, for people.
 	Detail string `json:"detail"`
@@ -176,7 +179,8 @@ type BuildProgress struct {
 
 // BuildSnapshot builds a snapshot from files and packages, and returns when
 // sandboxes can be made from it; unchanged says that nothing was to be done.
-// Errors: Invalid, naming the field; QuotaExceeded; TooLarge.
+// Errors: Invalid, naming the field; QuotaExceeded; TooLarge. They begin with the id
+// of a build that was begun, whose log tells more.
 func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapshot, unchanged bool, err error) {
 	var begun struct {
 		ID        string    `json:"id"`
@@ -190,6 +194,11 @@ func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapsho
 	if begun.Unchanged {
 		return begun.Snapshot, true, nil
 	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("build %s: %w", begun.ID, err)
+		}
+	}()
 	path := builds + "/" + url.PathEscape(begun.ID)
 	if o.Files != nil {
 		if o.Progress != nil {
@@ -221,6 +230,27 @@ func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapsho
 	sn = new(Snapshot)
 	sn, err = result(sn, c.call(ctx, request{method: http.MethodPost, path: path + "/finish", body: body}, sn))
 	return sn, false, err
+}
+
+// BuildLog is what happened in a build.
+type BuildLog struct {
+	Items     []BuildLine `json:"items"`     // the last 1000 at most
+	Truncated bool        `json:"truncated"` // there were others before
+	Ended     bool        `json:"ended"`     // it is done or has failed
+}
+
+// BuildLine is something that happened in a build, or a line that a tool wrote.
+type BuildLine struct {
+	Time    time.Time `json:"time"`
+	Phase   string    `json:"phase"`
+	Message string    `json:"message"`
+}
+
+// SnapshotBuildLog returns what happened in a build so far, or until its end. It is
+// known until an hour after it was begun. Errors: NotFound.
+func (c *Client) SnapshotBuildLog(ctx context.Context, id string) (*BuildLog, error) {
+	log := new(BuildLog)
+	return result(log, c.call(ctx, request{method: http.MethodGet, path: "/v1/snapshots/builds/" + url.PathEscape(id) + "/log", repeat: true}, log))
 }
 
 // buildPause is how often a build is asked what it is at.

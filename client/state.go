@@ -41,6 +41,9 @@ type ForkOptions struct {
 	TTL time.Duration
 	// Timeouts replace the parent's when not nil.
 	Timeouts *Timeouts
+	// WaitForQuota is how long the server may wait for room for all children in the
+	// workspace's quota, in whole seconds, at most 10 minutes. 0 does not wait.
+	WaitForQuota time.Duration
 }
 
 // Forked is what became of one child: Err is nil when Sandbox runs. A child that
@@ -58,6 +61,8 @@ type forkBody struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	TTLSeconds int64             `json:"ttl_seconds,omitempty"`
 	Timeouts   *Timeouts         `json:"timeouts,omitempty"`
+
+	WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
 }
 
 // Pause saves a sandbox, ends its processes and frees its memory. It returns
@@ -81,15 +86,26 @@ const (
 // memory cannot be brought back any more it is started anew with its files, and
 // MemoryLost says why. Errors: NotFound, Ended, Unsupported, QuotaExceeded.
 func (c *Client) Resume(ctx context.Context, ref string) (*Sandbox, error) {
-	return c.ResumeWith(ctx, ref, MemoryPrefer)
+	return c.ResumeWith(ctx, ref, ResumeOptions{})
 }
 
-// ResumeWith is [Client.Resume] with a word about memory. Errors: Unsupported also
-// when the memory is required and cannot be brought back.
-func (c *Client) ResumeWith(ctx context.Context, ref string, memory Memory) (*Sandbox, error) {
+// ResumeOptions say how a sandbox is brought back. The zero value is as [Client.Resume] does it.
+type ResumeOptions struct {
+	// Memory is MemoryPrefer when empty.
+	Memory Memory
+	// WaitForQuota is how long the server may wait for room in the workspace's quota,
+	// in whole seconds, at most 10 minutes; the sandbox stays paused meanwhile. 0 does
+	// not wait.
+	WaitForQuota time.Duration
+}
+
+// ResumeWith is [Client.Resume] with options. Errors: Unsupported also when the
+// memory is required and cannot be brought back.
+func (c *Client) ResumeWith(ctx context.Context, ref string, o ResumeOptions) (*Sandbox, error) {
 	body := struct {
-		Memory Memory `json:"memory,omitempty"`
-	}{memory}
+		Memory              Memory `json:"memory,omitempty"`
+		WaitForQuotaSeconds int64  `json:"wait_for_quota_seconds,omitempty"`
+	}{o.Memory, seconds(o.WaitForQuota)}
 	sb := new(Sandbox)
 	return result(sb, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "resume"), body: body, repeat: true}, sb))
 }
@@ -136,7 +152,8 @@ func checkpointPath(ref, checkpoint string, parts ...string) string {
 }
 
 // Fork makes sandboxes with the memory, processes and files of a running or
-// paused one. It returns when each child runs or has failed, in the order of the names.
+// paused one: all of them are let in by the quota, or none. It returns when each child
+// runs or has failed, in the order of the names. Errors: QuotaExceeded, and those of Pause.
 func (c *Client) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked, error) {
 	var list struct {
 		Items []struct {
@@ -146,6 +163,7 @@ func (c *Client) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked,
 	}
 	err := c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "fork"), body: forkBody{
 		Count: o.Count, Names: o.Names, Env: o.Env, Labels: o.Labels, TTLSeconds: seconds(o.TTL), Timeouts: o.Timeouts,
+		WaitForQuotaSeconds: seconds(o.WaitForQuota),
 	}}, &list)
 	if err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ type Sandbox struct {
 	Network       SandboxNetwork    `json:"network"`
 	Image         string            `json:"image"`
 	ImageDigest   string            `json:"image_digest"`
+	ImageID       string            `json:"image_id,omitempty"` // the image's, or that of the catalogue's entry asked for
 	Dependencies  []string          `json:"dependencies,omitempty"`
 	Packages      []string          `json:"packages,omitempty"`
 	Labels        map[string]string `json:"labels"`
@@ -75,7 +76,7 @@ type CreateOptions struct {
 	// The same create with the name of a live sandbox answers that one.
 	Name    string
 	Image   string // e.g. "modbox/code-exec"
-	ImageID string
+	ImageID string // of an image, or of one of the catalogue, whose defaults count then
 	// Snapshot, instead of an image, is an id, name, name:tag or @workspace/name:tag.
 	Snapshot string
 	Env      map[string]string
@@ -104,6 +105,9 @@ type CreateOptions struct {
 	// WaitUpTo, when not 0, makes the call answer only when the sandbox runs or has
 	// ended, or this time is over; at most 10 minutes.
 	WaitUpTo time.Duration
+	// WaitForQuota is how long the server may wait for room in the workspace's quota;
+	// at most 10 minutes. 0 answers QuotaExceeded at once.
+	WaitForQuota time.Duration
 	// IdempotencyKey makes repeated creates one; empty: a new one for this call.
 	IdempotencyKey string
 }
@@ -257,6 +261,8 @@ type NewToken struct {
 // Identity is who a token speaks for.
 type Identity struct {
 	UserID      string `json:"user_id"`
+	Name        string `json:"name"`
+	Email       string `json:"email"`
 	WorkspaceID string `json:"workspace_id"`
 	TokenID     string `json:"token_id"` // empty for a session
 	Role        string `json:"role"`

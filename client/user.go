@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"net/http"
 	"net/url"
 	"time"
@@ -98,6 +100,38 @@ func (c *Client) Refresh(ctx context.Context, refreshToken string) (*SignIn, err
 	s := new(SignIn)
 	body := map[string]string{"refresh_token": refreshToken}
 	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/refresh", body: body}, s))
+}
+
+// Providers lists the services that people may sign in with; the client needs no token.
+func (c *Client) Providers(ctx context.Context) ([]string, error) {
+	var list struct {
+		Items []string `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/auth/providers", repeat: true}, &list)
+	return list.Items, err
+}
+
+// SignInURL is where a browser begins to sign in to one of the Providers for a
+// program. It ends at redirect, http://127.0.0.1:PORT/…, with a code and the
+// state in the query; with redirect "" it shows the code. verifier is a secret of
+// the program of 43 to 128 letters and digits, new for each sign-in, by which Exchange proves
+// whose the code is.
+func (c *Client) SignInURL(provider, redirect, state, verifier string) string {
+	sum := sha256.Sum256([]byte(verifier))
+	q := url.Values{"code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])}, "code_challenge_method": {"S256"}}
+	if redirect != "" {
+		q.Set("redirect", redirect)
+		q.Set("state", state)
+	}
+	return c.base + "/auth/sso/" + url.PathEscape(provider) + "?" + q.Encode()
+}
+
+// Exchange begins a session with the code of a sign-in. Errors: Unauthenticated
+// for one that is unknown, expired, or was tried before.
+func (c *Client) Exchange(ctx context.Context, code, verifier string) (*SignIn, error) {
+	s := new(SignIn)
+	body := map[string]string{"code": code, "code_verifier": verifier}
+	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/exchange", body: body}, s))
 }
 
 // AcceptInvitation uses a code up and signs in. A new user gets the name; it does

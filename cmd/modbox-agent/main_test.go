@@ -91,7 +91,7 @@ func startInit(t testing.TB) *agentapi.Client {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for tick := time.NewTicker(time.Millisecond); ; {
 		if _, err := client.Health(ctx); err == nil {
@@ -154,7 +154,7 @@ func TestInit(t *testing.T) {
 	if _, code := sh(t, c, "kill -TERM 1; kill -HUP 1; kill -INT 1; kill -USR1 1; kill -PIPE 1; kill -KILL 1"); code == -1 {
 		t.Error("signals reached the agent")
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for {
 		out, _ := sh(t, c, "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l; ls -d /proc/[0-9]* | wc -l")
 		if fields := strings.Fields(out); len(fields) == 2 && fields[0] == "0" && len(fields[1]) == 1 {

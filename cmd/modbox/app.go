@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -57,6 +59,9 @@ type app struct {
 	json                  bool   // flag
 	// running says that arguments were accepted and a command's work began.
 	running bool
+
+	readCurrent sync.Once
+	current     string // server of the last login; written by readCurrent
 }
 
 func newApp() *app {
@@ -79,7 +84,10 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := unknownCommand(root, args)
+	if err == nil {
+		cmd, err = root.ExecuteContextC(ctx)
+	}
 	if err == nil {
 		return 0
 	}
@@ -95,10 +103,24 @@ func (a *app) execute(ctx context.Context, args []string) int {
 		}
 	}
 	a.printError(err)
-	if code == exitUsage {
+	switch {
+	case code == exitUsage && cmd.HasParent():
+		fmt.Fprintf(a.stderr, "Usage: %s\nSee \"%s --help\".\n", cmd.UseLine(), cmd.CommandPath())
+	case code == exitUsage:
 		fmt.Fprintln(a.stderr, `See "modbox help" or "modbox COMMAND --help".`)
 	}
 	return code
+}
+
+// unknownCommand returns an error, and the command it is about, for the name of a
+// command that a group of commands does not have. The library would print the
+// group's help and call that success.
+func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
+	group, rest, err := root.Find(args)
+	if err != nil || group.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return nil, nil
+	}
+	return group, usageError("unknown command %q for %q", rest[0], group.CommandPath())
 }
 
 // printError tells the user, with the code when the server gave one.
@@ -126,44 +148,57 @@ func (a *app) printError(err error) {
 const defaultURL = "http://127.0.0.1:7070"
 
 func (a *app) serverURL() string {
-	if a.url != "" {
-		return a.url
+	if u := cmp.Or(a.url, a.getenv("MODBOX_URL")); u != "" {
+		return strings.TrimRight(u, "/")
 	}
-	if u := a.getenv("MODBOX_URL"); u != "" {
-		return u
+	// A token that is given is not for a server that somebody once signed in to.
+	if a.givenToken() == "" {
+		// Read once: somebody may sign in to another server while this runs, whose
+		// token must not go to the one that was begun with.
+		a.readCurrent.Do(func() { a.current = a.keptCredentials().Current })
+		return cmp.Or(a.current, defaultURL)
 	}
 	return defaultURL
 }
+
+// givenToken is the token of the flag or the environment.
+func (a *app) givenToken() string { return cmp.Or(a.token, a.getenv("MODBOX_API_TOKEN")) }
 
 // client returns a client for the flags and environment. Without a token it
 // uses the one of the last login, and then the one in a local server's state directory, and only for a server on
 // this machine: a local token is nobody else's business.
 func (a *app) client() (*client.Client, error) {
-	token := a.token
-	if token == "" {
-		token = a.getenv("MODBOX_API_TOKEN")
+	l := login{Token: a.givenToken()}
+	if l.Token == "" {
+		l = a.keptLogin()
 	}
-	if token == "" {
-		token = a.keptToken()
-	}
-	if token == "" && onThisMachine(a.serverURL()) {
+	if l == (login{}) && onThisMachine(a.serverURL()) {
 		if cfg, err := config.Load(config.Source{Environ: a.environ}); err == nil {
 			data, _ := os.ReadFile(filepath.Join(cfg.StateDir, tokenFile)) // unreadable: go without, the server will say so
-			token = strings.TrimSpace(string(data))
+			l.Token = strings.TrimSpace(string(data))
 		}
 	}
-	return a.clientWith(token)
+	return a.clientFor(l)
 }
 
-// clientWith returns a client with that token.
-func (a *app) clientWith(token string) (*client.Client, error) {
+// clientOptions are those of a client that acts by a login.
+func (a *app) clientOptions(l login) []client.Option {
 	options := []client.Option{client.WithUserAgent("modbox-cli/" + version)}
+	if l.Refresh != "" {
+		options = append(options, client.WithTokens(a.sessionToken))
+	}
+	return options
+}
+
+// clientFor returns a client that acts by a login, in the workspace that was asked for.
+func (a *app) clientFor(l login) (*client.Client, error) {
+	options := a.clientOptions(l)
 	if a.workspace != "" {
 		options = append(options, client.WithWorkspace(a.workspace))
 	} else if ws := a.getenv("MODBOX_WORKSPACE"); ws != "" {
 		options = append(options, client.WithWorkspace(ws))
 	}
-	return client.New(a.serverURL(), token, options...)
+	return client.New(a.serverURL(), l.Token, options...)
 }
 
 func onThisMachine(rawURL string) bool {
@@ -183,9 +218,9 @@ func (a *app) root() *cobra.Command {
 		Long: `Modbox gives programs their own isolated Linux machines, called sandboxes.
 
 "modbox server" runs the service on this machine; all other commands talk to a
-server: the one at MODBOX_URL (default ` + defaultURL + `), with the token in
-MODBOX_API_TOKEN (default: that of the last "modbox login", else the one a
-server on this machine made for itself).`,
+server: the one at MODBOX_URL (default that of the last "modbox login", else
+` + defaultURL + `), with the token in MODBOX_API_TOKEN (default: that of the
+last "modbox login" to the server, else the one a server on this machine made for itself).`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -193,9 +228,9 @@ server on this machine made for itself).`,
 			a.running = true
 		},
 	}
-	root.PersistentFlags().StringVar(&a.url, "url", "", "server to talk to (default $MODBOX_URL or "+defaultURL+")")
+	root.PersistentFlags().StringVar(&a.url, "url", "", "server to talk to (default $MODBOX_URL, that of the last login, or "+defaultURL+")")
 	root.PersistentFlags().StringVar(&a.token, "token", "", "API token (default $MODBOX_API_TOKEN)")
-	root.PersistentFlags().StringVar(&a.workspace, "workspace", "", "id of the workspace to act in (default $MODBOX_WORKSPACE or the token's own)")
+	root.PersistentFlags().StringVar(&a.workspace, "workspace", "", "id or slug of the workspace to act in (default $MODBOX_WORKSPACE or the token's own)")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for programs")
 	root.AddGroup(
 		&cobra.Group{ID: groupUse, Title: "Use sandboxes:"},
@@ -207,9 +242,9 @@ server on this machine made for itself).`,
 			root.AddCommand(cmd)
 		}
 	}
-	add(groupUse, a.runCommand(), a.createCommand(), a.listCommand(), a.getCommand(), a.execCommand(), a.attachCommand(), a.jobsCommand(), a.logsCommand(), a.cancelCommand(), a.copyCommand(), a.watchCommand(),
-		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.imagesCommand(), a.runtimesCommand(), a.registryCommand(), a.tokenCommand(), a.workspaceCommand(), a.loginCommand(), a.logoutCommand())
-	add(groupServe, a.serverCommand(), a.userCommand(), a.secretsCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
+	add(groupUse, a.runCommand(), a.createCommand(), a.listCommand(), a.getCommand(), a.execCommand(), a.attachCommand(), a.jobsCommand(), a.logsCommand(), a.cancelCommand(), a.envCommand(), a.copyCommand(), a.filesCommand(), a.watchCommand(),
+		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.buildCommand(), a.imagesCommand(), a.runtimesCommand(), a.catalogueCommand(), a.registryCommand(), a.tokenCommand(), a.workspaceCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand())
+	add(groupServe, a.serverCommand(), a.userCommand(), a.auditCommand(), a.secretsCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
 	return root
 }
 

@@ -73,8 +73,11 @@ func TestUsageErrors(t *testing.T) {
 		want string
 	}{
 		"unknown_command":   {[]string{"bogus"}, `unknown command "bogus"`},
+		"unknown_in_group":  {[]string{"workspace", "bogus"}, `unknown command "bogus" for "modbox workspace"`},
+		"no_execution":      {[]string{"logs", "my-agent"}, "modbox jobs SANDBOX"},
 		"unknown_flag":      {[]string{"ls", "--bogus"}, "--bogus"},
 		"missing_argument":  {[]string{"get"}, "accepts 1 arg"},
+		"what_it_takes":     {[]string{"exec", "x"}, "Usage: modbox exec SANDBOX [--] COMMAND"},
 		"no_command_to_run": {[]string{"run", "modbox/base"}, "say which command"},
 		"bad_env":           {[]string{"run", "-e", "=x", "modbox/base", "true"}, "--env"},
 		"rm_nothing":        {[]string{"rm"}, "name sandboxes"},

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -64,26 +66,58 @@ func (a *app) printCheck(r doctor.Result) {
 
 // openImages returns the image store, which is made when it is missing.
 func openImages(cfg config.Config) (*image.Store, error) {
-	return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, image.Options{})
+	return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, localImageOptions(cfg))
 }
 
-func builtImages(ctx context.Context, cfg config.Config) (map[string]bool, error) {
+// images loads the configuration and opens the images of this machine.
+func (l *localFlags) images(a *app) (config.Config, *image.Store, error) {
+	cfg, err := l.load(a)
+	if err != nil {
+		return cfg, nil, err
+	}
 	st, err := openImages(cfg)
+	return cfg, st, err
+}
+
+var errNoImage = errors.New("no image is built: run modbox images build")
+
+// lookAtImages is openImages, but errNoImage where there is no store: who only looks makes none.
+func lookAtImages(cfg config.Config) (*image.Store, error) {
+	if _, err := os.Stat(filepath.Join(cfg.StateDir, imagesDir)); errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoImage
+	}
+	return openImages(cfg)
+}
+
+// builtImages returns those that "modbox images build" builds, and whether they are
+// built: the others are when they are first used.
+func builtImages(ctx context.Context, cfg config.Config) (map[string]bool, error) {
+	st, err := lookAtImages(cfg)
+	if errors.Is(err, errNoImage) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	recipes, err := chooseRecipes(st, nil)
 	if err != nil {
 		return nil, err
 	}
 	list, err := st.List(ctx)
-	built := map[string]bool{}
-	for _, i := range list {
-		built[i.Ref()] = i.Digest != ""
+	if err != nil {
+		return nil, err
 	}
-	return built, err
+	built := map[string]bool{}
+	for _, r := range recipes {
+		built[r.Ref()] = slices.ContainsFunc(list, func(i sandbox.Image) bool { return i.Ref() == r.Ref() && i.Digest != "" })
+	}
+	return built, nil
 }
 
 // trySandbox starts a sandbox with a driver of its own, in directories of its
 // own below the server's, so that a running server is not disturbed.
 func trySandbox(ctx context.Context, cfg config.Config) (t doctor.Trial, err error) {
-	st, err := openImages(cfg)
+	st, err := lookAtImages(cfg)
 	if err != nil {
 		return t, err
 	}
@@ -132,7 +166,7 @@ func anyRootFS(ctx context.Context, st *image.Store) (string, error) {
 		}
 	}
 	if smallest == nil {
-		return "", errors.New("no image is built: run modbox images build")
+		return "", errNoImage
 	}
 	_, path, err := st.Resolve(ctx, smallest.Ref())
 	return path, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -76,37 +78,66 @@ func (a *app) jobsCommand() *cobra.Command {
 
 func (a *app) logsCommand() *cobra.Command {
 	var o client.StreamOptions
+	tail := -1
 	cmd := &cobra.Command{
 		Use:   "logs EXECUTION",
 		Short: "Show the output of an execution",
 		Long: `Show what an execution has written, its stdout on stdout and its stderr on stderr,
 also after its sandbox has ended. With --follow until its end; the exit code is then the command's.`,
+		Example: `  modbox logs --follow EXECUTION
+  modbox logs --tail 20 EXECUTION`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkExecution(args[0]); err != nil {
+				return err
+			}
 			c, err := a.client()
 			if err != nil {
 				return &exitCodeError{exitOurs, err}
 			}
-			return a.logs(cmd.Context(), c, args[0], o)
+			return a.logs(cmd.Context(), c, args[0], o, tail)
 		},
 	}
+	cmd.Flags().IntVarP(&tail, "tail", "n", -1, "begin with the last so many lines of stdout and of stderr (default: all)")
+	cmd.Flags().Lookup("tail").DefValue = "0" // else help says "default -1"
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until it has ended")
 	cmd.Flags().BoolVarP(&o.Timestamps, "timestamps", "T", false, "show when each line came")
 	return cmd
 }
 
-func (a *app) logs(ctx context.Context, c *client.Client, id string, o client.StreamOptions) error {
+// checkExecution tells who names a sandbox instead what is wanted.
+func checkExecution(id string) error {
+	if uuid.Validate(id) != nil {
+		return usageError("%q is not the id of an execution; \"modbox jobs SANDBOX\" lists those of a sandbox", id)
+	}
+	return nil
+}
+
+// logs shows an execution's output, of each stream the last lines of so many as
+// tail says; all when it is negative.
+func (a *app) logs(ctx context.Context, c *client.Client, id string, o client.StreamOptions, tail int) error {
 	e, err := c.Execution(ctx, id, 0)
 	if err != nil {
 		return &exitCodeError{exitOurs, err}
 	}
 	g, logCtx := errgroup.WithContext(ctx)
-	if id := e.Stdout.StreamID; id != "" {
-		g.Go(func() error { return copyStream(logCtx, c, id, o, a.stdout) })
+	show := func(stream client.OutputStream, to io.Writer) {
+		g.Go(func() (err error) {
+			o := o
+			if tail >= 0 {
+				if o.Offset, err = tailOffset(logCtx, c, stream, tail); err != nil {
+					return err
+				}
+			}
+			return copyStream(logCtx, c, stream.StreamID, o, to)
+		})
 	}
-	if id := e.Stderr.StreamID; id != "" && id != e.Stdout.StreamID {
-		g.Go(func() error { return copyStream(logCtx, c, id, o, a.stderr) })
+	if e.Stdout.StreamID != "" {
+		show(e.Stdout, a.stdout)
+	}
+	if e.Stderr.StreamID != "" && e.Stderr.StreamID != e.Stdout.StreamID {
+		show(e.Stderr, a.stderr)
 	}
 	if err := g.Wait(); err != nil {
 		return attachError(ctx, err)
@@ -124,6 +155,33 @@ func (a *app) logs(ctx context.Context, c *client.Client, id string, o client.St
 		return &exitCodeError{code: *e.ExitCode}
 	}
 	return nil
+}
+
+// tailOffset returns where the last lines of a stream, as long as it is now,
+// begin. It reads from the end, ever more until they are found.
+func tailOffset(ctx context.Context, c *client.Client, stream client.OutputStream, lines int) (int64, error) {
+	if lines == 0 {
+		return stream.Bytes, nil
+	}
+	for part := int64(64 << 10); ; part *= 4 {
+		from := max(0, stream.Bytes-part)
+		r, err := c.ReadStream(ctx, stream.StreamID, client.StreamOptions{Offset: from})
+		if err != nil {
+			return 0, err
+		}
+		data, err := io.ReadAll(io.LimitReader(r, stream.Bytes-from))
+		_ = r.Close() // it was only read
+		if err != nil {
+			return 0, err
+		}
+		at := len(bytes.TrimSuffix(data, []byte("\n")))
+		for left := lines; left > 0 && at >= 0; left-- {
+			at = bytes.LastIndexByte(data[:at], '\n')
+		}
+		if at >= 0 || from == 0 {
+			return from + int64(at) + 1, nil
+		}
+	}
 }
 
 // copyStream copies a stream to its end. When the connection breaks while
@@ -178,6 +236,9 @@ func (a *app) cancelCommand() *cobra.Command {
 				return err
 			}
 			for _, id := range args {
+				if err := checkExecution(id); err != nil {
+					return err
+				}
 				if _, err := c.CancelExecution(cmd.Context(), id, force); err != nil {
 					return fmt.Errorf("%s: %w", id, err)
 				}
@@ -207,6 +268,9 @@ when the connection is lost.`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkExecution(args[1]); err != nil {
+				return err
+			}
 			c, err := a.client()
 			if err != nil {
 				return &exitCodeError{exitOurs, err}

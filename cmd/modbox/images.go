@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -25,7 +23,7 @@ func (a *app) imagesCommand() *cobra.Command {
 	}
 	list := a.imagesListCommand()
 	cmd.RunE = list.RunE // "modbox images" lists
-	cmd.AddCommand(list, a.imagesPullCommand(), a.imagesBuildCommand(), a.imagesRemoveCommand(), a.imagesPruneCommand(), a.imagesExportCommand(), a.imagesImportCommand())
+	cmd.AddCommand(list, a.imagesPullCommand(), a.imagesBuildCommand(), a.imagesRemoveCommand(), a.imagesPruneCommand(), a.imagesPushCommand(), a.imagesExportCommand(), a.imagesImportCommand())
 	return cmd
 }
 
@@ -71,13 +69,10 @@ func (a *app) imagesBuildCommand() *cobra.Command {
 		Long: `Build images into the state directory of the server on this machine, which need
 not run. IMAGE is a built-in image such as code-exec or node:lts, or a directory
 with a recipe (docs/images.md). What is built already is left as it is. The
-runtimes (modbox runtimes) are also built by themselves when they are first used.`,
+runtimes (modbox runtimes) are also built by themselves when they are first used;
+ubuntu is pulled instead.`,
 		RunE: func(cmd *cobra.Command, names []string) error {
-			cfg, err := local.load(a)
-			if err != nil {
-				return err
-			}
-			st, err := openImages(cfg)
+			_, st, err := local.images(a)
 			if err != nil {
 				return err
 			}
@@ -136,7 +131,7 @@ func chooseRecipes(st *image.Store, names []string) ([]*image.Recipe, error) {
 	var recipes []*image.Recipe
 	for _, name := range names {
 		load := func() (*image.Recipe, error) { return st.Recipe(name) }
-		if _, err := os.Stat(filepath.Join(name, "recipe.yaml")); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(name, "recipe.yaml")); err == nil {
 			load = func() (*image.Recipe, error) { return image.LoadRecipe(os.DirFS(name), st.Recipes()...) }
 		}
 		r, err := load()

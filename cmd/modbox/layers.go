@@ -20,19 +20,27 @@ func (l layers) Collect(ctx context.Context, inUse func(context.Context) ([]stri
 	return l.images.Prune(ctx, inUse)
 }
 
+// Hold implements [lifecycle.Layers].
+func (l layers) Hold(ctx context.Context, digest string) (func(), error) {
+	return l.images.Hold(ctx, digest)
+}
+
 // Commit implements [lifecycle.Layers].
 func (l layers) Commit(ctx context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {
 	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer})
 }
 
 // CommitCached implements [lifecycle.Layers].
-func (l layers) CommitCached(ctx context.Context, key, base string, layer io.Reader) (lifecycle.Layered, error) {
-	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, CacheKey: key})
+func (l layers) CommitCached(ctx context.Context, as lifecycle.CacheEntry, base string, layer io.Reader) (lifecycle.Layered, error) {
+	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, CacheKey: as.Key, User: as.Workspace, Room: as.Room})
 }
 
 // Cached implements [lifecycle.Layers].
-func (l layers) Cached(ctx context.Context, key string, maxAge time.Duration) (sandbox.Image, string, error) {
-	return l.images.Cached(ctx, key, maxAge)
+func (l layers) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, maxAge time.Duration) (sandbox.Image, string, error) {
+	if ws == "" {
+		return l.images.Cached(ctx, key, maxAge)
+	}
+	return l.images.CachedFor(ctx, ws, key, maxAge)
 }
 
 func (l layers) commit(ctx context.Context, req image.CommitRequest) (lifecycle.Layered, error) {
@@ -41,4 +49,14 @@ func (l layers) commit(ctx context.Context, req image.CommitRequest) (lifecycle.
 		return lifecycle.Layered{}, err
 	}
 	return lifecycle.Layered{Digest: done.Digest, SizeBytes: done.SizeBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount}, nil
+}
+
+// Files implements [lifecycle.Layers].
+func (l layers) Files(ctx context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
+	return l.images.Files(ctx, digest, q)
+}
+
+// Archive implements [lifecycle.Layers].
+func (l layers) Archive(ctx context.Context, digest, path string, compress bool) (io.ReadCloser, error) {
+	return l.images.Archive(ctx, digest, path, compress)
 }

@@ -51,6 +51,10 @@ func TestTokenWithoutAToken(t *testing.T) {
 	if made.Workspace != ws || made.User != user || made.Description != "found again" || made.ExpiresAt.Sub(made.CreatedAt) != time.Hour {
 		t.Errorf("the token made is %+v", made)
 	}
+	rows, err := st.AuditRows(t.Context(), sandbox.AuditFilter{Action: "create-token", Object: made.ID, Workspace: ws})
+	if err != nil || len(rows) != 1 || !strings.Contains(string(rows[0].Record), `"via":"local"`) {
+		t.Errorf("records of it: %+v, %v", rows, err)
+	}
 	if r := invoke(t, nil, "", "token", "create", "--state-dir", t.TempDir()); r.code != exitError || !strings.Contains(r.stderr, "no server has run") {
 		t.Errorf("token create for no server = %+v", r)
 	}

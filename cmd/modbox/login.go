@@ -3,12 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,101 +15,218 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// loginLifetime is how long the token works that a sign-in leaves behind.
+// loginLifetime is how long the token works that a sign-in with a password leaves behind.
 const loginLifetime = 90 * 24 * time.Hour
 
+// loginOptions say how to sign in; the zero value asks.
+type loginOptions struct {
+	name, code string
+	provider   string
+	noBrowser  bool
+}
+
 func (a *app) loginCommand() *cobra.Command {
-	var code string
+	var o loginOptions
 	cmd := &cobra.Command{
-		Use:   "login [NAME]",
+		Use:   "login [SERVER | NAME]",
 		Short: "Sign in to a server, for the commands that follow",
 		Long: `Sign in to a server, for the commands that follow.
 
-Asks for the name and the password, makes an API token that works for 90 days and
-keeps it in credentials.json in the user's configuration directory. MODBOX_API_TOKEN
-and --token go before it. With --code an invitation is accepted, or a new
-password chosen; NAME is then what a new user signs in as.
+SERVER is a URL; without one it is the server of --url. Commands without --url
+and MODBOX_URL go to the server that was signed in to last.
 
-A password that does not come from a terminal is read from standard input.`,
+With --provider the sign-in goes through another service, in a browser on this
+machine. With --no-browser, or without a browser, it prints a URL to be opened
+anywhere and asks for the code that is shown there. Otherwise it asks for name
+and password, and on a terminal whether one of the server's services is wanted.
+With --code an invitation is accepted, or a new password chosen; NAME is then
+what a new user signs in as. A password that does not come from a terminal is
+read from standard input.
+
+What the sign-in leaves behind works for 90 days, through another service only
+while it is used every 30 days. It is kept in credentials.json in the user's
+configuration directory. MODBOX_API_TOKEN and --token go before it.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name := strings.Join(args, "")
-			if name == "" && code == "" {
-				var err error
-				if name, err = a.ask("Name or e-mail address: "); err != nil {
-					return err
+			if arg := strings.Join(args, ""); strings.Contains(arg, "://") {
+				if a.url != "" && a.url != arg {
+					return usageError("%s and --url %s are two servers", arg, a.url)
 				}
+				a.url = arg
+			} else {
+				o.name = arg
 			}
-			return a.login(cmd.Context(), name, code)
+			if o.provider != "" && (o.name != "" || o.code != "") {
+				return usageError("--provider signs in whom the service says; it goes with neither NAME nor --code")
+			}
+			return a.login(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&code, "code", "", "the code of an invitation, or of a password to be chosen")
+	cmd.Flags().StringVar(&o.code, "code", "", "the code of an invitation, or of a password to be chosen")
+	cmd.Flags().StringVar(&o.provider, "provider", "", "the service to sign in with, e.g. github")
+	cmd.Flags().BoolVar(&o.noBrowser, "no-browser", false, "print the URL instead of opening a browser")
 	return cmd
 }
 
-func (a *app) login(ctx context.Context, name, code string) error {
-	anonymous, err := a.clientWith("")
+func (a *app) login(ctx context.Context, o loginOptions) error {
+	anonymous, err := a.clientFor(login{})
 	if err != nil {
 		return err
 	}
-	password, err := a.askPassword("Password: ")
-	if err != nil {
-		return err
+	if o.provider == "" && o.name == "" && o.code == "" {
+		if o.provider, err = a.askProvider(ctx, anonymous); err != nil {
+			return err
+		}
+	} else if o.provider != "" {
+		if err := knownProvider(ctx, anonymous, o.provider); err != nil {
+			return err
+		}
 	}
-	var s *client.SignIn
-	if code != "" {
-		s, err = anonymous.AcceptInvitation(ctx, code, name, password)
+	var l login
+	if o.provider != "" {
+		l, err = a.loginThrough(ctx, anonymous, o)
 	} else {
-		s, err = anonymous.Login(ctx, name, password)
+		l, err = a.loginByPassword(ctx, anonymous, o)
 	}
 	if err != nil {
 		return err
 	}
-	session, err := a.clientWith(s.AccessToken)
-	if err != nil {
-		return err
-	}
-	host, _ := os.Hostname() // only to tell tokens apart
-	t, err := session.CreateToken(ctx, "modbox login on "+cmp.Or(host, "a machine"), client.TokenOptions{Lifetime: loginLifetime})
-	if err != nil {
-		return err
-	}
-	if err := a.keepToken(t.Secret); err != nil {
-		return err
-	}
-	if err := session.Logout(ctx); err != nil {
+	if err := a.keepLogin(ctx, l); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.stderr, "Signed in to "+a.serverURL()+".")
 	return nil
 }
 
+func knownProvider(ctx context.Context, anonymous *client.Client, name string) error {
+	there, err := anonymous.Providers(ctx)
+	if err == nil && !slices.Contains(there, name) {
+		return usageError("--provider: the server has no %q; it has: %s", name, cmp.Or(strings.Join(there, ", "), "none"))
+	}
+	return err
+}
+
+// askProvider has a user on a terminal choose a service, if there are any; "" is a password.
+func (a *app) askProvider(ctx context.Context, anonymous *client.Client) (string, error) {
+	if !a.interactive() {
+		return "", nil
+	}
+	there, err := anonymous.Providers(ctx)
+	if err != nil || len(there) == 0 {
+		return "", err
+	}
+	answer, err := a.ask(fmt.Sprintf("Sign in with %s or password [%s]: ", strings.Join(there, ", "), there[0]))
+	switch {
+	case err != nil:
+		return "", err
+	case answer == "":
+		return there[0], nil
+	case answer == "password":
+		return "", nil
+	case !slices.Contains(there, answer):
+		return "", usageError("%q is none of them", answer)
+	}
+	return answer, nil
+}
+
+// loginByPassword leaves an API token behind.
+func (a *app) loginByPassword(ctx context.Context, anonymous *client.Client, o loginOptions) (login, error) {
+	if o.name == "" && o.code == "" {
+		var err error
+		if o.name, err = a.ask("Name or e-mail address: "); err != nil {
+			return login{}, err
+		}
+	}
+	password, err := a.askPassword("Password: ")
+	if err != nil {
+		return login{}, err
+	}
+	var s *client.SignIn
+	if o.code != "" {
+		s, err = anonymous.AcceptInvitation(ctx, o.code, o.name, password)
+	} else {
+		s, err = anonymous.Login(ctx, o.name, password)
+	}
+	if err != nil {
+		return login{}, err
+	}
+	session, err := a.clientFor(login{Token: s.AccessToken})
+	if err != nil {
+		return login{}, err
+	}
+	host, _ := os.Hostname() // only to tell tokens apart
+	t, err := session.CreateToken(ctx, "modbox login on "+cmp.Or(host, "a machine"), client.TokenOptions{Lifetime: loginLifetime})
+	if err != nil {
+		return login{}, err
+	}
+	return login{Token: t.Secret}, session.Logout(ctx)
+}
+
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "logout",
-		Short: "Forget the token of the last login, and revoke it",
+		Short: "Forget the last login to the server, and end it there",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			token := a.keptToken()
-			if token == "" {
+			kept := a.keptLogin()
+			if kept == (login{}) {
 				return nil
 			}
 			// Not in the workspace that the environment or a flag names: a token is
 			// revoked in the one it was made in.
-			c, err := client.New(a.serverURL(), token, client.WithUserAgent("modbox-cli/"+version))
+			c, err := client.New(a.serverURL(), kept.Token, a.clientOptions(kept)...)
 			if err != nil {
 				return err
 			}
-			who, err := c.WhoAmI(cmd.Context())
-			if err == nil {
+			if kept.Token == "" {
+				err = c.Logout(cmd.Context())
+			} else if who, whoErr := c.WhoAmI(cmd.Context()); whoErr != nil {
+				err = whoErr
+			} else {
 				err = c.RevokeToken(cmd.Context(), who.TokenID)
 			}
 			if err != nil && !client.IsCode(err, client.Unauthenticated) {
 				return err
 			}
-			return a.keepToken("")
+			return a.forgetLogin(cmd.Context())
 		},
 	}
+}
+
+func (a *app) whoamiCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "whoami",
+		Short: "Show who the commands act for, where, and what they may do",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			who, err := c.WhoAmI(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(who)
+			}
+			role := who.Role
+			if who.Administrator {
+				role += ", administrator"
+			}
+			return a.printFields([][2]string{
+				{"NAME", who.Name}, {"Email", who.Email}, {"User", who.UserID}, {"Server", a.serverURL()},
+				{"Workspace", who.WorkspaceID}, {"Role", role}, {"Permissions", strings.Join(who.Permissions, " ")},
+				{"Token", cmp.Or(who.TokenID, "of a session")},
+			})
+		},
+	}
+}
+
+// interactive reports whether a person can be asked.
+func (a *app) interactive() bool {
+	f, ok := a.stdin.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // ask reads a line of the user's.
@@ -151,78 +265,4 @@ func (a *app) askPassword(prompt string) (string, error) {
 		return "", fmt.Errorf("read password: %w", err)
 	}
 	return string(b), nil
-}
-
-// credentialsFile is where logins are kept: the token of each server.
-func (a *app) credentialsFile() (string, error) {
-	dir := a.getenv("XDG_CONFIG_HOME")
-	if dir == "" {
-		home := a.getenv("HOME")
-		if home == "" {
-			return "", errors.New("neither XDG_CONFIG_HOME nor HOME is set: nowhere to keep the login")
-		}
-		dir = filepath.Join(home, ".config")
-	}
-	return filepath.Join(dir, "modbox", "credentials.json"), nil
-}
-
-func readCredentials(path string) (map[string]string, error) {
-	kept := map[string]string{}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return kept, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &kept)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	return kept, nil
-}
-
-// keptToken is the token of the last login to the server, "" without one.
-func (a *app) keptToken() string {
-	path, err := a.credentialsFile()
-	if err != nil {
-		return ""
-	}
-	kept, _ := readCredentials(path) // unreadable: go without, the server will say so
-	return kept[a.serverURL()]
-}
-
-// keepToken keeps the token of a login to the server; "" forgets it.
-func (a *app) keepToken(token string) error {
-	path, err := a.credentialsFile()
-	if err != nil {
-		return err
-	}
-	kept, err := readCredentials(path)
-	if err != nil {
-		return err
-	}
-	kept[a.serverURL()] = token
-	if token == "" {
-		delete(kept, a.serverURL())
-	}
-	data, err := json.MarshalIndent(kept, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("keep the login: %w", err)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".credentials-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("keep the login: %w", err)
-	}
-	defer os.Remove(f.Name()) // fails when it was renamed, as it should
-	_, err = f.Write(append(data, '\n'))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("keep the login: %w", err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("keep the login: %w", err)
-	}
-	return nil
 }

@@ -44,11 +44,40 @@ func TestLogin(t *testing.T) {
 	if !strings.HasPrefix(invited, "mbi_") {
 		t.Errorf("invitation: %q", invited)
 	}
-	run(ada, "", "workspace", "role", team, "owner", "admin")
+	if list := run(ada, "", "workspace", "invitations", "team"); !strings.Contains(list, "new@example.com") {
+		t.Errorf("invitations: %s", list)
+	}
+	run(ada, "", "workspace", "withdraw", "team", "New@example.com")
+	if list := run(ada, "", "workspace", "invitations", "team"); strings.Contains(list, "new@example.com") {
+		t.Errorf("invitations after the withdrawal: %s", list)
+	}
+	if r := try(ada, "", "login", "--code", invited, "new"); r.code == 0 {
+		t.Errorf("login with the code of a withdrawn invitation: %+v", r)
+	}
+	if r := try(ada, "", "workspace", "withdraw", "team", "new@example.com"); r.code != exitError || !strings.Contains(r.stderr, "not_found") {
+		t.Errorf("withdrawing it again: %+v", r)
+	}
+	run(ada, "", "workspace", "update", "team", "--name", "Crew")
+	if list := run(ada, "", "workspace", "ls"); !strings.Contains(list, "Crew") || !strings.Contains(list, "team") {
+		t.Errorf("workspace ls after its name was changed: %s", list)
+	}
+	run(ada, "", "workspace", "update", "Crew", "--name", "Team")
+	run(ada, "", "workspace", "role", "team", "owner", "admin") // by slug
 	if list := run(admin, "", "workspace", "members", team); !strings.Contains(list, "admin") {
 		t.Errorf("members: %s", list)
 	}
-	run(ada, "", "workspace", "remove", team, "owner")
+	if list := run(ada, "", "--workspace", "team", "whoami"); !strings.Contains(list, team) {
+		t.Errorf("whoami in the workspace team: %s", list)
+	}
+	other := run(ada, "", "workspace", "create", "Team")
+	if r := try(ada, "", "workspace", "members", "team"); r.code != 0 {
+		t.Errorf("members of a slug that is a name, too: %+v", r)
+	}
+	if r := try(ada, "", "workspace", "members", "TEAM"); r.code == 0 || !strings.Contains(r.stderr, "slug") {
+		t.Errorf("members of a name that two have: %+v", r)
+	}
+	run(ada, "", "workspace", "rm", strings.TrimSpace(other))
+	run(ada, "", "workspace", "remove", "TEAM", "owner") // by name
 	if r := try(admin, "", "workspace", "members", team); r.code != exitError || !strings.Contains(r.stderr, "not_found") {
 		t.Errorf("members for somebody who was removed: %+v", r)
 	}

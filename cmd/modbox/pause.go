@@ -24,6 +24,7 @@ processes then go on where they were.`,
 
 func (a *app) resumeCommand() *cobra.Command {
 	var memory string
+	var wait time.Duration
 	cmd := a.changeCommand("resume SANDBOX...", "Bring paused sandboxes back",
 		`Bring paused sandboxes back: their processes go on where they were.
 
@@ -32,13 +33,14 @@ another gVisor or on another kind of processor by now, it is started anew with i
 files, and a warning says why. --memory=require leaves it paused instead, and
 --memory=discard starts it anew in any case.`,
 		func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
-			sb, err := c.ResumeWith(ctx, ref, client.Memory(memory))
+			sb, err := c.ResumeWith(ctx, ref, client.ResumeOptions{Memory: client.Memory(memory), WaitForQuota: wait})
 			if err == nil && sb.MemoryLost != "" {
 				fmt.Fprintf(a.stderr, "%s was started anew with its files: %s\n", clean(sb.Name), clean(sb.MemoryLost))
 			}
 			return sb, err
 		})
 	cmd.Flags().StringVar(&memory, "memory", string(client.MemoryPrefer), "what to do about memory: prefer, require or discard")
+	waitForQuotaFlag(cmd.Flags(), &wait)
 	return cmd
 }
 
@@ -183,7 +185,7 @@ func (a *app) checkpointRemoveCommand() *cobra.Command {
 func (a *app) forkCommand() *cobra.Command {
 	var count int
 	var names, env, labels []string
-	var ttl time.Duration
+	var ttl, wait time.Duration
 	cmd := &cobra.Command{
 		Use:     "fork SANDBOX",
 		Short:   "Make copies of a sandbox as it is, memory included",
@@ -191,7 +193,7 @@ func (a *app) forkCommand() *cobra.Command {
 		Example: "  modbox fork my-agent --count 3 -e ROLE=worker",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := client.ForkOptions{Count: count, Names: names, TTL: ttl}
+			o := client.ForkOptions{Count: count, Names: names, TTL: ttl, WaitForQuota: wait}
 			var err error
 			if o.Env, err = pairs(env, a.getenv); err != nil {
 				return usageError("--env: %w", err)
@@ -215,6 +217,7 @@ func (a *app) forkCommand() *cobra.Command {
 	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "further environment variable NAME=VALUE; NAME alone takes yours (repeatable)")
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "further label KEY=VALUE (repeatable)")
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "destroy them after this time (default: the ttl of the sandbox)")
+	waitForQuotaFlag(cmd.Flags(), &wait)
 	return cmd
 }
 

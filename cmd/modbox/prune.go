@@ -1,89 +1,173 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
 
+// localImageFlags are those of commands that remove images over the API, or on this
+// machine when that is said.
+type localImageFlags struct {
+	localFlags
+	local bool
+}
+
+func (l *localImageFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&l.local, "local", false, "work on the state directory of this machine, whose server need not run")
+	l.localFlags.add(cmd)
+}
+
+// here reports whether the command is about this machine's directories: also when it
+// says where they are.
+func (l *localImageFlags) here(cmd *cobra.Command) bool {
+	return l.local || slices.ContainsFunc([]string{"config", "state-dir", "run-dir"}, cmd.Flags().Changed)
+}
+
 func (a *app) imagesRemoveCommand() *cobra.Command {
-	var local localFlags
+	var local localImageFlags
 	cmd := &cobra.Command{
-		Use:   "rm IMAGE...",
-		Short: "Forget built images on this machine",
-		Long: `Forget built images, so that no more sandboxes are made from them. Sandboxes that
-run from one go on. "modbox images prune" then frees the disk; a built-in image
-can be built again.`,
-		Args: cobra.MinimumNArgs(1),
+		Use:     "rm IMAGE...",
+		Aliases: []string{"discard"},
+		Short:   "Remove images",
+		Long: `Remove images, named by id or reference, so that no more sandboxes are made from
+them: those that the workspace has built, or has by signing in to a registry. What
+is for all workspaces, such as built-in images, only administrators may remove;
+those can be built or pulled again. Sandboxes and snapshots that were made from an
+image go on. "modbox images prune" then frees the disk.
+
+With --local, images for all workspaces are removed on this machine without a server.`,
+		Example: "  modbox images rm app:v1\n  modbox images rm --local ghcr.io/org/app:v1",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			cfg, err := local.load(a)
+			remove, err := a.imageRemover(cmd, &local)
 			if err != nil {
 				return err
 			}
-			st, err := openImages(cfg)
-			if err != nil {
-				return err
-			}
+			var failed []error
 			for _, ref := range refs {
-				if err := st.Remove(cmd.Context(), ref); err != nil {
-					return err
+				if err := remove(cmd.Context(), ref); err != nil {
+					failed = append(failed, fmt.Errorf("%s: %w", clean(ref), err))
 				}
 			}
-			return nil
+			return errors.Join(failed...)
 		},
 	}
 	local.add(cmd)
 	return cmd
 }
 
+// imageRemover returns what removes an image: the server, or this command.
+func (a *app) imageRemover(cmd *cobra.Command, local *localImageFlags) (func(context.Context, string) error, error) {
+	if !local.here(cmd) {
+		c, err := a.client()
+		if err != nil {
+			return nil, err
+		}
+		return c.RemoveImage, nil
+	}
+	_, st, err := local.images(a)
+	if err != nil {
+		return nil, err
+	}
+	return st.Remove, nil
+}
+
+func (a *app) imagesPruneCommand() *cobra.Command {
+	var local localImageFlags
+	var o client.ImagePruneOptions
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Free the disk of images that nothing uses",
+		Long: `Delete what the workspace has of images that were removed or built anew, and the
+layers that its builds left and did not use again within ten minutes. What a sandbox
+that has not ended, a checkpoint or a snapshot needs stays.
+
+With --all, which is for administrators, delete it for all workspaces, and pulled
+images too that nothing used within ten minutes and no catalogue has. With --local, delete
+the files of removed images and older builds on this machine without a server.`,
+		Example: "  modbox images prune --dry-run\n  modbox images prune --all",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !local.here(cmd) {
+				return a.pruneImages(cmd.Context(), o)
+			}
+			if o.All || o.DryRun {
+				return usageError("--all and --dry-run are for a server, and not for the directories of this machine")
+			}
+			return a.pruneLocal(cmd.Context(), &local)
+		},
+	}
+	cmd.Flags().BoolVarP(&o.All, "all", "a", false, "of all workspaces, and pulled images that nothing uses")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "delete nothing, and show what would be")
+	local.add(cmd)
+	return cmd
+}
+
+// pruneImages has the server prune images, and shows which.
+func (a *app) pruneImages(ctx context.Context, o client.ImagePruneOptions) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	pruned, err := c.PruneImages(ctx, o)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(pruned)
+	}
+	for _, img := range pruned.Images {
+		fmt.Fprintln(a.stdout, clean(cmp.Or(img.Ref, img.Digest)))
+	}
+	freed := "freed"
+	if pruned.DryRun {
+		freed = "would be freed"
+	}
+	return a.printFreed(pruned.FreedBytes, freed)
+}
+
+// printFreed says how many bytes were freed, or would be.
+func (a *app) printFreed(n int64, freed string) error {
+	_, err := fmt.Fprintln(a.stdout, cmp.Or(size(n), "0 B"), freed)
+	return err
+}
+
 // pruneWait is how long pruning waits for sandboxes that are being started.
 const pruneWait = 30 * time.Second
 
-func (a *app) imagesPruneCommand() *cobra.Command {
-	var local localFlags
-	cmd := &cobra.Command{
-		Use:   "prune",
-		Short: "Delete the files of removed images and older builds on this machine",
-		Long: `Delete the files of images that were removed or built anew, unless a sandbox that
-has not ended or a snapshot needs them. The server may be running.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := local.load(a)
-			if err != nil {
-				return err
-			}
-			st, err := openImages(cfg)
-			if err != nil {
-				return err
-			}
-			inUse := digestsInUse(filepath.Join(cfg.StateDir, databaseFile))
-			freed, err := backoff.Retry(cmd.Context(), func() (int64, error) {
-				freed, err := st.Prune(cmd.Context(), inUse)
-				if err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
-					err = backoff.Permanent(err)
-				}
-				return freed, err
-			}, backoff.WithBackOff(backoff.NewConstantBackOff(time.Second/2)), backoff.WithMaxElapsedTime(pruneWait))
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(map[string]int64{"freed_bytes": freed})
-			}
-			_, err = fmt.Fprintf(a.stdout, "%s freed\n", size(freed))
-			return err
-		},
+// pruneLocal prunes the images of this machine. The server may be running.
+func (a *app) pruneLocal(ctx context.Context, local *localImageFlags) error {
+	cfg, st, err := local.images(a)
+	if err != nil {
+		return err
 	}
-	local.add(cmd)
-	return cmd
+	inUse := digestsInUse(filepath.Join(cfg.StateDir, databaseFile))
+	freed, err := backoff.Retry(ctx, func() (int64, error) {
+		freed, err := st.Prune(ctx, inUse)
+		if err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
+			err = backoff.Permanent(err)
+		}
+		return freed, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(time.Second/2)), backoff.WithMaxElapsedTime(pruneWait))
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(map[string]int64{"freed_bytes": freed})
+	}
+	return a.printFreed(freed, "freed")
 }
 
 // digestsInUse returns what tells the images that a database still needs: of

@@ -26,19 +26,20 @@ func (a *app) registryCommand() *cobra.Command {
 // registryFlags are the fields of a registry as flags.
 type registryFlags struct {
 	name, username, email, server string
-	passwordStdin                 bool
+	passwordStdin, verify         bool
 }
 
 func (f *registryFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.name, "name", "", "what it is called in the workspace")
 	cmd.Flags().StringVarP(&f.username, "username", "u", "", "who signs in")
 	cmd.Flags().StringVar(&f.email, "email", "", "kept and shown")
+	cmd.Flags().BoolVar(&f.verify, "verify", false, "ask the registry first whether it accepts them")
 	cmd.Flags().BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from standard input instead of asking for it")
 }
 
 // fields returns what was given on the command line.
 func (f *registryFlags) fields(cmd *cobra.Command) client.RegistryFields {
-	var out client.RegistryFields
+	out := client.RegistryFields{Verify: f.verify}
 	for flag, to := range map[string]struct {
 		value *string
 		field **string

@@ -49,7 +49,7 @@ func (a *app) runCommand() *cobra.Command {
 	var command commandFlags
 	var keep bool
 	cmd := &cobra.Command{
-		Use:   "run {IMAGE | --snapshot SNAPSHOT} [--] COMMAND [ARGUMENT...]",
+		Use:   "run {IMAGE | --catalogue NAME | --snapshot SNAPSHOT} [--] COMMAND [ARGUMENT...]",
 		Short: "Make a sandbox, run a command in it, and destroy it",
 		Long: `Make a sandbox, run a command in it with your terminal or pipes connected, and
 destroy the sandbox. The exit code is the command's; 125 means that Modbox itself
@@ -62,7 +62,7 @@ be killed, the sandbox ends by its ttl, 24 hours unless --ttl says otherwise.`,
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			image, argv := "", args
-			if create.snapshot == "" {
+			if create.snapshot == "" && create.catalogue == "" {
 				image, argv = splitCommand(args)
 			}
 			if len(argv) == 0 {
@@ -79,11 +79,15 @@ be killed, the sandbox ends by its ttl, 24 hours unless --ttl says otherwise.`,
 			if err != nil {
 				return &exitCodeError{exitOurs, err}
 			}
+			if err := create.find(cmd.Context(), c, &o); err != nil {
+				return &exitCodeError{exitOurs, err}
+			}
 			return a.run(cmd.Context(), c, o, argv, command, keep)
 		},
 	}
 	create.add(cmd)
 	command.add(cmd)
+	cmd.Flags().Lookup("ttl").Usage = "destroy it after this time, 1m to 24h (default: 24h; with --keep the image's)"
 	cmd.Flags().BoolVar(&keep, "keep", false, "do not destroy the sandbox afterwards")
 	return cmd
 }

@@ -8,17 +8,24 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/modbox/modbox/client"
 )
 
+// waitForQuotaFlag is the flag of what may wait for room.
+func waitForQuotaFlag(fs *pflag.FlagSet, wait *time.Duration) {
+	fs.DurationVar(wait, "wait-for-quota", 0, "wait for room in the workspace's quota, up to 10m (default: do not wait)")
+}
+
 // createFlags are the flags of run and create.
 type createFlags struct {
 	name, memory, cpu, disk string
-	snapshot                string
+	snapshot, catalogue     string
 	env, labels             []string
 	dependencies, packages  []string
 	ttl, idle, pausedFor    time.Duration
+	waitForQuota            time.Duration
 	onIdle                  string
 	replace, network        bool
 	ports                   []uint
@@ -28,6 +35,7 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.name, "name", "", "your own name for it (default: made up)")
 	fs.StringVar(&f.snapshot, "snapshot", "", "make it from this snapshot instead of an image")
+	fs.StringVar(&f.catalogue, "catalogue", "", "make it from this image of the workspace's catalogue, by name or id")
 	fs.StringVar(&f.memory, "memory", "", "memory, e.g. 512Mi (default: the image's)")
 	fs.StringVar(&f.cpu, "cpu", "", "CPU, e.g. 500m for half a core, or 2")
 	fs.StringVar(&f.disk, "disk", "", "disk it may fill, e.g. 2Gi")
@@ -41,6 +49,8 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
 	fs.BoolVar(&f.network, "network", false, "give it access to the internet")
 	fs.UintSliceVarP(&f.ports, "port", "p", nil, "publish this port; its URL leads to the first (repeatable)")
+	fs.Lookup("port").DefValue = "" // else help says "default []"
+	waitForQuotaFlag(fs, &f.waitForQuota)
 	fs.BoolVar(&f.replace, "replace", false, "destroy a live sandbox of the same name first")
 }
 
@@ -65,8 +75,17 @@ func (f *createFlags) options(a *app, image string) (client.CreateOptions, error
 		Name:    f.name, Image: image, Snapshot: f.snapshot, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
 		Timeouts:     client.Timeouts{IdleSeconds: wholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: wholeSeconds(f.pausedFor)},
 		Dependencies: f.dependencies, Packages: f.packages,
-		Resources: client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
+		Resources:    client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
+		WaitForQuota: f.waitForQuota,
 	}, nil
+}
+
+// find puts in what only the server knows.
+func (f *createFlags) find(ctx context.Context, c *client.Client, o *client.CreateOptions) (err error) {
+	if f.catalogue != "" {
+		o.ImageID, err = catalogueID(ctx, c, f.catalogue)
+	}
+	return err
 }
 
 // wholeSeconds rounds up, so that a short time does not become none.
@@ -103,7 +122,7 @@ func (a *app) createCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "create [IMAGE]",
 		Short:   "Make a sandbox and print its id",
-		Long:    "Make a sandbox, wait until it runs, and print its id. Without IMAGE the server's default image is used.",
+		Long:    "Make a sandbox, wait until it runs, and print its id. Without IMAGE the default\nimage of the workspace is used, else the server's.",
 		Example: "  modbox create modbox/code-exec --name my-agent --ttl 1h --memory 1Gi -e API_KEY=secret",
 		Args:    cobra.MaximumNArgs(1),
 
@@ -119,6 +138,12 @@ func (a *app) createCommand() *cobra.Command {
 			}
 			c, err := a.client()
 			if err != nil {
+				return err
+			}
+			if image != "" && f.catalogue != "" {
+				return usageError("give either IMAGE or --catalogue")
+			}
+			if err := f.find(cmd.Context(), c, &o); err != nil {
 				return err
 			}
 			create := c.Create

@@ -48,7 +48,7 @@ func failed() wire.Sandbox {
 	return sb
 }
 
-func catalogue() canned {
+func cannedSandboxes() canned {
 	live, dead := demo(), failed()
 	listed := dead
 	listed.CreatedAt = longAgo
@@ -69,6 +69,11 @@ func catalogue() canned {
 			{ID: "i1", Name: "modbox/code-exec", Tag: "latest", Ref: "modbox/code-exec:latest", Digest: "sha256:1", Description: "Python, Node, Bash, Go", IsDefault: true, SizeBytes: 758 << 20, Memory: "512Mi", UpdatedAt: longAgo},
 			{ID: "i2", Name: "modbox/base", Tag: "latest", Ref: "modbox/base:latest", Description: "Small Debian", Memory: "256Mi"},
 		}},
+		"/v1/sandbox-images": wire.SandboxImageList{Items: []wire.SandboxImage{
+			{ID: "i1", Name: "modbox/code-exec", Image: "modbox/code-exec", Tag: "latest", Builtin: true, MemoryMB: 1024},
+			{ID: "i3", Name: "agent", Image: "ghcr.io/org/agent", Tag: "v1", Enabled: true, IsDefault: true, MemoryMB: 512, ReadinessPort: 8080, TTLSeconds: 5400, RegistryID: "r1", RegistryName: "ours"},
+			{ID: "i4", Name: "old", Image: "ghcr.io/org/old@sha256:1", Enabled: true, MemoryMB: 512, RegistryID: "r2"},
+		}},
 		"/v1/tokens": wire.TokenList{Items: []wire.Token{
 			{ID: "t1", Description: "ci", WorkspaceID: "w", CreatedAt: longAgo, LastUsedAt: &used, ExpiresAt: &in10h},
 			{ID: "t2", Description: "never used", WorkspaceID: "w", CreatedAt: longAgo},
@@ -84,11 +89,12 @@ func TestOutputs(t *testing.T) {
 		"get_json":   "get broken --json",
 		"stats":      "stats demo",
 		"images":     "images",
+		"catalogue":  "catalogue",
 		"tokens":     "token ls",
 		"token_json": "token ls --json",
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := invoke(t, catalogue(), "", strings.Fields(args)...)
+			r := invoke(t, cannedSandboxes(), "", strings.Fields(args)...)
 			if r.code != 0 || r.stderr != "" {
 				t.Fatalf("modbox %s = %+v", args, r)
 			}
@@ -103,7 +109,7 @@ func TestOutputs(t *testing.T) {
 
 func TestEvents(t *testing.T) {
 	// Following ends by itself when the sandbox has ended.
-	r := invoke(t, catalogue(), "", "events", "-f", "broken", "--json")
+	r := invoke(t, cannedSandboxes(), "", "events", "-f", "broken", "--json")
 	want := `{"seq":1,"sandbox_id":"0192f000-0000-7000-8000-000000000002","time":"2026-01-02T03:04:05Z","type":"created","message":"asked for"}`
 	if lines := strings.Split(r.stdout, "\n"); r.code != 0 || len(lines) != 3 || lines[0] != want {
 		t.Errorf("events = %+v, want two lines, the first %s", r, want)
@@ -111,7 +117,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestErrorsNameTheCode(t *testing.T) {
-	r := invoke(t, catalogue(), "", "get", "nobody")
+	r := invoke(t, cannedSandboxes(), "", "get", "nobody")
 	if want := "Error: there is no /v1/sandboxes/nobody [not_found]\n"; r.code != exitError || r.stderr != want {
 		t.Errorf("get nobody = %+v, want %q", r, want)
 	}
@@ -149,7 +155,7 @@ func TestCreateSendsEverything(t *testing.T) {
 }
 
 func TestWaitFailsWhenItEnded(t *testing.T) {
-	r := invoke(t, catalogue(), "", "wait", "broken")
+	r := invoke(t, cannedSandboxes(), "", "wait", "broken")
 	if r.code != exitError || !strings.Contains(r.stderr, "limit of 512Mi") {
 		t.Errorf("wait = %+v, want code 1 and the cause", r)
 	}
@@ -158,7 +164,7 @@ func TestWaitFailsWhenItEnded(t *testing.T) {
 func TestRemove(t *testing.T) {
 	var mu sync.Mutex
 	var removed []string // guarded by mu
-	list := catalogue()
+	list := cannedSandboxes()
 	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodDelete {
 			list.ServeHTTP(w, r)
@@ -200,7 +206,7 @@ func TestCompletionOffersNames(t *testing.T) {
 		"__complete token revoke": {"revoke\tMake tokens useless"},
 	} {
 		words := strings.Split(args, " ")
-		r := invoke(t, catalogue(), "", words...)
+		r := invoke(t, cannedSandboxes(), "", words...)
 		lines := strings.Split(r.stdout, "\n")
 		for _, w := range want {
 			if !slices.Contains(lines, w) {

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/secret"
@@ -57,7 +60,12 @@ by a comma, restart the server, rotate, and then take the old one away.`,
 			if err != nil {
 				return err
 			}
-			count, err := registry.New(st, keys).Rotate(cmd.Context())
+			var count int
+			err = recordLocally(cmd.Context(), st, audit.Record{Action: "rotate-secrets"}, func(ctx context.Context) (err error) {
+				count, err = registry.New(st, keys, nil).Rotate(ctx)
+				audit.FromContext(ctx).Detail("secrets", strconv.Itoa(count))
+				return err
+			})
 			if err != nil {
 				return err
 			}

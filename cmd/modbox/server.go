@@ -19,8 +19,11 @@ import (
 	"github.com/modbox/modbox/images"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
+	"github.com/modbox/modbox/internal/build"
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/dialect/agentuity"
 	"github.com/modbox/modbox/internal/dialect/modbox"
@@ -31,6 +34,7 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -38,6 +42,7 @@ import (
 // Files in the state directory.
 const (
 	tokenFile      = "token"
+	firstLoginFile = "first-login"
 	addressFile    = "address"
 	lockFile       = "lock"
 	databaseFile   = "modbox.db"
@@ -53,7 +58,8 @@ const (
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 	// closeTimeout bounds the end of the background work after the requests have ended.
-	closeTimeout = 10 * time.Second
+	// With http.drain_timeout it fits into TimeoutStopSec of the systemd unit.
+	closeTimeout = 30 * time.Second
 )
 
 // server is a running server: its parts, and what ends them.
@@ -68,16 +74,19 @@ type server struct {
 
 // parts is what start makes before there is HTTP.
 type parts struct {
-	store    *store.Store
-	images   *image.Store
-	driver   *gvisor.Driver
-	auth     *auth.Authenticator
-	accounts *auth.Accounts
-	signIns  *registry.Registries
-	sso      *sso.SignIn
-	service  *lifecycle.Service
-	metrics  *prometheus.Registry
-	urls     proxy.URLs
+	store     *store.Store
+	images    *image.Store
+	driver    *gvisor.Driver
+	auth      *auth.Authenticator
+	accounts  *auth.Accounts
+	signIns   *registry.Registries
+	builder   *build.Builder
+	sso       *sso.SignIn
+	audit     *audit.Log
+	service   *lifecycle.Service
+	metrics   *prometheus.Registry
+	catalogue *catalogue.Catalogue
+	urls      proxy.URLs
 }
 
 // start makes all parts in order, takes over the sandboxes of the server that
@@ -134,6 +143,7 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
 	}}
+	s.http.RegisterOnShutdown(p.service.StopWaiting) // nobody holds it up by waiting for room
 	s.release = cu.Release()
 	return s, nil
 }
@@ -148,14 +158,23 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 		return err
 	}
 	cu.Add(func() { closeLogged(log, "store", p.store.Close) })
+	p.audit = audit.Open(p.store, auditConfig(cfg), log)
+	cu.Add(p.audit.Close)
+	if err := p.audit.Recover(ctx); err != nil {
+		return err
+	}
 	keys, err := openKeys(cfg)
 	if err != nil {
 		return err
 	}
-	p.signIns = registry.New(p.store, keys)
+	// Each needs the other: images are pulled with the credentials, which the store of images tries.
+	p.signIns = registry.New(p.store, keys, func(ctx context.Context, host string, login sandbox.RegistryLogin) error {
+		return p.images.SignIn(ctx, host, login)
+	})
 	if p.images, err = image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, imageOptions(cfg, p.store, p.signIns, log)); err != nil {
 		return err
 	}
+	p.catalogue = catalogue.New(p.store, p.images, int64(cfg.Sandbox.DefaultMemory))
 	p.driver, err = gvisor.New(driverConfig(cfg, programs, log))
 	if err != nil {
 		return err
@@ -188,7 +207,12 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	if err != nil {
 		return err
 	}
-	if p.accounts, err = auth.NewAccounts(p.store, p.auth, p.service, log); err != nil {
+	p.builder = build.New(build.Config{}, p.service, p.images)
+	accounts := accountsConfig(cfg)
+	if accounts.SignedIn, err = p.forgetFirstLogin(ctx, cfg, log); err != nil {
+		return err
+	}
+	if p.accounts, err = auth.NewAccounts(accounts, p.store, p.auth, p.service, log); err != nil {
 		return err
 	}
 	cu.Add(p.accounts.Close)
@@ -206,20 +230,20 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 // handler puts the API, the dialects and the proxy together.
 func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
 	v1, err := api.New(apiConfig(cfg, p.urls), api.Deps{
-		Service: p.service, Auth: p.auth, Accounts: p.accounts, Registries: p.signIns, SSO: p.sso, Logger: log, Driver: p.driver.Capabilities().Name,
+		Service: p.service, Auth: p.auth, Accounts: p.accounts, Registries: p.signIns, Catalogue: p.catalogue, Images: p.images, Builder: p.builder, Audit: p.audit, SSO: p.sso, Logger: log, Driver: p.driver.Capabilities().Name,
 		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
 		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
-		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.accounts, p.signIns, p.urls.Sandbox), agentuity.New(p.service, p.urls)},
+		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.accounts, p.signIns, p.catalogue, p.urls.Sandbox), agentuity.New(p.service, p.urls)},
 	})
 	if err != nil {
 		return nil, err
 	}
-	px, err := proxy.New(proxyConfig(cfg, p.urls), p.service, modbox.NewDataPlane(p.service), log)
+	px, err := proxy.New(proxyConfig(cfg, p.urls), p.service, modbox.NewDataPlane(p.service, p.audit), log)
 	if err != nil {
 		return nil, err
 	}
 	cu.Add(px.Close)
-	return edge.Wrap(log, px.Wrap(v1)), nil
+	return auth.Forwarded(cfg.HTTP.TrustedProxies, edge.Wrap(log, px.Wrap(v1))), nil
 }
 
 // verifyImages checks the images in the background, so that the first sandbox of

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 
 	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver/gvisor"
@@ -43,6 +45,8 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		MaxBuilds: cfg.Build.MaxCount, ImageTimeout: cfg.Build.Timeout.Std(), DependenciesMaxAge: cfg.Build.DependenciesMaxAge.Std(),
 		Build:             sandbox.Resources{MemoryBytes: int64(cfg.Build.Memory), DiskBytes: int64(cfg.Build.Disk)},
 		MaxSandboxes:      cfg.Sandbox.MaxCount,
+		Quota:             defaultQuota(cfg.Quota),
+		MinFreeDisk:       int64(cfg.MinFreeDisk),
 		MaxProcesses:      cfg.Sandbox.MaxProcesses,
 		CreateConcurrency: cfg.Sandbox.CreateConcurrency,
 		PoolSize:          cfg.Pool.Size,
@@ -61,11 +65,32 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 	}
 }
 
+func accountsConfig(cfg config.Config) auth.AccountsConfig {
+	return auth.AccountsConfig{MaxWorkspaces: cfg.Quota.Workspaces}
+}
+
+// defaultQuota is the quota of workspaces for which none was set.
+func defaultQuota(q config.Quota) sandbox.Quota {
+	return sandbox.Quota{
+		sandbox.LimitSandboxes: int64(q.Sandboxes), sandbox.LimitMemory: int64(q.Memory), sandbox.LimitCPU: int64(q.CPU),
+		sandbox.LimitDisk: int64(q.Disk), sandbox.LimitCreates: int64(q.CreatesPerMinute),
+	}
+}
+
 func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registries, log *slog.Logger) image.Options {
+	opts := localImageOptions(cfg)
+	opts.Logger, opts.RecheckInterval = log, cfg.Images.RecheckInterval.Std()
+	opts.MaxDisk, opts.InUse, opts.Login = int64(cfg.Images.MaxDisk), imagesInUse(st), signIns.Login
+	opts.Catalogued = st.CatalogueReferences
+	return opts
+}
+
+// localImageOptions are those of a command beside the server: it knows how
+// registries are reached, and signs in to none.
+func localImageOptions(cfg config.Config) image.Options {
 	opts := image.Options{
-		Logger: log, DefaultRegistry: cfg.Images.DefaultRegistry,
-		RecheckInterval: cfg.Images.RecheckInterval.Std(), StallTimeout: cfg.Images.StallTimeout.Std(),
-		MaxDisk: int64(cfg.Images.MaxDisk), InUse: imagesInUse(st), Login: signIns.Login,
+		DefaultRegistry: cfg.Images.DefaultRegistry, PublicOnly: !cfg.Images.PrivateRegistries,
+		StallTimeout: cfg.Images.StallTimeout.Std(), MinFree: int64(cfg.MinFreeDisk),
 	}
 	for _, r := range cfg.Images.InsecureRegistries {
 		opts.InsecureRegistries = append(opts.InsecureRegistries, r.RegistryStr())
@@ -75,6 +100,10 @@ func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registri
 
 func egressConfig(cfg config.Config, log *slog.Logger) egress.Config {
 	return egress.Config{Log: log, AllowCIDRs: cfg.Network.AllowCIDRs, Resolvers: cfg.Network.Resolvers}
+}
+
+func auditConfig(cfg config.Config) audit.Config {
+	return audit.Config{Retention: cfg.Audit.Retention.Std(), MaxBytes: int64(cfg.Audit.MaxBytes)}
 }
 
 func apiConfig(cfg config.Config, urls proxy.URLs) api.Config {

@@ -32,6 +32,8 @@ var otherValues = map[string]string{
 	"sandbox.create_concurrency": "77",
 	"build.max_count":            "7",
 	"snapshot.max_count":         "7",
+	"quota.sandboxes":            "7", "quota.memory": "7Gi", "quota.cpu": "7", "quota.disk": "7Gi", "quota.creates_per_minute": "7", "quota.workspaces": "7",
+	"min_free_disk":              "7Gi",
 	"snapshot.max_bytes":         "7Gi",
 	"build.timeout":              "7m",
 	"build.memory":               "700Mi",
@@ -50,16 +52,18 @@ var otherValues = map[string]string{
 	"network.resolvers":          "192.0.2.7",
 	"images.default_registry":    "registry.test",
 	"images.insecure_registries": "registry.test:7",
+	"images.private_registries":  "false",
 	"images.recheck_interval":    "7s",
 	"images.stall_timeout":       "7s",
 	"images.max_disk":            "7Gi",
+	"audit.retention":            "48h", "audit.max_bytes": "2Gi",
 }
 
 // elsewhere are the settings that no part gets, but the server uses itself:
 // TestPublicURL, TestLogger, TestReadCA and the tests of test/e2e show them.
 var elsewhere = map[string]bool{
 	"listen": true, "tls.cert": true, "tls.key": true, "log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
-	"secrets.key_file": true,
+	"secrets.key_file": true, "http.trusted_proxies": true,
 }
 
 // wired shows everything that the server's parts are told.
@@ -88,7 +92,7 @@ func wired(t *testing.T, environ ...string) string {
 	}
 	i := imageOptions(cfg, nil, nil, nil)
 	i.InUse, i.Login = nil, nil
-	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o)
+	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg))
 }
 
 func TestEverySettingArrives(t *testing.T) {

@@ -19,8 +19,8 @@ func (a *app) snapshotCommand() *cobra.Command {
 "modbox create --snapshot". A snapshot is named by its id, by NAME, which is its
 latest, by NAME:TAG, and a public one of another workspace by @WORKSPACE/NAME:TAG.`,
 	}
-	cmd.AddCommand(a.snapshotCreateCommand(), a.snapshotBuildCommand(), a.snapshotListCommand(), a.snapshotGetCommand(), a.snapshotTagCommand(),
-		a.snapshotLineageCommand(), a.snapshotRemoveCommand())
+	cmd.AddCommand(a.snapshotCreateCommand(), a.snapshotBuildCommand(), a.snapshotLogCommand(), a.snapshotListCommand(), a.snapshotGetCommand(), a.snapshotTagCommand(),
+		a.snapshotLineageCommand(), a.snapshotFilesCommand(), a.snapshotDownloadCommand(), a.snapshotRemoveCommand())
 	return cmd
 }
 

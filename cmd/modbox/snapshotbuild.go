@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -119,4 +120,33 @@ func packed(root *os.Root, files []builtFile) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(packBuild(w, root, files)) }() // ends when r is closed
 	return r
+}
+
+func (a *app) snapshotLogCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "log BUILD", Short: "Show what happened in a build",
+		Long: `Show what happened in a build, with the lines that its tools wrote, while it is
+made and until an hour after it was begun. The error of a build that failed begins
+with its id, as does what "modbox snapshot build" prints, which is the snapshot's.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			log, err := c.SnapshotBuildLog(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(log)
+			}
+			for _, l := range log.Items {
+				if _, err := fmt.Fprintf(a.stdout, "%s %-11s %s\n", l.Time.Local().Format(time.TimeOnly), l.Phase, l.Message); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func (a *app) serverCommand() *cobra.Command {
@@ -28,8 +30,10 @@ func (a *app) serverCommand() *cobra.Command {
 the file given by --config, else from defaults; docs/configuration.md lists them.
 
 The first start makes a token and writes it to the file "token" in the state
-directory. SIGTERM and Ctrl-C end the server after the requests under way;
-sandboxes keep running and are taken over by the next start.`,
+directory, and to the file "first-login" a code with which the first user may
+choose a password (modbox login --code), until somebody has. SIGTERM and Ctrl-C
+end the server after the requests under way; sandboxes keep running and are taken
+over by the next start.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(config.Source{File: file, Environ: a.environ, Flags: flags})
@@ -85,39 +89,72 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// bootstrap makes the first token and puts it into the token file. It is shown
-// on a terminal only: logs keep no secrets.
+// bootstrap makes the first token and a code for the first sign-in, and puts them
+// into files. They are shown on a terminal only: logs keep no secrets.
 func (p *parts) bootstrap(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	// The file comes first: a token that could not be written would be lost.
-	f, err := os.CreateTemp(cfg.StateDir, "."+tokenFile+"-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("make token file: %w", err)
-	}
-	defer os.Remove(f.Name()) // fails when it was renamed, as it should
-	defer f.Close()
-	token, created, err := p.auth.Bootstrap(ctx, p.store)
-	if err != nil || !created {
+	var token string
+	made, err := writeSecret(cfg.StateDir, tokenFile, func() (_ string, created bool, err error) {
+		token, created, err = p.auth.Bootstrap(ctx, p.store)
+		return token, created, err
+	})
+	if err != nil || !made {
 		return err
 	}
-	path := filepath.Join(cfg.StateDir, tokenFile)
-	if _, err := fmt.Fprintln(f, token); err != nil {
-		return fmt.Errorf("write token file: %w", err)
+	_, user, err := p.store.EnsureDefaults(ctx)
+	if err != nil {
+		return err
 	}
-	if err := errors.Join(f.Sync(), os.Rename(f.Name(), path)); err != nil {
-		return fmt.Errorf("write token file: %w", err)
+	var code string
+	if _, err := writeSecret(cfg.StateDir, firstLoginFile, func() (_ string, _ bool, err error) {
+		code, err = p.accounts.ResetPassword(ctx, auth.Identity{User: user}, user)
+		return code, true, err
+	}); err != nil {
+		return err
 	}
-	log.Info("made the first token", "file", path)
+	tokenPath, codePath := filepath.Join(cfg.StateDir, tokenFile), filepath.Join(cfg.StateDir, firstLoginFile)
+	log.Info("made the first token, and a code with which its user may choose a password within a week: modbox login --code", "token_file", tokenPath, "code_file", codePath, "user", user)
 	if term.IsTerminal(int(os.Stdout.Fd())) {
-		fmt.Printf("Token, also in %s:\n\n  %s\n\n", path, token)
-		_, user, err := p.store.EnsureDefaults(ctx)
-		if err != nil {
-			return err
-		}
-		code, err := p.accounts.ResetPassword(ctx, auth.Identity{User: user}, user)
-		if err != nil {
-			return err
-		}
+		fmt.Printf("Token, also in %s:\n\n  %s\n\n", tokenPath, token)
 		fmt.Printf("To sign in as %s as well, choose a password within a week:\n\n  modbox login --code %s\n\n", user, code)
 	}
 	return nil
+}
+
+// writeSecret writes a line, unless there is none, to a file that only this user
+// can read. The file is there before the secret: one that cannot be written is not made.
+func writeSecret(dir, name string, secret func() (string, bool, error)) (made bool, err error) {
+	f, err := os.CreateTemp(dir, "."+name+"-*") // mode 0600
+	if err != nil {
+		return false, fmt.Errorf("make file %s: %w", name, err)
+	}
+	defer os.Remove(f.Name()) // fails when it was renamed, as it should
+	defer f.Close()
+	text, made, err := secret()
+	if err != nil || !made {
+		return false, err
+	}
+	if _, err := fmt.Fprintln(f, text); err != nil {
+		return false, fmt.Errorf("write file %s: %w", name, err)
+	}
+	if err := errors.Join(f.Sync(), os.Rename(f.Name(), filepath.Join(dir, name))); err != nil {
+		return false, fmt.Errorf("write file %s: %w", name, err)
+	}
+	return true, nil
+}
+
+// forgetFirstLogin returns what removes the code for the first sign-in once its user has signed in.
+func (p *parts) forgetFirstLogin(ctx context.Context, cfg config.Config, log *slog.Logger) (func(sandbox.UserID), error) {
+	_, first, err := p.store.EnsureDefaults(ctx)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(cfg.StateDir, firstLoginFile)
+	return func(user sandbox.UserID) {
+		if user != first {
+			return
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			log.Error("remove the code for the first sign-in", "file", path, "error", err)
+		}
+	}, nil
 }

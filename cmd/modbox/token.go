@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
@@ -91,7 +92,12 @@ func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptio
 		for _, scope := range options.Scopes {
 			req.Scopes = append(req.Scopes, sandbox.Permission(scope))
 		}
-		secret, t, err := authenticator.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, req)
+		var secret string
+		var t sandbox.Token
+		err = recordLocally(ctx, st, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) (err error) {
+			secret, t, err = authenticator.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, req)
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -21,11 +21,7 @@ func (a *app) imagesExportCommand() *cobra.Command {
 another machine and for other tools. FILE may be - for standard output.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := local.load(a)
-			if err != nil {
-				return err
-			}
-			st, err := openImages(cfg)
+			_, st, err := local.images(a)
 			if err != nil {
 				return err
 			}
@@ -64,11 +60,7 @@ tools write: an OCI image layout, as a directory or a tar, or what "docker save"
 writes. Nothing is asked of a registry.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := local.load(a)
-			if err != nil {
-				return err
-			}
-			st, err := openImages(cfg)
+			_, st, err := local.images(a)
 			if err != nil {
 				return err
 			}

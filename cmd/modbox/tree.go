@@ -41,7 +41,11 @@ func packEntry(tw *tar.Writer, root *os.Root, name string, d fs.DirEntry) error 
 	if err != nil {
 		return err
 	}
-	h := &tar.Header{Name: name, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}
+	plain, err := tar.FileInfoHeader(info, "")
+	if err != nil {
+		return err
+	}
+	h := &tar.Header{Name: name, Mode: plain.Mode, ModTime: info.ModTime()}
 	switch {
 	case info.IsDir():
 		h.Typeflag, h.Name = tar.TypeDir, name+"/"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -10,9 +11,13 @@ import (
 )
 
 func (a *app) workspaceCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "workspace", Short: "Make workspaces, and say who works in them"}
-	cmd.AddCommand(a.workspaceCreateCommand(), a.workspaceListCommand(), a.workspaceRemoveCommand(),
-		a.memberListCommand(), a.memberAddCommand(), a.memberRoleCommand(), a.memberRemoveCommand())
+	cmd := &cobra.Command{
+		Use: "workspace", Short: "Make workspaces, and say who works in them",
+		Long: "Make workspaces, and say who works in them.\n\nWORKSPACE is an id, a slug, or a name that only one of your workspaces has.",
+	}
+	cmd.AddCommand(a.workspaceCreateCommand(), a.workspaceListCommand(), a.workspaceUpdateCommand(), a.workspaceRemoveCommand(),
+		a.memberListCommand(), a.memberAddCommand(), a.memberRoleCommand(), a.memberRemoveCommand(),
+		a.invitationListCommand(), a.invitationWithdrawCommand(), a.quotaCommand())
 	return cmd
 }
 
@@ -70,9 +75,40 @@ func (a *app) workspaceListCommand() *cobra.Command {
 	}
 }
 
+func (a *app) workspaceUpdateCommand() *cobra.Command {
+	var o client.WorkspaceOptions
+	cmd := &cobra.Command{
+		Use:   "update WORKSPACE",
+		Short: "Change a workspace's name, slug or description",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o == (client.WorkspaceOptions{}) {
+				return usageError("say what to change: --name, --slug or --description")
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			id, err := workspaceID(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			ws, err := c.UpdateWorkspace(cmd.Context(), id, o)
+			if err != nil || !a.json {
+				return err
+			}
+			return a.printJSON(ws)
+		},
+	}
+	cmd.Flags().StringVar(&o.Name, "name", "", "what people call it")
+	cmd.Flags().StringVar(&o.Slug, "slug", "", "what references name it by; the present one stops working")
+	cmd.Flags().StringVar(&o.Description, "description", "", "what it is for")
+	return cmd
+}
+
 func (a *app) workspaceRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "rm ID",
+		Use:   "rm WORKSPACE",
 		Short: "Delete a workspace with all its sandboxes and snapshots",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,14 +116,18 @@ func (a *app) workspaceRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.DeleteWorkspace(cmd.Context(), args[0])
+			id, err := workspaceID(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			return c.DeleteWorkspace(cmd.Context(), id)
 		},
 	}
 }
 
 func (a *app) memberListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "members ID",
+		Use:   "members WORKSPACE",
 		Short: "List the members of a workspace",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -95,7 +135,7 @@ func (a *app) memberListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, err := c.Workspace(cmd.Context(), args[0])
+			ws, err := workspaceDetail(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
@@ -113,7 +153,7 @@ func (a *app) memberListCommand() *cobra.Command {
 
 func (a *app) memberAddCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "add ID NAME|EMAIL ROLE",
+		Use:   "add WORKSPACE NAME|EMAIL ROLE",
 		Short: "Add a member, or invite an address and print the code",
 		Long: `Add the user with that name or e-mail address as owner, admin, member or viewer.
 
@@ -125,7 +165,11 @@ reads mail there, to be used with "modbox login --code CODE NAME" within a week.
 			if err != nil {
 				return err
 			}
-			added, err := c.AddMember(cmd.Context(), args[0], args[1], args[2])
+			id, err := workspaceID(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			added, err := c.AddMember(cmd.Context(), id, args[1], args[2])
 			if err != nil {
 				return err
 			}
@@ -140,6 +184,40 @@ reads mail there, to be used with "modbox login --code CODE NAME" within a week.
 	}
 }
 
+// workspaceID returns the id of the caller's workspace with that id, slug or name;
+// what none has the server refuses. Several with the name are an error.
+func workspaceID(ctx context.Context, c *client.Client, called string) (string, error) {
+	list, err := c.Workspaces(ctx)
+	if err != nil {
+		return called, nil // a token that must not list them may act in its own
+	}
+	var named []string
+	for _, ws := range list {
+		if ws.ID == called || ws.Slug == called {
+			return ws.ID, nil
+		}
+		if strings.EqualFold(ws.Name, called) {
+			named = append(named, ws.ID)
+		}
+	}
+	switch len(named) {
+	case 0:
+		return called, nil
+	case 1:
+		return named[0], nil
+	}
+	return "", fmt.Errorf("%d of your workspaces are called %q; say which by its slug or id", len(named), called)
+}
+
+// workspaceDetail returns the caller's workspace with that id, slug or name.
+func workspaceDetail(ctx context.Context, c *client.Client, called string) (*client.WorkspaceDetail, error) {
+	id, err := workspaceID(ctx, c, called)
+	if err != nil {
+		return nil, err
+	}
+	return c.Workspace(ctx, id)
+}
+
 // memberID returns the id of the member that is called who; else who itself.
 func memberID(ws *client.WorkspaceDetail, who string) string {
 	for _, m := range ws.Members {
@@ -152,7 +230,7 @@ func memberID(ws *client.WorkspaceDetail, who string) string {
 
 func (a *app) memberRoleCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "role ID USER ROLE",
+		Use:   "role WORKSPACE USER ROLE",
 		Short: "Change what a member may do",
 		Args:  cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -160,11 +238,11 @@ func (a *app) memberRoleCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, err := c.Workspace(cmd.Context(), args[0])
+			ws, err := workspaceDetail(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
-			_, err = c.SetRole(cmd.Context(), args[0], memberID(ws, args[1]), args[2])
+			_, err = c.SetRole(cmd.Context(), ws.ID, memberID(ws, args[1]), args[2])
 			return err
 		},
 	}
@@ -172,7 +250,7 @@ func (a *app) memberRoleCommand() *cobra.Command {
 
 func (a *app) memberRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "remove ID USER",
+		Use:   "remove WORKSPACE USER",
 		Short: "Remove a member, or leave",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -180,11 +258,11 @@ func (a *app) memberRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws, err := c.Workspace(cmd.Context(), args[0])
+			ws, err := workspaceDetail(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
-			return c.RemoveMember(cmd.Context(), args[0], memberID(ws, args[1]))
+			return c.RemoveMember(cmd.Context(), ws.ID, memberID(ws, args[1]))
 		},
 	}
 }

@@ -21,6 +21,12 @@ const (
 	maxStreams = 256
 	// idleHeader bounds how long a connection may take to say what it is.
 	idleHeader = 30 * time.Second
+	// quiet is how long the host may say nothing on a connection until it is asked
+	// whether it is there, and silent how long it has to answer. It asks more often
+	// itself, so that only those are asked that broke without the agent's noticing:
+	// what gVisor saved half closed, and what nobody reads, would hold up the
+	// processes attached to it for ever.
+	quiet, silent = 30 * time.Second, 30 * time.Second
 )
 
 // Options are an agent's settings. The zero value is an agent that is not init
@@ -40,6 +46,9 @@ type Options struct {
 	// WatchedDirs replaces [agentapi.MaxWatchedDirs], and QueuedEvents how many events
 	// of a watch may wait to be sent, when they are not 0.
 	WatchedDirs, QueuedEvents int
+	// WatchPatience replaces how long a watch waits for the end of another, when there
+	// are as many as there may be and it is not 0.
+	WatchPatience time.Duration
 	// Log is where the agent says what nobody asked for; nil for nowhere.
 	Log *slog.Logger
 }
@@ -53,6 +62,7 @@ type Agent struct {
 	tunnels chan struct{} // holds a token for each open tunnel
 	watches chan struct{} // holds a token for each watch of files
 	server  *http.Server
+	conns   *conns
 
 	mu         sync.Mutex
 	config     agentapi.Config // guarded by mu
@@ -69,6 +79,9 @@ func New(opts Options) *Agent {
 	if opts.WatchedDirs == 0 {
 		opts.WatchedDirs = agentapi.MaxWatchedDirs
 	}
+	if opts.WatchPatience == 0 {
+		opts.WatchPatience = watchPatience
+	}
 	if opts.QueuedEvents == 0 {
 		opts.QueuedEvents = maxQueuedEvents
 	}
@@ -82,11 +95,13 @@ func New(opts Options) *Agent {
 		procs:   newTable(),
 		tunnels: make(chan struct{}, maxTunnels),
 		watches: make(chan struct{}, maxWatches),
+		conns:   newConns(),
 	}
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	a.server = &http.Server{
 		Handler:           a.routes(),
+		ConnContext:       withConn,
 		Protocols:         &protocols,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ReadHeaderTimeout: idleHeader,
@@ -96,6 +111,8 @@ func New(opts Options) *Agent {
 			MaxReceiveBufferPerConnection: agentapi.MaxInFlight,
 			MaxReceiveBufferPerStream:     agentapi.StreamWindow,
 			MaxReadFrameSize:              agentapi.MaxFrame,
+			SendPingTimeout:               quiet,
+			PingTimeout:                   silent,
 		},
 	}
 	return a
@@ -104,7 +121,7 @@ func New(opts Options) *Agent {
 // Serve answers on connections of l until l fails or Close is called, which is
 // when it returns nil. It may be called for several listeners.
 func (a *Agent) Serve(l net.Listener) error {
-	if err := a.server.Serve(nudgingListener{l}); !errors.Is(err, http.ErrServerClosed) {
+	if err := a.server.Serve(nudgingListener{l, a.conns}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil

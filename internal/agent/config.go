@@ -16,6 +16,9 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(r, &cfg); err != nil {
 		return err
 	}
+	if cfg.Restored {
+		a.conns.closeBefore(r.Context())
+	}
 	if cfg.Network != nil && (a.opts.Init || a.opts.Root != "") {
 		if cfg.Env == nil {
 			cfg.Env = map[string]string{}

@@ -1,8 +1,11 @@
 package agent_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
 )
@@ -51,5 +54,30 @@ func TestMainProcessThatCannotStart(t *testing.T) {
 	}
 	if got := collect(t, s); !strings.Contains(got.stderr, "no-such-program") {
 		t.Errorf("its output = %+v", got)
+	}
+}
+
+// TestRestored has a connection that somebody attached to a process over, and
+// that nobody reads, as one that was saved in the middle of its end.
+func TestRestored(t *testing.T) {
+	e := start(t)
+	const lines = 150_000 // more than a connection and the agent hold
+	e.exec(t, agentapi.Command{ID: "held", Argv: []string{"seq", "-f", "%06.0f", "1", fmt.Sprint(lines)}, Detach: true, Hold: true})
+	host := agentapi.NewClient(e.dial)
+	defer host.Close()
+	if err := host.Configure(t.Context(), agentapi.Config{Restored: true}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := host.Attach(ctx, "held", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := collect(t, s); len(got.stdout) != 7*lines {
+		t.Errorf("%d bytes of output, want %d", len(got.stdout), 7*lines)
+	}
+	if _, err := host.Health(t.Context()); err != nil {
+		t.Errorf("the connection that said so: %v", err)
 	}
 }

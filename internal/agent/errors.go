@@ -28,6 +28,7 @@ var codes = []struct {
 	{syscall.ENOSPC, agentapi.CodeDiskFull},
 	{syscall.EDQUOT, agentapi.CodeDiskFull},
 	{syscall.EROFS, agentapi.CodeDenied},
+	{syscall.EBUSY, agentapi.CodeDenied}, // of what is mounted
 	{syscall.ENAMETOOLONG, agentapi.CodeInvalid},
 	{syscall.ELOOP, agentapi.CodeInvalid},
 	{syscall.EINVAL, agentapi.CodeInvalid},

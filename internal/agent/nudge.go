@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
 )
 
 // gVisor's port forwarding, over which the host talks to the agent, can miss the
@@ -26,24 +28,35 @@ var nudge = []byte{0, 0, 8, 6, 1, 0, 0, 0, 0, 'm', 'o', 'd', 'b', 'o', 'x', 0, 0
 const frameHeader = 9
 
 // nudgingListener makes its connections nudge.
-type nudgingListener struct{ net.Listener }
+type nudgingListener struct {
+	net.Listener
+	conns *conns
+}
 
 func (l nudgingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &nudgingConn{Conn: c, in: bufio.NewReaderSize(c, readBuffer)}, nil
+	n := &nudgingConn{Conn: c, conns: l.conns, in: bufio.NewReaderSize(c, readBuffer)}
+	l.conns.add(n)
+	return n, nil
 }
 
 // readBuffer is enough for the frames of small messages. The HTTP/2 server reads
-// the header of a frame and then the rest; both are one call with it.
-const readBuffer = 4 << 10
+// the header of a frame and then the rest; both are one call with it. A connection
+// that fills it, because files come, gets a whole frame's: each call is dear here.
+const (
+	readBuffer      = 4 << 10
+	largeReadBuffer = agentapi.MaxFrame + frameHeader
+)
 
 // nudgingConn is the server's side of an HTTP/2 connection.
 type nudgingConn struct {
 	net.Conn
-	in *bufio.Reader
+	conns *conns // it is one of them until it is closed; nil for none
+	in    *bufio.Reader
+	full  bool // as much came at once as the small buffer holds
 
 	mu     sync.Mutex
 	header [frameHeader]byte // of the frame being written; guarded by mu
@@ -55,7 +68,14 @@ type nudgingConn struct {
 }
 
 // Read reads what has come.
-func (c *nudgingConn) Read(p []byte) (int, error) { return c.in.Read(p) }
+func (c *nudgingConn) Read(p []byte) (int, error) {
+	if c.full && c.in.Buffered() == 0 && c.in.Size() < largeReadBuffer {
+		c.in = bufio.NewReaderSize(c.Conn, largeReadBuffer)
+	}
+	n, err := c.in.Read(p)
+	c.full = c.full || n+c.in.Buffered() >= readBuffer
+	return n, err
+}
 
 // Write writes p and sees to it that it is noticed.
 func (c *nudgingConn) Write(p []byte) (int, error) {
@@ -114,6 +134,9 @@ func (c *nudgingConn) nudge() {
 // Close stops nudging. It does not wait for a write that is stuck.
 func (c *nudgingConn) Close() error {
 	err := c.Conn.Close()
+	if c.conns != nil {
+		c.conns.remove(c)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true

@@ -194,8 +194,8 @@ func (p *process) partDone() {
 	p.open--
 	last := p.open == 0
 	p.done = last
-	if last && p.lonely != nil {
-		p.lonely.Stop()
+	if last {
+		p.stopLonely()
 	}
 	p.mu.Unlock()
 	if last {
@@ -354,9 +354,7 @@ func (p *process) attach(offset int64) (*outputReader, agentapi.Started, error) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.attached++
-	if p.lonely != nil {
-		p.lonely.Stop()
-	}
+	p.stopLonely()
 	return r, agentapi.Started{ProcessInfo: p.infoLocked(), Offset: r.pos, Stdin: p.taken}, nil
 }
 
@@ -366,18 +364,37 @@ func (p *process) detach(r *outputReader) {
 	r.close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.attached--
-	if p.attached > 0 || p.grace == 0 || p.done {
-		return
+	if p.attached--; p.attached == 0 && p.grace > 0 && !p.done {
+		p.startLonely()
 	}
-	p.lonely = time.AfterFunc(p.grace, func() {
+}
+
+// startLonely begins the grace of a process that nobody is attached to. One that is
+// attached to and left once more has a whole new one, also when the first had just
+// passed.
+//
+// Preconditions: p.mu is held.
+func (p *process) startLonely() {
+	var grace *time.Timer
+	grace = time.AfterFunc(p.grace, func() {
 		p.mu.Lock()
-		alone := p.attached == 0
+		alone := p.lonely == grace
 		p.mu.Unlock()
 		if alone {
 			p.kill()
 		}
 	})
+	p.lonely = grace
+}
+
+// stopLonely ends the grace: somebody attached, or the process is done.
+//
+// Preconditions: p.mu is held.
+func (p *process) stopLonely() {
+	if p.lonely != nil {
+		p.lonely.Stop()
+		p.lonely = nil
+	}
 }
 
 func (p *process) info() agentapi.ProcessInfo {

@@ -204,7 +204,7 @@ func (u *unpacker) unzip(src *archiveSource) error {
 	if err := u.root.Remove(name); err != nil {
 		return err
 	}
-	size, err := copyAll(spool, src.body)
+	size, err := save(spool, src.body)
 	if err != nil {
 		return src.damaged(err)
 	}

@@ -19,6 +19,8 @@ import (
 const (
 	// maxWatches is for the whole sandbox.
 	maxWatches = 64
+	// watchPatience is how long one watch more than there may be waits for another's end.
+	watchPatience = 5 * time.Second
 	// maxSeen bounds what is remembered to not tell it twice.
 	maxSeen = 1 << 16
 	// moveGrace is how long the second half of a rename may take.
@@ -29,12 +31,10 @@ const (
 )
 
 func (a *Agent) watchFiles(w http.ResponseWriter, r *http.Request) error {
-	select {
-	case a.watches <- struct{}{}:
-		defer func() { <-a.watches }()
-	default:
-		return errorf(agentapi.CodeTooMany, "the sandbox has %d watches of files already", maxWatches)
+	if err := a.takeWatch(r.Context()); err != nil {
+		return err
 	}
+	defer func() { <-a.watches }()
 	q := r.URL.Query()
 	p, err := a.queryPlace(q)
 	if err != nil {
@@ -57,6 +57,26 @@ func (a *Agent) watchFiles(w http.ResponseWriter, r *http.Request) error {
 		return errAborted
 	}
 	return nil
+}
+
+// takeWatch counts a watch. Whoever ends one and begins it anew comes here before the
+// end of the old one has, so it waits a moment.
+func (a *Agent) takeWatch(ctx context.Context) error {
+	select {
+	case a.watches <- struct{}{}:
+		return nil
+	default:
+	}
+	tooLong := time.NewTimer(a.opts.WatchPatience)
+	defer tooLong.Stop()
+	select {
+	case a.watches <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-tooLong.C:
+		return errorf(agentapi.CodeTooMany, "the sandbox has %d watches of files already", maxWatches)
+	}
 }
 
 // fileWatch turns what inotify says of a tree of directories into events. All of

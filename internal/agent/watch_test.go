@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -246,8 +247,27 @@ func TestWatchEndsWithItsDirectory(t *testing.T) {
 	}
 }
 
+// A watch that is ended and begun anew at once finds the place of the old one, which
+// the agent may not have given up yet.
+func TestWatchBegunAnewIsNotOneTooMany(t *testing.T) {
+	e := start(t, func(o *agent.Options) { o.WatchPatience = time.Minute })
+	mustDo(t, os.Mkdir(e.host("w"), 0o755))
+	const most = 64
+	var open [most]*agentapi.Watch
+	for i := range most + 100 {
+		if i >= most {
+			open[i%most].Close()
+		}
+		w, err := e.Watch(t.Context(), "/w", false)
+		if err != nil {
+			t.Fatalf("watch %d, of which at most %d are open: %v", i, most, err)
+		}
+		open[i%most] = w
+	}
+}
+
 func TestWatchesAreLimited(t *testing.T) {
-	e := start(t)
+	e := start(t, func(o *agent.Options) { o.WatchPatience = time.Millisecond })
 	mustDo(t, os.Mkdir(e.host("w"), 0o755))
 	var refused *agentapi.Error
 	var open []*agentapi.Watch

@@ -140,7 +140,7 @@ func (p place) replace(content io.Reader, opts agentapi.WriteOptions, owner acco
 
 // fill writes content into a new file and closes it.
 func fill(f *os.File, content io.Reader, mode fs.FileMode, uid, gid int) (os.FileInfo, error) {
-	_, err := copyAll(f, content)
+	_, err := save(f, content)
 	if err == nil && (uid != os.Geteuid() || gid != os.Getegid()) {
 		err = f.Chown(uid, gid)
 	}

@@ -49,7 +49,7 @@ type ArchiveOptions struct {
 func (f Files) PackArchive(ctx context.Context, path string, format Format) (io.ReadCloser, error) {
 	q := f.query(path)
 	q.Set("format", string(format))
-	r := request{method: http.MethodGet, path: "/files/archive", query: q, again: true}
+	r := request{method: http.MethodGet, path: "/files/archive", query: q, transfer: true, again: true}
 	a, err := f.client.open(ctx, r)
 	if err != nil {
 		return nil, err

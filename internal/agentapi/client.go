@@ -28,6 +28,9 @@ var (
 	ErrUnreachable = errors.New("the agent cannot be reached")
 )
 
+// defaultMemory is enough for all streams that one client may have.
+const defaultMemory = 128 << 20
+
 // maxMessage bounds the message of an agent's error.
 const maxMessage = 1 << 10
 
@@ -49,12 +52,9 @@ type Client struct {
 	pool *pool
 }
 
-// NewClient returns a client for the agent that dial reaches.
-func NewClient(dial DialFunc) *Client {
-	c := &Client{pool: &pool{dial: dial}}
-	c.Files.client = c
-	return c
-}
+// NewClient returns a client for the agent that dial reaches, with memory that it
+// shares with no other.
+func NewClient(dial DialFunc) *Client { return NewMemory(defaultMemory).NewClient(dial) }
 
 // Close closes all connections; calls, streams and tunnels under way fail. What
 // runs in the sandbox is not ended by it. Later calls fail with [ErrUnreachable].
@@ -101,8 +101,8 @@ func (c *Client) Processes(ctx context.Context) ([]ProcessInfo, error) {
 	return list, err
 }
 
-// resize tells the terminal of a process its size.
-func (c *Client) resize(ctx context.Context, processID string, size Size) error {
+// Resize tells the terminal of a process its size; CodeInvalid when it has none.
+func (c *Client) Resize(ctx context.Context, processID string, size Size) error {
 	return c.callJSON(ctx, processPath(processID, "resize"), size, true)
 }
 
@@ -120,6 +120,8 @@ type request struct {
 	// or -1 when it is not known.
 	body func() io.ReadCloser
 	size int64
+	// transfer says that the answer is a file's content, or many files.
+	transfer bool
 	// again says that making the call twice does no harm.
 	again bool
 }
@@ -128,6 +130,7 @@ type request struct {
 type answer struct {
 	*http.Response
 	conn *conn
+	paid int64 // bytes counted for it beside its stream
 	once sync.Once
 	stop context.CancelFunc
 	// unwatch stops watching the context, which HTTP/2 itself does not do while it
@@ -141,6 +144,7 @@ func (a *answer) close() {
 		a.unwatch()
 		a.stop()
 		a.Body.Close()
+		a.repay()
 		a.conn.pool.release(a.conn)
 	})
 }
@@ -152,6 +156,7 @@ func (a *answer) done() {
 		a.unwatch()
 		a.Body.Close()
 		a.stop()
+		a.repay()
 		a.conn.pool.release(a.conn)
 	})
 }
@@ -176,20 +181,16 @@ func (c *Client) call(ctx context.Context, r request, v any) error {
 		return err
 	}
 	defer a.close()
-	data, err := io.ReadAll(io.LimitReader(a.Body, MaxJSON+1))
-	switch {
-	case err != nil:
+	data, err := a.json(MaxJSON)
+	if err != nil {
 		return c.explain(ctx, r, a.conn, err)
-	case len(data) > MaxJSON:
-		return fmt.Errorf("%w: %s %s: more than %d bytes", ErrBadAnswer, r.method, r.path, MaxJSON)
+	}
+	if v != nil {
+		if err := json.Unmarshal(data, v); err != nil {
+			return fmt.Errorf("%w: %s %s: %w", ErrBadAnswer, r.method, r.path, err)
+		}
 	}
 	a.done()
-	if v == nil {
-		return nil
-	}
-	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("%w: %s %s: %w", ErrBadAnswer, r.method, r.path, err)
-	}
 	return nil
 }
 
@@ -198,7 +199,7 @@ func (c *Client) call(ctx context.Context, r request, v any) error {
 func (c *Client) open(ctx context.Context, r request) (*answer, error) {
 	var avoid *conn
 	for {
-		conn, fresh, err := c.pool.acquire(ctx, avoid)
+		conn, fresh, err := c.pool.acquire(ctx, avoid, r.transfer)
 		if err != nil {
 			return nil, err
 		}
@@ -225,7 +226,7 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 	}()
 	var body io.ReadCloser
 	if r.body != nil {
-		body = r.body()
+		body = requestBody{r.body()}
 	}
 	u := url.URL{Scheme: "http", Host: "agent", Path: r.path, RawQuery: r.query.Encode()}
 	// The transport may still be writing after RoundTrip has given up.
@@ -258,7 +259,8 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 
 // refusal reads the error an agent answered.
 func (c *Client) refusal(ctx context.Context, r request, a *answer) error {
-	data, err := io.ReadAll(io.LimitReader(a.Body, MaxJSON))
+	defer a.repay()
+	data, err := a.json(MaxJSON)
 	if err != nil {
 		return c.explain(ctx, r, a.conn, err)
 	}
@@ -274,6 +276,9 @@ func (c *Client) refusal(ctx context.Context, r request, a *answer) error {
 func (c *Client) explain(ctx context.Context, r request, conn *conn, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("agent %s %s: %w", r.method, r.path, context.Cause(ctx))
+	}
+	if errors.Is(err, ErrBadAnswer) || errors.Is(err, errMemory) {
+		return fmt.Errorf("agent %s %s: %w", r.method, r.path, err)
 	}
 	kind := ErrBadAnswer
 	if conn.broken.Load() || conn.pool.isClosed() {

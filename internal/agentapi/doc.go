@@ -10,7 +10,8 @@
 // direction: transports exist that lose bytes beyond a few megabytes in flight.
 // A connection carries at most MaxInFlight/[StreamWindow] streams at a time, so
 // streams nobody reads never hold up another; the client opens more connections
-// as it needs them. When one breaks the client dials again; running processes do
+// as it needs them. The streams of later connections have smaller windows, and all
+// that they may hold is counted ([Memory]). When one breaks the client dials again; running processes do
 // not notice, and their output is read on from the byte where it stopped
 // ([Client.Attach]).
 //

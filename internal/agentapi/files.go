@@ -43,7 +43,7 @@ func (f Files) ReadFile(ctx context.Context, path string, offset, length int64) 
 	q := f.query(path)
 	q.Set("offset", number(offset))
 	q.Set("length", number(length))
-	r := request{method: http.MethodGet, path: "/files", query: q, again: true}
+	r := request{method: http.MethodGet, path: "/files", query: q, transfer: true, again: true}
 	a, err := f.client.open(ctx, r)
 	if err != nil {
 		return nil, FileInfo{}, err

@@ -89,7 +89,7 @@ func (c *Client) Watch(ctx context.Context, path string, recursive bool) (*Watch
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{client: c, ctx: ctx, request: r, answer: a, frames: NewFrameReader(a.Body)}
+	w := &Watch{client: c, ctx: ctx, request: r, answer: a, frames: answerFrames(a.Body)}
 	w.close = sync.OnceFunc(a.close)
 	return w, nil
 }

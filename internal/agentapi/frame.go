@@ -60,11 +60,20 @@ func AppendJSONFrame(b []byte, t FrameType, v any) ([]byte, error) {
 type FrameReader struct {
 	br  *bufio.Reader
 	buf []byte
+	// noStart: no frame may be larger than MaxFrame.
+	noStart bool
 }
 
 // NewFrameReader returns a reader of r's frames. It reads ahead.
 func NewFrameReader(r io.Reader) *FrameReader {
 	return &FrameReader{br: bufio.NewReader(r)}
+}
+
+// answerFrames reads the frames of an agent's answer, which has no [FrameStart].
+func answerFrames(r io.Reader) *FrameReader {
+	f := NewFrameReader(r)
+	f.noStart = true
+	return f
 }
 
 // Next returns the next frame. The error is io.EOF only at the end of the stream
@@ -77,7 +86,7 @@ func (f *FrameReader) Next() (Frame, error) {
 	}
 	t := FrameType(head[0])
 	size := binary.BigEndian.Uint32(head[1:])
-	if size > uint32(t.maxPayload()) {
+	if size > uint32(t.maxPayload()) || f.noStart && size > MaxFrame {
 		return Frame{}, fmt.Errorf("%w: frame 0x%02x announces %d bytes", ErrBadAnswer, t, size)
 	}
 	if err := f.fill(int(size)); err != nil {

@@ -48,7 +48,7 @@ func FuzzStream(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, _ := serveHTTP(t, func(w http.ResponseWriter, _ *http.Request) { w.Write(data) })
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		exit, err := drain(ctx, c)
 		switch {
@@ -72,7 +72,7 @@ func FuzzConnection(f *testing.F) {
 			}
 			io.Copy(io.Discard, c)
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := c.Health(ctx)
 		var refused *agentapi.Error

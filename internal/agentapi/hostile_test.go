@@ -18,15 +18,14 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// serveRaw answers connections with a function of the test.
-func serveRaw(t testing.TB, answer func(net.Conn)) (*agentapi.Client, *atomic.Int32) {
+// dialed answers connections with a function of the test, and returns how to make one.
+func dialed(t testing.TB, answer func(net.Conn)) agentapi.DialFunc {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var dials atomic.Int32
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -40,29 +39,40 @@ func serveRaw(t testing.TB, answer func(net.Conn)) (*agentapi.Client, *atomic.In
 			})
 		}
 	})
-	client := agentapi.NewClient(func(ctx context.Context) (net.Conn, error) {
-		dials.Add(1)
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	})
 	t.Cleanup(func() {
-		client.Close()
 		l.Close()
 		wg.Wait()
 	})
+	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", socket) }
+}
+
+// serveRaw is a client of dialed, and counts its connections.
+func serveRaw(t testing.TB, answer func(net.Conn)) (*agentapi.Client, *atomic.Int32) {
+	t.Helper()
+	var dials atomic.Int32
+	dial := dialed(t, answer)
+	client := agentapi.NewClient(func(ctx context.Context) (net.Conn, error) {
+		dials.Add(1)
+		return dial(ctx)
+	})
+	t.Cleanup(func() { client.Close() })
 	return client, &dials
+}
+
+// serveConns answers connections with what speaks HTTP/2.
+func serveConns(t testing.TB, h http.HandlerFunc) func(net.Conn) {
+	t.Helper()
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: h, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxReadFrameSize: agentapi.MaxFrame}}
+	t.Cleanup(func() { server.Close() })
+	return func(c net.Conn) { server.Serve(&oneConn{conn: c, done: make(chan struct{})}) }
 }
 
 // serveHTTP is an agent whose answers the test makes.
 func serveHTTP(t testing.TB, h http.HandlerFunc) (*agentapi.Client, *atomic.Int32) {
 	t.Helper()
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Handler: h, Protocols: &protocols}
-	t.Cleanup(func() { server.Close() })
-	return serveRaw(t, func(c net.Conn) {
-		l := &oneConn{conn: c, done: make(chan struct{})}
-		server.Serve(l)
-	})
+	return serveRaw(t, serveConns(t, h))
 }
 
 // oneConn is a listener with one connection, and ends with it.
@@ -141,7 +151,7 @@ func each(t *testing.T, patience time.Duration, agent func(*testing.T) *agentapi
 }
 
 func TestAgentThatTalksGarbage(t *testing.T) {
-	each(t, 20*time.Second, func(t *testing.T) *agentapi.Client {
+	each(t, time.Minute, func(t *testing.T) *agentapi.Client {
 		c, _ := serveRaw(t, func(c net.Conn) {
 			io.WriteString(c, "SSH-2.0-OpenSSH_9.2\r\n"+strings.Repeat("garbage", 1000))
 			io.Copy(io.Discard, c)
@@ -151,7 +161,7 @@ func TestAgentThatTalksGarbage(t *testing.T) {
 }
 
 func TestAgentThatHangsUp(t *testing.T) {
-	each(t, 20*time.Second, func(t *testing.T) *agentapi.Client {
+	each(t, time.Minute, func(t *testing.T) *agentapi.Client {
 		c, _ := serveRaw(t, func(net.Conn) {})
 		return c
 	}, agentapi.ErrUnreachable)
@@ -210,7 +220,7 @@ func TestAgentThatFailsWithoutAReason(t *testing.T) {
 				io.WriteString(w, body)
 			})
 			for name, call := range calls {
-				if err := call(soon(t, 20*time.Second), c); !errors.Is(err, agentapi.ErrBadAnswer) {
+				if err := call(soon(t, time.Minute), c); !errors.Is(err, agentapi.ErrBadAnswer) {
 					t.Errorf("%s() = %v, want %v", name, err, agentapi.ErrBadAnswer)
 				}
 			}
@@ -237,7 +247,7 @@ func TestAgentWithHugeAnswers(t *testing.T) {
 		endless(w)
 	})
 	for _, name := range []string{"Health", "Processes", "Stat", "List", "Remove", "WriteFile", "Configure"} {
-		if err := calls[name](soon(t, 20*time.Second), c); !errors.Is(err, agentapi.ErrBadAnswer) {
+		if err := calls[name](soon(t, time.Minute), c); !errors.Is(err, agentapi.ErrBadAnswer) {
 			t.Errorf("%s() = %v, want %v", name, err, agentapi.ErrBadAnswer)
 		}
 	}
@@ -249,7 +259,7 @@ func TestLongMessagesAreCut(t *testing.T) {
 		json.NewEncoder(w).Encode(agentapi.Error{Code: agentapi.CodeNotFound, Message: strings.Repeat("é", 1<<20)})
 	})
 	var e *agentapi.Error
-	if _, err := c.Health(soon(t, 20*time.Second)); !errors.As(err, &e) || len(e.Message) > 2<<10 {
+	if _, err := c.Health(soon(t, time.Minute)); !errors.As(err, &e) || len(e.Message) > 2<<10 {
 		t.Errorf("Health() = %T with a message of %d bytes", err, len(e.Message))
 	}
 }
@@ -298,7 +308,7 @@ func TestHostileStreams(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := serveHTTP(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, tc.body) })
-			if _, err := drain(soon(t, 20*time.Second), c); !errors.Is(err, tc.want) {
+			if _, err := drain(soon(t, time.Minute), c); !errors.Is(err, tc.want) {
 				t.Errorf("the stream ended with %v, want %v", err, tc.want)
 			}
 		})
@@ -330,7 +340,7 @@ func TestHostileFileContent(t *testing.T) {
 		io.WriteString(w, "short")
 		panic(http.ErrAbortHandler)
 	})
-	body, _, err := c.ReadFile(soon(t, 20*time.Second), "/f", 0, -1)
+	body, _, err := c.ReadFile(soon(t, time.Minute), "/f", 0, -1)
 	if err == nil {
 		defer body.Close()
 		_, err = io.ReadAll(body)
@@ -373,7 +383,7 @@ func TestDeadConnectionIsReplaced(t *testing.T) {
 		server.Serve(&oneConn{conn: c, done: make(chan struct{})})
 	})
 	for i := range 5 {
-		if _, err := c.Health(soon(t, 20*time.Second)); err != nil {
+		if _, err := c.Health(soon(t, time.Minute)); err != nil {
 			t.Fatalf("Health() %d = %v", i, err)
 		}
 		conns.Range(func(_, v any) bool {
@@ -406,7 +416,7 @@ func TestOnlySafeCallsAreRepeated(t *testing.T) {
 		})}
 		server.Serve(&oneConn{conn: nc, done: make(chan struct{})})
 	})
-	ctx := soon(t, 20*time.Second)
+	ctx := soon(t, time.Minute)
 	if _, err := c.Health(ctx); err != nil {
 		t.Fatal(err)
 	}

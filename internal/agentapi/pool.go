@@ -21,6 +21,9 @@ const (
 	maxConns = 256
 	// maxIdleConns stay open for the next burst.
 	maxIdleConns = 2
+	// idleTime is how long they do. It is less than quiet: a sandbox that nobody uses
+	// is never woken by a connection that nobody uses.
+	idleTime = 10 * time.Second
 	// stuckWrite ends a connection whose other side has not taken a byte for so long.
 	stuckWrite = 30 * time.Second
 	// quiet is how long a connection may bring nothing until the agent is made to
@@ -38,9 +41,11 @@ const (
 
 // pool holds the connections to one agent.
 type pool struct {
-	dial DialFunc
+	dial   DialFunc
+	shared *Memory
 
 	mu     sync.Mutex
+	held   int64   // guarded by mu; bytes that streams may hold, see reserve
 	closed bool    // guarded by mu
 	conns  []*conn // guarded by mu; all that are dialed, open, or dead with streams not yet released
 }
@@ -48,20 +53,24 @@ type pool struct {
 // conn is one connection, from the moment it is dialed.
 type conn struct {
 	pool   *pool
+	window int           // of each stream
 	ready  chan struct{} // closed when cc or err is set
 	cc     *http.ClientConn
 	err    error
 	cancel context.CancelFunc // ends the dial
 
+	closed  bool        // guarded by pool.mu: it was given up
 	streams int         // guarded by pool.mu: slots taken
+	uses    int         // guarded by pool.mu: slots taken so far
 	broken  atomic.Bool // the transport itself failed, as opposed to what was said on it
 	silent  atomic.Bool // it is broken because nothing was said on it
 }
 
 // acquire takes a stream slot on a connection, dialing one when all are taken.
-// fresh says that no request has been answered on it before.
-func (p *pool) acquire(ctx context.Context, avoid *conn) (c *conn, fresh bool, err error) {
-	c, fresh, err = p.slot(ctx, avoid)
+// fresh says that no request has been answered on it before. Transfers get a whole
+// window for longer than other streams.
+func (p *pool) acquire(ctx context.Context, avoid *conn, transfer bool) (c *conn, fresh bool, err error) {
+	c, fresh, err = p.slot(ctx, avoid, transfer)
 	if err != nil {
 		return nil, false, err
 	}
@@ -79,33 +88,73 @@ func (p *pool) acquire(ctx context.Context, avoid *conn) (c *conn, fresh bool, e
 }
 
 // slot takes a slot without waiting. A connection other than avoid is taken.
-func (p *pool) slot(ctx context.Context, avoid *conn) (*conn, bool, error) {
+func (p *pool) slot(ctx context.Context, avoid *conn, transfer bool) (*conn, bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, false, fmt.Errorf("%w: %w", ErrUnreachable, net.ErrClosed)
 	}
-	for _, c := range p.conns {
-		if c != avoid && c.streams < streamsPerConn && !c.dead() {
-			c.streams++
-			return c, false, nil
+	for _, window := range []int{StreamWindow, narrowWindow} {
+		if !p.reserve(cost(window), window > narrowWindow && !transfer) {
+			continue
+		}
+		if c, fresh := p.slotOf(ctx, avoid, window, transfer); c != nil {
+			return c, fresh, nil
+		}
+		p.free(cost(window))
+	}
+	if len(p.conns) < maxConns {
+		return nil, false, errMemory
+	}
+	return nil, false, &Error{Code: CodeTooMany, Message: fmt.Sprintf("more than %d calls to one sandbox at the same time", maxConns*streamsPerConn)}
+}
+
+// cost is what a stream may make this process hold.
+func cost(window int) int64 { return int64(window) + streamOverhead }
+
+// slotOf takes a slot with that window, on a new connection when there is none.
+// It returns nil when there may be no more of them.
+//
+// Preconditions: p.mu is held.
+func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, transfer bool) (c *conn, fresh bool) {
+	wide := wideStreams
+	if transfer {
+		wide = wideTransfers
+	}
+	open := 0
+	for _, o := range p.conns {
+		if o.window != window {
+			continue
+		}
+		open += o.streams
+		if c == nil && o != avoid && o.streams < streamsPerConn && !o.dead() {
+			c = o
 		}
 	}
-	if len(p.conns) >= maxConns {
-		return nil, false, &Error{Code: CodeTooMany, Message: fmt.Sprintf("more than %d calls to one sandbox at the same time", maxConns*streamsPerConn)}
+	switch {
+	case window > narrowWindow && open >= wide:
+		return nil, false
+	case c != nil:
+		c.streams++
+		c.uses++
+		return c, false
+	case len(p.conns) >= maxConns:
+		return nil, false
 	}
 	dialCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c := &conn{pool: p, ready: make(chan struct{}), cancel: cancel, streams: 1}
+	c = &conn{pool: p, window: window, ready: make(chan struct{}), cancel: cancel, streams: 1, uses: 1}
 	p.conns = append(p.conns, c)
 	go c.connect(dialCtx)
-	return c, true, nil
+	return c, true
 }
 
 // release gives a slot back. A connection that has none taken is closed when
-// nobody waits for its dial any more, when it is dead, and when enough are idle.
+// nobody waits for its dial any more, when it is dead, when enough are idle, and
+// when it was idle for long.
 func (p *pool) release(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.free(cost(c.window))
 	if c.streams--; c.streams > 0 {
 		return
 	}
@@ -116,9 +165,25 @@ func (p *pool) release(c *conn) {
 		}
 	}
 	if idle > maxIdleConns || !c.dialed() || c.dead() {
-		p.conns = slices.DeleteFunc(p.conns, func(o *conn) bool { return o == c })
-		c.close()
+		p.drop(c)
+		return
 	}
+	uses := c.uses
+	time.AfterFunc(idleTime, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if c.uses == uses {
+			p.drop(c)
+		}
+	})
+}
+
+// drop closes a connection that has no slot taken.
+//
+// Preconditions: p.mu is held.
+func (p *pool) drop(c *conn) {
+	p.conns = slices.DeleteFunc(p.conns, func(o *conn) bool { return o == c })
+	c.close()
 }
 
 // closeAll ends every connection and makes every later acquire fail.
@@ -154,16 +219,34 @@ func (c *conn) dialed() bool {
 }
 
 // dead says that no new stream can be opened on c.
+//
+// Preconditions: pool.mu is held.
 func (c *conn) dead() bool {
-	return c.dialed() && (c.err != nil || c.cc.Err() != nil || c.broken.Load())
+	return c.closed || c.dialed() && (c.err != nil || c.cc.Err() != nil || c.broken.Load())
 }
 
 // close ends the dial or the connection and all its streams.
+//
+// Preconditions: pool.mu is held.
 func (c *conn) close() {
+	c.closed = true
 	c.cancel()
-	if c.dialed() && c.cc != nil {
+	if c.cc != nil {
 		c.cc.Close()
 	}
+}
+
+// adopt makes cc the connection's, unless that was given up while it was dialed:
+// nobody would close it any more.
+func (c *conn) adopt(cc *http.ClientConn) error {
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	if c.closed {
+		cc.Close()
+		return net.ErrClosed
+	}
+	c.cc = cc
+	return nil
 }
 
 // connect dials and starts HTTP/2.
@@ -181,24 +264,21 @@ func (c *conn) connect(ctx context.Context) {
 		c.broken.Store(true)
 		nc.Close()
 	})
-	t := newTransport(watched)
+	t := newTransport(watched, c.window)
 	cc, err := t.NewClientConn(ctx, "http", "agent:0")
-	if err == nil && !stop() {
-		err = context.Cause(ctx)
-		cc.Close()
+	if err == nil {
+		err = c.adopt(cc)
 	}
+	stop()
 	if err != nil {
-		stop()
-		nc.Close()
+		watched.Close()
 		c.err = err
-		return
 	}
-	c.cc = cc
 }
 
-// newTransport returns a transport that speaks HTTP/2 on nc with the windows of
-// this protocol.
-func newTransport(nc net.Conn) *http.Transport {
+// newTransport returns a transport that speaks HTTP/2 on nc and has at most so
+// many bytes of a stream unread.
+func newTransport(nc net.Conn, window int) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Transport{
@@ -206,14 +286,7 @@ func newTransport(nc net.Conn) *http.Transport {
 		Protocols:              &protocols,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeaderBytes,
-		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerConnection: MaxInFlight,
-			MaxReceiveBufferPerStream:     StreamWindow,
-			MaxReadFrameSize:              MaxFrame + 1<<10,
-			WriteByteTimeout:              stuckWrite,
-			SendPingTimeout:               quiet,
-			PingTimeout:                   silent,
-		},
+		HTTP2:                  windows(window),
 	}
 }
 

@@ -81,7 +81,8 @@ func (c *Client) stream(ctx context.Context, r request, first []byte, offset int
 	if err != nil {
 		return nil, err
 	}
-	s.request, s.answer, s.frames = r, a, NewFrameReader(a.Body)
+	r.body = nil // the command can be large, and is not sent again
+	s.request, s.answer, s.frames = r, a, answerFrames(a.Body)
 	if err := s.readStarted(offset); err != nil {
 		s.Close()
 		return nil, err
@@ -249,7 +250,7 @@ func (s *Stream) CloseStdin() error {
 
 // Resize tells the process's terminal its size; CodeInvalid when it has none.
 func (s *Stream) Resize(size Size) error {
-	return s.client.resize(s.ctx, s.started.ID, size)
+	return s.client.Resize(s.ctx, s.started.ID, size)
 }
 
 // Signal sends a signal to the process; see [Client.Signal].

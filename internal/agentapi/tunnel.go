@@ -76,7 +76,7 @@ func (t *tunnel) receive(ctx context.Context, c *Client, r request, download net
 
 // copyFrames returns io.EOF when the server has closed its side.
 func (t *tunnel) copyFrames(download net.Conn) error {
-	frames := NewFrameReader(t.answer.Body)
+	frames := answerFrames(t.answer.Body)
 	for {
 		f, err := frames.Next()
 		if err == io.EOF {

@@ -50,6 +50,9 @@ type Config struct {
 	Main []string `json:"main,omitempty"`
 	// Network is set when the sandbox has an interface.
 	Network *Network `json:"network,omitempty"`
+	// Restored says that the sandbox was just brought back from what was saved of it:
+	// every connection made before this one leads to nobody, and is closed.
+	Restored bool `json:"restored,omitempty"`
 }
 
 // Where the agent writes what a [Network] needs, beside the bundles of certificates.

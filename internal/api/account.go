@@ -74,8 +74,12 @@ func (s *Server) revokeToken(ctx context.Context, in *tokenInput) (*struct{}, er
 
 func (s *Server) whoami(ctx context.Context, _ *struct{}) (*body[wire.Whoami], error) {
 	id, _ := auth.FromContext(ctx)
+	u, err := s.accounts.FindUser(ctx, string(id.User))
+	if err != nil {
+		return nil, err
+	}
 	out := wire.Whoami{
-		UserID: string(id.User), WorkspaceID: string(id.Workspace), TokenID: id.TokenID,
+		UserID: string(id.User), Name: u.Name, Email: u.Email, WorkspaceID: string(id.Workspace), TokenID: id.TokenID,
 		Role: string(id.Role), Administrator: id.Administrator, Permissions: []string{},
 	}
 	for _, p := range sandbox.Permissions {

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,21 @@ func signIn(t *testing.T, s *apitest.Server, name, password string) tokens {
 	var got tokens
 	s.Want(200, "POST", "/v1/auth/login", object{"username": name, "password": password}).Into(t, &got)
 	return got
+}
+
+// TestSuccessDoesNotForgiveAnAddress guesses at others' passwords between sign-ins of one's own.
+func TestSuccessDoesNotForgiveAnAddress(t *testing.T) {
+	s := apitest.New(t)
+	s.Want(201, "POST", "/v1/users", object{"name": "ada", "password": "correct horse"})
+	for i := range 100 {
+		if i%10 == 0 {
+			if s.Do("POST", "/v1/auth/login", object{"username": "ada", "password": "correct horse"}).Status == 429 {
+				return
+			}
+		}
+		s.Do("POST", "/v1/auth/login", object{"username": fmt.Sprint("other", i), "password": "a guess"})
+	}
+	t.Error("100 guesses at others' passwords, with sign-ins of one's own between them, were let through")
 }
 
 func TestSessions(t *testing.T) {
@@ -85,7 +101,16 @@ func TestSignInIsLimited(t *testing.T) {
 			t.Errorf("14 wrong sign-ins as %s: %v", name, statuses)
 		}
 	}
-	s.Want(429, "POST", "/v1/auth/login", object{"username": "bob", "password": "correct horse"})
+	// On a slow machine another attempt may be allowed by now.
+	login := func(password string) int {
+		return s.Do("POST", "/v1/auth/login", object{"username": "bob", "password": password}).Status
+	}
+	for range 20 {
+		if login("a guess") == 429 && login("correct horse") == 429 {
+			return
+		}
+	}
+	t.Error("the right password is let in after too many wrong ones")
 }
 
 func TestWorkspaceOfOwner(t *testing.T) {
@@ -110,14 +135,14 @@ func TestWorkspaceOfOwner(t *testing.T) {
 	s.Want(409, "DELETE", one+"/members/"+ws.Members[0].User, nil) // the last owner
 	s.Want(409, "PUT", one+"/members/"+ws.Members[0].User, object{"role": "admin"})
 
-	r := s.Request("POST", "/v1/sandboxes", object{"name": "box", "wait_seconds": 20})
+	r := s.Request("POST", "/v1/sandboxes", object{"name": "box", "wait_seconds": 180})
 	r.Header.Set("X-Workspace-Id", ws.ID)
 	if a := s.Send(r); a.Status != 201 {
 		t.Fatalf("create in the new workspace: %d %s", a.Status, a.Body)
 	}
 	s.Want(204, "DELETE", one, nil)
 	s.Want(404, "GET", one, nil)
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(3 * time.Minute); ; {
 		if live, err := s.Store.LiveSandboxes(t.Context()); err == nil && len(live) == 0 {
 			break
 		} else if time.Now().After(deadline) {
@@ -248,5 +273,116 @@ func TestUsers(t *testing.T) {
 	as(s, owner)
 	if b := s.Want(200, "GET", "/v1/users", nil).Body; strings.Contains(string(b), "argon2") {
 		t.Errorf("the list of users shows passwords: %s", b)
+	}
+}
+
+// TestGuessersDoNotLockOthersOut guesses at all secrets there are from the address that
+// somebody with good ones has too.
+func TestGuessersDoNotLockOthersOut(t *testing.T) {
+	s := apitest.New(t)
+	s.Want(201, "POST", "/v1/users", object{"name": "ada", "password": "correct horse"})
+	var made struct {
+		Code string `json:"code"`
+	}
+	s.Want(201, "POST", "/v1/users", object{"name": "bob"}).Into(t, &made)
+	ada := signIn(t, s, "ada", "correct horse")
+	wrong := func(secret string) string { return secret[:5] + strings.Repeat("a", len(secret)-5) }
+	limited := map[string]bool{}
+	for range 100 {
+		// Of a machine that stalls the last guesses may be allowed again.
+		limited["refresh"] = s.Do("POST", "/v1/auth/refresh", object{"refresh_token": wrong(ada.Refresh)}).Status == 429 || limited["refresh"]
+		limited["code"] = s.Do("POST", "/v1/auth/accept", object{"code": wrong(made.Code), "name": "eve", "password": "battery staple"}).Status == 429 || limited["code"]
+		back := as(s, wrong(s.Token))
+		limited["token"] = s.Do("GET", "/v1/whoami", nil).Status == 429 || limited["token"]
+		back()
+	}
+	if !limited["refresh"] || !limited["code"] || !limited["token"] {
+		t.Fatalf("what is limited after 100 guesses of each: %v", limited)
+	}
+	s.Want(200, "POST", "/v1/auth/refresh", object{"refresh_token": ada.Refresh}).Into(t, &ada)
+	s.Want(200, "POST", "/v1/auth/accept", object{"code": made.Code, "password": "battery staple"})
+	defer as(s, ada.Access)()
+	s.Want(200, "GET", "/v1/whoami", nil)
+}
+
+// TestAdministratorWithoutWorkspace: who looks after the installation does so in no workspace too.
+func TestAdministratorWithoutWorkspace(t *testing.T) {
+	s := apitest.New(t)
+	for _, name := range []string{"ada", "bob"} {
+		s.Want(201, "POST", "/v1/users", object{"name": name, "password": "correct horse", "administrator": name == "ada"})
+	}
+	for name, want := range map[string]int{"ada": 200, "bob": 403} {
+		back := as(s, signIn(t, s, name, "correct horse").Access)
+		var who struct {
+			Workspace     string `json:"workspace_id"`
+			Administrator bool
+		}
+		s.Want(200, "GET", "/v1/whoami", nil).Into(t, &who)
+		s.Want(204, "DELETE", "/v1/workspaces/"+who.Workspace, nil)
+		who.Workspace = ""
+		s.Want(200, "GET", "/v1/whoami", nil).Into(t, &who)
+		if who.Workspace != "" || who.Administrator != (name == "ada") {
+			t.Errorf("whoami of %s without a workspace: %+v", name, who)
+		}
+		s.Want(want, "GET", "/v1/users", nil)
+		s.Want(403, "GET", "/v1/sandboxes", nil)
+		s.Want(201, "POST", "/v1/workspaces", object{"name": "anew"})
+		back()
+	}
+}
+
+// TestWorkspaceBySlug names workspaces by their slugs, in paths and in the header.
+func TestWorkspaceBySlug(t *testing.T) {
+	s := apitest.New(t)
+	var ours, theirs struct{ ID string }
+	s.Want(201, "POST", "/v1/workspaces", object{"name": "Ours", "slug": "ours"}).Into(t, &ours)
+	s.Want(201, "POST", "/v1/users", object{"name": "ada", "password": "correct horse"})
+	back := as(s, signIn(t, s, "ada", "correct horse").Access)
+	// A slug that looks like another workspace's id names nobody's but its own.
+	s.Want(201, "POST", "/v1/workspaces", object{"name": "Theirs", "slug": ours.ID}).Into(t, &theirs)
+	s.Want(404, "GET", "/v1/workspaces/ours", nil)
+	back()
+	whoami := func(header string) (at string, status int) {
+		r := s.Request("GET", "/v1/whoami", nil)
+		r.Header.Set("X-Workspace-Id", header)
+		a := s.Send(r)
+		var who struct {
+			Workspace string `json:"workspace_id"`
+		}
+		if a.Status == 200 {
+			a.Into(t, &who)
+		}
+		return who.Workspace, a.Status
+	}
+	for _, header := range []string{"ours", ours.ID, "OURS"} {
+		if at, status := whoami(header); at != ours.ID {
+			t.Errorf("whoami in %q: workspace %q, status %d, want %q", header, at, status, ours.ID)
+		}
+	}
+	if at, status := whoami(theirs.ID); status != 404 {
+		t.Errorf("whoami in another's workspace: %q, status %d", at, status)
+	}
+	s.Want(200, "PATCH", "/v1/workspaces/ours", object{"description": "by slug"})
+	// A slug that is given up and taken again names the other at once.
+	var next struct{ ID string }
+	s.Want(200, "PATCH", "/v1/workspaces/ours", object{"slug": "formerly-ours"})
+	s.Want(201, "POST", "/v1/workspaces", object{"name": "Next", "slug": "ours"}).Into(t, &next)
+	if at, status := whoami("ours"); at != next.ID {
+		t.Errorf("whoami in a slug that another has now: %q, status %d, want %q", at, status, next.ID)
+	}
+	s.Want(200, "PATCH", "/v1/workspaces/ours", object{"slug": "next"})
+	s.Want(200, "PATCH", "/v1/workspaces/formerly-ours", object{"slug": "ours"})
+	s.Want(201, "POST", "/v1/workspaces/ours/members", object{"name": "ada", "role": "viewer"})
+	var narrow struct{ Token string }
+	r := s.Request("POST", "/v1/tokens", object{"description": "x", "workspace_only": true})
+	r.Header.Set("X-Workspace-Id", "ours")
+	s.Send(r).Into(t, &narrow)
+	defer as(s, narrow.Token)()
+	s.Want(200, "GET", "/v1/workspaces/ours", nil)
+	s.Want(404, "GET", "/v1/workspaces/default", nil)
+	// Both are ada's now: the id counts before the slug.
+	as(s, signIn(t, s, "ada", "correct horse").Access)
+	if at, status := whoami(ours.ID); at != ours.ID {
+		t.Errorf("whoami in an id that is a slug, too: %q, status %d, want %q", at, status, ours.ID)
 	}
 }

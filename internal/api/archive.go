@@ -66,7 +66,6 @@ func (s *Server) downloadArchive(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer body.Close()
 	if format == "" {
 		format = string(agentapi.FormatTarGzip)
 	}
@@ -74,8 +73,14 @@ func (s *Server) downloadArchive(w http.ResponseWriter, r *http.Request) error {
 	if file == "/" || file == "." || file == ".." {
 		file = "files"
 	}
-	w.Header().Set("Content-Type", archiveTypes[agentapi.Format(format)])
-	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": file + "." + format}))
+	return sendArchive(w, r, body, file, agentapi.Format(format))
+}
+
+// sendArchive sends an archive as it is packed, and closes it.
+func sendArchive(w http.ResponseWriter, r *http.Request, body io.ReadCloser, name string, format agentapi.Format) error {
+	defer body.Close()
+	w.Header().Set("Content-Type", archiveTypes[format])
+	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name + "." + string(format)}))
 	w.WriteHeader(http.StatusOK)
 	if err := copyFlushing(w, body); err != nil {
 		edge.Log(r.Context(), err)

@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/execution"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -63,6 +64,7 @@ func (s *Server) attached(ctx context.Context, gone context.CancelFunc, conn *we
 	if err != nil {
 		return err
 	}
+	audit.FromContext(ctx).Start()
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -81,6 +83,10 @@ func (s *Server) attached(ctx context.Context, gone context.CancelFunc, conn *we
 	return send(ctx, conn, session)
 }
 
+// pingPatience is what a ping has at least to be sent and answered: one that is cut
+// off while it is sent ends the connection.
+const pingPatience = 10 * time.Second
+
 // ping keeps a silent connection alive until ctx ends. A client that does not
 // answer may be busy with the output: that it is gone, reading tells.
 func ping(ctx context.Context, conn *websocket.Conn, every time.Duration) {
@@ -92,7 +98,7 @@ func ping(ctx context.Context, conn *websocket.Conn, every time.Duration) {
 			return
 		case <-tick.C:
 		}
-		answer, cancel := context.WithTimeout(ctx, every)
+		answer, cancel := context.WithTimeout(ctx, max(every, pingPatience))
 		_ = conn.Ping(answer)
 		cancel()
 	}

@@ -89,7 +89,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(3 * time.Minute)
 	for !cond() {
 		select {
 		case <-tick.C:

@@ -26,14 +26,14 @@ func startExecution(t *testing.T, s *apitest.Server, body wire.StartExecution) w
 func waitExecution(t *testing.T, s *apitest.Server, id string) wire.Execution {
 	t.Helper()
 	var e wire.Execution
-	s.Want(200, "GET", "/v1/executions/"+id+"?wait_seconds=20", nil).Into(t, &e)
+	s.Want(200, "GET", "/v1/executions/"+id+"?wait_seconds=180", nil).Into(t, &e)
 	return e
 }
 
 // stream sends a request about a stream, without a token.
 func stream(t *testing.T, s *apitest.Server, method, id, query, body string, header http.Header) (int, string, http.Header) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, s.URL+"/v1/streams/"+id+query, strings.NewReader(body))
 	if err != nil {
@@ -60,7 +60,7 @@ func TestExecutionOverTheAPI(t *testing.T) {
 	e := startExecution(t, s, wire.StartExecution{
 		ExecutionCommand: wire.ExecutionCommand{Kind: "job", Shell: "cat file; echo oops >&2; exit 4", Cwd: "/in",
 			Files: []wire.ExecutionFile{{Path: "file", Content: []byte("0123456789\n")}}},
-		WaitSeconds: 20,
+		WaitSeconds: 180,
 	})
 	if e.State != "failed" || e.ExitCode == nil || *e.ExitCode != 4 || e.Stdout.Bytes != 11 || e.Stderr.Bytes != 5 {
 		t.Fatalf("execution %+v, want a failed job with exit code 4 and 11 and 5 bytes", e)
@@ -183,7 +183,7 @@ func TestReattachToATerminal(t *testing.T) {
 // output reads output until it ends with want.
 func output(t *testing.T, c *websocket.Conn, want string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	out := ""
 	for !strings.HasSuffix(out, want) {

@@ -1,12 +1,17 @@
 package api
 
 import (
+	"context"
 	"net/http"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -18,6 +23,13 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return s.tellImage(w, r, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		return s.svc.PullImage(ctx, caller(ctx), in.Image, progress)
+	})
+}
+
+// tellImage tells what work does, whose progress must not wait.
+func (s *Server) tellImage(w http.ResponseWriter, r *http.Request, work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error)) error {
 	latest := make(chan sandbox.ImageEvent, 1)
 	type result struct {
 		img sandbox.Image
@@ -25,7 +37,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		img, err := s.svc.PullImage(r.Context(), caller(r.Context()), in.Image, func(e sandbox.ImageEvent) {
+		img, err := work(r.Context(), func(e sandbox.ImageEvent) {
 			select { // only the latest counts, and nobody waits for a slow client
 			case <-latest:
 			default:
@@ -62,7 +74,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 				p := edge.Problem(r.Context(), res.err)
 				say(wire.ImageProgress{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail})
 			default:
-				img := image(res.img)
+				img := shownImage(res.img)
 				say(wire.ImageProgress{Type: wire.PullDone, Image: &img})
 			}
 			return nil
@@ -70,7 +82,57 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// registerImages adds the route of pulls.
+// remover is for whom images are removed.
+func remover(ctx context.Context) image.Remover {
+	id, _ := auth.FromContext(ctx)
+	return image.Remover{Workspace: id.Workspace, Administrator: id.May(sandbox.Administer)}
+}
+
+type imageInput struct {
+	Image string `path:"image" doc:"The image's id, or a reference with its slashes escaped: ghcr.io%2Forg%2Fapp:v1."`
+}
+
+// removeImage is DELETE /v1/images/{image}.
+func (s *Server) removeImage(ctx context.Context, in *imageInput) (*struct{}, error) {
+	img, err := s.deps.Images.Discard(ctx, remover(ctx), in.Image)
+	if err != nil {
+		return nil, err
+	}
+	audit.FromContext(ctx).Object("image", string(img.ID), img.Ref())
+	return nil, nil
+}
+
+type pruneImagesInput struct {
+	Body *wire.PruneImages `required:"false"`
+}
+
+// pruneImages is POST /v1/images/prune.
+func (s *Server) pruneImages(ctx context.Context, in *pruneImagesInput) (*body[wire.PrunedImages], error) {
+	who := remover(ctx)
+	req := image.PruneRequest{Workspace: who.Workspace}
+	if in.Body != nil {
+		req.All, req.DryRun = in.Body.All, in.Body.DryRun
+	}
+	if req.All && !who.Administrator {
+		return nil, sandbox.Errorf(sandbox.Forbidden, "only an administrator of the installation may prune the images of all workspaces; leave out all")
+	}
+	done, err := s.deps.Images.PruneFor(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	e := audit.FromContext(ctx)
+	e.Detail("all", strconv.FormatBool(req.All))
+	e.Detail("dry_run", strconv.FormatBool(req.DryRun))
+	e.Detail("images", strconv.Itoa(len(done.Images)))
+	e.Detail("freed_bytes", strconv.FormatInt(done.FreedBytes, 10))
+	out := wire.PrunedImages{Images: make([]wire.PrunedImage, 0, len(done.Images)), FreedBytes: done.FreedBytes, DryRun: req.DryRun}
+	for _, img := range done.Images {
+		out.Images = append(out.Images, wire.PrunedImage{Ref: img.Ref, Digest: img.Digest, SizeBytes: img.SizeBytes, WorkspaceID: string(img.Workspace)})
+	}
+	return reply(out), nil
+}
+
+// registerImages adds the routes of pulls and of what removes images.
 func (s *Server) registerImages(a huma.API, mux router) {
 	op := huma.Operation{
 		OperationID: "pull-image", Method: http.MethodPost, Path: "/v1/images/pull", Tags: []string{"images"},
@@ -84,7 +146,23 @@ func (s *Server) registerImages(a huma.API, mux router) {
 	describe(a, &op)
 	mux.HandleFunc(op.Method+" "+op.Path, edge.Handler(s.pullImage).ServeHTTP)
 	a.OpenAPI().AddOperation(&op)
+	route(a, huma.Operation{
+		OperationID: "remove-image", Method: http.MethodDelete, Path: "/v1/images/{image}", Tags: []string{"images"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Remove an image", Description: removeDescription,
+	}, s.removeImage)
+	route(a, huma.Operation{
+		OperationID: "prune-images", Method: http.MethodPost, Path: "/v1/images/prune", Tags: []string{"images"},
+		Summary: "Free the disk of images that nothing uses", Description: pruneDescription,
+	}, s.pruneImages)
 }
+
+const removeDescription = "One that the workspace has built, or has by signing in to a registry, which others who have it keep. " +
+	"One that is for all workspaces, such as a built-in or publicly pulled one, only an administrator of the installation may remove. " +
+	"It is the name that goes: sandboxes and snapshots that were made from it go on, and its files stay until nothing needs them and they are pruned."
+
+const pruneDescription = "Of the workspace: images that were removed or built anew, those that were built without a name over an hour ago, and cached layers of builds that were not used within ten minutes. " +
+	"With `all`, which is for administrators of the installation, of all workspaces, and also pulled images that have a name but were not used within ten minutes and are in no catalogue. " +
+	"What a sandbox which has not ended, a checkpoint or a snapshot needs stays, and so does what was built or imported and has a name."
 
 const pullDescription = "Asks the registry what the reference means now and fetches what is not here; creating a sandbox does so by itself. " +
 	"Answers one JSON object a line: any number of `progress`, in which `done` and `total` count bytes while the phase is `pulling`; at last `done` with the image, or `error`. " +

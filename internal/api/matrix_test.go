@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/dialect/agentuity"
 	"github.com/modbox/modbox/internal/proxy"
@@ -26,6 +28,7 @@ var holders = map[sandbox.Permission][]sandbox.Role{
 	sandbox.TokensRead:       {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
 	sandbox.TokensWrite:      {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
 	sandbox.AccountWrite:     {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
+	sandbox.AuditRead:        {sandbox.RoleOwner, sandbox.RoleAdmin},
 	auth.SignedIn:            {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember, sandbox.RoleViewer},
 	sandbox.SandboxesWrite:   {sandbox.RoleOwner, sandbox.RoleAdmin, sandbox.RoleMember},
 	sandbox.ImagesWrite:      {sandbox.RoleOwner, sandbox.RoleAdmin},
@@ -40,9 +43,9 @@ var publicRoutes = []string{
 	"/v1/", // what is below has its own rules, and what is not there wants a token
 	"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /openapi.yaml",
 	"POST /auth/login", "POST /auth/refresh",
-	"POST /v1/auth/login", "POST /v1/auth/refresh", "POST /v1/auth/accept", "GET /v1/auth/providers",
+	"POST /v1/auth/login", "POST /v1/auth/refresh", "POST /v1/auth/accept", "POST /v1/auth/exchange", "GET /v1/auth/providers",
 	"GET /auth/sso/{provider}", "GET /auth/sso/{provider}/callback",
-	"GET /v1/streams/{id}", "PUT /v1/streams/{id}", "GET /streams/{stream}",
+	"GET /v1/streams/{id}", "PUT /v1/streams/{id}", "GET /streams/{stream}", "GET /v1/downloads/{key}",
 	"POST /cli/validate/apt-dependencies", "GET /sandbox/snapshots/public", "GET /sandbox/snapshots/public/{snapshot}",
 }
 
@@ -107,9 +110,12 @@ func (m *matrix) call(route auth.Route, ws sandbox.WorkspaceID) *http.Request {
 	return r
 }
 
-// status is how the server answers a call with a token; "" is none. Each call is
-// from another address: who fails often is slowed down.
-func (m *matrix) status(r *http.Request, token string) int {
+// status is how the server answers a call with a token; "" is none.
+func (m *matrix) status(r *http.Request, token string) int { return m.serve(r, token).Code }
+
+// serve answers a call with a token. Each call is from another address: who fails
+// often is slowed down.
+func (m *matrix) serve(r *http.Request, token string) *httptest.ResponseRecorder {
 	m.calls++
 	r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1000", m.calls>>16, m.calls>>8&255, m.calls&255)
 	r.Header.Del("Authorization")
@@ -117,8 +123,8 @@ func (m *matrix) status(r *http.Request, token string) int {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	rec := httptest.NewRecorder()
-	m.API.ServeHTTP(rec, r)
-	return rec.Code
+	edge.Wrap(slog.New(slog.DiscardHandler), m.API).ServeHTTP(rec, r)
+	return rec
 }
 
 func (m *matrix) token(id auth.Identity, req auth.TokenRequest) string {

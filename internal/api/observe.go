@@ -63,12 +63,12 @@ func (s *Server) listImages(ctx context.Context, _ *struct{}) (*body[wire.ImageL
 	}
 	out := wire.ImageList{Items: make([]wire.Image, 0, len(images))}
 	for _, i := range images {
-		out.Items = append(out.Items, image(i))
+		out.Items = append(out.Items, shownImage(i))
 	}
 	return reply(out), nil
 }
 
-func image(i sandbox.Image) wire.Image {
+func shownImage(i sandbox.Image) wire.Image {
 	return wire.Image{
 		ID: string(i.ID), Name: i.Name, Tag: i.Tag, Ref: i.Ref(), Digest: i.Digest, Description: i.Description,
 		Builtin: i.Builtin, IsDefault: i.IsDefault, SizeBytes: i.SizeBytes, Memory: formatBytes(i.MemoryBytes),

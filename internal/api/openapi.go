@@ -26,7 +26,9 @@ func (s *Server) registerV1(mux router) *huma.OpenAPI {
 	s.registerWriteFiles(a)
 	s.registerStateful(a)
 	s.registerSnapshots(a)
+	s.registerSnapshotFiles(a, mux)
 	s.registerBuilds(a, mux)
+	s.registerImageBuilds(a, mux)
 	s.registerObserve(a)
 	s.registerRuntimes(a)
 	s.registerDependencies(a)
@@ -36,6 +38,7 @@ func (s *Server) registerV1(mux router) *huma.OpenAPI {
 	s.registerWorkspaces(a)
 	s.registerUsers(a)
 	s.registerRegistries(a)
+	s.registerAudit(a)
 	s.registerStreams(a, mux)
 	s.describeStreams(a)
 	// Huma describes its own error model although all errors are problems here.
@@ -114,6 +117,7 @@ func (s *Server) registerStreams(a huma.API, mux router) {
 	}, s.writeFile)
 	s.describeArchives(a, raw, path)
 	s.registerImages(a, mux)
+	s.registerCatalogue(a)
 }
 
 // describeStreams describes the routes of streams, which need no token and are

@@ -19,11 +19,20 @@ var needs = map[string]sandbox.Permission{
 	"POST /v1/executions/{id}/cancel":                               sandbox.SandboxesWrite,
 	"GET /v1/images":                                                sandbox.ImagesRead,
 	"POST /v1/images/pull":                                          sandbox.SandboxesWrite, // as creating a sandbox does
+	"POST /v1/builds":                                               sandbox.ImagesWrite,
+	"POST /v1/images/push":                                          sandbox.ImagesWrite,
+	"POST /v1/images/prune":                                         sandbox.ImagesWrite, // of all workspaces: Administer, too
+	"DELETE /v1/images/{image}":                                     sandbox.ImagesWrite, // one for all workspaces: Administer, too
 	"GET /v1/registries":                                            sandbox.ImagesRead,
 	"POST /v1/registries":                                           sandbox.ImagesWrite,
 	"GET /v1/registries/{id}":                                       sandbox.ImagesRead,
 	"PATCH /v1/registries/{id}":                                     sandbox.ImagesWrite,
 	"DELETE /v1/registries/{id}":                                    sandbox.ImagesWrite,
+	"GET /v1/sandbox-images":                                        sandbox.ImagesRead,
+	"POST /v1/sandbox-images":                                       sandbox.ImagesWrite,
+	"GET /v1/sandbox-images/{id}":                                   sandbox.ImagesRead,
+	"PATCH /v1/sandbox-images/{id}":                                 sandbox.ImagesWrite, // a built-in one: Administer, too
+	"DELETE /v1/sandbox-images/{id}":                                sandbox.ImagesWrite,
 	"GET /v1/sandboxes":                                             sandbox.SandboxesRead,
 	"POST /v1/sandboxes":                                            sandbox.SandboxesWrite,
 	"DELETE /v1/sandboxes/{ref}":                                    sandbox.SandboxesWrite,
@@ -62,11 +71,16 @@ var needs = map[string]sandbox.Permission{
 	"POST /v1/sandboxes/{ref}/snapshots":                            sandbox.SandboxesWrite,
 	"GET /v1/snapshots":                                             sandbox.SandboxesRead,
 	"GET /v1/snapshots/{snapshot}":                                  sandbox.SandboxesRead,
+	"GET /v1/snapshots/{snapshot}/files":                            sandbox.SandboxesRead,
+	"GET /v1/snapshots/{snapshot}/archive":                          sandbox.SandboxesWrite,
+	"POST /v1/snapshots/{snapshot}/download":                        sandbox.SandboxesWrite,
+	"GET /v1/downloads/{key}":                                       auth.Public, // the key is the secret
 	"GET /v1/snapshots/{snapshot}/lineage":                          sandbox.SandboxesRead,
 	"PATCH /v1/snapshots/{snapshot}":                                sandbox.SandboxesWrite,
 	"DELETE /v1/snapshots/{snapshot}":                               sandbox.SandboxesWrite,
 	"POST /v1/snapshots/builds":                                     sandbox.SandboxesWrite,
 	"GET /v1/snapshots/builds/{id}/progress":                        sandbox.SandboxesRead,
+	"GET /v1/snapshots/builds/{id}/log":                             sandbox.SandboxesRead,
 	"PUT /v1/snapshots/builds/{id}/files":                           sandbox.SandboxesWrite,
 	"POST /v1/snapshots/builds/{id}/finish":                         sandbox.SandboxesWrite,
 	"POST /v1/streams":                                              sandbox.SandboxesWrite,
@@ -74,9 +88,13 @@ var needs = map[string]sandbox.Permission{
 	"POST /v1/tokens":                                               sandbox.TokensWrite,
 	"DELETE /v1/tokens/{id}":                                        sandbox.TokensWrite,
 	"POST /v1/dependencies/validate":                                sandbox.SandboxesWrite,
+	"GET /v1/audit":                                                 sandbox.AuditRead,
+	"GET /v1/audit/installation":                                    sandbox.Administer,
+	"GET /v1/audit/verify":                                          sandbox.Administer,
 	"POST /v1/auth/login":                                           auth.Public,
 	"POST /v1/auth/refresh":                                         auth.Public,
 	"POST /v1/auth/accept":                                          auth.Public,
+	"POST /v1/auth/exchange":                                        auth.Public,
 	"GET /v1/auth/providers":                                        auth.Public,
 	"POST /v1/auth/logout":                                          auth.SignedIn,
 	"PUT /v1/account/password":                                      sandbox.AccountWrite,
@@ -85,6 +103,8 @@ var needs = map[string]sandbox.Permission{
 	"GET /v1/workspaces/{workspace_id}":                             sandbox.WorkspacesRead,
 	"PATCH /v1/workspaces/{workspace_id}":                           sandbox.WorkspacesWrite,
 	"DELETE /v1/workspaces/{workspace_id}":                          sandbox.WorkspacesDelete,
+	"GET /v1/workspaces/{workspace_id}/quota":                       sandbox.WorkspacesRead,
+	"PUT /v1/workspaces/{workspace_id}/quota":                       sandbox.Administer,
 	"GET /v1/workspaces/{workspace_id}/members":                     sandbox.WorkspacesRead,
 	"POST /v1/workspaces/{workspace_id}/members":                    sandbox.MembersWrite,
 	"PUT /v1/workspaces/{workspace_id}/members/{user_id}":           sandbox.MembersWrite,
@@ -100,6 +120,13 @@ var needs = map[string]sandbox.Permission{
 	"GET /v1/whoami":                                                auth.SignedIn,
 }
 
+// administered are the routes by which administrators reach workspaces that they
+// are no members of.
+var administered = map[string]bool{
+	"GET /v1/workspaces/{workspace_id}/quota": true,
+	"PUT /v1/workspaces/{workspace_id}/quota": true,
+}
+
 // router is where the routes of /v1 are added.
 type router interface {
 	HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request))
@@ -111,7 +138,7 @@ type ruled struct{ *auth.Mux }
 
 // HandleFunc adds a route.
 func (m ruled) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
-	m.Handle(pattern, auth.Rule{Needs: needs[pattern], Fail: edge.Error}, http.HandlerFunc(h))
+	m.Handle(pattern, auth.Rule{Needs: needs[pattern], Action: recorded[pattern], Administrators: administered[pattern], Fail: edge.Error}, http.HandlerFunc(h))
 }
 
 // open reports whether an operation needs no credentials.

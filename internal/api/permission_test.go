@@ -10,7 +10,7 @@ import (
 // sandbox to its holder.
 func TestReadersAreNotLetIn(t *testing.T) {
 	s := apitest.New(t)
-	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "a", "wait_seconds": 20})
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "a", "wait_seconds": 180})
 	var x struct {
 		ID string `json:"id"`
 	}

@@ -18,7 +18,9 @@ const readyTime = 5 * time.Second
 // registerPublic adds the routes that need no token. They show
 // nothing of any sandbox, but streams to those who have their ids.
 func (s *Server) registerPublic() error {
-	open := func(pattern string, h http.Handler) { s.mux.Handle(pattern, auth.Rule{Needs: auth.Public}, h) }
+	open := func(pattern string, h http.Handler) {
+		s.mux.Handle(pattern, auth.Rule{Needs: auth.Public, Action: publicActions[pattern], Fail: edge.Error}, h)
+	}
 	open("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	}))

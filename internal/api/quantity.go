@@ -45,9 +45,11 @@ func parseQuantity(field, s string, value func(*resource.Quantity) int64) (int64
 func formatResources(r sandbox.Resources) wire.Resources {
 	return wire.Resources{
 		Memory: formatBytes(r.MemoryBytes),
-		CPU:    resource.NewMilliQuantity(r.CPUMilli, resource.DecimalSI).String(),
+		CPU:    formatMilli(r.CPUMilli),
 		Disk:   formatBytes(r.DiskBytes),
 	}
 }
 
 func formatBytes(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
+
+func formatMilli(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }

@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -45,6 +46,7 @@ func (s *Server) attachExecution(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(wire.AttachReadLimit)
+	audit.FromContext(r.Context()).Start()
 	ctx, cancel := context.WithCancel(r.Context())
 	received := make(chan struct{})
 	go func() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -107,7 +108,9 @@ func problems(ctx huma.Context, _ string, v any) (any, error) {
 	if !ok {
 		return v, nil
 	}
-	p := wire.NewProblem(&sandbox.Error{Code: wire.CodeOf(m.Status), Message: m.Detail}, edge.RequestID(ctx.Context()))
+	code := wire.CodeOf(m.Status)
+	audit.FromContext(ctx.Context()).Fail(code)
+	p := wire.NewProblem(&sandbox.Error{Code: code, Message: m.Detail}, edge.RequestID(ctx.Context()))
 	for _, d := range m.Errors {
 		p.Errors = append(p.Errors, wire.FieldError{Location: field(d.Location), Message: d.Message})
 	}
@@ -160,7 +163,7 @@ func describe(a huma.API, op *huma.Operation) {
 	op.Security = []map[string][]string{{"token": scope(op)}}
 	op.Parameters = append(op.Parameters, &huma.Param{
 		Name: "X-Workspace-Id", In: "header", Schema: &huma.Schema{Type: "string"},
-		Description: "One of the caller's workspaces; the token's own when omitted.",
+		Description: "One of the caller's workspaces, by id or slug; the token's own when omitted.",
 	})
 }
 

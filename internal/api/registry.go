@@ -50,7 +50,7 @@ func (s *Server) registerRegistries(a huma.API) {
 func (s *Server) createRegistry(ctx context.Context, in *createRegistryInput) (*body[wire.Registry], error) {
 	c, b := caller(ctx), &in.Body
 	r, err := s.deps.Registries.Create(ctx, c.Workspace, c.User, registry.Fields{
-		Name: &b.Name, Server: &b.Server, Username: &b.Username, Password: &b.Password, Email: b.Email, Enabled: b.Enabled,
+		Name: &b.Name, Server: &b.Server, Username: &b.Username, Password: &b.Password, Email: b.Email, Enabled: b.Enabled, Verify: b.Verify,
 	})
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (s *Server) getRegistry(ctx context.Context, in *registryInput) (*body[wire
 func (s *Server) updateRegistry(ctx context.Context, in *updateRegistryInput) (*body[wire.Registry], error) {
 	b := &in.Body
 	r, err := s.deps.Registries.Update(ctx, caller(ctx).Workspace, sandbox.RegistryID(in.ID), registry.Fields{
-		Name: b.Name, Server: b.Server, Username: b.Username, Password: b.Password, Email: b.Email, Enabled: b.Enabled,
+		Name: b.Name, Server: b.Server, Username: b.Username, Password: b.Password, Email: b.Email, Enabled: b.Enabled, Verify: b.Verify,
 	})
 	if err != nil {
 		return nil, err

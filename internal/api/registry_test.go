@@ -60,6 +60,12 @@ func TestRegistries(t *testing.T) {
 		t.Errorf("lists: %+v, %+v", native, dialect)
 	}
 
+	if a := do(422, "PATCH", "/v1/registries/"+r.ID, map[string]any{"verify": true, "email": "a@example.com"}); !strings.Contains(string(a.Body), `"password"`) {
+		t.Errorf("a password that the registry does not accept is answered %s", a.Body)
+	}
+	do(422, "POST", "/registries", map[string]any{"name": "y", "server": "ghcr.io", "username": "bob", "password": "S3CRET-six", "verify": true})
+	do(200, "PUT", "/registries/"+r.ID, map[string]any{"verify": true, "password": apitest.RegistryPassword})
+
 	do(204, "DELETE", "/v1/registries/"+r.ID, nil)
 	do(404, "GET", "/v1/registries/"+r.ID, nil)
 	do(200, "DELETE", "/registries/"+second.ID, nil)

@@ -44,7 +44,7 @@ func (s *Server) registerSandboxes(a huma.API) {
 	route(a, huma.Operation{
 		OperationID: "create-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary:     "Create a sandbox",
-		Description: "Answers at once, or with `wait_seconds` when the sandbox is running or has ended. 201 when it was made, 200 when the same request had made it before.",
+		Description: "Answers at once, or with `wait_seconds` when the sandbox is running or has ended. 201 when it was made, 200 when the same request had made it before, 429 with Retry-After when the workspace's quota has no room for it.",
 		Responses:   map[string]*huma.Response{"200": {Description: "It existed already", Content: jsonContent[wire.Sandbox](a)}},
 	}, s.createSandbox)
 	route(a, huma.Operation{
@@ -79,7 +79,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
 		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net,
 		Dependencies: in.Body.Dependencies, Packages: in.Body.Packages,
-		Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, IdempotencyKey: in.IdempotencyKey,
+		Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds), IdempotencyKey: in.IdempotencyKey,
 		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
 	})
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Server) waitForSandbox(ctx context.Context, in *waitInput) (*body[wire.
 func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 	out := wire.Sandbox{
 		ID: string(sb.ID), Name: sb.Name, State: string(sb.State), URL: s.sandboxURL(sb.HostLabel),
-		Image: sb.Image, ImageDigest: sb.ImageDigest, Labels: sb.Labels, Resources: formatResources(sb.Resources),
+		Image: sb.Image, ImageDigest: sb.ImageDigest, ImageID: string(sb.ImageID), Labels: sb.Labels, Resources: formatResources(sb.Resources),
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
 		Dependencies: sb.Dependencies, Packages: sb.Packages,
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb),

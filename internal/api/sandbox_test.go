@@ -17,7 +17,7 @@ import (
 func running(t *testing.T, s *apitest.Server, name string) wire.Sandbox {
 	t.Helper()
 	var sb wire.Sandbox
-	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 30}).Into(t, &sb)
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 180}).Into(t, &sb)
 	if sb.State != "running" {
 		t.Fatalf("sandbox %s is %s: %+v", name, sb.State, sb.Cause)
 	}
@@ -43,7 +43,7 @@ func TestLifeOfASandbox(t *testing.T) {
 	create := map[string]any{
 		"name": "life", "image": "modbox/code-exec", "env": map[string]string{"SECRET": "hunter2"},
 		"labels": map[string]string{"team": "a"}, "ttl_seconds": 600,
-		"resources": map[string]string{"memory": "512Mi", "cpu": "500m", "disk": "1Gi"}, "wait_seconds": 30,
+		"resources": map[string]string{"memory": "512Mi", "cpu": "500m", "disk": "1Gi"}, "wait_seconds": 180,
 	}
 	var sb, again wire.Sandbox
 	first := s.Want(201, "POST", "/v1/sandboxes", create)
@@ -233,9 +233,34 @@ func TestWrongRequestsNameTheField(t *testing.T) {
 	}
 }
 
+// What is called as others look, or as nothing, is called nothing anywhere.
+func TestNamesAreSeen(t *testing.T) {
+	s := apitest.New(t)
+	running(t, s, "here")
+	for _, name := range []string{"  ", "a\u202eb", "\u200b"} {
+		for _, tc := range []struct {
+			method, path, field string
+			body                map[string]any
+		}{
+			{"POST", "/v1/sandboxes", "name", map[string]any{"name": name}},
+			{"POST", "/v1/sandboxes/here/fork", "names", map[string]any{"names": []string{name}}},
+			{"POST", "/v1/workspaces", "name", map[string]any{"name": name}},
+			{"POST", "/v1/tokens", "description", map[string]any{"description": name}},
+			{"POST", "/v1/registries", "name", map[string]any{"name": name, "server": "registry.test", "username": "ann", "password": "p"}},
+			{"POST", "/v1/registries", "username", map[string]any{"name": "n", "server": "registry.test", "username": name, "password": "p"}},
+			{"POST", "/v1/sandbox-images", "name", map[string]any{"name": name, "image": "registry.test/app"}},
+		} {
+			a := s.Do(tc.method, tc.path, tc.body)
+			if p := problem(t, a); p.Code != sandbox.Invalid || len(p.Errors) == 0 || p.Errors[0].Location != tc.field {
+				t.Errorf("%s %s with %q: %d %s, want an error that names %s", tc.method, tc.path, name, a.Status, a.Body, tc.field)
+			}
+		}
+	}
+}
+
 func TestUnknownImageEndsTheSandbox(t *testing.T) {
 	s := apitest.New(t)
-	a := s.Do("POST", "/v1/sandboxes", map[string]any{"image": "nobody/nothing", "wait_seconds": 30})
+	a := s.Do("POST", "/v1/sandboxes", map[string]any{"image": "nobody/nothing", "wait_seconds": 180})
 	if a.Status == 201 {
 		var sb wire.Sandbox
 		a.Into(t, &sb)

@@ -14,8 +14,12 @@ import (
 
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
+	"github.com/modbox/modbox/internal/build"
+	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -46,6 +50,14 @@ type Deps struct {
 	Accounts *auth.Accounts
 	// Registries are how workspaces sign in to container registries.
 	Registries *registry.Registries
+	// Catalogue is the image catalogues of workspaces.
+	Catalogue *catalogue.Catalogue
+	// Images are on the server's disk.
+	Images *image.Store
+	// Builder builds images from Dockerfiles.
+	Builder *build.Builder
+	// Audit is where what is done is recorded.
+	Audit *audit.Log
 	// SSO signs users in through other services.
 	SSO    *sso.SignIn
 	Logger *slog.Logger
@@ -79,13 +91,14 @@ type Server struct {
 
 // New returns a server with all its routes.
 func New(cfg Config, deps Deps) (*Server, error) {
-	if cfg.SandboxURL == nil || cfg.PortURL == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.SSO == nil || deps.Logger == nil {
-		return nil, fmt.Errorf("api.New: SandboxURL, PortURL, Service, Auth, Accounts, Registries, SSO and Logger must be set")
+	if cfg.SandboxURL == nil || cfg.PortURL == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.SSO == nil || deps.Logger == nil {
+		return nil, fmt.Errorf("api.New: SandboxURL, PortURL, Service, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, SSO and Logger must be set")
 	}
-	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, accounts: deps.Accounts, logger: deps.Logger, deps: deps, mux: deps.Auth.NewMux(), v1: deps.Auth.NewMux()}
+	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, accounts: deps.Accounts, logger: deps.Logger, deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
 	s.openapi = s.registerV1(ruled{s.v1})
+	s.v1.Name(operationIDs(s.openapi))
 	// Who is not signed in is not told which routes there are.
-	unknown := deps.Auth.NewMux()
+	unknown := deps.Auth.NewMux(deps.Audit)
 	unknown.Handle("/", auth.Rule{Needs: auth.SignedIn, Fail: edge.Error}, named(s.v1))
 	s.mux.Handle("/v1/", auth.Rule{Needs: auth.Public}, noteWakes(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := s.v1.Handler(r); pattern == "" {

@@ -16,6 +16,7 @@ type (
 	loginInput    struct{ Body wire.Login }
 	refreshInput  struct{ Body wire.Refresh }
 	acceptInput   struct{ Body wire.AcceptInvitation }
+	exchangeInput struct{ Body wire.ExchangeCode }
 	passwordInput struct{ Body wire.SetPassword }
 )
 
@@ -34,8 +35,12 @@ func (s *Server) registerSessions(a huma.API) {
 		Summary: "Accept an invitation", Description: "Makes the user, or sets the password of the one the code is for, and signs in.",
 	}, s.acceptInvitation)
 	route(a, huma.Operation{
+		OperationID: "exchange-code", Method: http.MethodPost, Path: "/v1/auth/exchange", Tags: tags,
+		Summary: "Exchange the code of a sign-in", Description: "Begins the session of a program whose user has signed in through another service. A code works once, for five minutes, and only with the text that the sign-in's code_challenge was made of. The session lasts 90 days, and ends when it is not refreshed for 30.",
+	}, s.exchangeCode)
+	route(a, huma.Operation{
 		OperationID: "list-sign-in-providers", Method: http.MethodGet, Path: "/v1/auth/providers", Tags: tags,
-		Summary: "List the services that people sign in with", Description: "A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server or a URL of the user's own machine, with the session's tokens in the fragment.",
+		Summary: "List the services that people sign in with", Description: "A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server, with the session's tokens in the fragment. For a program it also has a code_challenge (PKCE, S256); redirect is then http://127.0.0.1:PORT/…, which gets a `code` and the `state`, or left out, and the code is shown.",
 	}, func(context.Context, *struct{}) (*body[wire.ProviderList], error) {
 		return reply(wire.ProviderList{Items: append([]string{}, s.deps.SSO.Names()...)}), nil
 	})
@@ -65,6 +70,10 @@ func (s *Server) refresh(ctx context.Context, in *refreshInput) (*body[wire.Sess
 
 func (s *Server) acceptInvitation(ctx context.Context, in *acceptInput) (*body[wire.SessionTokens], error) {
 	return session(s.accounts.Accept(ctx, in.Body.Code, in.Body.Name, in.Body.Password, edge.RemoteAddr(ctx)))
+}
+
+func (s *Server) exchangeCode(ctx context.Context, in *exchangeInput) (*body[wire.SessionTokens], error) {
+	return session(s.deps.SSO.Exchange(ctx, in.Body.Code, in.Body.CodeVerifier, edge.RemoteAddr(ctx)))
 }
 
 func session(t auth.Tokens, err error) (*body[wire.SessionTokens], error) {

@@ -42,7 +42,7 @@ func TestSnapshotRoutes(t *testing.T) {
 		}
 	}
 	var child wire.Sandbox
-	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"snapshot": "n:v1", "name": "child", "wait_seconds": 30}).Into(t, &child)
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"snapshot": "n:v1", "name": "child", "wait_seconds": 180}).Into(t, &child)
 	if child.SnapshotID != first.ID || child.State != "running" {
 		t.Errorf("sandbox made from it: %+v", child)
 	}

@@ -37,8 +37,13 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 	route(a, huma.Operation{
 		OperationID: "watch-snapshot-build", Method: http.MethodGet, Path: builds + "/{id}/progress", Tags: tags,
 		Summary:     "Watch a build",
-		Description: "What a build is at that waits for its files and its finish, or is being made. One that is over is not found: the answer to its finish says what came of it.",
+		Description: "What a build is at that waits for its files and its finish, is being made or, until an hour after it was begun, is over.",
 	}, s.watchBuild)
+	route(a, huma.Operation{
+		OperationID: "get-snapshot-build-log", Method: http.MethodGet, Path: builds + "/{id}/log", Tags: tags,
+		Summary:     "Read what happened in a build",
+		Description: "With the lines that its tools wrote, while it is being made and after its end, until an hour after it was begun.",
+	}, s.buildLog)
 	upload := huma.Operation{
 		OperationID: "upload-snapshot-build", Method: http.MethodPut, Path: builds + "/{id}/files", Tags: tags,
 		Summary:     "Upload the files of a build",
@@ -83,6 +88,18 @@ func (s *Server) watchBuild(ctx context.Context, in *buildInput) (*body[wire.Bui
 	return &body[wire.BuildProgress]{Body: wire.BuildProgress{
 		ID: in.ID, Phase: string(e.Phase), Detail: e.Message, Done: e.Done, Total: e.Total,
 	}}, nil
+}
+
+func (s *Server) buildLog(ctx context.Context, in *buildInput) (*body[wire.BuildLog], error) {
+	log, err := s.svc.BuildLog(ctx, caller(ctx), sandbox.SnapshotID(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	out := wire.BuildLog{Items: make([]wire.BuildLine, len(log.Lines)), Truncated: log.Truncated, Ended: log.Ended}
+	for i, l := range log.Lines {
+		out.Items[i] = wire.BuildLine{Time: l.Time, Phase: string(l.Phase), Message: l.Message}
+	}
+	return reply(out), nil
 }
 
 func (s *Server) uploadBuild(w http.ResponseWriter, r *http.Request) error {

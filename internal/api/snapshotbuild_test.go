@@ -36,12 +36,19 @@ func TestBuildRoutes(t *testing.T) {
 		t.Errorf("built %+v", sn)
 	}
 	problem(t, s.Want(404, "POST", "/v1/snapshots/builds/"+b.ID+"/finish", map[string]any{}))
-	problem(t, s.Want(404, "GET", "/v1/snapshots/builds/"+b.ID+"/progress", nil))
+	s.Want(200, "GET", "/v1/snapshots/builds/"+b.ID+"/progress", nil).Into(t, &at)
+	var log wire.BuildLog
+	s.Want(200, "GET", "/v1/snapshots/builds/"+b.ID+"/log", nil).Into(t, &log)
+	if last := log.Items[len(log.Items)-1]; at.Phase != "done" || !log.Ended || last.Phase != "done" || last.Message != at.Detail || log.Items[0].Phase != "begun" {
+		t.Errorf("what a build that is over is at: %+v, its log %+v", at, log)
+	}
+	problem(t, s.Want(404, "GET", "/v1/snapshots/builds/none/progress", nil))
+	problem(t, s.Want(404, "GET", "/v1/snapshots/builds/none/log", nil))
 	if again := begin(nil); !again.Unchanged || again.Snapshot == nil || again.Snapshot.ID != sn.ID || again.ID != "" {
 		t.Errorf("the same content again: %+v", again)
 	}
 	var child wire.Sandbox
-	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"snapshot": "b", "wait_seconds": 30, "env": map[string]string{"C": "d"}}).Into(t, &child)
+	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"snapshot": "b", "wait_seconds": 180, "env": map[string]string{"C": "d"}}).Into(t, &child)
 	var res wire.ExecResult
 	s.Want(200, "POST", "/v1/sandboxes/"+child.ID+"/exec", map[string]any{"shell": "echo $A$C"}).Into(t, &res)
 	if res.Stdout != "bd\n" {

@@ -73,11 +73,11 @@ func (s *Server) pauseSandbox(ctx context.Context, in *SandboxRef) (*body[wire.S
 }
 
 func (s *Server) resumeSandbox(ctx context.Context, in *resumeInput) (*body[wire.Sandbox], error) {
-	var memory sandbox.MemoryPolicy
+	var req lifecycle.ResumeRequest
 	if in.Body != nil {
-		memory = sandbox.MemoryPolicy(in.Body.Memory)
+		req = lifecycle.ResumeRequest{Memory: sandbox.MemoryPolicy(in.Body.Memory), WaitForQuota: seconds(in.Body.WaitForQuotaSeconds)}
 	}
-	return s.changed(s.svc.Resume(ctx, caller(ctx), in.Ref, memory))
+	return s.changed(s.svc.Resume(ctx, caller(ctx), in.Ref, req))
 }
 
 func (s *Server) restoreCheckpoint(ctx context.Context, in *checkpointRef) (*body[wire.Sandbox], error) {
@@ -119,6 +119,7 @@ func (s *Server) deleteCheckpoint(ctx context.Context, in *checkpointRef) (*stru
 func (s *Server) forkSandbox(ctx context.Context, in *forkInput) (*body[wire.ForkList], error) {
 	req := lifecycle.ForkRequest{
 		Count: in.Body.Count, Names: in.Body.Names, Env: in.Body.Env, Labels: in.Body.Labels, TTL: seconds(in.Body.TTLSeconds),
+		WaitForQuota: seconds(in.Body.WaitForQuotaSeconds),
 	}
 	if in.Body.Timeouts != nil {
 		t := timeouts(in.Body.Timeouts)

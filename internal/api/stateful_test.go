@@ -14,7 +14,7 @@ func TestPauseResumeAndWake(t *testing.T) {
 	s := apitest.New(t)
 	var sb wire.Sandbox
 	s.Want(201, "POST", "/v1/sandboxes", map[string]any{
-		"name": "p", "wait_seconds": 30, "description": "mine", "metadata": map[string]string{"k": "v"},
+		"name": "p", "wait_seconds": 180, "description": "mine", "metadata": map[string]string{"k": "v"},
 		"timeouts": map[string]any{"idle_seconds": 600, "on_idle": "pause", "paused_seconds": 3600, "execution_seconds": 7},
 	}).Into(t, &sb)
 	want := wire.Timeouts{IdleSeconds: 600, OnIdle: "pause", PausedSeconds: 3600, ExecutionSeconds: 7}

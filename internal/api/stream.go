@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/execution"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -41,6 +42,7 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 		session.Close()
 		<-fed
 	}()
+	audit.FromContext(r.Context()).Start()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := talk(w, s.cfg.Ping)

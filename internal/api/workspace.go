@@ -15,7 +15,7 @@ import (
 // WorkspaceRef is the path parameter that names a workspace. By the time a
 // handler runs, the identity acts in it.
 type WorkspaceRef struct {
-	Workspace string `path:"workspace_id" maxLength:"64" doc:"The workspace's id."`
+	Workspace string `path:"workspace_id" maxLength:"64" doc:"The workspace's id or slug."`
 }
 
 type (
@@ -67,6 +67,7 @@ func (s *Server) registerWorkspaces(a huma.API) {
 		Summary: "Delete a workspace", Description: "Nobody can use it any more at once; its sandboxes and snapshots end in the background. For owners. The installation's first workspace stays.",
 	}, s.deleteWorkspace)
 	s.registerMembers(a, one, tags)
+	s.registerQuotas(a, one, tags)
 }
 
 func (s *Server) registerMembers(a huma.API, one string, tags []string) {

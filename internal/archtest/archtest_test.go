@@ -33,14 +33,17 @@ var mayImport = map[string][]string{
 	"internal/image":     {"internal/sandbox"},
 	"images":             {},
 	"internal/store":     {"internal/sandbox"},
-	"internal/auth":      {"internal/sandbox"},
+	"internal/audit":     {"internal/sandbox"},
+	"internal/auth":      {"internal/sandbox", "internal/audit"},
 	"internal/secret":    {"internal/sandbox"},
-	"internal/registry":  {"internal/sandbox"},
+	"internal/registry":  {"internal/sandbox", "internal/audit"},
+	"internal/catalogue": {"internal/sandbox", "internal/audit"},
 	"internal/stream":    {"internal/sandbox"},
-	"internal/lifecycle": {"internal/sandbox", "internal/stream", "internal/driver", "internal/agentapi"},
+	"internal/lifecycle": {"internal/sandbox", "internal/audit", "internal/stream", "internal/driver", "internal/agentapi"},
+	"internal/build":     {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/image"},
 	"internal/proxy":     {"internal/sandbox", "internal/auth"},
-	"internal/api":       {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/registry"},
-	"internal/dialect":   {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/api", "internal/registry"},
+	"internal/api":       {"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build"},
+	"internal/dialect":   {"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/api", "internal/registry", "internal/catalogue"},
 	"client":             {},
 	"internal/archtest":  {},
 	"internal/deps":      {},
@@ -52,8 +55,9 @@ var mayImport = map[string][]string{
 
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {
-		"internal/sandbox", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
-		"internal/driver/fake", "internal/dialect", "internal/api", "internal/registry", "internal/secret",
+		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
+		"internal/driver/fake", "internal/dialect", "internal/api", "internal/registry", "internal/catalogue", "internal/secret",
+		"internal/image", "internal/build",
 	},
 }
 

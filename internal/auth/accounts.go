@@ -36,7 +36,7 @@ type Users interface {
 
 // Workspaces keeps workspaces.
 type Workspaces interface {
-	CreateWorkspace(ctx context.Context, ws sandbox.Workspace) error
+	CreateWorkspace(ctx context.Context, ws sandbox.Workspace, most int) error
 	Workspace(ctx context.Context, id sandbox.WorkspaceID) (sandbox.Workspace, error)
 	Workspaces(ctx context.Context, user sandbox.UserID) ([]sandbox.Workspace, error)
 	UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c sandbox.WorkspaceUpdate) (sandbox.Workspace, error)
@@ -100,13 +100,24 @@ type Accounts struct {
 	logins    *limiter // by what is signed in as
 	addresses *limiter
 	tidying   chan struct{} // wakes tidy
+	cfg       AccountsConfig
 	stop      context.CancelFunc
 	done      sync.WaitGroup
 }
 
+// AccountsConfig are limits of users, and who wants to know of them.
+type AccountsConfig struct {
+	// MaxWorkspaces is how many workspaces a user who is no administrator may have
+	// made; 0 means no limit.
+	MaxWorkspaces int
+	// SignedIn, unless nil, is told of everybody who has signed in, in whatever way;
+	// it must return soon.
+	SignedIn func(sandbox.UserID)
+}
+
 // NewAccounts returns the accounts in the store. Start must be called before use.
-func NewAccounts(store AccountStore, a *Authenticator, e Emptier, log *slog.Logger) (*Accounts, error) {
-	c := &Accounts{store: store, auth: a, emptier: e, log: log, passwords: newPasswords(), tidying: make(chan struct{}, 1), stop: func() {}}
+func NewAccounts(cfg AccountsConfig, store AccountStore, a *Authenticator, e Emptier, log *slog.Logger) (*Accounts, error) {
+	c := &Accounts{cfg: cfg, store: store, auth: a, emptier: e, log: log, passwords: newPasswords(), tidying: make(chan struct{}, 1), stop: func() {}}
 	var err error
 	if c.logins, err = newLimiter(loginRate, loginBurst); err != nil {
 		return nil, err

@@ -6,13 +6,14 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/time/rate"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -57,10 +58,13 @@ type Identity struct {
 
 // Memberships tells which workspaces a user has.
 type Memberships interface {
-	// Membership returns the user's place in the workspace, and code NotFound when
-	// it has none there, when it is disabled, and when the workspace does not exist
+	// Membership returns the user's place in the workspace with that id, or else that
+	// slug, and code NotFound when it has none there, when it is disabled, and when the workspace does not exist
 	// or is being deleted.
 	Membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error)
+	// WorkspaceNamed returns the id of the workspace with that id, or else that slug,
+	// whoever is in it. Errors: NotFound.
+	WorkspaceNamed(ctx context.Context, ref sandbox.WorkspaceID) (sandbox.WorkspaceID, error)
 }
 
 // Sessions tells which sessions there are.
@@ -68,9 +72,14 @@ type Sessions interface {
 	// SessionByAccess returns the session with that access token, also when it has
 	// expired, and code NotFound when there is none or its user is disabled.
 	SessionByAccess(ctx context.Context, hash sandbox.TokenHash) (sandbox.Session, error)
+	// UseSession records that the session's access token is used. Errors: NotFound when
+	// it is not its access token any more.
+	UseSession(ctx context.Context, id string, access sandbox.TokenHash) error
 	// Home returns the workspace that a user acts in when it names none, and code
 	// NotFound when it is in none.
 	Home(ctx context.Context, user sandbox.UserID) (sandbox.WorkspaceID, error)
+	// User returns a user. Errors: NotFound.
+	User(ctx context.Context, id sandbox.UserID) (sandbox.User, error)
 }
 
 // Store is what an [Authenticator] looks things up in.
@@ -98,6 +107,9 @@ type Authenticator struct {
 	cache  *otter.Cache[sandbox.TokenHash, credential]
 	places *otter.Cache[place, sandbox.Membership]
 	fails  *limiter
+
+	mu      sync.Mutex // orders what is put into the caches and what is taken out
+	changes uint64     // guarded by mu; how often something was taken out
 }
 
 // New returns an Authenticator over the store.
@@ -132,20 +144,54 @@ func (a *Authenticator) Close() {
 
 // forget has everything looked up anew, after who may do what has changed.
 func (a *Authenticator) forget() {
-	a.cache.InvalidateAll()
-	a.places.InvalidateAll()
+	a.drop(func() {
+		a.cache.InvalidateAll()
+		a.places.InvalidateAll()
+	})
+}
+
+// forgetToken has what a token stands for looked up anew.
+func (a *Authenticator) forgetToken(hash sandbox.TokenHash) {
+	a.drop(func() { a.cache.Invalidate(hash) })
+}
+
+// drop takes something out of the caches, and keeps out what was looked up before
+// and is still on its way.
+func (a *Authenticator) drop(invalidate func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.changes++
+	invalidate()
+}
+
+// changed returns what keep wants to be told: it is asked before the store is.
+func (a *Authenticator) changed() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changes
+}
+
+// keep puts something into a cache unless anything was taken out since changed
+// answered: it may be what it was before that.
+func (a *Authenticator) keep(since uint64, set func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.changes == since {
+		set()
+	}
 }
 
 // Authenticate says who makes the request.
 //
 // Errors: Unauthenticated without a good token; NotFound when the workspace
 // header names a workspace the user does not have, or not with this token;
-// QuotaExceeded when the client's address has presented too many wrong tokens.
+// QuotaExceeded instead of Unauthenticated when the client's address has presented too many wrong tokens.
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, error) { return a.authenticate(r, "") }
 
-// authenticate is Authenticate in the workspace ws; "" leaves it to the header and the token.
+// authenticate is Authenticate in the workspace ws; "" leaves it to the header and
+// the token. With an error the identity says who it is as far as that is known.
 func (a *Authenticator) authenticate(r *http.Request, ws string) (Identity, error) {
-	address, group := client(r.RemoteAddr)
+	address, group := audit.Client(r.RemoteAddr)
 	secret, err := bearer(r)
 	if err != nil {
 		return Identity{}, err
@@ -155,22 +201,19 @@ func (a *Authenticator) authenticate(r *http.Request, ws string) (Identity, erro
 		return Identity{}, err
 	}
 	asked := sandbox.WorkspaceID(strings.ToLower(cmp.Or(ws, r.Header.Get(WorkspaceHeader), string(t.Workspace))))
-	if t.WorkspaceOnly && asked != t.Workspace {
-		return Identity{}, noWorkspace(ws)
-	}
+	known := Identity{User: t.User, TokenID: t.ID, Session: t.session, Address: address}
 	expires := t.ExpiresAt
 	if t.session != "" {
 		expires = time.Time{} // a session is renewed; what it makes may outlive it
 	}
-	if asked == "" { // a user who is in no workspace still has an account
-		return Identity{User: t.User, Session: t.session, Address: address}, nil
-	}
 	m, err := a.membership(r.Context(), t.User, asked)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
-		return Identity{}, noWorkspace(ws)
+		return known, noWorkspace(ws)
+	case err == nil && t.WorkspaceOnly && m.Workspace != t.Workspace:
+		return known, noWorkspace(ws)
 	case err != nil:
-		return Identity{}, fmt.Errorf("look up member %s of workspace %s: %w", t.User, asked, err)
+		return known, fmt.Errorf("look up member %s of workspace %s: %w", t.User, asked, err)
 	}
 	return Identity{
 		User: t.User, Workspace: m.Workspace, Role: m.Role, Administrator: m.Administrator,
@@ -188,17 +231,27 @@ func noWorkspace(ws string) error {
 	return e
 }
 
-// membership looks a user's place in a workspace up, at most every [CacheTime].
+// membership looks a user's place in a workspace up, at most every [CacheTime]. A
+// user who is in none, "", still has an account, and may be an administrator.
 func (a *Authenticator) membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
 	p := place{user, ws}
 	if m, ok := a.places.GetIfPresent(p); ok {
 		return m, nil
 	}
-	m, err := a.store.Membership(ctx, user, ws)
+	since := a.changed()
+	m, err := a.recordedMembership(ctx, user, ws)
 	if err == nil {
-		a.places.Set(p, m)
+		a.keep(since, func() { a.places.Set(p, m) })
 	}
 	return m, err
+}
+
+func (a *Authenticator) recordedMembership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
+	if ws != "" {
+		return a.store.Membership(ctx, user, ws)
+	}
+	u, err := a.store.User(ctx, user)
+	return sandbox.Membership{User: user, Administrator: u.Administrator}, err
 }
 
 // bearer returns the token of the Authorization header.
@@ -228,26 +281,28 @@ func (a *Authenticator) lookup(ctx context.Context, secret, group string) (crede
 		}
 		return t, nil
 	}
-	if !a.fails.open(group, now) {
-		return credential{}, sandbox.Errorf(sandbox.QuotaExceeded, "too many wrong tokens from this address; wait a few seconds")
-	}
-	t, err := a.recorded(ctx, secret, hash)
-	switch {
-	case sandbox.CodeOf(err) == sandbox.NotFound:
-		a.fails.fail(group, now)
+	since := a.changed()
+	var t credential
+	err := a.fails.lookUp(ctx, group, func() (err error) {
+		t, err = a.recorded(ctx, secret, hash)
+		if err == nil && (subtle.ConstantTimeCompare(t.Hash[:], hash[:]) != 1 || !good(t.Token, now)) {
+			err = sandbox.Errorf(sandbox.NotFound, "it is expired or revoked")
+		}
+		return err
+	})
+	switch sandbox.CodeOf(err) {
+	case "":
+	case sandbox.NotFound:
 		return credential{}, wrong
-	case err != nil:
+	default:
 		return credential{}, fmt.Errorf("look up token: %w", err)
-	case subtle.ConstantTimeCompare(t.Hash[:], hash[:]) != 1 || !good(t.Token, now):
-		a.fails.fail(group, now)
-		return credential{}, wrong
 	}
 	if t.session == "" && now.Sub(t.LastUsedAt) > touchEvery {
 		// When a token was last used is a courtesy: no request fails over it.
 		_ = a.store.TouchToken(ctx, t.ID, now.UTC())
 		t.LastUsedAt = now
 	}
-	a.cache.Set(hash, t)
+	a.keep(since, func() { a.cache.Set(hash, t) })
 	return t, nil
 }
 
@@ -261,6 +316,12 @@ func (a *Authenticator) recorded(ctx context.Context, secret string, hash sandbo
 	if err != nil {
 		return credential{}, err
 	}
+	if !s.Used && time.Now().Before(s.AccessExpiresAt) {
+		// From now on the refresh token before ends the session, so that this is no courtesy.
+		if err := a.store.UseSession(ctx, s.ID, s.Access); err != nil {
+			return credential{}, err
+		}
+	}
 	home, err := a.store.Home(ctx, s.User)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return credential{}, err
@@ -270,23 +331,6 @@ func (a *Authenticator) recorded(ctx context.Context, secret string, hash sandbo
 
 func good(t sandbox.Token, now time.Time) bool {
 	return t.RevokedAt.IsZero() && (t.ExpiresAt.IsZero() || now.Before(t.ExpiresAt))
-}
-
-// client returns the address of a client and the group it is in for the failure
-// limit: one IPv4 address, or the /64 of an IPv6 one, which is the least a single
-// client has.
-func client(remote string) (address, group string) {
-	ap, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return remote, remote
-	}
-	addr := ap.Addr().Unmap()
-	if addr.Is6() {
-		if p, err := addr.WithZone("").Prefix(64); err == nil {
-			return addr.String(), p.String()
-		}
-	}
-	return addr.String(), addr.String()
 }
 
 type contextKey struct{}

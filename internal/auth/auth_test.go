@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
@@ -22,6 +24,7 @@ import (
 type fixture struct {
 	auth  *auth.Authenticator
 	store *store.Store
+	log   *audit.Log
 	owner auth.Identity
 	token string
 }
@@ -42,7 +45,8 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil || !created {
 		t.Fatalf("Bootstrap = %v, %v", created, err)
 	}
-	f := &fixture{auth: a, store: st, token: token}
+	f := &fixture{auth: a, store: st, token: token, log: audit.Open(st, audit.Config{}, slog.New(slog.DiscardHandler))}
+	t.Cleanup(f.log.Close)
 	if f.owner, err = a.Authenticate(request("Bearer " + token)); err != nil {
 		t.Fatal(err)
 	}
@@ -227,36 +231,48 @@ func TestCacheEnds(t *testing.T) {
 }
 
 func TestWrongTokensAreSlowedDown(t *testing.T) {
-	f := newFixture(t)
-	second, _, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: "not cached yet"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := func(addr, secret string) sandbox.Code {
-		r := request("Bearer " + secret)
-		r.RemoteAddr = addr
-		_, err := f.auth.Authenticate(r)
-		return sandbox.CodeOf(err)
-	}
-	limited := false
-	for i := range 100 {
-		switch code := ask(fmt.Sprintf("[2001:db8::%x]:1000", i+1), auth.NewSecret()); code {
-		case sandbox.Unauthenticated:
-		case sandbox.QuotaExceeded:
-			limited = true
-		default:
-			t.Fatalf("attempt %d: code %q", i, code)
+	synctest.Test(t, func(t *testing.T) { // the limit has a rate
+		f := newFixture(t)
+		second, _, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: "not cached yet"})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if !limited {
-		t.Fatal("100 wrong tokens from one /64 were all looked up")
-	}
-	if code := ask("[2001:db8::1]:1000", f.token); code != "" {
-		t.Errorf("a good token in use, from the same address: %q", code)
-	}
-	if code := ask("[2001:db8:0:1::1]:1000", second); code != "" {
-		t.Errorf("a good token from another address: %q", code)
-	}
+		third, _, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: "of a colleague"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(addr, secret string) sandbox.Code {
+			r := request("Bearer " + secret)
+			r.RemoteAddr = addr
+			_, err := f.auth.Authenticate(r)
+			return sandbox.CodeOf(err)
+		}
+		limited := false
+		for i := range 100 {
+			switch code := ask(fmt.Sprintf("[2001:db8::%x]:1000", i+1), auth.NewSecret()); code {
+			case sandbox.Unauthenticated:
+			case sandbox.QuotaExceeded:
+				limited = true
+			default:
+				t.Fatalf("attempt %d: code %q", i, code)
+			}
+		}
+		if !limited {
+			t.Fatal("100 wrong tokens from one /64 were all answered alike")
+		}
+		if code := ask("[2001:db8::1]:1000", f.token); code != "" {
+			t.Errorf("a good token in use, from the same address: %q", code)
+		}
+		if code := ask("[2001:db8::2]:1000", third); code != "" {
+			t.Errorf("a good token that was not seen before, from the same address: %q", code)
+		}
+		if code := ask("[2001:db8::2]:1000", auth.NewSecret()); code != sandbox.QuotaExceeded {
+			t.Errorf("a wrong token after that: %q, want %q", code, sandbox.QuotaExceeded)
+		}
+		if code := ask("[2001:db8:0:1::1]:1000", second); code != "" {
+			t.Errorf("a good token from another address: %q", code)
+		}
+	})
 }
 
 func TestMux(t *testing.T) {
@@ -272,7 +288,7 @@ func TestMux(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := f.auth.NewMux()
+	m := f.auth.NewMux(f.log)
 	m.Handle("GET /open", auth.Rule{Needs: auth.Public}, show)
 	m.Handle("GET /signed", auth.Rule{Needs: auth.SignedIn, Fail: fail}, show)
 	m.Handle("GET /boxes", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
@@ -309,11 +325,20 @@ func TestMux(t *testing.T) {
 		}
 	}
 	for _, rule := range []auth.Rule{{}, {Needs: "boxes:read", Fail: fail}, {Needs: sandbox.SandboxesRead}} {
-		m := f.auth.NewMux()
+		m := f.auth.NewMux(f.log)
 		m.Handle("GET /x", rule, show)
 		if err := m.Err(); err == nil || !strings.Contains(err.Error(), "GET /x") {
 			t.Errorf("a route with the rule %+v: %v", rule, err)
 		}
+	}
+	m = f.auth.NewMux(f.log)
+	m.Handle("POST /x", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
+	if err := m.Err(); err == nil || !strings.Contains(err.Error(), "POST /x") {
+		t.Errorf("a route that changes something and is not recorded: %v", err)
+	}
+	m.Name(map[string]string{"POST /x": "change-x"})
+	if err := m.Err(); err != nil {
+		t.Errorf("after it was named: %v", err)
 	}
 }
 
@@ -383,5 +408,60 @@ func TestRoles(t *testing.T) {
 		if (auth.Identity{Role: "boss"}).May(p) != (p == sandbox.AccountWrite) {
 			t.Errorf("an unknown role and %s", p)
 		}
+	}
+}
+
+// slowStore holds the answer of a look-up back once it is read.
+type slowStore struct {
+	auth.Store
+	read, answer chan struct{}
+}
+
+func (s slowStore) TokenByHash(ctx context.Context, hash sandbox.TokenHash) (sandbox.Token, error) {
+	t, err := s.Store.TokenByHash(ctx, hash)
+	s.read <- struct{}{}
+	<-s.answer
+	return t, err
+}
+
+// A look-up that is under way while the token is revoked must not be remembered.
+func TestRevokedWhileItIsLookedUp(t *testing.T) {
+	f := newFixture(t)
+	slow := slowStore{f.store, make(chan struct{}), make(chan struct{})}
+	a, err := auth.New(slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	secret, token, err := a.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: "short-lived"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	authenticate := func() <-chan error {
+		answered := make(chan error, 1)
+		go func() {
+			_, err := a.Authenticate(request("Bearer " + secret))
+			answered <- err
+		}()
+		return answered
+	}
+	first := authenticate()
+	<-slow.read
+	if err := a.RevokeToken(t.Context(), f.owner, token.ID); err != nil {
+		t.Fatal(err)
+	}
+	slow.answer <- struct{}{}
+	if err := <-first; err != nil {
+		t.Errorf("what was let in before: %v", err)
+	}
+	second := authenticate()
+	select {
+	case <-slow.read:
+		slow.answer <- struct{}{}
+		err = <-second
+	case err = <-second: // remembered
+	}
+	if sandbox.CodeOf(err) != sandbox.Unauthenticated {
+		t.Errorf("after it was revoked: %v, want code unauthenticated", err)
 	}
 }

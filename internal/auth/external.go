@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -29,38 +30,60 @@ type External struct {
 // nameAttempts is how many names are tried for a new user.
 const nameAttempts = 20
 
-// SignInExternal signs in somebody whom a provider has vouched for: the user who
-// did so before, else the one with that e-mail address, else a new one, when the
+// SignInExternal signs in somebody whom a provider has vouched for; see [Accounts.Recognize].
+func (c *Accounts) SignInExternal(ctx context.Context, x External, domains []string, remote string) (Tokens, error) {
+	user, err := c.Recognize(ctx, x, domains)
+	if err != nil {
+		return Tokens{}, err
+	}
+	address, _ := audit.Client(remote)
+	return c.begin(ctx, user, x.Provider, address)
+}
+
+// SignInProgram begins the session of a program on the machine of a user whom the
+// provider has vouched for. Errors: Unauthenticated when there is no such user any more.
+func (c *Accounts) SignInProgram(ctx context.Context, user sandbox.UserID, provider, remote string) (Tokens, error) {
+	address, _ := audit.Client(remote)
+	t, err := c.beginFor(ctx, user, provider, address, ProgramRefreshTime, time.Now().UTC().Add(ProgramTime))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return Tokens{}, sandbox.Wrap(sandbox.Unauthenticated, err, "the account is gone or disabled")
+	}
+	return t, err
+}
+
+// Recognize returns the user whom a provider has vouched for: the one who signed
+// in so before, else the one with that e-mail address, else a new one, when the
 // address was invited or is in one of the domains ("*" is any). With domains
 // given, addresses of others are refused altogether.
 //
 // Errors: Forbidden, with what is missing.
-func (c *Accounts) SignInExternal(ctx context.Context, x External, domains []string, remote string) (Tokens, error) {
+func (c *Accounts) Recognize(ctx context.Context, x External, domains []string) (sandbox.UserID, error) {
 	x.Email = strings.ToLower(x.Email)
 	if x.Email == "" || checkEmail("email", x.Email) != nil {
-		return Tokens{}, sandbox.Errorf(sandbox.Forbidden, "%s has not verified your e-mail address", x.Provider)
+		return "", sandbox.Errorf(sandbox.Forbidden, "%s has not verified your e-mail address", x.Provider)
 	}
 	_, domain, _ := strings.Cut(x.Email, "@")
 	allowed := slices.ContainsFunc(domains, func(d string) bool { return d == "*" || strings.EqualFold(d, domain) })
 	if len(domains) > 0 && !allowed {
-		return Tokens{}, sandbox.Errorf(sandbox.Forbidden, "addresses of %s may not sign in here", domain)
+		return "", sandbox.Errorf(sandbox.Forbidden, "addresses of %s may not sign in here", domain)
 	}
+	audit.FromContext(ctx).Detail("provider", x.Provider)
 	u, err := c.store.UserByIdentity(ctx, x.Provider, x.Subject)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		u, err = c.linked(ctx, x, allowed)
 	}
 	if err != nil {
-		return Tokens{}, err
+		return "", err
 	}
+	audit.FromContext(ctx).Object("user", string(u.ID), u.Name)
 	if !u.DisabledAt.IsZero() {
-		return Tokens{}, sandbox.Errorf(sandbox.Forbidden, "your account is disabled")
+		return "", sandbox.Errorf(sandbox.Forbidden, "your account is disabled")
 	}
 	if err := c.store.AcceptInvitationsFor(ctx, u.ID, x.Email, time.Now().UTC()); err != nil {
-		return Tokens{}, fmt.Errorf("accept invitations of %s: %w", u.ID, err)
+		return "", fmt.Errorf("accept invitations of %s: %w", u.ID, err)
 	}
 	c.auth.forget()
-	address, _ := client(remote)
-	return c.begin(ctx, u.ID, x.Provider, address)
+	return u.ID, nil
 }
 
 // linked returns the user whom the provider vouches for the first time.

@@ -1,11 +1,14 @@
 package auth
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/time/rate"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // limiter slows those down who fail: each key may fail some times at once, and
@@ -15,6 +18,7 @@ type limiter struct {
 	rate  rate.Limit
 	burst int
 	keys  *otter.Cache[string, *rate.Limiter]
+	turn  chan struct{} // held by a look-up for a key that failed too often
 }
 
 func newLimiter(r rate.Limit, burst int) (*limiter, error) {
@@ -25,7 +29,7 @@ func newLimiter(r rate.Limit, burst int) (*limiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make failure limiter: %w", err)
 	}
-	return &limiter{rate: r, burst: burst, keys: keys}, nil
+	return &limiter{rate: r, burst: burst, keys: keys, turn: make(chan struct{}, 1)}, nil
 }
 
 func (l *limiter) of(key string) *rate.Limiter {
@@ -33,11 +37,43 @@ func (l *limiter) of(key string) *rate.Limiter {
 	return one
 }
 
+// lookUp has a secret looked up for a key; code NotFound is a failure of it. Keys that failed
+// too often are answered too, because those who share an address with somebody who guesses
+// may have a good secret: but one of them at a time, and what they fail with is QuotaExceeded.
+func (l *limiter) lookUp(ctx context.Context, key string, look func() error) error {
+	slow := !l.open(key, time.Now())
+	if slow {
+		select {
+		case l.turn <- struct{}{}:
+			defer func() { <-l.turn }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	err := look()
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return err
+	}
+	l.fail(key, time.Now())
+	if slow {
+		return sandbox.Errorf(sandbox.QuotaExceeded, "too many wrong tokens or codes from this address; wait a minute")
+	}
+	return err
+}
+
 // open reports whether the key may try.
 func (l *limiter) open(key string, now time.Time) bool { return l.of(key).TokensAt(now) >= 1 }
 
-// take is open, and counts the try at once: of many at the same time only so many pass.
-func (l *limiter) take(key string, now time.Time) bool { return l.of(key).AllowN(now, 1) }
+// take is open, and counts the try at once: of many at the same time only so many
+// pass. One that did not fail may be given back.
+func (l *limiter) take(key string, now time.Time) (giveBack func(), ok bool) {
+	one := l.of(key).ReserveN(now, 1)
+	if one.DelayFrom(now) > 0 {
+		one.CancelAt(now)
+		return nil, false
+	}
+	return func() { one.CancelAt(now) }, true
+}
 
 // fail counts a failure.
 func (l *limiter) fail(key string, now time.Time) { l.of(key).AllowN(now, 1) }

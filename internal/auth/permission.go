@@ -23,7 +23,7 @@ var granted = []struct {
 		sandbox.SandboxesRead, sandbox.ImagesRead, sandbox.WorkspacesRead, sandbox.TokensRead, sandbox.TokensWrite,
 	}},
 	{sandbox.RoleMember, []sandbox.Permission{sandbox.SandboxesWrite}},
-	{sandbox.RoleAdmin, []sandbox.Permission{sandbox.ImagesWrite, sandbox.MembersWrite, sandbox.WorkspacesWrite}},
+	{sandbox.RoleAdmin, []sandbox.Permission{sandbox.ImagesWrite, sandbox.MembersWrite, sandbox.WorkspacesWrite, sandbox.AuditRead}},
 	{sandbox.RoleOwner, []sandbox.Permission{sandbox.WorkspacesDelete}},
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -15,6 +16,13 @@ import (
 const (
 	AccessTime  = 5 * time.Minute
 	RefreshTime = 30 * time.Minute
+)
+
+// The session of a program on the user's machine, which is not used all the time:
+// how long its refresh tokens work, and the whole session.
+const (
+	ProgramRefreshTime = 30 * 24 * time.Hour
+	ProgramTime        = 90 * 24 * time.Hour
 )
 
 // Tokens is the pair that a session has at the moment.
@@ -29,20 +37,27 @@ type Tokens struct {
 // many failures for the address or the account.
 func (c *Accounts) Login(ctx context.Context, login, password, remote string) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the user or the password is wrong")
-	address, group := client(remote)
+	address, group := audit.Client(remote)
 	login = strings.ToLower(strings.TrimSpace(login))
 	if login == "" || len(login) > emailMax || len(password) > passwordMax {
 		return Tokens{}, wrong
 	}
 	now := time.Now()
-	if !c.addresses.take(group, now) || !c.logins.take(login, now) {
+	giveBack, ok := c.addresses.take(group, now)
+	if ok {
+		_, ok = c.logins.take(login, now)
+	}
+	if !ok {
 		return Tokens{}, sandbox.Errorf(sandbox.QuotaExceeded, "too many failed sign-ins; wait a minute")
 	}
 	u, err := c.store.UserByLogin(ctx, login)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return Tokens{}, fmt.Errorf("look up user: %w", err)
 	}
-	ok, err := c.passwords.matches(ctx, u.Password, password)
+	if err == nil { // what was typed instead of a name may be a password
+		audit.FromContext(ctx).Object("user", string(u.ID), u.Name)
+	}
+	ok, err = c.passwords.matches(ctx, u.Password, password)
 	if err != nil {
 		return Tokens{}, fmt.Errorf("check password of user %s: %w", u.ID, err)
 	}
@@ -50,53 +65,75 @@ func (c *Accounts) Login(ctx context.Context, login, password, remote string) (T
 		return Tokens{}, wrong
 	}
 	c.logins.forgive(login)
-	c.addresses.forgive(group)
+	giveBack() // and no more: who has an account must not guess others' without end
 	return c.begin(ctx, u.ID, "password", address)
 }
 
 // begin makes a session.
 func (c *Accounts) begin(ctx context.Context, user sandbox.UserID, method, address string) (Tokens, error) {
+	return c.beginFor(ctx, user, method, address, RefreshTime, time.Time{})
+}
+
+// beginFor is begin with refresh tokens that work for that time, and an end.
+func (c *Accounts) beginFor(ctx context.Context, user sandbox.UserID, method, address string, refresh time.Duration, ends time.Time) (Tokens, error) {
 	tokens, s := newTokens()
 	s.ID, s.User, s.Method, s.Address, s.CreatedAt = uuid.Must(uuid.NewV7()).String(), user, method, address, s.RefreshedAt
+	s.RefreshTime, s.EndsAt = refresh, ends
+	s.RefreshExpiresAt = s.RefreshExpiry(s.CreatedAt)
 	if err := c.store.CreateSession(ctx, s); err != nil {
 		return Tokens{}, fmt.Errorf("record session of %s: %w", user, err)
 	}
+	if c.cfg.SignedIn != nil {
+		c.cfg.SignedIn(user)
+	}
+	tokens.RefreshesIn = refresh
+	e := audit.FromContext(ctx)
+	e.By(audit.Who{User: user, Session: s.ID})
+	e.Detail("method", method)
 	return tokens, nil
 }
 
 func newTokens() (Tokens, sandbox.Session) {
 	now := time.Now().UTC()
-	t := Tokens{Access: secret(prefixAccess), Refresh: secret(prefixRefresh), ExpiresIn: AccessTime, RefreshesIn: RefreshTime}
-	return t, sandbox.Session{
-		Access: Hash(t.Access), AccessExpiresAt: now.Add(AccessTime),
-		Refresh: Hash(t.Refresh), RefreshExpiresAt: now.Add(RefreshTime), RefreshedAt: now,
-	}
+	t := Tokens{Access: secret(prefixAccess), Refresh: secret(prefixRefresh), ExpiresIn: AccessTime}
+	return t, sandbox.Session{Access: Hash(t.Access), AccessExpiresAt: now.Add(AccessTime), Refresh: Hash(t.Refresh), RefreshedAt: now}
 }
 
 // Refresh gives a session new tokens for its refresh token, which is used up. A
-// second use of one ends the session: one of the two users has stolen it.
+// second use of one ends the session: one of the two users has stolen it; unless
+// nobody has used what the first brought, which may have been lost on its way, for
+// [sandbox.RefreshGrace].
 //
 // Errors: Unauthenticated for a token that is unknown, expired or was used;
-// QuotaExceeded after too many failures of the address.
+// QuotaExceeded in place of that after too many failures of the address.
 func (c *Accounts) Refresh(ctx context.Context, refresh, remote string) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the refresh token is unknown, expired or was used; sign in again")
-	_, group := client(remote)
+	_, group := audit.Client(remote)
 	if !formed(refresh, prefixRefresh) {
 		return Tokens{}, wrong
 	}
-	if !c.addresses.open(group, time.Now()) {
-		return Tokens{}, sandbox.Errorf(sandbox.QuotaExceeded, "too many failed sign-ins; wait a minute")
-	}
 	tokens, next := newTokens()
-	was, err := c.store.RotateSession(ctx, Hash(refresh), next)
-	c.auth.cache.Invalidate(was.Access)
+	var was sandbox.Session
+	err := c.addresses.lookUp(ctx, group, func() (err error) {
+		was, err = c.store.RotateSession(ctx, Hash(refresh), next)
+		return err
+	})
+	if was.ID != "" { // strangers' guesses must not keep what others bring out of the cache
+		c.auth.forgetToken(was.Access)
+	}
+	e := audit.FromContext(ctx)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		c.addresses.fail(group, time.Now())
+		if was.ID != "" {
+			e.Object("session", was.ID, "")
+			e.Detail("refresh_token", "used before; the session has ended")
+		}
 		return Tokens{}, wrong
 	}
 	if err != nil {
 		return Tokens{}, fmt.Errorf("refresh session: %w", err)
 	}
+	e.By(audit.Who{User: was.User, Session: was.ID})
+	tokens.RefreshesIn = was.RefreshExpiry(next.RefreshedAt).Sub(next.RefreshedAt)
 	return tokens, nil
 }
 
@@ -108,6 +145,6 @@ func (c *Accounts) Logout(ctx context.Context, id Identity) error {
 	if err := c.store.DeleteSession(ctx, id.Session); err != nil {
 		return fmt.Errorf("end session %s: %w", id.Session, err)
 	}
-	c.auth.cache.InvalidateAll()
+	c.auth.forget()
 	return nil
 }

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -95,7 +95,7 @@ type TokenRequest struct {
 // a negative lifetime and an unknown scope; Forbidden for a scope that the
 // identity's own token lacks.
 func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenRequest) (string, sandbox.Token, error) {
-	if err := checkDescription(req.Description); err != nil {
+	if err := sandbox.CheckText("description", req.Description, 0, DescriptionMax); err != nil {
 		return "", sandbox.Token{}, err
 	}
 	if req.Lifetime < 0 {
@@ -127,6 +127,7 @@ func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenR
 	if err := a.store.CreateToken(ctx, t); err != nil {
 		return "", sandbox.Token{}, fmt.Errorf("record token %s: %w", t.ID, err)
 	}
+	audit.FromContext(ctx).Made("token", t.ID, t.Description)
 	return text, t, nil
 }
 
@@ -177,24 +178,11 @@ func (a *Authenticator) RevokeToken(ctx context.Context, id Identity, token stri
 		}
 		token = t.ID
 	}
+	audit.FromContext(ctx).Object("token", token, "")
 	t, err := a.store.RevokeToken(ctx, id.Workspace, id.User, token, time.Now().UTC())
 	if err != nil {
 		return err
 	}
-	a.cache.Invalidate(t.Hash)
-	return nil
-}
-
-func checkDescription(s string) error {
-	n := 0
-	for _, r := range s {
-		if unicode.IsControl(r) {
-			return sandbox.InvalidField("description", "must not hold control characters")
-		}
-		n++
-	}
-	if n > DescriptionMax {
-		return sandbox.InvalidField("description", "has %d characters, the maximum is %d", n, DescriptionMax)
-	}
+	a.forgetToken(t.Hash)
 	return nil
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/mail"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -51,6 +53,7 @@ func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (sand
 	if err := c.store.CreateUser(ctx, u, home); err != nil {
 		return sandbox.User{}, "", err
 	}
+	audit.FromContext(ctx).Made("user", string(u.ID), u.Name)
 	if n.Password != "" {
 		return u, "", nil
 	}
@@ -105,20 +108,21 @@ func (c *Accounts) ResetPassword(ctx context.Context, id Identity, user sandbox.
 // that name, or the one whose password it sets, for whom name does not matter.
 //
 // Errors: Invalid; Exists, naming name; Unauthenticated for a code that is
-// unknown, expired or used; QuotaExceeded after too many wrong ones of the address.
+// unknown, expired or used; QuotaExceeded in place of that after too many wrong ones of the address.
 func (c *Accounts) Accept(ctx context.Context, code, name, password, remote string) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the invitation is unknown, expired or was used")
-	address, group := client(remote)
+	address, group := audit.Client(remote)
 	if !formed(code, prefixInvitation) {
 		return Tokens{}, wrong
-	}
-	if !c.addresses.open(group, time.Now()) {
-		return Tokens{}, sandbox.Errorf(sandbox.QuotaExceeded, "too many wrong codes from this address; wait a minute")
 	}
 	if err := checkPassword("password", password); err != nil {
 		return Tokens{}, err
 	}
-	i, err := c.store.InvitationByHash(ctx, Hash(code), time.Now())
+	var i sandbox.Invitation
+	err := c.addresses.lookUp(ctx, group, func() (err error) {
+		i, err = c.store.InvitationByHash(ctx, Hash(code), time.Now())
+		return err
+	})
 	if err == nil {
 		if i.User != "" {
 			name = "x" // only a new user gets it
@@ -135,7 +139,6 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 		}
 	}
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		c.addresses.fail(group, time.Now())
 		return Tokens{}, wrong
 	}
 	return Tokens{}, err
@@ -153,7 +156,7 @@ func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, passwo
 		return err
 	}
 	if u.Password != "" {
-		if !c.logins.take(u.Name, time.Now()) {
+		if _, ok := c.logins.take(u.Name, time.Now()); !ok {
 			return sandbox.Errorf(sandbox.QuotaExceeded, "too many wrong passwords; wait a minute")
 		}
 		ok, err := c.passwords.matches(ctx, u.Password, current)
@@ -182,7 +185,10 @@ func (c *Accounts) Users(ctx context.Context, after string) ([]sandbox.User, err
 func (c *Accounts) FindUser(ctx context.Context, ref string) (sandbox.User, error) {
 	u, err := c.store.User(ctx, sandbox.UserID(ref))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return c.store.UserByLogin(ctx, strings.ToLower(ref))
+		u, err = c.store.UserByLogin(ctx, strings.ToLower(ref))
+	}
+	if err == nil {
+		audit.FromContext(ctx).Object("user", string(u.ID), u.Name)
 	}
 	return u, err
 }
@@ -191,6 +197,13 @@ func (c *Accounts) FindUser(ctx context.Context, ref string) (sandbox.User, erro
 // token; its sandboxes go on. Errors: NotFound; Conflict when no administrator
 // would be left.
 func (c *Accounts) UpdateUser(ctx context.Context, user sandbox.UserID, u sandbox.UserUpdate) (sandbox.User, error) {
+	e := audit.FromContext(ctx)
+	if u.Administrator != nil {
+		e.Detail("administrator", strconv.FormatBool(*u.Administrator))
+	}
+	if u.Disabled != nil {
+		e.Detail("disabled", strconv.FormatBool(*u.Disabled))
+	}
 	u.At = time.Now().UTC()
 	updated, err := c.store.UpdateUser(ctx, user, u)
 	c.auth.forget()

@@ -8,11 +8,11 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -27,16 +27,22 @@ const (
 var slugForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // CreateWorkspace makes a workspace that the identity's user owns. An empty slug
-// is made of the name. Errors: Invalid; Exists, naming slug.
+// is made of the name. Errors: Invalid; Exists, naming slug; QuotaExceeded for a
+// user who has made as many as it may.
 func (c *Accounts) CreateWorkspace(ctx context.Context, id Identity, name, slug, description string) (sandbox.Workspace, error) {
 	ws := newWorkspace(id.User, name, slug)
 	ws.Description, ws.Role = description, sandbox.RoleOwner
 	if err := checkWorkspace(&ws.Name, &ws.Slug, &ws.Description); err != nil {
 		return sandbox.Workspace{}, err
 	}
-	if err := c.store.CreateWorkspace(ctx, ws); err != nil {
+	most := c.cfg.MaxWorkspaces
+	if id.Administrator {
+		most = 0
+	}
+	if err := c.store.CreateWorkspace(ctx, ws, most); err != nil {
 		return sandbox.Workspace{}, fmt.Errorf("record workspace %s: %w", ws.ID, err)
 	}
+	audit.FromContext(ctx).Made("workspace", string(ws.ID), ws.Slug)
 	return ws, nil
 }
 
@@ -54,8 +60,8 @@ func newWorkspace(user sandbox.UserID, name, slug string) sandbox.Workspace {
 
 func checkWorkspace(name, slug, description *string) error {
 	if name != nil {
-		if n := utf8.RuneCountInString(*name); n < 1 || n > nameMax || strings.ContainsFunc(*name, unicode.IsControl) {
-			return sandbox.InvalidField("name", "must be 1 to %d characters, without control characters", nameMax)
+		if err := sandbox.CheckText("name", *name, 1, nameMax); err != nil {
+			return err
 		}
 	}
 	if slug != nil && !slugForm.MatchString(*slug) {
@@ -101,6 +107,7 @@ func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u sandbox.W
 	}
 	u.At = time.Now().UTC()
 	ws, err := c.store.UpdateWorkspace(ctx, id.Workspace, u)
+	c.auth.forget() // the old slug may be another's next
 	ws.Role = id.Role
 	return ws, err
 }
@@ -147,6 +154,9 @@ func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role 
 	case err != nil:
 		return nil, nil, "", fmt.Errorf("look up user: %w", err)
 	}
+	e := audit.FromContext(ctx)
+	e.Object("member", string(u.ID), u.Name)
+	e.Detail("role", string(role))
 	if err := c.store.AddMember(ctx, id.Workspace, u.ID, role, time.Now().UTC()); err != nil {
 		return nil, nil, "", err
 	}
@@ -176,6 +186,7 @@ func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID
 	if err == nil && m.Role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
 		err = sandbox.Errorf(sandbox.Forbidden, "only an owner changes the role of an owner")
 	}
+	audit.FromContext(ctx).Detail("role", string(role))
 	if err == nil {
 		err = c.store.SetRole(ctx, id.Workspace, user, role)
 	}
@@ -213,6 +224,7 @@ func (c *Accounts) invite(ctx context.Context, id Identity, i sandbox.Invitation
 	if err := c.store.CreateInvitation(ctx, i); err != nil {
 		return nil, "", fmt.Errorf("record invitation %s: %w", i.ID, err)
 	}
+	audit.FromContext(ctx).Made("invitation", i.ID, i.Email)
 	return &i, code, nil
 }
 

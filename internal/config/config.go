@@ -27,6 +27,8 @@ type Config struct {
 	// CgroupParent is for hosts where the server may not use the top of the control groups.
 	CgroupParent string `yaml:"cgroup_parent" doc:"Control group below which those of the sandboxes are made, as a path below the hierarchy's mount point. Empty: the top for root, else the group the server was started in."`
 
+	MinFreeDisk Bytes `yaml:"min_free_disk" doc:"How much must be free on the disk of state_dir for anything to be made that takes some: sandboxes, snapshots, checkpoints, pulls, builds and uploads are refused otherwise, with code unavailable. 0: whatever is free."`
+
 	OIDC Providers `yaml:"oidc" doc:"Services that people sign in with: a list of name, type (oidc or github), issuer, client_id, client_secret_file and allowed_domains, whose addresses may sign up; docs/auth.md has examples. A JSON array in variables and flags."`
 
 	TLS     TLS     `yaml:"tls"`
@@ -37,10 +39,12 @@ type Config struct {
 	Exec    Exec    `yaml:"exec"`
 	Network Network `yaml:"network"`
 	Build   Build   `yaml:"build"`
+	Quota   Quota   `yaml:"quota"`
 
 	Snapshot Snapshot `yaml:"snapshot"`
 	Images   Images   `yaml:"images"`
 	Secrets  Secrets  `yaml:"secrets"`
+	Audit    Audit    `yaml:"audit"`
 }
 
 // TLS says how the listener is secured.
@@ -59,6 +63,7 @@ type Log struct {
 type HTTP struct {
 	ResponseTimeout Duration `yaml:"response_timeout" doc:"How long a server inside a sandbox may take until the first byte of its answer to a request to the sandbox's URL."`
 	MaxConnections  int      `yaml:"max_connections" doc:"Connections that requests to one sandbox's URL may have open to it at the same time."`
+	TrustedProxies  Prefixes `yaml:"trusted_proxies" doc:"Addresses of the TLS proxies in front of the server, separated by commas: 127.0.0.1,10.0.0.0/8. What they say in X-Forwarded-For and X-Forwarded-Proto is believed: failures count for the client and not for the proxy, and sandboxes are told the client's address. Nobody else may be able to connect from them."`
 	DrainTimeout    Duration `yaml:"drain_timeout" doc:"How long requests under way may take to end after SIGTERM. Sandboxes keep running in any case."`
 }
 
@@ -88,11 +93,22 @@ type Network struct {
 // Build holds limits of what is made before a sandbox can start: runtimes, and
 // images with a request's dependencies.
 type Build struct {
-	MaxCount           int      `yaml:"max_count" doc:"Images that are made at the same time; more wait for their turn. Each may take a box on top of sandbox.max_count."`
-	Timeout            Duration `yaml:"timeout" doc:"How long an image may take to be made, its dependencies included."`
-	Memory             Bytes    `yaml:"memory" doc:"Memory of a box in which dependencies are installed."`
-	Disk               Bytes    `yaml:"disk" doc:"Disk of a box in which dependencies are installed: what they and their downloads may take."`
+	MaxCount           int      `yaml:"max_count" doc:"Images that are pulled or built of a recipe at the same time, as many made with dependencies, and as many from Dockerfiles; more wait for their turn. Each may take a box on top of sandbox.max_count."`
+	Timeout            Duration `yaml:"timeout" doc:"How long an image may take to be made, and its dependencies to be installed, once it is their turn; a build from a Dockerfile has an hour."`
+	Memory             Bytes    `yaml:"memory" doc:"Memory of a box in which dependencies are installed, or a RUN of a Dockerfile runs that asks for no other."`
+	Disk               Bytes    `yaml:"disk" doc:"Disk of a box in which dependencies are installed, or a RUN of a Dockerfile runs that asks for no other: what they and their downloads may take."`
 	DependenciesMaxAge Duration `yaml:"dependencies_max_age" doc:"How long installed dependencies are used again before they are installed anew, which is how updates arrive."`
+}
+
+// Quota is what a workspace may have unless an administrator has set another
+// quota for it. Docs/quotas.md says what counts.
+type Quota struct {
+	Sandboxes        int   `yaml:"sandboxes" doc:"Sandboxes of a workspace that may run at the same time; paused ones do not count. As the others here, unless an administrator has set a quota for the workspace (docs/quotas.md). 0: no limit."`
+	Memory           Bytes `yaml:"memory" doc:"Memory that the running sandboxes of a workspace may be limited to, together. 0: no limit."`
+	CPU              CPU   `yaml:"cpu" doc:"CPU that the running sandboxes of a workspace may be limited to, together. 0: no limit."`
+	Disk             Bytes `yaml:"disk" doc:"Disk of a workspace: what its running sandboxes may write, and what paused ones, checkpoints, snapshots, output of executions, files of builds and images that were built take. 0: no limit."`
+	CreatesPerMinute int   `yaml:"creates_per_minute" doc:"Sandboxes that a workspace may make in a minute, forks included; as many may be made at once. 0: no limit."`
+	Workspaces       int   `yaml:"workspaces" doc:"Workspaces that a user who is no administrator may have made. 0: no limit."`
 }
 
 // Snapshot holds limits of snapshots.
@@ -109,10 +125,11 @@ type Pool struct {
 // Images says where images come from and how many are kept.
 type Images struct {
 	DefaultRegistry    string     `yaml:"default_registry" doc:"Registry in which images are looked for whose names have none and are not built-in ones. Empty: nowhere."`
-	InsecureRegistries Registries `yaml:"insecure_registries" doc:"Registries that may be talked to by plain HTTP, separated by commas: HOST or HOST:PORT. Loopback always may."`
+	InsecureRegistries Registries `yaml:"insecure_registries" doc:"Registries that may be talked to by plain HTTP, and be on the server's own machine, separated by commas: HOST:PORT, or HOST for all its ports. No others may."`
+	PrivateRegistries  bool       `yaml:"private_registries" doc:"Whether images may be had from registries at private addresses (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7). Turn it off where workspaces belong to people who must not reach this network; those in insecure_registries are reached all the same."`
 	RecheckInterval    Duration   `yaml:"recheck_interval" doc:"How long a tag is taken to mean what it meant when its registry was asked last. 0: until it is pulled again."`
 	StallTimeout       Duration   `yaml:"stall_timeout" doc:"How long a registry may send nothing until a pull gives up on that connection."`
-	MaxDisk            Bytes      `yaml:"max_disk" doc:"Disk that images may take. What is too much is removed when an image is added: those not used for the longest time first, built-in ones last, none that a sandbox or snapshot needs. 0: no limit."`
+	MaxDisk            Bytes      `yaml:"max_disk" doc:"Disk that images may take. What is too much is removed when an image is added: first what workspaces have as build cache beyond an equal part, then those not used for the longest time, built-in ones last, none that a sandbox or snapshot needs. 0: no limit."`
 }
 
 // Exec holds limits of commands.
@@ -130,6 +147,12 @@ type Exec struct {
 // Secrets says how secrets, such as the passwords of registries, are encrypted.
 type Secrets struct {
 	KeyFile string `yaml:"key_file" doc:"File with the keys that secrets in the database are encrypted with; made when it is not there. Without it they are lost: back it up, elsewhere than the database. Empty: state_dir/secret.key. The variable MODBOX_SECRET_KEY may have the keys instead."`
+}
+
+// Audit says how much of the audit log is kept.
+type Audit struct {
+	Retention Duration `yaml:"retention" doc:"How long records of the audit log are kept."`
+	MaxBytes  Bytes    `yaml:"max_bytes" doc:"Size of the records that are kept; of more the oldest are removed, however old they are. The database takes about twice as much for them."`
 }
 
 // Default returns the defaults. Those that depend on the user, its environment
@@ -164,11 +187,15 @@ func Default() Config {
 			Disk:               16 << 30,
 			DependenciesMaxAge: Duration(7 * 24 * time.Hour),
 		},
-		Snapshot: Snapshot{MaxCount: 1000, MaxBytes: 256 << 30},
+		Audit:       Audit{Retention: Duration(90 * 24 * time.Hour), MaxBytes: 1 << 30},
+		Quota:       Quota{Workspaces: 20},
+		MinFreeDisk: 1 << 30,
+		Snapshot:    Snapshot{MaxCount: 1000, MaxBytes: 256 << 30},
 		Images: Images{
-			DefaultRegistry: "docker.io",
-			RecheckInterval: Duration(10 * time.Minute),
-			StallTimeout:    Duration(time.Minute),
+			DefaultRegistry:   "docker.io",
+			PrivateRegistries: true,
+			RecheckInterval:   Duration(10 * time.Minute),
+			StallTimeout:      Duration(time.Minute),
 		},
 		Exec: Exec{
 			DefaultTimeout: Duration(time.Minute),
@@ -270,6 +297,13 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "build.memory", c.Build.Memory, 256<<20, 1<<40)
 	within(bad, "build.disk", c.Build.Disk, 1<<30, 1<<44)
 	within(bad, "build.dependencies_max_age", c.Build.DependenciesMaxAge, Duration(time.Minute), Duration(10*365*24*time.Hour))
+	within(bad, "quota.sandboxes", c.Quota.Sandboxes, 0, 1<<20)
+	within(bad, "quota.memory", c.Quota.Memory, 0, 1<<60)
+	within(bad, "quota.cpu", c.Quota.CPU, 0, 1<<40)
+	within(bad, "quota.disk", c.Quota.Disk, 0, 1<<60)
+	within(bad, "quota.creates_per_minute", c.Quota.CreatesPerMinute, 0, 1<<20)
+	within(bad, "quota.workspaces", c.Quota.Workspaces, 0, 1<<20)
+	within(bad, "min_free_disk", c.MinFreeDisk, 0, 1<<50)
 	within(bad, "snapshot.max_count", c.Snapshot.MaxCount, 1, 1<<20)
 	within(bad, "snapshot.max_bytes", c.Snapshot.MaxBytes, 1<<20, 1<<50)
 	within(bad, "exec.default_timeout", c.Exec.DefaultTimeout, Duration(time.Second), c.Exec.MaxTimeout)
@@ -279,8 +313,15 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "exec.max_streams", c.Exec.MaxStreams, c.Exec.MaxStream, 1<<50)
 	within(bad, "exec.retention", c.Exec.Retention, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	within(bad, "exec.max_kept", c.Exec.MaxKept, 1, 1<<20)
+	for _, p := range c.Network.AllowCIDRs {
+		if !p.Addr().Is4() {
+			bad("network.allow_cidrs", "%q is not an IPv4 range such as 10.1.0.0/16", p)
+		}
+	}
 	within(bad, "http.response_timeout", c.HTTP.ResponseTimeout, Duration(time.Second), Duration(24*time.Hour))
 	within(bad, "http.max_connections", c.HTTP.MaxConnections, 1, 1<<20)
+	within(bad, "audit.retention", c.Audit.Retention, Duration(time.Hour), Duration(100*365*24*time.Hour))
+	within(bad, "audit.max_bytes", c.Audit.MaxBytes, 1<<20, 1<<44)
 	within(bad, "images.stall_timeout", c.Images.StallTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "images.recheck_interval", c.Images.RecheckInterval, 0, Duration(10*365*24*time.Hour))
 	if _, err := ociname.NewRegistry(c.Images.DefaultRegistry, ociname.StrictValidation); err != nil && c.Images.DefaultRegistry != "" {

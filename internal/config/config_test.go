@@ -67,6 +67,7 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"bad_resolver":   {file: "network:\n  resolvers: [dns.example.com]\n", want: []string{"dns.example.com"}},
 		"bad_registry":   {env: "MODBOX_IMAGES_DEFAULT_REGISTRY=https://x", want: []string{"images.default_registry", "docker.io"}},
 		"bad_insecure":   {env: "MODBOX_IMAGES_INSECURE_REGISTRIES=a b", want: []string{"a b", "registry.example.com"}},
+		"bad_bool":       {env: "MODBOX_IMAGES_PRIVATE_REGISTRIES=perhaps", want: []string{"MODBOX_IMAGES_PRIVATE_REGISTRIES", "perhaps", "true"}},
 		"domain_not_url": {env: "MODBOX_DOMAIN=https://x", want: []string{"domain", "sandbox.example.com"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,6 +177,10 @@ func TestListsOfAddresses(t *testing.T) {
 			}
 		})
 	}
+	trusting, err := config.Load(config.Source{Environ: []string{"MODBOX_HTTP_TRUSTED_PROXIES=127.0.0.1, fd00::1/8"}})
+	if got, want := trusting.HTTP.TrustedProxies.String(), "127.0.0.1/32,fd00::/8"; err != nil || got != want {
+		t.Errorf("trusted proxies %q, %v, want %q", got, err, want)
+	}
 	c, err := config.Load(config.Source{Environ: []string{"MODBOX_NETWORK_ALLOW_CIDRS="}})
 	if err != nil || len(c.Network.AllowCIDRs) != 0 {
 		t.Errorf("an empty list is %v, %v", c.Network.AllowCIDRs, err)
@@ -183,11 +188,11 @@ func TestListsOfAddresses(t *testing.T) {
 }
 
 func TestRegistries(t *testing.T) {
-	c, err := config.Load(config.Source{Environ: []string{"MODBOX_IMAGES_DEFAULT_REGISTRY=", "MODBOX_IMAGES_INSECURE_REGISTRIES=10.0.0.5:5000, lan.example.com"}})
+	c, err := config.Load(config.Source{Environ: []string{"MODBOX_IMAGES_DEFAULT_REGISTRY=", "MODBOX_IMAGES_INSECURE_REGISTRIES=10.0.0.5:5000, lan.example.com", "MODBOX_IMAGES_PRIVATE_REGISTRIES=false"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Images.InsecureRegistries.String(); got != "10.0.0.5:5000,lan.example.com" || c.Images.DefaultRegistry != "" {
+	if got := c.Images.InsecureRegistries.String(); got != "10.0.0.5:5000,lan.example.com" || c.Images.DefaultRegistry != "" || c.Images.PrivateRegistries {
 		t.Errorf("registries = %q, default %q", got, c.Images.DefaultRegistry)
 	}
 }

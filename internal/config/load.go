@@ -115,6 +115,12 @@ func (s Setting) set(text string) error {
 			return fmt.Errorf("%q is not a whole number", text)
 		}
 		*p = n
+	case *bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", text)
+		}
+		*p = b
 	default:
 		panic(fmt.Sprintf("setting %s has type %T, which set does not know", s.Name, p))
 	}
@@ -189,6 +195,8 @@ func (v *flagValue) Type() string {
 		return "cpu"
 	case int:
 		return "number"
+	case bool:
+		return "true|false" // pflag lets a value be left out of what it knows as bool
 	default:
 		return "string"
 	}

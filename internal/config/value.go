@@ -95,15 +95,15 @@ func (p Prefixes) String() string { return joined(p) }
 // MarshalText is the inverse of UnmarshalText.
 func (p Prefixes) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads IPv4 ranges separated by commas; an address is a range of one.
+// UnmarshalText reads ranges separated by commas; an address is a range of one.
 func (p *Prefixes) UnmarshalText(text []byte) (err error) {
 	*p, err = split(text, func(s string) (netip.Prefix, error) {
 		prefix, err := netip.ParsePrefix(s)
 		if addr, aerr := netip.ParseAddr(s); aerr == nil {
 			prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
-		if err != nil || !prefix.Addr().Is4() {
-			return netip.Prefix{}, fmt.Errorf("%q is not an IPv4 range such as 10.1.0.0/16", s)
+		if err != nil {
+			return netip.Prefix{}, fmt.Errorf("%q is not a range of addresses such as 10.1.0.0/16", s)
 		}
 		return prefix.Masked(), nil
 	})

@@ -32,7 +32,7 @@ type Options struct {
 	StateDir, RunDir string
 	// Listen is the address the server is to listen on.
 	Listen string
-	// Images are the built-in images and whether they are built.
+	// Images are those that are to be built before a server is used, and whether they are.
 	Images func(ctx context.Context) (map[string]bool, error)
 	// Sandbox starts a sandbox and says how it went; see [TrySandbox].
 	Sandbox func(ctx context.Context) (Trial, error)

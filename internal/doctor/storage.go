@@ -67,7 +67,7 @@ func runDir(_ context.Context, o Options) Result {
 	}
 	if st.Type != unix.TMPFS_MAGIC {
 		return warn(name, o.RunDir+" is not on tmpfs: remains of sandboxes outlive a restart of the host until the server sweeps them",
-			"set run_dir to a directory on tmpfs, e.g. /run/modbox")
+			"set run_dir to a directory on tmpfs, which /run is on most systems")
 	}
 	return ok(name, o.RunDir+" on tmpfs")
 }

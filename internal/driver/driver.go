@@ -107,6 +107,9 @@ type Spec struct {
 	RootFS string
 	// Resources are enforced as [Capabilities] says.
 	Resources sandbox.Resources
+	// PlainTmp leaves /tmp what the root image has, so that what is written there is
+	// written to the root; otherwise it is a file system of its own that nothing keeps.
+	PlainTmp bool
 	// MaxProcesses limits processes and threads inside the box; 0 means 4096.
 	MaxProcesses int64
 }

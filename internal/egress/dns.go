@@ -79,7 +79,7 @@ func (g *Gateway) serveDNSOver(guest *guestConn) {
 	conn := dns.Conn{Conn: guest}
 	buf := make([]byte, maxQuestion)
 	for g.ctx.Err() == nil {
-		_ = guest.SetDeadline(time.Now().Add(dnsIdle))
+		_ = guest.SetDeadline(time.Now().Add(g.network.dnsIdle))
 		n, err := conn.Read(buf)
 		if err != nil {
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"time"
 )
 
 // RouteToLoopback makes what sandboxes send to addr arrive at the host's
@@ -17,6 +18,13 @@ func (n *Network) RouteToLoopback(addr netip.Addr) {
 		}
 		return connect(ctx, d, network, address)
 	}
+}
+
+// Patience has the network wait so long for the host's resolvers, for echoes, and for
+// questions on a connection.
+func (n *Network) Patience(d time.Duration) {
+	n.resolver.askTimeout, n.resolver.answerTimeout = d, 4*d
+	n.dnsIdle, n.pingTimeout = d, d
 }
 
 // Admit is the filter at the entry of frames.

@@ -34,7 +34,7 @@ var discard = slog.New(slog.DiscardHandler)
 var outside = netip.MustParseAddr("203.0.113.1")
 
 // timeout ends what should have happened long before.
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 // testNetwork is a network whose gateways may be left to attach.
 func testNetwork(tb testing.TB, cfg egress.Config) *egress.Network {
@@ -45,6 +45,7 @@ func testNetwork(tb testing.TB, cfg egress.Config) *egress.Network {
 		tb.Fatal(err)
 	}
 	n.RouteToLoopback(outside)
+	n.Patience(timeout)
 	return n
 }
 

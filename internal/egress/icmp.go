@@ -77,7 +77,7 @@ func (e *echo) run() {
 	defer conn.Close()
 	stop := context.AfterFunc(e.gateway.ctx, func() { _ = conn.Close() })
 	defer stop()
-	_ = conn.SetDeadline(time.Now().Add(pingTimeout))
+	_ = conn.SetDeadline(time.Now().Add(e.gateway.network.pingTimeout))
 	request := xicmp.Message{Type: xipv4.ICMPTypeEcho, Body: &xicmp.Echo{Seq: int(e.seq), Data: e.data}}
 	b, err := request.Marshal(nil)
 	if err != nil {

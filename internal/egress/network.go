@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -79,6 +80,8 @@ type Network struct {
 	resolver *resolver
 	total    budget
 	perBox   budgetSize
+	// dnsIdle and pingTimeout are the constants of that name, but in tests.
+	dnsIdle, pingTimeout time.Duration
 	// connect makes the host's sockets; tests put their servers behind it.
 	connect func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error)
 }
@@ -122,6 +125,7 @@ func New(cfg Config) (*Network, error) {
 			flows: cmp.Or(cfg.MaxFlows, 512),
 			extra: cmp.Or(cfg.BufferBytes, 96<<20),
 		},
+		dnsIdle: dnsIdle, pingTimeout: pingTimeout,
 	}
 	if n.policy == nil {
 		n.policy = allowAll{}

@@ -27,6 +27,8 @@ const (
 type resolver struct {
 	path   string
 	asking chan struct{}
+	// askTimeout and answerTimeout are the constants of that name, but in tests.
+	askTimeout, answerTimeout time.Duration
 
 	mu       sync.Mutex
 	servers  []string  // guarded by mu
@@ -35,7 +37,7 @@ type resolver struct {
 
 // newResolver returns a resolver that asks fixed, or those of resolvConf.
 func newResolver(fixed []netip.AddrPort) *resolver {
-	r := &resolver{asking: make(chan struct{}, maxAsking)}
+	r := &resolver{asking: make(chan struct{}, maxAsking), askTimeout: askTimeout, answerTimeout: answerTimeout}
 	for _, s := range fixed {
 		r.servers = append(r.servers, s.String())
 	}
@@ -48,7 +50,7 @@ func newResolver(fixed []netip.AddrPort) *resolver {
 // ask puts a question to each server in turn, twice, and returns the first
 // answer that is one: whether the name exists or not is for the caller.
 func (r *resolver) ask(ctx context.Context, question dns.Question) (*dns.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.answerTimeout)
 	defer cancel()
 	select {
 	case r.asking <- struct{}{}:
@@ -63,7 +65,7 @@ func (r *resolver) ask(ctx context.Context, question dns.Question) (*dns.Msg, er
 	var errs []error
 	for range 2 {
 		for _, server := range servers {
-			answer, err := exchange(ctx, question, server)
+			answer, err := r.exchange(ctx, question, server)
 			if err == nil {
 				return answer, nil
 			}
@@ -107,13 +109,13 @@ func (r *resolver) current() ([]string, error) {
 
 // exchange asks one server, by TCP when the answer is too long for UDP. Nothing
 // of what the sandbox sent but the question itself gets out of the host.
-func exchange(ctx context.Context, question dns.Question, server string) (*dns.Msg, error) {
+func (r *resolver) exchange(ctx context.Context, question dns.Question, server string) (*dns.Msg, error) {
 	q := new(dns.Msg)
 	q.Id = dns.Id()
 	q.RecursionDesired = true
 	q.Question = []dns.Question{question}
 	q.SetEdns0(dns.DefaultMsgSize, false)
-	client := dns.Client{Net: "udp", Timeout: askTimeout}
+	client := dns.Client{Net: "udp", Timeout: r.askTimeout}
 	answer, err := roundTrip(ctx, &client, q, server)
 	if err == nil && answer.Truncated {
 		client.Net = "tcp"

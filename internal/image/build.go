@@ -32,8 +32,8 @@ type BuildOptions struct {
 // the later wait and return its image.
 //
 // Errors: Unavailable when this host lacks a program or one fails, saying which
-// and why; Invalid when the files it made are not acceptable. On any error,
-// including a context that ends, the store is as before.
+// and why; Invalid when the files it made are not acceptable; for a recipe that is
+// pulled those of [Store.Pull]. On any error, including a context that ends, the store is as before.
 func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbox.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(Event) {}
@@ -63,7 +63,11 @@ func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 		opts.Progress(Event{Phase: PhaseDone, Message: "built meanwhile"})
 		return s.imageOf(meanwhile), nil
 	}
-	img, err := s.build(ctx, r, opts.Progress)
+	work := s.build
+	if r.spec.Pull != "" {
+		work = s.adopt
+	}
+	img, err := work(ctx, r, opts)
 	if err != nil {
 		return sandbox.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
 	}
@@ -79,7 +83,7 @@ func (s *Store) usable(ctx context.Context, r *Recipe, rec *record) bool {
 }
 
 // build makes the image, whatever is there. The caller holds the build lock.
-func (s *Store) build(ctx context.Context, r *Recipe, progress func(Event)) (sandbox.Image, error) {
+func (s *Store) build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbox.Image, error) {
 	work, err := s.workDir(ctx)
 	if err != nil {
 		return sandbox.Image{}, err
@@ -88,7 +92,7 @@ func (s *Store) build(ctx context.Context, r *Recipe, progress func(Event)) (san
 	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
 	defer undo.Clean()
 
-	root, err := s.makeRootfs(ctx, r, work.Name(), progress)
+	root, err := s.makeRootfs(ctx, r, work.Name(), opts.Progress)
 	if err != nil {
 		return sandbox.Image{}, err
 	}

@@ -33,10 +33,16 @@ type CommitRequest struct {
 	// overlay file systems write them, take away what the base has. It may be hostile.
 	// It is read to its end.
 	Layer io.Reader
+	// Without are clean names of files that are left out of the layer, and so are
+	// signs that they are gone.
+	Without []string
 	// MaxBytes bounds the layer, and the sizes of its files together; 0 is 64 GiB.
 	MaxBytes int64
 	// MaxEntries bounds the number of the layer's entries; 0 is 2 million.
 	MaxEntries int
+	// MaxFiles bounds the entries of the layer together with the names in the base:
+	// layers that each are small may add up; 0 is no limit.
+	MaxFiles int64
 	// Config is how the image is run; nil is as the base.
 	Config *sandbox.ImageConfig
 	// Name and Tag make the result what name:tag means; the tag "" is "latest".
@@ -48,8 +54,16 @@ type CommitRequest struct {
 	Labels map[string]string
 	// CreatedBy is what the OCI image's history says of the layer.
 	CreatedBy string
+	// Owner is whose alone the result is; "" for everybody's.
+	Owner sandbox.WorkspaceID
+	// Room, when set, is asked before the result is kept. When the disk of the owner, or
+	// User, is used up, what its builds have left goes first.
+	Room Room
 	// CacheKey, for a result without a name, is what [Store.Cached] finds it by.
 	CacheKey string
+	// User, for a result with a CacheKey that is everybody's, is the workspace for which
+	// it counts as by [Store.CachedFor].
+	User sandbox.WorkspaceID
 }
 
 // Committed is what Commit made, or found made.
@@ -143,8 +157,20 @@ func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*r
 	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
 	defer undo.Clean()
 
+	entries := cmp.Or(req.MaxEntries, commitMaxEntries)
 	under := newTree()
 	if base != nil {
+		if room := req.MaxFiles - base.FileCount; req.MaxFiles > 0 && room < int64(entries) {
+			if room <= 0 {
+				return nil, sandbox.Errorf(sandbox.TooLarge, "what it is laid on has %d files, and no more than %d may be there", base.FileCount, req.MaxFiles)
+			}
+			entries = int(room)
+		}
+		release, err := s.Hold(ctx, base.Digest)
+		if err != nil {
+			return nil, err
+		}
+		undo.Add(release)
 		file, err := os.Open(s.erofsPath(base.Digest))
 		if err != nil {
 			return nil, err
@@ -156,7 +182,7 @@ func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*r
 	}
 	w, err := newRootfsWriter(rootfsSpec{
 		dir: work.Name(), date: time.Unix(0, 0),
-		limits: limits{bytes: cmp.Or(req.MaxBytes, commitMaxBytes), entries: cmp.Or(req.MaxEntries, commitMaxEntries)},
+		limits: limits{bytes: cmp.Or(req.MaxBytes, commitMaxBytes), entries: entries},
 	}, under)
 	if err != nil {
 		return nil, err
@@ -164,6 +190,7 @@ func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*r
 	undo.Add(w.close)
 	w.layers.normalise = normaliseHeader
 	w.layers.visit = w.copyCommitted
+	w.layers.without = req.Without
 	if err := w.layers.read(ctx, req.Layer); err != nil {
 		return nil, err
 	}
@@ -198,12 +225,15 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfsWriter, base *record, 
 	}
 	rec := record{
 		Name: req.Name, Current: req.Name != "", Description: req.Description, UpdatedAt: time.Now().UTC(),
-		Commit: &commitRecord{DiffID: layer.diffID, Layer: blobRef{Digest: layer.digest, Size: layer.size}},
+		Owner: req.Owner, Commit: &commitRecord{DiffID: layer.diffID, Layer: blobRef{Digest: layer.digest, Size: layer.size}},
 	}
 	if rec.Name != "" {
 		rec.Tag = cmp.Or(req.Tag, "latest")
 	} else {
 		rec.CacheKey = req.CacheKey
+	}
+	if rec.CacheKey != "" && rec.Owner == "" {
+		rec.use(req.User, rec.UpdatedAt)
 	}
 	if base != nil {
 		rec.Commit.Base = base.Digest
@@ -223,6 +253,7 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfsWriter, base *record, 
 	if err != nil {
 		return nil, err
 	}
+	root.room = req.Room
 	return &rec, s.keep(ctx, root, &rec, func(layer blob) (blobRef, error) {
 		img, err := s.commitImage(base, layer, &rec, req)
 		if err != nil {
@@ -251,13 +282,16 @@ func (s *Store) commitDone(ctx context.Context, rec *record) (*record, error) {
 	defer unlock()
 	for i := range ix.Images {
 		old := &ix.Images[i]
-		if old.Commit == nil || *old.Commit != *rec.Commit || old.ref() != rec.ref() || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !untouched(s.erofsPath(old.Digest), old) {
+		if old.Commit == nil || *old.Commit != *rec.Commit || old.ref() != rec.ref() || old.Owner != rec.Owner || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !untouched(s.erofsPath(old.Digest), old) {
 			continue
 		}
 		if old.FileTime.IsZero() {
 			old.FileTime = old.UpdatedAt
 		}
 		old.UpdatedAt = rec.UpdatedAt // counts as new for Prune
+		for ws, at := range rec.Users {
+			old.use(ws, at)
+		}
 		done := *old
 		return &done, s.writeIndex(ix)
 	}

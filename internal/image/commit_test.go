@@ -279,8 +279,13 @@ func TestCommitRefuses(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, dir, &fake{})
 			base := commit(t, s, "", link(tar.TypeSymlink, "lib", "/usr/lib"))
+			release, err := s.Hold(t.Context(), base.Digest) // as a commit does, which leaves a trace
+			if err != nil {
+				t.Fatal(err)
+			}
+			release()
 			before := tree(t, dir)
-			_, err := s.Commit(t.Context(), image.CommitRequest{Base: base.Digest, Layer: bytes.NewReader(c.layer), MaxBytes: 1 << 20, MaxEntries: 100})
+			_, err = s.Commit(t.Context(), image.CommitRequest{Base: base.Digest, Layer: bytes.NewReader(c.layer), MaxBytes: 1 << 20, MaxEntries: 100})
 			wantCode(t, "Commit", err, c.want)
 			if d := cmp.Diff(before, tree(t, dir)); d != "" {
 				t.Errorf("the refused layer changed the store (-before +after):\n%s", d)

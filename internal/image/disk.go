@@ -23,7 +23,9 @@ const (
 	superBuildTime   = 24 // uint64
 	superBlocks      = 36 // uint32, size of the image in blocks
 	superMetaBlock   = 40 // uint32, where inodes begin
-	checksumFeature  = 1  // in superFeatures
+	superUUID        = 48
+	superUUIDLength  = 16
+	checksumFeature  = 1 // in superFeatures
 
 	inodeSlot       = 32 // bytes; an inode's number counts slots
 	inodeCompact    = 32 // bytes of a short inode

@@ -6,6 +6,7 @@ import (
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -29,6 +30,40 @@ func (s *Store) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
 		return remoteImage(parsed), nil
 	}
 	return sandbox.Image{}, err
+}
+
+// LookupFor is [Store.Lookup] for a workspace. A name that it has given to an image that
+// it built means this one. Of an image that it is not known to be allowed to have it
+// learns what it would if the image were not here; Readers says that it is.
+func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+	img, err := s.Built(ctx, ws, ref)
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return img, err
+	}
+	img, err = s.Lookup(ctx, ref)
+	if err != nil {
+		return img, err
+	}
+	ix, err := s.loadIndex()
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	if rec := s.private(ix, ref, sandbox.Puller{Workspace: ws}); rec != nil {
+		img.Readers = rec.readers() // which made what the digest names
+	}
+	if img.VisibleTo(ws) {
+		return img, nil
+	}
+	parsed, err := s.parseRef(ref)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	if parsed.remote == nil {
+		return sandbox.Image{}, s.unknown(ctx, ref)
+	}
+	hidden := remoteImage(parsed)
+	hidden.Readers = img.Readers
+	return hidden, nil
 }
 
 // remoteImage returns what is known about an image that has to be pulled.
@@ -89,7 +124,7 @@ func (s *Store) Stale(ref string, who sandbox.Puller) bool {
 	if err != nil {
 		return false
 	}
-	return s.private(ix, ref, who) != nil || s.old(ix, ref)
+	return s.checkOwner(ix, ref, who) != nil || s.private(ix, ref, who) != nil || s.old(ix, ref)
 }
 
 // ask asks the registry of an image that is here whether it has another one now,
@@ -97,6 +132,9 @@ func (s *Store) Stale(ref string, who sandbox.Puller) bool {
 func (s *Store) ask(ctx context.Context, ref string, who sandbox.Puller) (moved bool, err error) {
 	ix, err := s.loadIndex()
 	if err != nil {
+		return false, err
+	}
+	if err := s.checkOwner(ix, ref, who); err != nil {
 		return false, err
 	}
 	checkCtx, cancel := context.WithTimeout(ctx, recheckTimeout)
@@ -149,7 +187,7 @@ func (s *Store) moved(ctx context.Context, ref string, who sandbox.Puller) (bool
 	if err != nil {
 		return false, err
 	}
-	reg, err := s.openRegistry(ctx, parsed.remote.Context(), who)
+	reg, err := s.openRegistry(ctx, parsed.remote.Context(), who, transport.PullScope)
 	if err != nil {
 		return false, err
 	}

@@ -1,8 +1,10 @@
 package image_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,7 +22,7 @@ import (
 func TestEnsurePulls(t *testing.T) {
 	reg := newRegistry(t)
 	ref := reg.push(t, "library/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, DefaultRegistry: reg.host})
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, DefaultRegistry: reg.host})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +55,7 @@ func TestEnsurePulls(t *testing.T) {
 func TestEnsureAsksAgainForTags(t *testing.T) {
 	reg, dir := newRegistry(t), t.TempDir()
 	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
-	s, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: &fake{}, RecheckInterval: time.Hour})
+	s, err := image.Open(dir, recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, RecheckInterval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +70,7 @@ func TestEnsureAsksAgainForTags(t *testing.T) {
 	if img, _, err := s.Ensure(t.Context(), ref, sandbox.Puller{}, nil); err != nil || img.Digest != old.Digest || asked.Load() != 0 || s.Stale(ref, sandbox.Puller{}) {
 		t.Errorf("Ensure soon after = %s, %v with %d questions, want what is here without any", img.Digest, err, asked.Load())
 	}
-	eager, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: &fake{}, RecheckInterval: time.Nanosecond})
+	eager, err := image.Open(dir, recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, RecheckInterval: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,13 +148,55 @@ func TestTrim(t *testing.T) {
 	}
 }
 
+// TestTrimLeft: what a workspace's builds leave is bounded, and nobody else's goes for it.
+func TestTrimLeft(t *testing.T) {
+	dir := t.TempDir()
+	var needed []string
+	s, err := image.Open(dir, recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{tar: small(t, "base")}, InUse: func(context.Context) ([]string, error) { return needed, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := build(t, s, "test/main")
+	var layers []image.Committed
+	for i, owner := range []sandbox.WorkspaceID{"me", "me", "they", "me"} {
+		req := image.CommitRequest{
+			Base: base.Digest, Owner: owner, CacheKey: fmt.Sprint("key", i),
+			Layer: bytes.NewReader(tarball(t, file(fmt.Sprint(i), noise(1<<20+i), 0o644))),
+		}
+		done, err := s.Commit(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers = append(layers, done)
+	}
+	for i, l := range layers {
+		if _, _, err := s.Cached(t.Context(), fmt.Sprint("key", i), 0); err != nil {
+			t.Fatal(err)
+		}
+		if i < 3 {
+			age(t, dir, l.Image, time.Hour*time.Duration(10-i))
+		}
+	}
+	if left, err := s.TrimLeft(t.Context(), "me", 1<<30); err != nil || left < 3<<20 {
+		t.Errorf("TrimLeft within the bound = %d, %v", left, err)
+	}
+	needed = []string{layers[0].Image.Digest}
+	if left, err := s.TrimLeft(t.Context(), "me", 1); err != nil || left < 4<<20 || left > 5<<20 {
+		t.Errorf("TrimLeft = %d, %v, want what is needed and what is new to stay", left, err)
+	}
+	for i, want := range []sandbox.Code{"", sandbox.NotFound, "", ""} {
+		_, _, err := s.Cached(t.Context(), fmt.Sprint("key", i), 0)
+		wantCode(t, fmt.Sprint("Cached ", i), err, want)
+	}
+}
+
 func TestPullTrims(t *testing.T) {
 	reg, dir := newRegistry(t), t.TempDir()
 	s := pullStore(t, dir)
 	old, _ := pull(t, s, reg.push(t, "old", imageOf(t, v1.Config{}, gzipped(t, file("a", noise(1<<20), 0o644)))))
 	age(t, dir, old, time.Hour)
 	bounded, err := image.Open(dir, recipeFS(), image.Options{
-		Bootstrapper: &fake{}, MaxDisk: 3 << 20, InUse: func(context.Context) ([]string, error) { return nil, nil },
+		InsecureRegistries: loopback, Bootstrapper: &fake{}, MaxDisk: 3 << 20, InUse: func(context.Context) ([]string, error) { return nil, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -164,4 +208,46 @@ func TestPullTrims(t *testing.T) {
 	if _, err := image.Open(t.TempDir(), recipeFS(), image.Options{MaxDisk: 1}); err == nil {
 		t.Error("Open with a bound and without knowing what is in use succeeded")
 	}
+}
+
+// TestHeldImagesStay: what is held is not removed, by no process, however long it is since it was used.
+func TestHeldImagesStay(t *testing.T) {
+	reg, dir := newRegistry(t), t.TempDir()
+	s, other := pullStore(t, dir), pullStore(t, dir)
+	ref := reg.push(t, "base:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
+	img, _ := pull(t, s, ref)
+	release, err := s.Hold(t.Context(), img.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := other.Hold(t.Context(), img.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+	age(t, dir, img, time.Hour)
+	none := func(context.Context) ([]string, error) { return nil, nil }
+	trim := func() {
+		t.Helper()
+		if _, _, err := pullStore(t, dir).Trim(t.Context(), 1, none); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Remove(t.Context(), ref); err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+			t.Fatal(err)
+		}
+		if _, err := other.Prune(t.Context(), none); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trim()
+	if _, _, err := other.Resolve(t.Context(), img.Digest); err != nil {
+		t.Errorf("an image that is held was removed: %v", err)
+	}
+	release()
+	release() // does nothing
+	trim()
+	_, _, err = other.Resolve(t.Context(), img.Digest)
+	wantCode(t, "Resolve after it was let go", err, sandbox.NotFound)
+	_, err = s.Hold(t.Context(), img.Digest)
+	wantCode(t, "Hold of what is gone", err, sandbox.NotFound)
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -113,7 +114,7 @@ func lockPart(ctx context.Context, name string) (*os.File, error) {
 }
 
 // isFile reports whether a name still is the open file.
-func isFile(f *os.File, name string) bool {
+func isFile(f interface{ Stat() (fs.FileInfo, error) }, name string) bool {
 	open, err := f.Stat()
 	if err != nil {
 		return false
@@ -222,6 +223,61 @@ func startOver(part *os.File) error {
 	return err
 }
 
+// partsMax is how many bytes the blobs of pulls that failed may take, and partsShare
+// which part of [Options.MaxDisk]: whoever has a registry of their own has pulls fail
+// after as many bytes as they like.
+const partsMax, partsShare = 16 << 30, 8
+
+// trimParts removes blobs of pulls that failed, the oldest first, when they are too many.
+func (s *Store) trimParts() {
+	entries, err := os.ReadDir(s.pullsDir())
+	if err != nil {
+		return // what a pull needs of it has its own errors
+	}
+	most := int64(partsMax)
+	if s.maxDisk > 0 {
+		most = min(most, s.maxDisk/partsShare)
+	}
+	var list []fs.FileInfo
+	var size int64
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil { // else it is finished
+			list = append(list, info)
+			size += info.Size()
+		}
+	}
+	slices.SortFunc(list, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, info := range list {
+		if size <= most {
+			return
+		}
+		removed, err := removePart(filepath.Join(s.pullsDir(), info.Name()))
+		if err != nil {
+			s.log.Warn("the remains of a pull that failed cannot be removed", "error", err)
+		}
+		if removed {
+			size -= info.Size()
+		}
+	}
+}
+
+// removePart removes a blob unless somebody fetches it.
+func removePart(name string) (removed bool, err error) {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !isFile(f, name) {
+		return false, nil // by now the name may be another's
+	}
+	err = os.Remove(name)
+	return err == nil, err
+}
+
 // removeOldParts removes blobs of pulls that nobody has gone on with, and returns
 // their size.
 func (s *Store) removeOldParts(age time.Duration) (freed int64, err error) {
@@ -235,19 +291,11 @@ func (s *Store) removeOldParts(age time.Duration) (freed int64, err error) {
 		if err != nil || time.Since(info.ModTime()) < age {
 			continue // it was finished meanwhile, or is new
 		}
-		name := filepath.Join(s.pullsDir(), e.Name())
-		f, err := os.Open(name)
-		if err != nil {
-			continue
+		removed, err := removePart(filepath.Join(s.pullsDir(), e.Name()))
+		if removed {
+			freed += info.Size()
 		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			if err := os.Remove(name); err == nil {
-				freed += info.Size()
-			} else {
-				errs = append(errs, err)
-			}
-		}
-		f.Close()
+		errs = append(errs, err)
 	}
 	return freed, errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -32,6 +33,54 @@ func lock(ctx context.Context, name string, onWait func()) (unlock func(), err e
 		return nil, fmt.Errorf("lock %s: %w", filepath.Base(name), err)
 	}
 	return func() { _ = l.Close() }, nil // the kernel releases it in any case
+}
+
+// lockBriefly is lock for a file that is there only while somebody has the lock or waits
+// for it: whoever asks for images would otherwise leave one for each that they think of.
+func lockBriefly(ctx context.Context, name string, onWait func()) (unlock func(), err error) {
+	for {
+		l := flock.New(name)
+		ok, err := l.TryLock()
+		if err == nil && !ok {
+			if onWait != nil {
+				onWait()
+				onWait = nil
+			}
+			_, err = l.TryLockContext(ctx, lockRetry)
+		}
+		if err != nil {
+			_ = l.Close() // there is nothing to lose
+			return nil, fmt.Errorf("lock %s: %w", filepath.Base(name), err)
+		}
+		if isFile(l, name) {
+			return func() { _, _ = os.Remove(name), l.Close() }, nil // one that stays is taken by the next
+		}
+		_ = l.Close() // who had it before has removed the file
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("lock %s: %w", filepath.Base(name), err)
+		}
+	}
+}
+
+// removeLocks removes the files of locks that nobody has and that end with their holders.
+func (s *Store) removeLocks() error {
+	dir := filepath.Dir(s.lockPath(pullLock))
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), pullLock) {
+			continue
+		}
+		name := filepath.Join(dir, e.Name())
+		l := flock.New(name)
+		if free, err := l.TryLock(); err == nil && free && isFile(l, name) {
+			_ = os.Remove(name) // the next time, then
+		}
+		_ = l.Close() // there is nothing to lose
+	}
+	return nil
 }
 
 // workDir makes a new locked directory for temporary files. While the returned

@@ -111,7 +111,7 @@ func tarball(t *testing.T, entries ...entry) []byte {
 
 func open(t *testing.T, dir string, b image.Bootstrapper) *image.Store {
 	t.Helper()
-	s, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: b})
+	s, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: b, InsecureRegistries: loopback})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,9 +49,15 @@ type record struct {
 	Pull          *pullRecord         `json:"pull,omitempty"`   // of what Pull made
 	Commit        *commitRecord       `json:"commit,omitempty"` // of what Commit made
 	CacheKey      string              `json:"cache_key,omitempty"`
-	CreatedAt     time.Time           `json:"created_at"` // the reference's first build
-	UpdatedAt     time.Time           `json:"updated_at"` // this build
-	Packages      []Package           `json:"packages"`
+	// Owner is the workspace that has it for itself; "" for all others. Its names are
+	// the owner's own.
+	Owner sandbox.WorkspaceID `json:"owner,omitempty"`
+	// Users are the workspaces that have used what is everybody's and was made with a
+	// CacheKey, and when, about: it counts for each of them, see share.go.
+	Users     map[sandbox.WorkspaceID]time.Time `json:"users,omitempty"`
+	CreatedAt time.Time                         `json:"created_at"` // the reference's first build
+	UpdatedAt time.Time                         `json:"updated_at"` // this build
+	Packages  []Package                         `json:"packages"`
 }
 
 type blobRef struct {
@@ -122,6 +129,9 @@ func (r *record) image() sandbox.Image {
 	if r.Name == "" {
 		id = r.Digest
 	}
+	if r.Owner != "" {
+		id = string(r.Owner) + "/" + id
+	}
 	return sandbox.Image{
 		ID: imageID(id), Name: r.Name, Tag: r.Tag, Digest: r.Digest, Description: r.Description,
 		SizeBytes: r.SizeBytes, Config: r.Config, MemoryBytes: r.MemoryBytes,
@@ -130,22 +140,48 @@ func (r *record) image() sandbox.Image {
 	}
 }
 
-// current returns the record that a reference means, or nil.
-func (ix *index) current(ref string) *record {
+// current returns the record that a reference means for everybody, or nil.
+func (ix *index) current(ref string) *record { return ix.owned("", ref) }
+
+// owned returns the record that a reference means for an owner alone, or nil.
+func (ix *index) owned(owner sandbox.WorkspaceID, ref string) *record {
 	for i := range ix.Images {
-		if r := &ix.Images[i]; r.Current && r.ref() == ref {
+		if r := &ix.Images[i]; r.Current && r.Owner == owner && r.ref() == ref {
 			return r
 		}
 	}
 	return nil
 }
 
-// byDigest returns the newest record of a digest, or nil. When names are given it
-// has one of them.
+// byDigest returns the newest record of a digest, one that is everybody's when there
+// is any, or nil. When names are given it has one of them. What the operator has, such
+// as a built-in image, comes before what anybody may have pulled: that may have the same
+// files and be run in another way.
 func (ix *index) byDigest(digest string, names ...string) *record {
+	var pulled, own *record
 	for i := len(ix.Images) - 1; i >= 0; i-- {
 		r := &ix.Images[i]
-		if r.has(digest) && (len(names) == 0 || slices.Contains(names, r.Name)) {
+		if !r.has(digest) || len(names) > 0 && !slices.Contains(names, r.Name) {
+			continue
+		}
+		switch {
+		case r.Owner == "" && r.Pull == nil && r.Name != "":
+			return r
+		case r.Owner == "" && pulled == nil:
+			pulled = r
+		case r.Owner != "" && own == nil:
+			own = r
+		}
+	}
+	return cmp.Or(pulled, own)
+}
+
+// entry returns the record that an image was made of, or nil. The digest does not say
+// that alone: images of the same files may be run in different ways.
+func (ix *index) entry(of sandbox.Image) *record {
+	for i := range ix.Images {
+		r := &ix.Images[i]
+		if img := r.image(); img.ID == of.ID && img.Digest == of.Digest && img.UpdatedAt.Equal(of.UpdatedAt) {
 			return r
 		}
 	}
@@ -163,8 +199,11 @@ func (r *record) has(digest string) bool {
 func (ix *index) add(rec record) {
 	kept := ix.Images[:0]
 	for _, r := range ix.Images {
-		if r.ref() == rec.ref() {
+		if r.ref() == rec.ref() && r.Owner == rec.Owner && r.CacheKey == rec.CacheKey {
 			if r.Digest == rec.Digest && r.Manifest == rec.Manifest {
+				for ws, at := range r.Users {
+					rec.use(ws, at)
+				}
 				continue
 			}
 			r.Current = false

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // keep makes a finished root filesystem part of the store: it moves the files to
@@ -15,6 +18,11 @@ import (
 // and adds it to the index. After a crash the store has all of it
 // or nothing that the index names.
 func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, write func(layer blob) (blobRef, error)) (err error) {
+	if !root.marked {
+		if err := markConfig(root.erofs, &rec.Config); err != nil {
+			return fmt.Errorf("write root filesystem: %w", err)
+		}
+	}
 	if rec.Digest, rec.SizeBytes, err = fileDigest(ctx, root.erofs); err != nil {
 		return err
 	}
@@ -35,7 +43,17 @@ func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, write func(
 			return err
 		}
 	}
-	if err := s.install(ctx, root, rec, write); err != nil {
+	err = s.install(ctx, root, rec, write)
+	if short := sandbox.DiskShort(err); short > 0 {
+		made, rerr := s.MakeRoom(ctx, rec.payer(), short)
+		if rerr != nil {
+			return rerr
+		}
+		if made {
+			err = s.install(ctx, root, rec, write)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -68,6 +86,11 @@ func (s *Store) install(ctx context.Context, root *rootfs, rec *record, write fu
 		return err
 	}
 	defer unlock()
+	if root.room != nil {
+		if err := root.room(ctx, ix.adds(root, rec)); err != nil {
+			return err
+		}
+	}
 	if same := ix.byDigest(rec.Digest); same != nil && untouched(s.erofsPath(rec.Digest), same) {
 		rec.FileTime = same.fileTime()
 	} else if err := moveFile(root.erofs, s.erofsPath(rec.Digest)); err != nil {
@@ -83,11 +106,20 @@ func (s *Store) install(ctx context.Context, root *rootfs, rec *record, write fu
 		return fmt.Errorf("write OCI image: %w", err)
 	}
 	rec.CreatedAt = rec.UpdatedAt
-	if old := ix.current(rec.ref()); old != nil && rec.Name != "" {
+	if old := ix.owned(rec.Owner, rec.ref()); old != nil && rec.Name != "" {
 		rec.CreatedAt = old.CreatedAt
 	}
 	ix.add(*rec)
 	return s.writeIndex(ix)
+}
+
+// adds returns how many bytes a record will take beside what counts for its payer.
+func (ix *index) adds(root *rootfs, rec *record) int64 {
+	n, payer := rec.SizeBytes, rec.payer()
+	if slices.ContainsFunc(ix.Images, func(r record) bool { return r.countsFor(payer) && r.has(rec.Digest) }) {
+		n = 0
+	}
+	return n + root.layer.size
 }
 
 // keepPulled is keep for an image that was pulled, whose layers are in the

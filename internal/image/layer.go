@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,9 +31,12 @@ var opaqueXattrs = []string{xattrRecord + "trusted.overlay.opaque", xattrRecord 
 type layerReader struct {
 	tree   *tree
 	spool  *spool
-	limits limits
+	limits limits // of all layers together
+	used   *meter // nil before the first
 	// normalise, when set, changes each header before it is used.
 	normalise func(*tar.Header)
+	// without are clean names that are passed over.
+	without []string
 	// visit, when set, is told each entry before its content is read, and may
 	// return a writer that gets a copy of it.
 	visit func(hdr *tar.Header) (io.Writer, error)
@@ -40,10 +44,13 @@ type layerReader struct {
 
 // read lays one layer over the tree, and reads it to its end. It takes nothing on
 // trust: an entry that would leave the root, go through something that is not a
-// directory or come twice is an error with code Invalid, and one beyond the
-// limits has TooLarge.
+// directory or come twice is an error with code Invalid, and what is beyond the
+// limits, together with the layers before, has TooLarge.
 func (l *layerReader) read(ctx context.Context, r io.Reader) error {
-	m := &meter{limits: l.limits}
+	if l.used == nil {
+		l.used = &meter{limits: l.limits}
+	}
+	m := l.used
 	r = m.reader(r)
 	tr := tar.NewReader(r)
 	for {
@@ -66,6 +73,9 @@ func (l *layerReader) read(ctx context.Context, r io.Reader) error {
 		if err := l.entry(hdr, tr); err != nil {
 			return err
 		}
+		if err := m.imply(l.tree); err != nil {
+			return err
+		}
 	}
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return layerError(err)
@@ -84,8 +94,14 @@ func layerError(err error) error {
 
 // entry lays one entry over the tree.
 func (l *layerReader) entry(hdr *tar.Header, content io.Reader) error {
+	if l.tree.lenient {
+		relativeNames(hdr)
+	}
 	if err := cleanNames(hdr); err != nil {
 		return err
+	}
+	if dir, base := path.Split(path.Clean(hdr.Name)); slices.Contains(l.without, dir+strings.TrimPrefix(base, whiteoutPrefix)) {
+		return nil
 	}
 	if l.normalise != nil {
 		l.normalise(hdr)
@@ -119,7 +135,7 @@ func (l *layerReader) entry(hdr *tar.Header, content io.Reader) error {
 		return err
 	}
 	if n.mode.IsDir() && isOpaque(hdr) {
-		l.tree.hideAll(clean)
+		return l.tree.hideAll(clean)
 	}
 	return nil
 }
@@ -130,18 +146,15 @@ func (l *layerReader) whiteout(clean string, hdr *tar.Header) (done bool, err er
 	dir = path.Clean(dir)
 	switch gone, marked := strings.CutPrefix(base, whiteoutPrefix); {
 	case base == opaqueMarker:
-		l.tree.hideAll(dir)
-		return true, nil
+		return true, l.tree.hideAll(dir)
 	case strings.HasPrefix(base, whiteoutPrefix+whiteoutPrefix):
 		return true, nil // what AUFS kept for itself
 	case marked && (gone == "" || gone == "." || gone == ".."):
 		return true, sandbox.Errorf(sandbox.Invalid, "the layer has %.300q, which removes nothing that can be", clean)
 	case marked:
-		l.tree.hide(path.Join(dir, gone))
-		return true, nil
+		return true, l.tree.hide(path.Join(dir, gone))
 	case isWhiteoutDevice(hdr):
-		l.tree.hide(clean)
-		return true, nil
+		return true, l.tree.hide(clean)
 	}
 	return false, nil
 }
@@ -206,6 +219,17 @@ const (
 	nameMax = 255
 	pathMax = 4096
 )
+
+// relativeNames takes the slash before names away, which some tools write: the
+// root that it means is the image's.
+func relativeNames(hdr *tar.Header) {
+	if path.IsAbs(hdr.Name) {
+		hdr.Name = "." + hdr.Name
+	}
+	if hdr.Typeflag == tar.TypeLink && path.IsAbs(hdr.Linkname) {
+		hdr.Linkname = "." + hdr.Linkname
+	}
+}
 
 // cleanNames makes an entry's names relative to the root, a directory's with a
 // slash at its end, and files of all kinds plain ones.

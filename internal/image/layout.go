@@ -127,7 +127,7 @@ func (s *Store) writeLayoutIndex(ix *index) error {
 			MediaType: cmp.Or(rec.Manifest.MediaType, types.OCIManifestSchema1), Digest: rec.Manifest.Digest, Size: rec.Manifest.Size,
 			Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH},
 		}
-		if rec.Current {
+		if rec.Current && rec.Owner == "" {
 			d.Annotations = map[string]string{specs.AnnotationRefName: rec.ref()}
 		}
 		index.Manifests = append(index.Manifests, d)

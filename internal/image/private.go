@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -44,8 +45,16 @@ func (p *pullRecord) prove(proof string) {
 	p.Proofs[proof] = time.Now().UTC()
 }
 
-// readers returns the workspaces that had a private image; nil for others.
+// forget makes a workspace one that has never had a private image.
+func (p *pullRecord) forget(ws sandbox.WorkspaceID) {
+	maps.DeleteFunc(p.Proofs, func(proof string, _ time.Time) bool { return strings.HasPrefix(proof, string(ws)+"/") })
+}
+
+// readers returns the workspaces that had or have a private image; nil for others.
 func (r *record) readers() []sandbox.WorkspaceID {
+	if r.Owner != "" {
+		return []sandbox.WorkspaceID{r.Owner}
+	}
 	if r.Pull == nil || !r.Pull.Private {
 		return nil
 	}
@@ -73,6 +82,9 @@ func (s *Store) private(ix *index, ref string, who sandbox.Puller) *record {
 	parsed, err := s.parseRef(s.orDefault(ref))
 	if err != nil {
 		return nil
+	}
+	if parsed.digest != "" && ix.isOwn(parsed.digest, who.Workspace) {
+		return nil // who built it had what it is made of
 	}
 	var rec *record
 	if parsed.digest != "" {

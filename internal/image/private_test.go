@@ -16,13 +16,13 @@ import (
 // TestPrivateImages: what one workspace had by signing in is not another's.
 func TestPrivateImages(t *testing.T) {
 	reg := newRegistry(t)
-	ref := reg.push(t, "private:v1", imageOf(t, v1.Config{}, gzipped(t, file("secret", "s", 0o644))))
+	ref := reg.push(t, "private:v1", imageOf(t, v1.Config{User: "app"}, gzipped(t, file("secret", "s", 0o644))))
 	reg.on(basicAuth("ann", "pw"))
 	ours, theirs := sandbox.Puller{Workspace: "ours"}, sandbox.Puller{Workspace: "theirs"}
 	ann := sandbox.RegistryLogin{Proof: "1@a", Username: "ann", Password: "pw"}
 	logins := map[sandbox.WorkspaceID]sandbox.RegistryLogin{"ours": ann}
 	var gone error
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, RecheckInterval: time.Hour,
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, RecheckInterval: time.Hour,
 		Login: func(_ context.Context, who sandbox.Puller, _ string) (sandbox.RegistryLogin, error) {
 			return logins[who.Workspace], gone
 		}})
@@ -50,6 +50,24 @@ func TestPrivateImages(t *testing.T) {
 	}
 	if _, err := s.Lookup(t.Context(), "modbox/nosuch"); err == nil || strings.Contains(err.Error(), ref) {
 		t.Errorf("everybody is told of it: %v", err)
+	}
+	for _, name := range []string{ref, strings.TrimSuffix(ref, ":v1") + "@" + img.Digest} {
+		if known, err := s.LookupFor(t.Context(), "ours", name); err != nil || known.SizeBytes != img.SizeBytes || known.Config.User != "app" {
+			t.Errorf("LookupFor(%s) of who has it = %+v, %v", name, known, err)
+		}
+		known, err := s.LookupFor(t.Context(), "theirs", name)
+		if err != nil || known.SizeBytes != 0 || known.Config.User != "" || known.VisibleTo("theirs") {
+			t.Errorf("LookupFor(%s) tells others %+v, %v", name, known, err)
+		}
+		if pulled, err := s.Lookup(t.Context(), name+"x"); err == nil && (known.Name != pulled.Name || known.ID == "") {
+			t.Errorf("LookupFor(%s) tells others %+v, and of what is not here %+v", name, known, pulled)
+		}
+	}
+	_, err = s.LookupFor(t.Context(), "theirs", img.Digest)
+	_, none := s.LookupFor(t.Context(), "theirs", "sha256:"+strings.Repeat("0", 64))
+	wantCode(t, "LookupFor by digest for others", err, sandbox.NotFound)
+	if err != nil && strings.ReplaceAll(err.Error(), img.Digest, "") != strings.ReplaceAll(none.Error(), "sha256:"+strings.Repeat("0", 64), "") {
+		t.Errorf("others are told %q of what is here, and %q of what is not", err, none)
 	}
 	logins["theirs"] = sandbox.RegistryLogin{Proof: "2@a", Username: "ann", Password: "wrong"}
 	_, err = ensure(ref, theirs)

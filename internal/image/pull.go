@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -22,10 +23,12 @@ import (
 	ociname "github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -47,8 +50,12 @@ const (
 	pullMaxBytes  = 128 << 30 // of all layers, and of their files
 	pullEntries   = 5_000_000
 	pullParallel  = 3
+	fullDiskRetry = time.Minute // what who finds the disk full is told to wait
 	zstdWindowMax = 128 << 20
 )
+
+// pullLock begins the names of the locks of references that are being pulled.
+const pullLock = "pull-"
 
 // Pull makes the image that a registry has under a reference one of the store,
 // and what the reference means: the host's platform out of an index, every layer
@@ -75,13 +82,16 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 	if parsed.remote == nil {
 		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "%.100q names no registry, and this server has no default one (images.default_registry)", ref)
 	}
-	unlock, err := lock(ctx, s.lockPath("pull-"+remoteName(parsed.remote)+"-"+parsed.remote.Identifier()), func() {
+	// References are longer than names of files may be.
+	what := sha256.Sum256([]byte(remoteName(parsed.remote) + identifier(parsed.remote)))
+	unlock, err := lockBriefly(ctx, s.lockPath(pullLock+hex.EncodeToString(what[:])), func() {
 		opts.Progress(Event{Phase: PhaseWaiting, Message: "another pull of " + ref + " is running"})
 	})
 	if err != nil {
 		return sandbox.Image{}, fmt.Errorf("pull %s: %w", ref, err)
 	}
 	defer unlock()
+	defer s.trimParts()
 	rec, err := s.pull(ctx, parsed.remote, opts)
 	if err != nil {
 		return sandbox.Image{}, fmt.Errorf("pull %s: %w", ref, err)
@@ -92,7 +102,7 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 
 // pull does the work of Pull. The caller holds the reference's lock.
 func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOptions) (*record, error) {
-	reg, err := s.openRegistry(ctx, ref.Context(), opts.Who)
+	reg, err := s.openRegistry(ctx, ref.Context(), opts.Who, transport.PullScope)
 	if err != nil {
 		return nil, err
 	}
@@ -232,6 +242,10 @@ func identifier(ref ociname.Reference) string {
 
 // pullManifest fetches and unpacks an image and makes it one of the store.
 func (s *Store) pullManifest(ctx context.Context, reg *registry, ref ociname.Reference, p pulledImage, opts PullOptions) (*record, error) {
+	room, err := s.room(p.manifest)
+	if err != nil {
+		return nil, err
+	}
 	work, err := s.workDir(ctx)
 	if err != nil {
 		return nil, err
@@ -258,7 +272,7 @@ func (s *Store) pullManifest(ctx context.Context, reg *registry, ref ociname.Ref
 	if err != nil {
 		return nil, err
 	}
-	root, err := s.fetchLayers(ctx, reg, p, work.Name(), opts.Progress)
+	root, err := s.fetchLayers(ctx, reg, p, room, work.Name(), opts.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -281,9 +295,45 @@ func (s *Store) pullManifest(ctx context.Context, reg *registry, ref ociname.Ref
 	return &rec, s.keepPulled(ctx, root, &rec, p)
 }
 
+// room refuses an image whose layers alone, as its manifest has them, are more than
+// images may take or than is free, before any of them is fetched. It returns what
+// they may be uncompressed. A registry that sends more than a layer's size is
+// found out when that is fetched.
+//
+// Errors: TooLarge; Unavailable for what the disk has no room for at the moment.
+func (s *Store) room(m *v1.Manifest) (int64, error) {
+	var packed, missing int64
+	for _, l := range m.Layers {
+		packed += l.Size
+		if _, err := os.Stat(s.blobPath(l.Digest)); err != nil {
+			missing += l.Size
+		}
+	}
+	if s.maxDisk > 0 && packed > s.maxDisk {
+		return 0, sandbox.Errorf(sandbox.TooLarge, "the layers of the image are %s, and all images may take %s (images.max_disk)", showMiB(packed), showMiB(s.maxDisk))
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", s.dir, err)
+	}
+	free := int64(st.Bavail)*st.Bsize - s.minFree
+	if missing > free {
+		e := sandbox.Errorf(sandbox.Unavailable, "the server's disk has no room for the image: it lacks %s of its layers, and %s may be used", showMiB(missing), showMiB(max(0, free)))
+		e.RetryAfter = fullDiskRetry
+		return 0, e
+	}
+	room := min(pullMaxBytes, max(0, free))
+	if s.maxDisk > 0 {
+		room = min(room, s.maxDisk)
+	}
+	return room, nil
+}
+
+func showMiB(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
+
 // fetchLayers fetches all layers, some at a time, and lays each over those before
 // it as soon as it is there.
-func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, dir string, progress func(Event)) (*rootfs, error) {
+func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, room int64, dir string, progress func(Event)) (*rootfs, error) {
 	var mu sync.Mutex
 	var done, total int64
 	for _, l := range p.manifest.Layers {
@@ -303,7 +353,7 @@ func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, d
 	}
 	var root *rootfs
 	group.Go(func() (err error) {
-		root, err = s.unpack(ctx, p, dir, ready, progress)
+		root, err = s.unpack(ctx, p, room, dir, ready, progress)
 		return err
 	})
 	for i, l := range p.manifest.Layers {
@@ -321,15 +371,15 @@ func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, d
 // layerFile is where the layer with the number i waits to be unpacked.
 func layerFile(dir string, i int) string { return filepath.Join(dir, "layer-"+strconv.Itoa(i)) }
 
-// unpack lays an image's layers over each other as they become ready and writes
-// the root filesystem.
-func (s *Store) unpack(ctx context.Context, p pulledImage, dir string, ready []chan struct{}, progress func(Event)) (*rootfs, error) {
+// unpack lays an image's layers over each other as they become ready, at most room
+// bytes of them, and writes the root filesystem.
+func (s *Store) unpack(ctx context.Context, p pulledImage, room int64, dir string, ready []chan struct{}, progress func(Event)) (*rootfs, error) {
 	sp, err := newSpool(filepath.Join(dir, "files"))
 	if err != nil {
 		return nil, err
 	}
 	defer sp.file.Close()
-	layers := layerReader{tree: newTree(), spool: sp, limits: limits{bytes: pullMaxBytes, entries: pullEntries}}
+	layers := layerReader{tree: newTree(), spool: sp, limits: limits{bytes: room, entries: pullEntries}}
 	layers.tree.lenient = true
 	for i := range ready {
 		select {

@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -181,7 +181,7 @@ func TestPullAuthentication(t *testing.T) {
 	login := sandbox.RegistryLogin{}
 	who := sandbox.Puller{Workspace: "ours", Registry: "1"}
 	open := func(t *testing.T) *image.Store {
-		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, Login: func(_ context.Context, asked sandbox.Puller, registry string) (sandbox.RegistryLogin, error) {
+		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, Login: func(_ context.Context, asked sandbox.Puller, registry string) (sandbox.RegistryLogin, error) {
 			if registry != reg.host || asked != who {
 				return login, fmt.Errorf("%v asked for the credentials of %s", asked, registry)
 			}
@@ -216,7 +216,7 @@ func TestPullAuthentication(t *testing.T) {
 	}
 	t.Run("no_credentials_any_more", func(t *testing.T) {
 		gone := sandbox.Errorf(sandbox.Forbidden, "the registry credential was deleted")
-		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, Login: func(context.Context, sandbox.Puller, string) (sandbox.RegistryLogin, error) {
+		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, Login: func(context.Context, sandbox.Puller, string) (sandbox.RegistryLogin, error) {
 			return sandbox.RegistryLogin{}, gone
 		}})
 		if err != nil {
@@ -300,13 +300,12 @@ func TestPullRefusesImages(t *testing.T) {
 		code  sandbox.Code
 		words string
 	}{
-		"diff_id":  {wrong, sandbox.Invalid, "promises"},
-		"escape":   {gzipped(t, file("../escape", "x", 0o644)), sandbox.Invalid, "../escape"},
-		"absolute": {gzipped(t, file("/etc/passwd", "x", 0o644)), sandbox.Invalid, "/etc/passwd"},
-		"symlink":  {gzipped(t, link('2', "etc", "/etc"), file("etc/passwd", "x", 0o644)), sandbox.Invalid, "etc"},
-		"no_tar":   {layerOf(t, []byte(strings.Repeat("no tar", 1000))), sandbox.Invalid, "tar"},
-		"no_gzip":  {static.NewLayer([]byte("\x1f\x8bnonsense"), types.DockerLayer), sandbox.Invalid, ""},
-		"kind":     {static.NewLayer([]byte("x"), "application/vnd.other"), sandbox.Unsupported, "application/vnd.other"},
+		"diff_id": {wrong, sandbox.Invalid, "promises"},
+		"escape":  {gzipped(t, file("../escape", "x", 0o644)), sandbox.Invalid, "../escape"},
+		"through": {gzipped(t, file("/a/../../etc/passwd", "x", 0o644)), sandbox.Invalid, "etc/passwd"},
+		"no_tar":  {layerOf(t, []byte(strings.Repeat("no tar", 1000))), sandbox.Invalid, "tar"},
+		"no_gzip": {static.NewLayer([]byte("\x1f\x8bnonsense"), types.DockerLayer), sandbox.Invalid, ""},
+		"kind":    {static.NewLayer([]byte("x"), "application/vnd.other"), sandbox.Unsupported, "application/vnd.other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -324,49 +323,99 @@ func TestPullRefusesImages(t *testing.T) {
 	}
 }
 
+// TestPullNeedsRoom: what there is no room for is refused before it is fetched, and
+// what turns out to be more than there is room for while it is unpacked.
+func TestPullNeedsRoom(t *testing.T) {
+	reg := newRegistry(t)
+	inUse := func(context.Context) ([]string, error) { return nil, nil }
+	big := reg.push(t, "big", imageOf(t, v1.Config{}, gzipped(t, file("a", noise(1<<20), 0o644)), gzipped(t, file("b", noise(1<<20), 0o644))))
+	bomb := reg.push(t, "bomb", imageOf(t, v1.Config{}, gzipped(t, file("a", strings.Repeat("x", 1<<20), 0o644)), gzipped(t, file("b", strings.Repeat("y", 1<<20), 0o644))))
+	for name, c := range map[string]struct {
+		ref     string
+		opts    image.Options
+		code    sandbox.Code
+		words   string
+		fetched bool
+	}{
+		"budget":   {big, image.Options{MaxDisk: 3 << 19, InUse: inUse}, sandbox.TooLarge, "images.max_disk", false},
+		"free":     {big, image.Options{MinFree: 1 << 60}, sandbox.Unavailable, "no room", false},
+		"unpacked": {bomb, image.Options{MaxDisk: 3 << 19, InUse: inUse}, sandbox.TooLarge, "its layers have more than", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			c.opts.Bootstrapper, c.opts.InsecureRegistries = &fake{}, loopback
+			s, err := image.Open(dir, recipeFS(), c.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = s.Pull(t.Context(), c.ref, image.PullOptions{})
+			wantCode(t, "Pull", err, c.code)
+			if !strings.Contains(err.Error(), c.words) {
+				t.Errorf("the error %q does not say %q", err, c.words)
+			}
+			if got := len(tree(t, dir+"/pulls")) > 0; got != c.fetched {
+				t.Errorf("fetched: %v, want %v", tree(t, dir+"/pulls"), c.fetched)
+			}
+			if left := tree(t, dir+"/images"); len(left) != 0 {
+				t.Errorf("the failed pull left %v", left)
+			}
+		})
+	}
+}
+
 func TestPullWaitsAndContinues(t *testing.T) {
 	reg := newRegistry(t)
 	layer := gzipped(t, file("a", noise(3<<20), 0o644))
 	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, layer))
 	blob := "/blobs/" + digestOf(t, layer).String()
 	data := read(t, layer.Compressed)
-	var asked atomic.Int32
-	// The first answers are refusals, then one that breaks off, one that stalls, and
-	// the rest is had from where it ended.
-	var ranges []string
+	const abort, hang = 1 << 20, 2 << 20
+	var mu sync.Mutex
+	refusals := 2
+	var asked []int // from where the rest was asked for
+	// The first answers are refusals, then one breaks off, one hangs, and the rest is
+	// had from where it ended. A machine that stalls may make it ask more often.
 	reg.on(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, blob) {
 			return false
 		}
-		n := asked.Add(1)
-		if n > 2 {
-			ranges = append(ranges, r.Header.Get("Range"))
-		}
-		switch n {
-		case 1:
+		mu.Lock()
+		defer mu.Unlock()
+		if refusals--; refusals == 1 {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusTooManyRequests)
-		case 2:
+			return true
+		} else if refusals == 0 {
 			w.WriteHeader(http.StatusBadGateway)
-		case 3:
-			w.Header().Set("Content-Length", fmt.Sprint(len(data)))
-			_, _ = w.Write(data[:1<<20])
-			panic(http.ErrAbortHandler)
-		case 4:
-			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 1<<20, len(data)-1, len(data)))
-			w.Header().Set("Content-Length", fmt.Sprint(len(data)-1<<20))
+			return true
+		}
+		from := 0
+		if r.Header.Get("Range") != "" {
+			if _, err := fmt.Sscanf(r.Header.Get("Range"), fmt.Sprintf("bytes=%%d-%d", len(data)-1), &from); err != nil || from >= len(data) {
+				t.Errorf("the range %q is asked for: %v", r.Header.Get("Range"), err)
+				return false
+			}
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(data)-1, len(data)))
+		}
+		asked = append(asked, from)
+		w.Header().Set("Content-Length", fmt.Sprint(len(data)-from))
+		if from > 0 {
 			w.WriteHeader(http.StatusPartialContent)
-			_, _ = w.Write(data[1<<20 : 2<<20])
+		}
+		switch {
+		case from < abort:
+			_, _ = w.Write(data[from:abort])
+			panic(http.ErrAbortHandler)
+		case from < hang:
+			_, _ = w.Write(data[from:hang])
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done() // until the puller has had enough
 		default:
-			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 2<<20, len(data)-1, len(data)))
-			w.WriteHeader(http.StatusPartialContent)
-			_, _ = w.Write(data[2<<20:])
+			_, _ = w.Write(data[from:])
 		}
 		return true
 	})
-	s := pullStore(t, t.TempDir())
+	s := stallStore(t, t.TempDir(), 5*time.Second)
 	var last image.Event
 	_, err := s.Pull(t.Context(), ref, image.PullOptions{Progress: func(e image.Event) {
 		if e.Phase == image.PhasePulling {
@@ -376,8 +425,8 @@ func TestPullWaitsAndContinues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"", fmt.Sprintf("bytes=%d-%d", 1<<20, len(data)-1), fmt.Sprintf("bytes=%d-%d", 2<<20, len(data)-1)}; !slices.Equal(ranges, want) {
-		t.Errorf("the blob was asked for with the ranges %q, want %q", ranges, want)
+	if !slices.IsSorted(asked) || asked[0] != 0 || !slices.Contains(asked, abort) || !slices.Contains(asked, hang) {
+		t.Errorf("the blob was asked for from %v on, want 0, %d and %d among them, and never less than before", asked, abort, hang)
 	}
 	if last.Done != int64(len(data)) || last.Total != int64(len(data)) {
 		t.Errorf("the last progress = %d of %d, want all of %d", last.Done, last.Total, len(data))
@@ -394,11 +443,7 @@ func TestPullStalls(t *testing.T) {
 		}
 		return false
 	})
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, StallTimeout: 50e6})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Pull(t.Context(), ref, image.PullOptions{})
+	_, err := stallStore(t, t.TempDir(), 50*time.Millisecond).Pull(t.Context(), ref, image.PullOptions{})
 	wantCode(t, "Pull", err, sandbox.Timeout)
 }
 
@@ -417,6 +462,35 @@ func TestPullMovedTag(t *testing.T) {
 	if img, _, err := s.Resolve(t.Context(), old.Digest); err != nil || img.Digest != old.Digest {
 		t.Errorf("what the tag meant before is gone: %v", err)
 	}
+}
+
+// TestConfigOfWhatWasResolved: a tag that moves does not change the configuration of
+// what it meant, though both have the same files, and who has the digest of one gets
+// its own.
+func TestConfigOfWhatWasResolved(t *testing.T) {
+	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	layer := gzipped(t, file("a", "a", 0o644))
+	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{User: "old"}, layer))
+	old, _ := pull(t, s, ref)
+	reg.push(t, "app:v1", imageOf(t, v1.Config{User: "new"}, layer))
+	moved, _ := pull(t, s, ref)
+	if moved.Digest == old.Digest {
+		t.Fatalf("what is run in another way has the same digest, %s", old.Digest)
+	}
+	for user, img := range map[string]sandbox.Image{"old": old, "new": moved} {
+		if found, _, err := s.Resolve(t.Context(), img.Digest); err != nil || found.Config.User != user {
+			t.Errorf("Resolve of the digest of the %s image = %+v, %v", user, found, err)
+		}
+	}
+	for user, img := range map[string]sandbox.Image{"old": old, "new": moved} {
+		if config, err := s.OCIConfig(img); err != nil || config.Config.User != user {
+			t.Errorf("OCIConfig of the %s image = %+v, %v", user, config, err)
+		}
+	}
+	removed := old
+	removed.Digest = "sha256:" + strings.Repeat("0", 64)
+	_, err := s.OCIConfig(removed)
+	wantCode(t, "OCIConfig of what is not here", err, sandbox.NotFound)
 }
 
 func read(t *testing.T, open func() (io.ReadCloser, error)) []byte {

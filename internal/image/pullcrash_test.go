@@ -72,7 +72,7 @@ func killPuller(t *testing.T, dir, ref string, ready <-chan struct{}, sizes map[
 	}
 	select {
 	case <-ready:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Error("the puller does not come that far")
 	}
 	deadline := time.Now().Add(time.Minute)

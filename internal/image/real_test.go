@@ -224,7 +224,7 @@ func configure(t *testing.T, agent *agentapi.Client, img sandbox.Image) {
 		k, v, _ := strings.Cut(e, "=")
 		env[k] = v
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -244,7 +244,7 @@ func configure(t *testing.T, agent *agentapi.Client, img sandbox.Image) {
 // run runs a shell command and returns its output; it must succeed.
 func run(t *testing.T, agent *agentapi.Client, command string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	s, err := agent.Exec(ctx, agentapi.Command{Argv: []string{"/bin/sh", "-c", command}})
 	if err != nil {

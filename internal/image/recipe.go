@@ -11,12 +11,14 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"reflect"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	ociname "github.com/google/go-containerregistry/pkg/name"
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -58,6 +60,7 @@ type recipeSpec struct {
 	Name          string       `yaml:"name"`
 	Tag           string       `yaml:"tag"`
 	From          string       `yaml:"from"`
+	Pull          string       `yaml:"pull"`
 	Description   string       `yaml:"description"`
 	Default       bool         `yaml:"default"`
 	OnDemand      bool         `yaml:"on_demand"`
@@ -189,6 +192,9 @@ func (r *Recipe) check(dir fs.FS, parent *Recipe) error {
 	if err := checkName(s.Name, s.Tag); err != nil {
 		return err
 	}
+	if s.Pull != "" {
+		return r.checkPulled()
+	}
 	var err error
 	if r.date, err = time.Parse(time.DateOnly, s.Date); err != nil {
 		return sandbox.InvalidField("date", "%q is not a date like 2025-08-09", s.Date)
@@ -218,6 +224,21 @@ func (r *Recipe) check(dir fs.FS, parent *Recipe) error {
 		if !path.IsAbs(p) || path.Clean(p) != p {
 			return sandbox.InvalidField("future_dated", "%q is not a clean absolute path", p)
 		}
+	}
+	return r.deriveImage()
+}
+
+// checkPulled is check for a recipe of what a registry has.
+func (r *Recipe) checkPulled() error {
+	s := &r.spec
+	if _, err := ociname.ParseReference(s.Pull, ociname.WithDefaultRegistry(localRegistry)); err != nil {
+		return sandbox.InvalidField("pull", "%.100q is not an image reference like library/ubuntu:24.04", s.Pull)
+	}
+	rest := *s
+	rest.Name, rest.Tag, rest.Pull, rest.Description, rest.Memory = "", "", "", "", ""
+	rest.Default, rest.OnDemand, rest.ReadinessPort, rest.TTL = false, false, 0, 0
+	if !reflect.ValueOf(rest).IsZero() {
+		return sandbox.InvalidField("pull", "an image that is pulled is taken as it is: only tag, description, memory, readiness_port and ttl may be said of it")
 	}
 	return r.deriveImage()
 }

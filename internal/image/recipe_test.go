@@ -43,6 +43,9 @@ func TestInvalidRecipes(t *testing.T) {
 		"ttl":              {good + "ttl: 30s\n", "ttl"},
 		"working_dir":      {good + "config: {working_dir: x}\n", "config.working_dir"},
 		"env":              {good + "config: {env: {'A=B': x}}\n", "config.env"},
+		"pull_reference":   {"name: a/b\npull: 'A b'\nmemory: 64Mi\n", "pull"},
+		"pull_and_build":   {good + "pull: a/b:c\n", "pull"},
+		"pull_memory":      {"name: a/b\npull: a/b:c\n", "memory"},
 		"npm_name":         {strings.Replace(npm(""), "package: p", "package: ../p", 1), "npm.package"},
 		"npm_range":        {strings.Replace(npm(""), "1.2.3", "^1.2.3", 1), "npm.version"},
 		"npm_integrity":    {strings.Replace(npm(""), "sha512-x", "sha1-x", 1), "npm.integrity"},
@@ -76,8 +79,8 @@ func TestBuiltinRecipes(t *testing.T) {
 		refs = append(refs, strings.TrimPrefix(img.Ref(), "modbox/"))
 	}
 	want := []string{
-		"code-exec:latest", "amp:latest", "base:latest", "bun:1", "claude-code:latest", "node:latest", "node:lts",
-		"opencode:latest", "python:3.13",
+		"code-exec:latest", "amp:latest", "base:latest", "bun:1", "chromium:latest", "claude-code:latest", "node:latest", "node:lts",
+		"opencode:latest", "python:3.13", "ubuntu:latest",
 	}
 	if diff := cmp.Diff(want, refs); diff != "" {
 		t.Errorf("the built-in images (-want +got):\n%s", diff)

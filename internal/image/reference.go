@@ -1,6 +1,7 @@
 package image
 
 import (
+	"regexp"
 	"strings"
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
@@ -35,7 +36,7 @@ func (s *Store) parseRef(ref string) (reference, error) {
 		return reference{}, sandbox.InvalidField("image", "an image reference has at most %d characters", sandbox.ImageRefMax)
 	}
 	parsed, err := ociname.ParseReference(ref, ociname.WithDefaultRegistry(localRegistry))
-	if err != nil {
+	if err != nil || !wellFormed(parsed) {
 		return reference{}, sandbox.InvalidField("image", "%.100q is not an image reference like modbox/code-exec:latest", ref)
 	}
 	var out reference
@@ -56,6 +57,22 @@ func (s *Store) parseRef(ref string) (reference, error) {
 	}
 	out.names = append(out.names, remoteName(out.remote))
 	return out.identified(parsed), nil
+}
+
+// What the specification of registries lets repositories and tags be. The
+// library's own check lets pass more, such as ../../x.
+var (
+	repoForm = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagForm  = regexp.MustCompile(`^\w[\w.-]{0,127}$`)
+)
+
+// wellFormed reports whether a registry may have what a parsed reference names.
+func wellFormed(ref ociname.Reference) bool {
+	if tag, ok := ref.(ociname.Tag); ok && !tagForm.MatchString(tag.TagStr()) {
+		return false
+	}
+	repo := ref.Context()
+	return sandbox.IsRegistryHost(repo.RegistryStr()) && repoForm.MatchString(repo.RepositoryStr())
 }
 
 // identified returns r with the tag or digest of a reference.

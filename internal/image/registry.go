@@ -7,9 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,61 +38,6 @@ const (
 
 // errStalled ends a request whose answer has stopped coming.
 var errStalled = errors.New("it sent nothing for too long")
-
-// newRegistryTransport returns how registries are reached: through the
-// environment's proxy, never at link-local addresses, where clouds keep their
-// secrets, and by plain http only where that was allowed.
-func newRegistryTransport(insecure []string, stall time.Duration) http.RoundTripper {
-	dialer := &net.Dialer{Timeout: dialTimeout, Control: refuseLinkLocal}
-	guarded := &plainGuard{insecure: insecure, next: &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
-		TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 8,
-		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true,
-	}}
-	return transport.NewUserAgent(&persistent{next: guarded, stall: stall}, "modbox")
-}
-
-func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
-	to, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
-	if ip := to.Addr().Unmap(); ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
-		return fmt.Errorf("%s is not an address where a registry may be", ip)
-	}
-	return nil
-}
-
-// plainGuard refuses plain http to hosts for which it was not allowed.
-type plainGuard struct {
-	insecure []string // hosts, or hosts with port
-	next     http.RoundTripper
-}
-
-// RoundTrip implements http.RoundTripper.
-func (g *plainGuard) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme == "http" && !isLoopback(req.URL.Hostname()) && !slices.Contains(g.insecure, req.URL.Host) && !slices.Contains(g.insecure, req.URL.Hostname()) {
-		return nil, fmt.Errorf("plain http to %s is not allowed; the server's setting images.insecure_registries can allow it", req.URL.Host)
-	}
-	return g.next.RoundTrip(req)
-}
-
-// outward refuses what is on this machine: a registry elsewhere, which may be
-// anybody's, must not send the server to its own services.
-type outward struct{ next http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (o outward) RoundTrip(req *http.Request) (*http.Response, error) {
-	if isLoopback(req.URL.Hostname()) {
-		return nil, fmt.Errorf("it sends the server to %s, which is the server's own machine", req.URL.Host)
-	}
-	return o.next.RoundTrip(req)
-}
-
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}
 
 // persistent repeats requests without a body that fail in a way that may pass, as
 // long as a registry asks to wait for, and ends answers that stall.
@@ -158,7 +101,11 @@ func passing(err error) bool {
 func (p *persistent) once(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(p.stall, func() { cancel(errStalled) })
-	resp, err := p.next.RoundTrip(req.WithContext(ctx))
+	req = req.WithContext(ctx)
+	if req.Body != nil && req.Body != http.NoBody {
+		req.Body = &movingBody{ReadCloser: req.Body, timer: timer, stall: p.stall}
+	}
+	resp, err := p.next.RoundTrip(req)
 	timer.Stop()
 	if err != nil {
 		if context.Cause(ctx) == errStalled {
@@ -169,6 +116,18 @@ func (p *persistent) once(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = &stallingBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, timer: timer, stall: p.stall}
 	return resp, nil
+}
+
+// movingBody is a body of a request. The answer is waited for since it was read last.
+type movingBody struct {
+	io.ReadCloser
+	timer *time.Timer
+	stall time.Duration
+}
+
+func (b *movingBody) Read(p []byte) (int, error) {
+	b.timer.Reset(b.stall)
+	return b.ReadCloser.Read(p)
 }
 
 // stallingBody is a body of which every Read must bring something in time.
@@ -201,35 +160,86 @@ type registry struct {
 	repo      ociname.Repository
 	transport http.RoundTripper
 	proof     string // of who signed in, see proofOf; "" for nobody
+	scope     string // what is to be done there, as registries call it
 }
 
 // openRegistry signs in to the registry of a repository. Errors are those of [Store.Pull].
-func (s *Store) openRegistry(ctx context.Context, repo ociname.Repository, who sandbox.Puller) (*registry, error) {
+func (s *Store) openRegistry(ctx context.Context, repo ociname.Repository, who sandbox.Puller, scope string) (*registry, error) {
 	login, err := s.loginFor(ctx, who, repo.RegistryStr())
 	if err != nil {
 		return nil, err
 	}
-	auth := authn.Anonymous
-	if login.Proof != "" {
-		auth = &authn.Basic{Username: login.Username, Password: login.Password}
-	}
-	if slices.Contains(s.insecure, repo.RegistryStr()) {
-		plain, err := ociname.NewRepository(repo.Name(), ociname.Insecure)
-		if err != nil {
-			return nil, fmt.Errorf("name %s: %w", repo, err)
-		}
-		repo = plain
-	}
-	reg := &registry{repo: repo, proof: proofOf(who, login)}
-	reach := s.transport
-	if host := (&url.URL{Host: repo.RegistryStr()}).Hostname(); !isLoopback(host) {
-		reach = outward{reach}
-	}
-	reg.transport, err = transport.NewWithContext(ctx, repo.Registry, auth, reach, []string{repo.Scope(transport.PullScope)})
-	if err != nil {
+	reg := &registry{repo: repo, proof: proofOf(who, login), scope: scope}
+	if reg.transport, err = s.signedIn(ctx, &reg.repo.Registry, login, repo.Scope(scope)); err != nil {
 		return nil, reg.explain(ctx, err)
 	}
 	return reg, nil
+}
+
+// signedIn returns how to talk to a registry, which it changes to one by plain http
+// where that is allowed.
+func (s *Store) signedIn(ctx context.Context, target *ociname.Registry, login sandbox.RegistryLogin, scopes ...string) (http.RoundTripper, error) {
+	auth := authn.Anonymous
+	if login != (sandbox.RegistryLogin{}) {
+		auth = &authn.Basic{Username: login.Username, Password: login.Password}
+	}
+	if s.roads.isListed(target.RegistryStr()) {
+		plain, err := ociname.NewRegistry(target.RegistryStr(), ociname.Insecure)
+		if err != nil {
+			return nil, fmt.Errorf("name %s: %w", target, err)
+		}
+		*target = plain
+	}
+	return transport.NewWithContext(ctx, *target, auth, s.transport, scopes)
+}
+
+// SignIn asks a registry, named by its host and port, whether it accepts a login,
+// within seconds. One that lets everybody in accepts all.
+//
+// Errors: Forbidden when it does not; Timeout and Unavailable.
+func (s *Store) SignIn(ctx context.Context, host string, login sandbox.RegistryLogin) error {
+	target, err := ociname.NewRegistry(host, ociname.StrictValidation)
+	if err != nil {
+		return sandbox.InvalidField("server", "%q is not a registry", host)
+	}
+	asking, cancel := context.WithTimeout(ctx, recheckTimeout)
+	defer cancel()
+	err = s.greet(asking, &target, login)
+	var answer *transport.Error
+	switch {
+	case err != nil && ctx.Err() == nil && asking.Err() != nil:
+		return sandbox.Wrap(sandbox.Timeout, err, "the registry %s does not answer within %s", host, recheckTimeout)
+	case errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
+		return sandbox.Wrap(sandbox.Forbidden, err, "the registry %s does not accept this username and password (%s)", host, registryWords(answer))
+	case errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
+		return sandbox.Wrap(sandbox.Unavailable, err, "%s is not a container registry", host)
+	}
+	return (&registry{repo: target.Repo("any")}).explain(ctx, err)
+}
+
+// greet asks a registry for nothing but its attention.
+func (s *Store) greet(ctx context.Context, target *ociname.Registry, login sandbox.RegistryLogin) error {
+	reach, err := s.signedIn(ctx, target, login)
+	if err != nil {
+		return err
+	}
+	wants, err := transport.Ping(ctx, *target, s.transport)
+	if err != nil {
+		return err
+	}
+	if strings.EqualFold(wants.Scheme, "bearer") {
+		return nil // it gave a token, which may be good for repositories only
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s://%s/v2/", target.Scheme(), target.RegistryStr()), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: reach}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return transport.CheckError(resp, http.StatusOK)
 }
 
 // open asks for a blob from an offset on. It returns where the answer begins,
@@ -282,14 +292,17 @@ func (r *registry) explain(ctx context.Context, err error) error {
 		words, _, _ := strings.Cut(rootCause(err).Error(), ":\n")
 		return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s cannot be used: %.300s", host, words)
 	}
-	words := registryWords(answer)
+	words, do := registryWords(answer), "pull"
+	if r.scope == transport.PushScope {
+		do = "push"
+	}
 	switch answer.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return sandbox.Wrap(sandbox.Forbidden, err, "the registry %s does not let this server pull %s: it wants other credentials, or there is no such image (%s)", host, repo, words)
+		return sandbox.Wrap(sandbox.Forbidden, err, "the registry %s does not let this server %s %s: it wants other credentials, or there is no such image (%s)", host, do, repo, words)
 	case http.StatusNotFound:
 		return sandbox.Wrap(sandbox.NotFound, err, "the registry %s has no such image in %s (%s)", host, repo, words)
 	case http.StatusTooManyRequests:
-		return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s limits how much may be pulled; try again later, or with credentials (%s)", host, words)
+		return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s limits how much may be %sed; try again later, or with credentials (%s)", host, do, words)
 	default:
 		return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s answers with status %d (%s)", host, answer.StatusCode, words)
 	}

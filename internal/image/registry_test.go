@@ -26,6 +26,9 @@ import (
 	"github.com/modbox/modbox/internal/image"
 )
 
+// loopback is where the registries of tests are, which no others may be.
+var loopback = []string{"127.0.0.1"}
+
 // testRegistry is a real registry on loopback that can be made to misbehave.
 type testRegistry struct {
 	host string
@@ -157,10 +160,16 @@ func digestOf(t *testing.T, l interface{ Digest() (v1.Hash, error) }) v1.Hash {
 	return h
 }
 
-// pullStore opens a store whose registries may stall for a moment only.
+// pullStore opens a store that may pull from the tests' registries.
 func pullStore(t *testing.T, dir string) *image.Store {
 	t.Helper()
-	s, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: &fake{}, StallTimeout: time.Second})
+	return stallStore(t, dir, time.Minute)
+}
+
+// stallStore is pullStore with how long registries may send nothing.
+func stallStore(t *testing.T, dir string, stall time.Duration) *image.Store {
+	t.Helper()
+	s, err := image.Open(dir, recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, StallTimeout: stall})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestResolve(t *testing.T) {
 		"sha256:" + strings.Repeat("0", 64): sandbox.NotFound,
 		"modbox/other2@" + main.Digest:      sandbox.NotFound,
 		"Test/Main":                         sandbox.Invalid,
-		"../../etc/passwd":                  sandbox.NotFound, // a name like any other: names are no paths here
+		"../../etc/passwd":                  sandbox.Invalid,
 		"a b":                               sandbox.Invalid,
 		"sha256:../../x":                    sandbox.Invalid,
 		strings.Repeat("a", 600):            sandbox.Invalid,

@@ -35,6 +35,8 @@ type rootfs struct {
 	erofs    string // path
 	files    int64  // names in it
 	packages []Package
+	room     Room // nil for as much as there is
+	marked   bool // the EROFS has its UUID
 }
 
 // blob is a file that is to become a blob of the OCI layout.

@@ -38,17 +38,26 @@ func (s *spool) add(r io.Reader) (*io.SectionReader, error) {
 // finish makes everything readable that was added.
 func (s *spool) finish() error { return s.out.finish() }
 
-// limits bound what a layer may be.
+// limits bound what layers may be.
 type limits struct {
-	bytes   int64 // of the layer uncompressed, and of its files
+	bytes   int64 // of the layers uncompressed, and of their files
 	entries int
 }
 
-// meter counts what a layer uses of its limits.
+// meter counts what layers use of their limits.
 type meter struct {
 	limits
 	stream, files int64
 	seen          int
+}
+
+// imply counts the directories of a tree that no entry made: one entry's name may
+// have thousands.
+func (m *meter) imply(t *tree) error {
+	if t.made > m.entries {
+		return sandbox.Errorf(sandbox.TooLarge, "its layers have names in more than %d directories", m.entries)
+	}
+	return nil
 }
 
 // entry counts an entry with the size that it claims; a sparse file's size says
@@ -57,7 +66,7 @@ func (m *meter) entry(size int64) error {
 	m.seen++
 	m.files += size
 	if m.seen > m.entries {
-		return sandbox.Errorf(sandbox.TooLarge, "the layer has more than %d entries", m.entries)
+		return sandbox.Errorf(sandbox.TooLarge, "its layers have more than %d entries", m.entries)
 	}
 	if m.files > m.bytes || size < 0 {
 		return m.tooManyBytes()
@@ -66,7 +75,7 @@ func (m *meter) entry(size int64) error {
 }
 
 func (m *meter) tooManyBytes() error {
-	return sandbox.Errorf(sandbox.TooLarge, "the layer has more than %d bytes", m.bytes)
+	return sandbox.Errorf(sandbox.TooLarge, "its layers have more than %d bytes", m.bytes)
 }
 
 // reader returns r, which fails when it gives more than the limit.

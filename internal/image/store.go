@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -28,20 +30,25 @@ type Store struct {
 	log       *slog.Logger
 	// How other images are had; see Options.
 	defaultRegistry string
-	insecure        []string
-	transport       http.RoundTripper
+	roads           *roads
+	transport       http.RoundTripper // by roads
 	login           Login
 	recheck         time.Duration
 	// How much of them may be here; see Options.
 	maxDisk int64
+	minFree int64
 	inUse   func(context.Context) ([]string, error)
-	recipes []*Recipe // the built-in ones, the default first
+	// catalogued is Options.Catalogued.
+	catalogued func(context.Context) ([]string, error)
+	recipes    []*Recipe // the built-in ones, the default first
 
 	mu         sync.Mutex
-	cached     *index               // guarded by mu
-	cachedInfo fs.FileInfo          // guarded by mu; of the file that cached was read from
-	noted      map[string]time.Time // guarded by mu; when the use of digests was noted
-	verified   map[string]bool      // guarded by mu; digests whose file was checked by this Store
+	cached     *index                 // guarded by mu
+	cachedInfo fs.FileInfo            // guarded by mu; of the file that cached was read from
+	noted      map[string]time.Time   // guarded by mu; when the use of digests was noted
+	verified   map[string]bool        // guarded by mu; digests whose file was checked by this Store
+	owned      ownedCache             // guarded by mu
+	layers     map[v1.Hash][]blobSize // guarded by mu; of the OCI images with those manifests
 
 	verifying singleflight.Group // by digest
 }
@@ -56,16 +63,25 @@ type Options struct {
 	// are not here, such as "docker.io"; "" is nowhere.
 	DefaultRegistry string
 	// InsecureRegistries are the hosts, or hosts with ports, that may be talked to by
-	// plain http. Loopback always may.
+	// plain http, and may be on this machine, which no others may.
 	InsecureRegistries []string
+	// PublicOnly closes private addresses to all registries but those.
+	PublicOnly bool
 	// RecheckInterval is how long a tag is taken to mean what it meant when the
 	// registry was asked last; 0 is for ever.
 	RecheckInterval time.Duration
 	// MaxDisk bounds the store: what is too much is trimmed whenever an image was
 	// added, see [Store.Trim]; 0 is no limit.
 	MaxDisk int64
-	// InUse returns what Trim must keep; needed with MaxDisk.
+	// MinFree is how many bytes must stay free on the disk of the store: no image is
+	// pulled for which there is no room beside them.
+	MinFree int64
+	// InUse returns what Trim, TrimLeft and PruneFor must keep; needed with MaxDisk. Without
+	// it TrimLeft removes nothing, and PruneFor fails.
 	InUse func(context.Context) ([]string, error)
+	// Catalogued returns the references in the catalogues of all workspaces; nil is none.
+	// Like InUse it is called under the store's lock, and must not call the store.
+	Catalogued func(context.Context) ([]string, error)
 	// Login signs in to registries; nil is nobody.
 	Login Login
 	// StallTimeout is how long a registry may send nothing; 0 is a minute.
@@ -83,11 +99,11 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open image store: %w", err)
 	}
 	s := &Store{
-		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}, noted: map[string]time.Time{},
-		defaultRegistry: opts.DefaultRegistry, insecure: opts.InsecureRegistries,
-		login: opts.Login, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, inUse: opts.InUse,
-		transport: newRegistryTransport(opts.InsecureRegistries, cmp.Or(opts.StallTimeout, time.Minute)),
+		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}, noted: map[string]time.Time{}, layers: map[v1.Hash][]blobSize{},
+		defaultRegistry: opts.DefaultRegistry, roads: newRoads(opts),
+		login: opts.Login, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, minFree: opts.MinFree, inUse: opts.InUse, catalogued: opts.Catalogued,
 	}
+	s.transport = transport.NewUserAgent(&persistent{next: s.roads, stall: cmp.Or(opts.StallTimeout, time.Minute)}, "modbox")
 	if s.maxDisk > 0 && s.inUse == nil {
 		return nil, errors.New("open image store: MaxDisk needs InUse")
 	}
@@ -164,6 +180,9 @@ func (s *Store) prepare() error {
 	}
 	if _, err := s.removeOldParts(partLifetime); err != nil {
 		s.log.Warn("the remains of interrupted pulls cannot be removed", "error", err)
+	}
+	if err := s.removeLocks(); err != nil {
+		return err
 	}
 	unlock, err := lock(ctx, s.lockPath("index"), nil)
 	if err != nil {
@@ -343,11 +362,16 @@ func (s *Store) find(ctx context.Context, ix *index, ref string) (*record, error
 			}
 		}
 	}
+	return nil, s.unknown(ctx, ref)
+}
+
+// unknown returns the error of a reference that means nothing.
+func (s *Store) unknown(ctx context.Context, ref string) error {
 	images, err := s.List(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return nil, sandbox.Errorf(sandbox.NotFound, "there is no image %q; %s", ref, known(images))
+	return sandbox.Errorf(sandbox.NotFound, "there is no image %q; %s", ref, known(images))
 }
 
 // known says in a few words which images there are.

@@ -18,7 +18,9 @@ import (
 type tree struct {
 	root  *node
 	layer int // of the entries that come now
-	// lenient: a name that comes twice in one layer is what came last.
+	made  int // directories that no entry made, so far
+	// lenient is for layers of other tools: a name that comes twice in one layer is
+	// what came last, and links on the way to a file are followed (walk.go).
 	lenient bool
 }
 
@@ -54,6 +56,14 @@ func newDir() *node {
 // isDir reports whether there is a directory.
 func (n dentry) isDir() bool { return n.node != nil && n.mode.IsDir() }
 
+// name returns what a directory has under a name; of no directory it is nothing.
+func (n *node) name(base string) dentry {
+	if n == nil {
+		return dentry{}
+	}
+	return n.names[base]
+}
+
 // split returns the elements of a clean relative name.
 func split(clean string) []string {
 	if clean == "." {
@@ -76,25 +86,6 @@ func (t *tree) lookup(clean string) (dentry, bool) {
 		at = next
 	}
 	return at, true
-}
-
-// dir returns the directory with a clean name, made when it is missing, for
-// something that the current layer has in it.
-func (t *tree) dir(clean string) (*node, error) {
-	at := t.root
-	for _, part := range split(clean) {
-		next, ok := at.names[part]
-		if !ok {
-			next.node = newDir()
-		}
-		if !next.isDir() {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q under %.300q, which is not a directory", clean, part)
-		}
-		next.layer = t.layer // what hides it may come later in the layer
-		at.names[part] = next
-		at = next.node
-	}
-	return at, nil
 }
 
 // put gives a file a name. A directory that is there already keeps what is in it
@@ -133,26 +124,33 @@ func (n *node) become(other *node) {
 
 // link gives a file that is there another name.
 func (t *tree) link(clean, target string) error {
-	n, ok := t.lookup(target)
-	if !ok || n.isDir() {
+	dir, err := t.find(path.Dir(target))
+	if err != nil {
+		return err
+	}
+	n := dir.name(path.Base(target))
+	if n.node == nil || n.isDir() {
 		return sandbox.Errorf(sandbox.Invalid, "the hard link %.300q leads to %.300q, which is not a file", clean, target)
 	}
 	return t.put(clean, n.node)
 }
 
 // hide removes what lower layers have under a name, and keeps what this one has.
-func (t *tree) hide(clean string) {
-	dir, ok := t.lookup(path.Dir(clean))
-	if ok && dir.isDir() {
-		t.hideName(dir.node, path.Base(clean))
+func (t *tree) hide(clean string) error {
+	dir, err := t.find(path.Dir(clean))
+	if dir != nil {
+		t.hideName(dir, path.Base(clean))
 	}
+	return err
 }
 
 // hideAll does for every name in a directory what hide does for one.
-func (t *tree) hideAll(clean string) {
-	if dir, ok := t.lookup(clean); ok && dir.isDir() {
-		t.hideNames(dir.node)
+func (t *tree) hideAll(clean string) error {
+	dir, err := t.find(clean)
+	if dir != nil {
+		t.hideNames(dir)
 	}
+	return err
 }
 
 func (t *tree) hideNames(dir *node) {

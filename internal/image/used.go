@@ -8,7 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // When images were used last is the time of an empty file in used/, named like
@@ -46,6 +51,40 @@ func (s *Store) noteUse(digest string) error {
 	return nil
 }
 
+// Hold keeps an image from being removed, by any process, until release is called or this
+// process ends. Afterwards it counts as used a moment ago. Errors: NotFound.
+func (s *Store) Hold(ctx context.Context, digest string) (release func(), err error) {
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if ix.byDigest(digest) == nil {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no image with the digest %.100q", digest)
+	}
+	l := flock.New(s.usedPath(digest))
+	if _, err := l.TryRLockContext(ctx, lockRetry); err != nil {
+		return nil, fmt.Errorf("hold image %s: %w", digest, err)
+	}
+	return sync.OnceFunc(func() {
+		if err := s.noteUse(digest); err != nil {
+			s.log.Warn("a used image may be removed early", "error", err)
+		}
+		_ = l.Close() // the kernel releases it in any case
+	}), nil
+}
+
+// held reports whether an image is being held. The caller holds the index's lock.
+func (s *Store) held(digest string) bool {
+	if _, err := os.Stat(s.usedPath(digest)); err != nil {
+		return false
+	}
+	l := flock.New(s.usedPath(digest))
+	free, err := l.TryLock()
+	_ = l.Close()
+	return !free || err != nil
+}
+
 // lastUse returns when an image was used last, or made when that was later.
 func (s *Store) lastUse(r *record) time.Time {
 	if info, err := os.Stat(s.usedPath(r.Digest)); err == nil && info.ModTime().After(r.UpdatedAt) {
@@ -55,9 +94,9 @@ func (s *Store) lastUse(r *record) time.Time {
 }
 
 // Trim removes images, those whose last use is the longest ago first and built-in
-// ones last, until the store has at most maxBytes. It keeps what inUse returns
-// (digests, and references that are being turned into digests) and what was made or
-// used within the last ten minutes, so the store may stay larger. What was
+// ones last, though what workspaces have left beyond their part before all others,
+// until the store has at most maxBytes. It keeps what inUse returns (digests, and
+// references that are being turned into digests), what is held, and what was made or used within the last ten minutes, so the store may stay larger. What was
 // removed can be pulled or built again. It returns what was removed and the bytes
 // freed. inUse is called under the store's lock and must not call the store; its
 // error is returned before anything is removed.
@@ -75,7 +114,11 @@ func (s *Store) Trim(ctx context.Context, maxBytes int64, inUse func(context.Con
 	if err != nil {
 		return nil, 0, fmt.Errorf("find out which images are in use: %w", err)
 	}
-	for _, victim := range s.removable(ix, needed) {
+	victims, err := s.fairly(ix, s.removable(ix, needed), maxBytes)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, victim := range victims {
 		ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool { return r.same(&victim) })
 		removed = append(removed, cmp.Or(strings.Trim(victim.ref(), ":"), victim.Digest))
 		if size, err = s.size(ix); err != nil || size <= maxBytes {
@@ -91,7 +134,7 @@ func (s *Store) Trim(ctx context.Context, maxBytes int64, inUse func(context.Con
 
 // same reports whether two records are the same entry of the index.
 func (r *record) same(other *record) bool {
-	return r.ref() == other.ref() && r.Digest == other.Digest && r.Manifest == other.Manifest
+	return r.ref() == other.ref() && r.Owner == other.Owner && r.CacheKey == other.CacheKey && r.Digest == other.Digest && r.Manifest == other.Manifest
 }
 
 // removable returns the records that may go, in the order in which they should.
@@ -99,7 +142,8 @@ func (s *Store) removable(ix *index, needed []string) []record {
 	var list []record
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		if time.Since(s.lastUse(r)) < usedEvery || s.isNeeded(r, needed) {
+		// What somebody built from files of their own cannot be had again.
+		if r.Owner != "" && r.Current || time.Since(s.lastUse(r)) < usedEvery || s.isNeeded(r, needed) || s.held(r.Digest) {
 			continue
 		}
 		list = append(list, *r)
@@ -123,7 +167,10 @@ func (s *Store) isNeeded(r *record, needed []string) bool {
 			return true
 		}
 		parsed, err := s.parseRef(what)
-		return err == nil && r.Current && parsed.digest == "" && slices.Contains(parsed.names, r.ref())
+		if err != nil || parsed.digest != "" {
+			return err == nil && r.has(parsed.digest)
+		}
+		return r.Current && slices.Contains(parsed.names, r.ref())
 	})
 }
 

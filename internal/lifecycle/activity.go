@@ -2,6 +2,8 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"sync/atomic"
 	"time"
@@ -54,37 +56,48 @@ func (a *activity) hold() (release func()) {
 
 // held is a connection into a sandbox, which counts as activity while it is
 // open. Its last activity is the last byte, not the close: those who keep
-// connections for later close them late.
+// connections for later close them late. What breaks it has a code when it was
+// that the sandbox was saved.
 type held struct {
 	net.Conn
-	activity *activity
-	closed   atomic.Bool
-}
-
-func (a *activity) conn(c net.Conn) net.Conn {
-	a.holds.Add(1)
-	return &held{Conn: c, activity: a}
+	passage *passage
+	tunnel  bool // through the agent, so that every saving breaks it
+	closed  atomic.Bool
 }
 
 func (h *held) Read(p []byte) (int, error) {
 	n, err := h.Conn.Read(p)
 	if n > 0 {
-		h.activity.at(time.Now())
+		h.passage.box.activity.at(time.Now())
 	}
-	return n, err
+	return n, h.explain(err)
 }
 
 func (h *held) Write(p []byte) (int, error) {
 	n, err := h.Conn.Write(p)
 	if n > 0 {
-		h.activity.at(time.Now())
+		h.passage.box.activity.at(time.Now())
 	}
-	return n, err
+	return n, h.explain(err)
+}
+
+// explain says of an error what it comes from.
+func (h *held) explain(err error) error {
+	var timeout net.Error
+	switch {
+	case err == nil, err == io.EOF, h.closed.Load(), errors.As(err, &timeout) && timeout.Timeout():
+		return err
+	case h.tunnel && h.passage.saved() || !h.passage.goesOn():
+		return sandbox.Wrap(sandbox.Unavailable, err,
+			"sandbox %q was saved, paused or taken back to a checkpoint while the connection was open; try again", h.passage.box.view().sb.Name)
+	default:
+		return err
+	}
 }
 
 func (h *held) Close() error {
 	if h.closed.CompareAndSwap(false, true) {
-		h.activity.holds.Add(-1)
+		h.passage.box.activity.holds.Add(-1)
 	}
 	return h.Conn.Close()
 }
@@ -97,9 +110,10 @@ type heldHalf struct{ *held }
 
 func (h heldHalf) CloseWrite() error { return h.Conn.(halfCloser).CloseWrite() }
 
-// hold counts c as activity of b until it is closed.
-func (b *box) hold(c net.Conn) net.Conn {
-	h := b.activity.conn(c).(*held)
+// hold counts c, which was made with p, as activity of its box until it is closed.
+func (p *passage) hold(c net.Conn, tunnel bool) net.Conn {
+	p.box.activity.holds.Add(1)
+	h := &held{Conn: c, passage: p, tunnel: tunnel}
 	if _, ok := c.(halfCloser); ok {
 		return heldHalf{h}
 	}

@@ -33,7 +33,7 @@ func TestResumeFromFiles(t *testing.T) {
 			s := e.start()
 			pausedHere(s)
 			e.host.SetFaults(faults)
-			_, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryRequire)
+			_, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryRequire})
 			if sandbox.CodeOf(err) != sandbox.Unsupported {
 				t.Errorf("Resume with its memory = %v, want code unsupported", err)
 			}
@@ -69,10 +69,10 @@ func TestResumeFromFilesByWish(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	pausedHere(s)
-	if _, err := s.Resume(t.Context(), e.caller, "p", "forget"); sandbox.CodeOf(err) != sandbox.Invalid {
+	if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: "forget"}); sandbox.CodeOf(err) != sandbox.Invalid {
 		t.Errorf("Resume with an unknown wish = %v, want code invalid", err)
 	}
-	sb, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard)
+	sb, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryDiscard})
 	if err != nil || sb.State != sandbox.Running || sb.MemoryLost == "" {
 		t.Errorf("Resume without its memory = %+v, %v", sb, err)
 	}
@@ -93,7 +93,7 @@ func TestRestoreAcrossAResumeFromFiles(t *testing.T) {
 	first := s.get("p").ImageDigest
 	s.write("p", "/a", "new")
 	s.pause("p")
-	if _, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard); err != nil {
+	if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryDiscard}); err != nil {
 		t.Fatal(err)
 	}
 	if s.get("p").ImageDigest == first {
@@ -126,7 +126,7 @@ func TestResumeFromFilesThatFails(t *testing.T) {
 		"Start":  {CanRestore: otherBuild, Start: fake.Fail(errors.New("broken"))},
 	} {
 		e.host.SetFaults(faults)
-		if _, err := s.Resume(t.Context(), e.caller, "p", ""); sandbox.CodeOf(err) != sandbox.Unavailable {
+		if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{}); sandbox.CodeOf(err) != sandbox.Unavailable {
 			t.Errorf("%s: Resume = %v, want code unavailable", name, err)
 		}
 		e.host.SetFaults(fake.Faults{})
@@ -191,7 +191,7 @@ func TestResumeFromFilesWaitsForReadiness(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard)
+		_, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryDiscard})
 		done <- err
 	}()
 	e.host.serve(sb.ID, 8080, answer)
@@ -233,7 +233,7 @@ func TestResumeFromFilesThatIsNotReadyRuns(t *testing.T) {
 	s.stop()
 	e.cfg.ReadinessTimeout = 50 * time.Millisecond
 	s = e.start() // nothing listens this time
-	if _, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard); err != nil {
+	if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryDiscard}); err != nil {
 		t.Fatal(err)
 	}
 	if data := s.readFile("p", "/a"); data != "kept" {

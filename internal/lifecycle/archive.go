@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -37,10 +37,18 @@ func (f Files) WriteFiles(ctx context.Context, c Caller, ref string, files []Fil
 	if err != nil {
 		return 0, err
 	}
-	for i, file := range files {
+	p, end := f.service.transfer(ctx, b)
+	defer end()
+	for _, file := range files {
+		audit.FromContext(ctx).Detail("path", file.Path)
+	}
+	for i := 0; i < len(files); {
+		file := files[i]
 		opts := agentapi.WriteOptions{Mode: file.Mode, Parents: true}
-		if _, err := f.of(b).WriteFile(ctx, file.Path, bytes.NewReader(file.Content), opts); err != nil {
-			return i, about(file.Path, f.service.explain(ctx, b, err))
+		if _, err := f.of(b).WriteFile(ctx, file.Path, bytes.NewReader(file.Content), opts); err == nil {
+			i++
+		} else if err := p.again(err); err != nil {
+			return i, about(file.Path, err)
 		}
 	}
 	return len(files), nil
@@ -57,7 +65,8 @@ func about(path string, err error) error {
 
 // UploadArchive unpacks an archive into a directory of a running sandbox; see
 // agentapi.Files.UnpackArchive for what it does and refuses. An error of r is
-// returned as it is. Formats are "tar.gz", "zip", "tar" and "", which is whatever it is.
+// returned as it is. Unavailable when the sandbox was saved before all was unpacked:
+// some of it may be. Formats are "tar.gz", "zip", "tar" and "", which is whatever it is.
 func (f Files) UploadArchive(ctx context.Context, c Caller, ref, dir, format string, r io.Reader) error {
 	return f.UnpackArchive(ctx, c, ref, dir, r, agentapi.ArchiveOptions{Format: agentapi.Format(format)})
 }
@@ -71,13 +80,16 @@ func (f Files) UnpackArchive(ctx context.Context, c Caller, ref, dir string, r i
 	if err != nil {
 		return err
 	}
-	defer b.activity.hold()()
-	return f.service.explain(ctx, b, f.of(b).UnpackArchive(ctx, dir, r, opts))
+	audit.FromContext(ctx).Detail("path", dir)
+	p, end := f.service.transfer(ctx, b)
+	defer end()
+	return p.cut(f.of(b).UnpackArchive(ctx, dir, r, opts))
 }
 
 // DownloadArchive packs a directory or file of a running sandbox; see
 // agentapi.Files.PackArchive. Formats are as in UploadArchive, "" is tar.gz. The
-// reader's errors have codes; the caller closes it.
+// reader's errors have codes, and Unavailable when the sandbox was saved before the
+// archive was whole; the caller closes it.
 func (f Files) DownloadArchive(ctx context.Context, c Caller, ref, path, format string) (io.ReadCloser, error) {
 	if err := checkFormat(format); err != nil {
 		return nil, err
@@ -86,14 +98,17 @@ func (f Files) DownloadArchive(ctx context.Context, c Caller, ref, path, format 
 	if err != nil {
 		return nil, err
 	}
-	r, err := f.of(b).PackArchive(ctx, path, agentapi.Format(format))
-	if err != nil {
-		return nil, f.service.explain(ctx, b, err)
+	p, end := f.service.transfer(ctx, b)
+	for {
+		r, err := f.of(b).PackArchive(ctx, path, agentapi.Format(format))
+		if err == nil {
+			return &packed{ReadCloser: r, passage: p, end: end}, nil
+		}
+		if err := p.again(err); err != nil {
+			end()
+			return nil, err
+		}
 	}
-	return &explained{
-		ReadCloser: r, release: sync.OnceFunc(b.activity.hold()),
-		explain: func(err error) error { return f.service.explain(ctx, b, err) },
-	}, nil
 }
 
 func checkFormat(format string) error {
@@ -105,58 +120,29 @@ func checkFormat(format string) error {
 	}
 }
 
-// explained is a reader whose errors get codes, and which counts as activity
-// until it is closed.
-type explained struct {
+// packed is an archive on its way out.
+type packed struct {
 	io.ReadCloser
-	release func()
-	explain func(error) error
+	passage *passage
+	end     func()
+	failed  error // what Read answers from then on
 }
 
-func (e *explained) Read(p []byte) (int, error) {
-	n, err := e.ReadCloser.Read(p)
+// Read reads on. Its errors have codes.
+func (a *packed) Read(p []byte) (int, error) {
+	if a.failed != nil {
+		return 0, a.failed
+	}
+	n, err := a.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
-		err = e.explain(err)
+		a.failed = a.passage.cut(err)
+		err = a.failed
 	}
 	return n, err
 }
 
-func (e *explained) Close() error {
-	e.release()
-	return e.ReadCloser.Close()
+// Close ends the packing. Closing twice does nothing.
+func (a *packed) Close() error {
+	a.end()
+	return a.ReadCloser.Close()
 }
-
-// FileWatch reports what happens to files of a sandbox. Next is called by one
-// goroutine at a time, Close by any.
-type FileWatch struct {
-	watch   *agentapi.Watch
-	explain func(error) error
-}
-
-// Watch begins to report what happens to a path of a running sandbox; see
-// agentapi.Client.Watch. ctx holds for the whole of the watch, and the caller
-// closes it. A watch that is open is no activity: it does not keep a sandbox from being idle.
-func (s *Service) Watch(ctx context.Context, c Caller, ref, path string, recursive bool) (*FileWatch, error) {
-	b, err := s.use(ctx, c, ref)
-	if err != nil {
-		return nil, err
-	}
-	w, err := b.agent.Watch(ctx, path, recursive)
-	if err != nil {
-		return nil, s.explain(ctx, b, err)
-	}
-	return &FileWatch{watch: w, explain: func(err error) error { return s.explain(ctx, b, err) }}, nil
-}
-
-// Next returns the next event, the first of which is agentapi.WatchReady. The
-// error is io.EOF after the watched path is gone; every other one has a code.
-func (w *FileWatch) Next() (agentapi.FileEvent, error) {
-	e, err := w.watch.Next()
-	if err != nil && err != io.EOF {
-		err = w.explain(err)
-	}
-	return e, err
-}
-
-// Close ends the watch. Closing twice does nothing.
-func (w *FileWatch) Close() error { return w.watch.Close() }

@@ -35,8 +35,10 @@ type box struct {
 	news     news // of the sandbox and its executions
 	line     line
 	meter    meter
-	// saves is odd while the box is being saved; each time breaks the connections into it.
-	saves atomic.Int64
+	// saves is odd while the box is being saved, or its files are; each time breaks the
+	// connections into it, or may.
+	saves     atomic.Int64
+	transfers transfers // which the next save waits for
 
 	// envMu orders changes of the environment, with what the agent is told; taken before mu.
 	envMu sync.Mutex
@@ -62,7 +64,7 @@ type view struct {
 func (s *Service) newBox(id sandbox.ID) *box {
 	b := &box{id: id}
 	b.ctx, b.cancel = context.WithCancel(s.ctx)
-	b.agent = agentapi.NewClient(func(ctx context.Context) (net.Conn, error) {
+	b.agent = s.calls.NewClient(func(ctx context.Context) (net.Conn, error) {
 		return s.driver.Dial(ctx, id, driver.AgentPort)
 	})
 	return b
@@ -136,12 +138,15 @@ func (x *boxes) reserve(b *box) *box {
 	return b
 }
 
-// index makes a reserved box findable by name and label.
+// index makes a reserved box findable by name and label. One that is being destroyed
+// leaves the name to another.
 func (x *boxes) index(b *box) {
 	sb := b.sandbox()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.names[nameKey{sb.Workspace, sb.Name}] = b
+	if key := (nameKey{sb.Workspace, sb.Name}); sb.State != sandbox.Destroying || x.names[key] == nil {
+		x.names[key] = b
+	}
 	x.labels[sb.HostLabel] = b
 }
 

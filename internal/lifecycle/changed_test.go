@@ -23,7 +23,7 @@ func TestChangedTellsOfStatesAndExecutions(t *testing.T) {
 		t.Helper()
 		select {
 		case <-ch:
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("not told that %s", what)
 		}
 	}

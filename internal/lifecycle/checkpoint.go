@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -21,7 +22,7 @@ func (s *Service) CreateCheckpoint(ctx context.Context, c Caller, ref, name stri
 	cp := sandbox.Checkpoint{ID: sandbox.NewCheckpointID(), Name: name, CreatedBy: c.User}
 	if name == "" {
 		cp.Name = "checkpoint-" + string(cp.ID[len(cp.ID)-12:])
-	} else if err := checkText("name", name, sandbox.CheckpointName); err != nil {
+	} else if err := sandbox.CheckText("name", name, 1, sandbox.CheckpointName); err != nil {
 		return sandbox.Checkpoint{}, err
 	}
 	b, err := s.stateful(ctx, c, ref)
@@ -29,6 +30,7 @@ func (s *Service) CreateCheckpoint(ctx context.Context, c Caller, ref, name stri
 		return sandbox.Checkpoint{}, err
 	}
 	cp.Sandbox = b.id
+	audit.FromContext(ctx).Made("checkpoint", string(cp.ID), cp.Name)
 	err = s.fly(ctx, b, flightCheckpoint, func(fl *flight) error { return s.checkpoint(fl, &cp) })
 	if err != nil {
 		return sandbox.Checkpoint{}, err
@@ -51,12 +53,16 @@ func (s *Service) checkpoint(fl *flight, cp *sandbox.Checkpoint) (err error) {
 	cp.ImageDigest = b.sandbox().ImageDigest
 	if cp.SizeBytes, err = s.saved.size(path); err == nil {
 		cp.CreatedAt = time.Now().UTC()
-		err = s.store.CreateCheckpoint(s.ctx, *cp, sandbox.CheckpointsMax, sandbox.Event{
+		ev := sandbox.Event{
 			Sandbox: b.id, Time: cp.CreatedAt, Type: sandbox.EventCheckpointCreated, Message: clip(fmt.Sprintf("its state was saved as %q", cp.Name)),
 			Data: map[string]string{
 				"checkpoint": string(cp.ID), "name": clip(cp.Name),
 				"size_bytes": strconv.FormatInt(cp.SizeBytes, 10), "took_ms": milliseconds(time.Since(begin)),
 			},
+		}
+		ws := b.sandbox().Workspace
+		err = s.admit(s.ctx, s.admission(ws), ws, func(a sandbox.Admission) error {
+			return s.store.CreateCheckpoint(s.ctx, *cp, sandbox.CheckpointsMax, ev, a)
 		})
 	}
 	if err != nil && s.ctx.Err() == nil {
@@ -80,6 +86,9 @@ func (s *Service) saveTo(b *box, path string, opts driver.CheckpointOptions) err
 
 // mayCheckpoint refuses what would be refused after the work.
 func (s *Service) mayCheckpoint(b *box, name string) error {
+	if err := s.mayKeep(s.ctx, b.sandbox().Workspace); err != nil {
+		return err
+	}
 	list, err := s.store.Checkpoints(s.ctx, b.id)
 	if err != nil {
 		return err
@@ -95,7 +104,7 @@ func (s *Service) mayCheckpoint(b *box, name string) error {
 		return sandbox.Errorf(sandbox.QuotaExceeded, "a sandbox has at most %d checkpoints; delete some", sandbox.CheckpointsMax)
 	}
 	if size >= s.cfg.MaxCheckpointBytes {
-		return sandbox.Errorf(sandbox.QuotaExceeded, "the checkpoints of the sandbox take more than %s; delete some", showBytes(s.cfg.MaxCheckpointBytes))
+		return sandbox.Errorf(sandbox.QuotaExceeded, "the checkpoints of the sandbox take more than %s; delete some", sandbox.ShowBytes(s.cfg.MaxCheckpointBytes))
 	}
 	return nil
 }
@@ -186,6 +195,7 @@ func (s *Service) restoreTo(fl *flight, checkpoint string) error {
 	default:
 		return stateError(&sb)
 	}
+	s.executions.forgetTyped(b)
 	if err := s.resumeFrom(fl, from, cp.ImageDigest, sandbox.MemoryPrefer); err != nil {
 		return err
 	}
@@ -196,9 +206,10 @@ func (s *Service) restoreTo(fl *flight, checkpoint string) error {
 	})
 }
 
-// abandon gives up the running state of the flight's box: it is then paused with
-// the checkpoint from, on the root filesystem of digest. Once the intent is
-// recorded a restarted server does the same.
+// abandon gives up the running state of the flight's box for the checkpoint from,
+// on the root filesystem of digest. It stays pausing until it is resumed from that,
+// which keeps its place in the quota: paused, another could take it. Once the
+// intent is recorded a restarted server has it paused with the checkpoint.
 func (s *Service) abandon(fl *flight, from sandbox.CheckpointID, digest string) error {
 	b := fl.box
 	err := s.move(fl, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved, sb.ImageDigest = from, digest },
@@ -214,7 +225,11 @@ func (s *Service) abandon(fl *flight, from sandbox.CheckpointID, digest string) 
 	if err := s.destroyNow(b); err != nil {
 		return err // settled later, the same way
 	}
-	return s.recordPaused(fl, "its state was replaced by that of a checkpoint", nil)
+	if err := s.recordUsage(b); err != nil {
+		s.log.Error("usage of a sandbox not recorded, trying again soon", "sandbox", b.id, "error", err)
+	}
+	b.agent.Reset()
+	return nil
 }
 
 // DeleteCheckpoint deletes a checkpoint, named by id or name. Errors: NotFound.

@@ -6,11 +6,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -35,7 +37,7 @@ type Command struct {
 	saves  int64            // guarded by mu; of the box, before stream was made
 }
 
-// commandPatience is how long a command's connection may take to be made again.
+// commandPatience is the default of Config.commandPatience.
 // Its process is ended when that takes longer than agentapi.DetachGrace.
 const commandPatience = agentapi.DetachGrace
 
@@ -78,7 +80,10 @@ func (b *box) savedSince(saves int64) bool { return saves%2 == 1 || b.saves.Load
 
 // use makes a stream the one there is.
 func (c *Command) use(stream *agentapi.Stream, saves int64) {
-	stream.OnExit(func(exit agentapi.Exit) { c.service.execEnded(c.ctx, c.box.id, c.command.Argv[0], exit) })
+	stream.OnExit(func(exit agentapi.Exit) {
+		audit.FromContext(c.ctx).Detail("exit_code", strconv.Itoa(exit.Code))
+		c.service.execEnded(c.ctx, c.box.id, c.command.Argv[0], exit)
+	})
 	c.mu.Lock()
 	c.stream, c.saves = stream, saves
 	c.mu.Unlock()
@@ -126,28 +131,42 @@ func (c *Command) again(old *agentapi.Stream, saves int64, reason error) error {
 			return err
 		}
 	}
+	for {
+		before := c.box.saves.Load()
+		err := c.attach(old.Offset())
+		if err == nil {
+			return nil
+		}
+		// A box stands still for as long as saving it takes: its agent's silence means
+		// nothing then, and the grace of its processes begins after that.
+		if c.ctx.Err() == nil && noAnswer(err) && c.box.savedSince(before) {
+			continue
+		}
+		if moved := c.standing(); moved != nil {
+			return moved
+		}
+		return c.service.explain(c.ctx, c.box, err)
+	}
+}
+
+// attach connects to the process, from a byte of its output on.
+func (c *Command) attach(offset int64) error {
 	_, err := backoff.Retry(c.ctx, func() (struct{}, error) {
 		if sb := c.box.view().sb; sb.State != sandbox.Running || !bytes.Equal(sb.Handle, c.handle) {
 			return struct{}{}, backoff.Permanent(errMoved)
 		}
 		saves := c.box.saves.Load()
-		stream, err := c.box.agent.Attach(c.ctx, c.command.ID, old.Offset())
+		stream, err := c.box.agent.Attach(c.ctx, c.command.ID, offset)
 		if err == nil {
 			c.use(stream, saves)
 		}
 		var refused *agentapi.Error
-		if errors.As(err, &refused) {
+		if errors.As(err, &refused) && refused.Code != agentapi.CodeTooMany { // which passes
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, patience(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(commandPatience))
-	if err == nil {
-		return nil
-	}
-	if moved := c.standing(); moved != nil {
-		return moved
-	}
-	return c.service.explain(c.ctx, c.box, err)
+	}, patience(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(c.service.cfg.commandPatience))
+	return err
 }
 
 // Info returns the process as it was when it was started.
@@ -187,7 +206,7 @@ func (c *Command) Write(p []byte) (int, error) {
 	if c.input == nil {
 		return len(p), nil
 	}
-	return c.input.write(p)
+	return c.input.write(c.ctx, p)
 }
 
 // CloseStdin tells the command that its stdin has ended. Closing twice does nothing.

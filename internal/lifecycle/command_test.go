@@ -3,12 +3,19 @@ package lifecycle_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -81,6 +88,109 @@ func TestCommandGoesOnOverCheckpoints(t *testing.T) {
 		types := s.eventTypes("a")
 		return types[len(types)-1] == sandbox.EventExec
 	})
+}
+
+// TestCommandWaitsForItsTurn saves a sandbox while too much is under way to connect to
+// its command again.
+func TestCommandWaitsForItsTurn(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	c := s.startCommand("a", agentapi.Command{Argv: []string{"sh", "-c", "echo up; read line; echo $line"}, Stdin: true})
+	if f, err := c.Next(); err != nil || string(f.Data) != "up\n" {
+		t.Fatalf("first output %q, %v", f.Data, err)
+	}
+	enough, end := s.crowd()
+	defer end()
+	go func() {
+		<-enough
+		end()
+		_, _ = c.Write([]byte("down\n")) // without it there is no output
+	}()
+	s.checkpoint("a", "c")
+	out, exit := output(t, c, func([]byte) {})
+	if string(out) != "down\n" || exit.Code != 0 {
+		t.Errorf("then output %q and exit code %d, want what was typed and 0", out, exit.Code)
+	}
+}
+
+// TestSavingThatTakesLong has a sandbox stand still to be saved for longer than its
+// agent may not answer.
+func TestSavingThatTakesLong(t *testing.T) {
+	for what, save := range map[string]func(*server) error{
+		"checkpoint": func(s *server) error {
+			_, err := s.CreateCheckpoint(t.Context(), s.caller, "a", "")
+			return err
+		},
+		"snapshot": func(s *server) error {
+			_, err := s.CreateSnapshot(t.Context(), s.caller, "a", lifecycle.SnapshotRequest{})
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) { savedForLong(t, save) })
+	}
+}
+
+func savedForLong(t *testing.T, save func(*server) error) {
+	e := newEnv(t)
+	e.cfg = e.cfg.AgentPatience(100 * time.Millisecond)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	flag := filepath.Join(t.TempDir(), "flag")
+	req := shell("echo up; until test -e " + flag + "; do sleep 0.05; done; echo done")
+	x := s.startExecution("a", req)
+	c := s.startCommand("a", agentapi.Command{Argv: req.Argv})
+	if f, err := c.Next(); err != nil || string(f.Data) != "up\n" {
+		t.Fatalf("first output %q, %v", f.Data, err)
+	}
+	eventually(t, "the execution's first output", func() bool {
+		now, err := s.Execution(t.Context(), s.caller, x.ID)
+		return err == nil && now.Stdout.Bytes == int64(len("up\n"))
+	})
+	began, release, saved := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	wait := func(context.Context, sandbox.ID) error {
+		close(began)
+		<-release
+		return nil
+	}
+	e.host.SetFaults(fake.Faults{Checkpoint: wait, WriteLayer: wait})
+	go func() { saved <- save(s) }()
+	<-began
+	var attempts atomic.Int64
+	enough := make(chan struct{})
+	f := s.driver.faults
+	f.mu.Lock()
+	f.dial = func() (net.Conn, error) {
+		if attempts.Add(1) == 40 { // a quarter would be all
+			close(enough)
+		}
+		return nil, errors.New("it stands still")
+	}
+	for _, conn := range f.open {
+		conn.Close()
+	}
+	f.mu.Unlock()
+	go func() {
+		defer close(release)
+		select {
+		case <-enough:
+		case <-t.Context().Done():
+		}
+		f.mu.Lock()
+		f.dial = nil
+		f.mu.Unlock()
+		if err := os.WriteFile(flag, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}()
+	if out, exit := output(t, c, func([]byte) {}); string(out) != "done\n" || exit.Code != 0 {
+		t.Errorf("the command's output %q and exit code %d", out, exit.Code)
+	}
+	if now := s.ended(x.ID); now.State != sandbox.ExecutionCompleted || now.Stdout.Bytes != int64(len("up\ndone\n")) {
+		t.Errorf("execution %+v, want completed", now)
+	}
+	if err := <-saved; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestCommandOfASandboxThatIsPausedOrTakenBack(t *testing.T) {

@@ -18,12 +18,19 @@ type Config struct {
 	Max sandbox.Resources
 	// MaxSandboxes is how many sandboxes may be provisioning or running at once; 0 means no limit.
 	MaxSandboxes int
+	// Quota is what a workspace may have unless it has a quota of its own; nil for no
+	// limits. The most of one sandbox is limited by Max as well.
+	Quota sandbox.Quota
+	// MinFreeDisk is how many bytes must be free on the disk that checkpoints are kept
+	// on for anything new to be made that takes some; 0 for none.
+	MinFreeDisk int64
 	// MaxProcesses is how many processes and threads one sandbox may have; 4096.
 	MaxProcesses int
 	// CreateConcurrency is how many sandboxes are started at the same time; 16.
 	CreateConcurrency int
-	// MaxBuilds is how many images are pulled at the same time, and how many are made
-	// in boxes of their own; 2. Each of these may take a box beyond MaxSandboxes.
+	// MaxBuilds is how many images are pulled at the same time, how many get their
+	// dependencies, and how many are built from Dockerfiles; 2. Each of the latter two
+	// may take a box beyond MaxSandboxes.
 	MaxBuilds int
 	// PoolSize is how many started boxes are kept ready for sandboxes to come; 0 for
 	// none. They come on top of MaxSandboxes, whatever resources they are limited to.
@@ -34,7 +41,8 @@ type Config struct {
 	// DependenciesMaxAge is how long installed dependencies are used again before they are
 	// installed anew; 7 days. Negative means for ever.
 	DependenciesMaxAge time.Duration
-	// ImageTimeout is how long an image may take to be had; 10 minutes.
+	// ImageTimeout is how long an image may take to be made, or dependencies to be
+	// installed, once it is their turn; 10 minutes.
 	ImageTimeout time.Duration
 	// StartTimeout is how long a box may take from its creation until its agent is configured; 30 s.
 	StartTimeout time.Duration
@@ -77,6 +85,12 @@ type Config struct {
 	// ttlMin is the shortest ttl, idleMin the shortest idle and paused timeout a
 	// caller may ask for. Only tests change them.
 	ttlMin, idleMin time.Duration
+	// transferPatience is how long saving a sandbox waits for files that are on their
+	// way into it or out of it, whose connections it breaks; 5 s. Only tests change it.
+	transferPatience time.Duration
+	// agentPatience and commandPatience are how long the agent of a running sandbox may
+	// not answer until its executions, and its commands, are given up. Only tests change them.
+	agentPatience, commandPatience time.Duration
 }
 
 // Limits of the service that are not worth a setting.
@@ -123,6 +137,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.StreamRetention = cmp.Or(c.StreamRetention, 24*time.Hour)
 	c.KeptExecutions = cmp.Or(c.KeptExecutions, 1000)
 	c.ttlMin = cmp.Or(c.ttlMin, sandbox.TTLMin)
+	c.transferPatience = cmp.Or(c.transferPatience, 5*time.Second)
+	c.agentPatience = cmp.Or(c.agentPatience, agentPatience)
+	c.commandPatience = cmp.Or(c.commandPatience, commandPatience)
 
 	for _, r := range resourceTable {
 		if d, m := *r.of(&c.Defaults), *r.of(&c.Max); d < r.min || d > m || m > r.max {

@@ -8,87 +8,117 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// createAttempts bounds how often a creation waits for the name to become free:
-// more often only happens when others keep taking it.
-const createAttempts = 10
 
 // Create records a sandbox and returns it at once, in state provisioning; work
 // goes on in the background whatever happens to ctx. With created false it
 // answers the sandbox that the same request, or the same idempotency key, made
-// before. While a sandbox of the same name is being destroyed, and with Replace
-// until a live one is, it waits for that.
+// before. With Replace a live one of the same name ends in the moment in which the
+// new one is recorded, which may have its place in the quota. Create answers when
+// nothing is left of that one, and of any other of the name whose end was decided;
+// when ctx ends first, at once.
 //
 // Errors: Invalid, naming the field; Exists when a live sandbox of that name came
 // from another request; Conflict when the idempotency key did; QuotaExceeded;
 // Unsupported for a power this server lacks; Unavailable; the context's error.
 func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb sandbox.Sandbox, created bool, err error) {
+	defer func() {
+		if err == nil {
+			audit.FromContext(ctx).Made("sandbox", string(sb.ID), sb.Name)
+		}
+	}()
 	if err := s.ready(); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	if err := s.cfg.validate(&req); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	if req.Network.Enabled {
-		if err := s.networkOffered(); err != nil {
-			return sandbox.Sandbox{}, false, err
-		}
+	if err := s.offers(&req); err != nil {
+		return sandbox.Sandbox{}, false, err
 	}
-	if len(req.Dependencies)+len(req.Packages) > 0 {
-		if err := s.dependenciesOffered(); err != nil {
-			return sandbox.Sandbox{}, false, err
-		}
+	limits, err := s.limits(ctx, c.Workspace)
+	if err != nil {
+		return sandbox.Sandbox{}, false, err
 	}
-	if req.Timeouts.OnIdle == sandbox.OnIdlePause {
-		if _, err := s.saved.checkpointer(); err != nil {
-			return sandbox.Sandbox{}, false, err
-		}
+	if err := checkMax(c.Workspace, limits, req.Resources); err != nil {
+		return sandbox.Sandbox{}, false, err
 	}
 	creation, err := s.creationFor(ctx, c, &req)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
+	cut(limits, &creation.Sandbox.Resources)
 	kind := template{digest: creation.Sandbox.ImageDigest, resources: creation.Sandbox.Resources}
 	if req.Snapshot != "" && !dependenciesOf(&creation.Sandbox).empty() {
 		kind.digest = "" // it is made from neither the snapshot nor anything known yet
 	}
-	for range createAttempts {
-		var sp *spare
-		if req.ID == "" {
-			sp = s.pool.take(kind)
-		}
-		b, rec, err := s.record(ctx, creation, sp)
-		if err != nil {
+	b, rec, err := s.recordIn(ctx, c, creation, &req, kind)
+	switch old := rec.Sandbox; {
+	case err != nil:
+		return sandbox.Sandbox{}, false, err
+	case rec.By == sandbox.MatchNone:
+		s.pool.asked(kind)
+		s.metrics.pooled(b.spare, 1)
+		if err := s.queueFirst(ctx, c, b, &req); err != nil {
 			return sandbox.Sandbox{}, false, err
 		}
-		old := rec.Sandbox
-		switch {
-		case rec.By == sandbox.MatchNone:
-			s.pool.asked(kind)
-			s.metrics.pooled(sp != nil, 1)
-			if err := s.queueFirst(ctx, c, b, &req); err != nil {
-				return sandbox.Sandbox{}, false, err
-			}
-			return s.launch(b, s.makeRunning), true, nil
-		case rec.By == sandbox.MatchKey && rec.RequestHash == creation.RequestHash:
-			return old, false, nil
-		case rec.By == sandbox.MatchKey:
-			return sandbox.Sandbox{}, false, sandbox.Errorf(sandbox.Conflict,
-				"this idempotency key was used for another request, which made sandbox %q (%s)", old.Name, old.ID)
-		case old.State == sandbox.Destroying || req.Replace:
-			if _, err := s.Destroy(ctx, c, string(old.ID), sandbox.CauseReplaced); err != nil {
-				return sandbox.Sandbox{}, false, err
-			}
-		case rec.RequestHash == creation.RequestHash:
-			return old, false, nil
-		default:
-			return sandbox.Sandbox{}, false, sandbox.Errorf(sandbox.Exists,
-				"sandbox %q (%s) is %s and was made by a different request; destroy it first, or ask to replace it", old.Name, old.ID, old.State)
+		sb = s.launch(b, s.makeRunning)
+		s.awaitEnd(ctx, rec.Dying)
+		return sb, true, nil
+	case rec.By == sandbox.MatchKey && rec.RequestHash == creation.RequestHash:
+		return old, false, nil
+	case rec.By == sandbox.MatchKey:
+		return sandbox.Sandbox{}, false, sandbox.Errorf(sandbox.Conflict,
+			"this idempotency key was used for another request, which made sandbox %q (%s)", old.Name, old.ID)
+	case rec.RequestHash == creation.RequestHash:
+		return old, false, nil
+	default:
+		return sandbox.Sandbox{}, false, sandbox.Errorf(sandbox.Exists,
+			"sandbox %q (%s) is %s and was made by a different request; destroy it first, or ask to replace it", old.Name, old.ID, old.State)
+	}
+}
+
+// awaitEnd returns when nothing is left of a sandbox that is being destroyed, which
+// may be nil, or when ctx ends.
+func (s *Service) awaitEnd(ctx context.Context, dying *sandbox.Sandbox) {
+	if dying == nil {
+		return
+	}
+	b := s.boxes.byID(dying.ID)
+	if b == nil {
+		return // nothing is
+	}
+	for v := b.view(); !v.sb.State.Ended(); v = b.view() {
+		select {
+		case <-v.changed:
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
 		}
 	}
-	return sandbox.Sandbox{}, false, sandbox.Errorf(sandbox.Unavailable, "others keep taking the name %q; try again", creation.Sandbox.Name)
+}
+
+// offers fails when the request asks for something that this server does not have.
+func (s *Service) offers(req *CreateRequest) error {
+	if req.Network.Enabled {
+		if err := s.networkOffered(); err != nil {
+			return err
+		}
+	}
+	if len(req.Dependencies)+len(req.Packages) > 0 {
+		if err := s.dependenciesOffered(); err != nil {
+			return err
+		}
+	}
+	if req.Timeouts.OnIdle == sandbox.OnIdlePause {
+		if _, err := s.saved.checkpointer(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // creationFor is what to record for a valid request, once it is known what the
@@ -101,7 +131,9 @@ func (s *Service) creationFor(ctx context.Context, c Caller, req *CreateRequest)
 	if err != nil {
 		return sandbox.Creation{}, err
 	}
-	creation := s.creation(c, req, &img)
+	creation := s.creation(c, req, &img.Image)
+	creation.Sandbox.Image, creation.Sandbox.ImageID, creation.Sandbox.Registry = img.ref(), img.id, img.registry
+	creation.Event.Data["image"] = creation.Sandbox.Image
 	if !img.VisibleTo(c.Workspace) {
 		creation.Sandbox.ImageDigest = "" // not told before the registry lets the workspace have it
 		return creation, nil
@@ -117,47 +149,11 @@ func (s *Service) madeFrom(ctx context.Context, sb *sandbox.Sandbox) string {
 	if d.empty() || sb.ImageDigest == "" {
 		return sb.ImageDigest
 	}
-	img, _, err := s.layers.Cached(ctx, s.dependenciesKey(sb.ImageDigest, d), s.dependenciesMaxAge())
+	img, _, err := s.layers.Cached(ctx, "", s.dependenciesKey(sb.ImageDigest, d), s.dependenciesMaxAge())
 	if err != nil {
 		return "" // provisioning sees what is wrong
 	}
 	return img.Digest
-}
-
-// imageFor returns the image that a request means.
-func (s *Service) imageFor(ctx context.Context, c Caller, req *CreateRequest) (sandbox.Image, error) {
-	field := "image"
-	var img sandbox.Image
-	var err error
-	switch {
-	case req.ImageID != "":
-		field = "image_id"
-		img, err = s.images.ByID(ctx, req.ImageID)
-		if err == nil && !img.VisibleTo(c.Workspace) {
-			err = sandbox.Errorf(sandbox.NotFound, "there is no image with id %q", req.ImageID)
-		}
-	case req.Image != "":
-		img, err = s.images.Lookup(ctx, req.Image)
-	default:
-		img, err = s.defaultImage(ctx)
-	}
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return sandbox.Image{}, sandbox.InvalidField(field, "%s", fail("", err, "unknown image").cause.Message)
-	}
-	return img, err
-}
-
-func (s *Service) defaultImage(ctx context.Context) (sandbox.Image, error) {
-	list, err := s.images.List(ctx)
-	if err != nil {
-		return sandbox.Image{}, err
-	}
-	for _, img := range list {
-		if img.IsDefault {
-			return img, nil
-		}
-	}
-	return sandbox.Image{}, sandbox.InvalidField("image", "this server has no default image; name one")
 }
 
 // creation is what to record for a valid request.
@@ -178,7 +174,6 @@ func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) san
 	return sandbox.Creation{
 		Sandbox: sb, RequestHash: req.hash(),
 		IdempotencyKey: req.IdempotencyKey, KeyLifetime: keyLifetime,
-		MaxLive: s.cfg.MaxSandboxes,
 		Event: sandbox.Event{
 			Time: now, Type: sandbox.EventCreated, Message: "the sandbox was asked for",
 			Data: map[string]string{"image": sb.Image, "user": string(c.User)},
@@ -201,28 +196,6 @@ func (s *Service) resources(asked sandbox.Resources, img *sandbox.Image) sandbox
 func newName() string {
 	id := uuid.New().String() // the last 12 digits are 48 random bits
 	return "sandbox-" + id[len(id)-12:]
-}
-
-// record writes a creation, of a sandbox with the box sp of the pool unless that
-// is nil. The box is non-nil when a new sandbox was recorded.
-func (s *Service) record(ctx context.Context, creation sandbox.Creation, sp *spare) (*box, sandbox.Recorded, error) {
-	if sp != nil {
-		return s.recordSpare(ctx, creation, sp)
-	}
-	b := s.newBox(creation.Sandbox.ID)
-	// Locked until the outcome is known: who finds the row meanwhile waits for it.
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s.boxes.reserve(b)
-	rec, err := s.store.CreateSandbox(ctx, creation)
-	if err != nil || rec.By != sandbox.MatchNone {
-		s.boxes.remove(b)
-		b.cancel()
-		return nil, rec, err
-	}
-	b.set(rec.Sandbox)
-	s.boxes.index(b)
-	return b, rec, nil
 }
 
 // launch has a recorded sandbox made to run in the background and returns it.

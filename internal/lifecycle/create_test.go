@@ -142,10 +142,19 @@ func TestCreateWaitsForADyingNamesake(t *testing.T) {
 	done := make(chan sandbox.Sandbox)
 	go func() { sb, _ := s.Destroy(t.Context(), e.caller, "job", ""); done <- sb }()
 	<-entered
-	created := make(chan sandbox.Sandbox)
-	go func() { sb, _, _ := s.Create(t.Context(), e.caller, req); created <- sb }()
 	if sb, err := s.Get(t.Context(), e.caller, "job"); err != nil || sb.State != sandbox.Destroying {
 		t.Errorf("Get while it is destroyed = %s, %v, want destroying", sb.State, err)
+	}
+	created := make(chan sandbox.Sandbox)
+	go func() { sb, _, _ := s.Create(t.Context(), e.caller, req); created <- sb }()
+	eventually(t, "the new one has the name", func() bool {
+		sb, err := s.Get(t.Context(), e.caller, "job")
+		return err == nil && sb.ID != first.ID
+	})
+	select {
+	case <-created:
+		t.Error("Create answered before nothing was left of the other")
+	default:
 	}
 	s.driver.faults.on(nil, nil)
 	close(release)

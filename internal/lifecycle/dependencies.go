@@ -56,10 +56,6 @@ func checkDependencies(apt, npm []string) error {
 	return nil
 }
 
-// InvalidDependency says what is wrong with a Debian package as a caller names it;
-// "" for nothing that can be seen without asking a mirror.
-func InvalidDependency(s string) string { return checkApt(s) }
-
 // checkApt says what is wrong with a Debian package; "" for nothing.
 func checkApt(s string) string {
 	name, version, pinned := strings.Cut(s, "=")
@@ -97,20 +93,36 @@ func (s *Service) dependenciesKey(digest string, d dependencies) string {
 }
 
 // withDependencies returns the image that has d installed, from before or made
-// now, and the path of its root filesystem. Progress is as in [Service.make].
+// now, and the path of its root filesystem. Own is what the sandbox that waits for it
+// counts for. The image counts for the workspace as left by its builds. Progress is as in [Service.make].
 //
 // Errors: Invalid, naming the field, with the last words of a tool that would not
-// install them; Unsupported when this server lacks a power for it; as [Service.derive].
-func (s *Service) withDependencies(ctx context.Context, base *sandbox.Image, d dependencies, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+// install them; QuotaExceeded; Unsupported when this server lacks a power for it; as [Service.derive].
+func (s *Service) withDependencies(ctx context.Context, ws sandbox.WorkspaceID, base *sandbox.Image, d dependencies, own sandbox.Resources, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
 	if err := s.dependenciesOffered(); err != nil {
 		return sandbox.Image{}, "", err
 	}
 	key := s.dependenciesKey(base.Digest, d)
-	if img, rootfs, err := s.layers.Cached(ctx, key, s.dependenciesMaxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
+	if img, rootfs, err := s.layers.Cached(ctx, ws, key, s.dependenciesMaxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
 		return img, rootfs, err
 	}
-	img, err := s.make(ctx, s.builds, "dependencies "+key, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
-		done, err := s.derive(ctx, key, workSpec{base: base.Digest, network: true}, func(ctx context.Context, w *workbox) error {
+	// Each workspace waits for its own turn: joining another's, it would stand behind
+	// all that the other one has asked for. Those who share one count for the same, so
+	// that it does not matter which of them is still there at its end.
+	making := fmt.Sprintf("dependencies %s %s %v", ws, key, own)
+	img, err := s.make(ctx, s.builds, ws, making, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		if img, _, err := s.layers.Cached(ctx, ws, key, s.dependenciesMaxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
+			return img, err // another workspace was faster
+		}
+		if err := s.mayKeep(ctx, ws); err != nil {
+			return sandbox.Image{}, err
+		}
+		have, release, err := s.reserveInstall(ctx, ws, own)
+		if err != nil {
+			return sandbox.Image{}, err
+		}
+		defer release()
+		done, err := s.derive(ctx, ws, key, workSpec{base: base.Digest, network: true, resources: have}, func(ctx context.Context, w *workbox) error {
 			return w.install(ctx, d, progress)
 		})
 		return sandbox.Image{Digest: done.Digest}, err
@@ -144,13 +156,19 @@ var quiet = map[string]string{
 
 // install installs dependencies in the box and cleans up behind the tools.
 func (w *workbox) install(ctx context.Context, d dependencies, progress func(sandbox.ImageEvent)) error {
+	var phase sandbox.ImagePhase
+	tell := func(e sandbox.ImageEvent) {
+		phase = e.Phase
+		progress(e)
+	}
+	w.say = func(line string) { progress(sandbox.ImageEvent{Phase: phase, Message: line}) }
 	if len(d.apt) > 0 {
-		if err := w.installApt(ctx, d.apt, progress); err != nil {
+		if err := w.installApt(ctx, d.apt, tell); err != nil {
 			return err
 		}
 	}
 	if len(d.npm) > 0 {
-		return w.installNPM(ctx, d.npm, progress)
+		return w.installNPM(ctx, d.npm, tell)
 	}
 	return nil
 }
@@ -210,7 +228,12 @@ func (w *workbox) installNPM(ctx context.Context, names []string, progress func(
 // and ends with the tool's last words. Errors: NotFound when there is no such program.
 func (w *workbox) tool(ctx context.Context, field string, code sandbox.Code, cmd agentapi.Command) error {
 	var last tail
-	exit, err := w.run(ctx, cmd, last.add)
+	output := last.add
+	if w.say != nil {
+		lines := liner{say: w.say}
+		output = func(p []byte) { last.add(p); lines.add(p) }
+	}
+	exit, err := w.run(ctx, cmd, output)
 	switch {
 	case err != nil:
 		return err

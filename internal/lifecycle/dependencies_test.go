@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,4 +204,22 @@ func TestKilledWhileInstalling(t *testing.T) {
 		ids, err := s.driver.List(t.Context())
 		return err == nil && len(ids) == 0
 	})
+}
+
+// TestBaseIsHeldWhileItIsBuiltOn: an image that others are being made from must not be removed to save disk.
+func TestBaseIsHeldWhileItIsBuiltOn(t *testing.T) {
+	e, _ := withTools(t, map[string]string{"apt-get": works, "find": works})
+	s := e.start()
+	var during atomic.Int64
+	s.driver.faults.on(func(_ int, call string) error {
+		if call == "driver.WriteLayer" {
+			during.Store(int64(e.images.holders("sha256:1")))
+		}
+		return nil
+	}, nil)
+	s.run(lifecycle.CreateRequest{Dependencies: []string{"zip"}})
+	if got := during.Load(); got != 1 {
+		t.Errorf("while dependencies were installed %d held their base, want 1", got)
+	}
+	eventually(t, "the base is let go", func() bool { return e.images.holders("sha256:1") == 0 })
 }

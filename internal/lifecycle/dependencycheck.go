@@ -51,8 +51,8 @@ type dependencyAnswer struct {
 // an image, "" for modbox/base, in the same order. Looking them up may take some
 // seconds; answers are kept for ten minutes.
 //
-// Errors: Invalid, naming the field; Unsupported when this server cannot install
-// dependencies; Unavailable when the mirror cannot be reached.
+// Errors: Invalid, naming the field; QuotaExceeded; Unsupported when this server cannot
+// install dependencies; Unavailable when the mirror cannot be reached.
 func (s *Service) ValidateDependencies(ctx context.Context, c Caller, image string, names []string) ([]DependencyCheck, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
@@ -63,8 +63,6 @@ func (s *Service) ValidateDependencies(ctx context.Context, c Caller, image stri
 	if err := s.dependenciesOffered(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
-	defer cancel()
 	img, _, err := s.ensureImage(ctx, cmp.Or(image, checkImage), puller(c.Workspace), nil)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil, sandbox.InvalidField("image", "%s", fail("", err, "unknown image").cause.Message)
@@ -83,7 +81,7 @@ func (s *Service) ValidateDependencies(ctx context.Context, c Caller, image stri
 	if len(ask) == 0 {
 		return checks, nil
 	}
-	versions, err := s.lookUp(ctx, &img, ask)
+	versions, err := s.lookUp(ctx, c.Workspace, &img, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -112,31 +110,50 @@ func checkVersions(s string, versions map[string][]string) DependencyCheck {
 	return DependencyCheck{Name: s, Reason: "there is no such version", Versions: there[:min(len(there), versionsMax)]}
 }
 
-// lookUp returns the versions of the packages that an image's mirrors have.
-func (s *Service) lookUp(ctx context.Context, img *sandbox.Image, packages []string) (map[string][]string, error) {
-	select {
-	case s.builds <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { <-s.builds }()
-	w, err := s.openWorkbox(ctx, workSpec{base: img.Digest, network: true})
+// withApt has work use a box of an image with fresh lists of Debian packages, when it
+// is the workspace's turn; "" is the server's own, which counts for nobody. Its time
+// begins then.
+func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sandbox.Image, work func(context.Context, *workbox) error) error {
+	release, err := s.builds.take(ctx, ws, nil)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
+	defer cancel()
+	var have sandbox.Resources
+	if ws != "" {
+		var giveBack func()
+		if have, giveBack, err = s.reserveInstall(ctx, ws, have); err != nil {
+			return err
+		}
+		defer giveBack()
+	}
+	w, err := s.openWorkbox(ctx, workSpec{base: img.Digest, network: true, resources: have})
+	if err != nil {
+		return err
 	}
 	defer w.close()
 	if err := w.updateApt(ctx); err != nil {
-		return nil, err
+		return err
 	}
+	return work(ctx, w)
+}
+
+// lookUp returns the versions of the packages that an image's mirrors have.
+func (s *Service) lookUp(ctx context.Context, ws sandbox.WorkspaceID, img *sandbox.Image, packages []string) (map[string][]string, error) {
 	argv := []string{"apt-cache", "madison", "--"}
 	for _, p := range packages {
 		name, _, _ := strings.Cut(p, "=")
 		argv = append(argv, name)
 	}
 	var out []byte
-	// It says on stderr, and by its exit code, what it does not find.
-	_, err = w.run(ctx, agentapi.Command{Argv: argv, User: "0:0", Cwd: "/", Env: quiet}, func(p []byte) {
-		out = append(out, p[:min(len(p), catalogueMax-len(out))]...)
+	err := s.withApt(ctx, ws, img, func(ctx context.Context, w *workbox) error {
+		// It says on stderr, and by its exit code, what it does not find.
+		_, err := w.run(ctx, agentapi.Command{Argv: argv, User: "0:0", Cwd: "/", Env: quiet}, func(p []byte) {
+			out = append(out, p[:min(len(p), catalogueMax-len(out))]...)
+		})
+		return err
 	})
 	if err != nil {
 		return nil, err

@@ -35,8 +35,9 @@
 // the directory what became of it. Resume records resuming, restores the box,
 // tells its agent who it is, and records running; whatever fails on the way leads
 // back to paused. Going back to a named checkpoint is pausing with a copy of it,
-// and resuming. A fork is one checkpoint and many restores under new ids, each
-// recorded as provisioning first. What nothing refers to is removed by the sweep.
+// and resuming: never paused between, it keeps its place in the quota. A fork is
+// one checkpoint and many restores under new ids, all recorded as provisioning, which
+// takes their places in the quota, before the parent is saved. What nothing refers to is removed by the sweep.
 //
 // # Who ends what
 //

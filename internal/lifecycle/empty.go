@@ -12,8 +12,8 @@ import (
 // emptyPage is how much of a workspace is looked at at a time.
 const emptyPage = 100
 
-// Empty destroys the sandboxes of a workspace and then deletes its snapshots, for
-// a workspace that is being deleted. What has ended is kept its time. Idempotent;
+// Empty destroys the sandboxes of a workspace, deletes its snapshots and forgets the
+// images that it has built, for a workspace that is being deleted. What has ended is kept its time. Idempotent;
 // after an error it is called again.
 func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
 	c := Caller{Workspace: ws}
@@ -45,7 +45,7 @@ func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
 			return fmt.Errorf("list snapshots: %w", err)
 		}
 		if len(page.Snapshots) == 0 {
-			return nil
+			break
 		}
 		for _, sn := range page.Snapshots {
 			if err := s.DeleteSnapshot(ctx, c, string(sn.ID)); err != nil {
@@ -53,4 +53,8 @@ func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
 			}
 		}
 	}
+	if err := s.images.ForgetBuilt(ctx, ws); err != nil {
+		return fmt.Errorf("forget built images: %w", err)
+	}
+	return nil
 }

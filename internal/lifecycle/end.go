@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -24,14 +25,7 @@ func (s *Service) Destroy(ctx context.Context, c Caller, ref string, cause sandb
 	if err != nil || b == nil {
 		return sb, err
 	}
-	message := "it was destroyed by " + string(c.User)
-	switch cause {
-	case sandbox.CauseReplaced:
-		message = "a new sandbox of the same name was asked for by " + string(c.User)
-	case "":
-		cause = sandbox.CauseDestroyed
-	}
-	if err := s.end(b, sandbox.Cause{Code: cause, Message: clip(message)}); err != nil {
+	if err := s.end(b, sandbox.Cause{Code: cmp.Or(cause, sandbox.CauseDestroyed), Message: clip("it was destroyed by " + string(c.User))}); err != nil {
 		return b.sandbox(), err
 	}
 	for {
@@ -60,12 +54,8 @@ func (s *Service) end(b *box, cause sandbox.Cause) error {
 	if sb.State == sandbox.Destroying || sb.State.Ended() {
 		return nil
 	}
-	next, err := s.transition(sb, sandbox.Destroying,
-		func(sb *sandbox.Sandbox) { sb.Cause = &cause },
-		sandbox.Event{
-			Time: time.Now().UTC(), Type: sandbox.EventDestroying, Message: cause.Message,
-			Data: map[string]string{"cause": string(cause.Code)},
-		})
+	record := ending(cause)
+	next, err := s.transition(sb, sandbox.Destroying, func(sb *sandbox.Sandbox) { sb.Cause = &record.Cause }, record.Event)
 	if err != nil {
 		b.wanted = &cause
 		if s.ctx.Err() != nil {
@@ -73,10 +63,25 @@ func (s *Service) end(b *box, cause sandbox.Cause) error {
 		}
 		return fmt.Errorf("record the end of sandbox %s: %w", b.id, err)
 	}
+	s.ending(b, next)
+	return nil
+}
+
+// ending is how the end of a sandbox with that cause is recorded now.
+func ending(cause sandbox.Cause) sandbox.Ending {
+	return sandbox.Ending{Cause: cause, Event: sandbox.Event{
+		Time: time.Now().UTC(), Type: sandbox.EventDestroying, Message: cause.Message,
+		Data: map[string]string{"cause": string(cause.Code)},
+	}}
+}
+
+// ending sees to the end of a sandbox once it is recorded, as next.
+//
+// Preconditions: b.mu is held.
+func (s *Service) ending(b *box, next sandbox.Sandbox) {
 	b.wanted = nil
 	b.set(next)
 	s.destroyLater(b)
-	return nil
 }
 
 // endOrLog is end for those who have nobody to tell.
@@ -143,7 +148,7 @@ func (s *Service) recordEnd(sb sandbox.Sandbox) (sandbox.Sandbox, error) {
 		event = sandbox.EventFailed
 	}
 	ended, err := s.transition(sb, to,
-		func(sb *sandbox.Sandbox) { sb.EndedAt, sb.Handle, sb.Saved = now, nil, "" },
+		func(sb *sandbox.Sandbox) { sb.EndedAt, sb.Handle, sb.Saved, sb.SavedBytes = now, nil, "", 0 },
 		sandbox.Event{Time: now, Type: event, Message: sb.Cause.Message, Data: map[string]string{"cause": string(sb.Cause.Code)}})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		// Somebody deleted the row; there is nothing to write and nothing to keep.
@@ -158,7 +163,7 @@ func (s *Service) recordEnd(sb sandbox.Sandbox) (sandbox.Sandbox, error) {
 // row turns out to be elsewhere, the move is made from there, and one that was
 // made already counts.
 func (s *Service) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
-	next, err := s.store.Transition(s.ctx, sb.ID, sb.State, to, mutate, ev)
+	next, err := s.step(&sb, to, mutate, ev)
 	if sandbox.CodeOf(err) != sandbox.Conflict {
 		return next, err
 	}
@@ -171,7 +176,24 @@ func (s *Service) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*
 	case row.State == sb.State:
 		return sandbox.Sandbox{}, err
 	}
-	return s.store.Transition(s.ctx, sb.ID, row.State, to, mutate, ev)
+	return s.step(&row, to, mutate, ev)
+}
+
+// step records one move. What it leaves room for, others may wait for.
+func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
+	if sb.State == sandbox.Paused && to == sandbox.Resuming {
+		var next sandbox.Sandbox
+		err := s.admit(s.ctx, s.resumption(sb), sb.Workspace, func(a sandbox.Admission) (err error) {
+			next, err = s.store.ResumeSandbox(s.ctx, sb.ID, mutate, ev, a)
+			return err
+		})
+		return next, err
+	}
+	next, err := s.store.Transition(s.ctx, sb.ID, sb.State, to, mutate, ev)
+	if err == nil && (to == sandbox.Paused || to == sandbox.Destroying) {
+		s.gate.room.tell()
+	}
+	return next, err
 }
 
 // persist repeats f until it works. It fails only when the service closes.

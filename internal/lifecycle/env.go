@@ -3,6 +3,9 @@ package lifecycle
 import (
 	"context"
 	"maps"
+	"slices"
+
+	"github.com/modbox/modbox/internal/audit"
 )
 
 // UpdateEnv sets and, where the value is nil, deletes environment variables of a
@@ -16,6 +19,9 @@ func (s *Service) UpdateEnv(ctx context.Context, c Caller, ref string, changes m
 	b, err := s.use(ctx, c, ref)
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		audit.FromContext(ctx).Detail("variable", name)
 	}
 	b.envMu.Lock()
 	defer b.envMu.Unlock()

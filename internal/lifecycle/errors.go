@@ -92,8 +92,12 @@ func (s *Service) explain(ctx context.Context, b *box, err error) error {
 // a connection that breaks in the middle of an answer, or a driver that knows.
 func looksEnded(err error) bool {
 	code := sandbox.CodeOf(err)
-	return errors.Is(err, agentapi.ErrUnreachable) || errors.Is(err, agentapi.ErrBadAnswer) ||
-		code == sandbox.Unavailable || code == sandbox.NotFound
+	return noAnswer(err) || code == sandbox.Unavailable || code == sandbox.NotFound
+}
+
+// noAnswer reports whether err comes of an agent that cannot be reached or is silent.
+func noAnswer(err error) bool {
+	return errors.Is(err, agentapi.ErrUnreachable) || errors.Is(err, agentapi.ErrBadAnswer)
 }
 
 // stateError says why a sandbox that is not running cannot be used.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -18,6 +19,7 @@ const cancelGrace = 5 * time.Second
 type execution struct {
 	box     *box
 	request *ExecutionRequest // nil when it was found after a restart
+	typed   *input            // what is typed on its terminal; nil when it has none
 	current atomic.Pointer[executionView]
 
 	mu     sync.Mutex       // orders changes; held while they are recorded
@@ -32,6 +34,9 @@ type executionView struct {
 
 func newExecution(b *box, e sandbox.Execution, req *ExecutionRequest) *execution {
 	x := &execution{box: b, request: req}
+	if e.TTY {
+		x.typed = newInput()
+	}
 	x.set(e)
 	return x
 }
@@ -64,6 +69,17 @@ func (x *executions) remove(id sandbox.ExecutionID) {
 	delete(x.ids, id)
 }
 
+// forgetTyped drops what was typed in a box that is taken back to a checkpoint.
+func (x *executions) forgetTyped(b *box) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, e := range x.ids {
+		if e.box == b && e.typed != nil {
+			e.typed.forget()
+		}
+	}
+}
+
 func (x *executions) byID(id sandbox.ExecutionID) *execution {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -84,8 +100,11 @@ func (s *Service) StartExecution(ctx context.Context, c Caller, ref string, req 
 	if err := req.validate(); err != nil {
 		return sandbox.Execution{}, err
 	}
-	b, err := s.use(ctx, c, ref)
-	if err != nil {
+	b, sb, err := s.find(ctx, c, ref)
+	if err == nil {
+		err = audit.FromContext(ctx).Command(ctx, req.argv(bash), sb.Env, req.Env)
+	}
+	if b, err = s.inUse(ctx, b, &sb, err); err != nil {
 		return sandbox.Execution{}, err
 	}
 	x, err := s.queue(ctx, c, b, &req, false)
@@ -96,7 +115,8 @@ func (s *Service) StartExecution(ctx context.Context, c Caller, ref string, req 
 	return s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State != sandbox.ExecutionQueued })
 }
 
-// queue records an execution with its streams. The caller has it executed.
+// queue records an execution with its streams. The caller has noted its command in
+// the audit log, and has it executed.
 func (s *Service) queue(ctx context.Context, c Caller, b *box, req *ExecutionRequest, oneShot bool) (*execution, error) {
 	if s.streams == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
@@ -111,6 +131,11 @@ func (s *Service) queue(ctx context.Context, c Caller, b *box, req *ExecutionReq
 	}
 	if req.Combined || e.TTY {
 		e.Stderr = e.Stdout
+	}
+	entry := audit.FromContext(ctx)
+	entry.Made("execution", string(e.ID), "")
+	for _, f := range req.Files {
+		entry.Detail("path", f.Path)
 	}
 	if req.Stdin && e.Stdin == "" && !e.TTY {
 		e.Stdin = sandbox.NewStreamID()
@@ -138,7 +163,11 @@ func (s *Service) queueFirst(ctx context.Context, c Caller, b *box, req *CreateR
 	if req.Command == nil {
 		return nil
 	}
-	x, err := s.queue(ctx, c, b, req.Command, req.OneShot)
+	err := audit.FromContext(ctx).Command(ctx, req.Command.argv(bash), b.view().sb.Env, req.Command.Env)
+	var x *execution
+	if err == nil {
+		x, err = s.queue(ctx, c, b, req.Command, req.OneShot)
+	}
 	if err != nil {
 		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseInternal, Message: "its command could not be recorded"})
 		return err

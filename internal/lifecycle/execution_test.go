@@ -2,11 +2,20 @@ package lifecycle_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -23,7 +32,7 @@ func (s *server) startExecution(ref string, req lifecycle.ExecutionRequest) sand
 // ended waits for the end of an execution.
 func (s *server) ended(id sandbox.ExecutionID) sandbox.Execution {
 	s.t.Helper()
-	e, err := s.WaitExecution(s.t.Context(), s.caller, id, 20*time.Second)
+	e, err := s.WaitExecution(s.t.Context(), s.caller, id, patience)
 	if err != nil || !e.State.Ended() {
 		s.t.Fatalf("execution %s is %s (%s), error %v; want its end", id, e.State, e.Error, err)
 	}
@@ -33,7 +42,7 @@ func (s *server) ended(id sandbox.ExecutionID) sandbox.Execution {
 // read returns what a stream holds, from an offset to its end.
 func (s *server) read(id sandbox.StreamID, offset int64) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	r, _, err := s.OpenStream(ctx, string(id), offset, true)
 	if err != nil {
@@ -121,6 +130,32 @@ func TestCancelExecution(t *testing.T) {
 		out := s.read(e.Stdout.ID, 3)
 		if e.State != sandbox.ExecutionCancelled || force != (out == "") || force == (out == "bye\n") {
 			t.Errorf("force %v: state %s, then output %q", force, e.State, out)
+		}
+	}
+}
+
+// TestTerminalOfACallerWhoLeft makes calls on a terminal for somebody who does not
+// wait any more, whether the agent answers or not.
+func TestTerminalOfACallerWhoLeft(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	req := shell("exec sleep 600")
+	req.TTY = &agentapi.Size{Rows: 24, Cols: 80}
+	term, err := s.Terminal(t.Context(), s.caller, s.startExecution("a", req).ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := term.Resize(t.Context(), agentapi.Size{Rows: 25, Cols: 80}); err != nil { // it has begun
+		t.Fatal(err)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for what, err := range map[string]error{
+		"resize": term.Resize(gone, agentapi.Size{Rows: 26, Cols: 80}),
+		"signal": term.Signal(gone, 15),
+	} {
+		if sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("%s: %v, want unavailable", what, err)
 		}
 	}
 }
@@ -316,5 +351,127 @@ func TestStreamsOfAllTakeOnlySoMuch(t *testing.T) {
 	s.Purge() // now they take little enough
 	if _, err := s.Execution(t.Context(), s.caller, ids[3]); err != nil {
 		t.Errorf("the newest after another look: %v", err)
+	}
+}
+
+// TestSilentExecutionOverCheckpoints saves a sandbox more often than connections may
+// break without output.
+func TestSilentExecutionOverCheckpoints(t *testing.T) {
+	s := newEnv(t).start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	e := s.startExecution("a", shell("trap 'exit 4' TERM; while :; do sleep 0.01; done"))
+	f := s.driver.faults
+	connections := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.open)
+	}
+	for i := range 25 {
+		before := connections()
+		s.checkpoint("a", "c")
+		eventually(t, "the execution is connected to again", func() bool { return connections() > before })
+		if err := s.DeleteCheckpoint(t.Context(), s.caller, "a", "c"); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := s.Execution(t.Context(), s.caller, e.ID); err != nil || now.State.Ended() {
+			t.Fatalf("after %d checkpoints: %+v, %v, want it running", i+1, now, err)
+		}
+	}
+	term, err := s.Terminal(t.Context(), s.caller, e.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := term.Signal(t.Context(), 15); err != nil {
+		t.Fatal(err)
+	}
+	if now := s.ended(e.ID); now.ExitCode == nil || *now.ExitCode != 4 {
+		t.Errorf("it ended as %+v, want with exit code 4", now)
+	}
+}
+
+// Dial notes the connections to agents, and lets a test take the agent's place.
+func (d *faultyDriver) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
+	d.faults.mu.Lock()
+	instead := d.faults.dial
+	d.faults.mu.Unlock()
+	if port == driver.AgentPort && instead != nil {
+		return instead()
+	}
+	conn, err := d.Driver.Dial(ctx, id, port)
+	if err == nil {
+		d.faults.mu.Lock()
+		d.faults.open = append(d.faults.open, conn)
+		d.faults.mu.Unlock()
+	}
+	return conn, err
+}
+
+// crowd has agents that are dialed from now on refuse every call until end, because
+// too much is under way. enough is closed after some.
+func (s *server) crowd() (enough <-chan struct{}, end func()) {
+	s.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	var refused atomic.Int64
+	some := make(chan struct{})
+	crowded := &http.Server{Protocols: &protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusTooManyRequests)
+		fmt.Fprint(w, `{"code":"too_many","message":"come back later"}`)
+		if refused.Add(1) == 3 {
+			close(some)
+		}
+	})}
+	go crowded.Serve(l)
+	f := s.driver.faults
+	f.mu.Lock()
+	f.dial = func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
+	f.mu.Unlock()
+	return some, sync.OnceFunc(func() {
+		f.mu.Lock()
+		f.dial = nil
+		f.mu.Unlock()
+		crowded.Close()
+	})
+}
+
+// TestExecutionWaitsForItsTurn breaks the connection of an execution while too much else is
+// under way to connect again: it waits, and neither fails nor loses output.
+func TestExecutionWaitsForItsTurn(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "x"})
+	flag := filepath.Join(t.TempDir(), "flag")
+	x := s.startExecution("x", shell("echo begun; until test -e "+flag+"; do sleep 0.05; done; echo ended"))
+	eventually(t, "the command's first output", func() bool {
+		now, err := s.Execution(t.Context(), s.caller, x.ID)
+		return err == nil && now.Stdout.Bytes == int64(len("begun\n"))
+	})
+
+	enough, end := s.crowd()
+	defer end()
+	f := s.driver.faults
+	f.mu.Lock()
+	for _, conn := range f.open {
+		conn.Close()
+	}
+	f.mu.Unlock()
+	select {
+	case <-enough:
+	case <-time.After(patience):
+		t.Fatal("it did not try again")
+	}
+	end()
+	if err := os.WriteFile(flag, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.ended(x.ID); got.State != sandbox.ExecutionCompleted {
+		t.Errorf("execution %s (%s), want completed", got.State, got.Error)
+	}
+	if got := s.read(x.Stdout.ID, 0); got != "begun\nended\n" {
+		t.Errorf("output %q", got)
 	}
 }

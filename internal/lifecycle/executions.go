@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,17 +80,40 @@ func (s *Service) purgeExecutions(now time.Time) {
 	}
 	s.purgeStreams(before)
 	s.trimStreams(now)
+	s.measureStreams()
+}
+
+// measureStreams notes what the streams of each workspace take.
+func (s *Service) measureStreams() {
+	sizes, err := s.streams.Sizes()
+	if err != nil {
+		s.logSweep("measure streams", err)
+		return
+	}
+	owners, err := s.store.StreamOwners(s.ctx)
+	if err != nil {
+		s.logSweep("list owners of streams", err)
+		return
+	}
+	of := map[sandbox.WorkspaceID]int64{}
+	for id, n := range sizes {
+		of[cmp.Or(owners[id], s.inputs.owner(id))] += n
+	}
+	s.streamBytes.set(of)
 }
 
 // trimStreams forgets the executions that ended first while all streams together
 // take more than they may.
 func (s *Service) trimStreams(now time.Time) {
-	size, err := s.streams.Size()
+	sizes, err := s.streams.Sizes()
 	if err != nil {
 		s.logSweep("measure streams", err)
 		return
 	}
-	over := size - s.cfg.StreamTotalBytes
+	over := -s.cfg.StreamTotalBytes
+	for _, n := range sizes {
+		over += n
+	}
 	for over > 0 && s.ctx.Err() == nil {
 		list, err := s.store.EndedExecutions(s.ctx, now, 0, purgeBatch)
 		if err != nil || len(list) == 0 {
@@ -149,13 +173,13 @@ func (s *Service) purgeStreams(before time.Time) {
 	if len(unused) == 0 {
 		return
 	}
-	used, err := s.store.StreamsInUse(s.ctx)
+	used, err := s.store.StreamOwners(s.ctx)
 	if err != nil {
 		s.logSweep("list streams in use", err)
 		return
 	}
 	for _, id := range unused {
-		if used[id] {
+		if used[id] != "" {
 			continue
 		}
 		if err := s.streams.Remove(id); err != nil {

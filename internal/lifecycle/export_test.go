@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"context"
+	"slices"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -9,6 +11,18 @@ import (
 // ShortTTL lets callers of a service with this config ask for any ttl or idle timeout from min on.
 func (c Config) ShortTTL(min time.Duration) Config {
 	c.ttlMin, c.idleMin = min, min
+	return c
+}
+
+// Patience has saving a sandbox wait so long for transfers.
+func (c Config) Patience(d time.Duration) Config {
+	c.transferPatience = d
+	return c
+}
+
+// AgentPatience has executions and commands wait so long for an agent to answer.
+func (c Config) AgentPatience(d time.Duration) Config {
+	c.agentPatience, c.commandPatience = d, d
 	return c
 }
 
@@ -35,4 +49,32 @@ func (s *Service) Ready() []sandbox.Resources {
 func (s *Service) PlanPool() {
 	s.planPool()
 	s.fillPool()
+}
+
+// DownloadKey is a key of SnapshotDownload that is good until a time.
+func (s *Service) DownloadKey(id sandbox.SnapshotID, ws sandbox.WorkspaceID, path string, until time.Time) string {
+	return s.reads.downloadKey(id, ws, path, until)
+}
+
+// Waiting returns how many creates of a workspace wait for room.
+func (s *Service) Waiting(ws sandbox.WorkspaceID) int {
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	if d := s.gate.doors[ws]; d != nil {
+		return len(d.line)
+	}
+	return 0
+}
+
+// WaitingForServer returns the workspaces whose first in line found the server full,
+// the next to come in first.
+func (s *Service) WaitingForServer() []sandbox.WorkspaceID {
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	return slices.Clone(s.gate.full)
+}
+
+// DependencyPlace takes a place for dependencies to be installed.
+func (s *Service) DependencyPlace(ctx context.Context, ws sandbox.WorkspaceID) (release func(), err error) {
+	return s.builds.take(ctx, ws, nil)
 }

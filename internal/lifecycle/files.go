@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
 )
 
 // Files are the calls on the files of running sandboxes. The errors of all are
@@ -28,28 +29,41 @@ func (f Files) of(b *box) agentapi.Files {
 }
 
 // ReadFile opens a file of a running sandbox and returns length bytes
-// from offset on, all that follow when length is negative. The reader's own errors go through [AgentError].
+// from offset on, all that follow when length is negative. The reader goes on when
+// the sandbox is saved for a checkpoint or a fork. Its own errors have codes: further
+// Unavailable, when the sandbox was paused or taken back meanwhile, and Conflict, when
+// it was saved and the file is another one since.
 func (f Files) ReadFile(ctx context.Context, c Caller, ref, path string, offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return nil, agentapi.FileInfo{}, err
 	}
-	r, info, err := f.of(b).ReadFile(ctx, path, offset, length)
-	if err != nil {
-		return nil, agentapi.FileInfo{}, f.service.explain(ctx, b, err)
+	p, end := f.service.transfer(ctx, b)
+	for {
+		r, info, err := f.of(b).ReadFile(ctx, path, offset, length)
+		if err == nil {
+			return &download{passage: p, files: f.of(b), path: path, info: info, end: end, body: r, at: offset, left: length}, info, nil
+		}
+		if err := p.again(err); err != nil {
+			end()
+			return nil, agentapi.FileInfo{}, err
+		}
 	}
-	return r, info, nil
 }
 
 // WriteFile makes or replaces a file of a running sandbox with everything r
-// holds, atomically. An error of r is returned as it is.
+// holds, atomically. An error of r is returned as it is. Unavailable when the
+// sandbox was saved before the file was whole.
 func (f Files) WriteFile(ctx context.Context, c Caller, ref, path string, r io.Reader, opts agentapi.WriteOptions) (agentapi.FileInfo, error) {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return agentapi.FileInfo{}, err
 	}
+	audit.FromContext(ctx).Detail("path", path)
+	p, end := f.service.transfer(ctx, b)
+	defer end()
 	info, err := f.of(b).WriteFile(ctx, path, r, opts)
-	return info, f.service.explain(ctx, b, err)
+	return info, p.cut(err)
 }
 
 // Stat describes a path in a running sandbox, not following a last symlink.
@@ -79,6 +93,7 @@ func (f Files) Mkdir(ctx context.Context, c Caller, ref string, req agentapi.Mkd
 	if err != nil {
 		return err
 	}
+	audit.FromContext(ctx).Detail("path", req.Path)
 	return f.service.explain(ctx, b, f.of(b).Mkdir(ctx, req))
 }
 
@@ -88,6 +103,8 @@ func (f Files) Move(ctx context.Context, c Caller, ref string, req agentapi.Move
 	if err != nil {
 		return err
 	}
+	audit.FromContext(ctx).Detail("path", req.From)
+	audit.FromContext(ctx).Detail("to", req.To)
 	return f.service.explain(ctx, b, f.of(b).Move(ctx, req))
 }
 
@@ -98,5 +115,6 @@ func (f Files) Remove(ctx context.Context, c Caller, ref, path string, recursive
 	if err != nil {
 		return err
 	}
+	audit.FromContext(ctx).Detail("path", path)
 	return f.service.explain(ctx, b, f.of(b).Remove(ctx, path, recursive))
 }

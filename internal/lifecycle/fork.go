@@ -5,21 +5,23 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
-	"golang.org/x/sync/errgroup"
 )
 
 // Fork makes children of a running or paused sandbox: new sandboxes with its
 // memory, processes and files as they are, each with an id, name and URL of its
-// own. A running parent stands still only while it is saved. It returns when
-// each child runs or has failed, with the results in the order of the names;
-// when ctx ends first the work goes on.
+// own. All of them are let in before anything else happens, or none. A running parent
+// stands still only while it is saved. It returns when each child runs or has failed,
+// with the results in the order of the names; when ctx ends after they were let in,
+// the work goes on.
 //
-// Errors: as [Service.Pause]; Invalid, naming the field. Errors of single
-// children are in their results.
+// Errors: as [Service.Pause]; Invalid, naming the field; QuotaExceeded. Errors of
+// single children are in their results.
 func (s *Service) Fork(ctx context.Context, c Caller, ref string, req ForkRequest) ([]ForkResult, error) {
 	if err := s.cfg.validateFork(&req); err != nil {
 		return nil, err
@@ -28,56 +30,41 @@ func (s *Service) Fork(ctx context.Context, c Caller, ref string, req ForkReques
 	if err != nil {
 		return nil, err
 	}
-	var results []ForkResult
+	limits, err := s.limits(ctx, c.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkMax(c.Workspace, limits, b.sandbox().Resources); err != nil {
+		return nil, err
+	}
+	f := &fork{service: s, caller: c, parent: b, request: req, saved: make(chan struct{}), results: make([]ForkResult, req.Count)}
+	if err := f.letIn(ctx); err != nil {
+		return nil, err
+	}
+	for _, child := range f.results {
+		if child.Err != nil {
+			continue
+		}
+		audit.FromContext(ctx).Made("sandbox", string(child.Sandbox.ID), child.Sandbox.Name)
+	}
 	done := make(chan struct{})
 	if !s.spawn(func() {
 		defer close(done)
 		begin := time.Now()
-		results, err = s.fork(b, c, &req)
+		err = f.run()
 		s.metrics.op(flightFork, begin, err)
 	}) {
-		return nil, errClosed
+		return nil, errClosed // the next server ends them
 	}
 	select {
 	case <-done:
-		return results, err
+		if err != nil {
+			return nil, err
+		}
+		return f.results, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// fork saves the parent and makes its children.
-func (s *Service) fork(b *box, c Caller, req *ForkRequest) ([]ForkResult, error) {
-	path, release := s.saved.fork()
-	defer func() {
-		if err := release(); err != nil {
-			s.log.Error("checkpoint of a fork not removed, trying again soon", "sandbox", b.id, "error", err)
-		}
-	}()
-	var parent sandbox.Sandbox
-	err := s.fly(s.ctx, b, flightFork, func(*flight) error {
-		begin := time.Now()
-		b.activity.at(begin)
-		if sb := b.sandbox(); sb.State == sandbox.Paused {
-			if _, err := s.saved.restorable(s.saved.path(b.id, sb.Saved), sandbox.MemoryRequire); err != nil {
-				return sandbox.Wrap(sandbox.Unsupported, err, "%s; resume it, which starts it anew with its files, and fork it then", publicReason("it cannot be forked", err))
-			}
-		}
-		if err := s.saveTo(b, path, driver.CheckpointOptions{Volatile: true}); err != nil {
-			return err
-		}
-		parent = b.sandbox()
-		return s.store.AppendEvent(s.ctx, sandbox.Event{
-			Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventForked, Message: "sandboxes are made from it",
-			Data: map[string]string{"count": strconv.Itoa(req.Count), "saved_ms": milliseconds(time.Since(begin))},
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	children := &children{service: s, caller: c, parent: parent, request: *req, path: path, results: make([]ForkResult, req.Count)}
-	children.make()
-	return children.results, nil
 }
 
 // validateFork checks a request and sets its Count.
@@ -93,7 +80,7 @@ func (c *Config) validateFork(req *ForkRequest) error {
 	}
 	seen := map[string]bool{}
 	for _, name := range req.Names {
-		if err := checkText("names", name, sandbox.NameMax); err != nil {
+		if err := sandbox.CheckText("names", name, 1, sandbox.NameMax); err != nil {
 			return err
 		}
 		if seen[name] {
@@ -101,67 +88,155 @@ func (c *Config) validateFork(req *ForkRequest) error {
 		}
 		seen[name] = true
 	}
-	as := CreateRequest{Env: req.Env, Labels: req.Labels, TTL: req.TTL}
+	as := CreateRequest{Env: req.Env, Labels: req.Labels, TTL: req.TTL, WaitForQuota: req.WaitForQuota}
 	if req.Timeouts != nil {
 		as.Timeouts = *req.Timeouts
 	}
 	return c.validate(&as)
 }
 
-// children are the sandboxes of one fork while they are made.
-type children struct {
+// fork is the children of a sandbox while they are made.
+type fork struct {
 	service *Service
 	caller  Caller
-	parent  sandbox.Sandbox
+	parent  *box
 	request ForkRequest
-	path    string // of what they are made from
+
 	results []ForkResult
+	boxes   []*box // of the children; nil for those whose names others have
+
+	saved  chan struct{} // closed when the parent is saved, or could not be
+	path   string        // of what they are made from; valid when saved
+	digest string        // of the root filesystem below it; valid when saved
+	err    error         // why the parent could not be saved; valid when saved
 }
 
-// make makes them all; it returns when none needs the checkpoint any more.
-func (ch *children) make() {
-	var g errgroup.Group
-	g.SetLimit(ch.service.cfg.CreateConcurrency)
-	for i := range ch.results {
-		g.Go(func() error {
-			ch.results[i] = ch.makeOne(i)
-			return nil
-		})
+// letIn records the children, each as being made, when there is room for all.
+func (f *fork) letIn(ctx context.Context) error {
+	s := f.service
+	if err := f.parent.settled(ctx); err != nil {
+		return err
 	}
-	_ = g.Wait() // each result has its own error
+	e := entry{workspace: f.caller.Workspace, count: f.request.Count, patience: f.request.WaitForQuota}
+	return s.letIn(ctx, e, func(a sandbox.Admission) (n int, err error) {
+		parent := f.parent.sandbox()
+		if err := s.forkable(f.parent, &parent); err != nil {
+			return 0, err
+		}
+		creations := make([]sandbox.Creation, f.request.Count)
+		for i := range creations {
+			if creations[i], err = f.creation(&parent, i); err != nil {
+				return 0, err
+			}
+		}
+		boxes, recs, err := s.recordForks(ctx, creations, a)
+		if err != nil {
+			return 0, err
+		}
+		f.boxes = boxes
+		for i, rec := range recs {
+			if boxes[i] == nil {
+				f.results[i].Err = sandbox.Errorf(sandbox.Exists, "there is a sandbox %q (%s) already", rec.Sandbox.Name, rec.Sandbox.ID)
+				continue
+			}
+			f.results[i].Sandbox = rec.Sandbox
+			n++
+		}
+		return n, nil
+	})
 }
 
-// makeOne makes a child and waits until it runs or has failed.
-func (ch *children) makeOne(i int) ForkResult {
-	s := ch.service
-	creation, err := ch.creation(i)
-	if err != nil {
-		return ForkResult{Err: err}
+// forkable returns why children of a sandbox cannot be made, as far as that is known
+// before it is saved.
+func (s *Service) forkable(b *box, sb *sandbox.Sandbox) error {
+	switch sb.State {
+	case sandbox.Running, sandbox.Pausing, sandbox.Resuming: // what is under way ends first
+		return nil
+	case sandbox.Paused:
+		if _, err := s.saved.restorable(s.saved.path(b.id, sb.Saved), sandbox.MemoryRequire); err != nil {
+			return sandbox.Wrap(sandbox.Unsupported, err, "%s; resume it, which starts it anew with its files, and fork it then", publicReason("it cannot be forked", err))
+		}
+		return nil
 	}
-	b, rec, err := s.record(s.ctx, creation, nil)
-	switch {
-	case err != nil:
-		return ForkResult{Err: err}
-	case b == nil:
-		return ForkResult{Err: sandbox.Errorf(sandbox.Exists, "there is a sandbox %q (%s) already", rec.Sandbox.Name, rec.Sandbox.ID)}
+	return stateError(sb)
+}
+
+// run saves the parent and makes the children of that. It returns when each runs or
+// has failed, and nothing needs what was saved any more; with an error when the
+// parent could not be saved.
+func (f *fork) run() error {
+	s := f.service
+	path, release := s.saved.fork()
+	defer func() {
+		if err := release(); err != nil {
+			s.log.Error("checkpoint of a fork not removed, trying again soon", "sandbox", f.parent.id, "error", err)
+		}
+	}()
+	f.path = path
+	count := 0
+	for _, b := range f.boxes {
+		if b != nil {
+			s.launch(b, f.revive)
+			count++
+		}
 	}
-	s.launch(b, ch.revive)
-	sb, err := s.Wait(s.ctx, ch.caller, string(b.id), sandbox.Running, s.cfg.StartTimeout+destroyTimeout)
-	switch {
-	case err != nil:
-		return ForkResult{Sandbox: sb, Err: err}
-	case sb.State != sandbox.Running:
+	if count > 0 {
+		f.err = s.fly(s.ctx, f.parent, flightFork, func(*flight) error { return f.save(count) })
+	}
+	close(f.saved)
+	var g sync.WaitGroup
+	for i, b := range f.boxes {
+		if b != nil {
+			g.Go(func() { f.results[i] = f.await(b) })
+		}
+	}
+	g.Wait()
+	return f.err
+}
+
+// save writes what the children are made from. The parent has no other operation meanwhile.
+func (f *fork) save(count int) error {
+	s, b := f.service, f.parent
+	begin := time.Now()
+	b.activity.at(begin)
+	sb := b.sandbox()
+	if err := s.forkable(b, &sb); err != nil {
+		return err
+	}
+	if err := s.saveTo(b, f.path, driver.CheckpointOptions{Volatile: true}); err != nil {
+		return err
+	}
+	f.digest = sb.ImageDigest
+	return s.store.AppendEvent(s.ctx, sandbox.Event{
+		Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventForked, Message: "sandboxes are made from it",
+		Data: map[string]string{"count": strconv.Itoa(count), "saved_ms": milliseconds(time.Since(begin))},
+	})
+}
+
+// await returns what became of a child. What makes it has times of its own, which begin
+// when it is its turn: until then it needs what was saved.
+func (f *fork) await(b *box) ForkResult {
+	v := b.view()
+	for ; !reached(v.sb.State, sandbox.Running); v = b.view() {
+		select {
+		case <-v.changed:
+		case <-f.service.ctx.Done():
+			return ForkResult{Sandbox: f.caller.shown(v.sb), Err: errClosed}
+		}
+	}
+	sb := f.caller.shown(v.sb)
+	if sb.State != sandbox.Running {
 		return ForkResult{Sandbox: sb, Err: stateError(&sb)}
 	}
 	return ForkResult{Sandbox: sb}
 }
 
 // creation is what to record for a child.
-func (ch *children) creation(i int) (sandbox.Creation, error) {
+func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error) {
 	now := time.Now().UTC()
-	req := &ch.request
-	sb := ch.parent
-	sb.ID, sb.State, sb.Parent = sandbox.NewID(), sandbox.Provisioning, ch.parent.ID
+	req := &f.request
+	sb := *parent
+	sb.ID, sb.State, sb.Parent = sandbox.NewID(), sandbox.Provisioning, parent.ID
 	sb.Name = newName()
 	if i < len(req.Names) {
 		sb.Name = req.Names[i]
@@ -180,13 +255,13 @@ func (ch *children) creation(i int) (sandbox.Creation, error) {
 	if err := checkLabels(sb.Labels); err != nil {
 		return sandbox.Creation{}, err
 	}
-	sb.Handle, sb.Saved, sb.StartedAt, sb.PausedAt = nil, "", time.Time{}, time.Time{}
-	sb.CreatedBy, sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt = ch.caller.User, now, now, now
+	sb.Handle, sb.Saved, sb.SavedBytes, sb.StartedAt, sb.PausedAt = nil, "", 0, time.Time{}, time.Time{}
+	sb.CreatedBy, sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt = f.caller.User, now, now, now
 	return sandbox.Creation{
-		Sandbox: sb, RequestHash: "fork of " + string(ch.parent.ID), MaxLive: ch.service.cfg.MaxSandboxes,
+		Sandbox: sb, RequestHash: "fork of " + string(parent.ID),
 		Event: sandbox.Event{
 			Time: now, Type: sandbox.EventCreated, Message: "the sandbox was forked from another",
-			Data: map[string]string{"image": sb.Image, "user": string(ch.caller.User), "parent": string(ch.parent.ID)},
+			Data: map[string]string{"image": sb.Image, "user": string(f.caller.User), "parent": string(parent.ID)},
 		},
 	}, nil
 }
@@ -200,22 +275,34 @@ func merged(base, over map[string]string) map[string]string {
 	return m
 }
 
-// revive takes the steps from a child's row to a running sandbox. What was made
-// so far is left to the destroyer when it fails.
-func (ch *children) revive(b *box) error {
-	s := ch.service
-	handle, err := s.bringBack(b, ch.path)
+// revive takes the steps from a child's row to a running sandbox, once the parent is
+// saved. What was made so far is left to the destroyer when it fails.
+func (f *fork) revive(b *box) error {
+	s := f.service
+	select {
+	case <-f.saved:
+	case <-b.ctx.Done():
+		return b.ctx.Err()
+	}
+	if f.err != nil {
+		return fail(sandbox.CauseStart, f.err, "what it was to be forked from could not be saved")
+	}
+	if b.sandbox().ImageDigest != f.digest { // the parent went back to a checkpoint meanwhile
+		if err := s.recordBox(b, f.digest, nil); err != nil {
+			return fmt.Errorf("fork of sandbox %s: %w", f.parent.id, err)
+		}
+	}
+	handle, err := s.bringBack(b, f.path)
 	if err != nil {
 		return fail(sandbox.CauseStart, err, "the fork could not be started")
 	}
-	sb := b.sandbox()
-	if err := s.recordBox(b, sb.ImageDigest, handle); err != nil {
-		return fmt.Errorf("fork of sandbox %s: %w", ch.parent.ID, err)
+	if err := s.recordBox(b, f.digest, handle); err != nil {
+		return fmt.Errorf("fork of sandbox %s: %w", f.parent.id, err)
 	}
 	b.mu.Lock()
 	if b.ctx.Err() == nil {
 		s.watchLater(b)
 	}
 	b.mu.Unlock()
-	return s.recordRunning(b, &sandbox.Image{Digest: sb.ImageDigest})
+	return s.recordRunning(b, &sandbox.Image{Digest: f.digest})
 }

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"io"
 	"sync"
 
@@ -15,15 +16,15 @@ const (
 	inputKept = agentapi.MaxInFlight
 )
 
-// input is the stdin of a command, on its way through one connection after the
-// other. It is safe for concurrent use.
+// input is the stdin of a command or the terminal of an execution, on its way
+// through one connection after the other. It is safe for concurrent use.
 type input struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	data    []byte           // guarded by mu; the bytes from start on
 	start   int64            // guarded by mu
 	sent    int64            // guarded by mu; over the connection there is
-	conn    *agentapi.Stream // guarded by mu; the connection there is
+	conn    *agentapi.Stream // guarded by mu; the connection there is, or was
 	closed  bool             // guarded by mu; nothing will be added
 	ended   bool             // guarded by mu; nothing will be sent
 }
@@ -34,8 +35,13 @@ func newInput() *input {
 	return in
 }
 
-// write adds p, and waits until most of it was sent.
-func (in *input) write(p []byte) (int, error) {
+// write adds p, and waits until most of it was sent, or ctx ends.
+func (in *input) write(ctx context.Context, p []byte) (int, error) {
+	defer context.AfterFunc(ctx, func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.changed.Broadcast()
+	})()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	done := 0
@@ -45,6 +51,8 @@ func (in *input) write(p []byte) (int, error) {
 		switch {
 		case in.closed || in.ended:
 			return done, io.ErrClosedPipe
+		case ctx.Err() != nil:
+			return done, ctx.Err()
 		case room <= 0:
 			in.changed.Wait()
 			continue
@@ -74,12 +82,25 @@ func (in *input) end() {
 }
 
 // follow has everything sent over conn from now on, from where the agent has it.
+// The first connection says where that begins.
 func (in *input) follow(conn *agentapi.Stream) {
 	in.mu.Lock()
+	if in.conn == nil {
+		in.start = conn.StdinOffset()
+	}
 	in.conn, in.sent = conn, conn.StdinOffset()
 	in.changed.Broadcast()
 	in.mu.Unlock()
 	go in.feed(conn)
+}
+
+// forget drops what was written: the process is another one from now on, or an
+// earlier self.
+func (in *input) forget() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.data, in.conn, in.sent = nil, nil, in.start
+	in.changed.Broadcast()
 }
 
 // feed sends everything over conn until it was all sent, the connection breaks,

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -30,16 +31,17 @@ type making struct {
 type watcher struct{ progress func(sandbox.ImageEvent) }
 
 // make has an image made, or joins those who wait for the same one. The work has
-// one of the places, which are those of Service.pulls or Service.builds, and ends
-// early when nobody waits for it any more. Progress, which may be nil, must return
-// at once.
+// one of the places, which are those of Service.pulls or Service.builds, as the
+// workspace's that asked first, and ends early when nobody waits for it any more.
+// Progress, which may be nil, must return at once.
 //
-// Errors: the work's; the context's; Unavailable when the service closes.
-func (s *Service) make(ctx context.Context, places chan struct{}, key string, progress func(sandbox.ImageEvent),
+// Errors: the work's; the context's; QuotaExceeded when too many of the workspace
+// wait; Unavailable when the service closes, and when the disk is nearly full.
+func (s *Service) make(ctx context.Context, places *turns, ws sandbox.WorkspaceID, key string, progress func(sandbox.ImageEvent),
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (sandbox.Image, error) {
 	w := &watcher{progress: progress}
-	m, err := s.joinMaking(places, key, w, work)
+	m, err := s.joinMaking(places, ws, key, w, work)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -53,7 +55,7 @@ func (s *Service) make(ctx context.Context, places chan struct{}, key string, pr
 }
 
 // joinMaking makes w a watcher of the key's making, which it starts when there is none.
-func (s *Service) joinMaking(places chan struct{}, key string, w *watcher,
+func (s *Service) joinMaking(places *turns, ws sandbox.WorkspaceID, key string, w *watcher,
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (*making, error) {
 	s.makings.mu.Lock()
@@ -65,11 +67,14 @@ func (s *Service) joinMaking(places chan struct{}, key string, w *watcher,
 		}
 		return m, nil
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.ImageTimeout)
+	if err := s.saved.enough(s.cfg.MinFreeDisk); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
 	m := &making{done: make(chan struct{}), cancel: cancel, watchers: map[*watcher]struct{}{w: {}}}
 	started := s.spawn(func() {
 		defer cancel()
-		img, err := s.runMaking(ctx, places, m, work)
+		img, err := s.runMaking(ctx, places, ws, m, work)
 		s.makings.mu.Lock()
 		defer s.makings.mu.Unlock()
 		if s.makings.byKey[key] == m {
@@ -86,8 +91,8 @@ func (s *Service) joinMaking(places chan struct{}, key string, w *watcher,
 	return m, nil
 }
 
-// runMaking does the work when there is a place for it.
-func (s *Service) runMaking(ctx context.Context, places chan struct{}, m *making,
+// runMaking does the work when there is a place for it; its time begins then.
+func (s *Service) runMaking(ctx context.Context, places *turns, ws sandbox.WorkspaceID, m *making,
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (sandbox.Image, error) {
 	progress := func(e sandbox.ImageEvent) {
@@ -100,17 +105,18 @@ func (s *Service) runMaking(ctx context.Context, places chan struct{}, m *making
 			}
 		}
 	}
-	select {
-	case places <- struct{}{}:
-	default:
+	release, err := places.take(ctx, ws, func() {
 		progress(sandbox.ImageEvent{Phase: "waiting", Message: "other images are being made"})
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-			return sandbox.Image{}, s.explainMaking(ctx)
-		}
+	})
+	if err != nil && ctx.Err() != nil {
+		return sandbox.Image{}, s.explainMaking(ctx)
 	}
-	defer func() { <-places }()
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
+	defer cancel()
 	img, err := work(ctx, progress)
 	if err != nil && ctx.Err() != nil {
 		return sandbox.Image{}, s.explainMaking(ctx)
@@ -144,32 +150,36 @@ func (s *Service) leaveMaking(key string, m *making, w *watcher) {
 // of its root filesystem, and has it made when it is not here.
 func (s *Service) obtainImage(b *box) (sandbox.Image, string, error) {
 	sb := b.sandbox()
-	ref, who := sb.Image, puller(sb.Workspace)
+	ref, who := sb.Image, sandbox.Puller{Workspace: sb.Workspace, Registry: sb.Registry}
 	if sb.Snapshot != "" {
 		ref, who = sb.ImageDigest, sandbox.Puller{} // who may use a snapshot was seen before
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.ImageTimeout)
-	defer cancel()
+	ctx := b.ctx // what is made has its own time
 	img, rootfs, err := s.ensureImage(ctx, ref, who, s.imageProgress(b, ref))
 	if err != nil {
 		return img, "", fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
 	}
 	if d := dependenciesOf(&sb); !d.empty() {
-		if img, rootfs, err = s.withDependencies(ctx, &img, d, s.imageProgress(b, ref)); err != nil {
+		if img, rootfs, err = s.withDependencies(ctx, sb.Workspace, &img, d, sb.Resources, s.imageProgress(b, ref)); err != nil {
 			return img, "", fail(sandbox.CauseImage, err, "its dependencies could not be installed")
 		}
 	}
 	return img, rootfs, nil
 }
 
-// ensureImage returns an image, from before or made now, and the path of its root
-// filesystem, when who may have it. Progress is as in [Service.make].
+// ensureImage returns an image, built by the workspace, from before or made now, and
+// the path of its root filesystem, when who may have it. Progress is as in [Service.make].
 func (s *Service) ensureImage(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+	if built, err := s.images.Built(ctx, who.Workspace, ref); err == nil {
+		return s.images.Resolve(ctx, built.Digest)
+	} else if sandbox.CodeOf(err) != sandbox.NotFound {
+		return sandbox.Image{}, "", err
+	}
 	img, rootfs, err := s.images.Resolve(ctx, ref)
 	if err == nil && !s.images.Stale(ref, who) {
 		return img, rootfs, nil
 	}
-	_, err = s.make(ctx, s.pulls, makingKey("image", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	_, err = s.make(ctx, s.pulls, who.Workspace, makingKey("image", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 		img, _, err := s.images.Ensure(ctx, ref, who, progress)
 		return img, err
 	})
@@ -197,11 +207,12 @@ func (s *Service) PullImage(ctx context.Context, c Caller, ref string, progress 
 	if ref == "" {
 		return sandbox.Image{}, sandbox.InvalidField("image", "name the image to pull")
 	}
-	if err := checkText("image", ref, sandbox.ImageRefMax); err != nil {
+	if err := sandbox.CheckText("image", ref, 1, sandbox.ImageRefMax); err != nil {
 		return sandbox.Image{}, err
 	}
+	audit.FromContext(ctx).Object("image", ref, "")
 	who := puller(c.Workspace)
-	return s.make(ctx, s.pulls, makingKey("pull", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	return s.make(ctx, s.pulls, who.Workspace, makingKey("pull", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 		return s.images.Update(ctx, ref, who, progress)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -171,6 +172,12 @@ func (s *Service) SetNetwork(ctx context.Context, c Caller, ref string, change N
 		if err := s.networkOffered(); err != nil {
 			return sandbox.Sandbox{}, err
 		}
+	}
+	if change.Enabled != nil {
+		audit.FromContext(ctx).Detail("network", strconv.FormatBool(*change.Enabled))
+	}
+	if change.Ports != nil {
+		audit.FromContext(ctx).Detail("ports", fmt.Sprint(*change.Ports))
 	}
 	b, sb, err := s.find(ctx, c, ref)
 	switch {

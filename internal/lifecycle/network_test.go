@@ -229,7 +229,7 @@ func TestNetworkOfASandboxStartedAnew(t *testing.T) {
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "p", Network: sandbox.Network{Enabled: true}})
 	s.pause("p")
-	if _, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryDiscard); err != nil {
+	if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryDiscard}); err != nil {
 		t.Fatal(err)
 	}
 	n.want(t, e.host, sb.ID, true)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -34,20 +35,34 @@ func (s *Service) Pause(ctx context.Context, c Caller, ref string) (sandbox.Sand
 // stays paused and nothing is lost. Who asks while another resume is under way
 // gets what comes of that.
 //
-// Errors: NotFound; NotRunning; Ended; Invalid, naming memory; Unsupported, saying
+// Errors: NotFound; NotRunning; Ended; Invalid, naming the field; Unsupported, saying
 // why, when what was saved cannot be brought back; QuotaExceeded; Unavailable; the
 // context's error.
-func (s *Service) Resume(ctx context.Context, c Caller, ref string, memory sandbox.MemoryPolicy) (sandbox.Sandbox, error) {
-	switch memory {
+func (s *Service) Resume(ctx context.Context, c Caller, ref string, req ResumeRequest) (sandbox.Sandbox, error) {
+	switch req.Memory {
 	case "", sandbox.MemoryPrefer, sandbox.MemoryRequire, sandbox.MemoryDiscard:
 	default:
 		return sandbox.Sandbox{}, sandbox.InvalidField("memory", "must be prefer, require or discard")
+	}
+	if err := checkWait(req.WaitForQuota); err != nil {
+		return sandbox.Sandbox{}, err
 	}
 	b, err := s.stateful(ctx, c, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	err = s.fly(ctx, b, flightResume, func(fl *flight) error { return s.resume(fl, memory) })
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(b.ctx, stop)()
+	e := entry{workspace: c.Workspace, count: 1, resumes: true, patience: req.WaitForQuota}
+	err = s.letIn(waiting, e, func(sandbox.Admission) (int, error) {
+		return 0, s.fly(ctx, b, flightResume, func(fl *flight) error { return s.resume(fl, req.Memory) })
+	})
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil { // it ended while this waited
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		err = cmp.Or(b.over(), err)
+	}
 	return b.sandbox(), err
 }
 
@@ -93,13 +108,8 @@ func (s *Service) pause(fl *flight, why string) error {
 		s.metrics.op(flightPause, begin, err)
 		return s.pauseFailed(fl, err)
 	}
-	size, err := s.saved.size(s.saved.path(b.id, id))
-	if err != nil {
-		s.log.Error("size of checkpoint not known", "sandbox", b.id, "error", err)
-	}
-	if err := s.recordPaused(fl, "its memory and files are saved", map[string]string{
-		"size_bytes": strconv.FormatInt(size, 10), "took_ms": milliseconds(time.Since(begin)),
-	}); err != nil {
+	data := map[string]string{"took_ms": milliseconds(time.Since(begin))}
+	if err := s.recordPaused(fl, "its memory and files are saved", data); err != nil {
 		return err // the sweep, or the next server, records it
 	}
 	s.metrics.op(flightPause, begin, nil)
@@ -123,6 +133,7 @@ func (s *Service) save(b *box, path string, opts driver.CheckpointOptions) error
 	if err := s.saved.room(path, stats.MemoryBytes+stats.DiskBytes); err != nil {
 		return err
 	}
+	b.transfers.wait(ctx, s.cfg.transferPatience) // no new ones begin while the box is taken
 	b.saves.Add(1)
 	err = saver.Checkpoint(ctx, b.id, path, opts)
 	b.agent.Reset() // its connections do not outlive a checkpoint
@@ -156,7 +167,12 @@ func (s *Service) pauseFailed(fl *flight, reason error) error {
 // recordPaused records that a box is saved and removes what is left of it.
 func (s *Service) recordPaused(fl *flight, message string, data map[string]string) error {
 	now := time.Now().UTC()
-	err := s.move(fl, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle, sb.PausedAt = nil, now },
+	size, err := s.saved.size(s.saved.path(fl.box.id, fl.box.sandbox().Saved))
+	if err != nil {
+		s.log.Error("size of checkpoint not known", "sandbox", fl.box.id, "error", err)
+	}
+	data["size_bytes"] = strconv.FormatInt(size, 10)
+	err = s.move(fl, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle, sb.PausedAt, sb.SavedBytes = nil, now, size },
 		sandbox.Event{Time: now, Type: sandbox.EventPaused, Message: message, Data: data})
 	if err != nil {
 		return err
@@ -224,7 +240,7 @@ func (s *Service) settle(fl *flight) error {
 		if err := s.destroyNow(b); err != nil {
 			return err
 		}
-		return s.recordPaused(fl, "its memory and files are saved", nil)
+		return s.recordPaused(fl, "its memory and files are saved", map[string]string{})
 	}
 	if err := s.takeOver(b.ctx, b); err != nil {
 		if b.ctx.Err() == nil {

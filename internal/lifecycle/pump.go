@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// agentPatience is how long the agent of a running sandbox may not answer until
-	// its executions are given up.
+	// agentPatience is the default of Config.agentPatience.
 	agentPatience = 2 * time.Minute
 	// idleConnections is how many connections in a row may break without a byte of
-	// output until the agent is not believed any more.
+	// output, although the sandbox was not saved, until the agent is not believed
+	// any more. One that held for as long as agentPatience was good.
 	idleConnections = 20
 )
 
@@ -36,6 +36,9 @@ type pump struct {
 
 // execute works on an execution until it has ended or the service closes.
 func (s *Service) execute(x *execution) {
+	if x.typed != nil {
+		defer x.typed.end()
+	}
 	p, err := s.openPump(x)
 	if err != nil {
 		s.log.Error("execution has no streams", "execution", x.view().ID, "error", err)
@@ -190,11 +193,12 @@ func (p *pump) offset() int64 {
 func (p *pump) run() (*agentapi.Exit, error) {
 	ctx := p.x.box.ctx
 	for idle := 0; idle < idleConnections; idle++ {
-		before := p.offset()
+		before, saves := p.offset(), p.x.box.saves.Load()
 		conn, err := p.connect(ctx)
 		if err != nil {
 			return nil, err
 		}
+		begin := time.Now()
 		exit, err := p.copy(ctx, conn)
 		if exit != nil {
 			return exit, nil
@@ -203,7 +207,7 @@ func (p *pump) run() (*agentapi.Exit, error) {
 		if errors.As(err, &coded) && coded.Code == sandbox.Conflict {
 			return nil, err // its stream is closed: it was ended by somebody else
 		}
-		if p.offset() > before {
+		if p.offset() > before || p.x.box.savedSince(saves) || time.Since(begin) > agentPatience {
 			idle = 0
 		}
 	}
@@ -238,34 +242,44 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 		if err := p.ready(ctx); err != nil {
 			return nil, err
 		}
-		v := p.x.box.view()
+		v, saves := p.x.box.view(), p.x.box.saves.Load()
 		conn, err := backoff.Retry(ctx, func() (*agentapi.Stream, error) {
 			if now := p.x.box.view(); now != v && now.sb.State != sandbox.Running {
 				return nil, backoff.Permanent(errMoved)
 			}
 			conn, err := p.attempt(ctx)
 			var refused *agentapi.Error
-			if errors.As(err, &refused) || errors.Is(err, errNotStarted) {
+			if errors.As(err, &refused) && !p.crowded(refused) || errors.Is(err, errNotStarted) {
 				err = backoff.Permanent(err)
 			}
 			return conn, err
-		}, patience(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(agentPatience))
+		}, patience(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(p.service.cfg.agentPatience))
 		var refused *agentapi.Error
 		switch {
 		case err == nil:
 			return conn, nil
 		case errors.As(err, &refused) && refused.Code == agentapi.CodeNotFound && p.x.view().State == sandbox.ExecutionQueued && p.x.request == nil:
 			return nil, sandbox.Errorf(sandbox.Unavailable, "the server was restarted before the command was started")
+		case errors.As(err, &refused) && p.crowded(refused):
+			continue
 		case errors.As(err, &refused), errors.Is(err, errNotStarted):
 			return nil, err
 		}
 		if stateErr := p.ready(ctx); stateErr != nil {
 			return nil, stateErr
 		}
-		if p.x.box.view() == v { // it ran all the time
+		// It may have stood still for long, to be saved.
+		stood := p.x.box.savedSince(saves) && noAnswer(err)
+		if p.x.box.view() == v && !stood { // it ran all the time
 			return nil, err
 		}
 	}
+}
+
+// crowded reports whether a process that runs only cannot be connected to for what
+// else is under way, its own or others': it waits, and no output is lost.
+func (p *pump) crowded(refused *agentapi.Error) bool {
+	return refused.Code == agentapi.CodeTooMany && p.x.view().State != sandbox.ExecutionQueued
 }
 
 // errMoved says that the sandbox does not run any more.
@@ -392,6 +406,9 @@ func (p *pump) connected(conn *agentapi.Stream) error {
 		x.request = nil // it is not started again, and files can be large
 	}
 	x.connect(conn)
+	if x.typed != nil {
+		x.typed.follow(conn)
+	}
 	if x.view().Cancel != sandbox.CancelNone {
 		s.spawn(func() { s.signalCancel(x) })
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -32,6 +33,17 @@ func (s *Service) List(ctx context.Context, c Caller, f Filter) (Page, error) {
 func (s *Service) Images(ctx context.Context, c Caller) ([]sandbox.Image, error) {
 	list, err := s.images.List(ctx)
 	return slices.DeleteFunc(list, func(img sandbox.Image) bool { return !img.VisibleTo(c.Workspace) }), err
+}
+
+// Image returns what a reference means: an image that is here, a built-in one, or
+// one that a registry may have, of which only id and name are known; so it is with
+// one that is not known to be for the caller. Errors: Invalid, NotFound.
+func (s *Service) Image(ctx context.Context, c Caller, ref string) (sandbox.Image, error) {
+	img, err := s.images.Lookup(ctx, ref)
+	if err != nil || img.VisibleTo(c.Workspace) {
+		return img, err
+	}
+	return sandbox.Image{ID: img.ID, Name: img.Name, Tag: img.Tag}, nil
 }
 
 // Runtimes returns the images that describe themselves as runtimes, made or not,
@@ -118,6 +130,14 @@ func reached(state, want sandbox.State) bool {
 
 // find returns the sandbox that ref means, and its box unless it has ended.
 func (s *Service) find(ctx context.Context, c Caller, ref string) (*box, sandbox.Sandbox, error) {
+	b, sb, err := s.findRef(ctx, c, ref)
+	if err == nil {
+		audit.FromContext(ctx).Object("sandbox", string(sb.ID), sb.Name)
+	}
+	return b, sb, err
+}
+
+func (s *Service) findRef(ctx context.Context, c Caller, ref string) (*box, sandbox.Sandbox, error) {
 	if id, ok := sandbox.ParseID(ref); ok {
 		b, sb, err := s.findID(ctx, id)
 		if err == nil && sb.Workspace == c.Workspace {

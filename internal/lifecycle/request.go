@@ -82,6 +82,9 @@ func (req *ExecutionRequest) validate() error {
 		return sandbox.InvalidField("kind", "must be %s or %s", sandbox.Exec, sandbox.Job)
 	}
 	size := len(req.Script)
+	if strings.ContainsRune(req.Script, 0) {
+		return sandbox.InvalidField("shell", "must not hold NUL characters")
+	}
 	for _, arg := range req.Argv {
 		size += len(arg) + 1
 		if strings.ContainsRune(arg, 0) {
@@ -102,18 +105,21 @@ func (req *ExecutionRequest) validate() error {
 	}
 	if req.StdinStream != "" {
 		if _, ok := sandbox.ParseStreamID(string(req.StdinStream)); !ok {
-			return sandbox.InvalidField("stdin_stream", "is not the id of a stream")
+			return sandbox.InvalidField("stdin_stream_id", "is not the id of a stream")
 		}
 	}
 	total := 0
 	for _, f := range req.Files {
 		total += len(f.Content)
 		if f.Path == "" || strings.ContainsRune(f.Path, 0) {
-			return sandbox.InvalidField("files", "every file must have a path")
+			return sandbox.InvalidField("files", "every file must have a path, without NUL characters")
 		}
 	}
 	if total > sandbox.ExecutionFilesMax {
 		return sandbox.InvalidField("files", "must be at most %d bytes together; upload larger ones", sandbox.ExecutionFilesMax)
+	}
+	if err := checkPlace(req.Cwd, req.User); err != nil {
+		return err
 	}
 	return checkEnv(req.Env)
 }

@@ -29,9 +29,9 @@ func (s *Service) resume(fl *flight, memory sandbox.MemoryPolicy) error {
 	return s.resumeFrom(fl, sb.Saved, sb.ImageDigest, memory)
 }
 
-// resumeFrom brings a paused box back from one of its checkpoints, which lies on
-// the root filesystem of digest and is then consumed. What it was paused with is
-// gone once this is recorded.
+// resumeFrom brings a box that is paused, or was abandoned, back from one of its
+// checkpoints, which lies on the root filesystem of digest and is then consumed.
+// What it was paused with is gone once this is recorded.
 func (s *Service) resumeFrom(fl *flight, from sandbox.CheckpointID, digest string, memory sandbox.MemoryPolicy) error {
 	b := fl.box
 	begin := time.Now()
@@ -39,11 +39,17 @@ func (s *Service) resumeFrom(fl *flight, from sandbox.CheckpointID, digest strin
 	if err != nil {
 		return err
 	}
-	if err := s.mayResume(); err != nil {
-		return err
+	size, err := s.saved.size(s.saved.path(b.id, from))
+	if err != nil {
+		s.log.Error("size of checkpoint not known", "sandbox", b.id, "error", err)
 	}
 	before := b.sandbox().Saved
-	err = s.move(fl, sandbox.Resuming, func(sb *sandbox.Sandbox) { sb.Saved, sb.ImageDigest = from, digest },
+	err = s.move(fl, sandbox.Resuming, func(sb *sandbox.Sandbox) {
+		if sb.State == sandbox.Pausing { // abandoned
+			sb.Handle, sb.PausedAt = nil, begin.UTC()
+		}
+		sb.Saved, sb.SavedBytes, sb.ImageDigest = from, size, digest
+	},
 		sandbox.Event{Time: begin.UTC(), Type: sandbox.EventResuming, Message: "it is being brought back"})
 	if err != nil {
 		return err
@@ -56,7 +62,7 @@ func (s *Service) resumeFrom(fl *flight, from sandbox.CheckpointID, digest strin
 	}
 	now := time.Now().UTC()
 	err = s.move(fl, sandbox.Running, func(sb *sandbox.Sandbox) {
-		sb.Handle, sb.Saved, sb.PausedAt, sb.LastActivityAt = back.handle, "", time.Time{}, now
+		sb.Handle, sb.Saved, sb.SavedBytes, sb.PausedAt, sb.LastActivityAt = back.handle, "", 0, time.Time{}, now
 		sb.ImageDigest, sb.MemoryLost = back.digest, back.lost
 	}, back.event(now, begin))
 	if err != nil {
@@ -82,24 +88,6 @@ func (s *Service) goesOn(b *box, at time.Time, used ...sandbox.CheckpointID) {
 			s.log.Error("used checkpoint not removed, trying again soon", "sandbox", b.id, "checkpoint", c, "error", err)
 		}
 	}
-}
-
-// mayResume refuses when so many sandboxes take memory as may.
-func (s *Service) mayResume() error {
-	if s.cfg.MaxSandboxes == 0 {
-		return nil
-	}
-	live := 0
-	for state, n := range s.boxes.count() {
-		if state != sandbox.Paused && state != sandbox.Destroying {
-			live += n
-		}
-	}
-	if live >= s.cfg.MaxSandboxes {
-		return sandbox.Errorf(sandbox.QuotaExceeded,
-			"this server runs at most %d sandboxes at once; pause or destroy some, or try again when some have ended", s.cfg.MaxSandboxes)
-	}
-	return nil
 }
 
 // bringBack makes a box that runs from what was saved, and tells its agent who it is.
@@ -131,7 +119,9 @@ func (s *Service) bringBack(b *box, path string) (driver.Handle, error) {
 	if err := s.connect(ctx, b); err != nil {
 		return nil, fmt.Errorf("network of restored sandbox %s: %w", b.id, err)
 	}
-	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
+	cfg := s.agentConfig(&sb, &img)
+	cfg.Restored = true
+	if err := s.configure(ctx, b, cfg); err != nil {
 		return nil, fmt.Errorf("agent of restored sandbox %s: %w", b.id, AgentError(err))
 	}
 	return handle, nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
@@ -17,16 +18,25 @@ import (
 // is done as a whole or not at all. Internal/store has one.
 type Store interface {
 	SnapshotStore
+	QuotaStore
+	BuildStore
 	// CreateSandbox records a new sandbox with its event and idempotency key,
 	// unless the key was used before or a live sandbox of the workspace has the
-	// name: then it answers that one. Errors: QuotaExceeded.
+	// name and is not replaced: then it answers that one. Errors: QuotaExceeded.
 	CreateSandbox(ctx context.Context, c sandbox.Creation) (sandbox.Recorded, error)
+	// CreateForks records the children of a fork, all whose names are free or none.
+	// Errors: QuotaExceeded unless there is room for all.
+	CreateForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) ([]sandbox.Recorded, error)
 	// SetBox records what a provisioning sandbox is made of. Errors: NotFound,
 	// Conflict when it is not provisioning any more.
 	SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error)
 	// Transition moves a sandbox from one state to the other, with the changes that
 	// mutate makes, and appends ev. Errors: NotFound, Conflict when it is not in state from.
 	Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error)
+
+	// ResumeSandbox moves a paused sandbox to resuming as Transition does, when there
+	// is room for it. Errors: as Transition; QuotaExceeded.
+	ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a sandbox.Admission) (sandbox.Sandbox, error)
 
 	// SandboxByID, SandboxByName and SandboxByLabel return a sandbox in any state;
 	// of a name the live one, else the newest. Errors: NotFound.
@@ -39,8 +49,8 @@ type Store interface {
 	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (sandbox.Page, error)
 
 	// CreateCheckpoint records a named checkpoint with its event. Errors: Exists,
-	// QuotaExceeded when the sandbox has limit of them.
-	CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event) error
+	// QuotaExceeded when the sandbox has limit of them, or there is no room.
+	CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error
 	// Checkpoints returns a sandbox's named checkpoints, the oldest first.
 	Checkpoints(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error)
 	// DeleteCheckpoint forgets one with an event; idempotent.
@@ -61,9 +71,9 @@ type Store interface {
 	LiveExecutions(ctx context.Context) ([]sandbox.Execution, error)
 	EndedExecutions(ctx context.Context, before time.Time, keep, limit int) ([]sandbox.Execution, error)
 	FinishedOneShots(ctx context.Context) ([]sandbox.ID, error)
-	// DeleteExecution forgets one; idempotent. StreamsInUse returns the streams of all.
+	// DeleteExecution forgets one; idempotent. StreamOwners returns the streams of all, and whose they are.
 	DeleteExecution(ctx context.Context, id sandbox.ExecutionID) error
-	StreamsInUse(ctx context.Context) (map[sandbox.StreamID]bool, error)
+	StreamOwners(ctx context.Context) (map[sandbox.StreamID]sandbox.WorkspaceID, error)
 	// SetEnv replaces the environment of a live sandbox. Errors: NotFound.
 	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
 	// SetNetwork replaces the network of a live sandbox, with an event. Errors: NotFound, Ended.
@@ -71,6 +81,13 @@ type Store interface {
 	// NoteUsage records what sandboxes have used so far; Usage returns it. Errors: NotFound.
 	NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error
 	Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)
+
+	// CatalogueImage returns an entry of a workspace's image catalogue, and
+	// DefaultCatalogueImage the one that is its default. Errors: NotFound.
+	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error)
+	DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.CatalogueImage, error)
+	// ImageDisabled reports whether a built-in image is switched off.
+	ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, error)
 
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
@@ -95,6 +112,17 @@ type Images interface {
 	// may take minutes. It tells progress, one call at a time, what happens. What a
 	// registry gives to those only who sign in, who must have from it, too.
 	Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error)
+	// Built returns the image that a workspace has built under a reference, which is
+	// nobody else's. Errors: NotFound.
+	Built(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error)
+	// ForgetBuilt forgets what a workspace has built. Idempotent.
+	ForgetBuilt(ctx context.Context, ws sandbox.WorkspaceID) error
+	// Owned returns the bytes on disk of the images that a workspace has built, and of
+	// what its builds have left beside them.
+	Owned(ws sandbox.WorkspaceID) (images, left int64, err error)
+	// MakeRoom removes of what the builds of a workspace have left as much as frees so
+	// many bytes, and reports whether it could.
+	MakeRoom(ctx context.Context, ws sandbox.WorkspaceID, add int64) (bool, error)
 	// Stale reports whether what ref means here must not be used before Ensure has
 	// asked for it. It answers at once.
 	Stale(ref string, who sandbox.Puller) bool
@@ -150,18 +178,27 @@ type Service struct {
 	executions executions
 	inputs     inputs
 
+	gate        *gate
+	streamBytes streamBytes
+
 	boxes     *boxes
 	pool      *pool
 	saved     *vault
 	layers    Layers // nil for none
 	snapshots *snapshots
 	begun     *begunBuilds
-	slots     chan struct{} // holds one element per sandbox being started
-	pulls     chan struct{} // holds one element per image being pulled, or built of a recipe
-	builds    chan struct{} // holds one element per image being made in a work box: what callers run there may take long
+	reads     *snapshotReads
+	calls     *agentapi.Memory // of all boxes' agents
+	slots     chan struct{}    // holds one element per sandbox being started
+	pulls     *turns           // for images being pulled, or built of a recipe
+	builds    *turns           // for dependencies being installed in a work box
 	makings   makings
 	checks    dependencyChecks
+	packages  packageList
 	notes     chan sandbox.Event // to be written by noteLoop
+
+	dockerfiles *turns               // for Dockerfiles being built: what callers run there may take an hour
+	reserved    underWay[sandbox.ID] // of the rows that keep room for Dockerfiles
 
 	ctx    context.Context // of all background work; ends with Close
 	cancel context.CancelFunc
@@ -171,6 +208,9 @@ type Service struct {
 	// work counts the background goroutines; it grows only while running.
 	work sync.WaitGroup
 }
+
+// callMemory bounds what calls to the agents of all boxes hold unread.
+const callMemory = 256 << 20
 
 // New returns a service that does nothing until Start. It fails when a setting
 // makes no sense or something is missing in deps.
@@ -186,9 +226,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
 		inputs: inputs{made: map[sandbox.StreamID]waitingInput{}},
-		layers: deps.Layers, snapshots: newSnapshots(), begun: newBegunBuilds(),
+		layers: deps.Layers, snapshots: newSnapshots(), begun: newBegunBuilds(), reads: newSnapshotReads(),
+		gate:  newGate(),
 		boxes: newBoxes(), pool: newPool(cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
-		notes: make(chan sandbox.Event, notesMax), builds: make(chan struct{}, cfg.MaxBuilds), pulls: make(chan struct{}, cfg.MaxBuilds),
+		notes: make(chan sandbox.Event, notesMax), builds: newTurns(cfg.MaxBuilds), pulls: newTurns(cfg.MaxBuilds), dockerfiles: newTurns(cfg.MaxBuilds),
+		calls:   agentapi.NewMemory(callMemory),
 		makings: makings{byKey: map[string]*making{}},
 		checks:  dependencyChecks{answers: map[[2]string]dependencyAnswer{}},
 	}
@@ -221,6 +263,10 @@ func (s *Service) Start(ctx context.Context) error {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}
+	if err := s.store.EndBuilds(ctx, s.reserved.has); err != nil {
+		_ = s.Close(context.WithoutCancel(ctx))
+		return err
+	}
 	if err := s.recoverExecutions(ctx); err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
@@ -244,6 +290,7 @@ func (s *Service) Close(ctx context.Context) error {
 	was := s.running
 	s.running = false
 	s.mu.Unlock()
+	s.StopWaiting()
 	if was {
 		s.saveActivity(ctx, 0)
 		s.saveUsage(ctx, 0, 0)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 	"golang.org/x/sys/unix"
@@ -19,11 +20,12 @@ import (
 // SnapshotStore records snapshots; it is a part of [Store].
 type SnapshotStore interface {
 	// BeginSnapshot records that one is being made. Errors: QuotaExceeded when the
-	// workspace has most of them or those it has take maxBytes.
-	BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64) error
+	// workspace has most of them, those it has take maxBytes, or there is no room.
+	BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a sandbox.Admission) error
 	// FinishSnapshot makes one that is being made usable, gives it its tag and
-	// appends ev when its sandbox is known. Errors: NotFound.
-	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, ev sandbox.Event) (sandbox.Snapshot, error)
+	// appends ev when its sandbox is known. Errors: NotFound; QuotaExceeded when there
+	// is no room for what it has become.
+	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, a sandbox.Admission, ev sandbox.Event) (sandbox.Snapshot, error)
 	// AbandonSnapshot forgets one that is being made; idempotent. SnapshotsBegun returns all of them.
 	AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error
 	SnapshotsBegun(ctx context.Context) ([]sandbox.SnapshotID, error)
@@ -39,9 +41,10 @@ type SnapshotStore interface {
 	// Lineage returns one and those before it, the newest first, deleted ones too.
 	Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) ([]sandbox.Snapshot, error)
 	// TagSnapshot gives one a tag or, with "", takes it away. Errors: NotFound.
-	TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string) (sandbox.Snapshot, error)
-	// DeleteSnapshot marks one as deleted; idempotent.
-	DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, at time.Time) error
+	// DeleteSnapshot marks one as deleted at the time of ev; idempotent. Both append ev
+	// when its sandbox is known.
+	TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string, ev sandbox.Event) (sandbox.Snapshot, error)
+	DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, ev sandbox.Event) error
 	// DigestsInUse returns the root filesystems that live sandboxes and snapshots need.
 	DigestsInUse(ctx context.Context) ([]string, error)
 }
@@ -53,15 +56,37 @@ type Layers interface {
 	// resolve by its digest from then on. The same two make the same one. Errors:
 	// NotFound for base; Invalid; TooLarge.
 	Commit(ctx context.Context, base string, layer io.Reader) (Layered, error)
-	// CommitCached is Commit for what can be made again: it is found by key, and
-	// removed when nobody has asked for it for a while and nothing uses it.
-	CommitCached(ctx context.Context, key, base string, layer io.Reader) (Layered, error)
+	// CommitCached is Commit for what can be made again: it is found by its key, and
+	// removed when nobody has asked for it for a while and nothing uses it, or the
+	// workspace needs the room. Errors: Room's, and then nothing is kept.
+	CommitCached(ctx context.Context, as CacheEntry, base string, layer io.Reader) (Layered, error)
 	// Cached returns what CommitCached made last with the key, unless that is more
-	// than maxAge ago (0 for any age). Errors: NotFound.
-	Cached(ctx context.Context, key string, maxAge time.Duration) (sandbox.Image, string, error)
+	// than maxAge ago (0 for any age). It counts for the workspace from then on as left
+	// by its builds; with "" it is only looked for. Errors: NotFound.
+	Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, maxAge time.Duration) (sandbox.Image, string, error)
+	// Hold keeps the root filesystem of a digest from being removed until release is
+	// called, or the server ends. Errors: NotFound.
+	Hold(ctx context.Context, digest string) (release func(), err error)
 	// Collect removes the root filesystems that nothing names and that are not among
 	// those inUse returns, but nothing that was just made, and returns the bytes freed.
 	Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error)
+	// Files returns a part of the names in a root filesystem. Errors: NotFound;
+	// Invalid, naming path or after.
+	Files(ctx context.Context, digest string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error)
+	// Archive packs a directory or file of a root filesystem while it is read, as tar
+	// or tar.gz: names are relative to the directory, a file is alone; owners, modes
+	// and links are kept; devices, pipes and sockets left out. Closing it, and the end
+	// of ctx, end the work. Errors: NotFound; Invalid, naming path.
+	Archive(ctx context.Context, digest, path string, compress bool) (io.ReadCloser, error)
+}
+
+// CacheEntry says as what [Layers] keep something.
+type CacheEntry struct {
+	Key string
+	// Workspace is the one for which it counts as left by its builds.
+	Workspace sandbox.WorkspaceID
+	// Room returns why add bytes more may not be kept for it. It must not call the Layers.
+	Room func(ctx context.Context, add int64) error
 }
 
 // Layered is what [Layers] makes.
@@ -137,7 +162,8 @@ func (s *Service) CreateSnapshot(ctx context.Context, c Caller, ref string, req 
 	case sandbox.CodeOf(err) != sandbox.NotFound:
 		return sandbox.Snapshot{}, err
 	}
-	return s.grow(ctx, sn, func(into *os.File) (string, error) { return s.readLayer(b, into) }, func() {})
+	audit.FromContext(ctx).Made("snapshot", string(sn.ID), sn.Name)
+	return s.grow(ctx, sn, func() error { return nil }, func(into *os.File) (string, error) { return s.readLayer(b, into) }, func(error) {})
 }
 
 // snapshot is what a request says about one.
@@ -149,21 +175,22 @@ func (req *SnapshotRequest) snapshot(c Caller) sandbox.Snapshot {
 	}
 }
 
-// grow makes a snapshot in the background and waits for it. layer writes what
-// is laid on a root filesystem into a file and returns that one's digest;
-// release is called when nothing of it is needed any more.
-func (s *Service) grow(ctx context.Context, sn sandbox.Snapshot, layer func(*os.File) (base string, err error), release func()) (sandbox.Snapshot, error) {
+// grow makes a snapshot in the background and waits for it. prepare comes first
+// and may take long; layer writes what is laid on a root filesystem into a file and
+// returns that one's digest; release is called with what came of it, when nothing
+// of it is needed any more.
+func (s *Service) grow(ctx context.Context, sn sandbox.Snapshot, prepare func() error, layer func(*os.File) (base string, err error), release func(error)) (sandbox.Snapshot, error) {
 	done := make(chan struct{})
 	var out sandbox.Snapshot
 	var err error
 	if !s.spawn(func() {
 		defer close(done)
-		defer release()
+		defer func() { release(err) }()
 		begin := time.Now()
-		out, err = s.growNow(sn, layer)
+		out, err = s.growNow(sn, prepare, layer)
 		s.metrics.op(flightSnapshot, begin, err)
 	}) {
-		release()
+		release(errClosed)
 		return sandbox.Snapshot{}, errClosed
 	}
 	select {
@@ -176,16 +203,31 @@ func (s *Service) grow(ctx context.Context, sn sandbox.Snapshot, layer func(*os.
 
 // growNow records the intent, does the work and records its result. A server
 // that dies in between leaves a row that the next one forgets.
-func (s *Service) growNow(sn sandbox.Snapshot, layer func(*os.File) (base string, err error)) (_ sandbox.Snapshot, err error) {
-	select {
-	case s.snapshots.slots <- struct{}{}:
-	case <-s.ctx.Done():
+func (s *Service) growNow(sn sandbox.Snapshot, prepare func() error, layer func(*os.File) (base string, err error)) (_ sandbox.Snapshot, err error) {
+	if err := s.mayKeep(s.ctx, sn.Workspace); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	// What is prepared has places of its own: none of these is held meanwhile.
+	if err := prepare(); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	done, err := s.snapshots.places.take(s.ctx, sn.Workspace, nil)
+	if err != nil && s.ctx.Err() != nil {
 		return sandbox.Snapshot{}, errClosed
 	}
-	defer func() { <-s.snapshots.slots }()
-	s.snapshots.add(sn.ID)
-	defer s.snapshots.remove(sn.ID)
-	if err := s.store.BeginSnapshot(s.ctx, sn, s.cfg.MaxSnapshots, s.cfg.MaxSnapshotBytes); err != nil {
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	defer done()
+	// Only now is it known what those before it take: any number may have waited.
+	if err := s.saved.enough(s.cfg.MinFreeDisk); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	s.snapshots.making.add(sn.ID)
+	defer s.snapshots.making.remove(sn.ID)
+	if err := s.admit(s.ctx, s.admission(sn.Workspace), sn.Workspace, func(a sandbox.Admission) error {
+		return s.store.BeginSnapshot(s.ctx, sn, s.cfg.MaxSnapshots, s.cfg.MaxSnapshotBytes, a)
+	}); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	defer func() {
@@ -225,13 +267,19 @@ func (s *Service) commit(sn *sandbox.Snapshot, base string, spool *os.File) (san
 	g := sandbox.Grown{
 		BaseDigest: base, Digest: img.Digest, SizeBytes: img.SizeBytes, LayerBytes: img.LayerBytes, FileCount: img.FileCount, CreatedAt: now,
 	}
-	return s.store.FinishSnapshot(s.ctx, sn.ID, g, sandbox.Event{
+	ev := sandbox.Event{
 		Sandbox: sn.Sandbox, Time: now, Type: sandbox.EventSnapshotCreated, Message: clip("its files were saved as snapshot " + sn.Name + ":" + sn.Tag),
 		Data: map[string]string{
 			"snapshot": string(sn.ID), "name": sn.Name, "tag": sn.Tag, "size_bytes": strconv.FormatInt(g.SizeBytes, 10),
 			"took_ms": milliseconds(now.Sub(sn.CreatedAt)),
 		},
+	}
+	var made sandbox.Snapshot
+	err = s.admit(s.ctx, s.admission(sn.Workspace), sn.Workspace, func(a sandbox.Admission) (err error) {
+		made, err = s.store.FinishSnapshot(s.ctx, sn.ID, g, a, ev)
+		return err
 	})
+	return made, err
 }
 
 // spool returns a file without a name for what is under way: nothing is left of it
@@ -275,6 +323,8 @@ func (s *Service) readLayer(b *box, into *os.File) (base string, err error) {
 		defer cancel()
 		switch sb.State {
 		case sandbox.Running:
+			b.saves.Add(1) // it stands still, which connections do not outlast when it takes long
+			defer b.saves.Add(1)
 			return reader.WriteLayer(ctx, b.id, into)
 		case sandbox.Paused:
 			return s.readPaused(ctx, reader, &sb, into)

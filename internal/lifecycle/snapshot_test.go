@@ -15,7 +15,10 @@ import (
 )
 
 // CommitCached is Commit for what is found again by key.
-func (c *catalogue) CommitCached(ctx context.Context, key, base string, layer io.Reader) (lifecycle.Layered, error) {
+func (c *catalogue) CommitCached(ctx context.Context, as lifecycle.CacheEntry, base string, layer io.Reader) (lifecycle.Layered, error) {
+	if err := as.Room(ctx, max(1, c.layerBytes)); err != nil {
+		return lifecycle.Layered{}, err
+	}
 	done, err := c.Commit(ctx, base, layer)
 	if err != nil {
 		return done, err
@@ -25,18 +28,50 @@ func (c *catalogue) CommitCached(ctx context.Context, key, base string, layer io
 	if c.cached == nil {
 		c.cached = map[string]string{}
 	}
-	c.cached[key] = done.Digest
+	c.cached[as.Key] = done.Digest
+	c.payers = append(c.payers, as.Workspace)
 	return done, nil
 }
 
-func (c *catalogue) Cached(ctx context.Context, key string, _ time.Duration) (sandbox.Image, string, error) {
+func (c *catalogue) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, _ time.Duration) (sandbox.Image, string, error) {
 	c.mu.Lock()
 	digest := c.cached[key]
+	if digest != "" && ws != "" {
+		c.payers = append(c.payers, ws)
+	}
 	c.mu.Unlock()
 	if digest == "" {
 		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "nothing was made for this yet")
 	}
 	return c.Resolve(ctx, digest)
+}
+
+// cachedFor returns the workspaces that had what is cached.
+func (c *catalogue) cachedFor() []sandbox.WorkspaceID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.payers)
+}
+
+// Hold counts.
+func (c *catalogue) Hold(_ context.Context, digest string) (func(), error) {
+	count := func(by int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.held == nil {
+			c.held = map[string]int{}
+		}
+		c.held[digest] += by
+	}
+	count(1)
+	return func() { count(-1) }, nil
+}
+
+// holders returns how many hold a digest.
+func (c *catalogue) holders(digest string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[digest]
 }
 
 // Collect removes what has no name and is not in use, once that is aged.
@@ -61,13 +96,13 @@ func (d *faultyDriver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Write
 	return d.faults.do("driver.WriteLayer", func() error { return d.Driver.(driver.Snapshotter).WriteLayer(ctx, id, w) })
 }
 
-func (s *faultyStore) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64) error {
-	return s.faults.do("store.BeginSnapshot", func() error { return s.Store.BeginSnapshot(ctx, sn, most, maxBytes) })
+func (s *faultyStore) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a sandbox.Admission) error {
+	return s.faults.do("store.BeginSnapshot", func() error { return s.Store.BeginSnapshot(ctx, sn, most, maxBytes, a) })
 }
 
-func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.faults.do("store.FinishSnapshot", func() error {
-		sn, err = s.Store.FinishSnapshot(ctx, id, g, ev)
+		sn, err = s.Store.FinishSnapshot(ctx, id, g, a, ev)
 		return err
 	})
 	return sn, err
@@ -112,8 +147,21 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("Snapshot(%q) = %s, %v, want %s", ref, got.ID, err, want)
 		}
 	}
-	if got := s.eventTypes("s"); got[len(got)-1] != sandbox.EventSnapshotCreated {
-		t.Errorf("events %v", got)
+	tag := "other"
+	for _, to := range []*string{&tag, nil} {
+		if _, err := s.TagSnapshot(t.Context(), e.caller, string(first.ID), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	throwaway := s.snap("s", lifecycle.SnapshotRequest{Name: "throwaway"})
+	for range 2 { // the second time there is nothing to tell
+		_ = s.DeleteSnapshot(t.Context(), e.caller, string(throwaway.ID))
+	}
+	wantEvents := []sandbox.EventType{
+		sandbox.EventSnapshotCreated, sandbox.EventSnapshotTagged, sandbox.EventSnapshotTagged, sandbox.EventSnapshotCreated, sandbox.EventSnapshotDeleted,
+	}
+	if got := s.eventTypes("s"); !slices.Equal(got[len(got)-len(wantEvents):], wantEvents) {
+		t.Errorf("events %v, want them to end with %v", got, wantEvents)
 	}
 
 	child := s.run(lifecycle.CreateRequest{Snapshot: "n", Env: map[string]string{"A": "b"}})

@@ -10,15 +10,18 @@ import (
 	"maps"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Limits of builds.
 const (
 	buildUploadMax   = 2 << 30 // bytes of the archive
+	buildUploadStep  = 8 << 20 // bytes after which it is looked whether there is room for more
 	buildLifetime    = time.Hour
 	buildsMax        = 16 // begun builds of one workspace
 	contentHashMax   = 128
@@ -65,12 +68,15 @@ type build struct {
 	key     string
 	begun   time.Time
 
-	uploading sync.Mutex // held by the upload that is under way
+	size      atomic.Int64 // bytes of files, and of the upload that is under way
+	uploading sync.Mutex   // held by the upload that is under way
 
 	mu    sync.Mutex
 	files *os.File           // nil until uploaded; guarded by mu
 	over  bool               // it takes no files any more; guarded by mu
 	last  sandbox.ImageEvent // what it is at; guarded by mu
+	log   buildLog           // guarded by mu
+	ended time.Time          // guarded by mu; zero until it is done or has failed
 }
 
 // report says what the build is at.
@@ -78,6 +84,33 @@ func (b *build) report(e sandbox.ImageEvent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = e
+	b.log.add(e)
+}
+
+// end says what came of it.
+func (b *build) end(err error) {
+	e := sandbox.ImageEvent{Phase: sandbox.BuildDone, Message: "sandboxes can be made from it"}
+	if err != nil {
+		e = sandbox.ImageEvent{Phase: sandbox.BuildFailed, Message: fail("", err, "the build failed").cause.Message}
+	}
+	b.report(e)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = time.Now()
+}
+
+// open returns an error when the build takes no files any more.
+func (b *build) open() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return overError()
+	}
+	return nil
+}
+
+func overError() error {
+	return sandbox.Errorf(sandbox.Conflict, "the build is being finished already, or its time is over")
 }
 
 // close forgets the files.
@@ -92,15 +125,16 @@ func (b *build) close() {
 }
 
 // begunBuilds are those begun, by id: first those that wait for their files or
-// their finish, then those being made.
+// their finish, then those being made, then, for a while, those that are over.
 type begunBuilds struct {
 	mu     sync.Mutex
 	ids    map[sandbox.SnapshotID]*build // guarded by mu
 	making map[sandbox.SnapshotID]*build // guarded by mu
+	over   map[sandbox.SnapshotID]*build // guarded by mu
 }
 
 func newBegunBuilds() *begunBuilds {
-	return &begunBuilds{ids: map[sandbox.SnapshotID]*build{}, making: map[sandbox.SnapshotID]*build{}}
+	return &begunBuilds{ids: map[sandbox.SnapshotID]*build{}, making: map[sandbox.SnapshotID]*build{}, over: map[sandbox.SnapshotID]*build{}}
 }
 
 // add adds one. Errors: QuotaExceeded.
@@ -108,13 +142,15 @@ func (x *begunBuilds) add(id sandbox.SnapshotID, b *build) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	n := 0
-	for _, other := range x.ids {
-		if other.caller.Workspace == b.caller.Workspace {
-			n++
+	for _, builds := range []map[sandbox.SnapshotID]*build{x.ids, x.making} {
+		for _, other := range builds {
+			if other.caller.Workspace == b.caller.Workspace {
+				n++
+			}
 		}
 	}
 	if n >= buildsMax {
-		return sandbox.Errorf(sandbox.QuotaExceeded, "a workspace has at most %d builds that wait for their files; finish them, or wait", buildsMax)
+		return sandbox.Errorf(sandbox.QuotaExceeded, "a workspace has at most %d builds that are not over; finish them, or wait", buildsMax)
 	}
 	x.ids[id] = b
 	return nil
@@ -148,17 +184,54 @@ func (x *begunBuilds) take(c Caller, id sandbox.SnapshotID) (*build, error) {
 	x.making[id] = b
 	b.mu.Lock()
 	b.over = true // an upload that is under way must not replace the files that are being read
-	b.last = sandbox.ImageEvent{Phase: "waiting", Message: "for its turn"}
 	b.mu.Unlock()
+	b.report(sandbox.ImageEvent{Phase: "waiting", Message: "for its turn"})
 	return b, nil
 }
 
-// release forgets a build that was taken, and its files.
-func (x *begunBuilds) release(id sandbox.SnapshotID, b *build) {
-	x.mu.Lock()
-	delete(x.making, id)
-	x.mu.Unlock()
+// release ends a build that was taken, with what came of it, and forgets its
+// files; its log stays for a while.
+func (x *begunBuilds) release(id sandbox.SnapshotID, b *build, err error) {
+	b.end(err)
 	b.close()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.making, id)
+	x.over[id] = b
+	x.forget(b.caller.Workspace)
+}
+
+// forget forgets the build of a workspace that has been over for longest, when
+// the logs of too many are kept. x.mu is held.
+func (x *begunBuilds) forget(ws sandbox.WorkspaceID) {
+	var oldest sandbox.SnapshotID
+	n := 0
+	for id, b := range x.over {
+		if b.caller.Workspace != ws {
+			continue
+		}
+		n++
+		if oldest == "" || b.begun.Before(x.over[oldest].begun) {
+			oldest = id
+		}
+	}
+	if n > buildsMax {
+		delete(x.over, oldest)
+	}
+}
+
+// bytes returns what the files of a workspace's builds take.
+func (x *begunBuilds) bytes(ws sandbox.WorkspaceID) (n int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, builds := range []map[sandbox.SnapshotID]*build{x.ids, x.making} {
+		for _, b := range builds {
+			if b.caller.Workspace == ws {
+				n += b.size.Load()
+			}
+		}
+	}
+	return n
 }
 
 // expire forgets those begun before a time.
@@ -171,17 +244,31 @@ func (x *begunBuilds) expire(before time.Time) {
 			b.close()
 		}
 	}
+	for id, b := range x.over {
+		if b.begun.Before(before) {
+			delete(x.over, id)
+		}
+	}
+}
+
+// known returns a build of a caller, in whatever phase. Errors: NotFound.
+func (x *begunBuilds) known(c Caller, id sandbox.SnapshotID) (*build, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	b := cmp.Or(x.ids[id], x.making[id], x.over[id])
+	if b == nil || b.caller.Workspace != c.Workspace {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such build, it was over long ago, or the server was restarted")
+	}
+	return b, nil
 }
 
 // BuildProgress says what a build of the caller is at: which phase, and what it is
-// about. It waits for its finish, or is being made. Errors: NotFound, also for one
-// that is over.
+// about. It waits for its finish, is being made or, until an hour after it was
+// begun, is over. Errors: NotFound.
 func (s *Service) BuildProgress(_ context.Context, c Caller, id sandbox.SnapshotID) (sandbox.ImageEvent, error) {
-	s.begun.mu.Lock()
-	b := cmp.Or(s.begun.ids[id], s.begun.making[id])
-	s.begun.mu.Unlock()
-	if b == nil || b.caller.Workspace != c.Workspace {
-		return sandbox.ImageEvent{}, sandbox.Errorf(sandbox.NotFound, "there is no such build, or it is over")
+	b, err := s.begun.known(c, id)
+	if err != nil {
+		return sandbox.ImageEvent{}, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,7 +287,7 @@ func (s *Service) BeginBuild(ctx context.Context, c Caller, req BuildRequest) (B
 	if req.Runtime == "" {
 		return Begun{}, sandbox.InvalidField("runtime", "must name the image to build on")
 	}
-	if err := checkText("runtime", req.Runtime, sandbox.ImageRefMax); err != nil {
+	if err := sandbox.CheckText("runtime", req.Runtime, 1, sandbox.ImageRefMax); err != nil {
 		return Begun{}, err
 	}
 	if len(req.ContentHash) > contentHashMax {
@@ -221,10 +308,16 @@ func (s *Service) BeginBuild(ctx context.Context, c Caller, req BuildRequest) (B
 			return Begun{}, err
 		}
 	}
-	id, key := sandbox.NewSnapshotID(), rand.Text()
-	if err := s.begun.add(id, &build{caller: c, request: req, key: key, begun: time.Now(), last: sandbox.ImageEvent{Phase: "begun", Message: "it waits for its files and its finish"}}); err != nil {
+	if err := s.mayKeep(ctx, c.Workspace); err != nil {
 		return Begun{}, err
 	}
+	id, key := sandbox.NewSnapshotID(), rand.Text()
+	b := &build{caller: c, request: req, key: key, begun: time.Now()}
+	b.report(sandbox.ImageEvent{Phase: "begun", Message: "it waits for its files and its finish"})
+	if err := s.begun.add(id, b); err != nil {
+		return Begun{}, err
+	}
+	audit.FromContext(ctx).Made("snapshot", string(id), req.Name)
 	return Begun{ID: id, Key: key}, nil
 }
 
@@ -257,26 +350,52 @@ func (s *Service) upload(ctx context.Context, b *build, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(spool, io.LimitReader(r, buildUploadMax+1))
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err == nil && n > buildUploadMax {
-		err = sandbox.Errorf(sandbox.TooLarge, "the files of a build must be at most %s", showBytes(buildUploadMax))
-	}
+	n, err := s.receive(ctx, b, spool, r)
 	if err != nil {
 		return errors.Join(err, spool.Close())
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
-		return errors.Join(sandbox.Errorf(sandbox.Conflict, "the build is being finished already"), spool.Close())
+		return errors.Join(overError(), spool.Close())
 	}
 	if b.files != nil {
 		_ = b.files.Close() // replaced
 	}
 	b.files = spool
+	b.size.Store(n)
 	return nil
+}
+
+// receive copies the files of a build into the spool as far as there is room for
+// them, and returns how many bytes they are. Those that it replaces stay until then.
+func (s *Service) receive(ctx context.Context, b *build, spool *os.File, r io.Reader) (n int64, err error) {
+	before := b.size.Load()
+	defer func() {
+		if err != nil {
+			b.size.Store(before)
+		}
+	}()
+	for {
+		// What comes later would count for nobody.
+		if err := b.open(); err != nil {
+			return n, err
+		}
+		if err := s.mayKeep(ctx, b.caller.Workspace); err != nil {
+			return n, err
+		}
+		part, err := io.CopyN(spool, r, buildUploadStep)
+		n += part
+		b.size.Store(before + n)
+		switch {
+		case n > buildUploadMax:
+			return n, sandbox.Errorf(sandbox.TooLarge, "the files of a build must be at most %s", sandbox.ShowBytes(buildUploadMax))
+		case errors.Is(err, io.EOF):
+			return n, ctx.Err()
+		case err != nil:
+			return n, err
+		}
+	}
 }
 
 // FinishBuild makes the snapshot of a build: its dependencies and packages are
@@ -300,7 +419,7 @@ func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.Snapshot
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	release := func() { s.begun.release(id, b) }
+	release := func(err error) { s.begun.release(id, b, err) }
 	sn := b.request.snapshot(c)
 	sn.ID, sn.ContentHash, sn.Env, sn.Image = id, b.request.ContentHash, maps.Clone(contents.Env), b.request.Runtime
 	if contents.Metadata != nil {
@@ -310,44 +429,61 @@ func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.Snapshot
 	case err == nil:
 		sn.Parent = before.ID
 	case sandbox.CodeOf(err) != sandbox.NotFound:
-		release()
+		release(err)
 		return sandbox.Snapshot{}, err
 	}
-	return s.grow(ctx, sn, func(into *os.File) (string, error) { return s.runBuild(b, contents, into) }, release)
+	var base string
+	prepare := func() (err error) {
+		base, err = s.buildBase(b, contents)
+		return err
+	}
+	return s.grow(ctx, sn, prepare, func(into *os.File) (string, error) { return base, s.runBuild(b, base, into) }, release)
 }
 
-// runBuild writes the files of a build as a layer and returns the digest of what
-// they are laid on.
-func (s *Service) runBuild(b *build, contents BuildContents, into *os.File) (base string, err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.ImageTimeout)
-	defer cancel()
-	img, _, err := s.ensureImage(ctx, b.request.Runtime, puller(b.caller.Workspace), b.report)
+// buildBase has made what the files of a build are laid on and returns its digest.
+func (s *Service) buildBase(b *build, contents BuildContents) (string, error) {
+	img, _, err := s.ensureImage(s.ctx, b.request.Runtime, puller(b.caller.Workspace), b.report)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return "", sandbox.InvalidField("runtime", "%s", fail("", err, "unknown runtime").cause.Message)
 	}
 	if err != nil {
 		return "", err
 	}
+	if err := s.checkEnabled(s.ctx, "runtime", &img); err != nil {
+		return "", err
+	}
 	if d := (dependencies{apt: contents.Dependencies, npm: contents.Packages}); !d.empty() {
-		if img, _, err = s.withDependencies(ctx, &img, d, b.report); err != nil {
+		if img, _, err = s.withDependencies(s.ctx, b.caller.Workspace, &img, d, sandbox.Resources{}, b.report); err != nil {
 			return "", err
 		}
 	}
+	return img.Digest, nil
+}
+
+// runBuild writes the files of a build as a layer for its base.
+func (s *Service) runBuild(b *build, base string, into *os.File) error {
+	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.ImageTimeout)
+	defer cancel()
 	b.report(sandbox.ImageEvent{Phase: "writing", Message: "its files"})
 	b.mu.Lock()
 	files := b.files
 	b.mu.Unlock()
 	if files == nil {
-		return img.Digest, tar.NewWriter(into).Close()
+		return tar.NewWriter(into).Close()
 	}
 	if _, err := files.Seek(0, io.SeekStart); err != nil {
-		return "", err
+		return err
 	}
 	reader, err := s.snapshotter()
 	if err != nil {
-		return "", err
+		return err
 	}
-	return img.Digest, s.workLayer(ctx, workSpec{base: img.Digest}, reader, into, func(ctx context.Context, w *workbox) error {
+	have, release, err := s.reserve(ctx, b.caller.Workspace, sandbox.Resources{})
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.workLayer(ctx, workSpec{base: base, resources: have}, reader, into, func(ctx context.Context, w *workbox) error {
 		opts := agentapi.ArchiveOptions{Format: buildFilesFormat, KeepLinks: true}
 		return w.explain(ctx, w.files().UnpackArchive(ctx, cmp.Or(b.request.Dir, "."), files, opts))
 	})

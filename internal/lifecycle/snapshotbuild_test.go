@@ -2,9 +2,12 @@ package lifecycle_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -52,8 +55,91 @@ func TestProgressOfABuild(t *testing.T) {
 	if err := <-finished; err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.BuildProgress(t.Context(), s.caller, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("when it is over: %v, want not_found", err)
+	if at, err := s.BuildProgress(t.Context(), s.caller, begun.ID); err != nil || at.Phase != sandbox.BuildDone {
+		t.Errorf("when it is over: %+v, %v, want that it is done", at, err)
+	}
+	if got := phases(t, s, begun.ID, true); !slices.Equal(got, []sandbox.ImagePhase{"begun", "waiting", "installing", "writing", "done"}) {
+		t.Errorf("its log has the phases %v", got)
+	}
+	if _, err := s.BuildLog(t.Context(), lifecycle.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("the log for another workspace: %v, want not_found", err)
+	}
+}
+
+// TestDisabledImages: what an administrator has switched off is not built on either.
+func TestDisabledImages(t *testing.T) {
+	e := newEnv(t)
+	e.images.list[2].Builtin = true
+	st := e.openStore()
+	t.Cleanup(func() { st.Close() })
+	s := e.start()
+	big := e.images.list[2]
+	build := func() error {
+		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: big.Name})
+		if err == nil {
+			_, err = s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{})
+		}
+		return err
+	}
+	for _, enabled := range []bool{false, true} {
+		if err := st.SetImageEnabled(t.Context(), big.ID, enabled, s.caller.User, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		_, from := s.BuildBase(t.Context(), s.caller, big.Name, nil)
+		for field, err := range map[string]error{"from": from, "runtime": build()} {
+			var coded *sandbox.Error
+			if refused := errors.As(err, &coded) && coded.Field == field && strings.Contains(coded.Message, "disabled"); refused == enabled || enabled && err != nil {
+				t.Errorf("%s an image that is enabled=%v: %v", field, enabled, err)
+			}
+		}
+	}
+}
+
+// phases are those in the log of a build.
+func phases(t *testing.T, s *server, id sandbox.SnapshotID, ended bool) (out []sandbox.ImagePhase) {
+	t.Helper()
+	log, err := s.BuildLog(t.Context(), s.caller, id)
+	if err != nil || log.Ended != ended || log.Truncated {
+		t.Fatalf("log = %+v, %v, want it ended: %v", log, err, ended)
+	}
+	for _, l := range log.Lines {
+		out = append(out, l.Phase)
+	}
+	return out
+}
+
+// TestLogOfABuild: it has what tools write, whether they succeed or not, and only
+// so much of it.
+func TestLogOfABuild(t *testing.T) {
+	e, _ := withTools(t, map[string]string{"npm": `printf 'one\nt\033[31mwo\r\nthree' ; [ "$6" != bad ] || { echo; echo 'no such package'; exit 1; }
+[ "$6" != many ] || for a in 0 1 2 3 4 5 6 7 8 9; do for b in 0 1 2 3 4 5 6 7 8 9; do for c in 0 1 2 3 4 5 6 7 8 9; do echo; echo line $a$b$c; done; done; done
+`})
+	s := e.start()
+	build := func(pkg string) (sandbox.BuildLog, error) {
+		t.Helper()
+		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, failed := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{Packages: []string{pkg}})
+		log, err := s.BuildLog(t.Context(), s.caller, begun.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return log, failed
+	}
+	log, failed := build("bad")
+	var lines []string
+	for _, l := range log.Lines {
+		lines = append(lines, string(l.Phase)+": "+l.Message)
+	}
+	want := []string{"installing: one", "installing: t [31mwo", "installing: three", "installing: no such package"}
+	if at := slices.Index(lines, want[0]); failed == nil || at < 0 || !slices.Equal(lines[at:len(lines)-1], want) || !strings.Contains(lines[len(lines)-1], "failed: the build failed: packages: npm") {
+		t.Errorf("log of a failure (%v):\n%s", failed, strings.Join(lines, "\n"))
+	}
+	log, failed = build("many")
+	if failed != nil || !log.Truncated || len(log.Lines) != 1000 || log.Lines[999].Phase != sandbox.BuildDone || log.Lines[997].Message != "line 999" {
+		t.Errorf("log of much = %d lines, truncated %v, ends with %+v (%v)", len(log.Lines), log.Truncated, log.Lines[max(0, len(log.Lines)-3):], failed)
 	}
 }
 
@@ -82,3 +168,36 @@ func TestFilesOfABuildAreUploadedByOneAtATime(t *testing.T) {
 		t.Errorf("an upload after the other: %v", err)
 	}
 }
+
+// TestUploadEndsWithItsBuild: no more is taken for a build that is over, which counts
+// for nobody.
+func TestUploadEndsWithItsBuild(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 64 << 20
+	given, finished := 0, false
+	err = s.UploadBuild(t.Context(), s.caller, begun.ID, readerFunc(func(p []byte) (int, error) {
+		if given > 8<<20 && !finished {
+			finished = true
+			if _, err := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{}); err != nil {
+				t.Error(err)
+			}
+		}
+		if given >= most {
+			return 0, io.EOF
+		}
+		given += len(p)
+		return len(p), nil
+	}))
+	if sandbox.CodeOf(err) != sandbox.Conflict || given >= most {
+		t.Errorf("upload of a build that is over: %v after %d bytes, want code conflict before %d", err, given, most)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,36 +17,15 @@ const snapshotWorkers = 2
 
 // snapshots are those being made.
 type snapshots struct {
-	slots chan struct{} // holds one element per snapshot being made
+	places *turns
 
 	// deleted: one was deleted since root filesystems were collected.
 	deleted atomic.Bool
 
-	mu  sync.Mutex
-	ids map[sandbox.SnapshotID]bool // guarded by mu
+	making underWay[sandbox.SnapshotID]
 }
 
-func newSnapshots() *snapshots {
-	return &snapshots{slots: make(chan struct{}, snapshotWorkers), ids: map[sandbox.SnapshotID]bool{}}
-}
-
-func (x *snapshots) add(id sandbox.SnapshotID) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.ids[id] = true
-}
-
-func (x *snapshots) remove(id sandbox.SnapshotID) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.ids, id)
-}
-
-func (x *snapshots) has(id sandbox.SnapshotID) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.ids[id]
-}
+func newSnapshots() *snapshots { return &snapshots{places: newTurns(snapshotWorkers)} }
 
 // sweepSnapshots forgets snapshots that nobody is making any more.
 func (s *Service) sweepSnapshots() {
@@ -55,7 +34,7 @@ func (s *Service) sweepSnapshots() {
 		s.logSweep("list snapshots", err)
 	}
 	for _, id := range ids {
-		if s.snapshots.has(id) {
+		if s.snapshots.making.has(id) {
 			continue
 		}
 		if err := s.store.AbandonSnapshot(s.ctx, id); err != nil {
@@ -104,9 +83,19 @@ func (s *Service) ownSnapshot(ctx context.Context, c Caller, ref string) (sandbo
 	return s.snapshot(ctx, ref, c.Workspace, func(sn *sandbox.Snapshot) bool { return sn.Workspace == c.Workspace })
 }
 
+// noSnapshot is the message when ref leads to none, which surprises those who gave
+// another tag when they made it.
+func noSnapshot(ref string) string {
+	message := fmt.Sprintf("there is no snapshot %q", fieldText(ref))
+	if parsed, ok := sandbox.ParseSnapshotRef(ref); ok && parsed.ID == "" && !strings.Contains(ref, ":") {
+		message += fmt.Sprintf("; a name alone means its tag %s", parsed.Tag)
+	}
+	return message
+}
+
 // snapshot looks up ref, where names without a workspace are those of ws.
 func (s *Service) snapshot(ctx context.Context, ref string, ws sandbox.WorkspaceID, visible func(*sandbox.Snapshot) bool) (sandbox.Snapshot, error) {
-	missing := sandbox.Errorf(sandbox.NotFound, "there is no snapshot %q", fieldText(ref))
+	missing := sandbox.Errorf(sandbox.NotFound, "%s", noSnapshot(ref))
 	parsed, ok := sandbox.ParseSnapshotRef(ref)
 	if !ok {
 		return sandbox.Snapshot{}, missing
@@ -156,7 +145,22 @@ func (s *Service) TagSnapshot(ctx context.Context, c Caller, ref string, tag *st
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	return s.store.TagSnapshot(ctx, sn.ID, to)
+	message := "snapshot " + sn.Name + " of it has the tag " + to
+	if to == "" {
+		message = "snapshot " + sn.Name + ":" + sn.Tag + " of it has no tag any more"
+	}
+	ev := snapshotEvent(c, &sn, sandbox.EventSnapshotTagged, message)
+	ev.Data["tag"] = to
+	return s.store.TagSnapshot(ctx, sn.ID, to, ev)
+}
+
+// snapshotEvent is what a caller did to a snapshot, for the events of the sandbox
+// it was taken of.
+func snapshotEvent(c Caller, sn *sandbox.Snapshot, kind sandbox.EventType, message string) sandbox.Event {
+	return sandbox.Event{
+		Sandbox: sn.Sandbox, Time: time.Now().UTC(), Type: kind, Message: clip(message),
+		Data: map[string]string{"snapshot": string(sn.ID), "name": sn.Name, "user": string(c.User)},
+	}
 }
 
 // DeleteSnapshot deletes a snapshot. Sandboxes that were made from it go on, and
@@ -167,7 +171,8 @@ func (s *Service) DeleteSnapshot(ctx context.Context, c Caller, ref string) erro
 	if err != nil {
 		return err
 	}
-	if err := s.store.DeleteSnapshot(ctx, sn.ID, time.Now().UTC()); err != nil {
+	ev := snapshotEvent(c, &sn, sandbox.EventSnapshotDeleted, "snapshot "+sn.Name+" of it was deleted")
+	if err := s.store.DeleteSnapshot(ctx, sn.ID, ev); err != nil {
 		return err
 	}
 	s.snapshots.deleted.Store(true)
@@ -200,7 +205,7 @@ func (s *Service) fromSnapshot(ctx context.Context, c Caller, req *CreateRequest
 	}
 	sn, err := s.Snapshot(ctx, c, req.Snapshot)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return sandbox.Creation{}, sandbox.InvalidField("snapshot", "there is no snapshot %q", fieldText(req.Snapshot))
+		return sandbox.Creation{}, sandbox.InvalidField("snapshot", "%s", noSnapshot(req.Snapshot))
 	}
 	if err != nil {
 		return sandbox.Creation{}, err

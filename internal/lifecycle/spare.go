@@ -168,31 +168,6 @@ func (s *Service) drainPool(ctx context.Context) {
 	}
 }
 
-// recordSpare is record for a sandbox that gets a box of the pool, which makes it
-// that box's. When no new sandbox was recorded the box goes back.
-func (s *Service) recordSpare(ctx context.Context, creation sandbox.Creation, sp *spare) (*box, sandbox.Recorded, error) {
-	b := sp.box
-	sb := &creation.Sandbox
-	sb.ID, sb.Handle = b.id, sp.handle
-	b.mu.Lock() // who finds the row meanwhile waits
-	rec, err := s.store.CreateSandbox(ctx, creation)
-	if err == nil && rec.By == sandbox.MatchNone {
-		defer b.mu.Unlock()
-		sp.stop()
-		b.spare = true
-		b.set(rec.Sandbox)
-		s.boxes.index(b)
-		return b, rec, nil
-	}
-	b.mu.Unlock()
-	// The row may have been written although the store says otherwise: without the
-	// box the sweep finds it.
-	if err != nil || !s.pool.add(sp) {
-		s.discard(sp)
-	}
-	return nil, rec, err
-}
-
 // useSpare makes the box that a sandbox took from the pool its own, and reports
 // false when there is none or it turned out to be of no use; then nothing of it is left.
 func (s *Service) useSpare(b *box, sb *sandbox.Sandbox, img *sandbox.Image) (bool, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -80,7 +81,7 @@ func (s *server) pause(ref string) sandbox.Sandbox {
 
 func (s *server) resume(ref string) sandbox.Sandbox {
 	s.t.Helper()
-	sb, err := s.Resume(s.t.Context(), s.caller, ref, "")
+	sb, err := s.Resume(s.t.Context(), s.caller, ref, lifecycle.ResumeRequest{})
 	if err != nil || sb.State != sandbox.Running {
 		s.t.Fatalf("Resume(%q) = %s, %v", ref, sb.State, err)
 	}
@@ -214,11 +215,15 @@ func TestPauseThatFailsChangesNothing(t *testing.T) {
 
 func TestResumeThatFailsLosesNothing(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.StartTimeout = time.Second // an agent that never answers is waited for so long
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "p"})
 	s.write("p", "/tmp/a", "kept")
 	s.pause("p")
+	again := func(start time.Duration) {
+		s.stop()
+		e.cfg.StartTimeout = start
+		s = e.start()
+	}
 	for name, tc := range map[string]struct {
 		faults fake.Faults
 		code   sandbox.Code
@@ -227,12 +232,18 @@ func TestResumeThatFailsLosesNothing(t *testing.T) {
 		"Restore":    {fake.Faults{Restore: fake.Fail(errors.New("broken"))}, sandbox.Unavailable},
 		"Agent":      {fake.Faults{Dial: fake.Fail(sandbox.Errorf(sandbox.Unavailable, "gone"))}, sandbox.Unavailable},
 	} {
+		if name == "Agent" {
+			again(time.Second) // one that never answers is waited for so long
+		}
 		e.host.SetFaults(tc.faults)
-		if _, err := s.Resume(t.Context(), e.caller, "p", sandbox.MemoryRequire); sandbox.CodeOf(err) != tc.code {
+		if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryRequire}); sandbox.CodeOf(err) != tc.code {
 			t.Errorf("%s: Resume = %v, want code %s", name, err, tc.code)
 		}
 		e.host.SetFaults(fake.Faults{})
 		s.reach("p", sandbox.Paused)
+		if name == "Agent" {
+			again(0)
+		}
 	}
 	s.resume("p")
 	if data := s.readFile("p", "/tmp/a"); data != "kept" {
@@ -244,11 +255,11 @@ func TestIdle(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	const idle = 50 * time.Millisecond
-	s.run(lifecycle.CreateRequest{Name: "ends", Timeouts: sandbox.Timeouts{Idle: idle}})
+	s.create(lifecycle.CreateRequest{Name: "ends", Timeouts: sandbox.Timeouts{Idle: idle}})
 	if sb := s.reach("ends", sandbox.Destroyed); sb.Cause.Code != sandbox.CauseIdle {
 		t.Errorf("cause %v, want idle", sb.Cause)
 	}
-	s.run(lifecycle.CreateRequest{Name: "naps", Timeouts: sandbox.Timeouts{Idle: idle, OnIdle: sandbox.OnIdlePause}})
+	s.create(lifecycle.CreateRequest{Name: "naps", Timeouts: sandbox.Timeouts{Idle: idle, OnIdle: sandbox.OnIdlePause}})
 	s.reach("naps", sandbox.Paused)
 	s.resume("naps")
 	s.reach("naps", sandbox.Paused) // again and again
@@ -260,10 +271,11 @@ func TestIdle(t *testing.T) {
 	if sb := s.reach("forgotten", sandbox.Destroyed); sb.Cause.Code != sandbox.CausePausedTTL {
 		t.Errorf("cause %v, want paused_ttl", sb.Cause)
 	}
-	s.run(lifecycle.CreateRequest{Name: "late", TTL: 500 * time.Millisecond})
-	if _, err := s.Pause(t.Context(), e.caller, "late"); err != nil {
-		t.Error(err)
-	}
+	late := s.run(lifecycle.CreateRequest{Name: "late", TTL: time.Hour})
+	s.pause("late")
+	s.stop()
+	e.backdate(late.ID, time.Now().Add(500*time.Millisecond-time.Hour))
+	s = e.start()
 	if sb := s.reach("late", sandbox.Destroyed); sb.Cause.Code != sandbox.CauseTTL {
 		t.Errorf("cause %v, want ttl: it counts while paused, too", sb.Cause)
 	}
@@ -274,30 +286,36 @@ func TestIdle(t *testing.T) {
 func TestUseKeepsASandboxFromIdling(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
-	sb := s.run(lifecycle.CreateRequest{Name: "u", Timeouts: sandbox.Timeouts{Idle: 300 * time.Millisecond}})
-	e.host.serve(sb.ID, 8080, http.NotFoundHandler())
-	conn, err := s.Dial(t.Context(), sb.ID, 8080)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var ref string
+	var conn net.Conn
+	eventually(t, "one is reached before it ends, idle", func() bool {
+		sb := s.create(lifecycle.CreateRequest{Timeouts: sandbox.Timeouts{Idle: 300 * time.Millisecond}})
+		ref = string(sb.ID)
+		e.host.serve(sb.ID, 8080, http.NotFoundHandler())
+		got, err := s.Wait(t.Context(), e.caller, ref, sandbox.Running, patience)
+		if err == nil && got.State == sandbox.Running {
+			conn, err = s.Dial(t.Context(), sb.ID, 8080)
+		}
+		return err == nil && conn != nil
+	})
 	for begin := time.Now(); time.Since(begin) < 900*time.Millisecond; {
 		now := time.Now()
-		got, err := s.Get(t.Context(), e.caller, "u")
+		got, err := s.Get(t.Context(), e.caller, ref)
 		if err != nil || got.State != sandbox.Running || got.LastActivityAt.Before(now) {
 			t.Fatalf("with an open connection: %s, last activity %s, now %s, %v", got.State, got.LastActivityAt, now, err)
 		}
 	}
-	s.detach("u", "sleep", "1000")
+	s.detach(ref, "sleep", "1000")
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
 	// A command that runs counts, too: the clock starts again whenever it is found.
-	before, err := s.Get(t.Context(), e.caller, "u")
+	before, err := s.Get(t.Context(), e.caller, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the running command counts", func() bool {
-		got, err := s.Get(t.Context(), e.caller, "u")
+		got, err := s.Get(t.Context(), e.caller, ref)
 		if err != nil || got.State != sandbox.Running {
 			t.Fatalf("with a running command: %s, %v", got.State, err)
 		}

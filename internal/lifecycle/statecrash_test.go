@@ -29,11 +29,11 @@ var stateful = []struct {
 		return err
 	}, []string{"old"}},
 	{"resume", func(s *server) { s.pause("s") }, func(s *server) error {
-		_, err := s.Resume(s.t.Context(), s.caller, "s", "")
+		_, err := s.Resume(s.t.Context(), s.caller, "s", lifecycle.ResumeRequest{})
 		return err
 	}, []string{"old"}},
 	{"resume-from-files", func(s *server) { s.pause("s") }, func(s *server) error {
-		_, err := s.Resume(s.t.Context(), s.caller, "s", sandbox.MemoryDiscard)
+		_, err := s.Resume(s.t.Context(), s.caller, "s", lifecycle.ResumeRequest{Memory: sandbox.MemoryDiscard})
 		return err
 	}, []string{"old"}},
 	{"checkpoint", func(*server) {}, func(s *server) error {
@@ -197,11 +197,11 @@ func TestResumeWhoseRecordIsLost(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := s.Resume(t.Context(), s.caller, "s", ""); err == nil {
+	if _, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err == nil {
 		t.Fatal("Resume succeeded")
 	}
 	s.driver.faults.on(nil, nil)
-	if sb, err := s.Resume(t.Context(), s.caller, "s", ""); err != nil || sb.State != sandbox.Running {
+	if sb, err := s.Resume(t.Context(), s.caller, "s", lifecycle.ResumeRequest{}); err != nil || sb.State != sandbox.Running {
 		t.Fatalf("Resume() again = %s, %v", sb.State, err)
 	}
 	if got := s.readFile("s", "/a"); got != "old" {

@@ -18,7 +18,7 @@ func (s *Service) CreateStream(_ context.Context, c Caller) (sandbox.StreamID, e
 		return "", sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
 	}
 	id := sandbox.NewStreamID()
-	if err := s.inputs.add(id, c.User, time.Now(), s.cfg.StreamRetention); err != nil {
+	if err := s.inputs.add(id, c, time.Now(), s.cfg.StreamRetention); err != nil {
 		return "", err
 	}
 	return id, s.streams.Create(id, sandbox.StdinMax)
@@ -32,12 +32,12 @@ type inputs struct {
 }
 
 type waitingInput struct {
-	user sandbox.UserID
-	at   time.Time
+	of Caller
+	at time.Time
 }
 
 // add notes one. Those older than kept are removed, or will be soon. Errors: QuotaExceeded.
-func (x *inputs) add(id sandbox.StreamID, user sandbox.UserID, now time.Time, kept time.Duration) error {
+func (x *inputs) add(id sandbox.StreamID, of Caller, now time.Time, kept time.Duration) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	n := 0
@@ -45,15 +45,22 @@ func (x *inputs) add(id sandbox.StreamID, user sandbox.UserID, now time.Time, ke
 		switch {
 		case now.Sub(in.at) > kept:
 			delete(x.made, id)
-		case in.user == user:
+		case in.of.User == of.User:
 			n++
 		}
 	}
 	if n >= sandbox.InputStreamsMax {
 		return sandbox.Errorf(sandbox.QuotaExceeded, "you have %d input streams that no command has been given; give them to commands, or wait until they are forgotten", n)
 	}
-	x.made[id] = waitingInput{user, now}
+	x.made[id] = waitingInput{of, now}
 	return nil
+}
+
+// owner returns the workspace of one; "" when it is not known.
+func (x *inputs) owner(id sandbox.StreamID) sandbox.WorkspaceID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.made[id].of.Workspace
 }
 
 // used forgets one that a command reads.

@@ -39,6 +39,7 @@ func (s *Service) sweep() {
 	s.sweepHost()
 	s.sweepSaved()
 	s.sweepSnapshots()
+	s.sweepBuilds()
 	s.saveActivity(s.ctx, activityInterval)
 	s.saveUsage(s.ctx, usageInterval, usageLag)
 }
@@ -84,6 +85,9 @@ func (s *Service) sweepRows() {
 	}
 	for _, row := range rows {
 		if s.boxes.has(row.ID) {
+			if row.State == sandbox.Destroying { // perhaps replaced although the store said that writing that failed
+				s.foundEnding(row)
+			}
 			continue
 		}
 		// findID looks again and adopts it when it is still without a box.
@@ -147,6 +151,7 @@ func (s *Service) purge() {
 		}
 	}
 	s.purgeExecutions(now)
+	s.gate.tidy(now)
 }
 
 // logSweep logs what the next sweep tries again.

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"io"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -31,15 +32,21 @@ func (s *Service) Terminal(ctx context.Context, c Caller, id sandbox.ExecutionID
 	return &Terminal{service: s, x: x, Execution: s.measured(e)}, nil
 }
 
-// connection waits until there is a connection to the process.
-func (t *Terminal) connection(ctx context.Context) (*agentapi.Stream, error) {
+// connected waits until there is a connection to the process, which is not about
+// to break.
+func (t *Terminal) connected(ctx context.Context) error {
+	if t.x != nil {
+		if err := t.x.box.settled(ctx); err != nil {
+			return err
+		}
+	}
 	for t.x != nil {
 		v := t.x.view()
 		t.x.mu.Lock()
 		conn := t.x.stream
 		t.x.mu.Unlock()
 		if conn != nil {
-			return conn, nil
+			return nil
 		}
 		if v.State.Ended() {
 			break
@@ -47,45 +54,54 @@ func (t *Terminal) connection(ctx context.Context) (*agentapi.Stream, error) {
 		select {
 		case <-v.changed:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-t.service.ctx.Done():
-			return nil, errClosed
+			return errClosed
 		}
 	}
-	return nil, sandbox.Errorf(sandbox.Conflict, "the execution has ended")
+	return errExecutionEnded
 }
 
-// Write gives p to the process's terminal. It blocks while the process does not
-// read. What was on its way when the connection to the sandbox broke is lost.
-// Errors: Conflict when it has ended or has no terminal; Unavailable.
+// Write types p on the process's terminal, in the order of the calls. It returns
+// before the process has read it, and blocks when that is far behind. Nothing is
+// lost or doubled when the connection to the sandbox breaks, for a pause or a
+// checkpoint; going back to a checkpoint drops what was not read.
+// Errors: Conflict when the execution has ended or has no terminal; Unavailable;
+// the context's error.
 func (t *Terminal) Write(ctx context.Context, p []byte) error {
 	if !t.Execution.TTY {
 		return sandbox.Errorf(sandbox.Conflict, "the execution has no terminal: write to its stdin stream")
 	}
-	conn, err := t.connection(ctx)
-	if err != nil {
+	if t.x == nil {
+		return errExecutionEnded
+	}
+	_, err := t.x.typed.write(ctx, p)
+	switch {
+	case err == io.ErrClosedPipe && t.service.ctx.Err() != nil:
+		return errClosed
+	case err == io.ErrClosedPipe:
+		return errExecutionEnded
+	default:
 		return err
 	}
-	_, err = conn.Write(p)
-	return AgentError(err)
 }
 
+var errExecutionEnded = sandbox.Errorf(sandbox.Conflict, "the execution has ended")
+
 // Resize tells the terminal its size. Errors: Conflict when it has ended;
-// Invalid when it has no terminal.
+// Invalid when it has no terminal; the context's error.
 func (t *Terminal) Resize(ctx context.Context, size agentapi.Size) error {
-	conn, err := t.connection(ctx)
-	if err != nil {
+	if err := t.connected(ctx); err != nil {
 		return err
 	}
-	return AgentError(conn.Resize(size))
+	return AgentError(t.x.box.agent.Resize(ctx, string(t.Execution.ID), size))
 }
 
 // Signal sends a signal to the process and its group. Errors: Conflict when it
-// has ended; Invalid for a number that is no signal.
+// has ended; Invalid for a number that is no signal; the context's error.
 func (t *Terminal) Signal(ctx context.Context, signal int) error {
-	conn, err := t.connection(ctx)
-	if err != nil {
+	if err := t.connected(ctx); err != nil {
 		return err
 	}
-	return AgentError(conn.Signal(signal))
+	return AgentError(t.x.box.agent.Signal(ctx, string(t.Execution.ID), signal))
 }

@@ -45,7 +45,9 @@ type CreateRequest struct {
 	// existing sandbox, and a different one is refused with code exists.
 	Name string
 	// Image is a reference such as "modbox/code-exec" or "modbox/code-exec:latest";
-	// ImageID wins when both are set; when neither is, the default image is used.
+	// ImageID, of an entry of the workspace's catalogue or of an image, wins when both
+	// are set; when neither is, the workspace's default image is used, else the
+	// server's. The memory limit of an entry is the most its sandboxes may have.
 	Image   string
 	ImageID sandbox.ImageID
 	// Snapshot, instead of an image, is an id, name, name:tag or @workspace/name:tag.
@@ -70,8 +72,13 @@ type CreateRequest struct {
 	// OneShot the sandbox ends with it, with cause completed.
 	Command *ExecutionRequest `json:",omitempty"`
 	OneShot bool              `json:",omitempty"`
-	// Replace ends a live sandbox of the same name first.
+	// Replace ends a live sandbox of the same name, whose place in the quota the new
+	// one may have.
 	Replace bool
+	// WaitForQuota is how long the request may wait for room in the quota of the
+	// workspace, and on the server, behind those of the workspace that wait already.
+	// Nothing is recorded meanwhile.
+	WaitForQuota time.Duration
 	// IdempotencyKey, when set, makes a repeated create within 24 hours answer the
 	// sandbox of the first one, even after its end; the same key with another
 	// request is refused with code conflict.
@@ -91,6 +98,17 @@ type ForkRequest struct {
 	TTL time.Duration
 	// Timeouts replace the parent's when not nil.
 	Timeouts *sandbox.Timeouts
+	// WaitForQuota is how long the request may wait for room for all children, as that
+	// of a [CreateRequest]. The parent goes on meanwhile.
+	WaitForQuota time.Duration
+}
+
+// ResumeRequest says how a paused sandbox is brought back.
+type ResumeRequest struct {
+	// Memory is what happens when its memory cannot be brought back.
+	Memory sandbox.MemoryPolicy
+	// WaitForQuota is how long the request may wait for room, as that of a [CreateRequest].
+	WaitForQuota time.Duration
 }
 
 // ForkResult is what became of one child: Err is nil when Sandbox runs. A child

@@ -3,8 +3,10 @@ package lifecycle
 import (
 	"context"
 	"net"
+	"strings"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -41,6 +43,9 @@ func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.C
 	size := 0
 	for _, arg := range cmd.Argv {
 		size += len(arg)
+		if strings.ContainsRune(arg, 0) {
+			return nil, sandbox.InvalidField("command", "must not hold NUL characters")
+		}
 	}
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
 		return nil, sandbox.InvalidField("command", "must name a program")
@@ -51,12 +56,19 @@ func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.C
 	if err := checkEnv(cmd.Env); err != nil {
 		return nil, err
 	}
-	b, err := s.use(ctx, c, ref)
-	if err != nil {
+	if err := checkPlace(cmd.Cwd, cmd.User); err != nil {
 		return nil, err
 	}
+	b, sb, err := s.find(ctx, c, ref)
+	if err == nil {
+		err = audit.FromContext(ctx).Command(ctx, cmd.Argv, sb.Env, cmd.Env)
+	}
+	if b, err = s.inUse(ctx, b, &sb, err); err != nil {
+		return nil, err
+	}
+	sb = b.view().sb
 	if cmd.Timeout == 0 {
-		cmd.Timeout = b.view().sb.Timeouts.Execution
+		cmd.Timeout = sb.Timeouts.Execution
 	}
 	return s.startCommand(ctx, b, cmd)
 }
@@ -91,15 +103,20 @@ func (s *Service) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Con
 	if b, err = s.inUse(ctx, b, &sb, err); err != nil {
 		return nil, err
 	}
+	p := s.passage(ctx, b)
 	if conn, ok := b.line.dial(ctx, port); ok {
-		return b.hold(conn), nil
+		return p.hold(conn, false), nil
 	}
-	conn, err := s.driver.Dial(ctx, id, port)
-	if sandbox.CodeOf(err) == sandbox.PortClosed {
-		return nil, err
+	for {
+		conn, err := s.driver.Dial(ctx, id, port)
+		if err == nil {
+			return p.hold(conn, true), nil
+		}
+		if sandbox.CodeOf(err) == sandbox.PortClosed {
+			return nil, err
+		}
+		if err := p.again(err); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, s.explain(ctx, b, err)
-	}
-	return b.hold(conn), nil
 }

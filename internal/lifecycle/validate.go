@@ -4,8 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"math"
+	"path"
 	"strings"
 	"time"
 	"unicode"
@@ -16,66 +16,63 @@ import (
 
 // resource describes one field of sandbox.Resources for checks and messages.
 type resource struct {
-	name     string // on the wire
+	name     string        // on the wire
+	limit    sandbox.Limit // of one sandbox's
 	of       func(*sandbox.Resources) *int64
 	min, max int64
 	show     func(int64) string
 }
 
 var resourceTable = []resource{
-	{"memory", func(r *sandbox.Resources) *int64 { return &r.MemoryBytes }, sandbox.MemoryMin, math.MaxInt64, showBytes},
-	{"cpu", func(r *sandbox.Resources) *int64 { return &r.CPUMilli }, sandbox.CPUMilliMin, sandbox.CPUMilliMax, showMilli},
-	{"disk", func(r *sandbox.Resources) *int64 { return &r.DiskBytes }, sandbox.DiskMin, math.MaxInt64, showBytes},
+	{"memory", sandbox.LimitSandboxMemory, func(r *sandbox.Resources) *int64 { return &r.MemoryBytes }, sandbox.MemoryMin, math.MaxInt64, sandbox.ShowBytes},
+	{"cpu", sandbox.LimitSandboxCPU, func(r *sandbox.Resources) *int64 { return &r.CPUMilli }, sandbox.CPUMilliMin, sandbox.CPUMilliMax, sandbox.ShowMilli},
+	{"disk", sandbox.LimitSandboxDisk, func(r *sandbox.Resources) *int64 { return &r.DiskBytes }, sandbox.DiskMin, math.MaxInt64, sandbox.ShowBytes},
 }
 
-// showBytes writes n as callers write it: in the largest unit that keeps it whole.
-func showBytes(n int64) string {
-	for _, u := range []struct {
-		size int64
-		name string
-	}{{1 << 30, "Gi"}, {1 << 20, "Mi"}, {1 << 10, "Ki"}} {
-		if n%u.size == 0 && n != 0 {
-			return fmt.Sprintf("%d%s", n/u.size, u.name)
+// checkResources checks limits that a caller asked for; 0 is the default.
+func (c *Config) checkResources(asked *sandbox.Resources) error {
+	for _, r := range resourceTable {
+		switch n := *r.of(asked); {
+		case n == 0:
+		case n < r.min:
+			return sandbox.InvalidField("resources."+r.name, "must be at least %s", r.show(r.min))
+		case n > *r.of(&c.Max):
+			return sandbox.InvalidField("resources."+r.name, "must be at most %s, the maximum of this server", r.show(*r.of(&c.Max)))
 		}
 	}
-	return fmt.Sprint(n)
+	return nil
 }
-
-func showMilli(n int64) string { return fmt.Sprintf("%dm", n) }
 
 // validate checks what a caller asked for; errors name the field as on the wire.
 func (c *Config) validate(req *CreateRequest) error {
 	if req.Name != "" {
-		if err := checkText("name", req.Name, sandbox.NameMax); err != nil {
+		if err := sandbox.CheckText("name", req.Name, 1, sandbox.NameMax); err != nil {
 			return err
 		}
 	}
 	if req.Image != "" {
-		if err := checkText("image", req.Image, sandbox.ImageRefMax); err != nil {
+		if err := sandbox.CheckText("image", req.Image, 1, sandbox.ImageRefMax); err != nil {
 			return err
 		}
 	}
 	if req.Snapshot != "" {
-		if err := checkText("snapshot", req.Snapshot, sandbox.ImageRefMax); err != nil {
+		if err := sandbox.CheckText("snapshot", req.Snapshot, 1, sandbox.ImageRefMax); err != nil {
 			return err
 		}
 	}
 	if req.IdempotencyKey != "" {
-		if err := checkText("Idempotency-Key", req.IdempotencyKey, keyMax); err != nil {
+		if err := sandbox.CheckText("Idempotency-Key", req.IdempotencyKey, 1, keyMax); err != nil {
 			return err
 		}
 	}
 	if req.TTL != 0 && (req.TTL < c.ttlMin || req.TTL > sandbox.TTLMax) {
 		return sandbox.InvalidField("ttl_seconds", "must be %d to %d", int(c.ttlMin/time.Second), int(sandbox.TTLMax/time.Second))
 	}
-	for _, r := range resourceTable {
-		switch n := *r.of(&req.Resources); {
-		case n == 0: // the default
-		case n < r.min:
-			return sandbox.InvalidField("resources."+r.name, "must be at least %s", r.show(r.min))
-		case n > *r.of(&c.Max):
-			return sandbox.InvalidField("resources."+r.name, "must be at most %s, the maximum of this server", r.show(*r.of(&c.Max)))
-		}
+	if err := checkWait(req.WaitForQuota); err != nil {
+		return err
+	}
+	if err := c.checkResources(&req.Resources); err != nil {
+		return err
 	}
 	if err := c.checkTimeouts(req.Timeouts); err != nil {
 		return err
@@ -126,32 +123,18 @@ func (c *Config) checkTimeouts(t sandbox.Timeouts) error {
 
 // checkMetadata checks the caller's own words about a sandbox.
 func checkMetadata(description string, metadata map[string]string) error {
-	if len(description) > sandbox.DescriptionMax || !utf8.ValidString(description) {
-		return sandbox.InvalidField("description", "must be at most %d bytes of UTF-8", sandbox.DescriptionMax)
+	if len(description) > sandbox.DescriptionMax || !isText(description) {
+		return sandbox.InvalidField("description", "must be at most %d bytes of UTF-8 without NUL", sandbox.DescriptionMax)
 	}
 	size := 0
 	for key, value := range metadata {
-		if key == "" || !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return sandbox.InvalidField(fieldOf("metadata", key), "keys and values must be UTF-8, keys not empty")
+		if key == "" || !isText(key) || !isText(value) {
+			return sandbox.InvalidField(fieldOf("metadata", key), "keys and values must be UTF-8 without NUL, keys not empty")
 		}
 		size += len(key) + len(value)
 	}
 	if len(metadata) > sandbox.MetadataMax || size > sandbox.MetadataByteMax {
 		return sandbox.InvalidField("metadata", "must hold at most %d entries and %d bytes", sandbox.MetadataMax, sandbox.MetadataByteMax)
-	}
-	return nil
-}
-
-// checkText accepts 1 to limit characters without control characters.
-func checkText(field, s string, limit int) error {
-	if !utf8.ValidString(s) {
-		return sandbox.InvalidField(field, "must be valid UTF-8")
-	}
-	if n := utf8.RuneCountInString(s); n < 1 || n > limit {
-		return sandbox.InvalidField(field, "must be 1 to %d characters long", limit)
-	}
-	if strings.ContainsFunc(s, unicode.IsControl) {
-		return sandbox.InvalidField(field, "must not hold control characters")
 	}
 	return nil
 }
@@ -167,7 +150,7 @@ func checkEnv(env map[string]string) error {
 		if !validEnvName(name) {
 			return sandbox.InvalidField(fieldOf("env", name), "names of variables are letters, digits and underscores and do not begin with a digit")
 		}
-		if strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
+		if !isText(value) {
 			return sandbox.InvalidField("env."+name, "must be valid UTF-8 without NUL")
 		}
 	}
@@ -176,6 +159,21 @@ func checkEnv(env map[string]string) error {
 	}
 	return nil
 }
+
+// checkPlace checks where and as whom a command is to run, as far as that can be
+// told without its sandbox.
+func checkPlace(cwd, user string) error {
+	if cwd != "" && (!path.IsAbs(cwd) || !isText(cwd)) {
+		return sandbox.InvalidField("cwd", "%.100q is not an absolute path", cwd)
+	}
+	if strings.ContainsFunc(user, unicode.IsControl) || !utf8.ValidString(user) || user == ":" {
+		return sandbox.InvalidField("user", "%.100q is neither a name nor a number, with a group after a colon or without", user)
+	}
+	return nil
+}
+
+// isText reports whether s is UTF-8 that every program takes.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 func validEnvName(name string) bool {
 	for i, r := range name {
@@ -219,11 +217,19 @@ func fieldOf(field, key string) string {
 	}, key), "?")
 }
 
-// hash identifies what a request asks for. Replace and IdempotencyKey say how to
+// checkWait checks for how long a request may wait for room.
+func checkWait(d time.Duration) error {
+	if d < 0 || d > sandbox.WaitForQuotaMax {
+		return sandbox.InvalidField("wait_for_quota_seconds", "must be 0 to %d", int(sandbox.WaitForQuotaMax/time.Second))
+	}
+	return nil
+}
+
+// hash identifies what a request asks for. Replace, IdempotencyKey and WaitForQuota say how to
 // treat the request, not what it asks for, and do not count.
 func (req *CreateRequest) hash() string {
 	canonical := *req
-	canonical.Replace, canonical.IdempotencyKey = false, ""
+	canonical.Replace, canonical.IdempotencyKey, canonical.WaitForQuota = false, "", 0
 	if len(canonical.Env) == 0 {
 		canonical.Env = nil
 	}

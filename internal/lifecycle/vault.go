@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -18,6 +19,8 @@ const (
 	forksDir = "forks"
 	// spareBytes stay free on the host's disk, whatever is saved.
 	spareBytes = 256 << 20
+	// diskRetry is what who finds it nearly full is told to wait.
+	diskRetry = time.Minute
 )
 
 // vault is where checkpoints are kept: dir/<sandbox>/<checkpoint> is a saved
@@ -93,14 +96,37 @@ func (v *vault) room(path string, need int64) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(v.dir, &st); err != nil {
-		return fmt.Errorf("free space of %s: %w", v.dir, err)
+	free, err := v.free()
+	if err != nil {
+		return err
 	}
-	if free := int64(st.Bavail) * st.Bsize; free < need+spareBytes {
-		return sandbox.Errorf(sandbox.DiskFull, "the host's disk has no room to save the sandbox: it may take %s", showBytes(need>>20<<20))
+	if free < need+spareBytes {
+		return sandbox.Errorf(sandbox.DiskFull, "the host's disk has no room to save the sandbox: it may take %s", sandbox.ShowBytes(need>>20<<20))
 	}
 	return nil
+}
+
+// free returns the bytes that are free on the disk.
+func (v *vault) free() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(v.dir, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", v.dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// enough refuses with code Unavailable when less than least is free on the disk.
+func (v *vault) enough(least int64) error {
+	if v.dir == "" || least <= 0 {
+		return nil
+	}
+	free, err := v.free()
+	if err != nil || free >= least {
+		return err
+	}
+	e := sandbox.Errorf(sandbox.Unavailable, "the server's disk is nearly full: %d MiB are free and min_free_disk is %s; delete something, or ask an administrator", free>>20, sandbox.ShowBytes(least))
+	e.RetryAfter = diskRetry
+	return e
 }
 
 // copy makes to from the checkpoint from, which is never changed: its files are

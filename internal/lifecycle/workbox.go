@@ -22,26 +22,31 @@ type workbox struct {
 	service *Service
 	box     *box
 	base    sandbox.Image
+	release func()          // of base, which is not removed to save disk meanwhile
 	sandbox sandbox.Sandbox // never recorded
+	// say, when set, is told every line that a tool writes.
+	say func(line string)
 }
 
 // workSpec says what work box to make; zero values are the defaults.
 type workSpec struct {
 	base    string // digest of the root filesystem it starts from
 	network bool
-	env     map[string]string // added to the image's
+	// plainTmp keeps what is written to /tmp, too.
+	plainTmp bool
+	env      map[string]string // added to the image's
 	// resources that are 0 are Config.Build's.
 	resources sandbox.Resources
 }
 
 // derive makes an image from another one: it runs work in a box made from
-// spec.base and lays what that leaves on the base, to be found again by key unless
-// that is empty. The image is run as its base is. Only who has a place by
+// spec.base and lays what that leaves on the base, to be found again by key. The image
+// is run as its base is, and counts for the workspace. Only who has a place by
 // [Service.make] calls it.
 //
 // Errors: those of work; NotFound for the base; Unsupported for a power this
-// server lacks; as [Layers.Commit].
-func (s *Service) derive(ctx context.Context, key string, spec workSpec, work func(context.Context, *workbox) error) (Layered, error) {
+// server lacks; QuotaExceeded; as [Layers.Commit].
+func (s *Service) derive(ctx context.Context, ws sandbox.WorkspaceID, key string, spec workSpec, work func(context.Context, *workbox) error) (Layered, error) {
 	reader, err := s.snapshotter()
 	if err != nil {
 		return Layered{}, err
@@ -57,10 +62,8 @@ func (s *Service) derive(ctx context.Context, key string, spec workSpec, work fu
 	if _, err := spool.Seek(0, io.SeekStart); err != nil {
 		return Layered{}, err
 	}
-	if key == "" {
-		return s.layers.Commit(ctx, spec.base, spool)
-	}
-	return s.layers.CommitCached(ctx, key, spec.base, spool)
+	room := func(ctx context.Context, add int64) error { return s.hasRoom(ctx, ws, add) }
+	return s.layers.CommitCached(ctx, CacheEntry{Key: key, Workspace: ws, Room: room}, spec.base, spool)
 }
 
 // workLayer runs work in a work box and writes what that leaves.
@@ -88,7 +91,11 @@ func (s *Service) openWorkbox(ctx context.Context, spec workSpec) (*workbox, err
 	if err != nil {
 		return nil, err
 	}
-	w := &workbox{service: s, box: s.newBox(sandbox.NewID()), base: img}
+	release, err := s.layers.Hold(ctx, img.Digest)
+	if err != nil {
+		return nil, err
+	}
+	w := &workbox{service: s, box: s.newBox(sandbox.NewID()), base: img, release: release}
 	w.sandbox = sandbox.Sandbox{
 		ID: w.box.id, Name: "build", HostLabel: "build-" + string(w.box.id), Env: spec.env, Resources: spec.resources,
 		Network: sandbox.Network{Enabled: spec.network},
@@ -103,7 +110,9 @@ func (s *Service) openWorkbox(ctx context.Context, spec workSpec) (*workbox, err
 	defer undo.Clean()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StartTimeout)
 	defer cancel()
-	if _, err := s.driver.Create(ctx, s.spec(&w.sandbox, rootfs)); err != nil {
+	box := s.spec(&w.sandbox, rootfs)
+	box.PlainTmp = spec.plainTmp
+	if _, err := s.driver.Create(ctx, box); err != nil {
 		return nil, fmt.Errorf("make work box: %w", err)
 	}
 	if err := s.driver.Start(ctx, w.box.id); err != nil {
@@ -135,6 +144,7 @@ func (w *workbox) close() {
 		s.log.Error("work box not removed, trying again soon", "box", w.box.id, "error", err)
 	}
 	s.boxes.remove(w.box)
+	w.release()
 }
 
 // forgetNetwork takes the network away, with what the agent wrote for it: the
@@ -195,7 +205,7 @@ func (w *workbox) explain(ctx context.Context, err error) error {
 	case werr != nil:
 		return AgentError(err)
 	case exit.Cause == sandbox.CauseOOM:
-		return sandbox.Errorf(sandbox.Unavailable, "it needs more than %s of memory", showBytes(w.sandbox.Resources.MemoryBytes))
+		return sandbox.Errorf(sandbox.Unavailable, "it needs more than %s of memory", sandbox.ShowBytes(w.sandbox.Resources.MemoryBytes))
 	default:
 		return sandbox.Wrap(sandbox.Unavailable, err, "the box in which it was made ended: %s", exit.Detail)
 	}
@@ -232,4 +242,28 @@ func (t *tail) String() string {
 		shown = strings.TrimSuffix(line+"; "+shown, "; ")
 	}
 	return shown
+}
+
+// lineMax bounds a line of a tool's output.
+const lineMax = 1 << 10
+
+// liner calls say for each line of what is added, cut to a length.
+type liner struct {
+	say  func(string)
+	line []byte
+}
+
+func (l *liner) add(p []byte) {
+	for _, c := range p {
+		if c != '\n' && c != '\r' {
+			if len(l.line) < lineMax {
+				l.line = append(l.line, c)
+			}
+			continue
+		}
+		if line := strings.TrimSpace(clip(string(l.line))); line != "" {
+			l.say(line)
+		}
+		l.line = l.line[:0]
+	}
 }

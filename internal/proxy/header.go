@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -54,7 +55,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Del("Cookie")
 	}
 	r.SetXForwarded()
-	r.Out.Header.Set("X-Forwarded-Proto", p.cfg.URLs.Scheme())
+	r.Out.Header.Set("X-Forwarded-Proto", cmp.Or(auth.ForwardedScheme(r.In.Context()), p.cfg.URLs.Scheme()))
 	if q.target.Prefix != "" {
 		r.Out.Header.Set("X-Forwarded-Prefix", q.target.Prefix)
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -428,6 +430,35 @@ func TestWebSocket(t *testing.T) {
 			}
 			if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
 				t.Errorf("close: %v", err)
+			}
+		})
+	}
+}
+
+// TestForwardedClient: a sandbox is told the client that a trusted proxy in front names, and no other.
+func TestForwardedClient(t *testing.T) {
+	w := newWorld(t, echo)
+	front := w.server.Config.Handler
+	for name, c := range map[string]struct {
+		trusted           []netip.Prefix
+		wantFor, wantName string
+	}{
+		"trusted": {[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, "203.0.113.7", "https"},
+		"nobody":  {nil, "127.0.0.1", "http"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.server = httptest.NewServer(auth.Forwarded(c.trusted, front))
+			defer w.server.Close()
+			r := w.request("GET", "/", nil)
+			r.Header.Set("X-Forwarded-For", "6.6.6.6, 203.0.113.7")
+			r.Header.Set("X-Forwarded-Proto", "https")
+			_, body := w.do(r)
+			h := parseEcho(t, body).Header
+			if got := h.Values("X-Forwarded-For"); len(got) != 1 || got[0] != c.wantFor {
+				t.Errorf("X-Forwarded-For = %q, want %s", got, c.wantFor)
+			}
+			if got := h.Values("X-Forwarded-Proto"); len(got) != 1 || got[0] != c.wantName {
+				t.Errorf("X-Forwarded-Proto = %q, want %s", got, c.wantName)
 			}
 		})
 	}

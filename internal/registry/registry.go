@@ -3,6 +3,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/mail"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -39,21 +41,35 @@ type Keys interface {
 // Registries are the credentials of all workspaces. Safe for concurrent use.
 // Another workspace's are NotFound, like those that do not exist.
 type Registries struct {
-	store Store
-	keys  Keys
+	store  Store
+	keys   Keys
+	signIn SignIn
+	asking chan struct{} // holds one element per registry being asked
 }
 
-// New returns the credentials in a store.
-func New(store Store, keys Keys) *Registries { return &Registries{store: store, keys: keys} }
+// SignIn asks the registry at a host whether it accepts a login, for a bounded
+// time. Errors: Forbidden when it does not. Internal/image has one.
+type SignIn func(ctx context.Context, host string, login sandbox.RegistryLogin) error
+
+// askingMax is how many registries are asked at the same time.
+const askingMax = 8
+
+// New returns the credentials in a store. Without signIn no registry is asked.
+func New(store Store, keys Keys, signIn SignIn) *Registries {
+	return &Registries{store: store, keys: keys, signIn: signIn, asking: make(chan struct{}, askingMax)}
+}
 
 // Fields are those of a credential that callers write; nil is the one it has.
 type Fields struct {
 	Name, Server, Username, Password, Email *string
 	Enabled                                 *bool
+	// Verify has the registry asked first whether it accepts what would be written.
+	Verify bool
 }
 
 // Create makes a credential, enabled unless it says otherwise. Errors: Invalid,
-// naming the field; Exists, QuotaExceeded.
+// naming the field, password when the registry does not accept it; Exists,
+// QuotaExceeded; Timeout and Unavailable when the registry cannot be asked.
 func (s *Registries) Create(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, f Fields) (sandbox.Registry, error) {
 	for name, value := range map[string]*string{"name": f.Name, "server": f.Server, "username": f.Username, "password": f.Password} {
 		if value == nil {
@@ -65,12 +81,52 @@ func (s *Registries) Create(ctx context.Context, ws sandbox.WorkspaceID, user sa
 	if err := s.apply(&r, f, now); err != nil {
 		return sandbox.Registry{}, err
 	}
+	if f.Verify {
+		if err := s.verify(ctx, &r); err != nil {
+			return sandbox.Registry{}, err
+		}
+	}
+	audit.FromContext(ctx).Made("registry", string(r.ID), r.Name)
 	return r, s.store.CreateRegistry(ctx, r, sandbox.RegistriesMax)
 }
 
-// Update changes the fields that are not nil. Errors: NotFound; Invalid, naming the
-// field; Exists.
+// verify asks the registry whether it accepts the credential.
+func (s *Registries) verify(ctx context.Context, r *sandbox.Registry) error {
+	if s.signIn == nil {
+		return sandbox.Errorf(sandbox.Unsupported, "this server asks no registries")
+	}
+	login, err := s.loginOf(r)
+	if err != nil {
+		return err
+	}
+	select {
+	case s.asking <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.asking }()
+	err = s.signIn(ctx, r.Host, login)
+	var refused *sandbox.Error
+	if errors.As(err, &refused) && refused.Code == sandbox.Forbidden {
+		return &sandbox.Error{Code: sandbox.Invalid, Field: "password", Message: refused.Message, Err: refused.Err}
+	}
+	return err
+}
+
+// Update changes the fields that are not nil. Errors: NotFound, and those of [Registries.Create].
 func (s *Registries) Update(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, f Fields) (sandbox.Registry, error) {
+	if f.Verify {
+		r, err := s.store.Registry(ctx, ws, id)
+		if err == nil {
+			err = s.apply(&r, f, time.Now().UTC())
+		}
+		if err == nil {
+			err = s.verify(ctx, &r)
+		}
+		if err != nil {
+			return sandbox.Registry{}, err
+		}
+	}
 	return s.store.UpdateRegistry(ctx, ws, id, func(r *sandbox.Registry) error { return s.apply(r, f, time.Now().UTC()) })
 }
 
@@ -122,6 +178,11 @@ func (s *Registries) Login(ctx context.Context, who sandbox.Puller, host string)
 	if err != nil || r == nil {
 		return sandbox.RegistryLogin{}, err
 	}
+	return s.loginOf(r)
+}
+
+// loginOf returns what the registry of a credential is told. Errors: Unavailable.
+func (s *Registries) loginOf(r *sandbox.Registry) (sandbox.RegistryLogin, error) {
 	password, err := s.keys.Unseal(r.Password, string(r.ID))
 	if err != nil {
 		return sandbox.RegistryLogin{}, sandbox.Wrap(sandbox.Unavailable, err, "the password of registry %q (%s) cannot be decrypted: restore the server's key file, or write it anew", r.Name, r.ID)
@@ -168,15 +229,19 @@ func (s *Registries) apply(r *sandbox.Registry, f Fields, now time.Time) (err er
 		{"server", f.Server, &r.Server, 1, sandbox.RegistryServerMax},
 		{"username", f.Username, &r.Username, 1, sandbox.RegistryUsernameMax},
 		{"email", f.Email, &r.Email, 0, sandbox.RegistryNameMax},
-		{"password", f.Password, new(string), 1, sandbox.RegistryPasswordMax},
 	} {
 		if field.from == nil {
 			continue
 		}
-		if err := checkText(field.name, *field.from, field.min, field.max); err != nil {
+		if err := sandbox.CheckText(field.name, *field.from, field.min, field.max); err != nil {
 			return err
 		}
 		*field.to = *field.from
+	}
+	if f.Password != nil {
+		if err := checkPassword(*f.Password); err != nil {
+			return err
+		}
 	}
 	if strings.Contains(r.Username, ":") {
 		return sandbox.InvalidField("username", "must not have a colon: registries could not tell it from the password")
@@ -205,15 +270,16 @@ func (s *Registries) apply(r *sandbox.Registry, f Fields, now time.Time) (err er
 	return nil
 }
 
-// checkText refuses what is too short, too long, or cannot be sent.
-func checkText(field, text string, min, max int) error {
+// checkPassword refuses what is too short, too long, or cannot be sent. It is for no
+// eyes, and may be of spaces.
+func checkPassword(text string) error {
 	switch n := utf8.RuneCountInString(text); {
 	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
-		return sandbox.InvalidField(field, "must be text without control characters")
-	case n < min:
-		return sandbox.InvalidField(field, "must not be empty")
-	case n > max:
-		return sandbox.InvalidField(field, "has %d characters, more than %d", n, max)
+		return sandbox.InvalidField("password", "must be text without control characters")
+	case n == 0:
+		return sandbox.InvalidField("password", "must not be empty")
+	case n > sandbox.RegistryPasswordMax:
+		return sandbox.InvalidField("password", "has %d characters, more than %d", n, sandbox.RegistryPasswordMax)
 	}
 	return nil
 }
@@ -228,7 +294,7 @@ func Host(server string) (string, error) {
 	}
 	host, _, _ = strings.Cut(host, "/")
 	registry, err := ociname.NewRegistry(host, ociname.StrictValidation)
-	if err != nil || host == "" {
+	if err != nil || !sandbox.IsRegistryHost(host) {
 		return "", sandbox.InvalidField("server", "%q is not a registry such as ghcr.io or registry.example.com:5000", server)
 	}
 	return registry.RegistryStr(), nil

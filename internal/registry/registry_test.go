@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,9 @@ type env struct {
 	ws   sandbox.WorkspaceID
 	user sandbox.UserID
 	dir  string
+	// asked is what registries were asked, answer what they say.
+	asked  []string
+	answer error
 }
 
 func newEnv(t *testing.T) *env {
@@ -36,7 +40,10 @@ func newEnv(t *testing.T) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.Registries = registry.New(st, keys)
+	e.Registries = registry.New(st, keys, func(_ context.Context, host string, login sandbox.RegistryLogin) error {
+		e.asked = append(e.asked, host+" "+login.Username+" "+login.Password)
+		return e.answer
+	})
 	return e
 }
 
@@ -123,6 +130,12 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 			t.Errorf("Create with a bad %s: %v", field, err)
 		}
 	}
+	for _, server := range []string{"..", "https://../v2", "a..b", "ghcr.io:", "ghcr.io:99999", "a_b", "[::", " "} {
+		_, err := e.Create(t.Context(), e.ws, e.user, fields("n", server, "p"))
+		if err, ok := err.(*sandbox.Error); !ok || err.Code != sandbox.Invalid || err.Field != "server" {
+			t.Errorf("Create with the server %q: %v", server, err)
+		}
+	}
 	_, err := e.Create(t.Context(), e.ws, e.user, fields("taken", "ghcr.io", "p"))
 	wantCode(t, "a name twice", err, sandbox.Exists)
 	r := e.add(t, "mine", "ghcr.io", "p")
@@ -167,5 +180,41 @@ func TestRotate(t *testing.T) {
 		if data, err := os.ReadFile(name); err != nil || bytes.Contains(data, []byte("plain-password")) {
 			t.Errorf("%s has the password (%v)", name, err)
 		}
+	}
+}
+
+// TestVerify: the registry is asked before anything is written, with what would be.
+func TestVerify(t *testing.T) {
+	e := newEnv(t)
+	f := fields("hub", "docker.io", "pw")
+	f.Verify = true
+	e.answer = sandbox.Errorf(sandbox.Forbidden, "wrong")
+	_, err := e.Create(t.Context(), e.ws, e.user, f)
+	if got, ok := err.(*sandbox.Error); !ok || got.Code != sandbox.Invalid || got.Field != "password" || got.Message != "wrong" {
+		t.Errorf("Create with a password that is not accepted: %v", err)
+	}
+	if list, err := e.List(t.Context(), e.ws); len(list) != 0 || err != nil {
+		t.Errorf("it was recorded: %v, %v", list, err)
+	}
+	e.answer = nil
+	r, err := e.Create(t.Context(), e.ws, e.user, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := "bob"
+	if _, err := e.Update(t.Context(), e.ws, r.ID, registry.Fields{Username: &user, Verify: true}); err != nil {
+		t.Fatal(err)
+	}
+	e.answer = sandbox.Errorf(sandbox.Unavailable, "away")
+	_, err = e.Update(t.Context(), e.ws, r.ID, registry.Fields{Email: new(string), Verify: true})
+	wantCode(t, "Update while the registry is away", err, sandbox.Unavailable)
+	_, err = e.Update(t.Context(), "other", r.ID, registry.Fields{Verify: true})
+	wantCode(t, "Update of another workspace's", err, sandbox.NotFound)
+	want := []string{"index.docker.io ann pw", "index.docker.io ann pw", "index.docker.io bob pw", "index.docker.io bob pw"}
+	if !slices.Equal(e.asked, want) {
+		t.Errorf("asked %q, want %q", e.asked, want)
+	}
+	if _, err := e.Update(t.Context(), e.ws, r.ID, registry.Fields{Email: new(string)}); err != nil {
+		t.Errorf("Update without asking: %v", err)
 	}
 }

@@ -60,10 +60,26 @@ type Session struct {
 	AccessExpiresAt  time.Time
 	Refresh          TokenHash
 	RefreshExpiresAt time.Time
-	Method           string // how it began: password, invitation, or the provider's name
+	RefreshTime      time.Duration // how long each refresh token works
+	EndsAt           time.Time     // when the session ends whatever is done; zero is never
+	Method           string        // how it began: password, invitation, or the provider's name
 	Address          string
 	CreatedAt        time.Time
 	RefreshedAt      time.Time
+	Used             bool // whether the tokens it has now were used
+}
+
+// RefreshGrace is how long the refresh token before works while those that it was
+// used for are not used: their answer may have been lost.
+const RefreshGrace = 5 * time.Minute
+
+// RefreshExpiry is when a refresh token stops working that the session gets at that time.
+func (s Session) RefreshExpiry(at time.Time) time.Time {
+	expires := at.Add(s.RefreshTime)
+	if !s.EndsAt.IsZero() && s.EndsAt.Before(expires) {
+		return s.EndsAt
+	}
+	return expires
 }
 
 // UserUpdate is what to change of a user; nil leaves it as it is.

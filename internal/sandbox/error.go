@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Code classifies an error for callers. The set is closed; docs/errors.md lists
@@ -43,6 +44,8 @@ type Error struct {
 	Field string
 	// Message says what happened, to which object, and what to do.
 	Message string
+	// RetryAfter is how long a caller should wait before it tries again; 0 when nothing is known of that.
+	RetryAfter time.Duration
 	// Err is the private reason, for logs only; may be nil.
 	Err error
 }

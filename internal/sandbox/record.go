@@ -34,10 +34,21 @@ type Creation struct {
 	// IdempotencyKey is the caller's; "" for none. It counts for KeyLifetime.
 	IdempotencyKey string
 	KeyLifetime    time.Duration
-	// MaxLive refuses the creation when so many sandboxes are provisioning or
-	// running in the installation; 0 means no limit.
-	MaxLive int
+	// Admission is what there must be room for it in.
+	Admission Admission
+	// Replaces, when not nil, ends the live sandbox of its name in the same transaction
+	// in which this one gets its place.
+	Replaces *Ending
+	// Admitted, unless nil, is called when there is room for Sandbox, and may give it
+	// another ID and a Handle: those of a box that is there already.
+	Admitted func(*Sandbox)
 	// Event is appended together with the row.
+	Event Event
+}
+
+// Ending is how the end of a sandbox is recorded.
+type Ending struct {
+	Cause Cause
 	Event Event
 }
 
@@ -49,6 +60,9 @@ type Recorded struct {
 	RequestHash string
 	// By says how an existing sandbox was found.
 	By Match
+	// Dying, unless nil, is the sandbox of the same name that is being destroyed, also
+	// one that is replaced by Sandbox.
+	Dying *Sandbox
 }
 
 // Match says how a [Creation] met an existing sandbox.
@@ -57,6 +71,6 @@ type Match string
 // The matches.
 const (
 	MatchNone Match = ""     // none exists; a new one was recorded
-	MatchName Match = "name" // a live sandbox of the workspace has the name
+	MatchName Match = "name" // a live sandbox of the workspace, not being destroyed, has the name
 	MatchKey  Match = "key"  // the idempotency key was used before
 )

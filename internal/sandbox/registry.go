@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"net/netip"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -60,4 +63,21 @@ type RegistryLogin struct {
 	// Proof identifies the credential as it is now: another password is another one.
 	Proof              string
 	Username, Password string
+}
+
+// registryHost is what the specification of references lets hosts be. Libraries for
+// references let pass more, such as "..".
+var registryHost = regexp.MustCompile(`^(?:[[:alnum:]]+(?:-+[[:alnum:]]+)*(?:\.[[:alnum:]]+(?:-+[[:alnum:]]+)*)*|\[([[:xdigit:]:]+)\])(?::([0-9]+))?$`)
+
+// IsRegistryHost reports whether a registry may be at a host, with a port or without.
+func IsRegistryHost(host string) bool {
+	parts := registryHost.FindStringSubmatch(host)
+	if parts == nil {
+		return false
+	}
+	if _, err := netip.ParseAddr(parts[1]); parts[1] != "" && err != nil {
+		return false
+	}
+	port, err := strconv.ParseUint(parts[2], 10, 16)
+	return parts[2] == "" || err == nil && port > 0
 }

@@ -35,6 +35,7 @@ const (
 	MembersWrite     Permission = "members:write"
 	TokensRead       Permission = "tokens:read" // one's own
 	TokensWrite      Permission = "tokens:write"
+	AuditRead        Permission = "audit:read"    // what was done in the workspace
 	AccountWrite     Permission = "account:write" // one's own password and sessions, new workspaces
 	Administer       Permission = "admin"         // the installation: its users
 )
@@ -42,7 +43,7 @@ const (
 // Permissions lists every permission; those are also the scopes of tokens.
 var Permissions = []Permission{
 	SandboxesRead, SandboxesWrite, ImagesRead, ImagesWrite, WorkspacesRead, WorkspacesWrite, WorkspacesDelete,
-	MembersWrite, TokensRead, TokensWrite, AccountWrite, Administer,
+	MembersWrite, TokensRead, TokensWrite, AuditRead, AccountWrite, Administer,
 }
 
 // Valid reports whether p is one of the permissions.

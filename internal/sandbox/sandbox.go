@@ -47,9 +47,14 @@ type Sandbox struct {
 	// ImageDigest the content it resolved to ("" until resolved).
 	Image       string
 	ImageDigest string
-	Env         map[string]string
-	Labels      map[string]string
-	Resources   Resources
+	// ImageID is the image's, or that of the catalogue's entry that was asked for;
+	// "" when it was made from a snapshot. Registry is the credential to pull it
+	// with; "" is whichever the workspace has for the reference's host.
+	ImageID   ImageID
+	Registry  RegistryID
+	Env       map[string]string
+	Labels    map[string]string
+	Resources Resources
 	// ReadinessPort, when not 0, must answer HTTP GET / with a 2xx before the
 	// sandbox counts as running.
 	ReadinessPort uint16
@@ -73,6 +78,8 @@ type Sandbox struct {
 	// Saved is the state it is restored from, while it is pausing, paused or
 	// resuming; "" otherwise.
 	Saved CheckpointID
+	// SavedBytes is what that takes on disk, while it is paused; 0 when not known.
+	SavedBytes int64
 	// PausedAt is when it was paused; zero unless it is paused or resuming.
 	PausedAt time.Time
 	// MemoryLost is why the last resume started it anew from its files; "" when its
@@ -162,9 +169,12 @@ const (
 	EventCheckpointDeleted  EventType = "checkpoint_deleted"  // a named state was deleted
 	EventForked             EventType = "forked"              // sandboxes were made from it
 	EventSnapshotCreated    EventType = "snapshot_created"    // its files were saved as a snapshot
+	EventSnapshotTagged     EventType = "snapshot_tagged"     // a snapshot of it got another tag, or lost it
+	EventSnapshotDeleted    EventType = "snapshot_deleted"    // a snapshot of it was deleted
 )
 
-// Image is an entry of the image catalogue.
+// Image is an image that is here, or that this server can make: what sandboxes get
+// their files from. What workspaces call their images is [CatalogueImage].
 type Image struct {
 	ID   ImageID
 	Name string // e.g. "modbox/code-exec"

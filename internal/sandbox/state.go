@@ -46,7 +46,7 @@ func (s State) Ended() bool { return s == Destroyed || s == Failed }
 var transitions = map[State][]State{
 	Provisioning: {Running, Destroying},
 	Running:      {Pausing, Destroying},
-	Pausing:      {Paused, Running, Destroying}, // Running: it could not be saved and goes on
+	Pausing:      {Paused, Resuming, Running, Destroying}, // Resuming: it goes back to a checkpoint; Running: it could not be saved and goes on
 	Paused:       {Resuming, Destroying},
 	Resuming:     {Running, Paused, Destroying}, // Paused: it could not be brought back and nothing is lost
 	Destroying:   {Destroyed, Failed},

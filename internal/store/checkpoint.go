@@ -15,8 +15,8 @@ const checkpointColumns = "id, sandbox_id, name, image_digest, size_bytes, creat
 // transaction.
 //
 // Errors: Exists when the sandbox has one of that name; QuotaExceeded when it
-// has limit of them.
-func (s *Store) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event) error {
+// has limit of them, or its workspace no room for it.
+func (s *Store) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var all, same int
 		err := tx.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = $1) FROM checkpoints WHERE sandbox_id = $2",
@@ -28,6 +28,13 @@ func (s *Store) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limi
 			return sandbox.Errorf(sandbox.Exists, "the sandbox has a checkpoint %q already", c.Name)
 		case all >= limit:
 			return sandbox.Errorf(sandbox.QuotaExceeded, "a sandbox has at most %d checkpoints; delete some", limit)
+		}
+		var ws sandbox.WorkspaceID
+		if err := tx.QueryRowContext(ctx, "SELECT workspace_id FROM sandboxes WHERE id = $1", c.Sandbox).Scan(&ws); err != nil {
+			return err
+		}
+		if err := admitDisk(ctx, tx, ws, c.SizeBytes, a); err != nil {
+			return err
 		}
 		_, err = tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7)",
 			c.ID, c.Sandbox, c.Name, c.ImageDigest, c.SizeBytes, c.CreatedBy, nanos(c.CreatedAt))

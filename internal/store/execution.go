@@ -113,24 +113,25 @@ func (s *Store) EndedExecutions(ctx context.Context, before time.Time, keep, lim
 		ORDER BY ended_at, id LIMIT `+strconv.Itoa(limit), nanos(before), keep)
 }
 
-// StreamsInUse returns the streams of all executions.
-func (s *Store) StreamsInUse(ctx context.Context) (map[sandbox.StreamID]bool, error) {
-	rows, err := s.reader.QueryContext(ctx, "SELECT stdin, stdout, stderr FROM executions")
+// StreamOwners returns the streams of all executions, with their workspaces.
+func (s *Store) StreamOwners(ctx context.Context) (map[sandbox.StreamID]sandbox.WorkspaceID, error) {
+	rows, err := s.reader.QueryContext(ctx, "SELECT workspace_id, stdin, stdout, stderr FROM executions")
 	if err != nil {
 		return nil, fmt.Errorf("list streams: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
-	used := map[sandbox.StreamID]bool{}
+	owners := map[sandbox.StreamID]sandbox.WorkspaceID{}
 	for rows.Next() {
+		var ws sandbox.WorkspaceID
 		var ids [3]sandbox.StreamID
-		if err := rows.Scan(&ids[0], &ids[1], &ids[2]); err != nil {
+		if err := rows.Scan(&ws, &ids[0], &ids[1], &ids[2]); err != nil {
 			return nil, fmt.Errorf("list streams: %w", err)
 		}
 		for _, id := range ids {
-			used[id] = true
+			owners[id] = ws
 		}
 	}
-	return used, rows.Err()
+	return owners, rows.Err()
 }
 
 // FinishedOneShots returns the live sandboxes whose one-shot execution has ended.

@@ -12,9 +12,22 @@ import (
 
 const workspaceColumns = "w.id, w.name, w.slug, w.description, w.created_by, w.created_at, w.updated_at"
 
-// CreateWorkspace records ws with its maker as owner. Errors: Exists, naming slug.
-func (s *Store) CreateWorkspace(ctx context.Context, ws sandbox.Workspace) error {
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error { return createWorkspace(ctx, tx, ws) })
+// CreateWorkspace records ws with its maker as owner. Errors: Exists, naming slug;
+// QuotaExceeded when its maker has made most workspaces, unless that is 0: those
+// of which it is no member any more count too, deleted ones do not.
+func (s *Store) CreateWorkspace(ctx context.Context, ws sandbox.Workspace, most int) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if most > 0 {
+			var made int
+			if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM workspaces WHERE created_by = $1 AND deleting_at = 0", ws.CreatedBy).Scan(&made); err != nil {
+				return err
+			}
+			if made >= most {
+				return sandbox.Errorf(sandbox.QuotaExceeded, "you have made %d workspaces, and no more are allowed; delete some, or ask an administrator", made)
+			}
+		}
+		return createWorkspace(ctx, tx, ws)
+	})
 }
 
 func createWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.Workspace) error {

@@ -29,12 +29,20 @@ var fixtures = []string{
 		VALUES ('p', 'w', 'ready', 'n', 'latest', '', '', '{}', '', 's', 'i', '{}', '', 'u', 1)`,
 	`INSERT INTO registries (id, workspace_id, name, server, host, username, email, key_id, password, enabled, created_by, created_at, updated_at)
 		VALUES ('r', 'w', 'n', 'h', 'h', 'u', '', 'k', x'00', 1, 'u', 1, 1)`,
+	`INSERT INTO catalogue_images (id, workspace_id, name, image, tag, description, enabled, is_default, memory_bytes, readiness_port, ttl,
+		registry_id, created_by, created_at, updated_at) VALUES ('i', 'w', 'n', 'r/i', 'latest', '', 1, 1, 1, 0, 0, 'r', 'u', 1, 1)`,
+	`INSERT INTO disabled_images (image_id, disabled_by, disabled_at) VALUES ('i', 'u', 1)`,
+	`INSERT INTO quotas (workspace_id, name, value) VALUES ('w', 'sandboxes', 3)`,
+	`INSERT INTO builds (id, workspace_id, memory_bytes, cpu_milli) VALUES ('b', 'w', 1, 1)`,
 	`INSERT INTO idempotency_keys (workspace_id, idempotency_key, sandbox_id, expires_at) VALUES ('w', 'k', 's', 1)`,
 	`INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at, method, address, created_at, refreshed_at)
 		VALUES ('s', 'u', 'aa', 1, 'bb', 1, 'password', '', 1, 1)`,
 	`INSERT INTO spent_tokens (hash, session_id) VALUES ('cc', 's')`,
 	`INSERT INTO invitations (id, hash, workspace_id, role, email, created_by, created_at, expires_at) VALUES ('i', 'dd', 'w', 'member', 'a@b.example', 'u', 1, 2)`,
 	`INSERT INTO identities (provider, subject, user_id, created_at) VALUES ('p', '1', 'u', 1)`,
+	`INSERT INTO audit_records (seq, record, hash) VALUES (1, '{"action":"exec"}', 'ff')`,
+	`INSERT INTO audit_chain (id, anchor_seq, anchor_hash, head_seq, head_hash, bytes) VALUES (1, 0, '', 1, 'ff', 1)`,
+	`INSERT INTO audit_intents (id, record) VALUES ('i', '{}')`,
 }
 
 // tables returns the tables of the schema, without those of the tools.
@@ -107,19 +115,24 @@ func TestQueriesUseIndexes(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	for query, index := range map[string]string{
-		"SELECT id FROM executions WHERE sandbox_id = 's' AND kind = 'job' ORDER BY created_at DESC, id DESC LIMIT 5":                                 "executions_sandbox",
-		"SELECT count(*) FROM executions WHERE sandbox_id = 's' AND " + executionLive:                                                                 "executions_live",
-		"SELECT id FROM executions WHERE ended_at > 0 AND ended_at < 9 LIMIT 5":                                                                       "executions_ended",
-		"SELECT id FROM sandboxes WHERE " + isLive:                                                                                                    "sandboxes_live_name",
-		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' AND " + isLive:                                                              "sandboxes_live_name",
-		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' ORDER BY created_at DESC":                                                   "sandboxes_name",
-		"SELECT id FROM sandboxes WHERE host_label = 'l'":                                                                                             "autoindex_sandboxes",
-		"SELECT id FROM sandboxes WHERE ended_at > 0 AND ended_at < 9 LIMIT 5":                                                                        "sandboxes_ended",
-		"SELECT seq FROM events WHERE sandbox_id = 's' AND seq > 3 ORDER BY seq":                                                                      "events_sandbox",
+		"SELECT id FROM executions WHERE sandbox_id = 's' AND kind = 'job' ORDER BY created_at DESC, id DESC LIMIT 5": "executions_sandbox",
+		"SELECT count(*) FROM executions WHERE sandbox_id = 's' AND " + executionLive:                                 "executions_live",
+		"SELECT id FROM executions WHERE ended_at > 0 AND ended_at < 9 LIMIT 5":                                       "executions_ended",
+		"SELECT id FROM sandboxes WHERE " + isLive:                                                                    "sandboxes_quota",
+		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' AND " + isNamed:                             "sandboxes_live_name",
+		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND state = 'destroying' AND name = 'n' AND " + isLive:     "sandboxes_",
+		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND name = 'n' ORDER BY created_at DESC":                   "sandboxes_name",
+		"SELECT id FROM sandboxes WHERE host_label = 'l'":                                                             "autoindex_sandboxes",
+		"SELECT id FROM sandboxes WHERE ended_at > 0 AND ended_at < 9 LIMIT 5":                                        "sandboxes_ended",
+		"SELECT seq FROM events WHERE sandbox_id = 's' AND seq > 3 ORDER BY seq":                                      "events_sandbox",
+		quotaSandboxes: "sandboxes_quota",
+		quotaSnapshots: "snapshots_page",
 		"SELECT id FROM tokens WHERE hash = 'ff'":                                                                                                     "autoindex_tokens",
+		"SELECT seq FROM audit_records WHERE workspace_id = 'w' AND seq < 5 ORDER BY seq DESC LIMIT 5":                                                "audit_records_workspace",
+		"SELECT seq FROM audit_records WHERE time >= 't' AND time < 'u' ORDER BY seq":                                                                 "audit_records_time",
 		"SELECT id FROM sandboxes WHERE workspace_id = 'w' AND (created_at, id) < (5, 'i') AND state IN ('failed') ORDER BY created_at DESC, id DESC": "sandboxes_page",
 	} {
-		if plan := explain(t.Context(), t, s.reader, query); !strings.Contains(plan, index) {
+		if plan := explain(t.Context(), t, s.reader, strings.ReplaceAll(query, "$1", "'w'")); !strings.Contains(plan, index) {
 			t.Errorf("%s\nis answered by %s, want index %s", query, plan, index)
 		}
 	}

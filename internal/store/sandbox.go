@@ -17,36 +17,49 @@ const (
 		created_at, updated_at, started_at, ended_at, handle,
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
 		network_enabled, ports, snapshot_id, memory_lost,
-		dependencies, packages`
-	// isLive is the condition of the index sandboxes_live_name, word for word, so that it is used.
-	isLive = "state NOT IN ('destroyed', 'failed')"
+		dependencies, packages, image_id, registry_id, saved_bytes`
+	// isLive and isNamed, which nothing else of the same name is meanwhile, are the conditions
+	// of the indexes sandboxes_quota and sandboxes_live_name, word for word, so that they are used.
+	isLive  = "state NOT IN ('destroyed', 'failed')"
+	isNamed = "state NOT IN ('destroyed', 'failed', 'destroying')"
 )
 
 // CreateSandbox records a new sandbox with its event and idempotency key, in one
 // transaction, unless one exists already: the one of an unexpired use of the
 // same idempotency key, or else a live one of the same name in the workspace,
-// which is then answered instead.
+// which is then answered instead, unless c replaces it. Then that one's end is
+// recorded with it, and the new one may have its place.
 //
-// Errors: QuotaExceeded when c.MaxLive sandboxes live that are neither paused nor being destroyed.
+// Errors: QuotaExceeded when the quota of the workspace, or the installation, has
+// no room for it; nothing is recorded then.
 func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		rec, err = findExisting(ctx, tx, c)
-		if err != nil || rec.By != sandbox.MatchNone {
+		if rec, err = findExisting(ctx, tx, c); err != nil {
 			return err
 		}
-		if c.MaxLive > 0 {
-			var live int
-			err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sandboxes WHERE "+isLive+" AND state NOT IN ($1, $2)",
-				sandbox.Paused, sandbox.Destroying).Scan(&live)
-			if err != nil {
+		var gone *sandbox.Sandbox
+		if c.Replaces != nil && rec.By == sandbox.MatchName {
+			gone = &rec.Sandbox
+		}
+		if rec.By != sandbox.MatchNone && gone == nil {
+			return nil
+		}
+		if err := admit(ctx, tx, c.Sandbox.Workspace, c.Sandbox.Resources, 1, c.Admission, gone); err != nil {
+			return err
+		}
+		dying := rec.Dying
+		if gone != nil {
+			end := moved(sandbox.Destroying, func(sb *sandbox.Sandbox) { sb.Cause = &c.Replaces.Cause }, c.Replaces.Event)
+			if err := updateSandbox(ctx, tx, gone, end, &c.Replaces.Event); err != nil {
 				return err
 			}
-			if live >= c.MaxLive {
-				return sandbox.Errorf(sandbox.QuotaExceeded,
-					"this server runs at most %d sandboxes at once; destroy some, or try again when some have ended", c.MaxLive)
-			}
+			ended := *gone
+			dying = &ended
 		}
-		rec = sandbox.Recorded{Sandbox: c.Sandbox, RequestHash: c.RequestHash}
+		if c.Admitted != nil {
+			c.Admitted(&c.Sandbox)
+		}
+		rec = sandbox.Recorded{Sandbox: c.Sandbox, RequestHash: c.RequestHash, Dying: dying}
 		return insertSandbox(ctx, tx, c)
 	})
 	if err != nil {
@@ -55,7 +68,48 @@ func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sand
 	return rec, nil
 }
 
-// findExisting looks for the sandbox that c asks for again.
+// CreateForks records the children of a fork, which have one workspace and the same
+// resources, with their events, in one transaction: all that do not find a live
+// sandbox of their name, which is answered instead, or none.
+//
+// Errors: QuotaExceeded when there is no room for all of them.
+func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) (recs []sandbox.Recorded, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		recs = make([]sandbox.Recorded, len(children))
+		n := 0
+		for i, c := range children {
+			if recs[i], err = findExisting(ctx, tx, c); err != nil {
+				return err
+			}
+			if recs[i].By == sandbox.MatchNone {
+				n++
+			}
+		}
+		if n == 0 {
+			return nil
+		}
+		if err := admit(ctx, tx, children[0].Sandbox.Workspace, children[0].Sandbox.Resources, n, a, nil); err != nil {
+			return err
+		}
+		for i, c := range children {
+			if recs[i].By != sandbox.MatchNone {
+				continue
+			}
+			recs[i] = sandbox.Recorded{Sandbox: c.Sandbox, RequestHash: c.RequestHash}
+			if err := insertSandbox(ctx, tx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record %d forks: %w", len(children), err)
+	}
+	return recs, nil
+}
+
+// findExisting looks for the sandbox that c asks for again, or else for one of its
+// name that is being destroyed.
 func findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.Recorded, error) {
 	ws := c.Sandbox.Workspace
 	if c.IdempotencyKey != "" {
@@ -69,13 +123,18 @@ func findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.
 			return rec, err
 		}
 	}
-	rec, err := scanRecorded(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+", request_hash FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isLive,
+	rec, err := scanRecorded(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+", request_hash FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isNamed,
 		ws, c.Sandbox.Name))
+	if !errors.Is(err, sql.ErrNoRows) {
+		rec.By = sandbox.MatchName
+		return rec, err
+	}
+	dying, err := scanSandbox(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND state = 'destroying' AND name = $2 AND "+isLive+
+		" ORDER BY created_at DESC LIMIT 1", ws, c.Sandbox.Name))
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Recorded{}, nil
 	}
-	rec.By = sandbox.MatchName
-	return rec, err
+	return sandbox.Recorded{Dying: &dying}, err
 }
 
 func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
@@ -107,13 +166,13 @@ func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, image_digest,
 			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash,
 			idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, last_activity_at,
-			network_enabled, ports, snapshot_id, handle, dependencies, packages)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)`,
+			network_enabled, ports, snapshot_id, handle, dependencies, packages, image_id, registry_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
 		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), c.RequestHash,
 		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
-		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm); err != nil {
+		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, sb.ImageID, sb.Registry); err != nil {
 		return err
 	}
 	for label, value := range sb.Labels {
@@ -136,7 +195,7 @@ func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 
 // Transition moves a sandbox from one state to the other and appends ev, in one
 // transaction. When mutate is set it may change the row's Cause, ImageDigest,
-// Handle, Saved, StartedAt, PausedAt, MemoryLost, LastActivityAt and EndedAt; other fields
+// Handle, Saved, SavedBytes, StartedAt, PausedAt, MemoryLost, LastActivityAt and EndedAt; other fields
 // never change. The checkpoints of a sandbox that ends are forgotten. UpdatedAt becomes
 // ev's time. It returns the row as written.
 //
@@ -146,13 +205,25 @@ func (s *Store) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.
 	if err := sandbox.CheckTransition(from, to); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	return s.update(ctx, id, from, func(sb *sandbox.Sandbox) {
+	return s.update(ctx, id, from, moved(to, mutate, ev), &ev, nil)
+}
+
+// ResumeSandbox is [Store.Transition] of a paused sandbox to resuming, unless the
+// quota of its workspace, or the installation, has no room for it: then nothing is
+// recorded. Errors: NotFound; Conflict when it is not paused; QuotaExceeded.
+func (s *Store) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a sandbox.Admission) (sandbox.Sandbox, error) {
+	return s.update(ctx, id, sandbox.Paused, moved(sandbox.Resuming, mutate, ev), &ev, &a)
+}
+
+// moved changes a row as [Store.Transition] does.
+func moved(to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) func(*sandbox.Sandbox) {
+	return func(sb *sandbox.Sandbox) {
 		if mutate != nil {
 			mutate(sb)
 		}
 		sb.State = to
 		sb.UpdatedAt = ev.Time
-	}, &ev)
+	}
 }
 
 // SetBox records what a provisioning sandbox is made of: the digest of its root
@@ -162,11 +233,11 @@ func (s *Store) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.
 func (s *Store) SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error) {
 	return s.update(ctx, id, sandbox.Provisioning, func(sb *sandbox.Sandbox) {
 		sb.ImageDigest, sb.Handle = digest, handle
-	}, nil)
+	}, nil, nil)
 }
 
-// update changes a row that is in state from.
-func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, change func(*sandbox.Sandbox), ev *sandbox.Event) (sb sandbox.Sandbox, err error) {
+// update changes a row that is in state from, when there is room for it unless a is nil.
+func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, change func(*sandbox.Sandbox), ev *sandbox.Event, a *sandbox.Admission) (sb sandbox.Sandbox, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if sb, err = sandboxByID(ctx, tx, id); err != nil {
 			return err
@@ -174,40 +245,51 @@ func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, c
 		if sb.State != from {
 			return sandbox.Errorf(sandbox.Conflict, "the sandbox is %s, not %s any more", sb.State, from)
 		}
-		change(&sb)
-		var cause sandbox.Cause
-		if sb.Cause != nil {
-			cause = *sb.Cause
-		}
-		// The condition on the state is what makes this a compare-and-set on a
-		// database whose transactions do not exclude each other.
-		res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = $1, cause_code = $2, cause_message = $3, image_digest = $4,
-				handle = $5, updated_at = $6, started_at = $7, ended_at = $8, saved = $9, paused_at = $10, last_activity_at = $11,
-				memory_lost = $12
-			WHERE id = $13 AND state = $14`,
-			sb.State, cause.Code, cause.Message, sb.ImageDigest, sb.Handle,
-			nanos(sb.UpdatedAt), nanos(sb.StartedAt), nanos(sb.EndedAt), sb.Saved, nanos(sb.PausedAt), nanos(sb.LastActivityAt),
-			sb.MemoryLost, id, from)
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil || n != 1 {
-			return sandbox.Wrap(sandbox.Conflict, err, "the sandbox is not %s any more", from)
-		}
-		if sb.State.Ended() {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1", id); err != nil {
+		if a != nil {
+			if err := admit(ctx, tx, sb.Workspace, sb.Resources, 1, *a, &sb); err != nil {
 				return err
 			}
 		}
-		if ev == nil {
-			return nil
-		}
-		return insertEvent(ctx, tx, id, *ev)
+		return updateSandbox(ctx, tx, &sb, change, ev)
 	})
 	if err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("update sandbox %s: %w", id, err)
 	}
 	return sb, nil
+}
+
+// updateSandbox changes sb, which was read in the transaction, and its row.
+func updateSandbox(ctx context.Context, tx *sql.Tx, sb *sandbox.Sandbox, change func(*sandbox.Sandbox), ev *sandbox.Event) error {
+	from := sb.State
+	change(sb)
+	var cause sandbox.Cause
+	if sb.Cause != nil {
+		cause = *sb.Cause
+	}
+	// The condition on the state is what makes this a compare-and-set on a
+	// database whose transactions do not exclude each other.
+	res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = $1, cause_code = $2, cause_message = $3, image_digest = $4,
+			handle = $5, updated_at = $6, started_at = $7, ended_at = $8, saved = $9, paused_at = $10, last_activity_at = $11,
+			memory_lost = $12, saved_bytes = $13
+		WHERE id = $14 AND state = $15`,
+		sb.State, cause.Code, cause.Message, sb.ImageDigest, sb.Handle,
+		nanos(sb.UpdatedAt), nanos(sb.StartedAt), nanos(sb.EndedAt), sb.Saved, nanos(sb.PausedAt), nanos(sb.LastActivityAt),
+		sb.MemoryLost, sb.SavedBytes, sb.ID, from)
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); err != nil || n != 1 {
+		return sandbox.Wrap(sandbox.Conflict, err, "the sandbox is not %s any more", from)
+	}
+	if sb.State.Ended() {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1", sb.ID); err != nil {
+			return err
+		}
+	}
+	if ev == nil {
+		return nil
+	}
+	return insertEvent(ctx, tx, sb.ID, *ev)
 }
 
 // SandboxByID returns a sandbox in any state. Errors: NotFound.
@@ -220,9 +302,9 @@ func sandboxByID(ctx context.Context, q querier, id sandbox.ID) (sandbox.Sandbox
 }
 
 // SandboxByName returns the live sandbox of that name in the workspace, else the
-// newest ended one. Errors: NotFound.
+// newest of those that have ended or are being destroyed. Errors: NotFound.
 func (s *Store) SandboxByName(ctx context.Context, ws sandbox.WorkspaceID, name string) (sandbox.Sandbox, error) {
-	sb, err := one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isLive, ws, name))
+	sb, err := one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isNamed, ws, name))
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return sb, err
 	}
@@ -325,7 +407,7 @@ func scanSandbox(row scanner) (sandbox.Sandbox, error) {
 		&created, &updated, &started, &ended, &sb.Handle,
 		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
 		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost,
-		&apt, &npm)
+		&apt, &npm, &sb.ImageID, &sb.Registry, &sb.SavedBytes)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

@@ -11,9 +11,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// spentMax is how many refresh tokens of a session are remembered that were used:
+// more than one that is refreshed whenever its access token ends uses in its time. Who
+// refreshes without end must not fill the disk with them.
+const spentMax = 30_000
+
 const (
 	sessionColumns = `s.id, s.user_id, u.home, s.access_hash, s.access_expires_at, s.refresh_hash, s.refresh_expires_at,
-		s.method, s.address, s.created_at, s.refreshed_at`
+		s.refresh_time, s.ends_at, s.method, s.address, s.created_at, s.refreshed_at, s.used`
 	sessionsOfEnabled = " FROM sessions s JOIN users u ON u.id = s.user_id AND u.disabled_at = 0 "
 )
 
@@ -21,8 +26,10 @@ const (
 func (s *Store) CreateSession(ctx context.Context, x sandbox.Session) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, `INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at,
-			method, address, created_at, refreshed_at) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $9 FROM users WHERE id = $2 AND disabled_at = 0`,
-			x.ID, x.User, hexOf(x.Access), nanos(x.AccessExpiresAt), hexOf(x.Refresh), nanos(x.RefreshExpiresAt), x.Method, x.Address, nanos(x.CreatedAt)))
+			refresh_time, ends_at, method, address, created_at, refreshed_at, used)
+			SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, 0 FROM users WHERE id = $2 AND disabled_at = 0`,
+			x.ID, x.User, hexOf(x.Access), nanos(x.AccessExpiresAt), hexOf(x.Refresh), nanos(x.RefreshExpiresAt),
+			int64(x.RefreshTime), nanos(x.EndsAt), x.Method, x.Address, nanos(x.CreatedAt)))
 		if err == nil && n == 0 {
 			return noUser()
 		}
@@ -36,43 +43,86 @@ func (s *Store) SessionByAccess(ctx context.Context, hash sandbox.TokenHash) (sa
 	return scanSession(s.reader.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.access_hash = $1", hexOf(hash)))
 }
 
-// RotateSession gives the session with the refresh token old the tokens and times
-// of next, and returns it as it was before. A token that was rotated away before
-// ends the session it was of: somebody has a copy.
+// UseSession records that the session's access token is used. Errors: NotFound when
+// it is not its access token any more.
+func (s *Store) UseSession(ctx context.Context, id string, access sandbox.TokenHash) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := changed(tx.ExecContext(ctx, "UPDATE sessions SET used = 1 WHERE id = $1 AND access_hash = $2", id, hexOf(access)))
+		if err == nil && n == 0 {
+			return noSession()
+		}
+		return err
+	})
+}
+
+func noSession() error { return sandbox.Errorf(sandbox.NotFound, "there is no such session") }
+
+// RotateSession gives the session with the refresh token old the tokens of next,
+// of which the second works for the session's RefreshTime, and returns it as it
+// was before. A token that was rotated away before ends the session it was of:
+// somebody has a copy. The one exception is the token before the present one, for
+// [sandbox.RefreshGrace] and while nobody has used what it was rotated for.
 //
 // Errors: NotFound for a token that is unknown, expired or was used before; in
 // the last case the session that ended is returned as well.
 func (s *Store) RotateSession(ctx context.Context, old sandbox.TokenHash, next sandbox.Session) (was sandbox.Session, err error) {
-	unknown := sandbox.Errorf(sandbox.NotFound, "there is no such session")
 	var outcome error // an error that is to be committed
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var err error
 		was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.refresh_hash = $1", hexOf(old)))
-		switch {
-		case sandbox.CodeOf(err) == sandbox.NotFound:
-			was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+`WHERE s.id =
-				(SELECT session_id FROM spent_tokens WHERE hash = $1)`, hexOf(old)))
-			outcome = unknown
-			if sandbox.CodeOf(err) == sandbox.NotFound {
-				return nil
-			}
-			if err == nil {
+		if sandbox.CodeOf(err) == sandbox.NotFound {
+			var again bool
+			if was, again, err = spentSession(ctx, tx, old, next.RefreshedAt); err == nil && !again {
+				outcome = noSession()
 				_, err = tx.ExecContext(ctx, "DELETE FROM sessions WHERE id = $1", was.ID)
+				return err
 			}
-			return err
-		case err != nil:
-			return err
-		case !next.RefreshedAt.Before(was.RefreshExpiresAt):
-			return unknown
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO spent_tokens (hash, session_id) VALUES ($1, $2)", hexOf(old), was.ID); err != nil {
+		if err != nil {
 			return err
 		}
+		if !next.RefreshedAt.Before(was.RefreshExpiresAt) {
+			return noSession()
+		}
+		if err := spend(ctx, tx, was, old); err != nil {
+			return err
+		}
+		expires := was.RefreshExpiry(next.RefreshedAt)
 		_, err = tx.ExecContext(ctx, `UPDATE sessions SET access_hash = $2, access_expires_at = $3, refresh_hash = $4, refresh_expires_at = $5,
-			refreshed_at = $6 WHERE id = $1`, was.ID, hexOf(next.Access), nanos(next.AccessExpiresAt), hexOf(next.Refresh), nanos(next.RefreshExpiresAt), nanos(next.RefreshedAt))
+			refreshed_at = $6, used = 0 WHERE id = $1`, was.ID, hexOf(next.Access), nanos(next.AccessExpiresAt), hexOf(next.Refresh), nanos(expires), nanos(next.RefreshedAt))
 		return err
 	})
 	return was, errors.Join(err, outcome)
+}
+
+// spentSession returns the session that a refresh token was of, and whether it
+// works once more: it is the one before the present one, whose answer seems to be
+// lost. Errors: NotFound.
+func spentSession(ctx context.Context, tx *sql.Tx, old sandbox.TokenHash, now time.Time) (was sandbox.Session, again bool, err error) {
+	was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+`WHERE s.id =
+		(SELECT session_id FROM spent_tokens WHERE hash = $1)`, hexOf(old)))
+	if err != nil || was.Used || now.Sub(was.RefreshedAt) > sandbox.RefreshGrace {
+		return was, false, err
+	}
+	var newest string
+	err = tx.QueryRowContext(ctx, "SELECT hash FROM spent_tokens WHERE session_id = $1 ORDER BY rowid DESC LIMIT 1", was.ID).Scan(&newest)
+	return was, newest == hexOf(old), err
+}
+
+// spend remembers that the session's refresh token is used up, and, as the newest,
+// the one that was presented, which may be the one before.
+func spend(ctx context.Context, tx *sql.Tx, was sandbox.Session, presented sandbox.TokenHash) error {
+	for _, hash := range []sandbox.TokenHash{was.Refresh, presented} {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM spent_tokens WHERE hash = $1", hexOf(hash)); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO spent_tokens (hash, session_id) VALUES ($1, $2)", hexOf(hash), was.ID); err != nil {
+			return err
+		}
+	}
+	_, err := tx.ExecContext(ctx, `DELETE FROM spent_tokens WHERE session_id = $1 AND rowid <=
+		(SELECT rowid FROM spent_tokens WHERE session_id = $1 ORDER BY rowid DESC LIMIT 1 OFFSET $2)`, was.ID, spentMax)
+	return err
 }
 
 // DeleteSession ends a session. Idempotent.
@@ -108,10 +158,10 @@ func fromHex(s string) (h sandbox.TokenHash, err error) {
 func scanSession(row scanner) (sandbox.Session, error) {
 	var x sandbox.Session
 	var access, refresh string
-	var accessExpires, refreshExpires, created, refreshed int64
-	err := row.Scan(&x.ID, &x.User, &x.Home, &access, &accessExpires, &refresh, &refreshExpires, &x.Method, &x.Address, &created, &refreshed)
+	var accessExpires, refreshExpires, refreshTime, ends, created, refreshed int64
+	err := row.Scan(&x.ID, &x.User, &x.Home, &access, &accessExpires, &refresh, &refreshExpires, &refreshTime, &ends, &x.Method, &x.Address, &created, &refreshed, &x.Used)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Session{}, sandbox.Errorf(sandbox.NotFound, "there is no such session")
+		return sandbox.Session{}, noSession()
 	}
 	if err == nil {
 		x.Access, err = fromHex(access)
@@ -123,6 +173,7 @@ func scanSession(row scanner) (sandbox.Session, error) {
 		return sandbox.Session{}, fmt.Errorf("read session: %w", err)
 	}
 	x.AccessExpiresAt, x.RefreshExpiresAt = fromNanos(accessExpires), fromNanos(refreshExpires)
+	x.RefreshTime, x.EndsAt = time.Duration(refreshTime), fromNanos(ends)
 	x.CreatedAt, x.RefreshedAt = fromNanos(created), fromNanos(refreshed)
 	return x, nil
 }

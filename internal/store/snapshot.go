@@ -25,8 +25,8 @@ const (
 // tag that it will get. Nobody sees it before [Store.FinishSnapshot].
 //
 // Errors: QuotaExceeded when the workspace has most of them, those being made
-// included, or those it has take maxBytes together.
-func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64) error {
+// included, or those it has take maxBytes together, or its quota of disk is used.
+func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a sandbox.Admission) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
 		var size int64
@@ -39,6 +39,9 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 			return sandbox.Errorf(sandbox.QuotaExceeded, "a workspace has at most %d snapshots; delete some", most)
 		case size >= maxBytes:
 			return sandbox.Errorf(sandbox.QuotaExceeded, "the snapshots of the workspace take more than %d MiB; delete some", maxBytes>>20)
+		}
+		if err := admitDisk(ctx, tx, sn.Workspace, 0, a); err != nil {
+			return err
 		}
 		env, err := marshalMap(sn.Env)
 		if err != nil {
@@ -63,11 +66,15 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 
 // FinishSnapshot records what a snapshot being made has become: it can be used
 // from then on, and its tag has left the one that held it. When ev names a
-// sandbox that is still known, it is appended. Errors: NotFound.
-func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+// sandbox that is still known, it is appended. Errors: NotFound; QuotaExceeded when
+// the workspace's quota of disk has no room for what it has become.
+func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id)
 		if sn, err = oneSnapshot(row); err != nil {
+			return err
+		}
+		if err := admitDisk(ctx, tx, sn.Workspace, g.SizeBytes, a); err != nil {
 			return err
 		}
 		if err := takeTag(ctx, tx, &sn, sn.Tag); err != nil {
@@ -79,20 +86,29 @@ func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g san
 		if err != nil {
 			return err
 		}
-		if sn, err = snapshotByID(ctx, tx, id); err != nil || ev.Sandbox == "" {
+		if sn, err = snapshotByID(ctx, tx, id); err != nil {
 			return err
 		}
-		var known int
-		err = tx.QueryRowContext(ctx, "SELECT count(*) FROM sandboxes WHERE id = $1", ev.Sandbox).Scan(&known)
-		if err != nil || known == 0 {
-			return err
-		}
-		return insertEvent(ctx, tx, ev.Sandbox, ev)
+		return insertIfKnown(ctx, tx, ev)
 	})
 	if err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("finish snapshot %s: %w", id, err)
 	}
 	return sn, nil
+}
+
+// insertIfKnown appends an event to its sandbox, which may have been forgotten, or
+// be none.
+func insertIfKnown(ctx context.Context, tx *sql.Tx, ev sandbox.Event) error {
+	if ev.Sandbox == "" {
+		return nil
+	}
+	var known int
+	err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sandboxes WHERE id = $1", ev.Sandbox).Scan(&known)
+	if err != nil || known == 0 {
+		return err
+	}
+	return insertEvent(ctx, tx, ev.Sandbox, ev)
 }
 
 // takeTag takes the tag from the snapshot of sn's name that holds it.
@@ -202,7 +218,7 @@ func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox
 
 // TagSnapshot gives a tag to a snapshot that can be used, taking it from the one
 // of the same name that held it; "" takes its tag away. Errors: NotFound.
-func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string) (sn sandbox.Snapshot, err error) {
+func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if sn, err = snapshotByID(ctx, tx, id); err != nil {
 			return err
@@ -214,8 +230,10 @@ func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag stri
 			return err
 		}
 		sn.Tag = tag
-		_, err := tx.ExecContext(ctx, "UPDATE snapshots SET tag = $1 WHERE id = $2", tag, id)
-		return err
+		if _, err := tx.ExecContext(ctx, "UPDATE snapshots SET tag = $1 WHERE id = $2", tag, id); err != nil {
+			return err
+		}
+		return insertIfKnown(ctx, tx, ev)
 	})
 	if err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("tag snapshot %s: %w", id, err)
@@ -224,12 +242,19 @@ func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag stri
 }
 
 // DeleteSnapshot marks a snapshot as deleted: it cannot be used any more, and
-// stays in lineages without its environment. Idempotent.
-func (s *Store) DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, at time.Time) error {
+// stays in lineages without its environment, and appends ev to the sandbox it was
+// taken of. Idempotent.
+func (s *Store) DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, ev sandbox.Event) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE snapshots SET state = 'deleted', deleted_at = $1, tag = '', env = '{}' WHERE id = $2 AND state = 'ready'",
-			nanos(at), id)
-		return err
+		res, err := tx.ExecContext(ctx, "UPDATE snapshots SET state = 'deleted', deleted_at = $1, tag = '', env = '{}' WHERE id = $2 AND state = 'ready'",
+			nanos(ev.Time), id)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		return insertIfKnown(ctx, tx, ev)
 	})
 	if err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", id, err)

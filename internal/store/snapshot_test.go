@@ -13,7 +13,7 @@ func begin(t *testing.T, s *store.Store, sn sandbox.Snapshot) sandbox.Snapshot {
 	t.Helper()
 	sn.ID = sandbox.NewSnapshotID()
 	sn.CreatedAt = time.Now().UTC()
-	if err := s.BeginSnapshot(t.Context(), sn, 10, 1000); err != nil {
+	if err := s.BeginSnapshot(t.Context(), sn, 10, 1000, sandbox.Admission{}); err != nil {
 		t.Fatal(err)
 	}
 	return sn
@@ -22,7 +22,7 @@ func begin(t *testing.T, s *store.Store, sn sandbox.Snapshot) sandbox.Snapshot {
 func finish(t *testing.T, s *store.Store, id sandbox.SnapshotID, size int64) sandbox.Snapshot {
 	t.Helper()
 	g := sandbox.Grown{BaseDigest: "sha256:b", Digest: "sha256:" + string(id), SizeBytes: size, LayerBytes: 7, FileCount: 3, CreatedAt: time.Now().UTC()}
-	sn, err := s.FinishSnapshot(t.Context(), id, g, sandbox.Event{})
+	sn, err := s.FinishSnapshot(t.Context(), id, g, sandbox.Admission{}, sandbox.Event{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,19 +54,19 @@ func TestSnapshotRows(t *testing.T) {
 			t.Errorf("latest is %s, %v, want %s", got.ID, err, second.ID)
 		}
 	}
-	if got, err := s.TagSnapshot(t.Context(), want.ID, "latest"); err != nil || got.Tag != "latest" {
+	if got, err := s.TagSnapshot(t.Context(), want.ID, "latest", sandbox.Event{}); err != nil || got.Tag != "latest" {
 		t.Errorf("tagged: %+v, %v", got, err)
 	}
 	if got, err := s.Snapshot(t.Context(), second.ID); err != nil || got.Tag != "" {
 		t.Errorf("the tag of the other is %q, %v", got.Tag, err)
 	}
-	if _, err := s.TagSnapshot(t.Context(), "none", "x"); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.TagSnapshot(t.Context(), "none", "x", sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("tag of none: %v", err)
 	}
-	if err := s.DeleteSnapshot(t.Context(), want.ID, time.Now()); err != nil {
+	if err := s.DeleteSnapshot(t.Context(), want.ID, sandbox.Event{Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.TagSnapshot(t.Context(), want.ID, "x"); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.TagSnapshot(t.Context(), want.ID, "x", sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("tag of a deleted one: %v", err)
 	}
 	list, err := s.Lineage(t.Context(), second.ID, 10)
@@ -82,29 +82,29 @@ func TestSnapshotLimits(t *testing.T) {
 	s, ws := openStore(t)
 	sn := begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n"})
 	next := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Workspace: ws, Name: "m"}
-	if err := s.BeginSnapshot(t.Context(), next, 1, 1000); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+	if err := s.BeginSnapshot(t.Context(), next, 1, 1000, sandbox.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("beyond the number: %v", err)
 	}
 	finish(t, s, sn.ID, 100)
 	if digests, err := s.DigestsInUse(t.Context()); err != nil || len(digests) != 1 {
 		t.Errorf("in use: %v, %v", digests, err)
 	}
-	if err := s.BeginSnapshot(t.Context(), next, 2, 100); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+	if err := s.BeginSnapshot(t.Context(), next, 2, 100, sandbox.Admission{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("beyond the size: %v", err)
 	}
-	if err := s.DeleteSnapshot(t.Context(), sn.ID, time.Now()); err != nil {
+	if err := s.DeleteSnapshot(t.Context(), sn.ID, sandbox.Event{Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	if digests, err := s.DigestsInUse(t.Context()); err != nil || len(digests) != 0 {
 		t.Errorf("in use after the end: %v, %v", digests, err)
 	}
-	if err := s.BeginSnapshot(t.Context(), next, 1, 100); err != nil {
+	if err := s.BeginSnapshot(t.Context(), next, 1, 100, sandbox.Admission{}); err != nil {
 		t.Errorf("after a deletion: %v", err)
 	}
 	if err := s.AbandonSnapshot(t.Context(), next.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.FinishSnapshot(t.Context(), next.ID, sandbox.Grown{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.FinishSnapshot(t.Context(), next.ID, sandbox.Grown{}, sandbox.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("an abandoned one: %v", err)
 	}
 }
@@ -154,7 +154,7 @@ func TestPurgeOfDeletedSnapshots(t *testing.T) {
 		t.Helper()
 		sn := finish(t, s, begin(t, s, sandbox.Snapshot{Workspace: ws, Name: "n", Parent: parent}).ID, 1)
 		if gone {
-			if err := s.DeleteSnapshot(t.Context(), sn.ID, deleted); err != nil {
+			if err := s.DeleteSnapshot(t.Context(), sn.ID, sandbox.Event{Time: deleted}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -32,6 +32,7 @@ const (
 type Store struct {
 	writer *sql.DB // one connection; its transactions are immediate
 	reader *sql.DB // read-only connections
+	path   string  // without symbolic links, as SQLite names the files beside it
 }
 
 // Open opens the database file at path, making and migrating it as needed. The
@@ -77,14 +78,17 @@ func open(ctx context.Context, path string, prepare func(context.Context, *sql.D
 			_ = s.Close()
 		}
 	}()
-	if s.writer, err = sql.Open("sqlite", dsn(path, "_txlock=immediate")); err != nil {
+	if s.path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	if s.writer, err = sql.Open("sqlite", dsn(s.path, "_txlock=immediate")); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	s.writer.SetMaxOpenConns(1)
 	if err := prepare(ctx, s.writer); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	if s.reader, err = sql.Open("sqlite", dsn(path, "_pragma=query_only(1)")); err != nil {
+	if s.reader, err = sql.Open("sqlite", dsn(s.path, "_pragma=query_only(1)")); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	s.reader.SetMaxOpenConns(maxReaders)

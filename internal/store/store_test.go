@@ -159,8 +159,8 @@ func TestCreateAnswersWhatExists(t *testing.T) {
 		{"SameName", func(*sandbox.Creation) {}, sandbox.MatchName, ""},
 		{"SameKey", func(c *sandbox.Creation) { c.Sandbox.Name = "other"; c.IdempotencyKey = "k1" }, sandbox.MatchKey, ""},
 		{"KeyBeforeName", func(c *sandbox.Creation) { c.IdempotencyKey = "k1" }, sandbox.MatchKey, ""},
-		{"Full", func(c *sandbox.Creation) { c.Sandbox.Name = "other"; c.MaxLive = 1 }, "", sandbox.QuotaExceeded},
-		{"FullButExists", func(c *sandbox.Creation) { c.MaxLive = 1 }, sandbox.MatchName, ""},
+		{"Full", func(c *sandbox.Creation) { c.Sandbox.Name = "other"; c.Admission.MaxLive = 1 }, "", sandbox.QuotaExceeded},
+		{"FullButExists", func(c *sandbox.Creation) { c.Admission.MaxLive = 1 }, sandbox.MatchName, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -46,15 +46,37 @@ func (s *Store) EnsureDefaults(ctx context.Context) (ws sandbox.WorkspaceID, use
 	return ws, user, nil
 }
 
-// Membership returns the user's place in the workspace. Errors: NotFound when it
-// has none there, when it is disabled, and when the workspace does not exist or is
+// named is the workspace $1: the one with that id, or else that slug. What looks
+// like an id is none of the slugs, $2: somebody could have taken another's id for one,
+// and wait until those who name it by that are in it no more.
+const named = "(w.id = $1 OR w.slug = $1 AND $2)"
+
+func isSlug(ref sandbox.WorkspaceID) bool {
+	_, id := sandbox.ParseID(string(ref))
+	return !id
+}
+
+// WorkspaceNamed returns the id of the workspace with that id, or else that slug.
+// Errors: NotFound, also while it is being deleted.
+func (s *Store) WorkspaceNamed(ctx context.Context, ref sandbox.WorkspaceID) (id sandbox.WorkspaceID, err error) {
+	err = s.reader.QueryRowContext(ctx, "SELECT w.id FROM workspaces w WHERE "+named+" AND w.deleting_at = 0 ORDER BY w.id = $1 DESC LIMIT 1",
+		ref, isSlug(ref)).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", noWorkspace()
+	}
+	return id, err
+}
+
+// Membership returns the user's place in the workspace with that id, or else that
+// slug. Errors: NotFound when it has none there, when it is disabled, and when the workspace does not exist or is
 // being deleted.
 func (s *Store) Membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
-	m := sandbox.Membership{User: user, Workspace: ws}
-	err := s.reader.QueryRowContext(ctx, `SELECT m.role, u.administrator FROM members m
+	m := sandbox.Membership{User: user}
+	err := s.reader.QueryRowContext(ctx, `SELECT w.id, m.role, u.administrator FROM members m
 		JOIN users u ON u.id = m.user_id JOIN workspaces w ON w.id = m.workspace_id
-		WHERE m.workspace_id = $1 AND m.user_id = $2 AND u.disabled_at = 0 AND w.deleting_at = 0`, ws, user).
-		Scan(&m.Role, &m.Administrator)
+		WHERE `+named+` AND m.user_id = $3 AND u.disabled_at = 0 AND w.deleting_at = 0
+		ORDER BY w.id = $1 DESC LIMIT 1`, ws, isSlug(ws), user).
+		Scan(&m.Workspace, &m.Role, &m.Administrator)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Membership{}, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
 	}

@@ -199,18 +199,19 @@ func remove(path string) error {
 	return nil
 }
 
-// Size returns the bytes of all streams' files.
-func (s *Store) Size() (n int64, err error) {
+// Sizes returns the bytes of all streams' files.
+func (s *Store) Sizes() (map[sandbox.StreamID]int64, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return 0, fmt.Errorf("measure streams: %w", err)
+		return nil, fmt.Errorf("measure streams: %w", err)
 	}
+	sizes := make(map[sandbox.StreamID]int64, len(entries))
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil { // else it was removed meanwhile
-			n += info.Size()
+			sizes[sandbox.StreamID(e.Name())] = info.Size()
 		}
 	}
-	return n, nil
+	return sizes, nil
 }
 
 // Unused returns the streams that nobody has open and that did not change since before.

@@ -53,7 +53,7 @@ func write(t *testing.T, w *stream.Writer, text string) {
 
 func read(t *testing.T, s *stream.Store, id sandbox.StreamID, offset int64, follow bool) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r, _, err := s.Reader(ctx, id, offset, follow)
 	if err != nil {

@@ -41,29 +41,27 @@ func TestServerKilledInTheMiddleOfOutput(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{
-		Argv: []string{"/bin/bash", "-c", numbers + "; exit 9", "sh", "7999999"},
+		Argv: []string{"/bin/bash", "-c", numbers + "; until [ -e /tmp/go ]; do sleep 0.05; done; exit 9", "sh", "7999999"},
 	}, client.ExecutionOptions{Kind: client.KindJob})
 	if err != nil {
 		t.Fatal(err)
 	}
+	want, size := hashOfNumbers(last)
 	kills := 0
 	for ; kills < 12; kills++ {
 		<-time.After(time.Duration(50+rand.IntN(500)) * time.Millisecond) // any moment, on purpose
-		if now, err := s.Execution(t.Context(), e.ID, 0); err == nil && now.State.Ended() {
+		if now, err := s.Execution(t.Context(), e.ID, 0); err == nil && kills >= 3 && now.Stdout.Bytes == size && now.Stderr.Bytes == size {
 			break
 		}
 		s.Kill()
 		s.Launch()
 	}
 	t.Logf("the server was killed %d times", kills)
-	if kills < 3 {
-		t.Errorf("the command had ended after %d kills: nothing was tested", kills)
-	}
+	s.Bash(sb.ID, "touch /tmp/go", time.Minute)
 	end, err := s.Execution(t.Context(), e.ID, 5*time.Minute)
 	if err != nil || end.State != client.ExecutionFailed || end.ExitCode == nil || *end.ExitCode != 9 {
 		t.Fatalf("execution %+v, %v; want failed with exit code 9", end, err)
 	}
-	want, size := hashOfNumbers(last)
 	for name, out := range map[string]client.OutputStream{"stdout": end.Stdout, "stderr": end.Stderr} {
 		r, err := s.ReadStream(t.Context(), out.StreamID, client.StreamOptions{Follow: true})
 		if err != nil {
@@ -99,7 +97,7 @@ func TestStdinAcrossAKill(t *testing.T) {
 	if err := s.WriteStream(t.Context(), e.StdinStreamID, strings.NewReader(""), true); err != nil {
 		t.Fatal(err)
 	}
-	end, err := s.Execution(t.Context(), e.ID, time.Minute)
+	end, err := s.Execution(t.Context(), e.ID, 5*time.Minute)
 	if err != nil || end.State != client.ExecutionCompleted {
 		t.Fatalf("execution %+v, %v; want completed", end, err)
 	}
@@ -127,7 +125,7 @@ func TestBoxKilledUnderAnExecution(t *testing.T) {
 	s.Kill()
 	s.KillBoxes()
 	s.Launch()
-	end, err := s.Execution(t.Context(), e.ID, time.Minute)
+	end, err := s.Execution(t.Context(), e.ID, 5*time.Minute)
 	if err != nil || end.State != client.ExecutionFailed || end.ExitCode != nil || end.Error == "" {
 		t.Errorf("execution %+v, %v; want failed without an exit code, with the reason", end, err)
 	}
@@ -154,7 +152,7 @@ func TestOneShotAcrossAKill(t *testing.T) {
 	r.Close()
 	s.Kill()
 	s.Launch()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	end, err := s.Wait(ctx, sb.ID, client.Destroyed)
 	if err != nil || end.Cause == nil || end.Cause.Code != "completed" {
@@ -174,7 +172,7 @@ func TestOneShotAcrossAKill(t *testing.T) {
 
 func readAll(t *testing.T, s *testserver.Server, id string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	r, err := s.ReadStream(ctx, id, client.StreamOptions{Follow: true})
 	if err != nil {
@@ -194,7 +192,7 @@ func TestExecutionAcrossAPause(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
 	e, err := s.StartExecution(t.Context(), sb.ID, client.Command{
-		Argv: []string{"/bin/bash", "-c", numbers, "sh", "2999999"},
+		Argv: []string{"/bin/bash", "-c", numbers + "; until [ -e /tmp/go ]; do sleep 0.05; done", "sh", "2999999"},
 	}, client.ExecutionOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +216,8 @@ func TestExecutionAcrossAPause(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	end, err := s.Execution(t.Context(), e.ID, 2*time.Minute)
+	s.Bash(sb.ID, "touch /tmp/go", time.Minute)
+	end, err := s.Execution(t.Context(), e.ID, 5*time.Minute)
 	if err != nil || end.State != client.ExecutionCompleted {
 		t.Fatalf("execution %+v, %v; want completed", end, err)
 	}

@@ -20,9 +20,9 @@ import (
 // until polls another process.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute for %s", what)
+			t.Fatalf("waited five minutes for %s", what)
 		}
 	}
 }
@@ -56,8 +56,8 @@ func working(s *testserver.Server) []string {
 }
 
 // TestKillInTheMiddleOfMakings kills the server while an image is being made: for
-// a build of a snapshot, for a sandbox with packages, and for a sandbox of a
-// runtime that is built when it is first used. After each restart the sandbox that
+// a build of a snapshot or of a Dockerfile, for a sandbox with packages, and for a
+// sandbox of a runtime that is built when it is first used. After each restart the sandbox that
 // waited has ended with the reason, and nothing else is there that was not before.
 // The network of the boxes leads nowhere, so that the tools work for a while.
 func TestKillInTheMiddleOfMakings(t *testing.T) {
@@ -67,7 +67,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 	building := func() bool { return len(names(t, s, "images/tmp")) > 0 }
 	create := func(o client.CreateOptions) func(context.Context) {
 		return func(ctx context.Context) {
-			o.WaitUpTo = time.Minute
+			o.WaitUpTo = 5 * time.Minute
 			_, _ = s.Create(ctx, o) // the server is killed under it
 		}
 	}
@@ -84,6 +84,10 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		}, boxed},
 		{"packages", create(client.CreateOptions{Image: "modbox/code-exec", Packages: []string{"is-even"}}), boxed},
 		{"Debian packages", create(client.CreateOptions{Image: "modbox/base", Dependencies: []string{"sl"}}), boxed},
+		{"build of a Dockerfile", func(ctx context.Context) {
+			o := client.ImageBuildOptions{Tag: "cut", Dockerfile: []byte("FROM modbox/base\nRUN head -c 300M /dev/urandom > /big && sleep 60\n")}
+			_, _ = s.BuildImage(ctx, o, strings.NewReader(strings.Repeat("\x00", 1024)), nil) // the server is killed under it
+		}, boxed},
 		{"runtime", create(client.CreateOptions{Image: "bun:1"}), building},
 		{"runtime again", create(client.CreateOptions{Image: "bun:1"}), building},
 	} {
@@ -113,16 +117,14 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 			t.Errorf("%s: snapshots %+v, %v, want none", c.name, snapshots.Items, err)
 		}
 		for _, dir := range []string{"spool", "images/tmp"} {
-			if left := names(t, s, dir); len(left) > 0 {
-				t.Errorf("%s: left in %s: %v", c.name, dir, left)
-			}
+			until(t, c.name+": "+dir+" to be empty", func() bool { return len(names(t, s, dir)) == 0 })
 		}
 		if d := cmp.Diff(images, names(t, s, "images/images")); d != "" {
 			t.Errorf("%s: root filesystems (-before +after):\n%s", c.name, d)
 		}
 	}
 	// What was cut short can be had now, up to what its tool says.
-	sb, err := s.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Packages: []string{"is-odd"}, WaitUpTo: time.Minute})
+	sb, err := s.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Packages: []string{"is-odd"}, WaitUpTo: 5 * time.Minute})
 	if err != nil || sb.Cause == nil || !strings.Contains(sb.Cause.Message, "neither npm nor bun") {
 		t.Errorf("after all: %+v, %v, want a failure that says there is no npm", sb, err)
 	}

@@ -72,7 +72,7 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 	ids := make([]string, boxes)
 	for i := range ids {
 		sb, err := s.Create(t.Context(), client.CreateOptions{
-			Image: "modbox/base", WaitUpTo: 30 * time.Second, Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"},
+			Image: "modbox/base", WaitUpTo: 5 * time.Minute, Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 		s.Launch()
 		for _, id := range ids {
 			before := count(t, s, id)
-			deadline := time.Now().Add(20 * time.Second)
+			deadline := time.Now().Add(5 * time.Minute)
 			for count(t, s, id) == before {
 				if time.Now().After(deadline) {
 					t.Fatalf("round %d: the process in sandbox %s does not go on", round, id)
@@ -121,7 +121,7 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What a killed server left of forks goes with the sweep.
-	for deadline := time.Now().Add(30 * time.Second); len(left) > 0; left, _ = filepath.Glob(filepath.Join(s.StateDir, "checkpoints", "*", "*")) {
+	for deadline := time.Now().Add(5 * time.Minute); len(left) > 0; left, _ = filepath.Glob(filepath.Join(s.StateDir, "checkpoints", "*", "*")) {
 		if time.Now().After(deadline) {
 			t.Fatalf("checkpoints left: %v", left)
 		}
@@ -150,7 +150,7 @@ func TestKillInTheMiddleOfStartsFromFiles(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				_, _ = s.Pause(ctx, sb.ID)
-				_, _ = s.ResumeWith(ctx, sb.ID, client.MemoryDiscard)
+				_, _ = s.ResumeWith(ctx, sb.ID, client.ResumeOptions{Memory: client.MemoryDiscard})
 				_ = s.UploadArchive(ctx, sb.ID, "/tmp/in", bytes.NewReader(archive), client.UploadArchiveOptions{})
 			}
 		})
@@ -215,7 +215,7 @@ func TestRestartOfTheHost(t *testing.T) {
 		t.Errorf("the one that ran: %+v, %v, want the cause host_restart", got, err)
 	}
 	before := count(t, s, paused.ID)
-	for deadline := time.Now().Add(20 * time.Second); count(t, s, paused.ID) == before; {
+	for deadline := time.Now().Add(5 * time.Minute); count(t, s, paused.ID) == before; {
 		if time.Now().After(deadline) {
 			t.Fatal("the process in the paused sandbox does not go on")
 		}

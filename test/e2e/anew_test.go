@@ -61,7 +61,7 @@ head -c 5000000 /dev/urandom > work/big && (cd work && sha256sum big > sum) && c
 			s.Kill() // the server that comes is another build
 			s.Launch()
 		}
-		if _, err := s.ResumeWith(t.Context(), sb.ID, client.MemoryRequire); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "v0.0.1") {
+		if _, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "v0.0.1") {
 			t.Errorf("resume that requires the memory = %v, want unsupported with the reason", err)
 		}
 		res := s.Bash(sb.ID, `cd ~/work && cat link/file && stat -c '%h' hard && stat -c '%a' deep && sha256sum -c sum && cat /etc/hosts.allow | tail -n 1
@@ -85,7 +85,7 @@ ls /etc/motd /etc/issue 2>/dev/null; ls /usr/share/doc; echo $ROLE; ls /tmp/scra
 	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := s.ResumeWith(t.Context(), sb.ID, client.MemoryRequire); err != nil || now.MemoryLost != "" {
+	if now, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLost != "" {
 		t.Errorf("resume with memory = %+v, %v", now, err)
 	}
 }

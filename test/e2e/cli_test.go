@@ -168,7 +168,7 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer term.Close()
-	if err := term.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := term.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	var seen bytes.Buffer

@@ -46,7 +46,7 @@ func counted(n int, end string) string {
 func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	const lines = 40_000
 	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); done; until [ -e /tmp/saved ]; do sleep 0.05; done; exit 5`, lines)
@@ -107,7 +107,7 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 	go func() {
 		_, err := io.Copy(followed, log)
 		if err == nil {
-			e, err = s.Execution(ctx, e.ID, time.Minute)
+			e, err = s.Execution(ctx, e.ID, 5*time.Minute)
 		}
 		exit := &client.Exit{}
 		if err == nil && e.ExitCode != nil {

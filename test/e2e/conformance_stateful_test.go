@@ -57,7 +57,7 @@ var statefulCalls = map[string]call{
 	},
 	"sandboxes.pause": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Pause(ctx, a.Ref) },
 	"sandboxes.resume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.ResumeWith(ctx, a.Ref, client.Memory(a.Memory))
+		return c.ResumeWith(ctx, a.Ref, client.ResumeOptions{Memory: client.Memory(a.Memory)})
 	},
 	"sandboxes.fork":       fork,
 	"sandboxes.all_events": allEvents,

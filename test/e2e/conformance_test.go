@@ -32,11 +32,13 @@ type step struct {
 	Expect     json.RawMessage
 	Error      json.RawMessage
 	Save       map[string]string
+	As, Become string
 }
 
-// platformCalls are those of the Modbox platform, which the Go client, being of
-// /v1, does not have.
-var platformCalls = []string{
+// otherCalls are those of the Modbox platform, which the Go client, being of /v1,
+// does not have, and of clients that renew their session by themselves.
+var otherCalls = []string{
+	"account.refresh",
 	"provision_sandbox", "wait_for_sandbox", "get_sandbox", "list_sandboxes", "destroy_sandbox", "list_sandbox_images",
 }
 
@@ -52,12 +54,13 @@ func TestConformance(t *testing.T) {
 	}
 	saved := map[string]string{"run": "go-" + strings.ToLower(rand.Text())}
 	did := map[string]bool{}
+	clients := map[string]*client.Client{"": s.Client}
 	for _, st := range scenario.Steps {
-		if slices.Contains(platformCalls, st.Call) {
+		if slices.Contains(otherCalls, st.Call) {
 			continue
 		}
 		did[st.Call] = true
-		t.Run(strings.ReplaceAll(st.Name, " ", "_"), func(t *testing.T) { st.run(t, s.Client, saved) })
+		t.Run(strings.ReplaceAll(st.Name, " ", "_"), func(t *testing.T) { st.run(t, clients, saved) })
 	}
 	for call := range goCalls {
 		if !did[call] {
@@ -66,14 +69,15 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func (st step) run(t *testing.T, c *client.Client, saved map[string]string) {
+// run performs the step in the name of whom it says, one of clients.
+func (st step) run(t *testing.T, clients map[string]*client.Client, saved map[string]string) {
 	call := goCalls[st.Call]
 	if call == nil {
 		t.Fatalf("there is no call %s", st.Call)
 	}
 	var a arguments
 	decode(t, fill(st.Args, saved), &a)
-	value, err := call(t.Context(), c, a)
+	value, err := call(t.Context(), clients[st.As], a)
 	if st.Error != nil {
 		var e *client.Error
 		if !errors.As(err, &e) {
@@ -88,6 +92,10 @@ func (st step) run(t *testing.T, c *client.Client, saved map[string]string) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	if st.Become != "" {
+		clients[st.Become] = value.(*client.Client)
+		return
 	}
 	got := generic(t, value)
 	if st.Expect != nil {
@@ -120,6 +128,17 @@ type arguments struct {
 	Ref, Name, Image, Shell, Cwd, User, Output, Path, Mode, From, To string
 
 	State, ID, Kind, Text, Description, Message, Checkpoint, Memory, Snapshot, Runtime, Workspace, Role, Tag, Sort, Order, Stderr string
+
+	UserName                           string `json:"username"`
+	CurrentPassword                    string `json:"current_password"`
+	ImageID                            string `json:"image_id"`
+	RegistryID                         string `json:"registry_id"`
+	Who, Code, Password, Email, Server string
+	Disabled                           *bool
+	EnabledOnly                        bool `json:"enabled_only"`
+	All                                bool
+	DryRun                             bool  `json:"dry_run"`
+	MemoryMB                           int64 `json:"memory_mb"`
 
 	Command        commandArgument
 	Stdin          any // a text, or whether there is a stream
@@ -168,6 +187,7 @@ type bytesValue struct {
 var goCalls = func() map[string]call {
 	calls := maps.Clone(coreCalls)
 	maps.Copy(calls, statefulCalls)
+	maps.Copy(calls, accountCalls)
 	return calls
 }()
 
@@ -176,12 +196,18 @@ type call func(context.Context, *client.Client, arguments) (any, error)
 
 // coreCalls are those that commands and files need.
 var coreCalls = map[string]call{
-	"whoami":      func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.WhoAmI(ctx) },
-	"version":     func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },
+	"whoami":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.WhoAmI(ctx) },
+	"version": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },
+	"images.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.RemoveImage(ctx, a.ID)
+	},
+	"images.prune": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.PruneImages(ctx, client.ImagePruneOptions{All: a.All, DryRun: a.DryRun})
+	},
 	"images.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Images(ctx) },
 	"sandboxes.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		o := client.CreateOptions{
-			Name: a.Name, Image: a.Image, Env: a.Env, Labels: a.Labels, Resources: a.Resources, Network: a.Network, TTL: time.Duration(a.TTLSeconds) * time.Second,
+			Name: a.Name, Image: a.Image, ImageID: a.ImageID, Env: a.Env, Labels: a.Labels, Resources: a.Resources, Network: a.Network, TTL: time.Duration(a.TTLSeconds) * time.Second,
 			Snapshot: a.Snapshot, Timeouts: a.Timeouts, Description: a.Description, Metadata: a.Metadata,
 			Dependencies: a.Dependencies, Packages: a.Packages, OneShot: a.Mode == "oneshot", WaitUpTo: time.Duration(a.WaitSeconds) * time.Second,
 		}

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -83,5 +84,64 @@ func TestDependencies(t *testing.T) {
 		if sb.Cause == nil || sb.Cause.Code != "image" || !strings.Contains(sb.Cause.Message, c.want) {
 			t.Errorf("sandbox is %s, cause %+v, want %q", sb.State, sb.Cause, c.want)
 		}
+	}
+}
+
+// TestDependenciesCount: what is installed counts for the workspaces that use it, and is there once.
+func TestDependenciesCount(t *testing.T) {
+	_, args := mirrors(t)
+	s := testserver.Start(t, append(args, "--pool-size", "0")...)
+	ws, err := s.Workspaces(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	quota := func(id string) client.QuotaUsed {
+		t.Helper()
+		q, err := s.Quota(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q.Used
+	}
+	o := client.CreateOptions{Image: "modbox/base", Dependencies: []string{"sl"}, WaitUpTo: 8 * time.Minute}
+	first, err := s.Create(t.Context(), o)
+	if err != nil || first.State != client.Running {
+		t.Fatalf("sandbox is %+v, %v", first, err)
+	}
+	left := quota(ws[0].ID).DiskBy.BuildCache
+	if left < 10<<20 {
+		t.Errorf("after an install %d bytes of build cache count, want a root filesystem", left)
+	}
+	if used := quota(ws[0].ID); used.Sandboxes != 1 || used.Memory != first.Resources.Memory {
+		t.Errorf("after an install: %+v, want one sandbox's", used)
+	}
+	// With room for nothing more, what was installed before still starts, and something
+	// else does not fit.
+	disk := int64(2<<30) + left
+	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(disk)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Delete(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Create(t.Context(), o)
+	if err != nil || again.State != client.Running || again.ImageDigest != first.ImageDigest {
+		t.Errorf("another with the same: %+v, %v", again, err)
+	}
+	if _, err := s.Delete(t.Context(), again.ID); err != nil {
+		t.Fatal(err)
+	}
+	o.Dependencies = []string{"bc"}
+	other, err := s.Create(t.Context(), o)
+	if err != nil || other.Cause == nil || other.Cause.Code != "image" || !strings.Contains(other.Cause.Message, "quota of disk") {
+		t.Errorf("one with others: %+v, %v, want it failed for the quota of disk", other, err)
+	}
+	if now := quota(ws[0].ID).DiskBy.BuildCache; now != left {
+		t.Errorf("build cache after it: %d, before %d", now, left)
+	}
+	s.Kill()
+	s.Launch()
+	if now := quota(ws[0].ID).DiskBy.BuildCache; now != left {
+		t.Errorf("build cache after the server was killed: %d, before %d", now, left)
 	}
 }

@@ -23,6 +23,9 @@ func TestDetachedCommand(t *testing.T) {
 	if out != "out\nmore\n" || errOut != "err\n" || code != 4 {
 		t.Errorf("logs --follow = %q, %q, %d, want the command's output and code 4", out, errOut, code)
 	}
+	if out, errOut, code := run(t, s, "", "logs", "--tail", "1", id); out != "more\n" || errOut != "err\n" || code != 0 {
+		t.Errorf("logs --tail 1 = %q, %q, %d, want the last line of each", out, errOut, code)
+	}
 	if out, _, code := run(t, s, "", "jobs", sb.ID); code != 0 || !strings.Contains(out, id) || !strings.Contains(out, "failed") {
 		t.Errorf("jobs = %q, %d, want the job as failed", out, code)
 	}
@@ -49,7 +52,7 @@ func TestTerminalIsAttachedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var id string
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	for id == "" {
 		list, err := s.Executions(t.Context(), sb.ID, "", 1)
 		if err == nil && len(list) == 1 && list[0].Stdout.Bytes > 30 { // the line was echoed

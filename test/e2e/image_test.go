@@ -60,6 +60,12 @@ func (r *imageRegistry) on(before func(http.ResponseWriter, *http.Request) bool)
 // file that says which version it is.
 func (r *imageRegistry) push(t *testing.T, ref, version string) string {
 	t.Helper()
+	return r.pushConfig(t, ref, version, v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"GREETING=hello", "PATH=/bin"}})
+}
+
+// pushConfig is push for an image that is run in another way.
+func (r *imageRegistry) pushConfig(t *testing.T, ref, version string, config v1.Config) string {
+	t.Helper()
 	program, err := os.ReadFile("/bin/busybox")
 	if err != nil {
 		t.Fatalf("the Debian package busybox-static is not installed: %v", err)
@@ -90,7 +96,7 @@ func (r *imageRegistry) push(t *testing.T, ref, version string) string {
 	}
 	img, err := mutate.AppendLayers(empty.Image, layer)
 	if err == nil {
-		img, err = mutate.Config(img, v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"GREETING=hello", "PATH=/bin"}})
+		img, err = mutate.Config(img, config)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -197,5 +203,32 @@ func TestKilledWhilePulling(t *testing.T) {
 	again := s.MustCreate(client.CreateOptions{Image: ref})
 	if v := version(t, s, again.ID); v != "one" {
 		t.Errorf("the image pulled afterwards has version %q", v)
+	}
+}
+
+// TestImageByDigest: a digest means the same image after the tag it was pulled by moved.
+func TestImageByDigest(t *testing.T) {
+	reg := startRegistry(t)
+	s := testserver.Start(t, "--images-recheck-interval", "1ns")
+	ref := reg.push(t, "team/app:v1", "one")
+	parsed, err := name.ParseReference(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	desc, err := remote.Head(parsed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned := parsed.Context().Name() + "@" + desc.Digest.String()
+	s.MustCreate(client.CreateOptions{Image: ref})
+	for _, when := range []string{"one", "two"} {
+		sb := s.MustCreate(client.CreateOptions{Image: pinned})
+		if got := version(t, s, sb.ID); got != "one" {
+			t.Errorf("%s has %q when the tag means %q", pinned, got, when)
+		}
+		reg.push(t, "team/app:v1", "two")
+		if sb := s.MustCreate(client.CreateOptions{Image: ref}); version(t, s, sb.ID) != "two" {
+			t.Errorf("the tag does not mean what it does now")
+		}
 	}
 }

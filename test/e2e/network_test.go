@@ -55,7 +55,7 @@ s = socket.create_connection(("deb.debian.org", 80))
 open("/tmp/connected", "w").close()
 while not os.path.exists("/tmp/again"): time.sleep(0.05)
 try:
-    s.settimeout(30)
+    s.settimeout(120)
     s.sendall(b"GET / HTTP/1.0\r\n\r\n")
     word = "alive" if s.recv(1) else "closed"
 except TimeoutError: word = "silent"
@@ -70,13 +70,13 @@ func TestNetworkOfASandbox(t *testing.T) {
 	sb := s.MustCreate(client.CreateOptions{Image: codeExec, Network: client.Network{Enabled: true}})
 	must := func(ref, line string) string {
 		t.Helper()
-		res := s.Bash(ref, line, 4*time.Minute)
+		res := s.Bash(ref, line, 15*time.Minute)
 		if res.ExitCode != 0 {
 			t.Fatalf("%s\nended with %d:\n%s%s", line, res.ExitCode, lastOf(res.Stdout), lastOf(res.Stderr))
 		}
 		return string(res.Stdout)
 	}
-	fetch := "curl -fsS -m 30 -o /dev/null " + npm + "is-number"
+	fetch := "curl -fsS -m 120 -o /dev/null " + npm + "is-number"
 	if out := must(sb.ID, "cat /etc/resolv.conf"); out != "nameserver 10.0.0.1\n" {
 		t.Errorf("resolv.conf is %q", out)
 	}
@@ -193,7 +193,7 @@ func outward(t *testing.T) string {
 // where the operator says so.
 func TestClosedAddresses(t *testing.T) {
 	port, host := listen(t), outward(t)
-	get := func(address string) string { return fmt.Sprintf("curl -sS -m 20 http://%s:%d/", address, port) }
+	get := func(address string) string { return fmt.Sprintf("curl -sS -m 120 http://%s:%d/", address, port) }
 	t.Run("Closed", func(t *testing.T) {
 		s := testserver.Start(t)
 		sb := s.MustCreate(client.CreateOptions{Image: image, Network: client.Network{Enabled: true}})
@@ -251,7 +251,7 @@ func TestNetworkCommands(t *testing.T) {
 		}
 	}
 	// The gateway takes connections to its DNS server as long as it is there.
-	const asks = "timeout 10 bash -c '</dev/tcp/10.0.0.1/53' 2>/dev/null && echo there || echo gone"
+	const asks = "timeout 60 bash -c '</dev/tcp/10.0.0.1/53' 2>/dev/null && echo there || echo gone"
 	for _, step := range []struct{ command, want string }{{"on", "there"}, {"off", "gone"}, {"on", "there"}} {
 		if out := must("network", step.command, "a"); out != "a\n" {
 			t.Errorf("network %s printed %q", step.command, out)

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modbox/modbox/client"
@@ -139,5 +141,57 @@ func noneHas(t *testing.T, dir, text string) {
 	})
 	if err != nil || read < 4 {
 		t.Errorf("%d files were read: %v", read, err)
+	}
+}
+
+// TestServersOwnMachine: nothing that a workspace may name as a registry, and no
+// registry that the operator allowed, leads the server to other services of its machine.
+func TestServersOwnMachine(t *testing.T) {
+	reg := startRegistry(t)
+	ref := reg.push(t, "team/app:v1", "one")
+	s := testserver.Start(t, "--images-insecure-registries", reg.host)
+	var asked atomic.Int32
+	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	plain, secure := httptest.NewServer(count), httptest.NewTLSServer(count)
+	defer plain.Close()
+	defer secure.Close()
+	refused := func(what, host string, err error) {
+		t.Helper()
+		for _, words := range []string{host, "images.insecure_registries"} {
+			if err == nil || !strings.Contains(err.Error(), words) {
+				t.Errorf("%s = %v, want a refusal with %q", what, err, words)
+			}
+		}
+	}
+	for _, port := range []string{strings.TrimPrefix(plain.URL, "http://127.0.0.1:"), strings.TrimPrefix(secure.URL, "https://127.0.0.1:")} {
+		for _, name := range []string{"127.0.0.1", "localhost"} {
+			host := name + ":" + port
+			_, err := s.Client.PullImage(t.Context(), host+"/x", nil)
+			refused("pull", host, err)
+			_, err = s.Client.CreateRegistry(t.Context(), client.RegistryFields{Name: &host, Server: &host, Username: new("ann"), Password: new("pw"), Verify: true})
+			refused("verify", host, err)
+			if _, errOut, code := run(t, s, "", "run", host+"/x", "--", "true"); code == 0 || !strings.Contains(errOut, "images.insecure_registries") {
+				t.Errorf("run = %q, %d", errOut, code)
+			}
+		}
+	}
+	if _, err := s.Client.PullImage(t.Context(), ref, nil); err != nil {
+		t.Errorf("pull from the registry that is allowed: %v", err)
+	}
+	for _, target := range []*httptest.Server{plain, secure} {
+		elsewhere := strings.Replace(target.URL, "127.0.0.1", "localhost", 1)
+		reg.on(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/manifests/") {
+				return false
+			}
+			http.Redirect(w, r, elsewhere, http.StatusTemporaryRedirect)
+			return true
+		})
+		_, err := s.Client.PullImage(t.Context(), ref, nil)
+		_, host, _ := strings.Cut(elsewhere, "//")
+		refused("pull that is sent on", host, err)
+	}
+	if asked.Load() != 0 {
+		t.Errorf("the machine's services were asked %d times", asked.Load())
 	}
 }

@@ -55,7 +55,7 @@ func TestSandboxesOutliveTheServer(t *testing.T) {
 func TestSettingsReachTheSandboxes(t *testing.T) {
 	s := testserver.Start(t,
 		"--sandbox-default-memory", "300Mi", "--sandbox-default-cpu", "300m", "--sandbox-default-disk", "300Mi", "--sandbox-max-memory", "400Mi",
-		"--sandbox-max-processes", "123", "--sandbox-max-count", "1", "--exec-default-timeout", "1s", "--exec-max-timeout", "30s",
+		"--sandbox-max-processes", "123", "--sandbox-max-count", "1", "--exec-default-timeout", "1s", "--exec-max-timeout", "10m",
 		"--exec-default-output", "3", "--exec-max-output", "20Mi", "--domain", "box.example.com", "--public-url", "https://modbox.example.com",
 	)
 	sb := s.MustCreate(client.CreateOptions{Image: image})
@@ -66,13 +66,13 @@ func TestSettingsReachTheSandboxes(t *testing.T) {
 	if !strings.HasPrefix(sb.URL, "https://") || !strings.HasSuffix(sb.URL, ".box.example.com") {
 		t.Errorf("URL %s", sb.URL)
 	}
-	if res := s.Bash(sb.ID, "ulimit -u", 0); string(res.Stdout) != "123" || !res.StdoutTruncated {
+	if res := s.Bash(sb.ID, "ulimit -u", time.Minute); string(res.Stdout) != "123" || !res.StdoutTruncated {
 		t.Errorf("process limit and what is kept of the output: %q, truncated %v; want 123 and true", res.Stdout, res.StdoutTruncated)
 	}
 	if res := s.Bash(sb.ID, "sleep 1000", 0); !res.TimedOut {
 		t.Errorf("a command without a timeout: %+v", res)
 	}
-	res, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "head -c 18M /dev/zero", MaxOutput: 17 << 20, Timeout: 30 * time.Second})
+	res, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "head -c 18M /dev/zero", MaxOutput: 17 << 20, Timeout: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestSettingsReachTheSandboxes(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"timeout": func() error {
-			_, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "true", Timeout: 31 * time.Second})
+			_, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "true", Timeout: 10*time.Minute + time.Second})
 			return err
 		}(),
 		"memory": func() error {
@@ -140,5 +140,56 @@ func TestDoctor(t *testing.T) {
 		if found[name] == "" || found[name] == "fail" {
 			t.Errorf("doctor says of %s: %q", name, found[name])
 		}
+	}
+}
+
+// TestLeftoversAreSeen shows that the checks at the end of the tests look where boxes are.
+func TestLeftoversAreSeen(t *testing.T) {
+	s := testserver.Start(t, "--pool-size", "0")
+	if left := s.Leftovers(); len(left) != 0 {
+		t.Errorf("before there is a sandbox:\n%s", strings.Join(left, "\n"))
+	}
+	sb := s.MustCreate(client.CreateOptions{Image: image})
+	left := strings.Join(s.Leftovers(), "\n")
+	kinds := []string{"process ", "file " + s.RunDir, "file " + s.StateDir}
+	if os.Geteuid() == 0 { // others may have no control groups
+		kinds = append(kinds, "control group ")
+	}
+	for _, kind := range kinds {
+		if !strings.Contains(left, kind) {
+			t.Errorf("what a sandbox has on the host lacks %q:\n%s", kind, left)
+		}
+	}
+	if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTrustedProxy guesses from one client behind a proxy until it has to wait; another one need not.
+func TestTrustedProxy(t *testing.T) {
+	s := testserver.Start(t, "--pool-size", "0", "--http-trusted-proxies", "127.0.0.0/8")
+	signIn := func(client string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/auth/refresh",
+			strings.NewReader(`{"refresh_token":"mbr_`+strings.Repeat("a", 52)+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Forwarded-For", client)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	guesses := 0
+	for status := 0; status != http.StatusTooManyRequests; guesses++ {
+		if status = signIn("6.6.6.6, 203.0.113.7"); guesses > 1000 {
+			t.Fatalf("after %d guesses: status %d", guesses, status)
+		}
+	}
+	if got := signIn("6.6.6.6, 203.0.113.8"); got != http.StatusUnauthorized {
+		t.Errorf("the first guess of another client: status %d, want 401", got)
 	}
 }

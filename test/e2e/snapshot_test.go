@@ -15,27 +15,27 @@ import (
 
 // listing shows every name below the directories of the test with type, mode,
 // owner, size, links, target and content.
-const listing = `cd / && find work etc/passwd etc/motd usr/share/doc home 2>/dev/null | LC_ALL=C sort | while IFS= read -r f; do
+const listing = `cd / && find srv/tree etc/passwd etc/motd usr/share/doc home 2>/dev/null | LC_ALL=C sort | while IFS= read -r f; do
 	stat -c '%n %A %a %u:%g' -- "$f"
 	if [ -L "$f" ]; then readlink -- "$f"; elif [ -f "$f" ]; then stat -c %s -- "$f"; md5sum < "$f"; fi
-done; stat -c 'modified %Y' work/file # times are kept to the second, rounded`
+done; stat -c 'modified %Y' srv/tree/file # times are kept to the second, rounded`
 
 // changes makes everything that a layer must carry.
 const changes = `set -e
-mkdir -p /work/dir /work/empty "/work/ü ñ 日本"
-echo content > /work/file; ln /work/file /work/hard; ln -s file /work/soft; ln -s /nowhere /work/dangling
-echo x > "/work/ü ñ 日本/a	b"
-cp /bin/true /work/setuid; chmod 4755 /work/setuid; chmod 1777 /work/empty; chown -R 1234:5678 /work/dir
-dd if=/dev/urandom of=/work/big bs=1M count=20 2>/dev/null
-truncate -s 30M /work/sparse; printf end | dd of=/work/sparse bs=1 seek=20M conv=notrunc 2>/dev/null
+mkdir -p /srv/tree/dir /srv/tree/empty "/srv/tree/ü ñ 日本"
+echo content > /srv/tree/file; ln /srv/tree/file /srv/tree/hard; ln -s file /srv/tree/soft; ln -s /nowhere /srv/tree/dangling
+echo x > "/srv/tree/ü ñ 日本/a	b"
+cp /bin/true /srv/tree/setuid; chmod 4755 /srv/tree/setuid; chmod 1777 /srv/tree/empty; chown -R 1234:5678 /srv/tree/dir
+dd if=/dev/urandom of=/srv/tree/big bs=1M count=20 2>/dev/null
+truncate -s 30M /srv/tree/sparse; printf end | dd of=/srv/tree/sparse bs=1 seek=20M conv=notrunc 2>/dev/null
 rm -rf /usr/share/doc/a*; rm -f /etc/motd
-mkdir -p /work/old/deep; echo 1 > /work/old/deep/f; mv /work/old /work/renamed
+mkdir -p /srv/tree/old/deep; echo 1 > /srv/tree/old/deep/f; mv /srv/tree/old /srv/tree/renamed
 mv /usr/share/doc /usr/share/doc.old; mkdir /usr/share/doc; echo new > /usr/share/doc/new
-touch -d @1234567890 /work/file`
+touch -d @1234567890 /srv/tree/file`
 
 func asRoot(t *testing.T, s *testserver.Server, ref, line string) string {
 	t.Helper()
-	res, err := s.Exec(t.Context(), ref, client.Command{Shell: line, User: "root", Timeout: 2 * time.Minute, MaxOutput: 4 << 20})
+	res, err := s.Exec(t.Context(), ref, client.Command{Shell: line, User: "root", Timeout: 10 * time.Minute, MaxOutput: 4 << 20})
 	if err != nil || res.ExitCode != 0 {
 		t.Fatalf("in %s: code %d, %s, %v", ref, res.ExitCode, res.Stderr, err)
 	}
@@ -55,7 +55,7 @@ func TestSnapshotHasAllFiles(t *testing.T) {
 		if d := cmp.Diff(strings.Split(want, "\n"), strings.Split(asRoot(t, s, ref, listing), "\n")); d != "" {
 			t.Errorf("%s: the files differ (-want +got):\n%s", name, d)
 		}
-		if links := asRoot(t, s, ref, "stat -c %h /work/hard"); links != "2\n" {
+		if links := asRoot(t, s, ref, "stat -c %h /srv/tree/hard"); links != "2\n" {
 			t.Errorf("%s: the hard link has %s links", name, links)
 		}
 	}
@@ -71,7 +71,7 @@ func TestSnapshotHasAllFiles(t *testing.T) {
 	compare("child", child.ID)
 
 	// Layers upon layers: the child's own snapshot, taken while it is paused.
-	asRoot(t, s, child.ID, "rm -rf /work/renamed /work/hard; ln /work/file /work/hard; echo changed > /work/dir/new; rm -rf /usr/share/doc.old")
+	asRoot(t, s, child.ID, "rm -rf /srv/tree/renamed /srv/tree/hard; ln /srv/tree/file /srv/tree/hard; echo changed > /srv/tree/dir/new; rm -rf /usr/share/doc.old")
 	want = asRoot(t, s, child.ID, listing)
 	if _, err := s.Pause(t.Context(), child.ID); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Launch()
-	if _, err := s.Create(t.Context(), client.CreateOptions{Snapshot: "n", WaitUpTo: time.Minute}); !client.IsCode(err, client.Unavailable) {
+	if _, err := s.Create(t.Context(), client.CreateOptions{Snapshot: "n", WaitUpTo: 5 * time.Minute}); !client.IsCode(err, client.Unavailable) {
 		t.Errorf("a sandbox of a damaged snapshot: %v, want unavailable", err)
 	}
 }

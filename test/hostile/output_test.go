@@ -79,15 +79,6 @@ func TestReaderThatGoesAwayKillsTheCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	stream.Close()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		res := r.Bash(id, `pgrep -c yes`, time.Minute)
-		if strings.TrimSpace(string(res.Stdout)) == "0" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("a minute after its reader went, %s yes processes live", res.Stdout)
-		}
-	}
+	r.noneLeft(id, "yes")
 	r.gone(id)
 }

@@ -6,12 +6,15 @@ package testserver
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +22,9 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
 )
 
 // Environment of the suites that use this package.
@@ -28,8 +34,10 @@ const (
 	envImages = "MODBOX_TEST_IMAGE_DIR" // built images; default those of the quickstart
 )
 
-// startTimeout bounds a server's start.
-const startTimeout = 30 * time.Second
+// patience bounds what must not take for ever: a server's start, the end of what it
+// left, a command or a sandbox's start of which the test does not say more. A machine
+// may be slow, and busy with other things.
+const patience = 5 * time.Minute
 
 // Server is a running modbox server and its state.
 type Server struct {
@@ -143,20 +151,21 @@ func (s *Server) Launch() {
 	_ = os.Remove(address)
 	args := append([]string{"server", "--listen", "127.0.0.1:0", "--state-dir", s.StateDir, "--run-dir", s.RunDir}, s.args...)
 	s.cmd = exec.Command(Binary(s.t), args...)
-	// Tests that pull have a registry of their own; no other asks one far away.
-	s.cmd.Env = append(os.Environ(), "MODBOX_IMAGES_DEFAULT_REGISTRY=")
+	// Tests that pull have a registry of their own, on loopback; no other asks one far away.
+	s.cmd.Env = append(os.Environ(), "MODBOX_IMAGES_DEFAULT_REGISTRY=", "MODBOX_IMAGES_INSECURE_REGISTRIES=127.0.0.1",
+		"MODBOX_EXEC_DEFAULT_TIMEOUT="+patience.String(), "MODBOX_SANDBOX_START_TIMEOUT="+patience.String())
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	deadline := time.Now().Add(startTimeout)
+	deadline := time.Now().Add(patience)
 	for {
 		if b, err := os.ReadFile(address); err == nil && len(b) > 0 {
 			s.URL = "http://" + strings.TrimSpace(string(b))
 			break
 		}
 		if time.Now().After(deadline) {
-			s.t.Fatalf("server not ready in %v; its log:\n%s", startTimeout, s.Log())
+			s.t.Fatalf("server not ready in %v; its log:\n%s", patience, s.Log())
 		}
 		time.Sleep(10 * time.Millisecond) // polling a file of another process
 	}
@@ -205,22 +214,16 @@ func (s *Server) Log() string {
 // finish destroys every sandbox, stops the server, and fails the test for what is left.
 func (s *Server) finish() {
 	defer os.RemoveAll(s.RunDir)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if s.cmd == nil {
 		s.Launch()
 	}
-	for sb, err := range s.All(ctx, client.ListOptions{}) {
-		if err != nil {
-			s.t.Errorf("list sandboxes at the end: %v", err)
-			break
-		}
-		if _, err := s.Delete(ctx, sb.ID); err != nil {
-			s.t.Errorf("delete %s at the end: %v", sb.ID, err)
-		}
+	if err := s.destroyAll(ctx); err != nil {
+		s.t.Errorf("destroy what is left at the end: %v", err)
 	}
 	s.Stop() // also empties its pool
-	if left := s.Leftovers(); len(left) > 0 {
+	if left := s.Left(""); len(left) > 0 {
 		s.t.Errorf("left on the host after every sandbox was destroyed and the server stopped:\n%s", strings.Join(left, "\n"))
 	}
 	if s.t.Failed() {
@@ -229,11 +232,55 @@ func (s *Server) finish() {
 	_ = s.log.Close()
 }
 
+// destroyAll destroys the sandboxes of all workspaces, which only the database
+// lists, as their owners.
+func (s *Server) destroyAll(ctx context.Context) error {
+	db, err := store.Open(ctx, filepath.Join(s.StateDir, "modbox.db"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	live, err := db.LiveSandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	tokens, err := auth.New(db)
+	if err != nil {
+		return err
+	}
+	defer tokens.Close()
+	as := map[sandbox.WorkspaceID]string{}
+	for _, sb := range live {
+		if as[sb.Workspace] == "" {
+			ws, err := db.Workspace(ctx, sb.Workspace)
+			if sandbox.CodeOf(err) == sandbox.NotFound {
+				continue // it is being deleted, with what it has
+			}
+			if err != nil {
+				return err
+			}
+			token, _, err := tokens.CreateToken(ctx, auth.Identity{User: ws.CreatedBy, Workspace: ws.ID}, auth.TokenRequest{})
+			if err != nil {
+				return err
+			}
+			as[sb.Workspace] = token
+		}
+		c, err := client.New(s.URL, as[sb.Workspace], client.WithWorkspace(string(sb.Workspace)))
+		if err != nil {
+			return err
+		}
+		if _, err := c.Delete(ctx, string(sb.ID)); err != nil && !client.IsCode(err, client.NotFound) {
+			return fmt.Errorf("delete %s of workspace %s: %w", sb.ID, sb.Workspace, err)
+		}
+	}
+	return nil
+}
+
 // Create makes a running sandbox or fails the test.
 func (s *Server) MustCreate(o client.CreateOptions) *client.Sandbox {
 	s.t.Helper()
 	if o.WaitUpTo == 0 {
-		o.WaitUpTo = time.Minute
+		o.WaitUpTo = patience
 	}
 	if o.TTL == 0 {
 		o.TTL = 10 * time.Minute
@@ -249,8 +296,12 @@ func (s *Server) MustCreate(o client.CreateOptions) *client.Sandbox {
 }
 
 // Bash runs a line of bash in a sandbox; only a command that could not be run fails the test.
+// A timeout of a minute or more is only against one that hangs, and may be longer.
 func (s *Server) Bash(ref, line string, timeout time.Duration) *client.ExecResult {
 	s.t.Helper()
+	if timeout >= time.Minute {
+		timeout = max(timeout, patience)
+	}
 	res, err := s.Exec(s.t.Context(), ref, client.Command{Argv: []string{"/bin/bash", "-c", line}, Timeout: timeout})
 	if err != nil {
 		s.t.Fatalf("exec %q: %v", line, err)
@@ -259,11 +310,17 @@ func (s *Server) Bash(ref, line string, timeout time.Duration) *client.ExecResul
 }
 
 // Leftovers lists what exists on the host because of this server's sandboxes:
-// processes, mounts, cgroups and files. It is empty when no sandbox lives and the
-// server, which may keep some ready, has stopped.
+// processes, mounts (a network namespace that outlives its processes is one), control
+// groups, and files of boxes. It is empty when no sandbox lives and the server, which
+// may keep some ready, has stopped.
 func (s *Server) Leftovers() []string {
-	var left []string
-	left = append(left, s.processes()...)
+	left := append(s.processes(), s.groups()...)
+	for _, dir := range []string{filepath.Join(s.RunDir, "boxes"), filepath.Join(s.StateDir, "layers")} {
+		entries, _ := os.ReadDir(dir) // the driver makes it
+		for _, e := range entries {
+			left = append(left, "file "+filepath.Join(dir, e.Name()))
+		}
+	}
 	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
 		for line := range strings.Lines(string(b)) {
 			if strings.Contains(line, s.RunDir) || strings.Contains(line, s.StateDir+"/") {
@@ -272,6 +329,16 @@ func (s *Server) Leftovers() []string {
 		}
 	}
 	return left
+}
+
+// Left waits until no leftover has the text, and returns those that go on having it.
+func (s *Server) Left(text string) []string {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // polling other processes
+		left := slices.DeleteFunc(s.Leftovers(), func(l string) bool { return !strings.Contains(l, text) })
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+	}
 }
 
 // KillBoxes ends every process of this server's sandboxes with SIGKILL, as a
@@ -291,6 +358,25 @@ func (s *Server) processes() []string {
 	for pid, cmdline := range s.boxProcesses() {
 		out = append(out, fmt.Sprintf("process %d: %s", pid, cmdline))
 	}
+	return out
+}
+
+// groups lists the control groups of this server's sandboxes, and the one above them
+// once the server has stopped. Its name is what the driver makes of RunDir.
+func (s *Server) groups() []string {
+	sum := sha256.Sum256([]byte(s.RunDir))
+	own := "modbox-" + hex.EncodeToString(sum[:6])
+	var out []string
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil: // groups of others come and go
+			return nil
+		case !d.IsDir():
+		case filepath.Base(filepath.Dir(path)) == own, s.cmd == nil && d.Name() == own:
+			out = append(out, "control group "+path)
+		}
+		return nil
+	})
 	return out
 }
 

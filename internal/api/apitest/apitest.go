@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,14 +15,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
+	"github.com/modbox/modbox/internal/build"
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
@@ -47,11 +53,16 @@ type Server struct {
 	Accounts *auth.Accounts
 	// Registries are the sign-ins to registries.
 	Registries *registry.Registries
-	SSO        *sso.SignIn
-	API        *api.Server
-	Store      *store.Store
-	Host       *fake.Host
-	Log        *Log
+	// Catalogue is the image catalogues of workspaces.
+	Catalogue *catalogue.Catalogue
+	// Images are what workspaces build; it begins without any.
+	Images *image.Store
+	SSO    *sso.SignIn
+	API    *api.Server
+	Store  *store.Store
+	Audit  *audit.Log
+	Host   *fake.Host
+	Log    *Log
 }
 
 // Log keeps what the server logs.
@@ -93,6 +104,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.Store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"))
 	check()
 	t.Cleanup(func() { s.Store.Close() })
+	s.openAudit(logger)
 	s.Host = fake.NewHost(t.TempDir())
 	t.Cleanup(func() { s.Host.Close() })
 	streams, err := stream.Open(filepath.Join(t.TempDir(), "streams"), logger)
@@ -102,18 +114,17 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.Auth, err = auth.New(s.Store)
 	check()
 	t.Cleanup(s.Auth.Close)
-	s.Accounts, err = auth.NewAccounts(s.Store, s.Auth, s.Service, logger)
+	s.Accounts, err = auth.NewAccounts(auth.AccountsConfig{MaxWorkspaces: 3}, s.Store, s.Auth, s.Service, logger)
 	check()
 	t.Cleanup(s.Accounts.Close)
 	s.Accounts.Start(t.Context())
 	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
 	check()
-	keys, err := secret.Open(filepath.Join(t.TempDir(), "secret.key"), "")
-	check()
-	s.Registries = registry.New(s.Store, keys)
+	s.openRegistries()
+	s.Catalogue = catalogue.New(s.Store, images{}, 512<<20)
+	s.openImages()
 	err = s.Service.Start(t.Context())
 	check()
-
 	front := httptest.NewUnstartedServer(nil)
 	s.URL = "http://" + front.Listener.Addr().String()
 	urls, err := proxy.NewURLs(s.URL, "")
@@ -123,15 +134,15 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	t.Cleanup(s.SSO.Close)
 	config := api.Config{SandboxURL: urls.Sandbox, PortURL: urls.Port, Version: "test"}
 	deps := api.Deps{
-		Service: s.Service, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, SSO: s.SSO, Logger: logger, Driver: "fake",
-		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, s.Accounts, s.Registries, urls.Sandbox)},
+		Service: s.Service, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, Catalogue: s.Catalogue, Images: s.Images, Builder: build.New(build.Config{}, s.Service, s.Images), Audit: s.Audit, SSO: s.SSO, Logger: logger, Driver: "fake",
+		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, s.Accounts, s.Registries, s.Catalogue, urls.Sandbox)},
 	}
 	if change != nil {
 		change(&config, &deps)
 	}
 	s.API, err = api.New(config, deps)
 	check()
-	p, err := proxy.New(proxy.Config{URLs: urls}, s.Service, modbox.NewDataPlane(s.Service), logger)
+	p, err := proxy.New(proxy.Config{URLs: urls}, s.Service, modbox.NewDataPlane(s.Service, s.Audit), logger)
 	check()
 	front.Config.Handler = edge.Wrap(logger, p.Wrap(s.API))
 	front.Start()
@@ -157,6 +168,30 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 		}
 	})
 	return s
+}
+
+// openRegistries opens the sign-ins to registries, with a key of its own.
+func (s *Server) openRegistries() {
+	keys, err := secret.Open(filepath.Join(s.T.TempDir(), "secret.key"), "")
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	s.Registries = registry.New(s.Store, keys, signIn)
+}
+
+// openImages opens a store without images.
+func (s *Server) openImages() {
+	var err error
+	s.Images, err = image.Open(s.T.TempDir(), fstest.MapFS{}, image.Options{InUse: s.Store.DigestsInUse, Catalogued: s.Store.CatalogueReferences})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// openAudit opens the audit log, which is closed with the test.
+func (s *Server) openAudit(logger *slog.Logger) {
+	s.Audit = audit.Open(s.Store, audit.Config{MaxRefused: 1 << 20}, logger)
+	s.T.Cleanup(s.Audit.Close)
 }
 
 // Answer is an answer with its whole body.
@@ -240,13 +275,30 @@ func (s *Server) Want(status int, method, path string, body any) *Answer {
 // ImageID is the id of the one image there is, "modbox/code-exec:latest".
 const ImageID = "0193b1f0-0000-7000-8000-000000000001"
 
+// RegistryPassword is the one that registries accept when they are asked.
+const RegistryPassword = "right"
+
+func signIn(_ context.Context, host string, login sandbox.RegistryLogin) error {
+	if login.Password != RegistryPassword {
+		return sandbox.Errorf(sandbox.Forbidden, "%s does not accept it", host)
+	}
+	return nil
+}
+
 type images struct{}
 
-// PullRef is the one image that a registry has.
-const PullRef = "registry.test/app:v1"
+// PullName is the one repository of a registry, with any tag, and PullRef the image
+// that can be pulled anew.
+const (
+	PullName = "registry.test/app"
+	PullRef  = PullName + ":v1"
+)
 
 func (images) Resolve(_ context.Context, ref string) (sandbox.Image, string, error) {
 	img := builtin()
+	if name, tag, ok := strings.Cut(ref, ":"); ok && name == PullName {
+		return sandbox.Image{ID: sandbox.ImageID("id-of-" + tag), Name: name, Tag: tag, Digest: "sha256:" + tag}, "/nowhere/root.erofs", nil
+	}
 	if ref != img.Ref() && ref != img.Name && ref != img.Digest {
 		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "there is no image %q", ref)
 	}
@@ -258,8 +310,22 @@ func (images) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
 	return img, err
 }
 
+func (images) LookupFor(ctx context.Context, _ sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+	return images{}.Lookup(ctx, ref)
+}
+
 func (images) Ensure(ctx context.Context, ref string, _ sandbox.Puller, _ func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
 	return images{}.Resolve(ctx, ref)
+}
+
+func (images) ForgetBuilt(context.Context, sandbox.WorkspaceID) error { return nil }
+
+func (images) Owned(sandbox.WorkspaceID) (images, left int64, err error) { return 0, 0, nil }
+
+func (images) MakeRoom(context.Context, sandbox.WorkspaceID, int64) (bool, error) { return false, nil }
+
+func (images) Built(context.Context, sandbox.WorkspaceID, string) (sandbox.Image, error) {
+	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "nothing is built here")
 }
 
 func (images) Stale(string, sandbox.Puller) bool { return false }
@@ -270,7 +336,7 @@ func (images) Update(ctx context.Context, ref string, _ sandbox.Puller, progress
 		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "the registry has no %q", ref)
 	}
 	progress(sandbox.ImageEvent{Phase: "pulling", Done: 1, Total: 2, Message: "layers"})
-	return sandbox.Image{ID: "pulled", Name: "registry.test/app", Tag: "v1", Digest: "sha256:1"}, nil
+	return sandbox.Image{ID: "pulled", Name: PullName, Tag: "v1", Digest: "sha256:1"}, nil
 }
 
 func (images) Runtimes(context.Context) ([]sandbox.Runtime, error) {
@@ -289,9 +355,28 @@ func (images) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error)
 	return builtin(), nil
 }
 
+// Hold has nothing to keep: no image is ever removed.
+func (images) Hold(context.Context, string) (func(), error) { return func() {}, nil }
+
 // Collect finds nothing to remove.
 func (images) Collect(context.Context, func(context.Context) ([]string, error)) (int64, error) {
 	return 0, nil
+}
+
+// Files knows one file in every root filesystem, Archive packs its name.
+func (images) Files(_ context.Context, _ string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
+	f := sandbox.SnapshotFile{Path: "/srv/file", Mode: 0o640, Size: 4, ModTime: time.Unix(1e9, 0)}
+	if q.Hash {
+		f.SHA256 = strings.Repeat("0", 64)
+	}
+	return sandbox.SnapshotFilePage{Files: []sandbox.SnapshotFile{f}, More: q.After == ""}, nil
+}
+
+func (images) Archive(_ context.Context, _, path string, compress bool) (io.ReadCloser, error) {
+	if path == "/none" {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no %q", path)
+	}
+	return io.NopCloser(strings.NewReader(fmt.Sprint(path, " ", compress))), nil
 }
 
 // Commit makes nothing: the fake driver does not look at root filesystems.
@@ -300,11 +385,11 @@ func (images) Commit(_ context.Context, base string, layer io.Reader) (lifecycle
 	return lifecycle.Layered{Digest: base, SizeBytes: builtin().SizeBytes + n, LayerBytes: n, FileCount: 1}, err
 }
 
-func (i images) CommitCached(ctx context.Context, _, base string, layer io.Reader) (lifecycle.Layered, error) {
+func (i images) CommitCached(ctx context.Context, _ lifecycle.CacheEntry, base string, layer io.Reader) (lifecycle.Layered, error) {
 	return i.Commit(ctx, base, layer)
 }
 
-func (images) Cached(context.Context, string, time.Duration) (sandbox.Image, string, error) {
+func (images) Cached(context.Context, sandbox.WorkspaceID, string, time.Duration) (sandbox.Image, string, error) {
 	return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "nothing is cached")
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -71,9 +72,10 @@ func RemoteAddr(ctx context.Context) string {
 	return ""
 }
 
-// Log logs err when it is a fault of ours, and does nothing for errors that the
-// caller is told. Every error of a handler goes through here exactly once.
+// Log logs err when it is a fault of ours; errors that the caller is told are
+// noted in the audit log alone. Every error of a handler goes through here exactly once.
 func Log(ctx context.Context, err error) {
+	audit.FromContext(ctx).Fail(sandbox.CodeOf(err))
 	if sandbox.CodeOf(err) != sandbox.Internal {
 		return
 	}
@@ -98,6 +100,10 @@ func Problem(ctx context.Context, err error) *wire.Problem {
 
 // Error answers a request with err.
 func Error(w http.ResponseWriter, r *http.Request, err error) {
+	if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > 256<<10) {
+		// Otherwise net/http waits, before it answers, for as much more of the body.
+		w.Header().Set("Connection", "close")
+	}
 	Problem(r.Context(), err).Write(w)
 }
 

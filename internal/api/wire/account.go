@@ -36,6 +36,8 @@ type TokenList struct {
 // Whoami says who the caller is.
 type Whoami struct {
 	UserID        string   `json:"user_id" doc:"The user."`
+	Name          string   `json:"name" doc:"What it signs in as."`
+	Email         string   `json:"email" doc:"Its e-mail address; empty without one."`
 	WorkspaceID   string   `json:"workspace_id" doc:"The workspace requests act in."`
 	TokenID       string   `json:"token_id" doc:"The API token presented; empty for a session."`
 	Role          string   `json:"role" doc:"The user's role in the workspace."`

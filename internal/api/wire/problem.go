@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -73,6 +75,8 @@ type Problem struct {
 	Code      sandbox.Code `json:"code" doc:"What kind of error it is, for programs; docs/errors.md lists all." example:"not_found"`
 	RequestID string       `json:"request_id,omitempty" doc:"Find the request in the server's log by this."`
 	Errors    []FieldError `json:"errors,omitempty" nullable:"false" doc:"The inputs at fault, when there are such."`
+	// RetryAfter is the header of that name in seconds; 0 for none.
+	RetryAfter int `json:"-"`
 }
 
 // FieldError is one input at fault.
@@ -90,6 +94,7 @@ func NewProblem(err error, requestID string) *Problem {
 		p.Code, p.Detail = sandbox.Internal, "something went wrong on our side; the server's log has the details"
 	} else {
 		p.Detail = e.Message
+		p.RetryAfter = int((e.RetryAfter + time.Second - 1) / time.Second)
 		if e.Field != "" {
 			p.Detail = e.Field + ": " + e.Message
 			p.Errors = []FieldError{{Location: e.Field, Message: e.Message}}
@@ -117,8 +122,23 @@ func (p *Problem) Err() *sandbox.Error {
 // Write answers a request with the problem.
 func (p *Problem) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", ProblemType)
+	p.SetRetryAfter(w.Header())
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // the client is gone when this fails
+}
+
+// SetRetryAfter sets the header Retry-After when something is known of that.
+func (p *Problem) SetRetryAfter(h http.Header) {
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+}
+
+// GetHeaders has huma send the headers that belong to the problem.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	p.SetRetryAfter(h)
+	return h
 }
 
 // Error, GetStatus and ContentType make a Problem an error that huma answers as it is.

@@ -10,6 +10,7 @@ type CreateRegistry struct {
 	Password string  `json:"password" minLength:"1" maxLength:"512" doc:"Their password or token. It is kept encrypted and never shown."`
 	Email    *string `json:"email,omitempty" maxLength:"255" doc:"Kept and shown."`
 	Enabled  *bool   `json:"enabled,omitempty" doc:"Whether it is used; true when omitted."`
+	Verify   bool    `json:"verify,omitempty" doc:"Ask the registry first whether it accepts the username and password, and record nothing when it does not."`
 }
 
 // UpdateRegistry is the body of PATCH /v1/registries/{id}: what is omitted stays.
@@ -20,6 +21,7 @@ type UpdateRegistry struct {
 	Password *string `json:"password,omitempty" minLength:"1" maxLength:"512" doc:"Their password or token."`
 	Email    *string `json:"email,omitempty" maxLength:"255" doc:"Kept and shown; empty for none."`
 	Enabled  *bool   `json:"enabled,omitempty" doc:"Whether it is used."`
+	Verify   bool    `json:"verify,omitempty" doc:"Ask the registry first whether it accepts them as they will be, and change nothing when it does not."`
 }
 
 // Registry is how a workspace signs in to a registry, without the password.

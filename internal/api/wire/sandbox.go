@@ -5,8 +5,8 @@ import "time"
 // CreateSandbox is the body of POST /v1/sandboxes.
 type CreateSandbox struct {
 	Name        string            `json:"name,omitempty" maxLength:"255" doc:"Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists." example:"agent-42"`
-	Image       string            `json:"image,omitempty" maxLength:"512" doc:"Image reference; the default image when neither image nor image_id is given." example:"modbox/code-exec:latest"`
-	ImageID     string            `json:"image_id,omitempty" maxLength:"64" doc:"ID of a registered image; wins over image."`
+	Image       string            `json:"image,omitempty" maxLength:"512" doc:"Image reference. When neither image nor image_id is given: the default image of the workspace, or of the server." example:"modbox/code-exec:latest"`
+	ImageID     string            `json:"image_id,omitempty" maxLength:"64" doc:"ID of an image, or of one of the workspace's catalogue (/v1/sandbox-images), whose defaults count then; wins over image."`
 	Snapshot    string            `json:"snapshot,omitempty" maxLength:"512" doc:"Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag." example:"my-agent:v1"`
 	Env         map[string]string `json:"env,omitempty" doc:"Environment variables of every process in the sandbox. They are never shown again."`
 	Labels      map[string]string `json:"labels,omitempty" doc:"Up to 64 labels to find it by."`
@@ -18,8 +18,10 @@ type CreateSandbox struct {
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64; they mean nothing to the server."`
 	Command     *ExecutionCommand `json:"command,omitempty" doc:"A command that starts as an execution as soon as it runs."`
 	Mode        string            `json:"mode,omitempty" enum:"interactive,oneshot" doc:"oneshot: it ends with its command, with cause completed. interactive when omitted."`
-	Replace     bool              `json:"replace,omitempty" doc:"End a live sandbox of the same name first."`
+	Replace     bool              `json:"replace,omitempty" doc:"End a live sandbox of the same name, whose place in the quota the new one may have."`
 	WaitSeconds int               `json:"wait_seconds,omitempty" minimum:"0" maximum:"600" doc:"Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once."`
+
+	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0: answer 429 at once."`
 
 	Dependencies []string `json:"dependencies,omitempty" nullable:"false" doc:"Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones." example:"[\"ffmpeg\",\"curl=8.14*\"]"`
 	Packages     []string `json:"packages,omitempty" nullable:"false" doc:"npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64." example:"[\"typescript@5\"]"`
@@ -63,6 +65,8 @@ type CreateCheckpoint struct {
 // ResumeSandbox is the body of POST /v1/sandboxes/{ref}/resume; it may be omitted.
 type ResumeSandbox struct {
 	Memory string `json:"memory,omitempty" enum:"prefer,require,discard" doc:"prefer, also when omitted: bring the memory back, and where that cannot be done start anew with the files. require: stay paused then. discard: start anew with the files in any case."`
+
+	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already; it stays paused meanwhile. 0: answer 429 at once."`
 }
 
 // Fork is the body of POST /v1/sandboxes/{ref}/fork.
@@ -73,6 +77,8 @@ type Fork struct {
 	Labels     map[string]string `json:"labels,omitempty" doc:"Labels in addition to the parent's."`
 	TTLSeconds int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"Destroyed this long after the fork; the parent's ttl when omitted."`
 	Timeouts   *Timeouts         `json:"timeouts,omitempty" doc:"Clocks beside the ttl; the parent's when omitted."`
+
+	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room for all children in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. The parent goes on meanwhile, and nothing is recorded. 0: answer 429 at once."`
 }
 
 // ForkList is what became of each child.
@@ -100,6 +106,7 @@ type Sandbox struct {
 	URL           string            `json:"url" doc:"Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox. Empty for callers who may only read."`
 	Image         string            `json:"image" doc:"The image reference it was made from."`
 	ImageDigest   string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
+	ImageID       string            `json:"image_id,omitempty" doc:"The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot."`
 	Dependencies  []string          `json:"dependencies,omitempty" nullable:"false" doc:"Debian packages that were installed in it."`
 	Packages      []string          `json:"packages,omitempty" nullable:"false" doc:"npm packages that were installed in it."`
 	Labels        map[string]string `json:"labels" doc:"Its labels."`
@@ -144,7 +151,7 @@ type Event struct {
 	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after to go on."`
 	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
 	Time      time.Time         `json:"time" doc:"When."`
-	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, destroying, destroyed, failed, recovered, exec." example:"running"`
+	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec." example:"running"`
 	Message   string            `json:"message" doc:"What, for people."`
 	Data      map[string]string `json:"data,omitempty" doc:"The facts."`
 }
@@ -205,6 +212,27 @@ type ImageProgress struct {
 	Message string `json:"message,omitempty" doc:"Of progress and error: what happens."`
 	Code    string `json:"code,omitempty" doc:"Of error: the error's code."`
 	Image   *Image `json:"image,omitempty" doc:"Of done: the image."`
+}
+
+// PruneImages says which images to prune.
+type PruneImages struct {
+	All    bool `json:"all,omitempty" doc:"Of all workspaces, and pulled ones that nobody uses; for administrators of the installation."`
+	DryRun bool `json:"dry_run,omitempty" doc:"Remove nothing, and say what would be."`
+}
+
+// PrunedImages are images that were removed, or would be.
+type PrunedImages struct {
+	Images     []PrunedImage `json:"images" nullable:"false" doc:"What was removed."`
+	FreedBytes int64         `json:"freed_bytes" doc:"How much less is on the disk. With all, remains of interrupted pulls and builds count, which a dry run does not see."`
+	DryRun     bool          `json:"dry_run" doc:"Whether it only would be."`
+}
+
+// PrunedImage is an image that was removed.
+type PrunedImage struct {
+	Ref         string `json:"ref,omitempty" doc:"The name that it had; absent without one, and for one of another workspace."`
+	Digest      string `json:"digest" doc:"Content address of its root file system."`
+	SizeBytes   int64  `json:"size_bytes" doc:"Size of its root file system, which may be another image's, too, and then stays."`
+	WorkspaceID string `json:"workspace_id,omitempty" doc:"The workspace that built it; absent for one that was pulled or comes with Modbox."`
 }
 
 // ImageList is all images of a workspace.

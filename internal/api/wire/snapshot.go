@@ -76,10 +76,24 @@ type Build struct {
 // BuildProgress says what a build is at.
 type BuildProgress struct {
 	ID     string `json:"id" doc:"The build."`
-	Phase  string `json:"phase" doc:"begun, waiting, pulling, fetching, downloading, installing, setup, writing or done." example:"installing"`
+	Phase  string `json:"phase" doc:"begun, waiting, pulling, fetching, downloading, installing, setup, writing, done or failed." example:"installing"`
 	Detail string `json:"detail,omitempty" doc:"What the phase is about, for people."`
 	Done   int64  `json:"done,omitempty" doc:"How much of total is done."`
 	Total  int64  `json:"total,omitempty" doc:"What done counts up to; absent when it is not known. It may grow."`
+}
+
+// BuildLog is what happened in a build.
+type BuildLog struct {
+	Items     []BuildLine `json:"items" nullable:"false" doc:"In their order."`
+	Truncated bool        `json:"truncated" doc:"There were others before: the last 1000, and 64 KiB, are kept."`
+	Ended     bool        `json:"ended" doc:"It is done or has failed, as the last line says."`
+}
+
+// BuildLine is something that happened in a build.
+type BuildLine struct {
+	Time    time.Time `json:"time" doc:"When."`
+	Phase   string    `json:"phase" doc:"As of watch-snapshot-build." example:"installing"`
+	Message string    `json:"message" doc:"What happened, or a line that a tool wrote."`
 }
 
 // FinishBuild is the body of POST /v1/snapshots/builds/{id}/finish.

@@ -151,6 +151,12 @@ type AcceptInvitation struct {
 	Password string `json:"password" minLength:"1" maxLength:"256" doc:"The password, of at least 8 characters."`
 }
 
+// ExchangeCode is the body of POST /v1/auth/exchange.
+type ExchangeCode struct {
+	Code         string `json:"code" minLength:"1" maxLength:"128" doc:"The code that the sign-in ended with."`
+	CodeVerifier string `json:"code_verifier" minLength:"43" maxLength:"128" doc:"What the code_challenge is the SHA-256 of."`
+}
+
 // SetPassword is the body of PUT /v1/account/password.
 type SetPassword struct {
 	CurrentPassword string `json:"current_password,omitempty" maxLength:"256" doc:"The old password, when there is one."`

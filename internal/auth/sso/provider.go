@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
@@ -43,11 +42,15 @@ func bounded(ctx context.Context) context.Context {
 // oidcProvider finds the issuer's addresses and keys when they are first needed,
 // so that a server starts while the issuer is away.
 func oidcProvider(p Provider, redirect string) *provider {
-	var mu sync.Mutex
-	var found *oidc.Provider // guarded by mu
-	discover := func() (*oidc.Provider, error) {
-		mu.Lock()
-		defer mu.Unlock()
+	turn := make(chan struct{}, 1) // no mutex: one that waits for an issuer that hangs gives up in time
+	var found *oidc.Provider       // by who has the turn
+	discover := func(ctx context.Context) (*oidc.Provider, error) {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		if found != nil {
 			return found, nil
 		}
@@ -60,8 +63,8 @@ func oidcProvider(p Provider, redirect string) *provider {
 	}
 	return &provider{
 		Provider: p,
-		talk: func(context.Context) (*oauth2.Config, error) {
-			d, err := discover()
+		talk: func(ctx context.Context) (*oauth2.Config, error) {
+			d, err := discover(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -71,7 +74,7 @@ func oidcProvider(p Provider, redirect string) *provider {
 			}, nil
 		},
 		who: func(ctx context.Context, t *oauth2.Token, nonce string) (auth.External, error) {
-			d, err := discover()
+			d, err := discover(ctx)
 			if err != nil {
 				return auth.External{}, err
 			}

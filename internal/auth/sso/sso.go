@@ -56,6 +56,7 @@ type SignIn struct {
 	names     []string
 	public    *url.URL
 	flows     *otter.Cache[string, flow]
+	codes     *otter.Cache[string, grant]
 }
 
 // provider is a Provider with what talks to it.
@@ -71,7 +72,9 @@ type provider struct {
 type flow struct {
 	provider, nonce, verifier string
 	redirect, state           string // of whoever began
-	browser                   [sha256.Size]byte
+	// challenge is of a program that gets a code instead of tokens; "" for a page.
+	challenge string
+	browser   [sha256.Size]byte
 }
 
 // New returns a SignIn through the providers for a server reached at publicURL.
@@ -88,11 +91,18 @@ func New(providers []Provider, accounts *auth.Accounts, publicURL string) (*Sign
 	if err != nil {
 		return nil, fmt.Errorf("make cache of sign-ins: %w", err)
 	}
-	s := &SignIn{accounts: accounts, providers: map[string]*provider{}, public: public, flows: flows}
+	codes, err := otter.New(&otter.Options[string, grant]{
+		MaximumSize: codesMax, ExpiryCalculator: otter.ExpiryWriting[string, grant](codeTime),
+	})
+	if err != nil {
+		flows.StopAllGoroutines()
+		return nil, fmt.Errorf("make cache of codes: %w", err)
+	}
+	s := &SignIn{accounts: accounts, providers: map[string]*provider{}, public: public, flows: flows, codes: codes}
 	for _, p := range providers {
 		made, err := s.provider(p)
 		if err != nil {
-			flows.StopAllGoroutines()
+			s.Close()
 			return nil, err
 		}
 		s.providers[p.Name] = made
@@ -119,7 +129,10 @@ func (s *SignIn) provider(p Provider) (*provider, error) {
 }
 
 // Close stops the background work.
-func (s *SignIn) Close() { s.flows.StopAllGoroutines() }
+func (s *SignIn) Close() {
+	s.flows.StopAllGoroutines()
+	s.codes.StopAllGoroutines()
+}
 
 // Names returns the providers in the order they were given.
 func (s *SignIn) Names() []string { return s.names }
@@ -132,16 +145,22 @@ func unguessable() string {
 
 // Begin sends a browser to the provider. The query's redirect says where it ends
 // up, a path of this server or a URL of the caller's own machine, and state is
-// given back there.
+// given back there. A page of this server gets the session's tokens; a program,
+// which sends a code_challenge, gets a code for [SignIn.Exchange], and without a
+// redirect the code is shown to the user, who carries it over.
 //
-// Errors: NotFound; Invalid, naming redirect; Unavailable when the provider
-// cannot be reached.
+// Errors: NotFound; Invalid, naming redirect, state or code_challenge;
+// Unavailable when the provider cannot be reached.
 func (s *SignIn) Begin(w http.ResponseWriter, r *http.Request) error {
 	p := s.providers[r.PathValue("provider")]
 	if p == nil {
 		return sandbox.Errorf(sandbox.NotFound, "there is no such sign-in provider")
 	}
-	redirect, err := destination(r.URL.Query().Get("redirect"))
+	proof, err := challenge(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	redirect, err := destination(r.URL.Query().Get("redirect"), proof != "")
 	if err != nil {
 		return err
 	}
@@ -154,7 +173,7 @@ func (s *SignIn) Begin(w http.ResponseWriter, r *http.Request) error {
 	browser, key := unguessable(), unguessable()
 	f := flow{
 		provider: p.Name, nonce: unguessable(), verifier: oauth2.GenerateVerifier(),
-		redirect: redirect, state: r.URL.Query().Get("state"), browser: sha256.Sum256([]byte(browser)),
+		redirect: redirect, state: r.URL.Query().Get("state"), challenge: proof, browser: sha256.Sum256([]byte(browser)),
 	}
 	if len(f.state) > 256 {
 		return sandbox.InvalidField("state", "must have at most 256 characters")
@@ -172,37 +191,42 @@ func (s *SignIn) cookie(value string, age int) *http.Cookie {
 	}
 }
 
-// destination returns where a browser may be sent with tokens: nowhere but here,
-// outside of sandboxes, and the machine it runs on.
-func destination(redirect string) (string, error) {
-	if redirect == "" {
+// destination returns where a browser may be sent: with tokens nowhere but here,
+// outside of sandboxes; with a code for a program to the machine it runs on, or
+// nowhere, which is "". Tokens do not go to that machine: whoever else listens
+// there could use them, but not a code.
+func destination(redirect string, program bool) (string, error) {
+	if redirect == "" && program {
+		return "", nil
+	} else if redirect == "" {
 		return "/", nil
 	}
 	u, err := url.Parse(redirect)
 	if err == nil && len(redirect) <= 1024 && u.Fragment == "" && !strings.ContainsAny(redirect, "\\\t\r\n") {
 		// A path that a browser or the server would make another of is none: it might lead to a sandbox.
 		plain := path.Clean(u.Path) == u.Path || path.Clean(u.Path)+"/" == u.Path
-		if u.Scheme == "" && u.Host == "" && strings.HasPrefix(u.Path, "/") && plain && !strings.HasPrefix(u.Path+"/", sandboxesPath) {
+		if !program && u.Scheme == "" && u.Host == "" && strings.HasPrefix(u.Path, "/") && plain && !strings.HasPrefix(u.Path+"/", sandboxesPath) {
 			return redirect, nil
 		}
 		ip := net.ParseIP(u.Hostname())
-		if u.Scheme == "http" && u.User == nil && ip != nil && ip.IsLoopback() && u.Port() != "" {
+		if program && u.Scheme == "http" && u.User == nil && ip != nil && ip.IsLoopback() && u.Port() != "" {
 			return redirect, nil
 		}
 	}
-	return "", sandbox.InvalidField("redirect", "must be a path of this server and not of a sandbox, or http://127.0.0.1:PORT/… for a program on your machine")
+	if program {
+		return "", sandbox.InvalidField("redirect", "must be http://127.0.0.1:PORT/… when a code_challenge is given, or nothing for a code that is shown")
+	}
+	return "", sandbox.InvalidField("redirect", "must be a path of this server and not of a sandbox; a program on your machine gives a code_challenge too")
 }
 
-// Callback takes a browser back from the provider and sends it on with the
-// session's tokens in the fragment of the URL, which no server sees.
+// Callback takes a browser back from the provider and sends it on: to a page with
+// the session's tokens in the fragment of the URL, which no server sees, to a
+// program with a code.
 //
 // Errors: Unauthenticated when the flow is unknown, was used, or the provider's
 // answer does not hold; Forbidden when the user may not come in.
 func (s *SignIn) Callback(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	refused := func(err error) error {
-		return sandbox.Wrap(sandbox.Unauthenticated, err, "the sign-in did not succeed; begin again")
-	}
 	f, ok := s.flows.Invalidate(q.Get("state")) // each works once
 	cookie, err := r.Cookie(cookieName)
 	if !ok || err != nil || f.provider != r.PathValue("provider") {
@@ -213,24 +237,18 @@ func (s *SignIn) Callback(w http.ResponseWriter, r *http.Request) error {
 	}
 	http.SetCookie(w, s.cookie("", -1))
 	p := s.providers[f.provider]
-	ctx, cancel := context.WithTimeout(r.Context(), talkTime)
-	defer cancel()
-	config, err := p.talk(ctx)
+	who, err := p.identify(r.Context(), q, f)
 	if err != nil {
-		return sandbox.Wrap(sandbox.Unavailable, err, "%s cannot be reached; try again", p.Name)
+		return refuse(r.Context(), w, f, err)
 	}
-	if q.Get("error") != "" || q.Get("code") == "" {
-		return refused(fmt.Errorf("the provider answered %q", q.Get("error")))
+	if f.challenge != "" {
+		user, err := s.accounts.Recognize(r.Context(), who, p.Domains)
+		if err != nil {
+			return refuse(r.Context(), w, f, err)
+		}
+		return s.grantCode(w, f, user)
 	}
-	t, err := config.Exchange(bounded(ctx), q.Get("code"), oauth2.VerifierOption(f.verifier))
-	if err != nil {
-		return refused(fmt.Errorf("exchange code at %s: %w", p.Name, err))
-	}
-	who, err := p.who(ctx, t, f.nonce)
-	if err != nil {
-		return refused(fmt.Errorf("identify user at %s: %w", p.Name, err))
-	}
-	tokens, err := s.accounts.SignInExternal(ctx, who, p.Domains, r.RemoteAddr)
+	tokens, err := s.accounts.SignInExternal(r.Context(), who, p.Domains, r.RemoteAddr)
 	if err != nil {
 		return err
 	}
@@ -246,4 +264,31 @@ func (s *SignIn) Callback(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Location", f.redirect+"#"+fragment.Encode())
 	w.WriteHeader(http.StatusFound)
 	return nil
+}
+
+// identify asks the provider whom it sent back with q. Errors: Unauthenticated
+// when its answer does not hold; Unavailable.
+func (p *provider) identify(ctx context.Context, q url.Values, f flow) (auth.External, error) {
+	ctx, cancel := context.WithTimeout(ctx, talkTime)
+	defer cancel()
+	config, err := p.talk(ctx)
+	if err != nil {
+		return auth.External{}, sandbox.Wrap(sandbox.Unavailable, err, "%s cannot be reached; try again", p.Name)
+	}
+	if q.Get("error") != "" || q.Get("code") == "" {
+		return auth.External{}, refused(fmt.Errorf("the provider answered %q", q.Get("error")))
+	}
+	t, err := config.Exchange(bounded(ctx), q.Get("code"), oauth2.VerifierOption(f.verifier))
+	if err != nil {
+		return auth.External{}, refused(fmt.Errorf("exchange code at %s: %w", p.Name, err))
+	}
+	who, err := p.who(ctx, t, f.nonce)
+	if err != nil {
+		return auth.External{}, refused(fmt.Errorf("identify user at %s: %w", p.Name, err))
+	}
+	return who, nil
+}
+
+func refused(err error) error {
+	return sandbox.Wrap(sandbox.Unauthenticated, err, "the sign-in did not succeed; begin again")
 }

@@ -84,6 +84,8 @@ func TestErrorsHaveTheStatusTheClientNeeds(t *testing.T) {
 		{"POST", "/sandbox", map[string]any{"network": map[string]any{"port": 80}}, 422, "INVALID"},
 		{"POST", "/sandbox", map[string]any{"resources": map[string]any{"memory": "much"}}, 422, "INVALID"},
 		{"POST", "/sandbox", map[string]any{"runtime": "none:such"}, 422, "INVALID"},
+		{"POST", "/sandbox", map[string]any{"command": map[string]any{"exec": []string{"true"}, "mode": "x"}}, 422, "INVALID"},
+		{"POST", "/sandbox", map[string]any{"name": strings.Repeat("n", 5000)}, 422, "INVALID"},
 		{"POST", "/sandbox", map[string]any{"files": []any{map[string]any{"path": "a", "content": "%"}}}, 422, "INVALID"},
 		{"POST", "/sandbox", "no JSON", 422, "INVALID"},
 		{"GET", "/sandbox?status=none", nil, 422, "INVALID"},
@@ -203,4 +205,35 @@ func runtimeName(t *testing.T, s *apitest.Server) string {
 		t.Fatalf("runtimes = %+v, want some", a)
 	}
 	return list[0].(map[string]any)["name"].(string)
+}
+
+func TestQuotaIsRefusedAsTheClientNeeds(t *testing.T) {
+	s := server(t)
+	var me struct {
+		WorkspaceID string `json:"workspace_id"`
+	}
+	s.Want(http.StatusOK, "GET", "/v1/whoami", nil).Into(t, &me)
+	s.Want(http.StatusOK, "PUT", "/v1/workspaces/"+me.WorkspaceID+"/quota", map[string]any{"sandboxes": 1})
+	first := create(t, s, map[string]any{})
+	refused := s.Want(http.StatusTooManyRequests, "POST", "/sandbox", map[string]any{})
+	var a answer
+	refused.Into(t, &a)
+	if a.Success || a.Code != "QUOTA_EXCEEDED" || !strings.Contains(a.Message, "quota of sandboxes is 1") || refused.Header.Get("Retry-After") == "" {
+		t.Errorf("one too many: %+v %v", a, refused.Header)
+	}
+	for _, path := range []string{"/sandbox", "/sandbox/" + first + "/resume"} {
+		r := s.Request("POST", path, map[string]any{})
+		r.Header.Set("Modbox-Wait-For-Quota", "soon")
+		if a := s.Send(r); a.Status != http.StatusUnprocessableEntity || !strings.Contains(string(a.Body), "Modbox-Wait-For-Quota") {
+			t.Errorf("%s that waits for %q: %d %s", path, "soon", a.Status, a.Body)
+		}
+	}
+	r := s.Request("POST", "/sandbox", map[string]any{})
+	r.Header.Set("Modbox-Wait-For-Quota", "600")
+	answered := make(chan *apitest.Answer, 1)
+	go func() { answered <- s.Send(r) }()
+	s.Want(http.StatusOK, "DELETE", "/sandbox/"+first, nil)
+	if a := <-answered; a.Status != http.StatusCreated {
+		t.Errorf("who waits for room: %d %s", a.Status, a.Body)
+	}
 }

@@ -106,7 +106,7 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshot(w, r, &sn)
+	return d.answerSnapshot(w, r, &sn, nil)
 }
 
 // noFiles returns an archive with nothing in it.

@@ -3,8 +3,8 @@ package agentuity
 import (
 	"net/http"
 	"net/url"
+	"strings"
 
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -81,31 +81,42 @@ func (d *Dialect) cliGet(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, cliInfoOf(&l))
 }
 
-// validateDependencies says which Debian packages cannot be. Whether a package
-// exists is known when it is installed, with the words of the tool.
+// validationMax bounds the body of a validation: who sends it is not known.
+const validationMax = 64 << 10
+
+// validateDependencies says which Debian packages cannot be installed. The command
+// line does not sign in for it.
 func (d *Dialect) validateDependencies(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
+	in, err := decodeMax[struct {
 		Packages []string `json:"packages"`
-	}](w, r)
+	}](w, r, validationMax)
+	if err != nil {
+		return err
+	}
+	checks, err := d.svc.CheckDependencies(r.Context(), in.Packages)
 	if err != nil {
 		return err
 	}
 	type invalid struct {
-		Package   string `json:"package"`
-		Error     string `json:"error"`
-		SearchURL string `json:"searchUrl"`
+		Package           string   `json:"package"`
+		Error             string   `json:"error"`
+		RequestedVersion  string   `json:"requestedVersion,omitempty"`
+		AvailableVersions []string `json:"availableVersions,omitempty"`
+		SearchURL         string   `json:"searchUrl"`
 	}
 	out := struct {
 		Valid   []string  `json:"valid"`
 		Invalid []invalid `json:"invalid"`
 	}{[]string{}, []invalid{}}
-	for _, name := range in.Packages {
-		if why := lifecycle.InvalidDependency(name); why != "" {
-			search := "https://packages.debian.org/search?keywords=" + url.QueryEscape(name)
-			out.Invalid = append(out.Invalid, invalid{name, why, search})
+	for _, c := range checks {
+		if c.Reason == "" {
+			out.Valid = append(out.Valid, c.Name)
 			continue
 		}
-		out.Valid = append(out.Valid, name)
+		name, version, _ := strings.Cut(c.Name, "=")
+		out.Invalid = append(out.Invalid, invalid{
+			c.Name, c.Reason, version, c.Versions, "https://packages.debian.org/search?keywords=" + url.QueryEscape(name),
+		})
 	}
 	return answer(w, out)
 }

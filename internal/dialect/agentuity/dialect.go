@@ -114,7 +114,7 @@ func (d *Dialect) Register(mux *auth.Mux) {
 
 // handle adds a route.
 func (d *Dialect) handle(mux *auth.Mux, pattern string, errors style, h handler) {
-	mux.Handle(pattern, auth.Rule{Needs: needs[pattern], Fail: errors.write, Workspace: organization}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle(pattern, auth.Rule{Needs: needs[pattern], Action: actions[pattern], Fail: errors.write, Workspace: organization}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
 			errors.write(w, r, err)
 		}
@@ -145,7 +145,12 @@ func caller(ctx context.Context) lifecycle.Caller {
 // decode reads a JSON body. Fields that are not known are no fault: newer clients
 // have more of them.
 func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
-	body, end := edge.Body(w, r, bodyMax)
+	return decodeMax[T](w, r, bodyMax)
+}
+
+// decodeMax is decode with a limit of its own.
+func decodeMax[T any](w http.ResponseWriter, r *http.Request, most int64) (v T, err error) {
+	body, end := edge.Body(w, r, most)
 	defer end()
 	err = json.NewDecoder(body).Decode(&v)
 	var maxBytes *http.MaxBytesError
@@ -153,7 +158,7 @@ func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
 	case err == nil:
 		return v, nil
 	case errors.As(err, &maxBytes):
-		return v, sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", int64(bodyMax))
+		return v, sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", most)
 	case errors.Is(err, io.EOF):
 		return v, sandbox.InvalidField("body", "a JSON object is needed")
 	default:

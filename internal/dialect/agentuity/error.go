@@ -80,6 +80,7 @@ func (s style) write(w http.ResponseWriter, r *http.Request, err error) {
 	case p.Code == sandbox.Unsupported && s != byStatus:
 		status = http.StatusOK // the clients would try again and again
 	}
+	p.SetRetryAfter(w.Header())
 	writeJSON(w, status, answer)
 }
 

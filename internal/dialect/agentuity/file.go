@@ -54,8 +54,8 @@ func (d *Dialect) readFile(w http.ResponseWriter, r *http.Request) error {
 // pathOf returns the path that a query must name.
 func pathOf(r *http.Request) (string, error) {
 	p := r.URL.Query().Get("path")
-	if p == "" {
-		return "", sandbox.InvalidField("path", "is needed")
+	if !isPath(p) {
+		return "", sandbox.InvalidField("path", "is needed, without NUL characters")
 	}
 	return absolute(p), nil
 }
@@ -71,8 +71,8 @@ func (d *Dialect) place(w http.ResponseWriter, r *http.Request) (in pathInput, s
 	if in, err = decode[pathInput](w, r); err != nil {
 		return in, sb, err
 	}
-	if in.Path == "" {
-		return in, sb, sandbox.InvalidField("path", "is needed")
+	if !isPath(in.Path) {
+		return in, sb, sandbox.InvalidField("path", "is needed, without NUL characters")
 	}
 	in.Path = absolute(in.Path)
 	sb, err = d.usable(r)

@@ -194,6 +194,8 @@ func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out in
 	}
 	if rt := ofImage(runtimes, sb.Image); rt != nil {
 		out.Runtime = &runtimeRef{ref{rt.ID, rt.Name}, rt.IconURL, rt.BrandColor, rt.Tags}
+	} else if sb.Labels[labelRuntimeID] != "" { // an image of a registry
+		out.Runtime = &runtimeRef{ref: ref{sb.Labels[labelRuntimeID], sb.Labels[labelRuntime]}}
 	}
 	if sb.CreatedBy != "" {
 		out.User = &user{string(sb.CreatedBy)}

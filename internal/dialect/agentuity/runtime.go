@@ -63,7 +63,8 @@ func ofImage(list []runtime, image string) *runtime {
 }
 
 // runtimeFor returns the runtime that a request names by id or name, without
-// either that of the server's default image; nil when that has none.
+// either that of the server's default image; nil when that has none. A name that
+// is none of the runtimes' is an image's, which a registry may have.
 func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, error) {
 	list, err := d.available(ctx)
 	if err != nil {
@@ -77,14 +78,55 @@ func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, er
 			return &list[i], nil
 		}
 	}
-	names := make([]string, len(list))
-	for i, rt := range list {
-		names[i] = rt.Name
-	}
 	if id != "" {
-		return nil, sandbox.InvalidField("runtimeId", "there is no such runtime; there are %s", strings.Join(names, ", "))
+		return d.imageWithID(ctx, list, id)
 	}
-	return nil, sandbox.InvalidField("runtime", "there is no such runtime; there are %s", strings.Join(names, ", "))
+	img, err := d.svc.Image(ctx, caller(ctx), name)
+	switch code := sandbox.CodeOf(err); {
+	case code == sandbox.NotFound:
+		return nil, sandbox.InvalidField("runtime", "there is no such runtime, and this server asks no registry for a name without one; there are %s", names(list))
+	case code == sandbox.Invalid:
+		return nil, sandbox.InvalidField("runtime", "it is neither a runtime nor an image reference such as python:3.14 or registry.example.com/team/app:v1; there are %s", names(list))
+	case err != nil:
+		return nil, err
+	}
+	rt := runtimeOfImage(&img)
+	rt.image = name
+	return &rt, nil
+}
+
+// imageWithID returns the runtime with an id that is none of the server's
+// runtimes': that of an image that was pulled, whose id it was answered.
+func (d *Dialect) imageWithID(ctx context.Context, list []runtime, id string) (*runtime, error) {
+	images, err := d.svc.Images(ctx, caller(ctx))
+	if err != nil {
+		return nil, err
+	}
+	for i := range images {
+		if rt := runtimeOfImage(&images[i]); rt.ID == id {
+			return &rt, nil
+		}
+	}
+	return nil, sandbox.InvalidField("runtimeId", "there is no such runtime; there are %s", names(list))
+}
+
+// runtimeOfImage describes an image that is no runtime of the server as one. Its
+// name is how people write it, like python:3.14.
+func runtimeOfImage(img *sandbox.Image) runtime {
+	name := strings.TrimPrefix(strings.TrimPrefix(img.Ref(), "docker.io/"), "library/")
+	return runtime{
+		ID: external(prefixRuntime, img.ID), Name: name, Description: img.Description,
+		image: img.Ref(), created: img.CreatedAt,
+	}
+}
+
+// names are those of runtimes, for an error.
+func names(list []runtime) string {
+	out := make([]string, len(list))
+	for i, rt := range list {
+		out[i] = rt.Name
+	}
+	return strings.Join(out, ", ")
 }
 
 func (d *Dialect) defaultRuntime(ctx context.Context, list []runtime) (*runtime, error) {

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -120,9 +121,12 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	if rt != nil {
 		req.Labels[labelRuntime], req.Labels[labelRuntimeID] = rt.Name, rt.ID
 	}
-	for label, value := range map[string]string{labelName: in.Name, labelProject: in.ProjectID} {
-		if value != "" {
-			req.Labels[label] = value
+	for _, l := range []struct{ field, label, value string }{{"name", labelName, in.Name}, {"projectId", labelProject, in.ProjectID}} {
+		if len(l.value) > sandbox.LabelMax {
+			return req, sandbox.InvalidField(l.field, "must be at most %d bytes", sandbox.LabelMax)
+		}
+		if l.value != "" {
+			req.Labels[l.label] = l.value
 		}
 	}
 	if req.Metadata, err = ourMetadata(in.Metadata); err != nil {
@@ -137,6 +141,9 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	if in.Command == nil {
 		_, err := decodeFiles(in.Files)
 		return req, err
+	}
+	if m := in.Command.Mode; m != "" && m != modeInteractive && m != modeOneShot {
+		return req, sandbox.InvalidField("command.mode", "must be %s or %s", modeInteractive, modeOneShot)
 	}
 	req.Command, err = d.firstCommand(&sb, in)
 	if in.Command.Mode == modeOneShot {
@@ -163,7 +170,17 @@ func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.
 		return nil, "", err
 	}
 	list, err := d.available(ctx)
-	return ofImage(list, sn.Image), sn.ID, err
+	if err != nil {
+		return nil, "", err
+	}
+	if rt := ofImage(list, sn.Image); rt != nil {
+		return rt, sn.ID, nil
+	}
+	if img, err := d.svc.Image(ctx, caller(ctx), sn.Image); err == nil {
+		rt := runtimeOfImage(&img)
+		return &rt, sn.ID, nil
+	}
+	return nil, sn.ID, nil // its image is gone
 }
 
 // firstCommand is the command that a sandbox is made with, and its files.
@@ -188,6 +205,9 @@ func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
 	req, err := d.request(ctx, &in)
 	if err != nil {
 		return err
+	}
+	if req.WaitForQuota, err = wire.WaitForQuota(r); err != nil {
+		return known(err)
 	}
 	sb, _, err := d.svc.Create(ctx, caller(ctx), req)
 	if err != nil {
@@ -241,8 +261,8 @@ func (d *Dialect) finish(ctx context.Context, sb sandbox.Sandbox, in *createInpu
 func decodeFiles(in []fileInput) ([]lifecycle.FileContent, error) {
 	out := make([]lifecycle.FileContent, 0, len(in))
 	for _, f := range in {
-		if f.Path == "" {
-			return nil, sandbox.InvalidField("files", "every file must have a path")
+		if !isPath(f.Path) {
+			return nil, sandbox.InvalidField("files", "every file must have a path, without NUL characters")
 		}
 		content, err := base64.StdEncoding.DecodeString(f.Content)
 		if err != nil {
@@ -252,6 +272,9 @@ func decodeFiles(in []fileInput) ([]lifecycle.FileContent, error) {
 	}
 	return out, nil
 }
+
+// isPath reports whether p can be a path at all.
+func isPath(p string) bool { return p != "" && !strings.ContainsRune(p, 0) }
 
 // absolute resolves a path of a sandbox in its workspace.
 func absolute(p string) string {

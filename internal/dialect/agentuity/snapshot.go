@@ -36,6 +36,8 @@ type snapshotInfo struct {
 	User             *user             `json:"user,omitempty"`
 	CreatedAt        string            `json:"createdAt"`
 	UserMetadata     map[string]string `json:"userMetadata,omitempty"`
+	DownloadURL      string            `json:"downloadUrl,omitempty"`
+	Files            *[]snapshotFile   `json:"files,omitempty"`
 }
 
 func snapshotID(id sandbox.SnapshotID) string { return external(prefixSnapshot, id) }
@@ -117,15 +119,27 @@ func (d *Dialect) createSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return known(err)
 	}
-	return d.answerSnapshot(w, r, &sn)
+	return d.answerSnapshot(w, r, &sn, nil)
 }
 
-func (d *Dialect) answerSnapshot(w http.ResponseWriter, r *http.Request, sn *sandbox.Snapshot) error {
-	runtimes, err := d.available(r.Context())
+// answerSnapshot answers with a snapshot, to who may read its files with where
+// they can be downloaded.
+func (d *Dialect) answerSnapshot(w http.ResponseWriter, r *http.Request, sn *sandbox.Snapshot, files *[]snapshotFile) error {
+	ctx := r.Context()
+	runtimes, err := d.available(ctx)
 	if err != nil {
 		return err
 	}
-	return answer(w, snapshotInfoOf(sn, runtimes))
+	out := snapshotInfoOf(sn, runtimes)
+	out.Files = files
+	if c := caller(ctx); c.Workspace != "" && !c.ReadOnly {
+		key, _, err := d.svc.SnapshotDownload(ctx, c, string(sn.ID), workspaceDir)
+		if err != nil {
+			return err
+		}
+		out.DownloadURL = d.urls.Server() + "/v1/downloads/" + key
+	}
+	return answer(w, out)
 }
 
 func (d *Dialect) snapshot(w http.ResponseWriter, r *http.Request) error {
@@ -133,7 +147,7 @@ func (d *Dialect) snapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshot(w, r, &sn)
+	return d.answerSnapshot(w, r, &sn, d.snapshotFiles(r.Context(), &sn))
 }
 
 // publicSnapshot answers anybody.
@@ -145,7 +159,7 @@ func (d *Dialect) publicSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshot(w, r, &sn)
+	return d.answerSnapshot(w, r, &sn, nil)
 }
 
 func (d *Dialect) tagSnapshot(w http.ResponseWriter, r *http.Request) error {
@@ -162,7 +176,7 @@ func (d *Dialect) tagSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return d.answerSnapshot(w, r, &sn)
+	return d.answerSnapshot(w, r, &sn, nil)
 }
 
 func (d *Dialect) deleteSnapshot(w http.ResponseWriter, r *http.Request) error {

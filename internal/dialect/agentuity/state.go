@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -39,7 +41,11 @@ func (d *Dialect) resume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.svc.Resume(r.Context(), caller(r.Context()), string(sb.ID), sandbox.MemoryPrefer); err != nil {
+	wait, err := wire.WaitForQuota(r)
+	if err != nil {
+		return known(err)
+	}
+	if _, err := d.svc.Resume(r.Context(), caller(r.Context()), string(sb.ID), lifecycle.ResumeRequest{WaitForQuota: wait}); err != nil {
 		return known(err)
 	}
 	return answerDone(w)

@@ -4,10 +4,11 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -31,6 +32,10 @@ var needs = map[string]sandbox.Permission{
 	"GET /sandboxes":                     sandbox.SandboxesRead,
 	"POST /sandboxes/destroy":            sandbox.SandboxesWrite,
 	"GET /sandbox-images":                sandbox.ImagesRead,
+	"POST /sandbox-images":               sandbox.ImagesWrite,
+	"GET /sandbox-images/{image_id}":     sandbox.ImagesRead,
+	"PUT /sandbox-images/{image_id}":     sandbox.ImagesWrite, // a built-in one: Administer, too
+	"DELETE /sandbox-images/{image_id}":  sandbox.ImagesWrite,
 	"POST /registries":                   sandbox.ImagesWrite,
 	"GET /registries":                    sandbox.ImagesRead,
 	"GET /registries/{registry_id}":      sandbox.ImagesRead,
@@ -59,12 +64,13 @@ type Control struct {
 	auth       *auth.Authenticator
 	accounts   *auth.Accounts
 	registries *registry.Registries
+	catalogue  *catalogue.Catalogue
 	url        func(label string) string
 }
 
 // NewControl returns the control plane. url returns a sandbox's URL for its host label.
-func NewControl(svc *lifecycle.Service, a *auth.Authenticator, accounts *auth.Accounts, registries *registry.Registries, url func(label string) string) *Control {
-	return &Control{svc: svc, auth: a, accounts: accounts, registries: registries, url: url}
+func NewControl(svc *lifecycle.Service, a *auth.Authenticator, accounts *auth.Accounts, registries *registry.Registries, images *catalogue.Catalogue, url func(label string) string) *Control {
+	return &Control{svc: svc, auth: a, accounts: accounts, registries: registries, catalogue: images, url: url}
 }
 
 // Register adds the routes to mux. Trailing slashes are the server's matter.
@@ -76,7 +82,11 @@ func (c *Control) Register(mux *auth.Mux) {
 		"GET /sandboxes/detail/{sandbox_id}": c.detail,
 		"GET /sandboxes":                     c.list,
 		"POST /sandboxes/destroy":            c.destroy,
-		"GET /sandbox-images":                c.images,
+		"GET /sandbox-images":                c.listImages,
+		"POST /sandbox-images":               c.createImage,
+		"GET /sandbox-images/{image_id}":     c.getImage,
+		"PUT /sandbox-images/{image_id}":     c.updateImage,
+		"DELETE /sandbox-images/{image_id}":  c.deleteImage,
 		"POST /registries":                   c.createRegistry,
 		"GET /registries":                    c.listRegistries,
 		"GET /registries/{registry_id}":      c.getRegistry,
@@ -84,7 +94,7 @@ func (c *Control) Register(mux *auth.Mux) {
 		"DELETE /registries/{registry_id}":   c.deleteRegistry,
 	})
 	for pattern, h := range routes {
-		mux.Handle(pattern, auth.Rule{Needs: needs[pattern], Fail: writeError}, h)
+		mux.Handle(pattern, auth.Rule{Needs: needs[pattern], Action: actions[pattern], Fail: writeError}, h)
 	}
 }
 
@@ -116,6 +126,9 @@ func (c *Control) provision(w http.ResponseWriter, r *http.Request) error {
 		Replace: in.boolean("replace"),
 	}
 	if err := in.err(); err != nil {
+		return err
+	}
+	if req.WaitForQuota, err = wire.WaitForQuota(r); err != nil {
 		return err
 	}
 	sb, _, err := c.svc.Create(r.Context(), caller(r.Context()), req)
@@ -249,63 +262,6 @@ func (c *Control) destroy(w http.ResponseWriter, r *http.Request) error {
 	} else if err != nil {
 		return err
 	}
-	return answer(w, out)
-}
-
-// imageDetail is an image as the product shows it.
-type imageDetail struct {
-	ID            string    `json:"id"`
-	Name          string    `json:"name"`
-	Image         string    `json:"image"`
-	Tag           string    `json:"tag"`
-	Description   *string   `json:"description"`
-	Enabled       bool      `json:"enabled"`
-	IsDefault     bool      `json:"is_default"`
-	MemoryMB      int64     `json:"memory_mb"`
-	ReadinessPort *int      `json:"readiness_port"`
-	TTLSeconds    *int64    `json:"ttl_seconds"`
-	RegistryID    *string   `json:"registry_id"`
-	RegistryName  *string   `json:"registry_name"`
-	WorkspaceID   *string   `json:"workspace_id"`
-	CreatedAt     time.Time `json:"created_at"`
-	UpdatedAt     time.Time `json:"updated_at"`
-}
-
-func (c *Control) images(w http.ResponseWriter, r *http.Request) error {
-	enabledOnly := false
-	if s := r.URL.Query().Get("enabled_only"); s != "" {
-		var err error
-		if enabledOnly, err = strconv.ParseBool(s); err != nil {
-			return &validationError{[]fault{{[]any{"query", "enabled_only"}, "Input should be a valid boolean, unable to interpret input", "bool_parsing"}}}
-		}
-	}
-	images, err := c.svc.Images(r.Context(), caller(r.Context()))
-	if err != nil {
-		return err
-	}
-	out := struct {
-		Images []imageDetail `json:"images"`
-		Total  int           `json:"total"`
-	}{Images: []imageDetail{}}
-	for _, i := range images {
-		d := imageDetail{
-			ID: string(i.ID), Name: i.Name, Image: i.Name, Tag: i.Tag, Description: optional(i.Description),
-			Enabled: i.Digest != "", IsDefault: i.IsDefault, MemoryMB: i.MemoryBytes >> 20, CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt,
-		}
-		if enabledOnly && !d.Enabled {
-			continue
-		}
-		if i.ReadinessPort != 0 {
-			port := int(i.ReadinessPort)
-			d.ReadinessPort = &port
-		}
-		if i.TTL != 0 {
-			ttl := int64(i.TTL / time.Second)
-			d.TTLSeconds = &ttl
-		}
-		out.Images = append(out.Images, d)
-	}
-	out.Total = len(out.Images)
 	return answer(w, out)
 }
 

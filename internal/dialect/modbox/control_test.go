@@ -205,3 +205,31 @@ func TestTolerance(t *testing.T) {
 		t.Errorf("waiting for an unknown sandbox: %d %s", a.Status, a.Body)
 	}
 }
+
+func TestQuotaIsRefusedAsTheProductDoes(t *testing.T) {
+	s := apitest.New(t)
+	me := ask(t, s, 200, "GET", "/v1/whoami", nil)
+	s.Want(200, "PUT", "/v1/workspaces/"+me["workspace_id"].(string)+"/quota", object{"sandboxes": 1})
+	provision(t, s, object{"task_id": "a", "image_id": apitest.ImageID})
+	a := s.Want(429, "POST", "/sandboxes/provision", object{"task_id": "b", "image_id": apitest.ImageID})
+	var out object
+	a.Into(t, &out)
+	if detail, _ := out["detail"].(string); !strings.Contains(detail, "quota of sandboxes is 1") || out["code"] != "quota_exceeded" || a.Header.Get("Retry-After") == "" {
+		t.Errorf("one too many: %v %v", out, a.Header)
+	}
+	for header, want := range map[string]string{"soon": "Modbox-Wait-For-Quota", "601": "Modbox-Wait-For-Quota", "1": "quota of sandboxes is 1"} {
+		r := s.Request("POST", "/sandboxes/provision", object{"task_id": "b", "image_id": apitest.ImageID})
+		r.Header.Set("Modbox-Wait-For-Quota", header)
+		if a := s.Send(r); a.Status < 400 || !strings.Contains(string(a.Body), want) {
+			t.Errorf("waiting for %q: %d %s, want %s", header, a.Status, a.Body, want)
+		}
+	}
+	r := s.Request("POST", "/sandboxes/provision", object{"task_id": "b", "image_id": apitest.ImageID})
+	r.Header.Set("Modbox-Wait-For-Quota", "600")
+	answered := make(chan *apitest.Answer, 1)
+	go func() { answered <- s.Send(r) }()
+	ask(t, s, 200, "POST", "/sandboxes/destroy", object{"task_id": "a"})
+	if a := <-answered; a.Status != 200 {
+		t.Errorf("who waits for room: %d %s", a.Status, a.Body)
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/execution"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -20,6 +21,9 @@ const (
 
 	apiPrefix   = "/modbox/api/"
 	executePath = "/execute"
+
+	// viaURL is how the audit log says that somebody had a sandbox's URL, and its key.
+	viaURL = "sandbox-url"
 )
 
 // DataPlane answers what the product's sandboxes answer on their own URL:
@@ -29,8 +33,8 @@ type DataPlane struct {
 	mux *http.ServeMux
 }
 
-// NewDataPlane returns the data plane.
-func NewDataPlane(svc *lifecycle.Service) *DataPlane {
+// NewDataPlane returns the data plane, whose operations are recorded in log.
+func NewDataPlane(svc *lifecycle.Service, log *audit.Log) *DataPlane {
 	d := &DataPlane{svc: svc, mux: http.NewServeMux()}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request, *visit) error{
 		"POST /execute":                              d.execute,
@@ -45,11 +49,37 @@ func NewDataPlane(svc *lifecycle.Service) *DataPlane {
 		"DELETE /modbox/api/files/{filename}":        d.deleteFile,
 		"POST /modbox/api/files/delete":              d.deleteNamed,
 	} {
-		d.mux.Handle(pattern, handler(func(w http.ResponseWriter, r *http.Request) error {
+		var served http.Handler = handler(func(w http.ResponseWriter, r *http.Request) error {
 			return h(w, r, visitOf(r.Context()))
-		}))
+		})
+		var op *audit.Operation
+		if action := planeActions[pattern]; action != "" {
+			op = &audit.Operation{Action: action, Route: pattern, Fail: writeError}
+			served = log.Admitted(op, served)
+		}
+		served = admit(served)
+		if op != nil {
+			served = log.Handler(op, served)
+		}
+		d.mux.Handle(pattern, served)
 	}
 	return d
+}
+
+// admit lets requests in that have the sandbox's key, if it has one, and says to
+// which sandbox they are.
+func admit(next http.Handler) http.Handler {
+	return handler(func(w http.ResponseWriter, r *http.Request) error {
+		v := visitOf(r.Context())
+		e := audit.FromContext(r.Context())
+		e.Via(viaURL, v.sb.Workspace)
+		e.Object("sandbox", v.ref, v.sb.Name)
+		if v.refused {
+			return noKey(w)
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	})
 }
 
 // visit is one request to a sandbox. Who knows its URL acts for its owner.
@@ -57,6 +87,8 @@ type visit struct {
 	sb     sandbox.Sandbox
 	caller lifecycle.Caller
 	ref    string
+	// refused is whether the sandbox's key was wanted and not given.
+	refused bool
 }
 
 type visitKey struct{}
@@ -74,22 +106,27 @@ func (d *DataPlane) ServeSandbox(w http.ResponseWriter, r *http.Request, sb sand
 		return false
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if !authorized(r, sb.Env[keyVariable]) {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="sandbox"`)
-		writeError(w, r, sandbox.Errorf(sandbox.Unauthenticated, "this sandbox wants its %s as bearer token", keyVariable))
-		return true
-	}
 	v := &visit{sb: sb, caller: lifecycle.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}, ref: string(sb.ID)}
+	v.refused = !authorized(r, sb.Env[keyVariable])
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
 	u := *r.URL
 	u.Path, u.RawPath = path, strings.TrimSuffix(u.RawPath, "/")
 	r.URL = &u
-	if _, pattern := d.mux.Handler(r); pattern == "" {
+	if _, pattern := d.mux.Handler(r); pattern == "" && v.refused {
+		writeError(w, r, noKey(w))
+		return true
+	} else if pattern == "" {
 		writeError(w, r, sandbox.Errorf(sandbox.NotFound, "there is no route %s %s", r.Method, path))
 		return true
 	}
 	d.mux.ServeHTTP(w, r)
 	return true
+}
+
+// noKey is the error of a request without the sandbox's key.
+func noKey(w http.ResponseWriter) error {
+	w.Header().Set("WWW-Authenticate", `Bearer realm="sandbox"`)
+	return sandbox.Errorf(sandbox.Unauthenticated, "this sandbox wants its %s as bearer token", keyVariable)
 }
 
 // authorized compares hashes, so that neither the content nor the length of the

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -34,12 +35,15 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	var coded *sandbox.Error
 	switch {
 	case errors.As(err, &invalid):
+		audit.FromContext(r.Context()).Fail(sandbox.Invalid)
 		answer.Detail, answer.Code = invalid.faults, sandbox.Invalid
 	case errors.As(err, &coded) && coded.Code == sandbox.Invalid && coded.Field != "":
+		audit.FromContext(r.Context()).Fail(sandbox.Invalid)
 		answer.Detail, answer.Code = []fault{{location(coded.Field), coded.Message, "value_error"}}, sandbox.Invalid
 	default:
 		p := edge.Problem(r.Context(), err)
 		status, answer.Detail, answer.Code = p.Status, p.Detail, p.Code
+		p.SetRetryAfter(w.Header())
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/execution"
+	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -74,6 +75,7 @@ func (d *DataPlane) execute(w http.ResponseWriter, r *http.Request, v *visit) er
 		return d.run(w, r, v, cmd, nil)
 	}
 	cmd.Argv = run.stdin
+	audit.FromContext(r.Context()).Code(code)
 	return d.run(w, r, v, cmd, strings.NewReader(code))
 }
 

@@ -34,6 +34,7 @@ func registryFields(in *input, required bool) registry.Fields {
 		Username: in.text("username", required, 1, sandbox.RegistryUsernameMax),
 		Password: in.text("password", required, 1, sandbox.RegistryPasswordMax),
 		Email:    in.text("email", false, 0, sandbox.RegistryNameMax),
+		Verify:   in.boolean("verify"),
 	}
 	if _, ok := in.raw("enabled", false); ok {
 		enabled := in.boolean("enabled")

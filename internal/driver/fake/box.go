@@ -218,7 +218,7 @@ func (a *acceptor) Addr() net.Addr { return &net.UnixAddr{Name: "fake", Net: "un
 
 // killIn kills every process of a box.
 func killIn(dir string) error {
-	const patience = 5 * time.Second
+	const patience = time.Minute
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		left, err := processesIn(dir)
 		if err != nil || len(left) == 0 {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
@@ -46,11 +46,11 @@ type box struct {
 	doors *semaphore.Weighted
 
 	mu        sync.Mutex
-	state     state                 // guarded by mu
-	destroyed bool                  // guarded by mu; Destroy ends it, or has
-	saved     bool                  // guarded by mu; Checkpoint ends it, or has
-	raises    int                   // guarded by mu; how often the memory limit was raised
-	conns     map[net.Conn]struct{} // guarded by mu; open connections to the agent, nil once there may be none
+	state     state                   // guarded by mu
+	destroyed bool                    // guarded by mu; Destroy ends it, or has
+	saved     bool                    // guarded by mu; Checkpoint ends it, or has
+	raises    int                     // guarded by mu; how often the memory limit was raised
+	conns     map[*agentConn]struct{} // guarded by mu; open connections to the agent, nil once there may be none
 }
 
 // allDoors is the whole of a box's doors.
@@ -64,9 +64,9 @@ func (d *Driver) newBox(id sandbox.ID) *box {
 		abort: func(error) {},
 		order: make(chan struct{}, 1),
 		doors: semaphore.NewWeighted(allDoors),
-		conns: map[net.Conn]struct{}{},
+		conns: map[*agentConn]struct{}{},
 	}
-	b.agent = agentapi.NewClient(b.dialAgent)
+	b.agent = d.tunnels.NewClient(b.dialAgent)
 	return b
 }
 
@@ -171,12 +171,27 @@ func (b *box) disconnect() {
 	_ = b.agent.Close()
 }
 
-// hangUp closes every connection into the box; new ones can be made.
-func (b *box) hangUp() {
+// hangUpTime is how long gVisor may take to take down connections.
+const hangUpTime = 10 * time.Second
+
+// hangUp closes every connection into the box; new ones can be made. It returns
+// when gVisor has taken its ends of them down, and when ctx ends at the latest.
+func (b *box) hangUp(ctx context.Context) {
 	b.mu.Lock()
 	conns := slices.Collect(maps.Keys(b.conns))
 	b.mu.Unlock()
 	for _, c := range conns {
+		_ = c.socket.CloseWrite() // gVisor then closes its end
+	}
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for _, c := range conns {
+		for ctx.Err() == nil && !c.hungUp() {
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+			}
+		}
 		_ = c.Close() // it leaves the table by itself
 	}
 }

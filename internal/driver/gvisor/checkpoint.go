@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"gvisor.dev/gvisor/pkg/cleanup"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/state/statefile"
@@ -112,8 +113,12 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 // capture writes the state of b into dir. With Stop, b stands still when it
 // returns nil; otherwise it goes on.
 func (d *Driver) capture(ctx context.Context, b *box, dir string, opts driver.CheckpointOptions) (err error) {
-	if !opts.Stop && !opts.Layer {
-		return b.save(ctx, dir) // for that gVisor holds the box by itself
+	if !opts.Stop && !opts.Layer { // for that gVisor holds the box by itself
+		if err := b.doors.Acquire(ctx, allDoors); err != nil {
+			return context.Cause(ctx)
+		}
+		defer b.doors.Release(allDoors)
+		return b.save(ctx, dir)
 	}
 	if opts.Layer {
 		leave, err := d.readSlot(ctx)
@@ -169,7 +174,7 @@ func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
 	return f, err
 }
 
-// stop ends a box that was saved.
+// stop ends a box that is held and was saved. When it fails, the box is still held.
 func (b *box) stop(ctx context.Context) error {
 	b.mu.Lock()
 	b.saved = true
@@ -182,6 +187,7 @@ func (b *box) stop(ctx context.Context) error {
 	defer cancel()
 	select {
 	case <-b.ended:
+		b.doors.Release(allDoors)
 		return nil
 	case <-wait.Done():
 		return fmt.Errorf("stop box %s: %w", b.id, wait.Err())
@@ -190,27 +196,25 @@ func (b *box) stop(ctx context.Context) error {
 
 // save has gVisor write the box's state into files in dir. The box stands still
 // meanwhile, and nobody is connected to it.
+//
+// Preconditions: the box's doors are shut.
 func (b *box) save(ctx context.Context, dir string) error {
-	if err := b.doors.Acquire(ctx, allDoors); err != nil {
-		return err
-	}
-	defer b.doors.Release(allDoors)
-	// gVisor cannot save a forwarded connection. It takes down those closed here in
-	// its own time, in which it is asked in vain.
-	b.hangUp()
-	const attempts = 4
-	for i := 1; ; i++ {
+	wait, cancel := context.WithTimeout(ctx, hangUpTime)
+	defer cancel()
+	b.hangUp(wait)
+	// gVisor cannot save a forwarded connection. It takes down those that others
+	// closed here a moment ago in its own time, in which it is asked in vain.
+	again := backoff.NewExponentialBackOff()
+	again.InitialInterval = 5 * time.Millisecond
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := b.saveOnce(ctx, dir)
 		var remote remoteError
-		if err == nil || i == attempts || !errors.As(err, &remote) || !strings.Contains(string(remote), "encoding error") {
-			return err
+		if err != nil && (!errors.As(err, &remote) || !strings.Contains(string(remote), "encoding error")) {
+			return struct{}{}, backoff.Permanent(err)
 		}
-		select {
-		case <-time.After(time.Duration(i*i) * 5 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+		return struct{}{}, err
+	}, backoff.WithBackOff(again), backoff.WithMaxElapsedTime(hangUpTime))
+	return err
 }
 
 func (b *box) saveOnce(ctx context.Context, dir string) error {

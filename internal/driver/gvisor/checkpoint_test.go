@@ -298,6 +298,69 @@ func TestHeldBoxGoesOn(t *testing.T) {
 	}
 }
 
+// Whoever wants to connect to a box that is held still waits until it goes on: its
+// agent could not greet, and a snapshot may take longer than callers wait for that.
+func TestDialWaitsForAHeldBox(t *testing.T) {
+	r := newRig(t)
+	g := r.start(t, newSpec(inMemory))
+	if err := r.MarkHeld(t.Context(), g.id, true); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if c, err := r.Dial(short, g.id, driver.AgentPort); !errors.Is(err, context.DeadlineExceeded) {
+		if err == nil {
+			c.Close()
+		}
+		t.Errorf("Dial of a box that is held = %v, want it to wait until its context ends", err)
+	}
+	dialed := make(chan error, 1)
+	go func() {
+		c, err := r.Dial(t.Context(), g.id, driver.AgentPort)
+		if err == nil {
+			c.Close()
+		}
+		dialed <- err
+	}()
+	if err := r.Release(t.Context(), g.id); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-dialed:
+		if err != nil {
+			t.Errorf("Dial that waited = %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("Dial goes on waiting after the box went on")
+	}
+	r.connect(t, g.id, g.handle).must("echo alive")
+}
+
+// When a box has been saved, gVisor has closed what was forwarded into it: what a
+// connection still holds would be saved with the box.
+func TestSaveWaitsForItsConnections(t *testing.T) {
+	r := newRig(t)
+	g := r.start(t, newSpec(inMemory))
+	const conns = 20
+	for range conns {
+		c, err := r.Dial(t.Context(), g.id, driver.AgentPort)
+		if err != nil {
+			t.Fatalf("Dial: %v", err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	if err := r.HangUp(t.Context(), g.id); err != nil {
+		t.Fatal(err)
+	}
+	stacks, err := r.Stacks(t.Context(), g.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(stacks, "portforward.doCopy"); n > 0 {
+		t.Errorf("after hangUp gVisor still copies %d times in\n%s", n, stacks)
+	}
+}
+
 func TestDamagedCheckpoints(t *testing.T) {
 	r := newRig(t)
 	spec := newSpec(inMemory)

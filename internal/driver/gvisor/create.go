@@ -31,7 +31,7 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, e
 	if spec.MaxProcesses == 0 {
 		spec.MaxProcesses = driver.DefaultMaxProcesses
 	}
-	return d.make(ctx, plan{spec: spec, layout: layoutOf(spec.Resources), agent: d.agent})
+	return d.make(ctx, plan{spec: spec, layout: layoutOf(spec), agent: d.agent})
 }
 
 // plan is what a box is made of.
@@ -61,6 +61,7 @@ func (d *Driver) make(ctx context.Context, p plan) (driver.Handle, error) {
 	if p.begin != nil {
 		// The agent is not told from other processes here: all of them may be chosen.
 		setOOMScore(b.proc.pid, sentryOOMScore)
+		d.noteHelper(b)
 	}
 	return h, nil
 }
@@ -151,7 +152,7 @@ func (d *Driver) launch(ctx context.Context, b *box, plan plan) (p *process, err
 				_ = removeLayers(d.layersDir(), b.id)
 			}
 		}()
-		if l.layers, err = createLayers(d.layersDir(), b.id); err != nil {
+		if l.layers, err = plan.layout.createLayers(d.layersDir(), b.id); err != nil {
 			return nil, err
 		}
 		defer closeAll(l.layers)

@@ -104,7 +104,7 @@ func (b *box) forwardError(ctx context.Context, err error) error {
 
 // track keeps the connection in the box's table until it is closed.
 func (b *box) track(conn net.Conn) (net.Conn, error) {
-	c := &agentConn{Conn: conn, box: b}
+	c := &agentConn{Conn: conn, socket: conn.(*net.UnixConn), box: b}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.conns == nil {
@@ -116,11 +116,12 @@ func (b *box) track(conn net.Conn) (net.Conn, error) {
 }
 
 // agentConn is a connection to the agent. Embedding the interface hides the
-// CloseWrite of the socket, which would end both directions.
+// CloseWrite of the socket from callers: it ends both directions.
 type agentConn struct {
 	net.Conn
-	box  *box
-	once sync.Once
+	socket *net.UnixConn // Conn itself
+	box    *box
+	once   sync.Once
 }
 
 // Close implements [net.Conn].
@@ -131,4 +132,20 @@ func (c *agentConn) Close() error {
 		c.box.mu.Unlock()
 	})
 	return c.Conn.Close()
+}
+
+// hungUp says whether gVisor has closed its end, or ours is closed. Nothing is
+// read: what came before belongs to whoever uses the connection.
+func (c *agentConn) hungUp() bool {
+	raw, err := c.socket.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(poll, 0)
+		gone = err == nil && n == 1 && poll[0].Revents&unix.POLLHUP != 0
+	})
+	return gone || err != nil
 }

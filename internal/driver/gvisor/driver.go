@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	gvlog "gvisor.dev/gvisor/pkg/log"
 
+	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -49,6 +50,8 @@ type Driver struct {
 	runtime string         // version of gVisor in modbox-sandbox, empty when it does not say
 	cpu     cpu            // of this host
 
+	tunnels *agentapi.Memory // of all boxes
+
 	readers chan struct{} // holds what reads a tree, see readSlot
 
 	// life ends when the driver is closed.
@@ -73,6 +76,9 @@ var (
 // errClosed is what calls return that are under way when the driver is closed.
 var errClosed = sandbox.Errorf(sandbox.Unavailable, "the server is shutting down")
 
+// tunnelMemory bounds what connections to the ports of all boxes hold unread.
+const tunnelMemory = 256 << 20
+
 // New returns a driver that knows no box yet. It makes its directories and the
 // agent's image. It fails when a required part is missing or unusable; limits
 // that the host does not offer are told by [Driver.Capabilities] instead.
@@ -88,7 +94,7 @@ func New(cfg Config) (*Driver, error) {
 		}
 	}
 	cfg.RunDir, cfg.StateDir = filepath.Clean(cfg.RunDir), filepath.Clean(cfg.StateDir)
-	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}, readers: make(chan struct{}, raiseAtOnce)}
+	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}, tunnels: agentapi.NewMemory(tunnelMemory), readers: make(chan struct{}, raiseAtOnce)}
 	for _, dir := range []string{d.boxesDir(), d.layersDir(), d.agentsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("gvisor: %w", err)

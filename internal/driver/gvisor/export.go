@@ -120,7 +120,7 @@ func (b *box) readTree(ctx context.Context, out io.Writer) error {
 	stop := context.AfterFunc(ctx, func() { from.Close() })
 	defer stop()
 	limit := &io.LimitedReader{R: from, N: b.resources.DiskBytes + treeSlack}
-	err = ocilayer.FromOverlay(out, limit, skippedDirs)
+	err = ocilayer.FromOverlay(out, limit, b.layout.skippedDirs())
 	if err == nil {
 		_, err = io.Copy(io.Discard, limit) // the padding that ends a tar
 	}
@@ -137,5 +137,11 @@ func (b *box) readTree(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// skippedDirs are no part of what a box has written.
-var skippedDirs = []string{"proc", "sys", "dev", "tmp", agentDir[1:]}
+// skippedDirs are no part of what a box has written to its root.
+func (l layout) skippedDirs() []string {
+	dirs := []string{"proc", "sys", "dev", agentDir[1:]}
+	if !l.PlainTmp {
+		dirs = append(dirs, "tmp")
+	}
+	return dirs
+}

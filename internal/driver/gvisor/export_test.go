@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gvisor.dev/gvisor/runsc/boot"
+
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -28,6 +30,36 @@ func (d *Driver) MarkHeld(ctx context.Context, id sandbox.ID, held bool) error {
 	return b.setHeld(true)
 }
 
+// Release lets a box go on that MarkHeld left held.
+func (d *Driver) Release(ctx context.Context, id sandbox.ID) error {
+	b, err := d.lookup(id)
+	if err != nil {
+		return err
+	}
+	return b.release(ctx)
+}
+
+// HangUp closes all connections into a box as before it is saved.
+func (d *Driver) HangUp(ctx context.Context, id sandbox.ID) error {
+	b, err := d.lookup(id)
+	if err != nil {
+		return err
+	}
+	b.hangUp(ctx)
+	return ctx.Err()
+}
+
+// Stacks returns the stacks of all goroutines of a box's gVisor.
+func (d *Driver) Stacks(ctx context.Context, id sandbox.ID) (string, error) {
+	b, err := d.lookup(id)
+	if err != nil {
+		return "", err
+	}
+	var out string
+	err = call(ctx, startRPC, b.dir, boot.DebugStacks, nil, &out)
+	return out, err
+}
+
 // SetGVisor notes another version of gVisor as the one that runs a box.
 func (d *Driver) SetGVisor(id sandbox.ID, version string) error {
 	b, err := d.lookup(id)
@@ -35,6 +67,26 @@ func (d *Driver) SetGVisor(id sandbox.ID, version string) error {
 		return err
 	}
 	return b.update(func(s *state) { s.GVisor = version })
+}
+
+// KillHelper ends the process that a box's others are forked from.
+func (d *Driver) KillHelper(id sandbox.ID) error {
+	b, err := d.lookup(id)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	mark := b.state.Helper
+	b.mu.Unlock()
+	if mark == nil {
+		return errNoProcess
+	}
+	helper, err := findProcess(mark.PID, mark.Start)
+	if err != nil {
+		return err
+	}
+	defer helper.close()
+	return helper.kill()
 }
 
 // Raise leaves a box as a server does that died while it read the box's tree.

@@ -12,13 +12,18 @@ import (
 // probeTime is how long an agent may take to answer whether it runs at all.
 const probeTime = 2 * time.Second
 
-// hold makes the box stand still. Its end is always release, after which the box
-// goes on where it was.
+// hold makes the box stand still, and whoever wants to connect to it wait: the
+// agent could not greet. Its end is always release, after which the box goes on
+// where it was, or stop.
 //
 // That the box may stand still is written down first: gVisor itself goes on
 // holding a box whose server died, so a later driver must let it go.
 func (b *box) hold(ctx context.Context) error {
+	if err := b.doors.Acquire(ctx, allDoors); err != nil {
+		return context.Cause(ctx)
+	}
 	if err := b.setHeld(true); err != nil {
+		b.doors.Release(allDoors)
 		return err
 	}
 	// gVisor counts holds and releases, and ends when they do not match. So this one
@@ -28,6 +33,7 @@ func (b *box) hold(ctx context.Context) error {
 		return nil
 	}
 	if errors.Is(err, errNotAsked) {
+		b.doors.Release(allDoors)
 		return errors.Join(err, b.setHeld(false))
 	}
 	return errors.Join(err, b.release(ctx))
@@ -35,6 +41,12 @@ func (b *box) hold(ctx context.Context) error {
 
 // release lets the box go on after hold.
 func (b *box) release(ctx context.Context) error {
+	defer b.doors.Release(allDoors)
+	return b.goOn(ctx)
+}
+
+// goOn lets the box go on, whoever held it.
+func (b *box) goOn(ctx context.Context) error {
 	err := call(context.WithoutCancel(ctx), holdRPC, b.dir, boot.ContMgrResume, nil, nil)
 	if err != nil && !b.hasEnded() {
 		return fmt.Errorf("let box %s go on: %w", b.id, err)
@@ -53,7 +65,7 @@ func (d *Driver) unstick(ctx context.Context, b *box) {
 	if _, perr := b.agent.Health(probe); perr == nil {
 		err = b.setHeld(false)
 	} else {
-		err = b.release(ctx)
+		err = b.goOn(ctx)
 	}
 	if err != nil {
 		d.cfg.Logger.Warn("a box that was being saved when the server ended may stand still", "sandbox", b.id, "error", err)

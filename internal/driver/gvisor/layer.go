@@ -14,6 +14,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 	"gvisor.dev/gvisor/runsc/specutils"
 
+	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -33,10 +34,13 @@ type layout struct {
 	OnDisk   bool  `json:"on_disk"`
 	TmpBytes int64 `json:"tmp_bytes"`
 	ShmBytes int64 `json:"shm_bytes"`
+	// PlainTmp: /tmp is no file system of its own.
+	PlainTmp bool `json:"plain_tmp,omitempty"`
 }
 
-func layoutOf(r sandbox.Resources) layout {
-	l := layout{TmpBytes: r.MemoryBytes / 8, ShmBytes: r.MemoryBytes / 8}
+func layoutOf(s driver.Spec) layout {
+	r := s.Resources
+	l := layout{TmpBytes: r.MemoryBytes / 8, ShmBytes: r.MemoryBytes / 8, PlainTmp: s.PlainTmp}
 	if r.DiskBytes > r.MemoryBytes/4 {
 		// Builds and installers unpack into /tmp, so it is on disk as well then. It has
 		// a limit of its own because it is a file system of its own.
@@ -64,7 +68,13 @@ func (l layout) mounts(spec *specs.Spec, r sandbox.Resources, layersDir string) 
 	}
 	root := specutils.GoferMountConf{Lower: specutils.Erofs, Upper: specutils.MemoryOverlay, Size: strconv.FormatInt(r.DiskBytes, 10)}
 	agent := specutils.GoferMountConf{Lower: specutils.Erofs, Upper: specutils.NoOverlay}
-	if !l.OnDisk {
+	if l.OnDisk {
+		root.Upper = specutils.AnonOverlay
+	}
+	switch {
+	case l.PlainTmp:
+		return specutils.GoferMountConfFlags{root, agent}
+	case !l.OnDisk:
 		spec.Mounts = append(spec.Mounts, tmp)
 		return specutils.GoferMountConfFlags{root, agent}
 	}
@@ -72,15 +82,18 @@ func (l layout) mounts(spec *specs.Spec, r sandbox.Resources, layersDir string) 
 	// mount; the source is not used.
 	tmp.Type, tmp.Source = "bind", layersDir
 	spec.Mounts = append(spec.Mounts, tmp)
-	root.Upper = specutils.AnonOverlay
 	return specutils.GoferMountConfFlags{root, agent, {Lower: specutils.NoneLower, Upper: specutils.AnonOverlay}}
 }
 
 // createLayers makes the files of a box whose layers are on disk, in the order
 // in which [layout.mounts] names them.
-func createLayers(dir string, id sandbox.ID) ([]*os.File, error) {
+func (l layout) createLayers(dir string, id sandbox.ID) ([]*os.File, error) {
+	ends := []string{rootLayer, tmpLayer}
+	if l.PlainTmp {
+		ends = ends[:1]
+	}
 	var files []*os.File
-	for _, end := range []string{rootLayer, tmpLayer} {
+	for _, end := range ends {
 		f, err := os.OpenFile(filepath.Join(dir, string(id)+end), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			closeAll(files)

@@ -69,7 +69,7 @@ var (
 
 // patience is how long a test waits for what must happen. Nothing takes so long
 // unless it never happens.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // rig is a driver and what it works with.
 type rig struct {
@@ -104,9 +104,12 @@ func newRig(t *testing.T) *rig {
 		if err := r.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		for _, left := range append(leftovers(t, r.cfg), ownGroups(r.cfg)...) {
-			t.Errorf("left on the host: %s", left)
-		}
+		eventually(t, "nothing is left on the host", func() error {
+			if left := append(leftovers(t, r.cfg), ownGroups(r.cfg)...); len(left) > 0 {
+				return errors.New(strings.Join(left, "\n"))
+			}
+			return nil
+		})
 	})
 	return r
 }

@@ -121,7 +121,7 @@ func (p *peer) hangUp() {
 
 // dial connects to the box's address.
 func (p *peer) dial(t *testing.T, port uint16) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	return gonet.DialContextTCP(ctx, p.stack, tcpip.FullAddress{Addr: tcpip.AddrFrom4(netip.MustParseAddr(boxAddress).As4()), Port: port}, ipv4.ProtocolNumber)
 }
@@ -131,14 +131,14 @@ func (p *peer) dial(t *testing.T, port uint16) (net.Conn, error) {
 func (g *guest) wantNetwork(p *peer, name string) {
 	g.t.Helper()
 	for _, address := range []string{peerAddress, farAddress} {
-		if out, code := g.sh("timeout 10 wget -q -O - http://" + address + "/"); code != 0 || out != name {
+		if out, code := g.sh("timeout 120 wget -q -O - http://" + address + "/"); code != 0 || out != name {
 			g.t.Errorf("wget from %s: %q, code %d, want %q", address, out, code, name)
 		}
 	}
-	if out := g.must("timeout 20 wget -q -O - http://" + peerAddress + "/large | wc -c"); out != fmt.Sprint(20*mib) {
+	if out := g.must("timeout 120 wget -q -O - http://" + peerAddress + "/large | wc -c"); out != fmt.Sprint(20*mib) {
 		g.t.Errorf("the large answer has %s bytes", out)
 	}
-	g.must("pidof httpd >/dev/null || httpd -p 8080 -h /etc; timeout 10 wget -q -O - http://127.0.0.1:8080/passwd >/dev/null")
+	g.must("pidof httpd >/dev/null || httpd -p 8080 -h /etc; timeout 120 wget -q -O - http://127.0.0.1:8080/passwd >/dev/null")
 	c, err := p.dial(g.t, 8080)
 	if err != nil {
 		g.t.Errorf("the box is not reached by its address: %v", err)
@@ -152,7 +152,7 @@ func (g *guest) wantNoNetwork() {
 	if out, code := g.sh("timeout 5 wget -q -O - http://" + peerAddress + "/"); code == 0 {
 		g.t.Errorf("wget without a network: %q", out)
 	}
-	g.must("pidof httpd >/dev/null || httpd -p 8080 -h /etc; timeout 10 wget -q -O - http://127.0.0.1:8080/passwd >/dev/null")
+	g.must("pidof httpd >/dev/null || httpd -p 8080 -h /etc; timeout 120 wget -q -O - http://127.0.0.1:8080/passwd >/dev/null")
 }
 
 func TestNetwork(t *testing.T) {
@@ -176,7 +176,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatalf("Recover: %v", err)
 	}
 	g = r.connect(t, g.id, g.handle)
-	g.must("touch /stop; killall wget")
+	g.must("touch /stop; while killall wget 2>/dev/null; do usleep 10000; done")
 	p = r.plug(t, g, "two")
 	g.wantNetwork(p, "two")
 	g.wantIdle(r)

@@ -1,6 +1,8 @@
 package gvisor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -38,6 +40,63 @@ func setOOMScore(pid, score int) {
 	if err := os.WriteFile(name, []byte(strconv.Itoa(score)), 0); err != nil && score < 0 {
 		_ = os.WriteFile(name, []byte("0"), 0)
 	}
+}
+
+// processMark tells a process from all others since the host started.
+type processMark struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // in the kernel's ticks
+}
+
+// noteHelper finds the helper of a box that has just been started and watches it.
+func (d *Driver) noteHelper(b *box) {
+	if b.group == nil {
+		return // no limit that it could be killed for
+	}
+	pids, err := b.group.Processes()
+	if err != nil {
+		return
+	}
+	// gVisor makes it before all others, and is the parent of more than it.
+	var helper *processMark
+	for _, pid := range pids {
+		parent, start, err := parentAndStart(pid)
+		if err != nil || parent != b.proc.pid {
+			continue
+		}
+		if helper == nil || start < helper.Start || start == helper.Start && pid < helper.PID {
+			helper = &processMark{PID: pid, Start: start}
+		}
+	}
+	if helper == nil {
+		return
+	}
+	if err := b.update(func(s *state) { s.Helper = helper }); err != nil {
+		d.cfg.Logger.Warn("after a restart the server will not see when the sandbox's gVisor breaks for want of memory", "sandbox", b.id, "error", err)
+	}
+	d.watchHelper(b, *helper)
+}
+
+// watchHelper ends a box whose helper was killed. The helper is small, so that it
+// is the last of the guest's processes to be chosen, but it can be: the memory of
+// those that were killed is free only when gVisor has noticed, and the kernel may
+// kill all of them meanwhile. gVisor goes on, but can never start a process again.
+func (d *Driver) watchHelper(b *box, mark processMark) {
+	helper, err := findProcess(mark.PID, mark.Start)
+	if errors.Is(err, errNoProcess) {
+		_ = b.proc.kill()
+	}
+	if err != nil {
+		return
+	}
+	d.watchers.Go(func() {
+		defer helper.close()
+		stop := context.AfterFunc(d.life, helper.close)
+		defer stop()
+		if helper.wait() == nil { // else the driver was closed
+			_ = b.proc.kill() // harmless when that was first
+		}
+	})
 }
 
 // protectInOOM sets the scores of gVisor and the agent in a box that was just

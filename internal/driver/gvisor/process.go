@@ -66,17 +66,29 @@ func findProcess(pid int, start uint64) (*process, error) {
 
 // startTime reads when a process began.
 func startTime(pid int) (uint64, error) {
+	_, start, err := parentAndStart(pid)
+	return start, err
+}
+
+// parentAndStart reads a process's parent and when it began.
+func parentAndStart(pid int) (parent int, start uint64, err error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, fmt.Errorf("process %d: %w", pid, err)
+		return 0, 0, fmt.Errorf("process %d: %w", pid, err)
 	}
 	// The name, in parentheses, may hold anything; what follows the last one is numbers.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	const startField = 22 - 3 // in proc(5) it is the 22nd; two were cut off, and it counts from 1
+	const parentField, startField = 4 - 3, 22 - 3 // in proc(5) the 4th and 22nd; two were cut off, and it counts from 1
 	if len(fields) <= startField {
-		return 0, fmt.Errorf("process %d: unknown format of stat", pid)
+		return 0, 0, fmt.Errorf("process %d: unknown format of stat", pid)
 	}
-	return strconv.ParseUint(fields[startField], 10, 64)
+	if parent, err = strconv.Atoi(fields[parentField]); err != nil {
+		return 0, 0, fmt.Errorf("process %d: parent: %w", pid, err)
+	}
+	if start, err = strconv.ParseUint(fields[startField], 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("process %d: start: %w", pid, err)
+	}
+	return parent, start, nil
 }
 
 // control runs fn with the pidfd. It does not wait, and fails once p is closed.

@@ -38,6 +38,7 @@ func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
 		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox could not be started")
 	}
 	b.protectInOOM()
+	d.noteHelper(b)
 	return nil
 }
 
@@ -98,6 +99,9 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 		return publicError(err, "recover box %s", id)
 	}
 	d.adopt(b, p, s)
+	if s.Helper != nil {
+		d.watchHelper(b, *s.Helper)
+	}
 	if s.Held {
 		d.unstick(ctx, b)
 	}

@@ -38,6 +38,10 @@ type state struct {
 	RootFS       imageMark `json:"rootfs"`
 	Agent        string    `json:"agent"` // name of the agent's image
 
+	// Helper is the process that those which run guest code are forked from, see
+	// [Driver.watchHelper]. Nil when it is not known.
+	Helper *processMark `json:"helper,omitempty"`
+
 	// Links is how many network interfaces the box was given.
 	Links int `json:"links,omitempty"`
 	// Held says that the driver may have made the box stand still, see [box.hold].

@@ -1,0 +1,139 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// AuditEntry is a record of the audit log with its place in the chain: Hash is the
+// SHA-256 over the 32 bytes of Prev and the bytes of Raw.
+type AuditEntry struct {
+	Seq    int64           `json:"seq"`
+	Prev   string          `json:"prev"` // in hexadecimal, as Hash
+	Hash   string          `json:"hash"`
+	Raw    json.RawMessage `json:"record"` // the record as it is kept
+	Record AuditRecord     `json:"-"`      // the same, decoded
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *AuditEntry) UnmarshalJSON(b []byte) error {
+	type plain AuditEntry
+	if err := json.Unmarshal(b, (*plain)(e)); err != nil {
+		return err
+	}
+	return json.Unmarshal(e.Raw, &e.Record)
+}
+
+// AuditRecord says who did what to which object, from where, and how it ended.
+type AuditRecord struct {
+	Seq              int64             `json:"seq"`
+	Time             time.Time         `json:"time"` // when the record was made, at the end of what it is about
+	Action           string            `json:"action"`
+	Outcome          string            `json:"outcome"` // "ok", "started", "canceled", "failed", or the code of an error
+	Status           int               `json:"status"`  // of HTTP
+	DurationMS       int64             `json:"duration_ms"`
+	RequestID        string            `json:"request_id"`
+	Route            string            `json:"route"`
+	Permission       string            `json:"permission"`
+	UserID           string            `json:"user_id"`
+	TokenID          string            `json:"token_id"`
+	SessionID        string            `json:"session_id"`
+	Role             string            `json:"role"`
+	Administrator    bool              `json:"administrator"`
+	Via              string            `json:"via"` // "sandbox-url": somebody who had that
+	Address          string            `json:"address"`
+	UserAgent        string            `json:"user_agent"`
+	WorkspaceID      string            `json:"workspace_id"`
+	ObjectKind       string            `json:"object_kind"`
+	ObjectID         string            `json:"object_id"`
+	ObjectName       string            `json:"object_name"`
+	Command          []string          `json:"command"` // without secrets
+	CommandTruncated bool              `json:"command_truncated"`
+	Details          map[string]string `json:"details"`
+}
+
+// AuditOptions narrow a list of the audit log; zero values do not.
+type AuditOptions struct {
+	Since, Until time.Time
+	User         string // an id
+	Object       string // an id or a name
+	Action       string // as "exec"
+	Outcome      string
+	// Ascending lists the oldest first.
+	Ascending bool
+	// Cursor is Next of the page before.
+	Cursor int64
+	Limit  int // of a page: 1 to 1000; 100 when 0
+	// Workspace is an id, for InstallationAudit.
+	Workspace string
+}
+
+// AuditPage is a part of the audit log.
+type AuditPage struct {
+	Items []AuditEntry `json:"items"`
+	Next  int64        `json:"next"` // the Cursor of the next page; 0 on the last one
+}
+
+// AuditReport says whether the audit log is what it was.
+type AuditReport struct {
+	OK         bool   `json:"ok"`
+	Problem    string `json:"problem"`
+	Records    int64  `json:"records"`
+	AnchorSeq  int64  `json:"anchor_seq"` // the newest record that retention removed; 0 for none
+	AnchorHash string `json:"anchor_hash"`
+	HeadSeq    int64  `json:"head_seq"` // the newest record
+	HeadHash   string `json:"head_hash"`
+}
+
+func (o AuditOptions) query() url.Values {
+	q := url.Values{}
+	for name, v := range map[string]string{"user": o.User, "object": o.Object, "action": o.Action, "outcome": o.Outcome, "workspace": o.Workspace} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	for name, t := range map[string]time.Time{"since": o.Since, "until": o.Until} {
+		if !t.IsZero() {
+			q.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	cursor := "before"
+	if o.Ascending {
+		q.Set("order", "asc")
+		cursor = "after"
+	}
+	if o.Cursor > 0 {
+		q.Set(cursor, strconv.FormatInt(o.Cursor, 10))
+	}
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	return q
+}
+
+// Audit returns a page of what was done in the workspace, the newest first. For
+// owners and admins. Errors: Forbidden; Invalid, naming the field; Timeout when
+// too much would have to be searched.
+func (c *Client) Audit(ctx context.Context, o AuditOptions) (*AuditPage, error) {
+	page := new(AuditPage)
+	o.Workspace = ""
+	return result(page, c.call(ctx, request{method: http.MethodGet, path: "/v1/audit", query: o.query(), repeat: true}, page))
+}
+
+// InstallationAudit is Audit for all workspaces, and what was done in none. For
+// administrators.
+func (c *Client) InstallationAudit(ctx context.Context, o AuditOptions) (*AuditPage, error) {
+	page := new(AuditPage)
+	return result(page, c.call(ctx, request{method: http.MethodGet, path: "/v1/audit/installation", query: o.query(), repeat: true}, page))
+}
+
+// VerifyAudit has the server check the chain of the whole audit log. For
+// administrators.
+func (c *Client) VerifyAudit(ctx context.Context) (*AuditReport, error) {
+	report := new(AuditReport)
+	return result(report, c.call(ctx, request{method: http.MethodGet, path: "/v1/audit/verify", repeat: true}, report))
+}

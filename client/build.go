@@ -1,0 +1,169 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"time"
+)
+
+// ImageBuildOptions say what image to build from a Dockerfile.
+type ImageBuildOptions struct {
+	// Tag is the image's name, as in app, app:v1 or registry.example.com/team/app:v1;
+	// without one it is known by its digest, and kept for an hour unless something uses it.
+	Tag string
+	// Path of the Dockerfile in the context; "" is Dockerfile. Dockerfile, when not nil,
+	// is its content instead.
+	Path       string
+	Dockerfile []byte
+	// BuildArgs are values of ARGs.
+	BuildArgs map[string]string
+	// Target is the stage to build, by name or number; "" is the last.
+	Target string
+	// NoCache makes every layer anew. Network lets RUN reach the network. Push pushes the
+	// image to the registry that Tag names.
+	NoCache, Network, Push bool
+	// Resources limit each RUN; the server's for builds where empty.
+	Resources Resources
+	// Timeout is how long the build may take, in whole seconds; 0 is the server's limit.
+	Timeout time.Duration
+}
+
+// ImageBuildEvent is a moment of a build.
+type ImageBuildEvent struct {
+	// Type is "step", "output", "warning" or "progress"; others may come.
+	Type string `json:"type"`
+	// Step of Steps has the Instruction on Line, in Stage. One that is Cached comes
+	// after the same one without: its layer was there.
+	Step        int    `json:"step"`
+	Steps       int    `json:"steps"`
+	Stage       string `json:"stage"`
+	Line        int    `json:"line"`
+	Instruction string `json:"instruction"`
+	Cached      bool   `json:"cached"`
+	// Data is output of a command.
+	Data []byte `json:"data"`
+	// ImageProgress is that of "progress"; its Message also that of "warning".
+	ImageProgress
+}
+
+// ImageBuildError is why a build failed, when an instruction of its Dockerfile is at fault.
+type ImageBuildError struct {
+	// Line is where the Instruction is; ExitCode that of a command that failed.
+	Line        int
+	Instruction string
+	ExitCode    int
+	Err         *Error
+}
+
+func (e *ImageBuildError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error with its code.
+func (e *ImageBuildError) Unwrap() error { return e.Err }
+
+// BuildImage has the server build an image from a Dockerfile. Files is a tar of the
+// files to build from, plain or compressed with gzip, bzip2 or zstd. Events, which may
+// be nil, is told what happens until BuildImage returns. The build ends when ctx does.
+//
+// Errors: a [ImageBuildError] when an instruction is at fault; Invalid, NotFound, Forbidden,
+// QuotaExceeded, TooLarge, Timeout, Unavailable.
+func (c *Client) BuildImage(ctx context.Context, o ImageBuildOptions, files io.Reader, events func(ImageBuildEvent)) (*Image, error) {
+	pr, pw := io.Pipe()
+	form := multipart.NewWriter(pw)
+	go func() { _ = pw.CloseWithError(writeBuild(form, o, files)) }() // does not fail
+	defer pr.Close()
+	resp, err := c.send(ctx, request{
+		method: http.MethodPost, path: "/v1/builds", stream: pr, header: http.Header{"Content-Type": {form.FormDataContentType()}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReaderSize(resp.Body, 64<<10)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, fmt.Errorf("build: %w", err)
+		}
+		var m struct {
+			ImageBuildEvent
+			Code     Code   `json:"code"`
+			ExitCode int    `json:"exit_code"`
+			Image    *Image `json:"image"`
+		}
+		if err := json.Unmarshal(line, &m); err != nil {
+			return nil, fmt.Errorf("build: %w", err)
+		}
+		switch {
+		case m.Type == "done" && m.Image != nil:
+			return m.Image, nil
+		case m.Type == "error":
+			err := &Error{Code: m.Code, Message: m.Message}
+			if m.Line == 0 {
+				return nil, err
+			}
+			return nil, &ImageBuildError{Line: m.Line, Instruction: m.Instruction, ExitCode: m.ExitCode, Err: err}
+		case m.Type != "ping" && events != nil:
+			events(m.ImageBuildEvent)
+		}
+	}
+}
+
+// writeBuild writes the parts of a build.
+func writeBuild(form *multipart.Writer, o ImageBuildOptions, files io.Reader) error {
+	options := struct {
+		Tag       string            `json:"tag,omitempty"`
+		Path      string            `json:"dockerfile,omitempty"`
+		BuildArgs map[string]string `json:"build_args,omitempty"`
+		Target    string            `json:"target,omitempty"`
+		NoCache   bool              `json:"no_cache,omitempty"`
+		Network   bool              `json:"network,omitempty"`
+		Push      bool              `json:"push,omitempty"`
+		Resources *Resources        `json:"resources,omitempty"`
+		Timeout   int               `json:"timeout_seconds,omitempty"`
+	}{o.Tag, o.Path, o.BuildArgs, o.Target, o.NoCache, o.Network, o.Push, nil, int(o.Timeout / time.Second)}
+	if o.Resources != (Resources{}) {
+		options.Resources = &o.Resources
+	}
+	part, err := form.CreatePart(textproto.MIMEHeader{
+		"Content-Disposition": {`form-data; name="options"`}, "Content-Type": {"application/json"},
+	})
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(part).Encode(options); err != nil {
+		return err
+	}
+	if o.Dockerfile != nil {
+		if err := form.WriteField("dockerfile", string(o.Dockerfile)); err != nil {
+			return err
+		}
+	}
+	if part, err = form.CreateFormFile("context", "context.tar"); err != nil {
+		return err
+	}
+	if _, err := io.Copy(part, files); err != nil {
+		return err
+	}
+	return form.Close()
+}
+
+// PushImage has the server send an image that the workspace has built to a registry:
+// to another reference, or with "" to what its name says. Progress is as in
+// [Client.PullImage]. Errors: Invalid, NotFound, Forbidden, Timeout and Unavailable,
+// with the registry's words.
+func (c *Client) PushImage(ctx context.Context, ref, to string, progress func(ImageProgress)) (*Image, error) {
+	body := struct {
+		Image string `json:"image"`
+		To    string `json:"to,omitempty"`
+	}{ref, to}
+	return c.watchImage(ctx, "push "+ref, request{method: http.MethodPost, path: "/v1/images/push", body: body}, progress)
+}

@@ -1,0 +1,96 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// SnapshotFile is a name in a snapshot.
+type SnapshotFile struct {
+	Path    string    `json:"path"`
+	Type    string    `json:"type"` // file, directory, symlink or other
+	Size    int64     `json:"size"`
+	Mode    string    `json:"mode"` // in octal
+	UID     uint32    `json:"uid"`
+	GID     uint32    `json:"gid"`
+	ModTime time.Time `json:"mod_time"`
+	Target  string    `json:"target,omitempty"` // of a symlink
+	SHA256  string    `json:"sha256,omitempty"` // when asked for; not of files over 64 MiB
+}
+
+// SnapshotFileFilter selects files of a snapshot; the zero value is what is in its
+// root directory.
+type SnapshotFileFilter struct {
+	Path      string // a directory, or a file alone
+	Recursive bool   // all below
+	SHA256    bool   // with hashes; pages may be shorter then
+	Limit     int    // of a page; 0 is 1000
+	Cursor    string // NextCursor of the page before
+}
+
+// SnapshotFilePage is a part of a snapshot's files.
+type SnapshotFilePage struct {
+	Items      []SnapshotFile `json:"items"`
+	NextCursor string         `json:"next_cursor"` // "" on the last page
+}
+
+// SnapshotFiles returns a part of the files of a snapshot, its image's included: a
+// directory before what is in it, else sorted by name. Errors: NotFound, Invalid,
+// QuotaExceeded when the workspace is reading too many snapshots.
+func (c *Client) SnapshotFiles(ctx context.Context, ref string, f SnapshotFileFilter) (*SnapshotFilePage, error) {
+	q := url.Values{}
+	for key, value := range map[string]string{"path": f.Path, "cursor": f.Cursor} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	for key, value := range map[string]bool{"recursive": f.Recursive, "sha256": f.SHA256} {
+		if value {
+			q.Set(key, "true")
+		}
+	}
+	if f.Limit != 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	page := new(SnapshotFilePage)
+	return result(page, c.call(ctx, request{method: http.MethodGet, path: snapshotPath(ref) + "/files", query: q, repeat: true}, page))
+}
+
+// DownloadSnapshot opens a directory or file of a snapshot, its root for "", as an
+// archive; the empty format is [TarGzip], [Tar] is the other one. It is packed
+// while it is read: reading fails when it cannot be completed. The caller closes it.
+func (c *Client) DownloadSnapshot(ctx context.Context, ref, path string, format Format) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, request{
+		method: http.MethodGet, path: snapshotPath(ref) + "/archive", query: archiveQuery(path, format), repeat: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// SnapshotDownload is where files of a snapshot can be downloaded.
+type SnapshotDownload struct {
+	// URL answers a tar.gz to whoever has it.
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// ShareSnapshot returns an address under which a directory or file of a snapshot,
+// its root for "", can be downloaded without a token, for an hour.
+func (c *Client) ShareSnapshot(ctx context.Context, ref, path string) (*SnapshotDownload, error) {
+	q := url.Values{}
+	if path != "" {
+		q.Set("path", path)
+	}
+	d := new(SnapshotDownload)
+	if err := c.call(ctx, request{method: http.MethodPost, path: snapshotPath(ref) + "/download", query: q}, d); err != nil {
+		return nil, err
+	}
+	d.URL = c.base + d.URL
+	return d, nil
+}

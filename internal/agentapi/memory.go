@@ -1,0 +1,155 @@
+package agentapi
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+)
+
+const (
+	// narrowWindow is the [StreamWindow] of the streams that come after the first
+	// ones. A short answer needs no more, a long one takes some twice as long.
+	narrowWindow = 64 << 10
+	// wideStreams have the whole window at a time, transfers of files more than the
+	// others, which may live long without saying much.
+	wideStreams, wideTransfers = 24, 32
+	// streamOverhead is what a stream holds at most beside its window: a frame that
+	// is read and one that is written.
+	streamOverhead = 2 * MaxFrame
+	// ownMemory is what the streams of one client may hold whatever others hold.
+	ownMemory = 4 << 20
+	// unpaidJSON of an answer are held without being counted.
+	unpaidJSON = streamOverhead
+)
+
+// Memory bounds what agents, and callers who do not read, make this process hold
+// for the streams of several clients together. Each client has a few megabytes of
+// its own beside it. It is safe for concurrent use.
+type Memory struct {
+	size int64
+	left atomic.Int64
+}
+
+// NewMemory returns a Memory of so many bytes.
+func NewMemory(size int64) *Memory {
+	m := &Memory{size: size}
+	m.left.Store(size)
+	return m
+}
+
+// NewClient returns a client for the agent that dial reaches, whose streams count
+// towards m. Calls that find no memory left fail with [CodeTooMany].
+func (m *Memory) NewClient(dial DialFunc) *Client {
+	c := &Client{pool: &pool{dial: dial, shared: m}}
+	c.Files.client = c
+	return c
+}
+
+// take takes n bytes, unless fewer than keep would be left.
+func (m *Memory) take(n, keep int64) bool {
+	if m.left.Add(-n) >= keep {
+		return true
+	}
+	m.left.Add(n)
+	return false
+}
+
+// reserve counts n bytes that the client is about to hold. With spare it leaves
+// half of what is shared to those who need it more.
+//
+// Preconditions: p.mu is held.
+func (p *pool) reserve(n int64, spare bool) bool {
+	beyond := max(0, p.held+n-ownMemory) - max(0, p.held-ownMemory)
+	keep := int64(0)
+	if spare {
+		keep = p.shared.size / 2
+	}
+	if beyond > 0 && !p.shared.take(beyond, keep) {
+		return false
+	}
+	p.held += n
+	return true
+}
+
+// free is the opposite of reserve.
+//
+// Preconditions: p.mu is held.
+func (p *pool) free(n int64) {
+	p.shared.left.Add(max(0, p.held-ownMemory) - max(0, p.held-n-ownMemory))
+	p.held -= n
+}
+
+// errMemory says that this process holds as much as it may.
+var errMemory = &Error{Code: CodeTooMany, Message: "too many calls to sandboxes are under way; end some, or try again later"}
+
+// json returns a JSON answer, read to its end. Its growth is counted.
+func (a *answer) json(limit int) ([]byte, error) {
+	var data []byte
+	for {
+		if len(data) == cap(data) {
+			if err := a.grow(2 * int64(cap(data))); err != nil {
+				return nil, err
+			}
+			data = append(make([]byte, 0, max(512, 2*cap(data))), data...)
+		}
+		n, err := a.Body.Read(data[len(data):min(cap(data), limit+1)])
+		data = data[:len(data)+n]
+		switch {
+		case err == io.EOF:
+			return data, nil
+		case err != nil:
+			return nil, err
+		case len(data) > limit:
+			return nil, fmt.Errorf("%w: more than %d bytes", ErrBadAnswer, limit)
+		}
+	}
+}
+
+// grow counts that the answer takes n bytes from now on.
+func (a *answer) grow(n int64) error {
+	more := n - unpaidJSON - a.paid
+	if more <= 0 {
+		return nil
+	}
+	p := a.conn.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reserve(more, false) {
+		return errMemory
+	}
+	a.paid += more
+	return nil
+}
+
+// repay gives back what grow took.
+func (a *answer) repay() {
+	p := a.conn.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free(a.paid)
+	a.paid = 0
+}
+
+// requestBody refuses an agent that announces larger frames than the protocol has:
+// each stream would hold a buffer of that size.
+type requestBody struct{ io.ReadCloser }
+
+func (b requestBody) Read(p []byte) (int, error) {
+	if len(p) > MaxFrame {
+		return 0, fmt.Errorf("%w: it announces frames of %d bytes", ErrBadAnswer, len(p))
+	}
+	return b.ReadCloser.Read(p)
+}
+
+// windows are what one connection may have unread.
+func windows(stream int) *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxReceiveBufferPerConnection: max(streamsPerConn*stream, 64<<10), // HTTP/2 has no less
+		MaxReceiveBufferPerStream:     stream,
+		MaxReadFrameSize:              min(MaxFrame+1<<10, max(stream, 16<<10)),
+		WriteByteTimeout:              stuckWrite,
+		SendPingTimeout:               quiet,
+		PingTimeout:                   silent,
+	}
+}

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+type sandboxImageInput struct {
+	ID string `path:"id" maxLength:"64" doc:"The image's id."`
+}
+
+type listSandboxImagesInput struct {
+	EnabledOnly bool `query:"enabled_only" doc:"Only those that sandboxes may be made from."`
+}
+
+type createSandboxImageInput struct{ Body wire.CreateSandboxImage }
+
+type updateSandboxImageInput struct {
+	ID   string `path:"id" maxLength:"64" doc:"The image's id."`
+	Body wire.UpdateSandboxImage
+}
+
+func (s *Server) registerCatalogue(a huma.API) {
+	tags := []string{"images"}
+	const one = "/v1/sandbox-images/{id}"
+	route(a, huma.Operation{
+		OperationID: "create-sandbox-image", Method: http.MethodPost, Path: "/v1/sandbox-images", Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary: "Add an image to the catalogue", Description: "A reference with the defaults of the sandboxes that are made from it by its id. Nothing is pulled yet.",
+	}, s.createSandboxImage)
+	route(a, huma.Operation{
+		OperationID: "list-sandbox-images", Method: http.MethodGet, Path: "/v1/sandbox-images", Tags: tags,
+		Summary: "List the catalogue", Description: "The built-in images and the workspace's own. What is on the server's disk is /v1/images.",
+	}, s.listSandboxImages)
+	route(a, huma.Operation{
+		OperationID: "get-sandbox-image", Method: http.MethodGet, Path: one, Tags: tags,
+		Summary: "Look at an image of the catalogue", Description: "A built-in one or one of the workspace's own.",
+	}, s.getSandboxImage)
+	route(a, huma.Operation{
+		OperationID: "update-sandbox-image", Method: http.MethodPatch, Path: one, Tags: tags,
+		Summary: "Change an image of the catalogue", Description: "What is omitted stays. Sandboxes that exist stay as they are.",
+	}, s.updateSandboxImage)
+	route(a, huma.Operation{
+		OperationID: "delete-sandbox-image", Method: http.MethodDelete, Path: one, Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Remove an image from the catalogue", Description: "Sandboxes that were made from it go on.",
+	}, s.deleteSandboxImage)
+}
+
+// changer is who changes the catalogue.
+func changer(ctx context.Context) catalogue.Caller {
+	id, _ := auth.FromContext(ctx)
+	return catalogue.Caller{User: id.User, Workspace: id.Workspace, Administrator: id.May(sandbox.Administer)}
+}
+
+func (s *Server) createSandboxImage(ctx context.Context, in *createSandboxImageInput) (*body[wire.SandboxImage], error) {
+	b := &in.Body
+	e, err := s.deps.Catalogue.Create(ctx, changer(ctx), catalogue.Fields{
+		Name: &b.Name, Image: &b.Image, Tag: b.Tag, Description: b.Description, Enabled: b.Enabled, IsDefault: b.IsDefault,
+		MemoryMB: b.MemoryMB, ReadinessPort: b.ReadinessPort, TTLSeconds: b.TTLSeconds, Registry: b.RegistryID,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reply(showSandboxImage(e)), nil
+}
+
+func (s *Server) listSandboxImages(ctx context.Context, in *listSandboxImagesInput) (*body[wire.SandboxImageList], error) {
+	list, err := s.deps.Catalogue.List(ctx, caller(ctx).Workspace, in.EnabledOnly)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.SandboxImageList{Items: make([]wire.SandboxImage, 0, len(list))}
+	for _, e := range list {
+		out.Items = append(out.Items, showSandboxImage(e))
+	}
+	return reply(out), nil
+}
+
+func (s *Server) getSandboxImage(ctx context.Context, in *sandboxImageInput) (*body[wire.SandboxImage], error) {
+	e, err := s.deps.Catalogue.Get(ctx, caller(ctx).Workspace, sandbox.ImageID(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	return reply(showSandboxImage(e)), nil
+}
+
+func (s *Server) updateSandboxImage(ctx context.Context, in *updateSandboxImageInput) (*body[wire.SandboxImage], error) {
+	b := &in.Body
+	e, err := s.deps.Catalogue.Update(ctx, changer(ctx), sandbox.ImageID(in.ID), catalogue.Fields{
+		Name: b.Name, Image: b.Image, Tag: b.Tag, Description: b.Description, Enabled: b.Enabled, IsDefault: b.IsDefault,
+		MemoryMB: b.MemoryMB, ReadinessPort: b.ReadinessPort, TTLSeconds: b.TTLSeconds, Registry: b.RegistryID,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reply(showSandboxImage(e)), nil
+}
+
+func (s *Server) deleteSandboxImage(ctx context.Context, in *sandboxImageInput) (*struct{}, error) {
+	return nil, s.deps.Catalogue.Delete(ctx, caller(ctx).Workspace, sandbox.ImageID(in.ID))
+}
+
+func showSandboxImage(e catalogue.Entry) wire.SandboxImage {
+	return wire.SandboxImage{
+		ID: string(e.ID), Name: e.Name, Image: e.Image, Tag: e.Tag, Description: e.Description,
+		Builtin: e.Workspace == "", Enabled: e.Enabled, IsDefault: e.IsDefault, MemoryMB: e.MemoryBytes >> 20,
+		ReadinessPort: int(e.ReadinessPort), TTLSeconds: int64(e.TTL / time.Second),
+		RegistryID: string(e.Registry), RegistryName: e.RegistryName, WorkspaceID: string(e.Workspace),
+		CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
+	}
+}

@@ -1,0 +1,277 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// objects are the ids of one object of each kind, all of one workspace.
+type objects map[string]string
+
+// makeObjects makes one object of each kind in a workspace, a build if it is wanted.
+func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects {
+	m.T.Helper()
+	token := m.token(id, auth.TokenRequest{})
+	o := objects{"workspace": string(id.Workspace), "member": string(id.User)}
+	create := func(kind, path string, body map[string]any) {
+		m.T.Helper()
+		rec := m.serve(m.Request("POST", path, body), token)
+		match := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(rec.Body.String())
+		if rec.Code/100 != 2 || match == nil {
+			m.T.Fatalf("make a %s: %d %s", kind, rec.Code, rec.Body)
+		}
+		o[kind] = match[1]
+	}
+	create("sandbox", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 180})
+	box := "/v1/sandboxes/" + o["sandbox"]
+	create("execution", box+"/executions", map[string]any{"shell": "true"})
+	create("job", box+"/executions", map[string]any{"shell": "true", "kind": "job"})
+	create("checkpoint", box+"/checkpoints", map[string]any{"name": name})
+	create("snapshot", box+"/snapshots", map[string]any{"name": name})
+	create("registry", "/v1/registries", map[string]any{"name": name, "server": name + ".test", "username": "ann", "password": "p"})
+	create("image", "/v1/sandbox-images", map[string]any{"name": name, "image": "modbox/code-exec:latest"})
+	create("token", "/v1/tokens", map[string]any{})
+	o["built"] = string(builtImage(m.T, m.Images, id.Workspace, name).ID)
+	if build { // of which a workspace has only so many
+		create("build", "/v1/snapshots/builds", map[string]any{"name": name + "-built", "runtime": "modbox/code-exec:latest"})
+	}
+	if rec := m.serve(m.Request("POST", box+"/files/mkdir", map[string]any{"path": "a"}), token); rec.Code/100 != 2 {
+		m.T.Fatalf("make a directory: %d %s", rec.Code, rec.Body)
+	}
+	create("invitation", "/v1/workspaces/"+o["workspace"]+"/members", map[string]any{"email": name + "@example.com", "role": "viewer"})
+	return o
+}
+
+// kinds is what a parameter names, by what stands before it in the pattern; ""
+// is where nothing else fits.
+var kinds = map[string]map[string]string{
+	"ref": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "snapshot": {"": "snapshot"},
+	"execution": {"": "execution"}, "job": {"": "job"}, "registry_id": {"": "registry"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"},
+	"user_id": {"": "member"}, "invitation": {"": "invitation"}, "workspace_id": {"": "workspace"}, "org": {"": "workspace"},
+	"id": {
+		"": "sandbox", "executions": "execution", "registries": "registry", "sandbox-images": "image", "tokens": "token", "builds": "build",
+	},
+}
+
+// ofBuilds are routes whose snapshot is one that is being built.
+var ofBuilds = map[string]bool{"PUT /sandbox/snapshots/{snapshot}/upload": true, "POST /sandbox/snapshots/{snapshot}/finalize": true}
+
+// everybodys are routes whose objects belong to no workspace, or to who knows their
+// id, which is a secret.
+var everybodys = map[string]bool{"PUT /streams/{stream}": true}
+
+// lateLookup are routes that look their object up after the connection is taken over.
+var lateLookup = map[string]bool{"GET /v1/sandboxes/{ref}/exec/attach": true}
+
+// bodies are what routes take that take anything, so that they come to the object.
+var bodies = map[string]string{
+	"POST /v1/sandboxes/{ref}/exec":                       `{"command":["true"]}`,
+	"POST /v1/sandboxes/{ref}/exec/stream":                `{"command":["true"]}`,
+	"POST /v1/sandboxes/{ref}/executions":                 `{"shell":"true"}`,
+	"PATCH /v1/sandboxes/{ref}/env":                       `{"A":"b"}`,
+	"POST /v1/sandboxes/{ref}/files/batch":                `{"files":[{"path":"a","content":"YQ=="}]}`,
+	"POST /v1/sandboxes/{ref}/files/mkdir":                `{"path":"d"}`,
+	"POST /v1/sandboxes/{ref}/files/move":                 `{"from":"d","to":"e"}`,
+	"POST /v1/sandboxes/{ref}/checkpoints":                `{"name":"another"}`,
+	"POST /v1/sandboxes/{ref}/snapshots":                  `{"name":"another"}`,
+	"PATCH /v1/sandboxes/{ref}/network":                   `{"enabled":false}`,
+	"PATCH /v1/snapshots/{snapshot}":                      `{"tag":"t"}`,
+	"PUT /v1/workspaces/{workspace_id}/members/{user_id}": `{"role":"viewer"}`,
+	"PUT /workspaces/{workspace_id}/members/{user_id}":    `{"role":"viewer"}`,
+	"POST /v1/workspaces/{workspace_id}/members":          `{"email":"x@example.com","role":"viewer"}`,
+	"POST /workspaces/{workspace_id}/members":             `{"email":"x@example.com","role":"viewer"}`,
+	"PUT /registries/{registry_id}":                       `{"name":"r2"}`,
+	"PUT /sandbox-images/{image_id}":                      `{"name":"i2"}`,
+	"PUT /workspaces/{workspace_id}":                      `{"name":"w2"}`,
+	"PATCH /v1/workspaces/{workspace_id}":                 `{"name":"w2"}`,
+	"PATCH /sandbox/env/{id}":                             `{"env":{"A":"b"}}`,
+	"POST /sandbox/{id}/execute":                          `{"command":["true"]}`,
+	"POST /sandbox/sandboxes/{id}/jobs":                   `{"command":["true"]}`,
+	"POST /fs/{id}":                                       `{"files":[{"path":"a","content":"YQ=="}]}`,
+	"POST /fs/mkdir/{id}":                                 `{"path":"d"}`,
+	"POST /fs/rmdir/{id}":                                 `{"path":"d"}`,
+	"POST /fs/rm/{id}":                                    `{"path":"a"}`,
+	"PATCH /sandbox/snapshots/{snapshot}":                 `{"tag":"t"}`,
+}
+
+// agentuityPath is of routes of that dialect, whose ids have a form of their own.
+var (
+	agentuityPath   = regexp.MustCompile(`^/(sandbox|fs|cli)/`)
+	agentuityPrefix = map[string]string{"sandbox": "sbx_", "execution": "exec_", "job": "job_", "checkpoint": "ckpt_", "snapshot": "snp_", "build": "snp_"}
+)
+
+// filePath is of routes that want to know which file.
+var filePath = regexp.MustCompile(`\{ref\}/files(/list|/stat|/archive|/watch)?$|^GET /fs/|/fs/upload`)
+
+var pathParam = regexp.MustCompile(`([^/]*)/\{([^}.]*)(\.\.\.)?\}`)
+
+// foreignCall is a route whose parameters are filled in by value, which is told
+// the kind of each; false when a kind is not known.
+func (m *matrix) foreignCall(t *testing.T, pattern string, ws string, value func(kind string) string) *http.Request {
+	method, path, _ := strings.Cut(pattern, " ")
+	path = pathParam.ReplaceAllStringFunc(path, func(part string) string {
+		match := pathParam.FindStringSubmatch(part)
+		kind, ok := kinds[match[2]][match[1]]
+		if !ok {
+			kind, ok = kinds[match[2]][""]
+		}
+		if !ok {
+			t.Fatalf("{%s} of %s is of no kind that this test knows", match[2], pattern)
+		}
+		if ofBuilds[pattern] {
+			kind = "build"
+		}
+		id := value(kind)
+		if prefix := agentuityPrefix[kind]; prefix != "" && agentuityPath.MatchString(path) {
+			id = prefix + strings.ReplaceAll(id, "-", "")
+		}
+		return match[1] + "/" + id
+	})
+	var body any
+	if method != "GET" && method != "DELETE" {
+		body = "{}"
+		if b, ok := bodies[pattern]; ok {
+			body = b
+		}
+	}
+	if filePath.MatchString(pattern) {
+		path += "?path=a"
+	}
+	r := m.Request(method, path, body)
+	r.Header.Set(auth.WorkspaceHeader, ws)
+	if strings.HasSuffix(path, "/attach") || strings.HasSuffix(path, "/watch") {
+		for name, v := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="} {
+			r.Header.Set(name, v)
+		}
+	}
+	return r
+}
+
+// missing is an id as the object's that nothing has.
+func missing(id string) string {
+	last := id[len(id)-1]
+	if last++; last == '9'+1 || last == 'z'+1 || last == 'f'+1 {
+		last -= 4
+	}
+	return id[:len(id)-1] + string(last)
+}
+
+// isMissing reports whether the answer is that there is no such thing, in the way of
+// the dialect that was asked.
+func isMissing(rec *httptest.ResponseRecorder) bool {
+	inBody := strings.Contains(rec.Body.String(), `"success":false`) && strings.Contains(rec.Body.String(), `NOT_FOUND"`)
+	return rec.Code == http.StatusNotFound || rec.Code == http.StatusOK && inBody
+}
+
+var requestID = regexp.MustCompile(`"(request_id|requestId|trace_id)":"[^"]*"`)
+
+// TestForeignObjectsDoNotExist asks, by every route and as every role, for objects of
+// another workspace that are really there: the answer must be the one for an id that
+// nothing has. A route that is new is in it by itself.
+func TestForeignObjectsDoNotExist(t *testing.T) {
+	m := newMatrix(t)
+	stranger := auth.Identity{Workspace: m.foreign, Role: sandbox.RoleOwner}
+	members, err := m.Store.Members(t.Context(), m.foreign)
+	if err != nil || len(members) != 1 {
+		t.Fatalf("members of the foreign workspace: %v, %v", members, err)
+	}
+	stranger.User = members[0].User
+	theirs, ours := m.makeObjects(stranger, "theirs", true), m.makeObjects(m.members[sandbox.RoleOwner], "ours", true)
+	tokens := map[sandbox.Role]string{}
+	for _, role := range sandbox.Roles {
+		tokens[role] = m.token(m.members[role], auth.TokenRequest{})
+	}
+	none := objects{}
+	for kind, id := range theirs {
+		none[kind] = missing(id)
+	}
+	asked := 0
+	for _, route := range m.API.Routes() {
+		if !strings.Contains(route.Pattern, "{") || route.Needs == auth.Public || route.Needs == sandbox.Administer || everybodys[route.Pattern] {
+			continue
+		}
+		asked++
+		t.Run(strings.NewReplacer(" ", "_", "/", ".").Replace(route.Pattern), func(t *testing.T) {
+			answer := func(token string, o objects, kind string) *httptest.ResponseRecorder {
+				ws, ids := ours["workspace"], ours
+				if kind == "workspace" {
+					ws, ids = o["workspace"], o
+				}
+				return m.serve(m.foreignCall(t, route.Pattern, ws, func(k string) string {
+					if k == kind {
+						return o[k]
+					}
+					return ids[k]
+				}), token)
+			}
+			masked := func(rec *httptest.ResponseRecorder, o objects) string {
+				s := requestID.ReplaceAllString(rec.Body.String(), "")
+				for _, id := range o {
+					s = strings.ReplaceAll(s, id, "ID")
+				}
+				return s
+			}
+			// Each of the objects is another's in turn, and then the workspace.
+			named := map[string]bool{"workspace": true}
+			m.foreignCall(t, route.Pattern, "", func(k string) string {
+				named[k] = true
+				return "x"
+			})
+			for kind := range named {
+				for role, token := range tokens {
+					there, not := answer(token, theirs, kind), answer(token, none, kind)
+					if there.Code != not.Code || masked(there, theirs) != masked(not, none) {
+						t.Errorf("%s, another's %s: %d %s\nwhat does not exist: %d %s", role, kind, there.Code, there.Body, not.Code, not.Body)
+					}
+					let := contains(holders[route.Needs], role)
+					refused := there.Code == 403 && kind != "workspace" && (!let || kind == "member")
+					if !isMissing(there) && !refused && !lateLookup[route.Pattern] {
+						t.Errorf("%s, another's %s: %d %s, want 404", role, kind, there.Code, there.Body)
+					}
+				}
+			}
+		})
+	}
+	if asked < 60 {
+		t.Errorf("%d routes name objects; are they all?", asked)
+	}
+	token := m.token(stranger, auth.TokenRequest{})
+	for _, path := range []string{"/v1/sandboxes/" + theirs["sandbox"], "/v1/executions/" + theirs["execution"], "/v1/snapshots/" + theirs["snapshot"],
+		"/v1/registries/" + theirs["registry"], "/v1/sandbox-images/" + theirs["image"], "/v1/snapshots/builds/" + theirs["build"] + "/log", "/v1/workspaces/" + theirs["workspace"]} {
+		if rec := m.serve(m.Request("GET", path, nil), token); rec.Code != 200 {
+			t.Errorf("GET %s of its owner afterwards: %d %s", path, rec.Code, rec.Body)
+		}
+	}
+}
+
+// TestOwnObjectsExist is the counterpart: by the same calls the owner of an object
+// finds it, so that it is not for the call that others do not.
+func TestOwnObjectsExist(t *testing.T) {
+	m := newMatrix(t)
+	owner := m.members[sandbox.RoleOwner]
+	shared, token := m.makeObjects(owner, "shared", false), m.token(owner, auth.TokenRequest{})
+	for i, route := range m.API.Routes() {
+		if !strings.Contains(route.Pattern, "{") || route.Needs == auth.Public || route.Needs == sandbox.Administer || route.Needs == sandbox.WorkspacesDelete ||
+			everybodys[route.Pattern] || lateLookup[route.Pattern] || strings.HasSuffix(route.Pattern, "/progress") || strings.HasSuffix(route.Pattern, "/watch") {
+			continue
+		}
+		t.Run(strings.NewReplacer(" ", "_", "/", ".").Replace(route.Pattern), func(t *testing.T) {
+			ids := shared
+			build := strings.Contains(route.Pattern, "/builds/") || ofBuilds[route.Pattern]
+			if build || strings.HasPrefix(route.Pattern, "DELETE ") || strings.Contains(route.Pattern, "/files") {
+				ids = m.makeObjects(owner, fmt.Sprintf("own-%d", i), build) // nobody wants them afterwards
+			}
+			rec := m.serve(m.foreignCall(t, route.Pattern, ids["workspace"], func(kind string) string { return ids[kind] }), token)
+			if isMissing(rec) && !strings.Contains(rec.Body.String(), "no such file") { // in a sandbox that was found
+				t.Errorf("%d %s", rec.Code, rec.Body)
+			}
+		})
+	}
+}

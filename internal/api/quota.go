@@ -1,0 +1,128 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+type setQuotaInput struct {
+	WorkspaceRef
+	Body wire.Quota
+}
+
+func (s *Server) registerQuotas(a huma.API, one string, tags []string) {
+	route(a, huma.Operation{
+		OperationID: "get-quota", Method: http.MethodGet, Path: one + "/quota", Tags: tags,
+		Summary: "Get a workspace's quota", Description: "With what is used of it. For members, and administrators of the installation.",
+	}, s.getQuota)
+	route(a, huma.Operation{
+		OperationID: "set-quota", Method: http.MethodPut, Path: one + "/quota", Tags: tags,
+		Summary: "Set a workspace's quota", Description: "Replaces what was set before; what is omitted is the server's default from then on. What is there already stays. For administrators of the installation.",
+	}, s.setQuota)
+}
+
+func (s *Server) getQuota(ctx context.Context, _ *WorkspaceRef) (*body[wire.QuotaReport], error) {
+	id, _ := auth.FromContext(ctx)
+	report, err := s.svc.Quota(ctx, id.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	return reply(quotaReport(id.Workspace, report)), nil
+}
+
+func (s *Server) setQuota(ctx context.Context, in *setQuotaInput) (*body[wire.QuotaReport], error) {
+	id, _ := auth.FromContext(ctx)
+	q, err := parseQuota(&in.Body)
+	if err != nil {
+		return nil, err
+	}
+	report, err := s.svc.SetQuota(ctx, id.Workspace, q)
+	if err != nil {
+		return nil, err
+	}
+	return reply(quotaReport(id.Workspace, report)), nil
+}
+
+// quotaFields are the limits that are written as quantities.
+var quotaFields = []struct {
+	limit  sandbox.Limit
+	of     func(*wire.Quota) *string
+	value  func(*resource.Quantity) int64
+	format func(int64) string
+}{
+	{sandbox.LimitMemory, func(q *wire.Quota) *string { return &q.Memory }, (*resource.Quantity).Value, formatBytes},
+	{sandbox.LimitCPU, func(q *wire.Quota) *string { return &q.CPU }, (*resource.Quantity).MilliValue, formatMilli},
+	{sandbox.LimitDisk, func(q *wire.Quota) *string { return &q.Disk }, (*resource.Quantity).Value, formatBytes},
+	{sandbox.LimitSandboxMemory, func(q *wire.Quota) *string { return &q.SandboxMemory }, (*resource.Quantity).Value, formatBytes},
+	{sandbox.LimitSandboxCPU, func(q *wire.Quota) *string { return &q.SandboxCPU }, (*resource.Quantity).MilliValue, formatMilli},
+	{sandbox.LimitSandboxDisk, func(q *wire.Quota) *string { return &q.SandboxDisk }, (*resource.Quantity).Value, formatBytes},
+}
+
+// parseQuota reads a quota; what is omitted is missing in it.
+func parseQuota(in *wire.Quota) (sandbox.Quota, error) {
+	q := sandbox.Quota{}
+	if in.Sandboxes != nil {
+		q[sandbox.LimitSandboxes] = *in.Sandboxes
+	}
+	if in.CreatesPerMinute != nil {
+		q[sandbox.LimitCreates] = *in.CreatesPerMinute
+	}
+	for _, f := range quotaFields {
+		switch text := *f.of(in); text {
+		case "":
+		case "0":
+			q[f.limit] = 0
+		default:
+			n, err := parseQuantity(string(f.limit), text, f.value)
+			if err != nil {
+				return nil, err
+			}
+			q[f.limit] = n
+		}
+	}
+	return q, nil
+}
+
+// formatQuota writes the limits that q has.
+func formatQuota(q sandbox.Quota) wire.Quota {
+	var out wire.Quota
+	count := func(limit sandbox.Limit) *int64 {
+		if n, ok := q[limit]; ok {
+			return &n
+		}
+		return nil
+	}
+	out.Sandboxes, out.CreatesPerMinute = count(sandbox.LimitSandboxes), count(sandbox.LimitCreates)
+	for _, f := range quotaFields {
+		if n, ok := q[f.limit]; ok {
+			*f.of(&out) = f.format(n)
+		}
+	}
+	return out
+}
+
+func quotaReport(ws sandbox.WorkspaceID, r lifecycle.QuotaReport) wire.QuotaReport {
+	all := sandbox.Quota{}
+	for _, limit := range sandbox.Limits {
+		all[limit] = r.Limits[limit]
+	}
+	d := r.Used.Disk
+	return wire.QuotaReport{
+		WorkspaceID: string(ws), Limits: formatQuota(all), Set: formatQuota(r.Set),
+		Used: wire.QuotaUsed{
+			Sandboxes: r.Used.Sandboxes, Memory: formatBytes(r.Used.MemoryBytes), CPU: formatMilli(r.Used.CPUMilli), Disk: formatBytes(d.Total()),
+			DiskBy: wire.DiskUse{
+				Sandboxes: d.Sandboxes, Paused: d.Paused, Checkpoints: d.Checkpoints, Snapshots: d.Snapshots, Streams: d.Streams, Uploads: d.Uploads,
+				Images: d.Images, BuildCache: d.BuildCache,
+			},
+		},
+	}
+}

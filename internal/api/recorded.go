@@ -1,0 +1,34 @@
+package api
+
+import (
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/auth"
+)
+
+// recorded says which routes of /v1 are in the audit log where their method does
+// not: those of others than GET are. Each is recorded under its operation's id.
+var recorded = map[string]string{
+	"GET /v1/sandboxes/{ref}/exec/attach":            auth.Recorded,
+	"GET /v1/sandboxes/{ref}/executions/{id}/attach": auth.Recorded,
+	"POST /v1/dependencies/validate":                 auth.NotRecorded,
+}
+
+// publicActions are as what routes beside /v1 are recorded.
+var publicActions = map[string]string{
+	"PUT /v1/streams/{id}":              "write-stream",
+	"GET /auth/sso/{provider}/callback": "login",
+}
+
+// operationIDs returns the ids of the operations by pattern.
+func operationIDs(document *huma.OpenAPI) map[string]string {
+	ids := map[string]string{}
+	for path, item := range document.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+			if op != nil {
+				ids[op.Method+" "+path] = op.OperationID
+			}
+		}
+	}
+	return ids
+}

@@ -1,0 +1,139 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"io/fs"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+type snapshotFilesInput struct {
+	SnapshotRef
+	Path      string `query:"path" maxLength:"1024" doc:"The directory, or a file alone; the root when omitted. Symlinks on the way are not followed."`
+	Recursive bool   `query:"recursive" doc:"All below, not only what is in the directory."`
+	SHA256    bool   `query:"sha256" doc:"With the hash of what each file holds. A page then ends early when reading takes too much."`
+	Limit     int    `query:"limit" minimum:"0" maximum:"10000" doc:"Items on a page; 1000 when omitted."`
+	Cursor    string `query:"cursor" maxLength:"6000" doc:"next_cursor of the page before."`
+}
+
+type snapshotDownloadInput struct {
+	SnapshotRef
+	Path string `query:"path" maxLength:"1024" doc:"The directory or file; the root when omitted."`
+}
+
+func (s *Server) registerSnapshotFiles(a huma.API, mux router) {
+	const snapshot = "/v1/snapshots/{snapshot}"
+	tags := []string{"snapshots"}
+	route(a, huma.Operation{
+		OperationID: "list-snapshot-files", Method: http.MethodGet, Path: snapshot + "/files", Tags: tags,
+		Summary: "List files of a snapshot", Description: "Those of the whole root filesystem, its image's included.",
+	}, s.snapshotFiles)
+	route(a, huma.Operation{
+		OperationID: "share-snapshot-archive", Method: http.MethodPost, Path: snapshot + "/download", Tags: tags,
+		Summary:     "Get an address to download files of a snapshot",
+		Description: "A tar.gz as of download-snapshot-archive, for whoever has the address, for an hour.",
+	}, s.shareSnapshot)
+	raw := func(op huma.Operation, h edge.Handler) {
+		op.Tags = tags
+		op.Responses = map[string]*huma.Response{"200": {Description: "The archive", Content: map[string]*huma.MediaType{
+			archiveTypes[agentapi.FormatTarGzip]: {Schema: &huma.Schema{Type: "string", Format: "binary"}},
+		}}}
+		describe(a, &op)
+		mux.HandleFunc(op.Method+" "+op.Path, h.ServeHTTP)
+		a.OpenAPI().AddOperation(&op)
+	}
+	format := query("format", "How it is packed; tar.gz when omitted.", false)
+	format.Schema.Enum = []any{"tar.gz", "tar"}
+	raw(huma.Operation{
+		OperationID: "download-snapshot-archive", Method: http.MethodGet, Path: snapshot + "/archive",
+		Summary:     "Download files of a snapshot",
+		Description: "Names are relative to the directory; a file is alone. Owners, modes, symlinks and hard links are kept; devices, pipes and sockets are left out. It is packed while it is sent: the connection breaks off when that fails.",
+		Parameters: []*huma.Param{
+			{Name: "snapshot", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag."},
+			query("path", "The directory or file; the root when omitted.", false), format,
+		},
+	}, s.snapshotArchive)
+	raw(huma.Operation{
+		OperationID: "download-shared-archive", Method: http.MethodGet, Path: "/v1/downloads/{key}",
+		Summary:     "Download what an address is for",
+		Description: "Without a token: the key is the secret.",
+		Parameters:  []*huma.Param{{Name: "key", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The last part of the address."}},
+	}, s.download)
+}
+
+func (s *Server) snapshotFiles(ctx context.Context, in *snapshotFilesInput) (*body[wire.SnapshotFileList], error) {
+	after, err := base64.RawURLEncoding.DecodeString(in.Cursor)
+	if err != nil {
+		return nil, sandbox.InvalidField("cursor", "must be next_cursor of the page before")
+	}
+	page, err := s.svc.SnapshotFiles(ctx, caller(ctx), in.Snapshot, sandbox.SnapshotFileQuery{
+		Path: in.Path, Recursive: in.Recursive, Hash: in.SHA256, Limit: in.Limit, After: string(after),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := wire.SnapshotFileList{Items: make([]wire.SnapshotFile, len(page.Files))}
+	for i, f := range page.Files {
+		out.Items[i] = wire.SnapshotFile{
+			Path: f.Path, Type: string(typeOf(f.Mode)), Size: f.Size, Mode: octal(sandbox.ModeBits(f.Mode)), UID: f.UID, GID: f.GID,
+			ModTime: f.ModTime, Target: f.Target, SHA256: f.SHA256,
+		}
+	}
+	if page.More {
+		out.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(page.Files[len(page.Files)-1].Path))
+	}
+	return reply(out), nil
+}
+
+// typeOf is the type of a file in a snapshot.
+func typeOf(mode fs.FileMode) agentapi.FileType {
+	switch {
+	case mode.IsRegular():
+		return agentapi.TypeFile
+	case mode.IsDir():
+		return agentapi.TypeDir
+	case mode&fs.ModeSymlink != 0:
+		return agentapi.TypeSymlink
+	}
+	return agentapi.TypeOther
+}
+
+func (s *Server) shareSnapshot(ctx context.Context, in *snapshotDownloadInput) (*body[wire.SnapshotDownload], error) {
+	key, until, err := s.svc.SnapshotDownload(ctx, caller(ctx), in.Snapshot, in.Path)
+	if err != nil {
+		return nil, err
+	}
+	return reply(wire.SnapshotDownload{URL: "/v1/downloads/" + key, ExpiresAt: until}), nil
+}
+
+// snapshotArchive is GET /v1/snapshots/{snapshot}/archive.
+func (s *Server) snapshotArchive(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	body, err := s.svc.SnapshotArchive(r.Context(), caller(r.Context()), r.PathValue("snapshot"), q.Get("path"), q.Get("format"))
+	if err != nil {
+		return err
+	}
+	format := agentapi.Format(q.Get("format"))
+	if format == "" {
+		format = agentapi.FormatTarGzip
+	}
+	return sendArchive(w, r, body, "snapshot", format)
+}
+
+// download is GET /v1/downloads/{key}. It needs no token: the key is the secret.
+func (s *Server) download(w http.ResponseWriter, r *http.Request) error {
+	body, sn, err := s.svc.OpenDownload(r.Context(), r.PathValue("key"))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.Header().Set("Cache-Control", "private, no-store")
+	return sendArchive(w, r, body, sn.Name, agentapi.FormatTarGzip)
+}

@@ -1,0 +1,57 @@
+package wire
+
+import (
+	"encoding/json"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/audit"
+)
+
+// AuditRecord is what is in a record of the audit log.
+type AuditRecord audit.Record
+
+// KeptAuditRecord is an [AuditRecord] exactly as it is kept: its hash is over these bytes.
+type KeptAuditRecord json.RawMessage
+
+// MarshalJSON implements json.Marshaler.
+func (r KeptAuditRecord) MarshalJSON() ([]byte, error) { return json.RawMessage(r).MarshalJSON() }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *KeptAuditRecord) UnmarshalJSON(b []byte) error {
+	*r = append((*r)[:0], b...)
+	return nil
+}
+
+// Schema is that of an AuditRecord; what is absent is never null.
+func (KeptAuditRecord) Schema(r huma.Registry) *huma.Schema {
+	ref := r.Schema(reflect.TypeFor[AuditRecord](), true, "")
+	r.SchemaFromRef(ref.Ref).Properties["command"].Nullable = false
+	return ref
+}
+
+// AuditEntry is a record of the audit log with its place in the chain.
+type AuditEntry struct {
+	Seq    int64           `json:"seq" doc:"Its number, without gaps in the whole log."`
+	Prev   string          `json:"prev" doc:"The hash of the record before, in hexadecimal; zeros before the first."`
+	Hash   string          `json:"hash" doc:"SHA-256, in hexadecimal, over the 32 bytes of prev and the bytes of record as they are here."`
+	Record KeptAuditRecord `json:"record"`
+}
+
+// AuditList is the answer to GET /v1/audit and GET /v1/audit/installation.
+type AuditList struct {
+	Items []AuditEntry `json:"items" nullable:"false"`
+	Next  int64        `json:"next,omitempty" doc:"Where the next page begins: the value of before, or after with order=asc. Absent on the last page."`
+}
+
+// AuditReport is the answer to GET /v1/audit/verify.
+type AuditReport struct {
+	OK         bool   `json:"ok" doc:"Whether every record that is kept is what it was when it was made."`
+	Problem    string `json:"problem" doc:"What is wrong first; empty when nothing is."`
+	Records    int64  `json:"records" doc:"Records that were checked."`
+	AnchorSeq  int64  `json:"anchor_seq" doc:"The newest record that retention removed; 0 when none was."`
+	AnchorHash string `json:"anchor_hash"`
+	HeadSeq    int64  `json:"head_seq" doc:"The newest record. Who keeps its hash elsewhere can tell later whether the log was made anew."`
+	HeadHash   string `json:"head_hash"`
+}

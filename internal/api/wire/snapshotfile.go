@@ -1,0 +1,28 @@
+package wire
+
+import "time"
+
+// SnapshotFile is a name in a snapshot.
+type SnapshotFile struct {
+	Path    string    `json:"path" doc:"Absolute path."`
+	Type    string    `json:"type" enum:"file,directory,symlink,other" doc:"What it is."`
+	Size    int64     `json:"size" doc:"Bytes of a file."`
+	Mode    string    `json:"mode" doc:"Permission bits in octal, as for chmod." example:"0644"`
+	UID     uint32    `json:"uid" doc:"Owner's user id."`
+	GID     uint32    `json:"gid" doc:"Owner's group id."`
+	ModTime time.Time `json:"mod_time" doc:"When its content last changed."`
+	Target  string    `json:"target,omitempty" doc:"Where a symlink points, as written."`
+	SHA256  string    `json:"sha256,omitempty" doc:"Of what a file holds, when asked for; absent for a file of more than 64 MiB."`
+}
+
+// SnapshotFileList is a part of a snapshot's files.
+type SnapshotFileList struct {
+	Items      []SnapshotFile `json:"items" nullable:"false" doc:"A directory before what is in it, else sorted by name."`
+	NextCursor string         `json:"next_cursor,omitempty" doc:"Pass it as cursor for the next page; absent on the last one."`
+}
+
+// SnapshotDownload is where files of a snapshot can be downloaded.
+type SnapshotDownload struct {
+	URL       string    `json:"url" doc:"Where, relative to the server's address. Who has it needs nothing else." example:"/v1/downloads/3q2-7w"`
+	ExpiresAt time.Time `json:"expires_at" doc:"Until when a download may begin. It ends earlier when the snapshot is deleted or the server restarted."`
+}

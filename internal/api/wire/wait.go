@@ -1,0 +1,27 @@
+package wire
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// WaitForQuotaHeader says, in the requests of dialects that have no field for it, how
+// many seconds a create or resume may wait for room in the quota of its workspace.
+const WaitForQuotaHeader = "Modbox-Wait-For-Quota"
+
+// WaitForQuota returns what a request says in [WaitForQuotaHeader]; 0 without it. Errors: Invalid, naming the header.
+func WaitForQuota(r *http.Request) (time.Duration, error) {
+	text := r.Header.Get(WaitForQuotaHeader)
+	if text == "" {
+		return 0, nil
+	}
+	const most = uint64(sandbox.WaitForQuotaMax / time.Second)
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n > most {
+		return 0, sandbox.InvalidField(WaitForQuotaHeader, "must be a number of seconds, 0 to %d", most)
+	}
+	return time.Duration(n) * time.Second, nil
+}

@@ -1,0 +1,394 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// hindered is a store whose methods are hindered by what is set, before they work.
+type hindered struct {
+	audit.Store
+	change func(*sandbox.AuditChange) error
+	rows   func(context.Context, sandbox.AuditFilter) error
+	synced atomic.Int64
+}
+
+func (s *hindered) ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (sandbox.AuditChain, error) {
+	if s.change != nil {
+		if err := s.change(change); err != nil {
+			return sandbox.AuditChain{}, err
+		}
+	}
+	return s.Store.ChangeAudit(ctx, change)
+}
+
+func (s *hindered) SyncAudit() error {
+	s.synced.Add(1)
+	return s.Store.SyncAudit()
+}
+
+func (s *hindered) AuditRows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error) {
+	if s.rows != nil {
+		if err := s.rows(ctx, f); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.AuditRows(ctx, f)
+}
+
+// hinder makes the fixture's log one over a hindered store.
+func (f *fixture) hinder(st *hindered, cfg audit.Config) {
+	f.Helper()
+	f.log.Close()
+	st.Store = f.store
+	f.log = audit.Open(st, cfg, slog.New(slog.DiscardHandler))
+	f.Cleanup(f.log.Close)
+}
+
+// run is what the handler of a command does.
+func run(t *testing.T, done *atomic.Int64) func(e *audit.Entry) {
+	return func(e *audit.Entry) {
+		e.By(audit.Who{User: "ada"})
+		if e.Command(t.Context(), []string{"true"}) == nil {
+			done.Add(1)
+		}
+	}
+}
+
+func TestNothingIsDoneBeforeItIsPutDown(t *testing.T) {
+	for action, command := range map[string]bool{"exec": true, "remove-file": false} {
+		t.Run(action, func(t *testing.T) {
+			f := newFixture(t, audit.Config{})
+			var done, answered atomic.Int64
+			changes := make(chan *sandbox.AuditChange)
+			st := &hindered{change: func(c *sandbox.AuditChange) error {
+				changes <- c // hangs until the test comes
+				changes <- c // and until it has looked
+				return nil
+			}}
+			f.hinder(st, audit.Config{Patience: time.Hour})
+			go func() {
+				f.handle(action, func(e *audit.Entry) {
+					if command {
+						run(t, &done)(e)
+					} else {
+						done.Add(1)
+					}
+				})
+				answered.Add(1)
+			}()
+			if c := <-changes; len(c.Begun) != 1 || !strings.Contains(string(c.Begun[0].Record), `"outcome":"started"`) || done.Load() != 0 {
+				t.Errorf("before %d were done is put down: %+v", done.Load(), c)
+			}
+			<-changes
+			c := <-changes
+			synced := int64(1)
+			if command {
+				synced = 0
+			}
+			if len(c.Begun) != 0 || len(c.Ended) != 1 || done.Load() != 1 || st.synced.Load() != synced {
+				t.Errorf("then %+v, %d done, %d times brought to the disk", c, done.Load(), st.synced.Load())
+			}
+			if !command && answered.Load() != 0 {
+				t.Error("it was answered before its end was recorded")
+			}
+			<-changes
+			for deadline := time.Now().Add(time.Minute); answered.Load() == 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("it was not answered")
+				}
+			}
+			if r := f.verify(); r.Problem != "" || r.Records != 1 {
+				t.Errorf("%+v, want one record", r)
+			}
+		})
+	}
+}
+
+func TestNothingIsDoneWithoutARecord(t *testing.T) {
+	f := newFixture(t, audit.Config{})
+	var broken atomic.Bool
+	var done atomic.Int64
+	f.hinder(&hindered{change: func(*sandbox.AuditChange) error {
+		if broken.Load() {
+			return errors.New("the disk is full")
+		}
+		return nil
+	}}, audit.Config{Patience: 500 * time.Millisecond})
+	broken.Store(true)
+	for _, action := range []string{"exec", "remove-file", "exec"} {
+		w := f.handle(action, run(t, &done))
+		if action != "exec" && w.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s: answered with %d", action, w.Code)
+		}
+	}
+	if n := done.Load(); n != 0 {
+		t.Errorf("%d requests without a record were done", n)
+	}
+	broken.Store(false)
+	for deadline := time.Now().Add(time.Minute); done.Load() == 0; f.handle("exec", run(t, &done)) {
+		if time.Now().After(deadline) {
+			t.Fatal("requests are still refused")
+		}
+	}
+	f.log.Close()
+	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+	defer f.log.Close()
+	ok := len(f.records(sandbox.AuditFilter{Action: "exec", Outcome: audit.OK}))
+	if r := f.verify(); r.Problem != "" || ok != int(done.Load()) {
+		t.Errorf("%+v, %d records of what was done, want %d", r, ok, done.Load())
+	}
+}
+
+// hang has the fixture's log be one that writes nothing until it is released.
+func (f *fixture) hang() (release func()) {
+	f.Helper()
+	released := make(chan struct{})
+	f.hinder(&hindered{change: func(*sandbox.AuditChange) error {
+		<-released
+		return nil
+	}}, audit.Config{Patience: time.Hour})
+	return func() { close(released) }
+}
+
+// However many requests there are while nothing can be written, none loses its record.
+func TestManyWhileTheStoreHangs(t *testing.T) {
+	f := newFixture(t, audit.Config{})
+	release := f.hang()
+	const many = 900
+	var done, begun atomic.Int64
+	var wg sync.WaitGroup
+	for range many {
+		wg.Go(func() {
+			begun.Add(1)
+			f.handle("exec", run(t, &done))
+		})
+	}
+	for deadline := time.Now().Add(time.Minute); begun.Load() < many; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not all have begun")
+		}
+	}
+	if done.Load() != 0 {
+		t.Error("some are done already")
+	}
+	release()
+	wg.Wait()
+	ok := len(f.records(sandbox.AuditFilter{Outcome: audit.OK}))
+	if r := f.verify(); r.Problem != "" || ok != many || done.Load() != many {
+		t.Errorf("%+v, %d records of %d that were done, want %d", r, ok, done.Load(), many)
+	}
+}
+
+// However many come of whom nothing is known: who is signed in is let in beside them.
+func TestStrangersKeepNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, audit.Config{})
+		release := f.hang()
+		var refused, done, signedIn atomic.Int64
+		const strangers = 2000
+		var wg sync.WaitGroup
+		for range strangers {
+			wg.Go(func() {
+				f.handle("exec", func(e *audit.Entry) {
+					if e.Command(t.Context(), []string{"true"}) != nil {
+						refused.Add(1)
+					} else {
+						done.Add(1)
+					}
+				})
+			})
+		}
+		synctest.Wait()
+		if refused.Load() == 0 || done.Load() != 0 {
+			t.Errorf("of %d strangers %d were refused while nothing was written, and %d let in", strangers, refused.Load(), done.Load())
+		}
+		wg.Go(func() {
+			f.handle("exec", func(e *audit.Entry) {
+				e.By(audit.Who{User: "ada"})
+				if err := e.Command(t.Context(), []string{"true"}); err != nil {
+					t.Errorf("somebody who is signed in, when there is no place for strangers: %v", err)
+				}
+				signedIn.Add(1)
+			})
+		})
+		synctest.Wait()
+		if signedIn.Load() != 0 {
+			t.Error("it did not wait for its record")
+		}
+		release()
+		wg.Wait()
+		if refused.Load()+done.Load() != strangers || done.Load() == 0 || signedIn.Load() != 1 {
+			t.Errorf("in the end %d were refused and %d let in, and %d of one that is signed in", refused.Load(), done.Load(), signedIn.Load())
+		}
+	})
+}
+
+// What a killed server had let in is recorded by the next one, with what was known.
+func TestRecover(t *testing.T) {
+	f := newFixture(t, audit.Config{})
+	begun, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.handle("exec", func(e *audit.Entry) {
+			e.By(audit.Who{User: "ada", Workspace: "w"})
+			if err := e.Command(t.Context(), []string{"rm", "-r", "/data"}); err != nil {
+				t.Error(err)
+			}
+			close(begun)
+			<-release
+		})
+	}()
+	<-begun
+	next := audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+	defer next.Close()
+	for range 2 { // the second time there is nothing left
+		if err := next.Recover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.log = next
+	list := f.records(sandbox.AuditFilter{Outcome: audit.Interrupted})
+	if len(list) != 1 || list[0].User != "ada" || strings.Join(list[0].Command, " ") != "rm -r /data" || list[0].Details["begun"] == "" || list[0].ObjectID != "one" {
+		t.Errorf("records of what was interrupted: %+v", list)
+	}
+	if r := f.verify(); r.Problem != "" {
+		t.Error(r.Problem)
+	}
+	close(release)
+	<-ended
+}
+
+// Connections that were taken out of the HTTP server end after it.
+func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
+	for name, ends := range map[string]bool{audit.OK: true, audit.Interrupted: false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, audit.Config{})
+			cfg := audit.Config{Patience: time.Hour, Linger: time.Hour}
+			if !ends {
+				cfg.Linger = time.Millisecond
+			}
+			f.hinder(&hindered{}, cfg)
+			begun, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				f.handle("exec-attach", func(e *audit.Entry) {
+					if err := e.Command(t.Context(), []string{"sh"}); err != nil {
+						t.Error(err)
+					}
+					close(begun)
+					<-release
+					e.Detail("exit_code", "7")
+				})
+			}()
+			<-begun
+			closed := make(chan struct{})
+			go func() {
+				f.log.Close()
+				close(closed)
+			}()
+			for deadline := time.Now().Add(time.Minute); f.handle("late", func(*audit.Entry) {}).Code != http.StatusServiceUnavailable; {
+				if time.Now().After(deadline) {
+					t.Fatal("something is let in by a log that closes")
+				}
+			}
+			if ends {
+				close(release)
+			}
+			<-closed
+			if !ends {
+				close(release)
+			}
+			<-ended
+			f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+			defer f.log.Close()
+			if err := f.log.Recover(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			list := f.records(sandbox.AuditFilter{Action: "exec-attach", Outcome: name})
+			if len(list) != 1 || ends && list[0].Details["exit_code"] != "7" {
+				t.Errorf("records: %+v", list)
+			}
+			if all := f.records(sandbox.AuditFilter{Action: "exec-attach"}); len(all) > 2 {
+				t.Errorf("recorded more than once: %+v", all)
+			}
+		})
+	}
+}
+
+func TestOneWorkspaceDoesNotKeepOthersWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, audit.Config{})
+		f.add("exec", 3)
+		slow := make(chan struct{}, 10)
+		f.hinder(&hindered{rows: func(ctx context.Context, filter sandbox.AuditFilter) error {
+			if filter.Workspace != "slow" {
+				return nil
+			}
+			slow <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}}, audit.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if _, err := f.log.Rows(ctx, sandbox.AuditFilter{Workspace: "slow"}); !errors.Is(err, context.Canceled) {
+					t.Errorf("of a question that nobody waits for any more: %v", err)
+				}
+			})
+		}
+		synctest.Wait() // all of them have come as far as they do
+		if len(slow) == 0 {
+			t.Fatal("no question is worked on")
+		}
+		if list := f.records(sandbox.AuditFilter{}); len(list) != 3 {
+			t.Errorf("others are answered with %+v", list)
+		}
+		f.verify()
+		if n := len(slow); n > 1 {
+			t.Errorf("%d of the workspace's questions were worked on at once", n)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestAVerificationEndsWithItsRequest(t *testing.T) {
+	f := newFixture(t, audit.Config{})
+	f.add("exec", 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	verifying := make(chan struct{}, 1)
+	f.hinder(&hindered{rows: func(ctx context.Context, filter sandbox.AuditFilter) error {
+		if filter.Ascending && filter.Limit != 1000 {
+			verifying <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}}, audit.Config{})
+	ended := make(chan error)
+	go func() {
+		_, err := f.log.Verify(ctx)
+		ended <- err
+	}()
+	<-verifying
+	if list := f.records(sandbox.AuditFilter{}); len(list) != 3 {
+		t.Errorf("meanwhile questions are answered with %+v", list)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+}

@@ -1,0 +1,112 @@
+package audit
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Operation is what a route does, as the log has it.
+type Operation struct {
+	// Action is what is done, in the words of /v1's operation ids, whichever API was
+	// used: create-sandbox, exec.
+	Action string
+	// Route is the pattern, and Needs the permission it needs.
+	Route string
+	Needs sandbox.Permission
+	// Fail answers a request that cannot be recorded; without one it is answered with
+	// the bare status.
+	Fail func(http.ResponseWriter, *http.Request, error)
+}
+
+// requestIDHeader is where the answer has the id of its request.
+const requestIDHeader = "X-Request-Id"
+
+// Handler records each request to next as one operation; see the package comment.
+// It must be the handler of a [http.ServeMux], whose path values it reads. What
+// does something must be behind Admitted as well. op must not change any more when
+// requests come.
+func (l *Log) Handler(op *Operation, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := l.ready(); err != nil {
+			op.fail(w, r, err)
+			return
+		}
+		e := l.begin(op, w, r)
+		answer := &statusWriter{ResponseWriter: w}
+		finished := false
+		defer func() {
+			defer l.leave(e)
+			if !finished { // a panic
+				e.Fail(sandbox.Internal)
+			}
+			if err := e.end(r.Context(), answer.status); err != nil {
+				l.logger.ErrorContext(r.Context(), "audit record late", "err", err)
+			}
+		}()
+		next.ServeHTTP(answer, r.WithContext(WithEntry(r.Context(), e)))
+		finished = true
+	})
+}
+
+// Admitted stands between what lets requests in and what does them: that they are
+// done is on the disk before, or they are not done.
+func (l *Log) Admitted(op *Operation, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !runsCommand(op.Action) {
+			if err := FromContext(r.Context()).Begin(r.Context()); err != nil {
+				op.fail(w, r, err)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// fail answers what is not done because it cannot be recorded.
+func (op *Operation) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if op.Fail == nil {
+		http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
+		return
+	}
+	op.Fail(w, r, err)
+}
+
+func (l *Log) begin(op *Operation, w http.ResponseWriter, r *http.Request) *Entry {
+	e := &Entry{log: l, begun: time.Now()}
+	var address string
+	address, e.group = Client(r.RemoteAddr)
+	e.record = Record{
+		Action: op.Action, Route: op.Route, Permission: string(op.Needs), RequestID: w.Header().Get(requestIDHeader),
+		Address: text(address, idMax), UserAgent: text(r.UserAgent(), agentMax),
+	}
+	named(&e.record, op.Route, r)
+	l.enter(e)
+	return e
+}
+
+// statusWriter remembers the status of the answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach flush, hijack and deadlines.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,96 @@
+package audit
+
+import (
+	"strconv"
+	"sync"
+)
+
+// What was refused is recorded one by one up to these numbers a minute, and
+// counted beyond: nobody who is not let in can fill the disk, or push out what
+// others did. The count has one record a minute for each user, and one for all
+// who are none.
+const (
+	refusedPerAddress = 10  // of one address (IPv6: one /64) without a user
+	refusedAnonymous  = 60  // of all those together
+	refusedPerUser    = 120 // of one user
+	limitKeys         = 10_000
+)
+
+// limit counts refusals of the present minute. Safe for concurrent use.
+type limit struct {
+	mu        sync.Mutex
+	seen      map[string]int      // guarded by mu; by user, or group of addresses
+	anonymous int                 // guarded by mu
+	left      map[string]*leftOut // guarded by mu; by user
+	most      int                 // of those without a user
+}
+
+// leftOut is what was counted only.
+type leftOut struct {
+	workspace, user string
+	requests        int
+	addresses       map[string]struct{}
+}
+
+func newLimit(most int) *limit {
+	return &limit{most: most, seen: map[string]int{}, left: map[string]*leftOut{}}
+}
+
+// allow reports whether the refusal is recorded by itself.
+func (l *limit) allow(r *Record, group string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key, most := "address "+group, refusedPerAddress
+	if r.User != "" {
+		key, most = "user "+r.User, refusedPerUser
+	}
+	n, known := l.seen[key]
+	full := !known && len(l.seen) >= limitKeys
+	if n < most && !full && (r.User != "" || l.anonymous < l.most) {
+		l.seen[key] = n + 1
+		if r.User == "" {
+			l.anonymous++
+		}
+		return true
+	}
+	l.leaveOut(r, group)
+	return false
+}
+
+// count notes a refusal that there is no room to record.
+func (l *limit) count(r *Record, group string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaveOut(r, group)
+}
+
+// leaveOut notes a refusal that has no record; mu is held.
+func (l *limit) leaveOut(r *Record, group string) {
+	x := l.left[r.User]
+	if x == nil {
+		x = &leftOut{workspace: r.Workspace, user: r.User, addresses: map[string]struct{}{}}
+		l.left[r.User] = x
+	}
+	if x.workspace != r.Workspace {
+		x.workspace = ""
+	}
+	x.requests++
+	if len(x.addresses) < limitKeys {
+		x.addresses[group] = struct{}{}
+	}
+}
+
+// next begins another minute and returns records of what had none in the one before.
+func (l *limit) next() []*Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []*Record
+	for _, x := range l.left {
+		list = append(list, &Record{
+			Action: ActionRefused, Outcome: Failed, User: x.user, Workspace: x.workspace,
+			Details: map[string]string{"requests": strconv.Itoa(x.requests), "addresses": strconv.Itoa(len(x.addresses))},
+		})
+	}
+	l.seen, l.left, l.anonymous = map[string]int{}, map[string]*leftOut{}, 0
+	return list
+}

@@ -1,0 +1,107 @@
+package audit
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// QueryTime is how long one question may take, VerifyTime a verification.
+	QueryTime, VerifyTime = 20 * time.Second, 15 * time.Minute
+	// verifyPage is how many rows are read at once, each some kilobytes at most.
+	verifyPage = 500
+)
+
+// Rows returns a page of the log, the newest first unless the filter says
+// otherwise. What was answered before is in it. Errors: Invalid, naming limit;
+// Timeout when the filter makes it read too much.
+func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error) {
+	timed, cancel := context.WithTimeout(ctx, QueryTime)
+	defer cancel()
+	release, err := l.turns.take(timed, f.Workspace)
+	if err == nil {
+		defer release()
+		err = l.flush(timed)
+	}
+	if err == nil {
+		var rows []sandbox.AuditRow
+		if rows, err = l.store.AuditRows(timed, f); err == nil {
+			return rows, nil
+		}
+	}
+	if timed.Err() != nil && ctx.Err() == nil {
+		return nil, sandbox.Wrap(sandbox.Timeout, err, "the audit log could not be searched in time; ask for less with since and until")
+	}
+	return nil, err
+}
+
+// Report says what a verification found.
+type Report struct {
+	// Anchor is the newest record that was cut off, Head the newest record.
+	Anchor, Head sandbox.AuditPoint
+	// Records were checked, all of the log unless Problem says what is wrong.
+	Records int64
+	Problem string
+}
+
+// Verify reads the whole log, a page at a time, and checks its chain, until ctx
+// ends. Nothing is cut meanwhile, and questions are answered. Errors: Timeout after
+// [VerifyTime], waiting for others to end included.
+func (l *Log) Verify(ctx context.Context) (Report, error) {
+	timed, cancel := context.WithTimeout(ctx, VerifyTime)
+	defer cancel()
+	report, err := l.verify(timed)
+	if err != nil && timed.Err() != nil && ctx.Err() == nil {
+		return Report{}, sandbox.Wrap(sandbox.Timeout, err, "the audit log could not be verified in time; export it and verify the file")
+	}
+	return report, err
+}
+
+func (l *Log) verify(ctx context.Context) (Report, error) {
+	select {
+	case l.verifying <- struct{}{}:
+		defer func() { <-l.verifying }()
+	case <-ctx.Done():
+		return Report{}, ctx.Err()
+	}
+	if err := l.flush(ctx); err != nil {
+		return Report{}, fmt.Errorf("write audit log: %w", err)
+	}
+	l.whole.RLock()
+	defer l.whole.RUnlock()
+	chain, err := l.store.AuditChain(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	report := Report{Anchor: chain.Anchor, Head: chain.Head}
+	v := From(chain.Anchor)
+	for last := int64(0); ; {
+		rows, err := l.store.AuditRows(ctx, sandbox.AuditFilter{After: last, Limit: verifyPage, Ascending: true})
+		if err != nil {
+			return Report{}, err
+		}
+		for _, r := range rows {
+			if r.Seq > chain.Head.Seq && v.At().Seq == chain.Head.Seq {
+				break // added meanwhile
+			}
+			if err := v.Check(r); err != nil {
+				report.Problem = err.Error()
+				return report, nil
+			}
+			last = r.Seq
+			report.Records++
+		}
+		if len(rows) < verifyPage || last >= chain.Head.Seq {
+			break
+		}
+	}
+	if v.At() != chain.Head {
+		report.Problem = fmt.Sprintf("the newest record is %d (%s), and should be %d (%s): records are missing at the end",
+			v.At().Seq, hex.EncodeToString(v.at.Hash[:]), chain.Head.Seq, hex.EncodeToString(chain.Head.Hash[:]))
+	}
+	return report, nil
+}

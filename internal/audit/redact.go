@@ -1,0 +1,157 @@
+package audit
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// CommandMax is how many bytes of a command are kept, and commandArgs how many arguments.
+	CommandMax  = 4 << 10
+	commandArgs = 256
+
+	hidden = "[redacted]"
+	// tailMax is how much is given up of a word that the limit cuts in two: what is
+	// left of a secret might not look like one.
+	tailMax = 256
+	// A value of a variable is hidden wherever it stands when it has so many bytes;
+	// one of a variable that is named like a secret already with so many.
+	valueMin, secretValueMin = 6, 4
+)
+
+// ordinary are variables whose values are no secrets, and stand in many commands.
+var ordinary = map[string]bool{
+	"PATH": true, "HOME": true, "PWD": true, "OLDPWD": true, "LANG": true, "LC_ALL": true, "LANGUAGE": true, "TERM": true, "USER": true,
+	"SHELL": true, "TZ": true, "HOSTNAME": true, "NODE_ENV": true, "PYTHONPATH": true, "DEBIAN_FRONTEND": true, "TMPDIR": true,
+}
+
+const (
+	// names are words in the names of what holds secrets.
+	names = `(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|token|passwd|password|passphrase|pwd|credentials?)`
+	// value is a word, or all between quotes, which have backslashes inside of others.
+	value = `(?:"(?:[^"\\]|\\.)*"?|'[^']*'?|\\+"(?:[^"\\]|\\+[^"\\])*(?:\\+")?|[^\s"'&;|)]+)`
+)
+
+var (
+	secretName = regexp.MustCompile(`(?i)(?:` + names + `|(?:^|_)(?:key|auth|pass)(?:_|$))`)
+	secretFlag = regexp.MustCompile(`(?i)^--?[a-z0-9-]*` + names + `$`)
+
+	// patterns are forms in which secrets appear; what is kept of each is its groups.
+	patterns = []*regexp.Regexp{
+		regexp.MustCompile(`()-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`),
+		// Authorization: Bearer …, token …, Basic …
+		regexp.MustCompile(`(?i)\b((?:proxy-)?authorization["']?\s*[:=]\s*["']?(?:[a-z]+\s+)?)[^\s"',]+`),
+		regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[a-z0-9+/=._~-]{8,}`),
+		regexp.MustCompile(`(?i)\b((?:set-)?cookie["']?\s*[:=]\s*)[^"'\r\n]+`),
+		// NAME=value, "name": "value", name: value, --name=value
+		regexp.MustCompile(`(?i)([a-z0-9_.-]*` + names + `[a-z0-9_-]*\\*["']?\s*[:=]\s*)` + value),
+		regexp.MustCompile(`(?i)([a-z0-9_.-]*_key\\*["']?\s*[:=]\s*)` + value),
+		regexp.MustCompile(`(?i)(--?[a-z0-9-]*` + names + `\s+)` + value),
+		// user:password in URLs, and as curl and others take it
+		regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(@)`),
+		regexp.MustCompile(`((?:^|\s)(?:-u|--user)[\s=]+["']?[^\s:"']+:)[^\s"']+`),
+		// Tokens that say what they are: ours, and others'.
+		regexp.MustCompile(`()\b(?:mb[a-z]_[a-z2-9]{16,}|str_[a-z2-7]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)`),
+	}
+)
+
+// Redact returns s without what looks like a secret.
+func Redact(s string) string {
+	for _, p := range patterns {
+		s = p.ReplaceAllString(s, "${1}"+hidden+"${2}")
+	}
+	return s
+}
+
+// secrets are values that must not appear, the longest first.
+type secrets []string
+
+// secretsOf returns the values of variables that are to be hidden.
+func secretsOf(envs []map[string]string) secrets {
+	var list secrets
+	for _, env := range envs {
+		for name, v := range env {
+			if len(v) >= valueMin && !ordinary[name] || len(v) >= secretValueMin && secretName.MatchString(name) {
+				list = append(list, v)
+			}
+		}
+	}
+	// One may be a part of another.
+	slices.SortFunc(list, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return slices.Compact(list)
+}
+
+// hide returns s without the values. When s was cut off at its end, what may be
+// the beginning of a value there goes, too.
+func (list secrets) hide(s string, cut bool) string {
+	for _, v := range list {
+		s = strings.ReplaceAll(s, v, hidden)
+	}
+	if !cut {
+		return s
+	}
+	most := 0
+	for _, v := range list {
+		for n := min(len(v)-1, len(s)); n > most; n-- {
+			if strings.HasSuffix(s, v[:n]) {
+				most = n
+				break
+			}
+		}
+	}
+	return s[:len(s)-most]
+}
+
+// command returns what is kept of a command, and whether that is less than all of
+// it, not counting what was hidden.
+func command(argv []string, envs []map[string]string) (kept []string, truncated bool) {
+	values := secretsOf(envs)
+	room := CommandMax
+	hideNext := false
+	for i, arg := range argv {
+		if room <= 0 || i == commandArgs {
+			return kept, true
+		}
+		cut := len(arg) > room
+		if cut {
+			arg = arg[:room]
+		}
+		room -= len(arg) + 1
+		if hideNext && arg != "" {
+			kept, hideNext, truncated = append(kept, hidden), false, truncated || cut
+			continue
+		}
+		hideNext = secretFlag.MatchString(arg)
+		if user, _, ok := strings.Cut(arg, ":"); ok && i > 0 && (argv[i-1] == "-u" || argv[i-1] == "--user") {
+			arg = user + ":" + hidden
+		}
+		arg = values.hide(arg, cut)
+		if cut {
+			arg = withoutTail(arg)
+			truncated = true
+		}
+		kept = append(kept, Redact(strings.ToValidUTF8(arg, "\uFFFD")))
+	}
+	return kept, truncated
+}
+
+// withoutTail returns s without its last word, of which something is missing.
+func withoutTail(s string) string {
+	from := max(len(s)-tailMax, 0)
+	if i := strings.LastIndexAny(s[from:], " \t\r\n"); i >= 0 {
+		return s[:from+i+1]
+	}
+	return s[:from]
+}
+
+// text returns what is kept of a text that a caller or a sandbox chose: valid,
+// without secrets, and not longer than max bytes.
+func text(s string, max int) string {
+	rest := ""
+	if len(s) > max {
+		s, rest = withoutTail(s[:max]), "…"
+	}
+	return Redact(strings.ToValidUTF8(s, "\uFFFD")) + rest
+}

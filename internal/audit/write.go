@@ -1,0 +1,199 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// recoverPage is how many operations of a killed server are recorded at once.
+const recoverPage = 500
+
+// run writes until the log is closed, and then what is queued.
+func (l *Log) run() {
+	defer close(l.finished)
+	perMinute, nextCut := time.NewTicker(minute), time.NewTimer(l.cutOld())
+	defer perMinute.Stop()
+	defer nextCut.Stop()
+	for {
+		select {
+		case <-l.urgent:
+			l.drain()
+		case <-perMinute.C:
+			l.writeRefused()
+		case <-nextCut.C:
+			nextCut.Reset(l.cutOld())
+		case <-l.ctx.Done():
+			l.writeRefused()
+			l.drain()
+			return
+		}
+	}
+}
+
+// drain writes what is queued, a batch at a time.
+func (l *Log) drain() {
+	for {
+		l.mu.Lock()
+		n := min(len(l.queue), batchMax)
+		items := l.queue[:n:n]
+		if l.queue = l.queue[n:]; len(l.queue) == 0 {
+			l.queue = nil // so that what was a long queue is let go
+		}
+		l.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		l.write(items)
+	}
+}
+
+// write writes a batch, and tells who waits for it. What has to be is brought to the
+// disk, in one go for all of it.
+func (l *Log) write(items []item) {
+	l.writing.Store(time.Now().UnixNano())
+	defer l.writing.Store(0)
+	var change sandbox.AuditChange
+	var records []*Record
+	durable := false
+	for _, it := range items {
+		if it.begun != nil {
+			change.Begun = append(change.Begun, *it.begun)
+		}
+		if it.record != nil {
+			records = append(records, it.record)
+		}
+		if it.ended != "" {
+			change.Ended = append(change.Ended, it.ended)
+		}
+		durable = durable || it.synced
+	}
+	chain, ok := l.change(&change, records, durable)
+	if !ok {
+		return
+	}
+	for _, it := range items {
+		if it.written != nil {
+			close(it.written)
+		}
+	}
+	if l.cfg.MaxBytes > 0 && chain.Bytes > l.cfg.MaxBytes {
+		l.cut(true)
+	}
+}
+
+// change changes the log, with records at its end, however often it takes until
+// the log is closed, and once after that. It reports whether it is written; what is
+// durable outlives a loss of power, too.
+func (l *Log) change(change *sandbox.AuditChange, records []*Record, durable bool) (sandbox.AuditChain, bool) {
+	if len(change.Begun)+len(change.Ended)+len(records) == 0 {
+		return sandbox.AuditChain{}, true
+	}
+	change.Extend = func(head sandbox.AuditPoint) ([]sandbox.AuditRow, error) { return seal(head, records) }
+	pauses := backoff.NewExponentialBackOff()
+	pauses.InitialInterval, pauses.MaxInterval = retryMin, retryMax
+	var chain sandbox.AuditChain
+	committed := false
+	_, err := backoff.Retry(l.ctx, func() (_ struct{}, err error) {
+		if !committed {
+			chain, err = l.store.ChangeAudit(context.WithoutCancel(l.ctx), change)
+			committed = err == nil
+		}
+		if committed && durable {
+			err = l.store.SyncAudit()
+		}
+		if err != nil && !l.failing.Swap(true) {
+			l.logger.Error("audit log not written; operations are refused until it is", "err", err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(0))
+	if err != nil {
+		l.logger.Error("audit records not written: what they are about is recorded as interrupted when the server starts again", "records", len(records), "err", err)
+		return sandbox.AuditChain{}, false
+	}
+	if l.failing.Swap(false) {
+		l.logger.Info("audit log written again")
+	}
+	return chain, true
+}
+
+// add writes records of the log's own.
+func (l *Log) add(records ...*Record) {
+	for _, r := range records {
+		stamp(r, time.Now())
+	}
+	l.change(&sandbox.AuditChange{}, records, false)
+}
+
+// writeRefused records what was only counted in the minute that ends.
+func (l *Log) writeRefused() { l.add(l.limit.next()...) }
+
+// Recover records what a server that was killed had let in as [Interrupted]. It
+// is for the one server of the store, before it lets anything in.
+func (l *Log) Recover(ctx context.Context) error {
+	for {
+		intents, err := l.store.AuditIntents(ctx, recoverPage)
+		if err != nil || len(intents) == 0 {
+			return err
+		}
+		change := sandbox.AuditChange{}
+		var records []*Record
+		for _, i := range intents {
+			r := &Record{}
+			if err := json.Unmarshal(i.Record, r); err != nil { // somebody has damaged it, which must show
+				r = &Record{Action: "unknown", Details: map[string]string{"intent": text(string(i.Record), detailMax)}}
+			}
+			r.Outcome = Interrupted
+			detail(r, "begun", r.Time)
+			stamp(r, time.Now())
+			r.DurationMS = 0
+			records = append(records, r)
+			change.Ended = append(change.Ended, i.ID)
+		}
+		change.Extend = func(head sandbox.AuditPoint) ([]sandbox.AuditRow, error) { return seal(head, records) }
+		if _, err := l.store.ChangeAudit(ctx, &change); err != nil {
+			return fmt.Errorf("record interrupted operations: %w", err)
+		}
+	}
+}
+
+// cutOld removes records that are too old and returns when to look again.
+func (l *Log) cutOld() time.Duration {
+	if l.cut(false) {
+		return cutPause
+	}
+	return hour
+}
+
+// cut removes records that are too old, or too many, at most cutRows; full says
+// that there are too many. It reports whether there may be more to remove. While the
+// log is verified it does nothing.
+func (l *Log) cut(full bool) (more bool) {
+	if !l.whole.TryLock() {
+		return true
+	}
+	defer l.whole.Unlock()
+	what := sandbox.AuditCut{MaxBytes: l.cfg.MaxBytes, Limit: cutRows}
+	if full {
+		what.MaxBytes -= what.MaxBytes / cutPart
+	}
+	if l.cfg.Retention > 0 {
+		what.Before = time.Now().Add(-l.cfg.Retention)
+	}
+	n, err := l.store.CutAudit(context.WithoutCancel(l.ctx), what)
+	if err != nil {
+		l.logger.Error("audit log not cut", "err", err)
+		return false
+	}
+	if n == 0 {
+		return false
+	}
+	l.add(&Record{Action: ActionCut, Outcome: OK, Details: map[string]string{"records": strconv.Itoa(n)}})
+	return n == cutRows
+}

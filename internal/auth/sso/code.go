@@ -1,0 +1,118 @@
+package sso
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// codeTime is how long a program has for exchanging a code; a person may have to carry it over.
+	codeTime = 5 * time.Minute
+	codesMax = 10_000
+	// challengeLength is that of a SHA-256 in base64url (RFC 7636).
+	challengeLength = 43
+)
+
+// grant is what a code stands for.
+type grant struct {
+	user      sandbox.UserID
+	provider  string
+	challenge string
+}
+
+// challenge reads how a program proves that a code is its own; "" when it wants none.
+func challenge(q url.Values) (string, error) {
+	c := q.Get("code_challenge")
+	sum, err := base64.RawURLEncoding.DecodeString(c)
+	if c != "" && (err != nil || len(sum) != sha256.Size) {
+		return "", sandbox.InvalidField("code_challenge", "must be a SHA-256 in base64url, which has %d characters", challengeLength)
+	}
+	if m := q.Get("code_challenge_method"); m != "" && m != "S256" {
+		return "", sandbox.InvalidField("code_challenge_method", "must be S256")
+	}
+	return c, nil
+}
+
+// Exchange begins the session of the program that a code was made for: the one
+// that knows the text of which the flow began with the challenge (RFC 7636). A
+// code works once, also when it is tried with a wrong text.
+//
+// Errors: Unauthenticated.
+func (s *SignIn) Exchange(ctx context.Context, code, verifier, remote string) (auth.Tokens, error) {
+	g, ok := s.codes.Invalidate(code)
+	sum := sha256.Sum256([]byte(verifier))
+	proof := base64.RawURLEncoding.EncodeToString(sum[:])
+	if !ok || subtle.ConstantTimeCompare([]byte(proof), []byte(g.challenge)) != 1 {
+		return auth.Tokens{}, sandbox.Errorf(sandbox.Unauthenticated, "the code is unknown, expired or was used; sign in again")
+	}
+	return s.accounts.SignInProgram(ctx, g.user, g.provider, remote)
+}
+
+// grantCode ends a program's flow: its user's browser carries a code to it, or shows one.
+func (s *SignIn) grantCode(w http.ResponseWriter, f flow, user sandbox.UserID) error {
+	code := unguessable()
+	s.codes.Set(code, grant{user: user, provider: f.provider, challenge: f.challenge})
+	if f.redirect != "" {
+		leave(w, f, url.Values{"code": {code}})
+		return nil
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	if err := codePage.Execute(w, code); err != nil {
+		return fmt.Errorf("write the page with a code: %w", err)
+	}
+	return nil
+}
+
+// refuse tells the program that waits for a code why it gets none, if there is
+// one to tell; otherwise the error is the browser's.
+func refuse(ctx context.Context, w http.ResponseWriter, f flow, err error) error {
+	var public *sandbox.Error
+	if f.challenge == "" || f.redirect == "" || !errors.As(err, &public) {
+		return err
+	}
+	audit.FromContext(ctx).Fail(public.Code)
+	leave(w, f, url.Values{"error": {string(public.Code)}, "error_description": {public.Message}})
+	return nil
+}
+
+// leave sends the browser to the program that began the flow.
+func leave(w http.ResponseWriter, f flow, answer url.Values) {
+	if f.state != "" {
+		answer.Set("state", f.state)
+	}
+	separator := "?"
+	if strings.Contains(f.redirect, "?") {
+		separator = "&"
+	}
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.Header().Set("Location", f.redirect+separator+answer.Encode())
+	w.WriteHeader(http.StatusFound)
+}
+
+// codePage warns: whoever is sent the code by its user becomes that user.
+var codePage = template.Must(template.New("code").Parse(`<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Modbox sign-in</title>
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:15vh auto;padding:0 1rem}code{display:block;padding:1rem;background:#eee;color:#111;overflow-wrap:anywhere;user-select:all}</style>
+<h1>Nearly done</h1>
+<p>Paste this code where you began to sign in:</p>
+<code>{{.}}</code>
+<p>It works once and for five minutes. If you did not begin this yourself, close the page, and give the code to nobody: whoever has asked for it would act in your name.</p>
+</html>
+`))

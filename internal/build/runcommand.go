@@ -1,0 +1,101 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// scriptDir is where a script of a RUN is that says itself what runs it. It is in
+// memory, and no part of the image.
+const scriptDir = "/dev/shm"
+
+// run is RUN.
+func (r *run) run(ctx context.Context, st *state, c *instructions.RunCommand, cached func()) error {
+	if st.digest == "" {
+		return sandbox.Errorf(sandbox.Invalid, "there is nothing to run in an image without files")
+	}
+	cmd := lifecycle.BuildCommand{
+		Env: st.vars.all(), Cwd: path.Join("/", st.config.WorkingDir), User: st.config.User,
+		Network: r.req.Network && instructions.GetNetwork(c) != instructions.NetworkNone, Resources: r.resources,
+	}
+	if err := st.argv(&cmd, c); err != nil {
+		return err
+	}
+	// Of an image, the directory need not be there.
+	if err := r.makeDir(ctx, st, cmd.Cwd, codeOf(c), func() {}); err != nil {
+		return err
+	}
+	cmd.Base = st.digest
+	var failed error
+	key := []any{"run", cmd.Argv, cmd.Env, cmd.Cwd, cmd.User, cmd.Script, cmd.Network}
+	err := r.layer(ctx, st, codeOf(c), key, cached, func(ctx context.Context, w io.Writer) error {
+		exit, err := r.builder.host.RunBuildCommand(ctx, cmd, r.output, w)
+		switch {
+		case err != nil:
+			return err
+		case exit.Code != 0:
+			failed = &Failure{ExitCode: exit.Code}
+			return sandbox.Errorf(sandbox.Invalid, "the command ended with exit code %d", exit.Code)
+		}
+		return nil
+	})
+	if f, ok := failed.(*Failure); ok && err != nil {
+		f.Err = err
+		return f
+	}
+	return err
+}
+
+// argv fills in what runs, here documents included.
+func (st *state) argv(cmd *lifecycle.BuildCommand, c *instructions.RunCommand) error {
+	args := c.CmdLine
+	if len(c.Files) > 0 {
+		if len(args) != 1 || !c.PrependShell {
+			return sandbox.Errorf(sandbox.Invalid, "a here document needs the shell form of RUN")
+		}
+		first := c.Files[0]
+		if first.Chomp {
+			first.Data = parser.ChompHeredocContent(first.Data)
+		}
+		switch {
+		case parser.MustParseHeredoc(args[0]) == nil: // one of several words: the shell knows what to do
+			full := args[0]
+			for _, f := range c.Files {
+				full += "\n" + f.Data + f.Name
+			}
+			args = []string{full}
+		case strings.HasPrefix(first.Data, "#!"):
+			cmd.Script, cmd.ScriptPath = first.Data, path.Join(scriptDir, "build-script")
+			cmd.Argv = []string{cmd.ScriptPath}
+			return nil
+		default:
+			args = []string{first.Data}
+		}
+	}
+	cmd.Argv = args
+	if c.PrependShell {
+		cmd.Argv = append(shellOf(&st.config), strings.Join(args, " "))
+	}
+	return nil
+}
+
+// output tells what a command writes, as much as there may be of it.
+func (r *run) output(p []byte) {
+	if r.told > outputMax {
+		return
+	}
+	if r.told += len(p); r.told > outputMax {
+		r.tell(Event{Kind: KindWarning, Warning: "the build writes too much: no more of its output is shown"})
+		return
+	}
+	r.tell(Event{Kind: KindOutput, Output: bytes.Clone(p)}) // what reads it comes later
+}

@@ -1,0 +1,235 @@
+// Package catalogue keeps the image catalogues of workspaces: image references
+// with the defaults that count for sandboxes made from them, beside the built-in
+// images, which are in every catalogue.
+package catalogue
+
+import (
+	"context"
+	"time"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Store records entries. Internal/store has one.
+type Store interface {
+	CreateCatalogueImage(ctx context.Context, c sandbox.CatalogueImage, limit int) error
+	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error)
+	CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.CatalogueImage, error)
+	UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*sandbox.CatalogueImage) error) (sandbox.CatalogueImage, error)
+	DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error
+	DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Time, error)
+	SetImageEnabled(ctx context.Context, id sandbox.ImageID, enabled bool, by sandbox.UserID, at time.Time) error
+	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error)
+	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error)
+}
+
+// Images knows the images that sandboxes are made from. Internal/image has one.
+type Images interface {
+	// List returns all images that are here or built in, the default one among them.
+	List(ctx context.Context) ([]sandbox.Image, error)
+	// LookupFor returns what a workspace may know about the image that ref means in it,
+	// which a registry may have to be asked for. Errors: NotFound, Invalid.
+	LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error)
+}
+
+// Catalogue is the image catalogues of all workspaces. Safe for concurrent use.
+// Another workspace's entries are NotFound, like those that do not exist.
+type Catalogue struct {
+	store  Store
+	images Images
+	memory int64
+}
+
+// New returns the catalogues in a store. Entries that do not say how much memory
+// their sandboxes have get that of their image, else defaultMemory bytes.
+func New(store Store, images Images, defaultMemory int64) *Catalogue {
+	return &Catalogue{store: store, images: images, memory: defaultMemory}
+}
+
+// Entry is an entry as people see it.
+type Entry struct {
+	sandbox.CatalogueImage
+	// RegistryName is the name of the entry's registry; "" when it names none, or
+	// one that was deleted.
+	RegistryName string
+}
+
+// Caller is who changes an entry.
+type Caller struct {
+	User      sandbox.UserID
+	Workspace sandbox.WorkspaceID
+	// Administrator is whether the caller looks after the installation.
+	Administrator bool
+}
+
+// List returns the built-in images, the default one first, and then the
+// workspace's own, the oldest first; with enabledOnly those that can be used.
+func (c *Catalogue) List(ctx context.Context, ws sandbox.WorkspaceID, enabledOnly bool) ([]Entry, error) {
+	own, err := c.store.CatalogueImages(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	ownDefault := false
+	for i := range own {
+		ownDefault = ownDefault || own[i].IsDefault
+	}
+	builtin, err := c.builtin(ctx, ownDefault)
+	if err != nil {
+		return nil, err
+	}
+	registries, err := c.store.Registries(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	names := map[sandbox.RegistryID]string{}
+	for _, r := range registries {
+		names[r.ID] = r.Name
+	}
+	list := make([]Entry, 0, len(builtin)+len(own))
+	for _, img := range append(builtin, own...) {
+		if img.Enabled || !enabledOnly {
+			list = append(list, Entry{img, names[img.Registry]})
+		}
+	}
+	return list, nil
+}
+
+// builtin returns the entries of the built-in images.
+func (c *Catalogue) builtin(ctx context.Context, ownDefault bool) ([]sandbox.CatalogueImage, error) {
+	images, err := c.images.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	disabled, err := c.store.DisabledImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []sandbox.CatalogueImage
+	for i := range images {
+		img := &images[i]
+		if !img.Builtin {
+			continue
+		}
+		at, off := disabled[img.ID]
+		e := sandbox.CatalogueImage{
+			ID: img.ID, Name: img.Name, Image: img.Name, Tag: img.Tag, Description: img.Description,
+			Enabled: !off, IsDefault: img.IsDefault && !ownDefault, MemoryBytes: c.memoryOf(img),
+			ReadinessPort: img.ReadinessPort, TTL: img.TTL, CreatedAt: img.CreatedAt, UpdatedAt: img.UpdatedAt,
+		}
+		if off {
+			e.UpdatedAt = at
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// memoryOf returns the memory limit of an image's sandboxes when nobody says another.
+func (c *Catalogue) memoryOf(img *sandbox.Image) int64 {
+	if img.MemoryBytes != 0 {
+		return img.MemoryBytes
+	}
+	return c.memory
+}
+
+// Get returns one entry. Errors: NotFound.
+func (c *Catalogue) Get(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (Entry, error) {
+	own, err := c.store.CatalogueImage(ctx, ws, id)
+	if err == nil {
+		return c.shown(ctx, own)
+	}
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return Entry{}, err
+	}
+	list, listErr := c.List(ctx, ws, false)
+	if listErr != nil {
+		return Entry{}, listErr
+	}
+	for _, e := range list {
+		if e.ID == id {
+			return e, nil
+		}
+	}
+	return Entry{}, err
+}
+
+// shown adds what only others know of an entry.
+func (c *Catalogue) shown(ctx context.Context, own sandbox.CatalogueImage) (Entry, error) {
+	e := Entry{CatalogueImage: own}
+	if own.Registry == "" {
+		return e, nil
+	}
+	r, err := c.store.Registry(ctx, own.Workspace, own.Registry)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return e, nil // deleted since; pulls say so
+	}
+	e.RegistryName = r.Name
+	return e, err
+}
+
+// Create makes an entry, enabled unless it says otherwise. What is omitted is as
+// the image has it. Errors: Invalid, naming the field; Exists, QuotaExceeded.
+func (c *Catalogue) Create(ctx context.Context, who Caller, f Fields) (Entry, error) {
+	if f.Name == nil {
+		return Entry{}, sandbox.InvalidField("name", "must be set")
+	}
+	if f.Image == nil {
+		return Entry{}, sandbox.InvalidField("image", "must be set")
+	}
+	now := time.Now().UTC()
+	own := sandbox.CatalogueImage{ID: sandbox.NewImageID(), Workspace: who.Workspace, Enabled: true, CreatedBy: who.User, CreatedAt: now}
+	if err := c.apply(ctx, &own, f, now); err != nil {
+		return Entry{}, err
+	}
+	audit.FromContext(ctx).Made("sandbox-image", string(own.ID), own.Name)
+	if err := c.store.CreateCatalogueImage(ctx, own, sandbox.CatalogueMax); err != nil {
+		return Entry{}, err
+	}
+	return c.shown(ctx, own)
+}
+
+// Update changes the fields that are not nil. Of a built-in image an administrator
+// of the installation may change Enabled, and nobody anything else. Sandboxes that
+// exist go on as they are.
+//
+// Errors: NotFound; Forbidden for a built-in image; Invalid, naming the field; Exists.
+func (c *Catalogue) Update(ctx context.Context, who Caller, id sandbox.ImageID, f Fields) (Entry, error) {
+	own, err := c.store.UpdateCatalogueImage(ctx, who.Workspace, id, func(own *sandbox.CatalogueImage) error {
+		return c.apply(ctx, own, f, time.Now().UTC())
+	})
+	if err == nil {
+		return c.shown(ctx, own)
+	}
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return Entry{}, err
+	}
+	e, err := c.Get(ctx, who.Workspace, id)
+	if err != nil {
+		return Entry{}, err
+	}
+	enabled := f.Enabled
+	if f.Enabled = nil; f != (Fields{}) || enabled == nil {
+		return Entry{}, sandbox.Errorf(sandbox.Forbidden, "%s comes with Modbox and cannot be changed; make an entry of your own for it", e.Ref())
+	}
+	if !who.Administrator {
+		return Entry{}, sandbox.Errorf(sandbox.Forbidden, "%s is in every workspace: an administrator of the installation may switch it on and off", e.Ref())
+	}
+	if err := c.store.SetImageEnabled(ctx, id, *enabled, who.User, time.Now().UTC()); err != nil {
+		return Entry{}, err
+	}
+	return c.Get(ctx, who.Workspace, id)
+}
+
+// Delete forgets an entry; what was made from it goes on. Errors: NotFound;
+// Forbidden for a built-in image.
+func (c *Catalogue) Delete(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error {
+	err := c.store.DeleteCatalogueImage(ctx, ws, id)
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return err
+	}
+	if e, getErr := c.Get(ctx, ws, id); getErr == nil {
+		return sandbox.Errorf(sandbox.Forbidden, "%s comes with Modbox and cannot be deleted", e.Ref())
+	}
+	return err
+}

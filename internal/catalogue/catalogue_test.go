@@ -1,0 +1,125 @@
+package catalogue_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// images knows every reference; big is what one says about itself.
+type images struct{}
+
+func (images) List(context.Context) ([]sandbox.Image, error) { return nil, nil }
+
+func (images) LookupFor(_ context.Context, _ sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+	img := sandbox.Image{Name: "ghcr.io/org/app"}
+	if strings.Contains(ref, "big") {
+		img.MemoryBytes, img.ReadinessPort, img.TTL = 16<<30, 3000, sandbox.TTLMin
+	}
+	return img, nil
+}
+
+func newCatalogue(t *testing.T) (*catalogue.Catalogue, catalogue.Caller) {
+	t.Helper()
+	st, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	ws, user, err := st.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return catalogue.New(st, images{}, 512<<20), catalogue.Caller{User: user, Workspace: ws}
+}
+
+func TestReferences(t *testing.T) {
+	c, who := newCatalogue(t)
+	digest := "@sha256:" + strings.Repeat("a", 64)
+	tag := func(s string) *string { return &s }
+	for _, tt := range []struct {
+		name       string
+		image, tag *string
+		want       string // image and tag, or the field that is at fault
+	}{
+		{"bare", tag("ghcr.io/org/app"), nil, "ghcr.io/org/app latest"},
+		{"tag_beside", tag("ghcr.io/org/app"), tag("v1"), "ghcr.io/org/app v1"},
+		{"tag_inside", tag("ghcr.io/org/app:v1"), nil, "ghcr.io/org/app v1"},
+		{"tag_twice", tag("ghcr.io/org/app:v1"), tag("v1"), "ghcr.io/org/app v1"},
+		{"two_tags", tag("ghcr.io/org/app:v1"), tag("v2"), "tag"},
+		{"empty_tag", tag("ghcr.io/org/app"), tag(""), "ghcr.io/org/app latest"},
+		{"port", tag("localhost:5000/app"), nil, "localhost:5000/app latest"},
+		{"port_and_tag", tag("localhost:5000/app:v1"), nil, "localhost:5000/app v1"},
+		{"digest", tag("ghcr.io/org/app" + digest), nil, "ghcr.io/org/app" + digest + " "},
+		{"tag_and_digest", tag("ghcr.io/org/app" + digest), tag("v1"), "tag"},
+		{"bare_digest", tag(digest[1:]), nil, "image"},
+		{"no_digest", tag("ghcr.io/org/app@v1"), nil, "image"},
+		{"upper_case", tag("ghcr.io/Org/app"), nil, "image"},
+		{"long", tag("ghcr.io/" + strings.Repeat("a", 500)), tag("v1234567"), "image"},
+		{"long_tag", tag("ghcr.io/org/app"), tag(strings.Repeat("a", 129)), "tag"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e, err := c.Create(t.Context(), who, catalogue.Fields{Name: &tt.name, Image: tt.image, Tag: tt.tag})
+			got := e.Image + " " + e.Tag
+			if invalid, ok := err.(*sandbox.Error); ok && invalid.Code == sandbox.Invalid {
+				got = invalid.Field
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if got != tt.want {
+				t.Errorf("Create(%q) = %q, %v, want %q", *tt.image, got, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestReferencesChange: what is not given stays, and a tag follows its image.
+func TestReferencesChange(t *testing.T) {
+	c, who := newCatalogue(t)
+	name, image, other, tag := "app", "ghcr.io/org/app:v1", "ghcr.io/org/other", "v2"
+	digest, empty, bad := "ghcr.io/org/app@sha256:"+strings.Repeat("b", 64), "", "a b"
+	e, err := c.Create(t.Context(), who, catalogue.Fields{Name: &name, Image: &image})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		f    catalogue.Fields
+		want string
+	}{
+		{catalogue.Fields{Image: &other}, "ghcr.io/org/other:v1"},
+		{catalogue.Fields{Tag: &tag}, "ghcr.io/org/other:v2"},
+		{catalogue.Fields{Image: &digest}, digest},
+		{catalogue.Fields{Tag: &empty}, digest},
+		{catalogue.Fields{Image: &other}, "ghcr.io/org/other:latest"},
+		{catalogue.Fields{Name: &tag}, "ghcr.io/org/other:latest"},
+	} {
+		if e, err = c.Update(t.Context(), who, e.ID, step.f); err != nil || e.Ref() != step.want {
+			t.Fatalf("Update = %q, %v, want %q", e.Ref(), err, step.want)
+		}
+	}
+	if _, err := c.Update(t.Context(), who, e.ID, catalogue.Fields{Tag: &bad}); !strings.HasPrefix(err.Error(), "change catalogue image "+string(e.ID)+": tag:") {
+		t.Errorf("a bad tag: %v", err)
+	}
+}
+
+// TestImagesOwnDefaults: what is omitted is as the image has it, within the limits.
+func TestImagesOwnDefaults(t *testing.T) {
+	c, who := newCatalogue(t)
+	name, image, zero, memory := "big", "ghcr.io/org/big", int64(0), int64(300)
+	e, err := c.Create(t.Context(), who, catalogue.Fields{Name: &name, Image: &image})
+	if err != nil || e.MemoryBytes != sandbox.CatalogueMemoryMax || e.ReadinessPort != 3000 || e.TTL != sandbox.TTLMin {
+		t.Errorf("Create = %+v, %v", e, err)
+	}
+	e, err = c.Update(t.Context(), who, e.ID, catalogue.Fields{ReadinessPort: &zero, TTLSeconds: &zero, MemoryMB: &memory})
+	if err != nil || e.MemoryBytes != 300<<20 || e.ReadinessPort != 0 || e.TTL != 0 {
+		t.Errorf("Update = %+v, %v", e, err)
+	}
+	if e, err = c.Update(t.Context(), who, e.ID, catalogue.Fields{MemoryMB: &zero}); err != nil || e.MemoryBytes != sandbox.CatalogueMemoryMax {
+		t.Errorf("Update back to the image's own = %+v, %v", e, err)
+	}
+}

@@ -1,0 +1,38 @@
+package modbox
+
+import "github.com/modbox/modbox/internal/auth"
+
+// actions are as what the routes that change something are recorded: as the
+// operations of /v1 that do the same. One without makes the server refuse to start.
+var actions = map[string]string{
+	"POST /sandboxes/provision":                           "create-sandbox",
+	"POST /sandboxes/wait":                                auth.NotRecorded,
+	"POST /sandboxes/destroy":                             "destroy-sandbox",
+	"POST /sandbox-images":                                "create-sandbox-image",
+	"PUT /sandbox-images/{image_id}":                      "update-sandbox-image",
+	"DELETE /sandbox-images/{image_id}":                   "delete-sandbox-image",
+	"POST /registries":                                    "create-registry",
+	"PUT /registries/{registry_id}":                       "update-registry",
+	"DELETE /registries/{registry_id}":                    "delete-registry",
+	"POST /auth/login":                                    "login",
+	"POST /auth/refresh":                                  "refresh-session",
+	"POST /auth/logout":                                   "logout",
+	"POST /api-tokens":                                    "create-token",
+	"DELETE /api-tokens/{token}":                          "revoke-token",
+	"POST /workspaces":                                    "create-workspace",
+	"PUT /workspaces/{workspace_id}":                      "update-workspace",
+	"DELETE /workspaces/{workspace_id}":                   "delete-workspace",
+	"POST /workspaces/{workspace_id}/members":             "add-member",
+	"PUT /workspaces/{workspace_id}/members/{user_id}":    "set-member-role",
+	"DELETE /workspaces/{workspace_id}/members/{user_id}": "remove-member",
+}
+
+// planeActions are those of a sandbox's own URL; what is not here changes nothing.
+var planeActions = map[string]string{
+	"POST /execute":                              "exec",
+	"POST /modbox/api/exec":                      "exec",
+	"POST /modbox/api/files/upload":              "write-file",
+	"DELETE /modbox/api/files/delete/{filename}": "remove-file",
+	"DELETE /modbox/api/files/{filename}":        "remove-file",
+	"POST /modbox/api/files/delete":              "remove-file",
+}

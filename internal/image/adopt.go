@@ -1,0 +1,61 @@
+package image
+
+import (
+	"context"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// adopt makes what a registry has under the recipe's reference the recipe's image,
+// as the registry configures it: what is here under that reference, unless opts
+// says otherwise, else what is pulled without signing in, as all workspaces get
+// it. The caller holds the build lock.
+//
+// Errors: those of [Store.Pull].
+func (s *Store) adopt(ctx context.Context, r *Recipe, opts BuildOptions) (sandbox.Image, error) {
+	parsed, err := s.parseRef(r.spec.Pull)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	if !opts.Force {
+		if img, done, err := s.adoptFrom(ctx, r, parsed.names); done || err != nil {
+			return img, err
+		}
+	}
+	pulled, err := s.Pull(ctx, r.spec.Pull, PullOptions{Progress: opts.Progress})
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	img, done, err := s.adoptFrom(ctx, r, []string{pulled.Ref()})
+	if err == nil && !done {
+		err = sandbox.Errorf(sandbox.Unavailable, "%s was removed as soon as it was pulled", pulled.Ref())
+	}
+	return img, err
+}
+
+// adoptFrom makes the first of the names that everybody may use the recipe's
+// image; done is false when there is none.
+func (s *Store) adoptFrom(ctx context.Context, r *Recipe, names []string) (img sandbox.Image, done bool, err error) {
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return sandbox.Image{}, false, err
+	}
+	defer unlock()
+	for _, n := range names {
+		source := ix.current(n)
+		if source == nil || source.readers() != nil || !untouched(s.erofsPath(source.Digest), source) {
+			continue
+		}
+		rec := *source
+		rec.Name, rec.Tag, rec.RecipeHash, rec.Description = r.image.Name, r.image.Tag, r.Hash(), r.image.Description
+		rec.MemoryBytes, rec.ReadinessPort, rec.TTL = r.image.MemoryBytes, r.image.ReadinessPort, r.image.TTL
+		rec.Pull, rec.FileTime, rec.UpdatedAt = nil, source.fileTime(), time.Now().UTC()
+		if rec.CreatedAt = rec.UpdatedAt; ix.current(rec.ref()) != nil {
+			rec.CreatedAt = ix.current(rec.ref()).CreatedAt
+		}
+		ix.add(rec)
+		return s.imageOf(&rec), true, s.writeIndex(ix)
+	}
+	return sandbox.Image{}, false, nil
+}

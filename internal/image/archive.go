@@ -1,0 +1,308 @@
+package image
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/patternmatcher"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Files are files to copy into images: those of a root filesystem, or of an
+// archive. They are names in memory and contents in one file: nothing of them is
+// unpacked on the host. They are used by one goroutine at a time.
+type Files struct {
+	tree   *tree
+	used   ArchiveLimits    // what an archive took of its limits
+	sums   map[*node]string // of contents that were read, see [Copy.Key]
+	closed func()
+}
+
+// Close forgets the files.
+func (f *Files) Close() { f.closed() }
+
+// OpenFiles returns the files of the root filesystem with a digest; "" is an empty one.
+// Errors: NotFound; Unavailable for a damaged one.
+func (s *Store) OpenFiles(ctx context.Context, digest string) (*Files, error) {
+	f := &Files{tree: newTree(), sums: map[*node]string{}, closed: func() {}}
+	if digest == "" {
+		return f, nil
+	}
+	rec, err := s.commitBase(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(s.erofsPath(rec.Digest))
+	if err != nil {
+		return nil, err
+	}
+	if f.tree, err = readTree(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	f.closed = func() { _ = file.Close() } // only read
+	return f, nil
+}
+
+// ArchiveLimits bound an archive.
+type ArchiveLimits struct {
+	Bytes   int64 // of the archive once decompressed, and of its files together
+	Entries int
+}
+
+// ReadArchive reads a tar, plain or compressed with gzip, bzip2 or zstd, to its end.
+// Of a name that comes twice the last one counts.
+//
+// Errors: Invalid for what is no archive and for an archive that is hostile: names
+// that are absolute or have "..", devices, what goes through links; TooLarge.
+func (s *Store) ReadArchive(ctx context.Context, r io.Reader, most ArchiveLimits) (*Files, error) {
+	plain, err := openArchive(r)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	work, err := s.workDir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	undo := cleanup.Make(func() { _ = work.Close() })
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
+	defer undo.Clean()
+	contents, err := newSpool(filepath.Join(work.Name(), "files"))
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { _ = contents.file.Close() })
+	a := archiveReader{tree: newTree(), spool: contents, meter: meter{limits: limits{bytes: most.Bytes, entries: most.Entries}}}
+	if err := a.read(ctx, plain); err != nil {
+		return nil, err
+	}
+	used := ArchiveLimits{Bytes: max(a.meter.stream, a.meter.files), Entries: max(a.meter.seen, a.tree.made)}
+	return &Files{tree: a.tree, used: used, sums: map[*node]string{}, closed: undo.Release()}, nil
+}
+
+// archiveReader puts the entries of an archive into a tree.
+type archiveReader struct {
+	tree  *tree
+	spool *spool
+	meter meter
+}
+
+func (a *archiveReader) read(ctx context.Context, r io.Reader) error {
+	r = a.meter.reader(r)
+	tr := tar.NewReader(r)
+	for {
+		hdr, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return archiveError(err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if hdr.Typeflag == tar.TypeXGlobalHeader {
+			continue // says nothing about files
+		}
+		if err := a.meter.entry(hdr.Size); err != nil {
+			return archiveError(err)
+		}
+		if err := a.entry(hdr, tr); err != nil {
+			return archiveError(err)
+		}
+		if err := a.meter.imply(a.tree); err != nil {
+			return archiveError(err)
+		}
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil { // what follows the archive's end
+		return archiveError(err)
+	}
+	return a.spool.finish()
+}
+
+func (a *archiveReader) entry(hdr *tar.Header, content io.Reader) error {
+	if err := cleanNames(hdr); err != nil {
+		return err
+	}
+	clean := path.Clean(hdr.Name)
+	a.tree.layer++ // each entry may replace those before it
+	if hdr.Typeflag == tar.TypeLink {
+		return a.tree.link(clean, hdr.Linkname)
+	}
+	n, err := newNode(clean, hdr)
+	if err != nil {
+		return err
+	}
+	switch {
+	case n.mode&(fs.ModeDevice|fs.ModeNamedPipe) != 0:
+		return sandbox.Errorf(sandbox.Invalid, "it has %.300q, which is neither file, directory nor link", clean)
+	case n.mode.IsRegular():
+		if n.content, err = a.spool.add(content); err != nil {
+			return err
+		}
+	}
+	return a.tree.put(clean, n)
+}
+
+// archiveError says of an error that it is about an archive.
+func archiveError(err error) error {
+	switch code := sandbox.CodeOf(err); {
+	case code == sandbox.Invalid || code == sandbox.TooLarge:
+		return sandbox.Wrap(code, err, "the archive: %s", messageOf(err))
+	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, io.ErrUnexpectedEOF):
+		return sandbox.Wrap(sandbox.Invalid, err, "it is not a complete tar archive")
+	}
+	return fmt.Errorf("read archive: %w", err)
+}
+
+// messageOf returns what an error with a code tells callers.
+func messageOf(err error) string {
+	var coded *sandbox.Error
+	if errors.As(err, &coded) {
+		return coded.Message
+	}
+	return ""
+}
+
+// openArchive returns what a stream holds, which the caller closes. Errors: Invalid;
+// Unsupported.
+func openArchive(r io.Reader) (io.ReadCloser, error) {
+	b := bufio.NewReaderSize(r, 64<<10)
+	magic, err := b.Peek(6)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte("BZh")):
+		return io.NopCloser(decompressing{bzip2.NewReader(b)}), nil
+	case bytes.Equal(magic, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
+		return nil, sandbox.Errorf(sandbox.Unsupported, "archives compressed with xz cannot be read here; use gzip or zstd")
+	}
+	return decompress(b)
+}
+
+// isArchive reports whether a file is an archive that [Store.ReadArchive] reads, or
+// would if it were not compressed with xz.
+func isArchive(content io.Reader) bool {
+	plain, err := openArchive(content)
+	if err != nil {
+		return sandbox.CodeOf(err) == sandbox.Unsupported
+	}
+	defer plain.Close()
+	_, err = tar.NewReader(io.LimitReader(plain, 1<<20)).Next()
+	return err == nil
+}
+
+// ReadFile returns what a file holds, which may be behind symbolic links. Errors:
+// NotFound for what is no file; TooLarge for more than most bytes.
+func (f *Files) ReadFile(name string, most int64) ([]byte, error) {
+	_, n, err := f.tree.resolve(name)
+	if err != nil {
+		return nil, err
+	}
+	if n == nil || !n.mode.IsRegular() {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no file %.300q", name)
+	}
+	if n.content.Size() > most {
+		return nil, sandbox.Errorf(sandbox.TooLarge, "%.300q has more than %d bytes", name, most)
+	}
+	return io.ReadAll(io.NewSectionReader(n.content, 0, n.content.Size()))
+}
+
+// HasDir reports whether there is a directory, perhaps behind symbolic links.
+func (f *Files) HasDir(name string) (bool, error) {
+	_, n, err := f.tree.resolve(name)
+	return n != nil && n.mode.IsDir(), err
+}
+
+// Ignore takes away what patterns as in a .dockerignore match. Errors: Invalid for
+// what is no pattern.
+func (f *Files) Ignore(ctx context.Context, patterns []string) error {
+	pm, err := patternmatcher.New(patterns)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "a pattern cannot be understood: %.300s", err)
+	}
+	_, err = ignore(ctx, pm, f.tree.root, "", patternmatcher.MatchInfo{})
+	return err
+}
+
+// ignore does the work of Ignore for a directory and reports whether anything is left.
+func ignore(ctx context.Context, pm *patternmatcher.PatternMatcher, dir *node, prefix string, above patternmatcher.MatchInfo) (left bool, err error) {
+	for base, n := range dir.names {
+		if err := ctx.Err(); err != nil { // a directory may have very many
+			return false, err
+		}
+		matched, info, err := pm.MatchesUsingParentResults(prefix+base, above)
+		if err != nil {
+			return false, sandbox.Errorf(sandbox.Invalid, "a pattern cannot be used: %.300s", err)
+		}
+		some := false
+		if n.isDir() && (!matched || pm.Exclusions()) {
+			if some, err = ignore(ctx, pm, n.node, prefix+base+"/", info); err != nil {
+				return false, err
+			}
+		}
+		if matched && !some {
+			delete(dir.names, base)
+		}
+	}
+	return len(dir.names) > 0, nil
+}
+
+// resolve returns where a path leads, symbolic links followed as by a system with
+// this root, the last one, too, and what is there; nil for nothing. Errors: Invalid
+// for links that lead too far, and for what goes through a file.
+func (t *tree) resolve(name string) (string, *node, error) {
+	rest := strings.Split(name, "/")
+	var names []string
+	way := []*node{t.root} // what names lead to; nil for what is not there
+	for links, steps := 0, 0; len(rest) > 0; steps++ {
+		part, at := rest[0], way[len(way)-1]
+		rest = rest[1:]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			if len(names) > 0 {
+				names, way = names[:len(names)-1], way[:len(way)-1]
+			}
+			continue
+		}
+		if at != nil && !at.mode.IsDir() {
+			return "", nil, sandbox.Errorf(sandbox.Invalid, "%.300q leads through %.300q, which is not a directory", name, path.Join(names...))
+		}
+		next := at.name(part).node
+		if next == nil || next.mode&fs.ModeSymlink == 0 {
+			names, way = append(names, part), append(way, next)
+			continue
+		}
+		rest = append(strings.Split(next.target, "/"), rest...)
+		if links++; links > maxLinks || steps+len(rest) > maxSteps {
+			return "", nil, sandbox.Errorf(sandbox.Invalid, "%.300q leads through too many symbolic links", name)
+		}
+		if path.IsAbs(next.target) {
+			names, way = nil, way[:1]
+		}
+	}
+	clean := path.Join(names...)
+	if clean == "" {
+		clean = "."
+	}
+	if len(clean) > pathMax {
+		return "", nil, sandbox.Errorf(sandbox.Invalid, "%.300q is too long a path", name)
+	}
+	return clean, way[len(way)-1], nil
+}

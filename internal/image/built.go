@@ -1,0 +1,306 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	ociname "github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Built images belong to the workspace that built them: nobody else is told of them
+// or gets them, and their names are the workspace's own, so that two may have an
+// app:latest. The root filesystem carries a mark of owner and configuration, by
+// which its digest names this image and no other with the same files.
+
+// BuiltName returns the name and tag under which a workspace has an image that it
+// builds as ref: name, name:tag, or either with a registry before it, to be pushed
+// there. Errors: Invalid, naming tag.
+func BuiltName(ref string) (name, tag string, err error) {
+	parsed, err := ociname.NewTag(ref, ociname.WithDefaultRegistry(localRegistry))
+	if err != nil || !wellFormed(parsed) || len(ref) > sandbox.ImageRefMax {
+		return "", "", sandbox.InvalidField("tag", "%.100q is not a name for an image like app, app:v1 or registry.example.com/team/app:v1", ref)
+	}
+	name = parsed.RepositoryStr()
+	if parsed.RegistryStr() != localRegistry {
+		name = remoteName(parsed)
+	}
+	if strings.HasPrefix(name, ownPrefix) {
+		return "", "", sandbox.InvalidField("tag", "names that begin with %s are those of built-in images", ownPrefix)
+	}
+	return name, parsed.TagStr(), nil
+}
+
+// NamesRegistry reports whether a name, as [BuiltName] returns it, says in which
+// registry it is.
+func NamesRegistry(name string) bool {
+	repo, err := ociname.NewRepository(name, ociname.WithDefaultRegistry(localRegistry))
+	return err == nil && repo.RegistryStr() != localRegistry
+}
+
+// Built returns the image that a workspace has built as ref. Errors: NotFound.
+func (s *Store) Built(_ context.Context, owner sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+	missing := sandbox.Errorf(sandbox.NotFound, "the workspace has built no image %.100q", ref)
+	name, tag, err := BuiltName(ref)
+	if err != nil || owner == "" {
+		return sandbox.Image{}, missing
+	}
+	ix, err := s.loadIndex()
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	rec := ix.owned(owner, name+":"+tag)
+	if rec == nil {
+		return sandbox.Image{}, missing
+	}
+	return rec.image(), nil
+}
+
+// ForgetBuilt takes away the names of all that a workspace has built, and what was
+// cached for it and for nobody else, when the workspace is deleted. Idempotent.
+func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) error {
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	changed := false
+	for i := range ix.Images {
+		rec := &ix.Images[i]
+		if !rec.countsFor(owner) || !rec.Current && rec.CacheKey == "" {
+			continue
+		}
+		changed = true
+		if delete(rec.Users, owner); len(rec.Users) == 0 {
+			rec.Current, rec.CacheKey = false, ""
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return s.writeIndex(ix)
+}
+
+// BuiltBy returns the images that a workspace has built, by name.
+func (s *Store) BuiltBy(_ context.Context, owner sandbox.WorkspaceID) ([]sandbox.Image, error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return nil, err
+	}
+	var list []sandbox.Image
+	for i := range ix.Images {
+		if rec := &ix.Images[i]; rec.Current && owner != "" && rec.Owner == owner {
+			list = append(list, rec.image())
+		}
+	}
+	slices.SortFunc(list, func(a, b sandbox.Image) int { return strings.Compare(a.Ref(), b.Ref()) })
+	return list, nil
+}
+
+// isOwn reports whether a digest names something that is a workspace's own.
+func (ix *index) isOwn(digest string, ws sandbox.WorkspaceID) bool {
+	return slices.ContainsFunc(ix.Images, func(r record) bool { return r.Owner != "" && r.Owner == ws && r.has(digest) })
+}
+
+// checkOwner refuses a digest that only others have. Errors: NotFound.
+func (s *Store) checkOwner(ix *index, ref string, who sandbox.Puller) error {
+	parsed, err := s.parseRef(s.orDefault(ref))
+	if err != nil || parsed.digest == "" || who == (sandbox.Puller{}) {
+		return nil
+	}
+	others := false
+	for i := range ix.Images {
+		r := &ix.Images[i]
+		if !r.has(parsed.digest) || len(parsed.names) > 0 && !slices.Contains(parsed.names, r.Name) {
+			continue
+		}
+		if r.Owner == "" || r.Owner == who.Workspace {
+			return nil
+		}
+		others = true
+	}
+	if !others {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.NotFound, "there is no image %.100q", ref)
+}
+
+// OCIConfig returns what an image, as [Store.Resolve] returned it, says about itself,
+// also when its reference has come to mean another one since. Errors: NotFound for
+// what was removed.
+func (s *Store) OCIConfig(of sandbox.Image) (*v1.ConfigFile, error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return nil, err
+	}
+	rec := ix.entry(of)
+	if rec == nil {
+		return nil, sandbox.Errorf(sandbox.NotFound, "the image %s was removed", of.Ref())
+	}
+	img, err := s.ociImage(rec)
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration of image %s: %w", of.Ref(), err)
+	}
+	return config.DeepCopy(), nil
+}
+
+// ociImage returns the OCI image of a record.
+func (s *Store) ociImage(rec *record) (v1.Image, error) {
+	img, err := layout.Path(s.layoutDir()).Image(rec.Manifest.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("read OCI image of %s: %w", rec.ref(), err)
+	}
+	return img, nil
+}
+
+// FinishRequest says what a built image is.
+type FinishRequest struct {
+	// Base is the digest of its root filesystem, in the store already.
+	Base string
+	// Config is how it is run, whole.
+	Config v1.Config
+	Author string
+	// Owner is the workspace that has it, under the name and tag; without a name it is
+	// there by its digest only, as long as something uses it.
+	Owner     sandbox.WorkspaceID
+	Name, Tag string
+	// Room is as that of a [CommitRequest].
+	Room Room
+}
+
+// Finish gives a workspace an image: the files of a root filesystem, run as asked.
+// What had the name before has it no more.
+//
+// Errors: NotFound for the base; Invalid for a configuration that no program can be
+// run with. On any error the store is as before.
+func (s *Store) Finish(ctx context.Context, req FinishRequest) (sandbox.Image, error) {
+	base, err := s.commitBase(ctx, req.Base)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	if base == nil {
+		return sandbox.Image{}, sandbox.Errorf(sandbox.Invalid, "the image has no files")
+	}
+	rec := record{
+		Name: req.Name, Tag: req.Tag, Owner: req.Owner, Current: req.Name != "", UpdatedAt: time.Now().UTC(), Packages: base.Packages,
+	}
+	if rec.Config, err = runConfig(&req.Config); err != nil {
+		return sandbox.Image{}, err
+	}
+	work, err := s.workDir(ctx)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	undo := cleanup.Make(func() { _ = work.Close() })
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
+	defer undo.Clean()
+	root := &rootfs{erofs: filepath.Join(work.Name(), "root.erofs"), files: base.FileCount, room: req.Room, marked: true}
+	mark, err := json.Marshal([]any{"built 1", req.Owner, req.Config})
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	if err := copyMarked(ctx, s.erofsPath(base.Digest), root.erofs, sha256.Sum256(mark)); err != nil {
+		return sandbox.Image{}, fmt.Errorf("write root filesystem: %w", err)
+	}
+	err = s.keep(ctx, root, &rec, func(blob) (blobRef, error) {
+		img, err := s.builtImage(base, req)
+		if err != nil {
+			return blobRef{}, err
+		}
+		return s.writeImage(img)
+	})
+	if err != nil {
+		return sandbox.Image{}, fmt.Errorf("finish image %s:%s: %w", req.Name, req.Tag, err)
+	}
+	return rec.image(), nil
+}
+
+// builtImage returns the OCI image of a request over its base's layers.
+func (s *Store) builtImage(base *record, req FinishRequest) (v1.Image, error) {
+	img, err := s.ociImage(base)
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	config.Created = v1.Time{Time: time.Now().UTC().Truncate(time.Second)}
+	config.Author, config.Config = req.Author, req.Config
+	return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), config)
+}
+
+// copyMarked copies an EROFS and gives it a UUID.
+func copyMarked(ctx context.Context, from, to string, mark [sha256.Size]byte) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	sparse := &sparseWriter{f: out}
+	_, err = io.CopyBuffer(struct{ io.Writer }{sparse}, readerFunc(func(p []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return in.Read(p)
+	}), make([]byte, 1<<20))
+	if err != nil {
+		return err
+	}
+	if err := sparse.finish(); err != nil {
+		return err
+	}
+	if _, err := out.WriteAt(mark[:superUUIDLength], superblock+superUUID); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// markConfig gives an EROFS a UUID that says how what is in it is run. So images with
+// the same files that are run in another way have different digests: who knows the
+// digest of a sandbox's image knows which of them it is.
+func markConfig(file string, config *sandbox.ImageConfig) error {
+	all := func(list []string) []string { return append([]string{}, list...) } // none is none, however it is written
+	data, err := json.Marshal([]any{
+		"run 1", all(config.Entrypoint), all(config.Cmd), all(config.Env), config.WorkingDir, config.User, append([]uint16{}, config.ExposedPorts...),
+	})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	mark := sha256.Sum256(data)
+	if _, err := f.WriteAt(mark[:superUUIDLength], superblock+superUUID); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,333 @@
+package image
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/user"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// CopyRequest says what to copy over a root filesystem, as COPY and ADD of a
+// Dockerfile do.
+type CopyRequest struct {
+	From *Files
+	// Sources are paths in From, which may have wildcards. Of a directory what is in
+	// it is copied. Symbolic links are followed when they are named, and kept as they
+	// are inside a directory.
+	Sources []string
+	// Inline are files that are not in From.
+	Inline []InlineFile
+	// To is an absolute path; with a slash at its end it is a directory. It is made
+	// with its parents when it is missing.
+	To string
+	// Owner is "user", "user:group" or numbers of either, as the root filesystem
+	// knows them; "" is root, and of unpacked archives what these say. With KeepOwners
+	// and without an Owner, files belong to whom they belong to in From.
+	Owner      string
+	KeepOwners bool
+	// Mode, when not nil, are the permission bits of everything copied.
+	Mode *uint32
+	// Unpack unpacks the archives among the files, which are UnpackMax together at
+	// most; zero is 16 GiB and half a million files.
+	Unpack    bool
+	UnpackMax ArchiveLimits
+}
+
+// InlineFile is a file with its content.
+type InlineFile struct{ Name, Content string }
+
+// Copy is a request whose sources have been found.
+type Copy struct {
+	request CopyRequest
+	sources []source
+}
+
+// source is a file to copy, and its last name.
+type source struct {
+	base string
+	*node
+}
+
+// NewCopy finds what a request copies. Errors: Invalid, naming the source, for one
+// that is not there.
+func NewCopy(req CopyRequest) (*Copy, error) {
+	c := &Copy{request: req}
+	for _, pattern := range req.Sources {
+		found, err := req.From.match(pattern)
+		if err != nil {
+			return nil, err
+		}
+		c.sources = append(c.sources, found...)
+	}
+	for _, f := range req.Inline {
+		c.sources = append(c.sources, source{f.Name, &node{
+			mode: 0o644, mtime: time.Unix(0, 0), content: io.NewSectionReader(strings.NewReader(f.Content), 0, int64(len(f.Content))),
+		}})
+	}
+	if len(c.sources) > 1 && !strings.HasSuffix(req.To, "/") {
+		return nil, sandbox.Errorf(sandbox.Invalid, "more than one file cannot be copied to %.300q, which has no / at its end", req.To)
+	}
+	return c, nil
+}
+
+// matchMax bounds what one pattern matches on its way: symbolic links that lead back
+// up give a file more names than can be counted.
+const matchMax = 250_000
+
+// match returns what a pattern matches, by name.
+func (f *Files) match(pattern string) ([]source, error) {
+	at := []string{"."}
+	clean := strings.TrimPrefix(path.Clean("/"+pattern), "/")
+	for _, part := range split(path.Clean(clean)) {
+		var next []string
+		for _, dir := range at {
+			_, n, err := f.tree.resolve(dir)
+			if err != nil {
+				return nil, err
+			}
+			names, err := n.matching(part)
+			if err != nil {
+				return nil, sandbox.Errorf(sandbox.Invalid, "%.300q is not a pattern of names", pattern)
+			}
+			if len(next)+len(names) > matchMax {
+				return nil, sandbox.Errorf(sandbox.TooLarge, "%.300q matches more than %d names", pattern, matchMax)
+			}
+			for _, base := range names {
+				next = append(next, path.Join(dir, base))
+			}
+		}
+		at = next
+	}
+	var found []source
+	for _, name := range at {
+		_, n, err := f.tree.resolve(name)
+		if err != nil {
+			return nil, err
+		}
+		if n != nil { // a link that leads nowhere is nothing
+			found = append(found, source{path.Base(name), n})
+		}
+	}
+	if len(found) == 0 {
+		return nil, sandbox.Errorf(sandbox.Invalid, "there is no %.300q to copy; it may be ignored by .dockerignore", pattern)
+	}
+	return found, nil
+}
+
+// matching returns the names in a directory that match a pattern, in order.
+func (n *node) matching(pattern string) ([]string, error) {
+	if n == nil {
+		return nil, nil
+	}
+	if !strings.ContainsAny(pattern, `*?[\`) {
+		if n.name(pattern).node == nil {
+			return nil, nil
+		}
+		return []string{pattern}, nil
+	}
+	var names []string
+	for base := range n.names {
+		ok, err := path.Match(pattern, base)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			names = append(names, base)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Key identifies what is copied and how: names, kinds, modes and contents, but not
+// times, and owners only where they are kept. It reads the files once.
+func (c *Copy) Key(ctx context.Context) (string, error) {
+	h := sha256.New()
+	r := &c.request
+	head, err := json.Marshal([]any{"copy 2", r.To, r.Owner, r.KeepOwners, r.Mode, r.Unpack})
+	if err != nil {
+		return "", err
+	}
+	h.Write(head)
+	for _, s := range c.sources {
+		if err := r.From.sum(ctx, h, s.base, s.node, r.KeepOwners); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// sum adds a file with everything in it to a hash.
+func (f *Files) sum(ctx context.Context, h hash.Hash, name string, n *node, keepOwner bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	what := n.target
+	if n.mode.IsRegular() {
+		if f.sums[n] == "" {
+			content := sha256.New()
+			if _, err := io.Copy(content, io.NewSectionReader(n.content, 0, n.content.Size())); err != nil {
+				return fmt.Errorf("read %s: %w", name, err)
+			}
+			f.sums[n] = hex.EncodeToString(content.Sum(nil))
+		}
+		what = f.sums[n]
+	}
+	facts := []any{name, n.mode, what, len(n.names)}
+	if keepOwner {
+		facts = append(facts, n.uid, n.gid)
+	}
+	line, err := json.Marshal(facts)
+	if err != nil {
+		return err
+	}
+	h.Write(line)
+	for _, base := range slices.Sorted(maps.Keys(n.names)) {
+		if err := f.sum(ctx, h, base, n.names[base].node, keepOwner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteLayer writes what is copied as an OCI layer over a root filesystem. Errors:
+// Invalid, also for what is in the way; those of unpacking; w's.
+func (c *Copy) WriteLayer(ctx context.Context, s *Store, over *Files, w io.Writer) error {
+	owner, err := over.owner(c.request.Owner)
+	if err != nil {
+		return err
+	}
+	p := &copier{under: over.tree, over: newTree(), owner: owner, keep: c.request.KeepOwners && c.request.Owner == "", mode: c.request.Mode, copies: map[*node]*node{}}
+	p.over.lenient = true
+	unpacked, err := c.place(ctx, s, p)
+	for _, f := range unpacked {
+		defer f.Close()
+	}
+	if err != nil {
+		return err
+	}
+	tw := tar.NewWriter(w)
+	out := layerOutput{tar: tw, under: over.tree, names: map[*node]string{}}
+	if err := out.dir(ctx, "", p.over.root); err != nil {
+		return err
+	}
+	return tw.Close()
+}
+
+// place puts everything where it belongs, and returns what was unpacked for that.
+func (c *Copy) place(ctx context.Context, s *Store, p *copier) (unpacked []*Files, err error) {
+	to, there, err := p.under.resolve(strings.Trim(c.request.To, "/"))
+	if err != nil {
+		return nil, err
+	}
+	isDir := strings.HasSuffix(c.request.To, "/") || to == "." || there != nil && there.mode.IsDir()
+	if len(c.sources) == 0 {
+		return nil, p.mkdir(to)
+	}
+	room := c.request.unpackLimits()
+	for _, src := range c.sources {
+		if err := ctx.Err(); err != nil {
+			return unpacked, err
+		}
+		switch {
+		case src.mode.IsDir():
+			if err = p.mkdir(to); err == nil { // the directory itself is not copied
+				err = p.contents(to, src.node)
+			}
+		case c.request.Unpack && src.mode.IsRegular() && isArchive(io.NewSectionReader(src.content, 0, src.content.Size())):
+			var files *Files
+			files, err = s.ReadArchive(ctx, io.NewSectionReader(src.content, 0, src.content.Size()), room)
+			if err != nil {
+				return unpacked, fmt.Errorf("unpack %s: %w", src.base, err)
+			}
+			unpacked = append(unpacked, files)
+			room.Bytes -= files.used.Bytes
+			room.Entries -= files.used.Entries
+			err = p.unpack(to, files.tree.root, c.request.Owner != "")
+		case isDir:
+			err = p.file(path.Join(to, src.base), src.node)
+		default:
+			err = p.file(to, src.node)
+		}
+		if err != nil {
+			return unpacked, err
+		}
+	}
+	return unpacked, nil
+}
+
+// unpackMax bounds the archives that one request unpacks, together: all are kept
+// until the layer is written.
+var unpackMax = ArchiveLimits{Bytes: 16 << 30, Entries: 500_000}
+
+func (r *CopyRequest) unpackLimits() ArchiveLimits {
+	if r.UnpackMax != (ArchiveLimits{}) {
+		return r.UnpackMax
+	}
+	return unpackMax
+}
+
+// fileOwner owns what is copied.
+type fileOwner struct{ uid, gid uint32 }
+
+// databaseMax bounds the files that say who the users and groups are.
+const databaseMax = 4 << 20
+
+// owner returns what "user:group" means in a root filesystem. Without a group it is
+// the user's own, or for a number the same one.
+func (f *Files) owner(spec string) (fileOwner, error) {
+	if spec == "" {
+		return fileOwner{}, nil
+	}
+	name, group, hasGroup := strings.Cut(spec, ":")
+	var out fileOwner
+	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+		out = fileOwner{uint32(n), uint32(n)}
+	} else {
+		users, err := database(f, "etc/passwd", func(r io.Reader) ([]user.User, error) {
+			return user.ParsePasswdFilter(r, func(u user.User) bool { return u.Name == name })
+		})
+		if err != nil || len(users) == 0 {
+			return out, sandbox.Errorf(sandbox.Invalid, "there is no user %.100q in the image", name)
+		}
+		out = fileOwner{uint32(users[0].Uid), uint32(users[0].Gid)}
+	}
+	if !hasGroup {
+		return out, nil
+	}
+	if n, err := strconv.ParseUint(group, 10, 32); err == nil {
+		out.gid = uint32(n)
+		return out, nil
+	}
+	groups, err := database(f, "etc/group", func(r io.Reader) ([]user.Group, error) {
+		return user.ParseGroupFilter(r, func(g user.Group) bool { return g.Name == group })
+	})
+	if err != nil || len(groups) == 0 {
+		return out, sandbox.Errorf(sandbox.Invalid, "there is no group %.100q in the image", group)
+	}
+	out.gid = uint32(groups[0].Gid)
+	return out, nil
+}
+
+// database returns what a file of users or groups says.
+func database[T any](f *Files, name string, parse func(io.Reader) ([]T, error)) ([]T, error) {
+	data, err := f.ReadFile(name, databaseMax)
+	if err != nil {
+		return nil, err
+	}
+	return parse(strings.NewReader(string(data)))
+}

@@ -1,0 +1,197 @@
+package image_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// shareStore is a store with a base, and a function that makes what is shared by its key.
+func shareStore(t *testing.T, o image.Options) (s *image.Store, dir string, install func(user sandbox.WorkspaceID, key string, room image.Room) (image.Committed, error)) {
+	t.Helper()
+	dir = t.TempDir()
+	o.Bootstrapper = &fake{tar: small(t, "base")}
+	if o.InUse == nil {
+		o.InUse = func(context.Context) ([]string, error) { return nil, nil }
+	}
+	s, err := image.Open(dir, recipeFS(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := build(t, s, "test/main")
+	return s, dir, func(user sandbox.WorkspaceID, key string, room image.Room) (image.Committed, error) {
+		return s.Commit(t.Context(), image.CommitRequest{
+			Base: base.Digest, User: user, CacheKey: key, Room: room,
+			Layer: bytes.NewReader(tarball(t, file(key, noise(1<<20+len(key)), 0o644))),
+		})
+	}
+}
+
+// TestSharedCounts: what several use is there once, counts for each of them until it
+// makes room for something of that one, and goes with the last of them.
+func TestSharedCounts(t *testing.T) {
+	s, dir, install := shareStore(t, image.Options{})
+	left := func(ws sandbox.WorkspaceID) int64 {
+		t.Helper()
+		images, left, err := s.Owned(ws)
+		if err != nil || images != 0 {
+			t.Fatalf("Owned(%s) = %d, %d, %v", ws, images, left, err)
+		}
+		return left
+	}
+	a, err := install("me", "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := a.SizeBytes + a.LayerBytes
+	if got, others := left("me"), left("they"); got != size || others != 0 {
+		t.Errorf("who installed it has %d and others %d, want %d and 0", got, others, size)
+	}
+	if _, _, err := s.Cached(t.Context(), "a", 0); err != nil || left("they") != 0 {
+		t.Errorf("after a look for nobody: %v, others have %d", err, left("they"))
+	}
+	for range 2 {
+		if img, _, err := s.CachedFor(t.Context(), "they", "a", 0); err != nil || img.Digest != a.Digest {
+			t.Fatalf("CachedFor = %s, %v, want %s", img.Digest, err, a.Digest)
+		}
+	}
+	if got, others := left("me"), left("they"); got != size || others != size {
+		t.Errorf("both count %d and %d, want %d", got, others, size)
+	}
+
+	// What is new needs room, which nothing makes that was used now.
+	if _, err := install("me", "bb", fullDisk(s, "me", size+10)); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("on a full disk: %v", err)
+	}
+	forget(t, dir, "me", time.Hour)
+	b, err := install("me", "bb", fullDisk(s, "me", size+10))
+	if err != nil {
+		t.Fatalf("when something old makes room: %v", err)
+	}
+	if got, others := left("me"), left("they"); got != b.SizeBytes+b.LayerBytes || others != size {
+		t.Errorf("after one left it to the other they have %d and %d", got, others)
+	}
+	if _, _, err := s.Resolve(t.Context(), a.Digest); err != nil {
+		t.Errorf("what another uses is gone: %v", err)
+	}
+	if made, err := s.MakeRoom(t.Context(), "they", size); made || err != nil {
+		t.Errorf("the last user's made room although it was used now: %v", err)
+	}
+	forget(t, dir, "they", time.Hour)
+	age(t, dir, a.Image, time.Hour)
+	if made, err := s.MakeRoom(t.Context(), "they", size); !made || err != nil || left("they") != 0 {
+		t.Errorf("MakeRoom of the last user = %v, %v, who has %d", made, err, left("they"))
+	}
+	if _, _, err := s.CachedFor(t.Context(), "they", "a", 0); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("what nobody uses: %v, want it gone", err)
+	}
+}
+
+// TestSharedOfWorkspacesThatEnd counts for the others alone, and is garbage after the last.
+func TestSharedOfWorkspacesThatEnd(t *testing.T) {
+	s, _, install := shareStore(t, image.Options{})
+	if _, err := install("me", "a", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.CachedFor(t.Context(), "they", "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, ws := range []sandbox.WorkspaceID{"me", "they"} {
+		if _, _, err := s.Cached(t.Context(), "a", 0); err != nil {
+			t.Errorf("before %s ended: %v", ws, err)
+		}
+		if err := s.ForgetBuilt(t.Context(), ws); err != nil {
+			t.Fatal(err)
+		}
+		if _, left, err := s.Owned(ws); left != 0 || err != nil {
+			t.Errorf("%s, which ended, has %d, %v", ws, left, err)
+		}
+	}
+	if _, _, err := s.Cached(t.Context(), "a", 0); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("after the last: %v, want it gone", err)
+	}
+}
+
+// TestSharedByEarlierVersions has no users, counts for nobody until it is used, and stays.
+func TestSharedByEarlierVersions(t *testing.T) {
+	s, _, install := shareStore(t, image.Options{})
+	a, err := install("", "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, left, err := s.Owned("me"); left != 0 || err != nil {
+		t.Errorf("before it is used: %d, %v", left, err)
+	}
+	if _, _, err := s.CachedFor(t.Context(), "me", "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, left, err := s.Owned("me"); left != a.SizeBytes+a.LayerBytes || err != nil {
+		t.Errorf("once it is used: %d, %v, want %d", left, err, a.SizeBytes+a.LayerBytes)
+	}
+	// The same made again keeps its users.
+	if _, err := install("they", "a", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, ws := range []sandbox.WorkspaceID{"me", "they"} {
+		if _, left, err := s.Owned(ws); left != a.SizeBytes+a.LayerBytes || err != nil {
+			t.Errorf("%s, after it was made again: %d, %v", ws, left, err)
+		}
+	}
+}
+
+// TestTrimIsFair: who fills the store loses its own first, however old what others have is.
+func TestTrimIsFair(t *testing.T) {
+	s, dir, install := shareStore(t, image.Options{})
+	for i, c := range []struct {
+		user sandbox.WorkspaceID
+		key  string
+	}{{"they", "old"}, {"", "ancient"}, {"me", "1"}, {"me", "2"}, {"me", "3"}, {"me", "4"}, {"me", "5"}} {
+		done, err := install(c.user, c.key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Cached(t.Context(), c.key, 0); err != nil {
+			t.Fatal(err)
+		}
+		forget(t, dir, c.user, time.Hour)
+		age(t, dir, done.Image, time.Duration(20-i)*time.Hour)
+	}
+	none := func(context.Context) ([]string, error) { return nil, nil }
+	// All are about 2 MiB: an equal part of 11 MiB is not two of them.
+	removed, _, err := s.Trim(t.Context(), 11<<20, none)
+	if err != nil || len(removed) == 0 {
+		t.Fatalf("Trim = %v, %v", removed, err)
+	}
+	var there []string
+	for _, key := range []string{"old", "ancient", "1", "2", "3", "4", "5"} {
+		if _, _, err := s.Cached(t.Context(), key, 0); err == nil {
+			there = append(there, key)
+		}
+	}
+	if fmt.Sprint(there) != "[old ancient 3 4 5]" {
+		t.Errorf("there are %v, of %d that went, want the oldest of who has most gone", there, len(removed))
+	}
+}
+
+// forget has a workspace have used what it shares so long ago, whatever it is.
+func forget(t *testing.T, dir string, ws sandbox.WorkspaceID, by time.Duration) {
+	t.Helper()
+	name := filepath.Join(dir, "index.json")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	then := fmt.Sprintf("%q: %q", ws, time.Now().Add(-by).UTC().Format(time.RFC3339))
+	data = regexp.MustCompile(fmt.Sprintf(`"%s": "[^"]*"`, ws)).ReplaceAll(data, []byte(then))
+	if err := os.WriteFile(name, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

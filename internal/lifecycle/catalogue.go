@@ -1,0 +1,142 @@
+package lifecycle
+
+import (
+	"context"
+	"strings"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// meant is the image that a request means.
+type meant struct {
+	sandbox.Image // with the defaults that count
+	// asked is the reference by which it was found; "" when that was not by one.
+	asked string
+	// id is the image's, or that of the entry of the workspace's catalogue, and
+	// registry the credential that this names.
+	id       sandbox.ImageID
+	registry sandbox.RegistryID
+}
+
+// imageFor returns the image that a request means.
+//
+// Errors: Invalid, naming the field, for one that is unknown or disabled, and for
+// more memory than its entry in the catalogue lets a sandbox have.
+func (s *Service) imageFor(ctx context.Context, c Caller, req *CreateRequest) (meant, error) {
+	field := "image"
+	var img meant
+	var err error
+	switch {
+	case req.ImageID != "":
+		field = "image_id"
+		img, err = s.imageByID(ctx, c, req)
+	case req.Image != "":
+		img.asked = req.Image
+		img.Image, err = s.lookupImage(ctx, c.Workspace, req.Image)
+	default:
+		img, err = s.unnamedImage(ctx, c, req)
+	}
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return meant{}, sandbox.InvalidField(field, "%s", fail("", err, "unknown image").cause.Message)
+	}
+	if err != nil {
+		return meant{}, err
+	}
+	if err := s.checkEnabled(ctx, field, &img.Image); err != nil {
+		return meant{}, err
+	}
+	if img.id == "" {
+		img.id = img.ID
+	}
+	return img, nil
+}
+
+// checkEnabled refuses a built-in image that an administrator has switched off for
+// everything new. Errors: Invalid, naming field.
+func (s *Service) checkEnabled(ctx context.Context, field string, img *sandbox.Image) error {
+	if !img.Builtin {
+		return nil
+	}
+	off, err := s.store.ImageDisabled(ctx, img.ID)
+	if off {
+		return sandbox.InvalidField(field, "%s is disabled on this server; choose another image", img.Ref())
+	}
+	return err
+}
+
+func (s *Service) imageByID(ctx context.Context, c Caller, req *CreateRequest) (meant, error) {
+	entry, err := s.store.CatalogueImage(ctx, c.Workspace, req.ImageID)
+	if err == nil {
+		return s.fromEntry(ctx, "image_id", &entry, req)
+	}
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return meant{}, err
+	}
+	img, err := s.images.ByID(ctx, req.ImageID)
+	if err == nil && !img.VisibleTo(c.Workspace) {
+		err = sandbox.Errorf(sandbox.NotFound, "there is no image with id %q", req.ImageID)
+	}
+	return meant{Image: img}, err
+}
+
+// unnamedImage returns the workspace's default image, or else the server's.
+func (s *Service) unnamedImage(ctx context.Context, c Caller, req *CreateRequest) (meant, error) {
+	entry, err := s.store.DefaultCatalogueImage(ctx, c.Workspace)
+	if err == nil {
+		return s.fromEntry(ctx, "image", &entry, req)
+	}
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return meant{}, err
+	}
+	img, err := s.defaultImage(ctx)
+	return meant{Image: img}, err
+}
+
+// defaultImage returns the server's default image.
+func (s *Service) defaultImage(ctx context.Context) (sandbox.Image, error) {
+	list, err := s.images.List(ctx)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	for _, img := range list {
+		if img.IsDefault {
+			return img, nil
+		}
+	}
+	return sandbox.Image{}, sandbox.InvalidField("image", "this server has no default image; name one")
+}
+
+// fromEntry returns the image of an entry of the catalogue, with its defaults.
+func (s *Service) fromEntry(ctx context.Context, field string, entry *sandbox.CatalogueImage, req *CreateRequest) (meant, error) {
+	if !entry.Enabled {
+		return meant{}, sandbox.InvalidField(field, "the image %q (%s) is disabled; enable it, or choose another", entry.Name, entry.ID)
+	}
+	if asked := req.Resources.MemoryBytes; asked > entry.MemoryBytes {
+		return meant{}, sandbox.InvalidField("resources.memory", "must be at most %s, the limit of the image %q", sandbox.ShowBytes(entry.MemoryBytes), entry.Name)
+	}
+	img, err := s.lookupImage(ctx, entry.Workspace, entry.Ref())
+	if err != nil {
+		return meant{}, err
+	}
+	img.MemoryBytes, img.ReadinessPort, img.TTL = entry.MemoryBytes, entry.ReadinessPort, entry.TTL
+	return meant{Image: img, asked: entry.Ref(), id: entry.ID, registry: entry.Registry}, nil
+}
+
+// ref returns the reference that the sandbox is made from. One by digest stays as
+// it was asked for: the tag that the image was pulled by may mean another one now.
+func (m *meant) ref() string {
+	if strings.Contains(m.asked, "@") || strings.HasPrefix(m.asked, "sha256:") {
+		return m.asked
+	}
+	return m.Ref()
+}
+
+// lookupImage returns what is known about the image that ref means in a workspace:
+// one that it has built, or else one for all. Errors: NotFound, naming ref.
+func (s *Service) lookupImage(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+	img, err := s.images.Built(ctx, ws, ref)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return s.images.Lookup(ctx, ref)
+	}
+	return img, err
+}

@@ -1,0 +1,183 @@
+package lifecycle_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// catalogue is the images of the tests.
+type catalogue struct {
+	mu   sync.Mutex
+	list []sandbox.Image
+	fail error // of Resolve from inside provisioning; guarded by mu
+	seen int   // calls of Resolve; guarded by mu
+	// ensure makes an image that is not there; guarded by mu.
+	ensure func(ctx context.Context, ref string, progress func(sandbox.ImageEvent)) error
+	// unmade are the digests of those that are not there; guarded by mu.
+	unmade map[string]bool
+	// aged: Collect takes nothing for just made.
+	aged bool
+	// ownImages and ownLeft are what every workspace has built; guarded by mu.
+	ownImages, ownLeft int64
+	dir                string
+	made               map[string]string // paths of what Commit made, by digest; guarded by mu
+	// cached are digests of what was made, by their keys; guarded by mu.
+	cached map[string]string
+	// payers are the workspaces that had what is cached, layerBytes what that is said to
+	// take; guarded by mu.
+	payers     []sandbox.WorkspaceID
+	layerBytes int64
+	forgotten  sandbox.WorkspaceID // whose images were forgotten last; guarded by mu
+	stale      string              // the reference that is; guarded by mu
+	// held counts who holds a digest; guarded by mu.
+	held map[string]int
+}
+
+const (
+	plainID = sandbox.ImageID("00000000-0000-0000-0000-000000000001")
+	readyID = sandbox.ImageID("00000000-0000-0000-0000-000000000002")
+)
+
+func newCatalogue(dir string) *catalogue {
+	return &catalogue{dir: dir, made: map[string]string{}, list: []sandbox.Image{
+		{ID: plainID, Name: "modbox/base", Tag: "latest", IsDefault: true, Digest: "sha256:1"},
+		{ID: readyID, Name: "modbox/web", Tag: "latest", Digest: "sha256:2", ReadinessPort: 8080},
+		{
+			ID: "00000000-0000-0000-0000-000000000003", Name: "modbox/big", Tag: "latest", Digest: "sha256:3",
+			MemoryBytes: 1 << 40, TTL: time.Hour,
+		},
+	}}
+}
+
+func (c *catalogue) find(match func(*sandbox.Image) bool) (sandbox.Image, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.IndexFunc(c.list, func(img sandbox.Image) bool { return match(&img) }); i >= 0 {
+		return c.list[i], nil
+	}
+	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there is no such image")
+}
+
+func (c *catalogue) Resolve(_ context.Context, ref string) (sandbox.Image, string, error) {
+	c.mu.Lock()
+	c.seen++
+	err := c.fail
+	c.mu.Unlock()
+	if err != nil {
+		return sandbox.Image{}, "", err
+	}
+	img, err := c.Lookup(context.Background(), ref)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unmade[img.Digest] {
+		return sandbox.Image{}, "", sandbox.Errorf(sandbox.NotFound, "it is not made")
+	}
+	if path, ok := c.made[img.Digest]; ok {
+		return img, path, err
+	}
+	return img, "/nowhere/" + img.Digest, err
+}
+
+func (c *catalogue) Lookup(_ context.Context, ref string) (sandbox.Image, error) {
+	return c.find(func(img *sandbox.Image) bool { return ref == img.Name || ref == img.Ref() || ref == img.Digest })
+}
+
+func (c *catalogue) Ensure(ctx context.Context, ref string, _ sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+	c.mu.Lock()
+	ensure := c.ensure
+	c.mu.Unlock()
+	if ensure != nil {
+		if err := ensure(ctx, ref, progress); err != nil {
+			return sandbox.Image{}, "", err
+		}
+		img, err := c.Lookup(ctx, ref)
+		if err != nil {
+			return img, "", err
+		}
+		c.mu.Lock()
+		delete(c.unmade, img.Digest)
+		c.mu.Unlock()
+	}
+	return c.Resolve(ctx, ref)
+}
+
+func (c *catalogue) Built(_ context.Context, _ sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
+	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "nobody has built %q", ref)
+}
+
+func (c *catalogue) ForgetBuilt(_ context.Context, ws sandbox.WorkspaceID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgotten = ws
+	return nil
+}
+
+func (c *catalogue) Owned(sandbox.WorkspaceID) (images, left int64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ownImages, c.ownLeft, nil
+}
+
+func (c *catalogue) MakeRoom(_ context.Context, _ sandbox.WorkspaceID, add int64) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ownLeft < add {
+		return false, nil
+	}
+	c.ownLeft -= add
+	return true, nil
+}
+
+func (c *catalogue) Stale(ref string, _ sandbox.Puller) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stale == ref
+}
+
+func (c *catalogue) Update(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	img, _, err := c.Ensure(ctx, ref, who, progress)
+	return img, err
+}
+
+func (c *catalogue) Runtimes(context.Context) ([]sandbox.Runtime, error) { return nil, nil }
+
+// Commit makes an image that is found by its digest alone. The layers of the fake
+// driver hold everything, so the base does not matter.
+func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {
+	data, err := io.ReadAll(layer)
+	if err != nil {
+		return lifecycle.Layered{}, err
+	}
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(append([]byte(base), data...)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made[digest] == "" {
+		path := filepath.Join(c.dir, digest+".tar")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			return lifecycle.Layered{}, err
+		}
+		c.made[digest] = path
+		c.list = append(slices.Clone(c.list), sandbox.Image{Digest: digest, SizeBytes: int64(len(data))})
+	}
+	return lifecycle.Layered{Digest: digest, SizeBytes: int64(len(data)), LayerBytes: int64(len(data)), FileCount: 1}, nil
+}
+
+func (c *catalogue) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error) {
+	return c.find(func(img *sandbox.Image) bool { return img.ID == id })
+}
+
+func (c *catalogue) List(context.Context) ([]sandbox.Image, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list), nil
+}

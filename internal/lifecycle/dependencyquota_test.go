@@ -1,0 +1,203 @@
+package lifecycle_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+	"golang.org/x/sys/unix"
+)
+
+// gate makes a script wait at a place that the test opens.
+func gate(t *testing.T) (script string, open func()) {
+	t.Helper()
+	fifo := filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "read x <" + fifo + "\nexit 0\n", func() {
+		t.Helper()
+		f, err := os.OpenFile(fifo, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() }) // not before the script has read
+		if _, err := f.WriteString("go\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// workboxes returns the limits of the boxes in which something was installed.
+func (s *server) workboxes() (list []sandbox.Resources) {
+	s.driver.specs.Range(func(_, spec any) bool {
+		if spec := spec.(driver.Spec); strings.HasPrefix(spec.Hostname, "build-") {
+			list = append(list, spec.Resources)
+		}
+		return true
+	})
+	return list
+}
+
+// TestInstallsCount: the box in which dependencies are installed counts for what it has
+// beyond the sandbox that waits, and is as large as the quota lets it be.
+func TestInstallsCount(t *testing.T) {
+	const mib = int64(1 << 20)
+	for name, c := range map[string]struct {
+		quota       sandbox.Quota
+		memory, cpu int64 // of the box
+		disk        int64
+	}{
+		"no_quota": {nil, 2048 * mib, 2000, 16384 * mib},
+		"room": {
+			sandbox.Quota{sandbox.LimitMemory: 3000 * mib, sandbox.LimitCPU: 4000, sandbox.LimitDisk: 6000 * mib},
+			2048 * mib, 2000, (6000 - 2048) * mib,
+		},
+		"some_room": {sandbox.Quota{sandbox.LimitMemory: 1500 * mib, sandbox.LimitCPU: 2500}, 988 * mib, 1500, 16384 * mib},
+		"no_room":   {sandbox.Quota{sandbox.LimitMemory: 1024 * mib, sandbox.LimitCPU: 2000}, 512 * mib, 1000, 16384 * mib},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wait, open := gate(t)
+			e, calls := withTools(t, map[string]string{"npm": wait})
+			s := e.start()
+			s.run(lifecycle.CreateRequest{}) // 512 MiB, a core and 2 GiB of disk, as the other
+			s.setQuota(c.quota)
+			req := lifecycle.CreateRequest{Packages: []string{"x"}}
+			first := s.create(req)
+			eventually(t, "npm runs", func() bool { return calls()[0] != "" })
+			s.Sweep()
+			if used := s.used(); used.Sandboxes != 2 || used.MemoryBytes != 512*mib+c.memory || used.CPUMilli != 1000+c.cpu {
+				t.Errorf("used while it installs: %+v, want %d and %d more than by a sandbox", used, c.memory, c.cpu)
+			}
+			if c.quota != nil {
+				_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{Resources: sandbox.Resources{MemoryBytes: 1200 * mib}})
+				if sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+					t.Errorf("a sandbox beside it: %v, want it refused", err)
+				}
+			}
+			open()
+			s.reach(string(first.ID), sandbox.Running)
+			if used := s.used(); used.MemoryBytes != 1024*mib || used.CPUMilli != 2000 {
+				t.Errorf("used afterwards: %+v, want that of two sandboxes", used)
+			}
+			want := sandbox.Resources{MemoryBytes: c.memory, CPUMilli: c.cpu, DiskBytes: c.disk}
+			if boxes := s.workboxes(); len(boxes) != 1 || boxes[0] != want {
+				t.Errorf("it was installed in boxes of %+v, want one of %+v", boxes, want)
+			}
+			s.destroy(first.Name)
+			if got := s.create(req); got.ImageDigest == "" { // needs no box any more
+				t.Errorf("a second sandbox is made of nothing known")
+			}
+		})
+	}
+}
+
+// TestInstallOfAKilledServer counts no more for the next one.
+func TestInstallOfAKilledServer(t *testing.T) {
+	wait, _ := gate(t)
+	e, calls := withTools(t, map[string]string{"npm": wait})
+	e.cfg.Quota = sandbox.Quota{sandbox.LimitMemory: 2 << 30}
+	s := e.start()
+	sb := s.create(lifecycle.CreateRequest{Packages: []string{"x"}})
+	eventually(t, "npm runs", func() bool { return calls()[0] != "" })
+	if used := s.used(); used.MemoryBytes != 2<<30 {
+		t.Errorf("used while it installs: %+v", used)
+	}
+	s.kill()
+	s = e.start()
+	s.reach(string(sb.ID), sandbox.Failed)
+	if used := s.used(); used.MemoryBytes != 0 || used.CPUMilli != 0 {
+		t.Errorf("used after a restart: %+v", used)
+	}
+}
+
+// TestInstallsThatNoSandboxWaitsFor are refused when too little is left, with a time to
+// try again.
+func TestInstallsThatNoSandboxWaitsFor(t *testing.T) {
+	wait, open := gate(t)
+	e, calls := withTools(t, map[string]string{"npm": wait, "apt-get": works, "apt-cache": works})
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 1<<30 - 1})
+	build := func() error {
+		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{Packages: []string{"x"}})
+		return err
+	}
+	wantRefused(t, "a build", build(), sandbox.LimitMemory)
+	_, err := s.ValidateDependencies(t.Context(), s.caller, "", []string{"curl"})
+	wantRefused(t, "a look at the mirrors", err, sandbox.LimitMemory)
+	if got := calls(); got[0] != "" {
+		t.Errorf("calls %q, want none", got)
+	}
+	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 1 << 30})
+	if _, err := s.ValidateDependencies(t.Context(), s.caller, "", []string{"curl"}); err != nil {
+		t.Errorf("a look at the mirrors: %v", err)
+	}
+	var g sync.WaitGroup
+	g.Go(func() {
+		s.setQuota(sandbox.Quota{sandbox.LimitMemory: 5 << 29})
+		if err := build(); err != nil {
+			t.Errorf("a build: %v", err)
+		}
+	})
+	eventually(t, "npm runs", func() bool { return len(calls()) > 2 })
+	if used := s.used(); used.MemoryBytes != 5<<29 {
+		t.Errorf("used by a build: %+v", used)
+	}
+	open()
+	g.Wait()
+	if used := s.used(); used.MemoryBytes != 512<<20 {
+		t.Errorf("used after a build: %+v", used)
+	}
+}
+
+// TestInstallsCountForTheDisk: what was installed counts for every workspace that uses it,
+// and is not kept where there is no room.
+func TestInstallsCountForTheDisk(t *testing.T) {
+	const sandboxDisk, size = int64(2 << 30), int64(300 << 20)
+	e, calls := withTools(t, map[string]string{"npm": works})
+	e.images.layerBytes = size
+	s := e.start()
+	req := lifecycle.CreateRequest{Packages: []string{"x"}}
+	for _, c := range []struct {
+		most  int64
+		calls string
+	}{{sandboxDisk, ""}, {sandboxDisk + size - 1, "npm"}} {
+		s.setQuota(sandbox.Quota{sandbox.LimitDisk: c.most})
+		sb := s.reach(string(s.create(req).ID), sandbox.Failed)
+		if sb.Cause.Code != sandbox.CauseImage || !strings.Contains(sb.Cause.Message, "quota of disk") {
+			t.Errorf("with %d of disk: %v, want the quota named", c.most, sb.Cause)
+		}
+		if got := calls(); len(got) != 1 || !strings.HasPrefix(got[0], c.calls) || c.calls == "" && got[0] != "" {
+			t.Errorf("with %d of disk: calls %q, want %q", c.most, got, c.calls)
+		}
+	}
+	s.setQuota(sandbox.Quota{sandbox.LimitDisk: sandboxDisk + size})
+	s.run(req)
+	if want := []sandbox.WorkspaceID{s.caller.Workspace}; !slices.Equal(e.images.cachedFor(), want) {
+		t.Errorf("it counts for %v, want %v", e.images.cachedFor(), want)
+	}
+	before := len(calls())
+	other := e.workspace("other")
+	sb, _, err := s.Create(t.Context(), other, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Wait(t.Context(), other, string(sb.ID), sandbox.Running, time.Minute); err != nil || got.State != sandbox.Running {
+		t.Fatalf("a sandbox of another workspace is %s, %v, %v", got.State, got.Cause, err)
+	}
+	if want := []sandbox.WorkspaceID{s.caller.Workspace, other.Workspace}; !slices.Equal(e.images.cachedFor(), want) || len(calls()) != before {
+		t.Errorf("it counts for %v after %d more calls, want %v and none", e.images.cachedFor(), len(calls())-before, want)
+	}
+}

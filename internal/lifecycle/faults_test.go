@@ -1,0 +1,185 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// faults stand between a server and what it writes to: they make single calls
+// fail or wait, or make the server as good as dead.
+type faults struct {
+	mu    sync.Mutex
+	calls []string // what was called so far; guarded by mu
+	// before, when set, is asked before every call that changes something; its
+	// error is the call's, which then has no effect. after is asked behind it; its
+	// error hides the effect from the server. Guarded by mu.
+	before, after func(n int, call string) error
+	// dial, when set, connects to agents instead; guarded by mu.
+	dial func() (net.Conn, error)
+	open []net.Conn // to agents; guarded by mu
+	dead bool       // guarded by mu
+}
+
+var errDead = errors.New("this server was killed")
+
+func (f *faults) die() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = true
+}
+
+// on sets what is asked before and after calls.
+func (f *faults) on(before, after func(n int, call string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before, f.after = before, after
+}
+
+// called returns the calls so far.
+func (f *faults) called() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.calls)
+}
+
+// do makes a call that changes something.
+func (f *faults) do(call string, do func() error) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, call)
+	n, before, after := len(f.calls), f.before, f.after
+	f.mu.Unlock()
+	if before != nil {
+		if err := before(n, call); err != nil {
+			return err
+		}
+	}
+	if f.isDead() {
+		return errDead
+	}
+	err := do()
+	if after != nil {
+		if err := after(n, call); err != nil {
+			return err
+		}
+	}
+	if f.isDead() {
+		return errDead
+	}
+	return err
+}
+
+func (f *faults) isDead() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead
+}
+
+type faultyStore struct {
+	lifecycle.Store
+	faults *faults
+}
+
+func (s *faultyStore) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
+	err = s.faults.do("store.CreateSandbox", func() error {
+		rec, err = s.Store.CreateSandbox(ctx, c)
+		return err
+	})
+	return rec, err
+}
+
+func (s *faultyStore) CreateForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) (recs []sandbox.Recorded, err error) {
+	err = s.faults.do("store.CreateForks", func() error {
+		recs, err = s.Store.CreateForks(ctx, children, a)
+		return err
+	})
+	return recs, err
+}
+
+func (s *faultyStore) SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sb sandbox.Sandbox, err error) {
+	err = s.faults.do("store.SetBox", func() error {
+		sb, err = s.Store.SetBox(ctx, id, digest, handle)
+		return err
+	})
+	return sb, err
+}
+
+func (s *faultyStore) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sb sandbox.Sandbox, err error) {
+	err = s.faults.do("store.Transition "+string(to), func() error {
+		sb, err = s.Store.Transition(ctx, id, from, to, mutate, ev)
+		return err
+	})
+	return sb, err
+}
+
+func (s *faultyStore) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a sandbox.Admission) (sb sandbox.Sandbox, err error) {
+	err = s.faults.do("store.Transition "+string(sandbox.Resuming), func() error {
+		sb, err = s.Store.ResumeSandbox(ctx, id, mutate, ev, a)
+		return err
+	})
+	return sb, err
+}
+
+type faultyDriver struct {
+	driver.Driver
+	faults *faults
+	specs  sync.Map // of what was created, by id
+	// isolated is claimed, see Capabilities.
+	isolated bool
+	// tidied are the checkpoints that there were when the server started.
+	tidied []string
+}
+
+func (d *faultyDriver) Create(ctx context.Context, spec driver.Spec) (h driver.Handle, err error) {
+	d.specs.Store(spec.ID, spec)
+	err = d.faults.do("driver.Create", func() error {
+		h, err = d.Driver.Create(ctx, spec)
+		return err
+	})
+	return h, err
+}
+
+func (d *faultyDriver) Start(ctx context.Context, id sandbox.ID) error {
+	return d.faults.do("driver.Start", func() error { return d.Driver.Start(ctx, id) })
+}
+
+func (d *faultyDriver) Destroy(ctx context.Context, id sandbox.ID) error {
+	return d.faults.do("driver.Destroy", func() error { return d.Driver.Destroy(ctx, id) })
+}
+
+func (d *faultyDriver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
+	return d.faults.do("driver.Checkpoint", func() error {
+		return d.Driver.(driver.Checkpointer).Checkpoint(ctx, id, dir, opts)
+	})
+}
+
+func (d *faultyDriver) CanRestore(dir string) error {
+	return d.Driver.(driver.Checkpointer).CanRestore(dir)
+}
+
+func (d *faultyDriver) OpenLayer(dir string) (io.ReadCloser, error) {
+	return d.Driver.(driver.Checkpointer).OpenLayer(dir)
+}
+
+func (d *faultyDriver) Restore(ctx context.Context, spec driver.Spec, dir string) (h driver.Handle, err error) {
+	err = d.faults.do("driver.Restore", func() error {
+		h, err = d.Driver.(driver.Checkpointer).Restore(ctx, spec, dir)
+		return err
+	})
+	return h, err
+}
+
+func (s *faultyStore) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
+	return s.faults.do("store.CreateCheckpoint", func() error { return s.Store.CreateCheckpoint(ctx, c, limit, ev, a) })
+}
+
+func (s *faultyStore) DeleteCheckpoint(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
+	return s.faults.do("store.DeleteCheckpoint", func() error { return s.Store.DeleteCheckpoint(ctx, id, ev) })
+}

@@ -1,0 +1,155 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// What a Dockerfile needs of the service: what it begins with, and boxes for its
+// commands. Package build has the rest.
+
+// BuildBase returns what a Dockerfile is built on: an image that the workspace has
+// built, one of its snapshots or a public one by its full name, a runtime, or an image
+// of a registry, which is pulled when it is not here. A reference is resolved here
+// only: what it means may change. Progress is as in [Service.PullImage].
+//
+// Errors: Invalid and NotFound; as [Service.PullImage].
+func (s *Service) BuildBase(ctx context.Context, c Caller, ref string, progress func(sandbox.ImageEvent)) (img sandbox.Image, err error) {
+	if err := sandbox.CheckText("from", ref, 1, sandbox.ImageRefMax); err != nil {
+		return sandbox.Image{}, err
+	}
+	if img, err = s.images.Built(ctx, c.Workspace, ref); err == nil {
+		return img, nil
+	}
+	if sandbox.CodeOf(err) != sandbox.NotFound {
+		return sandbox.Image{}, err
+	}
+	switch sn, err := s.Snapshot(ctx, c, ref); {
+	case err == nil:
+		img, _, err = s.images.Resolve(ctx, sn.Digest)
+		return img, err
+	case sandbox.CodeOf(err) != sandbox.NotFound:
+		return sandbox.Image{}, err
+	}
+	if img, _, err = s.ensureImage(ctx, ref, puller(c.Workspace), progress); err != nil {
+		return sandbox.Image{}, err
+	}
+	return img, s.checkEnabled(ctx, "from", &img)
+}
+
+// BuildCommand is a RUN of a Dockerfile.
+type BuildCommand struct {
+	// Base is the digest of the root filesystem that it runs over.
+	Base      string
+	Argv      []string
+	Env       map[string]string
+	Cwd, User string
+	// Script, when not "", is put into the file ScriptPath, which Argv runs and which
+	// is no part of what the command leaves.
+	Script, ScriptPath string
+	// Network gives it one; Resources are what [Service.BuildPlace] said.
+	Network   bool
+	Resources sandbox.Resources
+}
+
+// MayBuild returns why nothing more may be built in the caller's workspace at the
+// moment. Errors: QuotaExceeded when its disk is used up; Unavailable when the
+// server's is.
+func (s *Service) MayBuild(ctx context.Context, c Caller) error { return s.mayKeep(ctx, c.Workspace) }
+
+// MayKeepBuilt returns why add bytes more of what the caller's workspace builds may not
+// be kept, as [Service.MayBuild]. It removes nothing, and so may be asked under the lock
+// of the images.
+func (s *Service) MayKeepBuilt(ctx context.Context, c Caller, add int64) error {
+	return s.hasRoom(ctx, c.Workspace, add)
+}
+
+// BuildPlace returns when a build of the caller's workspace has its turn, which ends
+// with release. It counts for the quota of the workspace until then, with what each of
+// its commands may have: what it asks for, or for what is 0 Config.Build as far as the
+// quota lets one sandbox have that. Waits is called once when it has to wait.
+// Dependencies have places of their own: a sandbox does not wait for all that a
+// Dockerfile does.
+//
+// Errors: the context's; QuotaExceeded when too many of the workspace wait, and when its
+// quota has no room; Invalid, naming the field, for resources beyond the maximum of a
+// sandbox there.
+func (s *Service) BuildPlace(ctx context.Context, c Caller, asked sandbox.Resources, waits func()) (have sandbox.Resources, release func(), err error) {
+	leave, err := s.dockerfiles.take(ctx, c.Workspace, waits)
+	if err != nil {
+		return have, nil, err
+	}
+	have, giveBack, err := s.reserve(ctx, c.Workspace, asked)
+	if err != nil {
+		leave()
+		return have, nil, err
+	}
+	return have, func() { giveBack(); leave() }, nil
+}
+
+// BuildUnkept are the files of a box that are the service's own: what a command of
+// a build leaves of them is no part of its layer.
+func BuildUnkept() []string { return []string{"etc/hostname", "etc/hosts", "etc/resolv.conf"} }
+
+// RunBuildCommand runs a command in a box of its own and hands its output, which is
+// of both its streams, to output. What it leaves is written to layer as a layer, when
+// it ends with code 0.
+//
+// Errors: Invalid or NotFound for a command that cannot be run; Unavailable when
+// the box ended, saying why; Unsupported; layer's.
+func (s *Service) RunBuildCommand(ctx context.Context, cmd BuildCommand, output func([]byte), layer io.Writer) (agentapi.Exit, error) {
+	reader, err := s.snapshotter()
+	if err != nil {
+		return agentapi.Exit{}, err
+	}
+	if cmd.Network {
+		if err := s.networkOffered(); err != nil {
+			return agentapi.Exit{}, err
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	var exit agentapi.Exit
+	work := func(ctx context.Context, w *workbox) error {
+		if cmd.Script != "" {
+			opts := agentapi.WriteOptions{Mode: 0o755, User: "0:0", Parents: true}
+			if _, err := w.files().WriteFile(ctx, cmd.ScriptPath, strings.NewReader(cmd.Script), opts); err != nil {
+				return w.explain(ctx, err)
+			}
+		}
+		var err error
+		exit, err = w.run(ctx, agentapi.Command{Argv: cmd.Argv, Env: cmd.Env, Cwd: cmd.Cwd, User: cmd.User}, output)
+		if err == nil && exit.Code != 0 {
+			return errCommandFailed
+		}
+		return err
+	}
+	done := make(chan struct{})
+	if !s.spawn(func() { // so that Close waits for it
+		defer close(done)
+		err = s.workLayer(ctx, workSpec{base: cmd.Base, network: cmd.Network, plainTmp: true, resources: cmd.Resources}, reader, layer, work)
+	}) {
+		return agentapi.Exit{}, errClosed
+	}
+	<-done
+	switch {
+	case err == errCommandFailed:
+		return exit, nil
+	case err != nil && s.ctx.Err() != nil:
+		return exit, errClosed
+	}
+	return exit, err
+}
+
+// errCommandFailed ends the work of a command that has an exit code to tell.
+var errCommandFailed = fmt.Errorf("the command failed")
+
+// CheckBuildResources checks the limits that a build asks for. Errors: Invalid,
+// naming the field.
+func (s *Service) CheckBuildResources(r sandbox.Resources) error { return s.cfg.checkResources(&r) }

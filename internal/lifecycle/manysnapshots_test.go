@@ -1,0 +1,53 @@
+package lifecycle_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestSnapshotsThatWaitTogether: those that were asked for while there was room are
+// looked at again when it is their turn, of which there are two.
+func TestSnapshotsThatWaitTogether(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.MaxSnapshotBytes = 1
+	s := e.start()
+	entered, release := make(chan struct{}), make(chan struct{})
+	e.images.missing(func(context.Context, string, func(sandbox.ImageEvent)) error {
+		close(entered)
+		<-release
+		return nil
+	})
+	const all = 6
+	var g sync.WaitGroup
+	errs := make(chan error, all)
+	for range all {
+		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/big"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Go(func() {
+			_, err := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{})
+			errs <- err
+		})
+	}
+	<-entered
+	close(release)
+	g.Wait()
+	close(errs)
+	made := 0
+	for err := range errs {
+		switch {
+		case err == nil:
+			made++
+		case sandbox.CodeOf(err) != sandbox.QuotaExceeded:
+			t.Error(err)
+		}
+	}
+	if made < 1 || made > 2 {
+		t.Errorf("%d of %d were made, want one or two", made, all)
+	}
+}

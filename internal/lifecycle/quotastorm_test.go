@@ -1,0 +1,137 @@
+package lifecycle_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestNoWayAroundTheQuota has requests of every kind that records something made
+// many at once against a quota of few, and the server killed in between.
+func TestNoWayAroundTheQuota(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	const most, each = 6, 4
+	s.run(lifecycle.CreateRequest{Name: "parent"})
+	s.write("parent", "/f", "x")
+	sn := s.snap("parent", lifecycle.SnapshotRequest{})
+	for i := range each {
+		for _, kind := range []string{"resumed-", "restored-", "woken-"} {
+			name := fmt.Sprint(kind, i)
+			s.run(lifecycle.CreateRequest{Name: name})
+			if kind == "restored-" {
+				if _, err := s.CreateCheckpoint(t.Context(), s.caller, name, "c"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.pause(name)
+		}
+	}
+	disk := s.used().Disk.Total() + (most-1)*(2<<30) + 5000
+	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: most, sandbox.LimitDisk: disk})
+	// What is used is not read at one moment: the sum of the disk counts when all is quiet.
+	check := func(when string, quiet bool) {
+		t.Helper()
+		if used := s.used(); used.Sandboxes > most || quiet && used.Disk.Total() > disk {
+			t.Errorf("%s: used %+v, want at most %d and %d of disk", when, used, most, disk)
+		}
+	}
+	create := func(req lifecycle.CreateRequest) error {
+		_, _, err := s.Create(t.Context(), s.caller, req)
+		return err
+	}
+	kinds := map[string]func(i int) error{
+		"create":  func(i int) error { return create(lifecycle.CreateRequest{Name: fmt.Sprint("new-", i)}) },
+		"wait":    func(i int) error { return create(lifecycle.CreateRequest{WaitForQuota: time.Second}) },
+		"replace": func(i int) error { return create(lifecycle.CreateRequest{Name: "replaced", Replace: true}) },
+		"create from a snapshot": func(i int) error {
+			return create(lifecycle.CreateRequest{Snapshot: string(sn.ID)})
+		},
+		"fork": func(i int) error {
+			_, err := s.Fork(t.Context(), s.caller, "parent", lifecycle.ForkRequest{Count: 2})
+			return err
+		},
+		"resume": func(i int) error {
+			_, err := s.Resume(t.Context(), s.caller, fmt.Sprint("resumed-", i), lifecycle.ResumeRequest{})
+			return err
+		},
+		"restore": func(i int) error {
+			_, err := s.RestoreCheckpoint(t.Context(), s.caller, fmt.Sprint("restored-", i), "c")
+			return err
+		},
+		"call": func(i int) error {
+			_, err := s.Stat(t.Context(), s.caller, fmt.Sprint("woken-", i), "/")
+			return err
+		},
+		"snapshot": func(i int) error {
+			_, err := s.CreateSnapshot(t.Context(), s.caller, "parent", lifecycle.SnapshotRequest{Name: fmt.Sprint("s", i)})
+			return err
+		},
+		"checkpoint": func(i int) error {
+			_, err := s.CreateCheckpoint(t.Context(), s.caller, "parent", fmt.Sprint("c", i))
+			return err
+		},
+	}
+	for round := range 2 {
+		var g sync.WaitGroup
+		var mu sync.Mutex
+		refused := 0
+		for kind, do := range kinds {
+			for i := range each {
+				g.Go(func() {
+					err := do(i)
+					mu.Lock()
+					defer mu.Unlock()
+					switch sandbox.CodeOf(err) {
+					case sandbox.QuotaExceeded:
+						refused++
+					case sandbox.Internal, sandbox.Invalid:
+						t.Errorf("%s: %v", kind, err)
+					}
+				})
+			}
+		}
+		watched := make(chan struct{})
+		go func() {
+			g.Wait()
+			close(watched)
+		}()
+		for done := false; !done; {
+			check(fmt.Sprint("round ", round), false)
+			select {
+			case <-watched:
+				done = true
+			default:
+			}
+		}
+		if refused == 0 {
+			t.Error("nobody was refused: the test shows nothing")
+		}
+		check("when all were answered", true)
+		s.kill()
+		s = e.start()
+		check("after the server was killed", true)
+	}
+}
+
+// TestSnapshotThatDoesNotFit is known to be too large when it is made, and then
+// nothing is left of it.
+func TestSnapshotThatDoesNotFit(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	s.write("a", "/f", "x")
+	sn := s.snap("a", lifecycle.SnapshotRequest{Name: "first"})
+	s.setQuota(sandbox.Quota{sandbox.LimitDisk: s.used().Disk.Total() + sn.SizeBytes - 1})
+	_, err := s.CreateSnapshot(t.Context(), s.caller, "a", lifecycle.SnapshotRequest{Name: "second"})
+	wantRefused(t, "a snapshot that does not fit", err, sandbox.LimitDisk)
+	s.setQuota(sandbox.Quota{sandbox.LimitDisk: s.used().Disk.Total() + sn.SizeBytes})
+	s.snap("a", lifecycle.SnapshotRequest{Name: "third"})
+	if d := s.used().Disk; d.Snapshots != 2*sn.SizeBytes {
+		t.Errorf("snapshots count %d, want %d", d.Snapshots, 2*sn.SizeBytes)
+	}
+}

@@ -1,0 +1,155 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// recordIn is record for a sandbox that waits for room as the request says. With
+// Replace the live sandbox of its name ends when there is room for the new one in
+// its place, and not before.
+func (s *Service) recordIn(ctx context.Context, c Caller, creation sandbox.Creation, req *CreateRequest, kind template) (b *box, rec sandbox.Recorded, err error) {
+	if req.ID != "" {
+		kind = template{} // no box of the pool has that id
+	}
+	err = s.letIn(ctx, entry{workspace: c.Workspace, count: 1, patience: req.WaitForQuota}, func(a sandbox.Admission) (int, error) {
+		creation.Admission = a
+		now := time.Now().UTC() // its ttl begins when it is let in
+		sb := &creation.Sandbox
+		sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt, creation.Event.Time = now, now, now, now
+		var old *box
+		if req.Replace {
+			end := ending(sandbox.Cause{Code: sandbox.CauseReplaced, Message: clip("a new sandbox of the same name was asked for by " + string(c.User))})
+			creation.Replaces = &end
+			old = s.boxes.byName(c.Workspace, sb.Name)
+		}
+		b, rec, err = s.recordInPlace(ctx, creation, old, kind)
+		if err == nil && rec.By == sandbox.MatchNone {
+			return 1, nil
+		}
+		return 0, err
+	})
+	return b, rec, err
+}
+
+// recordInPlace is record for a sandbox that may end that of old, which may be nil.
+func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, old *box, kind template) (*box, sandbox.Recorded, error) {
+	if old == nil {
+		b, rec, err := s.record(ctx, creation, kind)
+		if rec.Dying != nil { // another had taken the name meanwhile
+			s.foundEnding(*rec.Dying)
+		}
+		return b, rec, err
+	}
+	old.mu.Lock()
+	b, rec, err := s.record(ctx, creation, kind)
+	dying := rec.Dying
+	if dying != nil && dying.ID == old.id {
+		s.seeEnding(old, *dying)
+		dying = nil
+	}
+	old.mu.Unlock()
+	if dying != nil { // another had taken the name
+		s.foundEnding(*dying)
+	}
+	return b, rec, err
+}
+
+// foundEnding sees to the end of a sandbox whose row says that it is being destroyed.
+func (s *Service) foundEnding(row sandbox.Sandbox) {
+	b := s.boxes.byID(row.ID)
+	if b == nil {
+		return // it has ended, or the sweep finds it
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.seeEnding(b, row)
+}
+
+// seeEnding sees to the end of b as its row has it, unless that is seen to.
+//
+// Preconditions: b.mu is held.
+func (s *Service) seeEnding(b *box, row sandbox.Sandbox) {
+	if sb := b.sandbox(); sb.State != sandbox.Destroying && !sb.State.Ended() {
+		s.ending(b, row)
+		s.gate.room.tell()
+	}
+}
+
+// record writes a creation, of a sandbox that gets a box of the pool once it is let
+// in if there is one of its kind. The box is non-nil when a new sandbox was recorded:
+// it counts as being provisioned by the caller, who launches or ends it.
+func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind template) (*box, sandbox.Recorded, error) {
+	var b *box
+	var sp *spare
+	// It is locked until the outcome is known: who finds the row meanwhile waits for it.
+	creation.Admitted = func(sb *sandbox.Sandbox) {
+		if sp = s.pool.take(kind); sp == nil {
+			b = s.newBox(sb.ID)
+			b.mu.Lock()
+			s.boxes.reserve(b)
+			return
+		}
+		b = sp.box
+		sb.ID, sb.Handle = b.id, sp.handle
+		b.mu.Lock()
+	}
+	rec, err := s.store.CreateSandbox(ctx, creation)
+	if b == nil {
+		return nil, rec, err
+	}
+	if err == nil {
+		defer b.mu.Unlock()
+		if b.spare = sp != nil; b.spare {
+			sp.stop()
+		}
+		b.set(rec.Sandbox)
+		b.provisioning = true // by who recorded it, whatever the sweep thinks of that
+		s.boxes.index(b)
+		return b, rec, nil
+	}
+	b.mu.Unlock()
+	if sp == nil {
+		s.unreserve(b)
+		return nil, rec, err
+	}
+	// The row may have been written although the store says otherwise: without the box
+	// the sweep finds it.
+	if sandbox.CodeOf(err) == sandbox.Internal || !s.pool.add(sp) {
+		s.discard(sp)
+	}
+	return nil, rec, err
+}
+
+// unreserve forgets a box that was not recorded.
+func (s *Service) unreserve(b *box) {
+	s.boxes.remove(b)
+	b.cancel()
+}
+
+// recordForks writes the creations of the children of a fork, as record does. The
+// boxes of those that were not recorded, because others have their names, are nil.
+func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) ([]*box, []sandbox.Recorded, error) {
+	list := make([]*box, len(children))
+	for i, c := range children {
+		list[i] = s.newBox(c.Sandbox.ID)
+		list[i].mu.Lock()
+		s.boxes.reserve(list[i])
+	}
+	recs, err := s.store.CreateForks(ctx, children, a)
+	for i, b := range list {
+		if err == nil && recs[i].By == sandbox.MatchNone {
+			b.set(recs[i].Sandbox)
+			b.provisioning = true
+			s.boxes.index(b)
+			b.mu.Unlock()
+			continue
+		}
+		b.mu.Unlock()
+		s.unreserve(b)
+		list[i] = nil
+	}
+	return list, recs, err
+}

@@ -1,0 +1,126 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// BuildStore keeps what builds take of quotas; it is a part of [Store].
+type BuildStore interface {
+	// BeginBuild records a build, each of whose boxes counts for as much of most as there
+	// is room for, and returns that. Errors: QuotaExceeded when there is no room for least.
+	BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a sandbox.Admission) (sandbox.Resources, error)
+	// EndBuild forgets one. Idempotent.
+	EndBuild(ctx context.Context, id sandbox.ID) error
+	// EndBuilds forgets all but those that underWay reports.
+	EndBuilds(ctx context.Context, underWay func(sandbox.ID) bool) error
+}
+
+// endBuildTime bounds how long the record of a build's end may take; the sweep has
+// more time.
+const endBuildTime = 30 * time.Second
+
+// reserve takes from the quota of a workspace what one box of a build may have, until
+// release is called: the boxes of a build come one after the other. Resources that are
+// 0 are Config.Build's, or as much of that as the quota leaves to one sandbox, and its
+// disk is never more than the workspace has left; it returns what they are. A server
+// that is killed leaves a row that the next one forgets.
+//
+// Errors: Invalid, naming the field, for what is beyond the maximum of a sandbox;
+// QuotaExceeded.
+func (s *Service) reserve(ctx context.Context, ws sandbox.WorkspaceID, asked sandbox.Resources) (have sandbox.Resources, release func(), err error) {
+	if have, err = s.buildResources(ctx, ws, asked, sandbox.Resources{}); err != nil {
+		return have, nil, err
+	}
+	_, release, err = s.beginBuild(ctx, ws, have, have)
+	return have, release, err
+}
+
+// reserveInstall is reserve for a box in which something is installed that nobody can
+// ask a size for: it has as much of Config.Build as is left. Own is what the sandboxes
+// that wait for it count for already and do not use meanwhile: it counts for what it has
+// beyond that, and is never refused. Without, it is when less than the default of a
+// sandbox is left. Errors: QuotaExceeded.
+func (s *Service) reserveInstall(ctx context.Context, ws sandbox.WorkspaceID, own sandbox.Resources) (have sandbox.Resources, release func(), err error) {
+	want, err := s.buildResources(ctx, ws, sandbox.Resources{}, own)
+	if err != nil {
+		return have, nil, err
+	}
+	most, least := want, sandbox.Resources{}
+	for _, r := range resourceTable {
+		if own == (sandbox.Resources{}) {
+			*r.of(&least) = min(*r.of(&want), *r.of(&s.cfg.Defaults))
+		}
+		*r.of(&most) = max(0, *r.of(&want)-*r.of(&own))
+	}
+	beyond, release, err := s.beginBuild(ctx, ws, least, most)
+	if err != nil {
+		return have, nil, err
+	}
+	for _, r := range resourceTable {
+		*r.of(&have) = min(*r.of(&want), *r.of(&own)+*r.of(&beyond))
+	}
+	return have, release, nil
+}
+
+// buildResources returns what a box of a build may have at most, beside all that the
+// workspace has but own. Errors: Invalid, naming the field.
+func (s *Service) buildResources(ctx context.Context, ws sandbox.WorkspaceID, asked, own sandbox.Resources) (have sandbox.Resources, err error) {
+	q, err := s.Quota(ctx, ws)
+	if err != nil {
+		return have, err
+	}
+	if err := checkMax(ws, q.Limits, asked); err != nil {
+		return have, err
+	}
+	have = s.cfg.Build
+	cut(q.Limits, &have)
+	// Nobody asked for that much: a quota that is less in all is no reason to refuse.
+	if most := q.Limits[sandbox.LimitMemory]; most > 0 {
+		have.MemoryBytes = min(have.MemoryBytes, max(most, sandbox.MemoryMin))
+	}
+	if most := q.Limits[sandbox.LimitCPU]; most > 0 {
+		have.CPUMilli = min(have.CPUMilli, max(most, sandbox.CPUMilliMin))
+	}
+	for _, r := range resourceTable {
+		if n := *r.of(&asked); n > 0 {
+			*r.of(&have) = n
+		}
+	}
+	if most := q.Limits[sandbox.LimitDisk]; most > 0 { // what builds have left makes room
+		left := most - q.Used.Disk.Total() + q.Used.Disk.BuildCache + own.DiskBytes
+		have.DiskBytes = min(have.DiskBytes, max(left, sandbox.DiskMin))
+	}
+	return have, nil
+}
+
+// beginBuild takes as much of most as there is room for, and returns what that is.
+// Errors: QuotaExceeded when there is less than least.
+func (s *Service) beginBuild(ctx context.Context, ws sandbox.WorkspaceID, least, most sandbox.Resources) (got sandbox.Resources, release func(), err error) {
+	id := sandbox.NewID()
+	s.reserved.add(id) // so that the sweep does not take it for one that is over
+	got, err = s.store.BeginBuild(ctx, id, ws, least, most, s.admission(ws))
+	if err != nil {
+		s.reserved.remove(id)
+		return got, nil, err
+	}
+	return got, sync.OnceFunc(func() {
+		s.reserved.remove(id)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBuildTime)
+		defer cancel()
+		if err := s.store.EndBuild(ctx, id); err != nil {
+			s.log.Error("a build that is over counts for the quota, trying again soon", "workspace", ws, "error", err)
+		}
+		s.gate.room.tell()
+	}), nil
+}
+
+// sweepBuilds forgets builds that are over, and those of servers before this one.
+func (s *Service) sweepBuilds() {
+	if err := s.store.EndBuilds(s.ctx, s.reserved.has); err != nil {
+		s.logSweep("forget builds that are over", err)
+	}
+}

@@ -1,0 +1,98 @@
+package lifecycle_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestBuildsCount: a build counts as long as it has its place, and no longer than its server.
+func TestBuildsCount(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.MaxBuilds = 2
+	e.cfg.Quota = sandbox.Quota{sandbox.LimitMemory: 1 << 30, sandbox.LimitCPU: 3000}
+	s := e.start()
+	asked := sandbox.Resources{MemoryBytes: 600 << 20, CPUMilli: 1000}
+	_, release, err := s.BuildPlace(t.Context(), s.caller, asked, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := s.used(); used.Sandboxes != 0 || used.MemoryBytes != 600<<20 || used.CPUMilli != 1000 {
+		t.Errorf("used by a build: %+v", used)
+	}
+	half := lifecycle.CreateRequest{Name: "half", Resources: asked}
+	_, _, err = s.Create(t.Context(), s.caller, half)
+	wantRefused(t, "a sandbox beside a build", err, sandbox.LimitMemory)
+	for range 3 { // what is refused holds no place
+		_, _, err = s.BuildPlace(t.Context(), s.caller, asked, nil)
+		wantRefused(t, "a build beside a build", err, sandbox.LimitMemory)
+	}
+	other, err := s.DependencyPlace(t.Context(), s.caller.Workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other() // what runs in a Dockerfile may take longer than a sandbox waits for what it needs
+	s.Sweep()
+	if used := s.used(); used.MemoryBytes != 600<<20 {
+		t.Errorf("used by a build that is under way, after a sweep: %+v", used)
+	}
+	release()
+	release()
+	s.create(half)
+	s.destroy("half")
+	if _, _, err := s.BuildPlace(t.Context(), s.caller, asked, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.kill()
+	s = e.start()
+	if used := s.used(); used.MemoryBytes != 0 || used.CPUMilli != 0 {
+		t.Errorf("used after a restart: %+v", used)
+	}
+}
+
+// TestBuildsLeaveSnapshotsTheirPlaces: what is installed for builds holds none of
+// the places in which snapshots are made.
+func TestBuildsLeaveSnapshotsTheirPlaces(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	entered, release := make(chan struct{}), make(chan struct{})
+	e.images.missing(func(ctx context.Context, _ string, _ func(sandbox.ImageEvent)) error {
+		close(entered)
+		<-release
+		return nil
+	})
+	var g sync.WaitGroup
+	for range 3 {
+		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/big"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Go(func() {
+			if _, err := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{}); err != nil {
+				t.Errorf("build: %v", err)
+			}
+		})
+	}
+	<-entered
+	s.snap("a", lifecycle.SnapshotRequest{})
+	close(release)
+	g.Wait()
+}
+
+// TestBuildsFitSmallQuotas: what a build takes without asking for it is no more than
+// the workspace may have in all.
+func TestBuildsFitSmallQuotas(t *testing.T) {
+	s := newEnv(t).start()
+	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 512 << 20, sandbox.LimitCPU: 700})
+	have, release, err := s.BuildPlace(t.Context(), s.caller, sandbox.Resources{}, nil)
+	if err != nil || have.MemoryBytes != 512<<20 || have.CPUMilli != 700 {
+		t.Fatalf("a build in a small workspace has %+v, %v", have, err)
+	}
+	release()
+	_, _, err = s.BuildPlace(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 1 << 30}, nil)
+	wantRefused(t, "a build that asks for too much", err, sandbox.LimitMemory)
+}

@@ -1,0 +1,258 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// ChangeAudit adds rows to the audit log, and intents, and removes intents: all of
+// it or nothing. Nobody else adds rows meanwhile. It returns the state of the log
+// afterwards.
+func (s *Store) ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (sandbox.AuditChain, error) {
+	var chain sandbox.AuditChain
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for _, i := range change.Begun {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO audit_intents (id, record) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET record = $2", i.ID, string(i.Record)); err != nil {
+				return err
+			}
+		}
+		for _, id := range change.Ended {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM audit_intents WHERE id = $1", id); err != nil {
+				return err
+			}
+		}
+		var err error
+		chain, err = extendAudit(ctx, tx, change.Extend)
+		return err
+	})
+	if err != nil {
+		return sandbox.AuditChain{}, fmt.Errorf("change audit log: %w", err)
+	}
+	return chain, nil
+}
+
+// SyncAudit makes changes of the audit log that are done outlive a loss of power.
+// Commits are in the write-ahead log, which SQLite itself syncs only when it moves
+// them to the database (synchronous=NORMAL).
+func (s *Store) SyncAudit() (err error) {
+	f, err := os.OpenFile(s.path+"-wal", os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("sync audit log: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync audit log: %w", err)
+	}
+	return nil
+}
+
+// extendAudit adds rows and returns the state of the log with them.
+func extendAudit(ctx context.Context, tx *sql.Tx, extend func(sandbox.AuditPoint) ([]sandbox.AuditRow, error)) (sandbox.AuditChain, error) {
+	chain, err := auditChain(ctx, tx)
+	if err != nil || extend == nil {
+		return chain, err
+	}
+	rows, err := extend(chain.Head)
+	if err != nil || len(rows) == 0 {
+		return chain, err
+	}
+	insert, err := tx.PrepareContext(ctx, "INSERT INTO audit_records (seq, record, hash) VALUES ($1, $2, $3)")
+	if err != nil {
+		return chain, err
+	}
+	defer func() { _ = insert.Close() }()
+	for _, r := range rows {
+		if _, err := insert.ExecContext(ctx, r.Seq, string(r.Record), hex.EncodeToString(r.Hash[:])); err != nil {
+			return chain, err
+		}
+		chain.Head = sandbox.AuditPoint{Seq: r.Seq, Hash: r.Hash}
+		chain.Bytes += int64(len(r.Record))
+	}
+	return chain, putAuditChain(ctx, tx, &chain)
+}
+
+// AuditIntents returns intents that are there, at most limit.
+func (s *Store) AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditIntent, error) {
+	rows, err := s.reader.QueryContext(ctx, "SELECT id, record FROM audit_intents LIMIT $1", limit)
+	if err != nil {
+		return nil, fmt.Errorf("list audit intents: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var list []sandbox.AuditIntent
+	for rows.Next() {
+		var i sandbox.AuditIntent
+		if err := rows.Scan(&i.ID, &i.Record); err != nil {
+			return nil, fmt.Errorf("read audit intents: %w", err)
+		}
+		list = append(list, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list audit intents: %w", err)
+	}
+	return list, nil
+}
+
+// CutAudit removes rows from the beginning of the audit log, whose last hash it
+// keeps, and returns how many.
+func (s *Store) CutAudit(ctx context.Context, cut sandbox.AuditCut) (int, error) {
+	n := 0
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		chain, err := auditChain(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if n, err = moveAnchor(ctx, tx, cut, &chain); err != nil || n == 0 {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM audit_records WHERE seq <= $1", chain.Anchor.Seq); err != nil {
+			return err
+		}
+		return putAuditChain(ctx, tx, &chain)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("cut audit log: %w", err)
+	}
+	return n, nil
+}
+
+// moveAnchor changes chain to what it is without the rows that are too many, and
+// returns how many those are.
+func moveAnchor(ctx context.Context, tx *sql.Tx, cut sandbox.AuditCut, chain *sandbox.AuditChain) (int, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT seq, record, hash, time FROM audit_records ORDER BY seq LIMIT "+strconv.Itoa(cut.Limit))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = rows.Close() }()
+	n := 0
+	for rows.Next() {
+		var seq int64
+		var record, hash, at string
+		if err := rows.Scan(&seq, &record, &hash, &at); err != nil {
+			return 0, err
+		}
+		if at >= auditTime(cut.Before) && (cut.MaxBytes == 0 || chain.Bytes <= cut.MaxBytes) {
+			break
+		}
+		chain.Anchor.Seq = seq
+		chain.Anchor.Hash, _ = auditHash(hash) // a damaged one must not keep all that follow for ever
+		chain.Bytes -= int64(len(record))
+		n++
+	}
+	return n, rows.Err()
+}
+
+// AuditChain returns the state of the audit log.
+func (s *Store) AuditChain(ctx context.Context) (sandbox.AuditChain, error) {
+	return auditChain(ctx, s.reader)
+}
+
+// AuditRows returns a page of the audit log, the newest first unless the filter
+// says otherwise. Errors: Invalid, naming limit.
+func (s *Store) AuditRows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error) {
+	limit, err := pageSize(f.Limit)
+	if err != nil {
+		return nil, err
+	}
+	var q query
+	for left, v := range map[string]string{
+		"workspace_id = ": string(f.Workspace), "user_id = ": string(f.User), "action = ": f.Action, "outcome = ": f.Outcome,
+	} {
+		if v != "" {
+			q.where(left, v)
+		}
+	}
+	if f.Object != "" {
+		q.and(fmt.Sprintf("(object_id = %s OR object_name = %s)", q.arg(f.Object), q.arg(f.Object)))
+	}
+	if !f.Since.IsZero() {
+		q.where("time >= ", auditTime(f.Since))
+	}
+	if !f.Until.IsZero() {
+		q.where("time < ", auditTime(f.Until))
+	}
+	if f.After > 0 {
+		q.where("seq > ", f.After)
+	}
+	if f.Before > 0 {
+		q.where("seq < ", f.Before)
+	}
+	order := " ORDER BY seq DESC LIMIT "
+	if f.Ascending {
+		order = " ORDER BY seq LIMIT "
+	}
+	where := ""
+	if len(q.conditions) > 0 {
+		where = " WHERE " + strings.Join(q.conditions, " AND ")
+	}
+	return s.queryAudit(ctx, `SELECT seq, record, hash, coalesce((SELECT p.hash FROM audit_records p WHERE p.seq = r.seq - 1),
+		(SELECT anchor_hash FROM audit_chain)) FROM audit_records r`+where+order+strconv.Itoa(limit), q.args...)
+}
+
+func (s *Store) queryAudit(ctx context.Context, q string, args ...any) ([]sandbox.AuditRow, error) {
+	rows, err := s.reader.QueryContext(ctx, q, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list audit log: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var list []sandbox.AuditRow
+	for rows.Next() {
+		var r sandbox.AuditRow
+		var hash, prev string
+		if err := rows.Scan(&r.Seq, &r.Record, &hash, &prev); err != nil {
+			return nil, fmt.Errorf("read audit log: %w", err)
+		}
+		// A hash that somebody has damaged is none, and shown as such: it must not
+		// keep the rest from being read.
+		r.Hash, _ = auditHash(hash)
+		r.Prev, _ = auditHash(prev)
+		list = append(list, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list audit log: %w", err)
+	}
+	return list, nil
+}
+
+func auditChain(ctx context.Context, from querier) (c sandbox.AuditChain, err error) {
+	var anchor, head string
+	err = from.QueryRowContext(ctx, "SELECT anchor_seq, anchor_hash, head_seq, head_hash, bytes FROM audit_chain").
+		Scan(&c.Anchor.Seq, &anchor, &c.Head.Seq, &head, &c.Bytes)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.AuditChain{}, nil
+	}
+	if err == nil {
+		c.Anchor.Hash, err = auditHash(anchor)
+	}
+	if err == nil {
+		c.Head.Hash, err = auditHash(head)
+	}
+	if err != nil {
+		return sandbox.AuditChain{}, fmt.Errorf("read state of audit log: %w", err)
+	}
+	return c, nil
+}
+
+func putAuditChain(ctx context.Context, tx *sql.Tx, c *sandbox.AuditChain) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO audit_chain (id, anchor_seq, anchor_hash, head_seq, head_hash, bytes) VALUES (1, $1, $2, $3, $4, $5)
+		ON CONFLICT (id) DO UPDATE SET anchor_seq = $1, anchor_hash = $2, head_seq = $3, head_hash = $4, bytes = $5`,
+		c.Anchor.Seq, hex.EncodeToString(c.Anchor.Hash[:]), c.Head.Seq, hex.EncodeToString(c.Head.Hash[:]), c.Bytes)
+	return err
+}
+
+// auditTime is how records say when they were made; the texts are ordered as the times are.
+func auditTime(t time.Time) string { return t.UTC().Format(sandbox.AuditTime) }
+
+// auditHash reads a hash as it is stored.
+func auditHash(s string) (h sandbox.AuditHash, err error) {
+	t, err := fromHex(s)
+	return sandbox.AuditHash(t), err
+}

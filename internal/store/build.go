@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// BeginBuild records that a build of a workspace is under way, each of whose boxes counts
+// for as much of most as there is room for, and returns that. Errors: QuotaExceeded when
+// its quota has no room for least.
+func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a sandbox.Admission) (r sandbox.Resources, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		limits, err := effective(ctx, tx, ws, a.Quota)
+		if err != nil {
+			return err
+		}
+		use, err := quotaUse(ctx, tx, ws, false)
+		if err != nil {
+			return err
+		}
+		if err := limits.AdmitsBuild(use, least); err != nil {
+			return err
+		}
+		r = limits.Leaves(use, most)
+		_, err = tx.ExecContext(ctx, "INSERT INTO builds (id, workspace_id, memory_bytes, cpu_milli) VALUES ($1, $2, $3, $4)",
+			id, ws, r.MemoryBytes, r.CPUMilli)
+		return err
+	})
+	if err != nil {
+		return r, fmt.Errorf("record build of workspace %s: %w", ws, err)
+	}
+	return r, nil
+}
+
+// EndBuild forgets a build. Idempotent.
+func (s *Store) EndBuild(ctx context.Context, id sandbox.ID) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM builds WHERE id = $1", id)
+		return err
+	})
+}
+
+// EndBuilds forgets all builds but those that underWay reports.
+func (s *Store) EndBuilds(ctx context.Context, underWay func(sandbox.ID) bool) error {
+	ids, err := collect(ctx, s.reader, func(row scanner) (id sandbox.ID, err error) { return id, row.Scan(&id) }, "SELECT id FROM builds")
+	if err != nil {
+		return fmt.Errorf("list builds: %w", err)
+	}
+	for _, id := range slices.DeleteFunc(ids, underWay) {
+		if err := s.EndBuild(ctx, id); err != nil {
+			return fmt.Errorf("forget build %s: %w", id, err)
+		}
+	}
+	return nil
+}

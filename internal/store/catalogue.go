@@ -1,0 +1,211 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const catalogueColumns = `id, workspace_id, name, image, tag, description, enabled, is_default, memory_bytes,
+	readiness_port, ttl, registry_id, created_by, created_at, updated_at`
+
+// CreateCatalogueImage records an entry of a workspace's image catalogue. One that
+// is the default takes that from the one before. Errors: Exists when the workspace
+// has one of the name; QuotaExceeded when it has limit of them.
+func (s *Store) CreateCatalogueImage(ctx context.Context, c sandbox.CatalogueImage, limit int) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var count int
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM catalogue_images WHERE workspace_id = $1", c.Workspace).Scan(&count); err != nil {
+			return err
+		}
+		if count >= limit {
+			return sandbox.Errorf(sandbox.QuotaExceeded, "the workspace has %d images in its catalogue, which is the limit; delete some", count)
+		}
+		if err := makeRoom(ctx, tx, &c); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "INSERT INTO catalogue_images ("+catalogueColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+			c.ID, c.Workspace, c.Name, c.Image, c.Tag, c.Description, number(c.Enabled), number(c.IsDefault), c.MemoryBytes,
+			int64(c.ReadinessPort), int64(c.TTL), c.Registry, c.CreatedBy, nanos(c.CreatedAt), nanos(c.UpdatedAt))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record catalogue image %s: %w", c.ID, err)
+	}
+	return nil
+}
+
+// makeRoom returns code Exists when another entry has the name of c, and takes
+// from others that they are the default when c is.
+func makeRoom(ctx context.Context, tx *sql.Tx, c *sandbox.CatalogueImage) error {
+	var one int
+	err := tx.QueryRowContext(ctx, "SELECT 1 FROM catalogue_images WHERE workspace_id = $1 AND name = $2 AND id <> $3", c.Workspace, c.Name, c.ID).Scan(&one)
+	if err == nil {
+		return &sandbox.Error{Code: sandbox.Exists, Field: "name", Message: fmt.Sprintf("the workspace has an image %q in its catalogue already", c.Name)}
+	}
+	if !errors.Is(err, sql.ErrNoRows) || !c.IsDefault {
+		return noneIsFine(err)
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE catalogue_images SET is_default = 0 WHERE workspace_id = $1 AND is_default = 1 AND id <> $2", c.Workspace, c.ID)
+	return err
+}
+
+// noneIsFine is err unless it says that there is no row.
+func noneIsFine(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+// CatalogueImage returns an entry of a workspace's own. Errors: NotFound.
+func (s *Store) CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error) {
+	return scanCatalogueImage(s.reader.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
+}
+
+// DefaultCatalogueImage returns the one that is a workspace's default. Errors: NotFound.
+func (s *Store) DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.CatalogueImage, error) {
+	return scanCatalogueImage(s.reader.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 AND is_default = 1", ws))
+}
+
+// CatalogueImages returns a workspace's own, the oldest first.
+func (s *Store) CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.CatalogueImage, error) {
+	rows, err := s.reader.QueryContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 ORDER BY created_at, id", ws)
+	if err != nil {
+		return nil, fmt.Errorf("list catalogue images: %w", err)
+	}
+	defer rows.Close()
+	list := []sandbox.CatalogueImage{}
+	for rows.Next() {
+		c, err := scanCatalogueImage(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list catalogue images: %w", err)
+	}
+	return list, nil
+}
+
+// CatalogueReferences returns the references of the images in all workspaces' catalogues.
+func (s *Store) CatalogueReferences(ctx context.Context) ([]string, error) {
+	return column[string](ctx, s.reader, "SELECT DISTINCT CASE WHEN tag = '' THEN image ELSE image || ':' || tag END FROM catalogue_images")
+}
+
+// UpdateCatalogueImage changes one with change, which is called within the
+// transaction and whose error ends it. Errors: NotFound; Exists for a name that is taken.
+func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*sandbox.CatalogueImage) error) (c sandbox.CatalogueImage, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		c, err = scanCatalogueImage(tx.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
+		if err != nil {
+			return err
+		}
+		if err := change(&c); err != nil {
+			return err
+		}
+		if err := makeRoom(ctx, tx, &c); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE catalogue_images SET name = $2, image = $3, tag = $4, description = $5, enabled = $6, is_default = $7,
+			memory_bytes = $8, readiness_port = $9, ttl = $10, registry_id = $11, updated_at = $12 WHERE id = $1`,
+			c.ID, c.Name, c.Image, c.Tag, c.Description, number(c.Enabled), number(c.IsDefault),
+			c.MemoryBytes, int64(c.ReadinessPort), int64(c.TTL), c.Registry, nanos(c.UpdatedAt))
+		return err
+	})
+	if err != nil {
+		return sandbox.CatalogueImage{}, fmt.Errorf("change catalogue image %s: %w", id, err)
+	}
+	return c, nil
+}
+
+// DeleteCatalogueImage forgets one. Errors: NotFound.
+func (s *Store) DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, "DELETE FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n > 0 {
+			return err
+		}
+		return noCatalogueImage()
+	})
+	if err != nil {
+		return fmt.Errorf("delete catalogue image %s: %w", id, err)
+	}
+	return nil
+}
+
+// DisabledImages returns since when built-in images are switched off, for those that are.
+func (s *Store) DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Time, error) {
+	rows, err := s.reader.QueryContext(ctx, "SELECT image_id, disabled_at FROM disabled_images")
+	if err != nil {
+		return nil, fmt.Errorf("list disabled images: %w", err)
+	}
+	defer rows.Close()
+	disabled := map[sandbox.ImageID]time.Time{}
+	for rows.Next() {
+		var id sandbox.ImageID
+		var at int64
+		if err := rows.Scan(&id, &at); err != nil {
+			return nil, fmt.Errorf("list disabled images: %w", err)
+		}
+		disabled[id] = fromNanos(at)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list disabled images: %w", err)
+	}
+	return disabled, nil
+}
+
+// ImageDisabled reports whether a built-in image is switched off.
+func (s *Store) ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, error) {
+	var one int
+	err := s.reader.QueryRowContext(ctx, "SELECT 1 FROM disabled_images WHERE image_id = $1", id).Scan(&one)
+	if noneIsFine(err) != nil {
+		return false, fmt.Errorf("read disabled image %s: %w", id, err)
+	}
+	return err == nil, nil
+}
+
+// SetImageEnabled switches a built-in image on or off. Idempotent.
+func (s *Store) SetImageEnabled(ctx context.Context, id sandbox.ImageID, enabled bool, by sandbox.UserID, at time.Time) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		if enabled {
+			_, err = tx.ExecContext(ctx, "DELETE FROM disabled_images WHERE image_id = $1", id)
+		} else {
+			_, err = tx.ExecContext(ctx, "INSERT INTO disabled_images (image_id, disabled_by, disabled_at) VALUES ($1, $2, $3) ON CONFLICT (image_id) DO NOTHING",
+				id, by, nanos(at))
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("switch image %s: %w", id, err)
+	}
+	return nil
+}
+
+func noCatalogueImage() error {
+	return sandbox.Errorf(sandbox.NotFound, "there is no such image in the catalogue")
+}
+
+func scanCatalogueImage(row scanner) (sandbox.CatalogueImage, error) {
+	var c sandbox.CatalogueImage
+	var created, updated int64
+	err := row.Scan(&c.ID, &c.Workspace, &c.Name, &c.Image, &c.Tag, &c.Description, &c.Enabled, &c.IsDefault, &c.MemoryBytes,
+		&c.ReadinessPort, &c.TTL, &c.Registry, &c.CreatedBy, &created, &updated)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.CatalogueImage{}, noCatalogueImage()
+	}
+	if err != nil {
+		return sandbox.CatalogueImage{}, fmt.Errorf("read catalogue image: %w", err)
+	}
+	c.CreatedAt, c.UpdatedAt = fromNanos(created), fromNanos(updated)
+	return c, nil
+}

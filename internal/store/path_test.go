@@ -1,0 +1,35 @@
+package store_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// SQLite has its files beside the one that a symbolic link leads to.
+func TestDatabaseBehindSymbolicLink(t *testing.T) {
+	real, link := filepath.Join(t.TempDir(), "real.db"), filepath.Join(t.TempDir(), "modbox.db")
+	if err := os.Symlink(real, link); err != nil {
+		t.Fatal(err)
+	}
+	check := func(s *store.Store) {
+		t.Helper()
+		change := sandbox.AuditChange{Begun: []sandbox.AuditIntent{{ID: "one", Record: []byte("{}")}}}
+		if _, err := s.ChangeAudit(t.Context(), &change); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SyncAudit(); err != nil {
+			t.Errorf("SyncAudit: %v", err)
+		}
+	}
+	check(reopen(t, link))
+	s, err := store.OpenExisting(t.Context(), link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	check(s)
+}

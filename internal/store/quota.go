@@ -1,0 +1,164 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// What a workspace uses of its quota. The conditions are those of indexes.
+const (
+	quotaSandboxes = `SELECT count(*) FILTER (WHERE state <> 'paused'),
+			coalesce(sum(memory_bytes) FILTER (WHERE state <> 'paused'), 0),
+			coalesce(sum(cpu_milli) FILTER (WHERE state <> 'paused'), 0),
+			coalesce(sum(disk_bytes) FILTER (WHERE state <> 'paused'), 0),
+			coalesce(sum(iif(saved_bytes > 0, saved_bytes, disk_bytes)) FILTER (WHERE state = 'paused'), 0)
+		FROM sandboxes WHERE workspace_id = $1 AND ` + isLive + ` AND state <> 'destroying'`
+	quotaCheckpoints = `SELECT coalesce(sum(c.size_bytes), 0) FROM checkpoints c JOIN sandboxes s ON s.id = c.sandbox_id
+		WHERE s.workspace_id = $1 AND s.` + isLive
+	quotaBuilds    = "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0) FROM builds WHERE workspace_id = $1"
+	quotaSnapshots = "SELECT coalesce(sum(s.size_bytes), 0) FROM snapshots s WHERE s.workspace_id = $1 AND " + isReady
+)
+
+// Quota returns what was set for a workspace. Errors: NotFound when there is no
+// such workspace.
+func (s *Store) Quota(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.Quota, error) {
+	if _, err := s.Workspace(ctx, ws); err != nil {
+		return nil, err
+	}
+	return quota(ctx, s.reader, ws)
+}
+
+// SetQuota replaces what was set for a workspace. Errors: NotFound.
+func (s *Store) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q sandbox.Quota) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		known, err := exists(ctx, tx, "SELECT 1 FROM workspaces WHERE id = $1 AND deleting_at = 0", ws)
+		if err == nil && !known {
+			return noWorkspace()
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM quotas WHERE workspace_id = $1", ws); err != nil {
+			return err
+		}
+		for name, value := range q {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO quotas (workspace_id, name, value) VALUES ($1, $2, $3)", ws, name, value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("set quota of workspace %s: %w", ws, err)
+	}
+	return nil
+}
+
+// QuotaUse returns how much a workspace has of what a quota limits, as far as it
+// is recorded.
+func (s *Store) QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.QuotaUse, error) {
+	use, err := quotaUse(ctx, s.reader, ws, true)
+	if err != nil {
+		return sandbox.QuotaUse{}, fmt.Errorf("use of workspace %s: %w", ws, err)
+	}
+	return use, nil
+}
+
+func quota(ctx context.Context, q querier, ws sandbox.WorkspaceID) (sandbox.Quota, error) {
+	type limit struct {
+		name  sandbox.Limit
+		value int64
+	}
+	list, err := collect(ctx, q, func(row scanner) (v limit, err error) { return v, row.Scan(&v.name, &v.value) },
+		"SELECT name, value FROM quotas WHERE workspace_id = $1", ws)
+	if err != nil {
+		return nil, fmt.Errorf("quota of workspace %s: %w", ws, err)
+	}
+	set := sandbox.Quota{}
+	for _, v := range list {
+		set[v.name] = v.value
+	}
+	return set, nil
+}
+
+// quotaUse reads what a workspace uses, of the disk only its sandboxes unless disk.
+func quotaUse(ctx context.Context, q querier, ws sandbox.WorkspaceID, disk bool) (use sandbox.QuotaUse, err error) {
+	err = q.QueryRowContext(ctx, quotaSandboxes, ws).Scan(&use.Sandboxes, &use.MemoryBytes, &use.CPUMilli, &use.Disk.Sandboxes, &use.Disk.Paused)
+	if err != nil {
+		return use, err
+	}
+	var memory, cpu int64
+	if err := q.QueryRowContext(ctx, quotaBuilds, ws).Scan(&memory, &cpu); err != nil {
+		return use, err
+	}
+	use.MemoryBytes, use.CPUMilli = use.MemoryBytes+memory, use.CPUMilli+cpu
+	if !disk {
+		return use, nil
+	}
+	if err := q.QueryRowContext(ctx, quotaCheckpoints, ws).Scan(&use.Disk.Checkpoints); err != nil {
+		return use, err
+	}
+	return use, q.QueryRowContext(ctx, quotaSnapshots, ws).Scan(&use.Disk.Snapshots)
+}
+
+// admit returns an error with code QuotaExceeded unless there is room for n
+// sandboxes with those resources each, in the place of gone unless that is nil.
+func admit(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Resources, n int, a sandbox.Admission, gone *sandbox.Sandbox) error {
+	if gone == nil {
+		gone = &sandbox.Sandbox{State: sandbox.Destroyed}
+	}
+	if a.Refuse != nil {
+		return a.Refuse
+	}
+	if err := admitToWorkspace(ctx, tx, ws, r, n, a, gone); err != nil || a.MaxLive <= 0 {
+		return err
+	}
+	var live int
+	err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sandboxes WHERE "+isLive+" AND state NOT IN ($1, $2)",
+		sandbox.Paused, sandbox.Destroying).Scan(&live)
+	if err != nil {
+		return err
+	}
+	var less sandbox.QuotaUse
+	less.Without(gone)
+	return a.AdmitsLive(live+int(less.Sandboxes), n)
+}
+
+// admitToWorkspace is admit for the quota of the workspace alone.
+func admitToWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Resources, n int, a sandbox.Admission, gone *sandbox.Sandbox) error {
+	limits, err := effective(ctx, tx, ws, a.Quota)
+	if err != nil || !limits.Counts() {
+		return err
+	}
+	use, err := quotaUse(ctx, tx, ws, limits[sandbox.LimitDisk] > 0)
+	if err != nil {
+		return err
+	}
+	use.Disk.Hold(a.Held)
+	use.Without(gone)
+	return limits.Admits(use, r, int64(n))
+}
+
+// admitDisk is admit for something that takes add bytes, or what nobody knows yet
+// when that is 0.
+func admitDisk(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, add int64, a sandbox.Admission) error {
+	limits, err := effective(ctx, tx, ws, a.Quota)
+	if err != nil || limits[sandbox.LimitDisk] <= 0 {
+		return err
+	}
+	use, err := quotaUse(ctx, tx, ws, true)
+	if err != nil {
+		return err
+	}
+	use.Disk.Hold(a.Held)
+	return limits.AdmitsDisk(use.Disk, add)
+}
+
+// effective returns the quota that counts for a workspace.
+func effective(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, base sandbox.Quota) (sandbox.Quota, error) {
+	set, err := quota(ctx, tx, ws)
+	return set.Over(base), err
+}

@@ -1,0 +1,150 @@
+package store_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func TestSessionEndsWhateverIsRefreshed(t *testing.T) {
+	s, _ := openStore(t)
+	_, user, err := s.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now().UTC()
+	hash := func(n byte) sandbox.TokenHash { return sandbox.TokenHash{n} }
+	x := sandbox.Session{
+		ID: "s", User: user, Access: hash(1), Refresh: hash(2), AccessExpiresAt: begun.Add(time.Minute),
+		RefreshTime: 30 * time.Hour, EndsAt: begun.Add(50 * time.Hour), CreatedAt: begun, RefreshedAt: begun,
+	}
+	x.RefreshExpiresAt = x.RefreshExpiry(begun)
+	if err := s.CreateSession(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	refresh := func(n byte, after time.Duration) (sandbox.Session, error) {
+		at := begun.Add(after)
+		next := sandbox.Session{Access: hash(n + 1), Refresh: hash(n + 2), AccessExpiresAt: at.Add(time.Minute), RefreshedAt: at}
+		return s.RotateSession(t.Context(), hash(n), next)
+	}
+	for _, step := range []struct {
+		token byte
+		after time.Duration
+		want  time.Duration // when the next refresh token ends
+	}{{2, 10 * time.Hour, 40 * time.Hour}, {4, 39 * time.Hour, 50 * time.Hour}} {
+		was, err := refresh(step.token, step.after)
+		if err != nil || was.RefreshTime != x.RefreshTime || !was.EndsAt.Equal(x.EndsAt) {
+			t.Fatalf("refresh after %v = %+v, %v", step.after, was, err)
+		}
+		now, err := s.SessionByAccess(t.Context(), hash(step.token+1))
+		if err != nil || !now.RefreshExpiresAt.Equal(begun.Add(step.want)) {
+			t.Errorf("after %v the refresh token works until %v, %v, want %v", step.after, now.RefreshExpiresAt, err, begun.Add(step.want))
+		}
+	}
+	if _, err := refresh(6, 50*time.Hour); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("refresh at the session's end = %v, want NotFound", err)
+	}
+}
+
+// A session that is refreshed without end fills no disk, and what it used last still ends it.
+func TestSpentTokensAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "modbox.db")
+	s := reopen(t, path)
+	_, user, err := s.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now().UTC()
+	x := sandbox.Session{
+		ID: "s", User: user, Access: sandbox.TokenHash{1}, Refresh: sandbox.TokenHash{2}, RefreshTime: time.Hour,
+		RefreshExpiresAt: begun.Add(time.Hour), CreatedAt: begun, RefreshedAt: begun,
+	}
+	if err := s.CreateSession(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)
+		INSERT INTO spent_tokens (hash, session_id) SELECT printf('%064x', i), 's' FROM n`); err != nil {
+		t.Fatal(err)
+	}
+	next := sandbox.Session{Access: sandbox.TokenHash{3}, Refresh: sandbox.TokenHash{4}, RefreshedAt: begun}
+	if _, err := s.RotateSession(t.Context(), x.Refresh, next); err != nil {
+		t.Fatal(err)
+	}
+	var kept int
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM spent_tokens").Scan(&kept); err != nil || kept != 30_000 {
+		t.Errorf("%d used tokens are remembered, %v, want 30000", kept, err)
+	}
+	if err := s.UseSession(t.Context(), x.ID, next.Access); err != nil {
+		t.Fatal(err)
+	}
+	if was, err := s.RotateSession(t.Context(), x.Refresh, next); sandbox.CodeOf(err) != sandbox.NotFound || was.ID != "s" {
+		t.Errorf("a second use: %+v, %v", was, err)
+	}
+	if _, err := s.SessionByAccess(t.Context(), next.Access); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("the session goes on: %v", err)
+	}
+}
+
+// The answer to a refresh may be lost; a token that somebody has a copy of still
+// ends the session.
+func TestRefreshWhoseAnswerIsLost(t *testing.T) {
+	hash := func(n byte) sandbox.TokenHash { return sandbox.TokenHash{n} }
+	for name, c := range map[string]struct {
+		use    bool          // the access token that the first refresh brought
+		tokens []byte        // the refresh tokens that are presented; the nth brings n*10
+		after  time.Duration // before the second
+		ends   bool          // the last one ends the session
+	}{
+		"again":                  {tokens: []byte{2, 2}},
+		"again_and_again":        {tokens: []byte{2, 2, 2, 30}},
+		"too_late":               {tokens: []byte{2, 2}, after: sandbox.RefreshGrace + time.Second, ends: true},
+		"access_token_used":      {tokens: []byte{2, 2}, use: true, ends: true},
+		"refresh_token_used":     {tokens: []byte{2, 10, 2}, ends: true},
+		"the_lost_one_turns_up":  {tokens: []byte{2, 2, 10}, ends: true},
+		"it_turns_up_after_more": {tokens: []byte{2, 2, 20, 10}, ends: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := openStore(t)
+			_, user, err := s.EnsureDefaults(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := time.Now().UTC()
+			x := sandbox.Session{ID: "s", User: user, Access: hash(1), Refresh: hash(2), RefreshTime: time.Hour, RefreshExpiresAt: at.Add(time.Hour), CreatedAt: at, RefreshedAt: at}
+			if err := s.CreateSession(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+			for i, token := range c.tokens {
+				n := byte(i+1) * 10
+				_, err := s.RotateSession(t.Context(), hash(token), sandbox.Session{Access: hash(n + 1), Refresh: hash(n), AccessExpiresAt: at, RefreshedAt: at})
+				last := i == len(c.tokens)-1
+				if want := last && c.ends; want != (sandbox.CodeOf(err) == sandbox.NotFound) || err != nil && !want {
+					t.Fatalf("refresh %d with %d: %v", i+1, token, err)
+				}
+				if i == 0 && c.use {
+					if err := s.UseSession(t.Context(), "s", hash(n+1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				at = at.Add(c.after)
+				if !last {
+					continue
+				}
+				if _, err := s.SessionByAccess(t.Context(), hash(n+1)); (err != nil) != c.ends {
+					t.Errorf("afterwards the session is %v", err)
+				}
+			}
+			if err := s.UseSession(t.Context(), "s", hash(1)); sandbox.CodeOf(err) != sandbox.NotFound {
+				t.Errorf("use of an access token from before: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,57 @@
+package e2e_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// TestUbuntuImage: the built-in image that is not built but pulled, in every
+// workspace, and what is said when it cannot be had.
+func TestUbuntuImage(t *testing.T) {
+	reg := startRegistry(t)
+	s := testserver.Start(t, "--images-default-registry", reg.host)
+	entries, err := s.SandboxImages(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ubuntu *client.SandboxImage
+	for i := range entries {
+		if entries[i].Image == "modbox/ubuntu" {
+			ubuntu = &entries[i]
+		}
+	}
+	if ubuntu == nil || !ubuntu.Enabled || ubuntu.IsDefault {
+		t.Fatalf("the catalogue has %+v, want modbox/ubuntu, enabled and not the default", ubuntu)
+	}
+	if _, errOut, code := run(t, s, "", "run", "modbox/ubuntu", "--", "cat", "version"); code != 125 || !strings.Contains(errOut, "library/ubuntu") {
+		t.Errorf("run when the registry lacks it = %q, %d", errOut, code)
+	}
+	reg.push(t, "library/ubuntu:24.04", "noble")
+	for _, args := range [][]string{{"modbox/ubuntu"}, {"ubuntu"}, {"--catalogue", ubuntu.ID}} {
+		args = append(append([]string{"run"}, args...), "--", "cat", "version")
+		if out, errOut, code := run(t, s, "", args...); out != "noble" || code != 0 {
+			t.Errorf("modbox %v = %q, %q, %d", args, out, errOut, code)
+		}
+	}
+	if _, errOut, code := run(t, s, "", "catalogue", "rm", ubuntu.ID); code == 0 || !strings.Contains(errOut, "cannot be deleted") {
+		t.Errorf("deleting it = %q, %d", errOut, code)
+	}
+}
+
+func TestUbuntuImageWithoutRegistry(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for registry, want := range map[string]string{closed.Addr().String(): "connection refused", "": "images.default_registry"} {
+		s := testserver.Start(t, "--images-default-registry", registry)
+		if _, errOut, code := run(t, s, "", "run", "modbox/ubuntu", "--", "true"); code != 125 || !strings.Contains(errOut, want) {
+			t.Errorf("run with the default registry %q = %q, %d, want it to say %q", registry, errOut, code, want)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// TestServerOfATestEndsClean: what others than the first user have made is
+// destroyed at the end of a test, too; the test server fails it for what is left.
+func TestServerOfATestEndsClean(t *testing.T) {
+	s := testserver.Start(t)
+	if _, err := s.CreateUser(t.Context(), client.UserOptions{Name: "ann", Password: "a-long-passw0rd"}); err != nil {
+		t.Fatal(err)
+	}
+	signedIn, err := s.Login(t.Context(), "ann", "a-long-passw0rd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb, err := s.WithToken(signedIn.AccessToken).Create(t.Context(), client.CreateOptions{Image: "modbox/base", WaitUpTo: 5 * time.Minute})
+	if err != nil || sb.State != client.Running {
+		t.Fatalf("create: %+v, %v", sb, err)
+	}
+	if page, err := s.List(t.Context(), client.ListOptions{}); err != nil || len(page.Items) != 0 {
+		t.Errorf("the first user's workspace has %+v, %v; want nothing", page, err)
+	}
+}
