@@ -1,46 +1,47 @@
+import { newError } from "./errors.js";
+import type { Credentials, UserSession } from "./credentials.js";
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
 import { segment } from "./path.js";
-import type { CallOptions, Image, NewToken, Runtime, Token } from "./types.js";
+import type { CallOptions, NewToken, Token } from "./types.js";
 import type * as wire from "./wire.js";
 
-/** The images that sandboxes can be made from. */
-export class Images {
-  constructor(private readonly http: HTTP) {}
+/** The account of the client's user, and its session. Safe for concurrent use. */
+export class Account {
+  constructor(
+    private readonly http: HTTP,
+    private readonly credentials: Credentials,
+  ) {}
 
-  async list(options: CallOptions = {}): Promise<Image[]> {
-    const w = await this.http.json<wire.ImageList>({ method: "GET", path: "/v1/images", signal: options.signal, repeatable: true });
-    return w.items.map(decode.image);
+  /** The tokens of the client's session, to be kept for another client; undefined for one that has an API token. */
+  get session(): UserSession | undefined {
+    return this.credentials.session;
   }
 
-  /** The built-in images by their short names, with what is in them. One that is not built is built by its first use. */
-  async runtimes(options: CallOptions = {}): Promise<Runtime[]> {
-    const w = await this.http.json<wire.RuntimeList>({ method: "GET", path: "/v1/runtimes", signal: options.signal, repeatable: true });
-    return w.items.map(decode.runtime);
+  /** Renews the session's tokens now; calls do so by themselves. Throws an AuthError when the session has ended. */
+  refresh(): Promise<UserSession> {
+    const { session } = this.credentials;
+    if (session === undefined) return Promise.reject(newError({ code: "invalid", message: "an API token has no session to refresh" }));
+    return this.credentials.refresh(this.http, session);
   }
 
-  /** Checks whether Debian packages, written as for a create, can be installed in an image, default modbox/base. May take some seconds. */
-  async validateDependencies(
-    dependencies: readonly string[],
-    options: CallOptions & { image?: string | undefined } = {},
-  ): Promise<DependencyChecks> {
-    const w = await this.http.json<wire.ValidatedDependencies>({
-      method: "POST",
-      path: "/v1/dependencies/validate",
-      json: { dependencies, image: options.image },
-      signal: options.signal,
-      timeoutMs: 0,
-      repeatable: true,
-    });
-    return { valid: w.valid, invalid: w.invalid.map((i) => ({ name: i.name, reason: i.reason, versions: i.versions ?? [] })) };
+  /** Ends the session; for an API token there is `tokens.revoke`. */
+  async logout(options: CallOptions = {}): Promise<void> {
+    await this.http.done({ method: "POST", path: "/v1/auth/logout", signal: options.signal, repeatable: false });
   }
-}
 
-/** Which Debian packages can be installed. */
-export interface DependencyChecks {
-  valid: string[];
-  /** With the reason, and the versions there are when only the version is wrong. */
-  invalid: { name: string; reason: string; versions: string[] }[];
+  /** Changes the user's password, of at least 8 characters. All its sessions end, this one too; its API tokens go on. */
+  async setPassword(password: string, options: CallOptions & { currentPassword?: string | undefined } = {}): Promise<void> {
+    const json: wire.SetPassword = { password, current_password: options.currentPassword };
+    await this.http.done({ method: "PUT", path: "/v1/account/password", json, signal: options.signal, repeatable: false });
+  }
+
+  /** The services that people may sign in with, in a browser: docs/auth.md says how. */
+  async providers(options: CallOptions = {}): Promise<string[]> {
+    const path = "/v1/auth/providers";
+    const w = await this.http.json<wire.ProviderList>({ method: "GET", path, signal: options.signal, anonymous: true, repeatable: true });
+    return w.items;
+  }
 }
 
 /** What a token may do, and for how long: undefined is all that its maker may, for ever. */
@@ -78,12 +79,6 @@ export class Tokens {
 
   /** Ends a token; it stops working within seconds. */
   async revoke(id: string, options: CallOptions = {}): Promise<void> {
-    const response = await this.http.raw({
-      method: "DELETE",
-      path: `/v1/tokens/${segment(id)}`,
-      signal: options.signal,
-      repeatable: false,
-    });
-    await response.arrayBuffer();
+    await this.http.done({ method: "DELETE", path: `/v1/tokens/${segment(id)}`, signal: options.signal, repeatable: false });
   }
 }

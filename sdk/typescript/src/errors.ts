@@ -38,6 +38,7 @@ export interface ErrorInfo {
   status?: number;
   fields?: FieldError[];
   requestId?: string;
+  retryAfterSeconds?: number;
   cause?: unknown;
 }
 
@@ -52,6 +53,8 @@ export class ModboxError extends Error {
   readonly fields: FieldError[];
   /** Names the request in the server's log. */
   readonly requestId: string | undefined;
+  /** When the server wants to be asked again; undefined when it did not say. */
+  readonly retryAfterSeconds: number | undefined;
 
   constructor(info: ErrorInfo) {
     super(info.message, info.cause === undefined ? undefined : { cause: info.cause });
@@ -61,6 +64,7 @@ export class ModboxError extends Error {
     this.fields = info.fields ?? [];
     this.field = this.fields[0]?.field;
     this.requestId = info.requestId;
+    this.retryAfterSeconds = info.retryAfterSeconds;
   }
 }
 
@@ -78,6 +82,21 @@ export class EndedError extends ModboxError {}
 export class TimeoutError extends ModboxError {}
 /** The server could not be reached, or the connection broke. */
 export class ConnectionError extends ModboxError {}
+/** An instruction of a Dockerfile failed. */
+export class BuildError extends ModboxError {
+  /** Of the Dockerfile. */
+  readonly line: number;
+  readonly instruction: string;
+  /** Of the command that failed; 0 when none did. */
+  readonly exitCode: number;
+
+  constructor(info: ErrorInfo & { line: number; instruction: string; exitCode: number }) {
+    super(info);
+    this.line = info.line;
+    this.instruction = info.instruction;
+    this.exitCode = info.exitCode;
+  }
+}
 
 const classes: Partial<Record<ErrorCode, typeof ModboxError>> = {
   invalid: ValidationError,
@@ -141,6 +160,7 @@ export async function errorFromResponse(response: Response): Promise<ModboxError
     status: response.status,
     fields,
     requestId: response.headers.get("x-request-id") ?? undefined,
+    retryAfterSeconds: Number(response.headers.get("retry-after")) || undefined, // a date is not used by our server
   });
 }
 

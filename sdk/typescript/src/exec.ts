@@ -1,5 +1,6 @@
 import { fromBase64 } from "./base64.js";
-import { ModboxError, newError, type ErrorCode } from "./errors.js";
+import { newError, type ErrorCode, type ModboxError } from "./errors.js";
+import { readLines } from "./lines.js";
 import type * as wire from "./wire.js";
 import type { Command, ExecEvent, ExecResult } from "./types.js";
 
@@ -35,27 +36,11 @@ export function decodeResult<Output>(w: wire.ExecResult, output: (text: string) 
  * Ending the iteration early closes the connection, which kills the command.
  */
 export async function* readEvents(body: ReadableStream<Uint8Array>, signal?: AbortSignal): AsyncGenerator<ExecEvent, void, undefined> {
-  const reader = body.getReader();
-  const decoder = new TextDecoder();
-  let rest = "";
-  try {
-    for (;;) {
-      const chunk = await reader.read();
-      if (chunk.done) throw cut();
-      const lines = (rest + decoder.decode(chunk.value, { stream: true })).split("\n");
-      rest = lines.pop() ?? "";
-      for (const line of lines) {
-        const event = decodeEvent(JSON.parse(line) as wire.StreamMessage);
-        if (event === undefined) continue;
-        yield event;
-        if (event.type === "exit") return;
-      }
-    }
-  } catch (err) {
-    if (err instanceof ModboxError || signal?.aborted) throw err;
-    throw cut(err);
-  } finally {
-    await reader.cancel().catch(() => undefined);
+  for await (const line of readLines<wire.StreamMessage>(body, cut, signal)) {
+    const event = decodeEvent(line);
+    if (event === undefined) continue;
+    yield event;
+    if (event.type === "exit") return;
   }
 }
 

@@ -1,7 +1,8 @@
 import { toBase64 } from "./base64.js";
 import * as decode from "./decode.js";
-import { ModboxError, newError, type ErrorCode } from "./errors.js";
+import { newError, type ErrorCode, type ModboxError } from "./errors.js";
 import type { HTTP } from "./http.js";
+import { readLines } from "./lines.js";
 import { sandboxPath } from "./path.js";
 import type {
   ArchiveFormat,
@@ -217,27 +218,10 @@ async function* fileEvents(lines: AsyncGenerator<wire.FileEvent, void, undefined
 
 /** Reads the lines of a watch; it ends after `ended` and throws the server's error, or that the watch broke off. */
 async function* watchLines(body: ReadableStream<Uint8Array>, signal?: AbortSignal): AsyncGenerator<wire.FileEvent, void, undefined> {
-  const reader = body.getReader();
-  const decoder = new TextDecoder();
-  let rest = "";
-  try {
-    for (;;) {
-      const chunk = await reader.read();
-      if (chunk.done) throw watchCut();
-      const lines = (rest + decoder.decode(chunk.value, { stream: true })).split("\n");
-      rest = lines.pop() ?? "";
-      for (const line of lines) {
-        const w = JSON.parse(line) as wire.FileEvent;
-        if (w.type === "ended") return;
-        if (w.type === "error") throw newError({ code: (w.code as ErrorCode) ?? "internal", message: w.message ?? "the server gave no reason" });
-        yield w;
-      }
-    }
-  } catch (err) {
-    if (err instanceof ModboxError || signal?.aborted) throw err;
-    throw watchCut(err);
-  } finally {
-    await reader.cancel().catch(() => undefined);
+  for await (const w of readLines<wire.FileEvent>(body, watchCut, signal)) {
+    if (w.type === "ended") return;
+    if (w.type === "error") throw newError({ code: (w.code as ErrorCode) ?? "internal", message: w.message ?? "the server gave no reason" });
+    yield w;
   }
 }
 

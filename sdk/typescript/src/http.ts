@@ -1,11 +1,12 @@
 import { backOff } from "exponential-backoff";
+import type { Credentials } from "./credentials.js";
 import type { WebSocketConstructor, WebSocketLike } from "./session.js";
 import { ModboxError, errorFromResponse, newError } from "./errors.js";
 
 /** Where and how requests are sent. */
 export interface HTTPOptions {
   baseUrl: string;
-  token: string;
+  credentials: Credentials;
   workspaceId: string | undefined;
   timeoutMs: number;
   maxRetries: number;
@@ -23,6 +24,8 @@ export interface HTTPRequest {
   /** Sent as it is, instead of json. */
   body?: BodyInit;
   headers?: Record<string, string>;
+  /** Made in nobody's name. */
+  anonymous?: boolean;
   signal?: AbortSignal | undefined;
   /** Milliseconds until the request is given up; 0 is never. Default: the client's. */
   timeoutMs?: number | undefined;
@@ -57,24 +60,33 @@ export class HTTP {
     return this.send(request, async (response) => response);
   }
 
-  /** Begins a WebSocket. */
-  webSocket(path: string): WebSocketLike {
+  /** Sends a request whose answer says nothing but that it is done. */
+  async done(request: HTTPRequest): Promise<void> {
+    const response = await this.raw(request);
+    await response.arrayBuffer();
+  }
+
+  /** Begins a WebSocket with the headers. */
+  webSocket(path: string, headers: Record<string, string>): WebSocketLike {
     const WebSocket = this.options.WebSocket ?? (globalThis as { WebSocket?: unknown }).WebSocket as WebSocketConstructor | undefined;
     if (WebSocket === undefined) {
       throw newError({ code: "unsupported", message: "this runtime has no WebSocket: pass { WebSocket }, such as that of the package ws" });
     }
-    return new WebSocket(this.options.baseUrl.replace(/^http/, "ws") + path, { headers: this.headers() });
+    return new WebSocket(this.options.baseUrl.replace(/^http/, "ws") + path, { headers });
   }
 
   private async send<T>(request: HTTPRequest, read: (response: Response, limit: Limit) => Promise<T>): Promise<T> {
+    // Not within the tries: it may renew a session, which is never done twice.
+    const headers = await this.headers(request.anonymous);
     let retryAfterMs = 0;
     const once = async (): Promise<T> => {
       const limit = new Limit(request.signal, request.timeoutMs ?? this.options.timeoutMs);
       try {
-        const response = await this.options.fetch(this.url(request), this.init(request, limit.signal));
+        const response = await this.options.fetch(this.url(request), this.init(request, headers, limit.signal));
         if (response.ok) return await read(response, limit);
-        retryAfterMs = Number(response.headers.get("retry-after") ?? 0) * 1_000 || 0;
-        throw await errorFromResponse(response);
+        const error = await errorFromResponse(response);
+        retryAfterMs = (error.retryAfterSeconds ?? 0) * 1_000;
+        throw error;
       } catch (err) {
         limit.release();
         throw this.explain(err, request, limit);
@@ -114,14 +126,23 @@ export class HTTP {
     return url.href;
   }
 
-  private headers(): Record<string, string> {
-    const headers: Record<string, string> = { authorization: `Bearer ${this.options.token}` };
+  /** The whole address of a path of the server. */
+  address(path: string): string {
+    return this.options.baseUrl + path;
+  }
+
+  /** The headers of every request that is made now. */
+  async headers(anonymous = false): Promise<Record<string, string>> {
+    const headers: Record<string, string> = {};
+    if (anonymous) return headers;
+    const token = await this.options.credentials.token(this);
+    if (token !== undefined) headers.authorization = `Bearer ${token}`;
     if (this.options.workspaceId !== undefined) headers["x-workspace-id"] = this.options.workspaceId;
     return headers;
   }
 
-  private init(request: HTTPRequest, signal: AbortSignal): RequestInit {
-    const headers = { ...this.headers(), ...request.headers };
+  private init(request: HTTPRequest, common: Record<string, string>, signal: AbortSignal): RequestInit {
+    const headers: Record<string, string> = { ...common, ...request.headers };
     const init: RequestInit & { duplex?: "half" } = { method: request.method, headers, signal, redirect: "error" };
     if (request.json !== undefined) {
       headers["content-type"] = "application/json";

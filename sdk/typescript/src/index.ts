@@ -1,19 +1,30 @@
-export { ModboxClient, type ModboxClientOptions } from "./client.js";
+export { ModboxClient, type AcceptInvitationOptions, type LoginOptions, type ModboxClientOptions } from "./client.js";
+export type { OnSession, UserSession } from "./credentials.js";
 export type {
+  AddedWorkspaceMember,
+  AddWorkspaceMemberParams,
+  CreateRegistryParams,
+  CreateSandboxImageParams,
+  CreateWorkspaceParams,
   DestroySandboxParams,
   DestroySandboxResult,
   ListSandboxesParams,
   ListSandboxesResult,
+  PlatformWorkspace,
   ProvisionSandboxParams,
   ProvisionSandboxResult,
+  RegistryCredentialDetail,
   SandboxDetail,
   SandboxImageDetail,
   SandboxStatus,
+  UpdateSandboxImageParams,
   WaitForSandboxParams,
   WaitForSandboxResult,
+  WorkspaceMember,
 } from "./platform.js";
 export {
   AuthError,
+  BuildError,
   ConflictError,
   ConnectionError,
   EndedError,
@@ -37,9 +48,15 @@ export type {
 } from "./executions.js";
 export type { Session, TerminalSize, WebSocketConstructor, WebSocketLike } from "./session.js";
 export type { ReadStreamOptions, Streams } from "./streams.js";
-export type { BuildSnapshotOptions, BuiltSnapshot, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotPage, Snapshots } from "./snapshots.js";
+export type { BuildSnapshotOptions, BuiltSnapshot, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotDownload, SnapshotFile, SnapshotFilesOptions, SnapshotPage, Snapshots } from "./snapshots.js";
 export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
-export type { CreateTokenOptions, DependencyChecks, Images, Tokens } from "./account.js";
+export type { Audit, AuditEntry, AuditFilter, AuditRecord, AuditReport, ListAuditOptions, ListInstallationAuditOptions } from "./audit.js";
+export type { BuildEvent, BuildImageOptions } from "./builds.js";
+export type { Quota, QuotaReport } from "./quotas.js";
+export type { Account, CreateTokenOptions, Tokens } from "./account.js";
+export type { DependencyChecks, Images, PrunedImages, PruneOptions, PullEvent, SandboxImage, SandboxImageOptions, SandboxImages } from "./images.js";
+export type { CreateRegistryOptions, Registries, Registry, UpdateRegistryOptions } from "./registries.js";
+export type { CreateUserOptions, NewUser, User, Users } from "./users.js";
 export type { AddedMember, Invitation, Member, Role, Workspace, WorkspaceDetail, WorkspaceOptions, Workspaces } from "./workspaces.js";
 export type * from "./types.js";

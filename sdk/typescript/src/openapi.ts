@@ -24,6 +24,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What was done in the workspace
+         * @description Records of the audit log, for the workspace's owners and admins. What was done before the request is in the answer.
+         */
+        get: operations["list-audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit/installation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What was done on the server
+         * @description Records of the audit log of all workspaces and of none, such as failed sign-ins, for administrators. With order=asc and no filter it is the whole chain.
+         */
+        get: operations["list-installation-audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit/verify": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Verify the audit log
+         * @description Reads all of it and checks its chain, for administrators. A log that is not what it was is no error but what the answer says.
+         */
+        get: operations["verify-audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/auth/accept": {
         parameters: {
             query?: never;
@@ -38,6 +98,26 @@ export interface paths {
          * @description Makes the user, or sets the password of the one the code is for, and signs in.
          */
         post: operations["accept-invitation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/exchange": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Exchange the code of a sign-in
+         * @description Begins the session of a program whose user has signed in through another service. A code works once, for five minutes, and only with the text that the sign-in's code_challenge was made of. The session lasts 90 days, and ends when it is not refreshed for 30.
+         */
+        post: operations["exchange-code"];
         delete?: never;
         options?: never;
         head?: never;
@@ -93,7 +173,7 @@ export interface paths {
         };
         /**
          * List the services that people sign in with
-         * @description A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server or a URL of the user's own machine, with the session's tokens in the fragment.
+         * @description A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server, with the session's tokens in the fragment. For a program it also has a code_challenge (PKCE, S256); redirect is then http://127.0.0.1:PORT/…, which gets a `code` and the `state`, or left out, and the code is shown.
          */
         get: operations["list-sign-in-providers"];
         put?: never;
@@ -124,6 +204,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/builds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Build an image from a Dockerfile
+         * @description The parts come in this order: `options`, a JSON object; `dockerfile`, when it is not a file of the context; and `context`, a tar of the files to build from, plain or compressed with gzip, bzip2 or zstd. Answers one JSON object a line: a `step` for each instruction, and another one that is `cached` when its layer was there; `output` of commands; `progress` of what takes its time; `warning`; at last `done` with the image, or `error`, with the `line` and `exit_code` of what failed. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. What fails before there is anything to tell has an error's status. The build ends when the connection does.
+         */
+        post: operations["build-image"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/dependencies/validate": {
         parameters: {
             query?: never;
@@ -138,6 +238,26 @@ export interface paths {
          * @description Whether they can be installed in an image. May take some seconds.
          */
         post: operations["validate-dependencies"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/downloads/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download what an address is for
+         * @description Without a token: the key is the secret.
+         */
+        get: operations["download-shared-archive"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -201,6 +321,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/images/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Free the disk of images that nothing uses
+         * @description Of the workspace: images that were removed or built anew, those that were built without a name over an hour ago, and cached layers of builds that were not used within ten minutes. With `all`, which is for administrators of the installation, of all workspaces, and also pulled images that have a name but were not used within ten minutes and are in no catalogue. What a sandbox which has not ended, a checkpoint or a snapshot needs stays, and so does what was built or imported and has a name.
+         */
+        post: operations["prune-images"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/images/pull": {
         parameters: {
             query?: never;
@@ -216,6 +356,46 @@ export interface paths {
          */
         post: operations["pull-image"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/push": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Push an image to a registry
+         * @description Sends an image that the workspace has built to a registry, signed in as for a pull. Answers one JSON object a line, as a pull does, with the phase `pushing`.
+         */
+        post: operations["push-image"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/{image}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove an image
+         * @description One that the workspace has built, or has by signing in to a registry, which others who have it keep. One that is for all workspaces, such as a built-in or publicly pulled one, only an administrator of the installation may remove. It is the name that goes: sandboxes and snapshots that were made from it go on, and its files stay until nothing needs them and they are pruned.
+         */
+        delete: operations["remove-image"];
         options?: never;
         head?: never;
         patch?: never;
@@ -293,6 +473,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandbox-images": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the catalogue
+         * @description The built-in images and the workspace's own. What is on the server's disk is /v1/images.
+         */
+        get: operations["list-sandbox-images"];
+        put?: never;
+        /**
+         * Add an image to the catalogue
+         * @description A reference with the defaults of the sandboxes that are made from it by its id. Nothing is pulled yet.
+         */
+        post: operations["create-sandbox-image"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandbox-images/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Look at an image of the catalogue
+         * @description A built-in one or one of the workspace's own.
+         */
+        get: operations["get-sandbox-image"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove an image from the catalogue
+         * @description Sandboxes that were made from it go on.
+         */
+        delete: operations["delete-sandbox-image"];
+        options?: never;
+        head?: never;
+        /**
+         * Change an image of the catalogue
+         * @description What is omitted stays. Sandboxes that exist stay as they are.
+         */
+        patch: operations["update-sandbox-image"];
+        trace?: never;
+    };
     "/v1/sandboxes": {
         parameters: {
             query?: never;
@@ -308,7 +540,7 @@ export interface paths {
         put?: never;
         /**
          * Create a sandbox
-         * @description Answers at once, or with `wait_seconds` when the sandbox is running or has ended. 201 when it was made, 200 when the same request had made it before.
+         * @description Answers at once, or with `wait_seconds` when the sandbox is running or has ended. 201 when it was made, 200 when the same request had made it before, 429 with Retry-After when the workspace's quota has no room for it.
          */
         post: operations["create-sandbox"];
         delete?: never;
@@ -962,6 +1194,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/snapshots/builds/{id}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what happened in a build
+         * @description With the lines that its tools wrote, while it is being made and after its end, until an hour after it was begun.
+         */
+        get: operations["get-snapshot-build-log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/snapshots/builds/{id}/progress": {
         parameters: {
             query?: never;
@@ -971,7 +1223,7 @@ export interface paths {
         };
         /**
          * Watch a build
-         * @description What a build is at that waits for its files and its finish, or is being made. One that is over is not found: the answer to its finish says what came of it.
+         * @description What a build is at that waits for its files and its finish, is being made or, until an hour after it was begun, is over.
          */
         get: operations["watch-snapshot-build"];
         put?: never;
@@ -1005,6 +1257,66 @@ export interface paths {
         head?: never;
         /** Change a snapshot's tag */
         patch: operations["tag-snapshot"];
+        trace?: never;
+    };
+    "/v1/snapshots/{snapshot}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download files of a snapshot
+         * @description Names are relative to the directory; a file is alone. Owners, modes, symlinks and hard links are kept; devices, pipes and sockets are left out. It is packed while it is sent: the connection breaks off when that fails.
+         */
+        get: operations["download-snapshot-archive"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{snapshot}/download": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Get an address to download files of a snapshot
+         * @description A tar.gz as of download-snapshot-archive, for whoever has the address, for an hour.
+         */
+        post: operations["share-snapshot-archive"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{snapshot}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List files of a snapshot
+         * @description Those of the whole root filesystem, its image's included.
+         */
+        get: operations["list-snapshot-files"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/v1/snapshots/{snapshot}/lineage": {
@@ -1360,6 +1672,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workspaces/{workspace_id}/quota": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a workspace's quota
+         * @description With what is used of it. For members, and administrators of the installation.
+         */
+        get: operations["get-quota"];
+        /**
+         * Set a workspace's quota
+         * @description Replaces what was set before; what is omitted is the server's default from then on. What is there already stays. For administrators of the installation.
+         */
+        put: operations["set-quota"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1388,6 +1724,80 @@ export interface components {
             invitation?: components["schemas"]["NewInvitation"];
             /** @description The member, when it was a user. */
             member?: components["schemas"]["Member"];
+        };
+        AuditEntry: {
+            /** @description SHA-256, in hexadecimal, over the 32 bytes of prev and the bytes of record as they are here. */
+            hash: string;
+            /** @description The hash of the record before, in hexadecimal; zeros before the first. */
+            prev: string;
+            record: components["schemas"]["AuditRecord"];
+            /**
+             * Format: int64
+             * @description Its number, without gaps in the whole log.
+             */
+            seq: number;
+        };
+        AuditList: {
+            items: components["schemas"]["AuditEntry"][];
+            /**
+             * Format: int64
+             * @description Where the next page begins: the value of before, or after with order=asc. Absent on the last page.
+             */
+            next?: number;
+        };
+        AuditRecord: {
+            action: string;
+            address?: string;
+            administrator?: boolean;
+            command?: string[];
+            command_truncated?: boolean;
+            details?: {
+                [key: string]: string;
+            };
+            /** Format: int64 */
+            duration_ms: number;
+            object_id?: string;
+            object_kind?: string;
+            object_name?: string;
+            outcome: string;
+            permission?: string;
+            request_id?: string;
+            role?: string;
+            route?: string;
+            /** Format: int64 */
+            seq: number;
+            session_id?: string;
+            /** Format: int64 */
+            status?: number;
+            time: string;
+            token_id?: string;
+            user_agent?: string;
+            user_id?: string;
+            via?: string;
+            workspace_id?: string;
+        };
+        AuditReport: {
+            anchor_hash: string;
+            /**
+             * Format: int64
+             * @description The newest record that retention removed; 0 when none was.
+             */
+            anchor_seq: number;
+            head_hash: string;
+            /**
+             * Format: int64
+             * @description The newest record. Who keeps its hash elsewhere can tell later whether the log was made anew.
+             */
+            head_seq: number;
+            /** @description Whether every record that is kept is what it was when it was made. */
+            ok: boolean;
+            /** @description What is wrong first; empty when nothing is. */
+            problem: string;
+            /**
+             * Format: int64
+             * @description Records that were checked.
+             */
+            records: number;
         };
         BeginBuild: {
             /** @description Identifies everything it is made of. A snapshot of the workspace that has the same is answered instead of a build. */
@@ -1424,6 +1834,81 @@ export interface components {
             /** @description There is a snapshot of the same content. */
             unchanged: boolean;
         };
+        BuildLine: {
+            /** @description What happened, or a line that a tool wrote. */
+            message: string;
+            /**
+             * @description As of watch-snapshot-build.
+             * @example installing
+             */
+            phase: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            time: string;
+        };
+        BuildLog: {
+            /** @description It is done or has failed, as the last line says. */
+            ended: boolean;
+            /** @description In their order. */
+            items: components["schemas"]["BuildLine"][];
+            /** @description There were others before: the last 1000, and 64 KiB, are kept. */
+            truncated: boolean;
+        };
+        BuildMessage: {
+            /** @description Of step: its layer was there; it comes after one without. */
+            cached?: boolean;
+            /** @description Of error: the error's code. */
+            code?: string;
+            /** @description Of output: bytes that a command wrote, base64. */
+            data?: string;
+            /**
+             * Format: int64
+             * @description Of progress: how much is done.
+             */
+            done?: number;
+            /**
+             * Format: int64
+             * @description Of error: that of the command that failed.
+             */
+            exit_code?: number;
+            /** @description Of done: the image. */
+            image?: components["schemas"]["Image"];
+            /** @description Of step and error: the instruction. */
+            instruction?: string;
+            /**
+             * Format: int64
+             * @description Of step and error: the line of the Dockerfile.
+             */
+            line?: number;
+            /** @description Of progress, warning and error: what happens. */
+            message?: string;
+            /** @description Of progress: waiting, pulling, writing or pushing, among others. */
+            phase?: string;
+            /** @description Of step: the name or number of its stage. */
+            stage?: string;
+            /**
+             * Format: int64
+             * @description Of step: its number, from 1.
+             */
+            step?: number;
+            /**
+             * Format: int64
+             * @description Of step: how many there are.
+             */
+            steps?: number;
+            /**
+             * Format: int64
+             * @description Of progress: of how much; absent when that is not known.
+             */
+            total?: number;
+            /**
+             * @description What it is.
+             * @enum {string}
+             */
+            type: "step" | "output" | "progress" | "warning" | "done" | "error" | "ping";
+        };
         BuildProgress: {
             /** @description What the phase is about, for people. */
             detail?: string;
@@ -1435,7 +1920,7 @@ export interface components {
             /** @description The build. */
             id: string;
             /**
-             * @description begun, waiting, pulling, fetching, downloading, installing, setup, writing or done.
+             * @description begun, waiting, pulling, fetching, downloading, installing, setup, writing, done or failed.
              * @example installing
              */
             phase: string;
@@ -1524,6 +2009,8 @@ export interface components {
             server: string;
             /** @description Who signs in. */
             username: string;
+            /** @description Ask the registry first whether it accepts the username and password, and record nothing when it does not. */
+            verify?: boolean;
         };
         CreateSandbox: {
             /** @description A command that starts as an execution as soon as it runs. */
@@ -1543,11 +2030,11 @@ export interface components {
                 [key: string]: string;
             };
             /**
-             * @description Image reference; the default image when neither image nor image_id is given.
+             * @description Image reference. When neither image nor image_id is given: the default image of the workspace, or of the server.
              * @example modbox/code-exec:latest
              */
             image?: string;
-            /** @description ID of a registered image; wins over image. */
+            /** @description ID of an image, or of one of the workspace's catalogue (/v1/sandbox-images), whose defaults count then; wins over image. */
             image_id?: string;
             /** @description Up to 64 labels to find it by. */
             labels?: {
@@ -1576,7 +2063,7 @@ export interface components {
              *     ]
              */
             packages?: string[];
-            /** @description End a live sandbox of the same name first. */
+            /** @description End a live sandbox of the same name, whose place in the quota the new one may have. */
             replace?: boolean;
             /** @description Limits; the image's or the server's defaults for what is omitted. */
             resources?: components["schemas"]["Resources"];
@@ -1594,9 +2081,54 @@ export interface components {
             ttl_seconds?: number;
             /**
              * Format: int64
+             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0: answer 429 at once.
+             */
+            wait_for_quota_seconds?: number;
+            /**
+             * Format: int64
              * @description Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once.
              */
             wait_seconds?: number;
+        };
+        CreateSandboxImage: {
+            /** @description Your own words about it. */
+            description?: string;
+            /** @description false: no sandbox may be made from it; true when omitted. */
+            enabled?: boolean;
+            /**
+             * @description Image reference; it may have the tag, or a digest instead.
+             * @example ghcr.io/org/agent
+             */
+            image: string;
+            /** @description Use it when a request names no image. Only one is: another one is not any more. */
+            is_default?: boolean;
+            /**
+             * Format: int64
+             * @description Memory limit of its sandboxes in MiB, 256 to 8192; no request may ask for more. 0 or omitted: the image's own, or the server's default.
+             */
+            memory_mb?: number;
+            /**
+             * @description Unique in the workspace.
+             * @example agent
+             */
+            name: string;
+            /**
+             * Format: int64
+             * @description GET / on this port must answer with a 2xx before a sandbox counts as running, and its URL leads there. 0: none. Omitted: the image's own, if any.
+             */
+            readiness_port?: number;
+            /** @description The registry to pull it with; whichever the workspace has for the host when omitted or empty. */
+            registry_id?: string;
+            /**
+             * @description latest when omitted.
+             * @example v1
+             */
+            tag?: string;
+            /**
+             * Format: int64
+             * @description How long its sandboxes live unless they say, 60 to 86400. 0: no limit. Omitted: the image's own, if any.
+             */
+            ttl_seconds?: number;
         };
         CreateSnapshot: {
             /** @description Your own words about it. */
@@ -1656,6 +2188,48 @@ export interface components {
             /** @description Names it in references, such as @slug/snapshot; unique in the installation. Made of the name when omitted. */
             slug?: string;
         };
+        DiskUse: {
+            /**
+             * Format: int64
+             * @description What builds have left beside them: cached layers, images that lost their names, and installed dependencies that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes.
+             */
+            build_cache: number;
+            /**
+             * Format: int64
+             * @description What checkpoints take.
+             */
+            checkpoints: number;
+            /**
+             * Format: int64
+             * @description What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them.
+             */
+            images: number;
+            /**
+             * Format: int64
+             * @description What paused sandboxes take, with their memory.
+             */
+            paused: number;
+            /**
+             * Format: int64
+             * @description What sandboxes that are not paused may write: their limits.
+             */
+            sandboxes: number;
+            /**
+             * Format: int64
+             * @description What snapshots take, each with its whole root filesystem.
+             */
+            snapshots: number;
+            /**
+             * Format: int64
+             * @description What output and input of executions took when it was last measured, which is every minute.
+             */
+            streams: number;
+            /**
+             * Format: int64
+             * @description What the files of builds take that are not finished.
+             */
+            uploads: number;
+        };
         Env: {
             /** @description All variables that callers have set, with their values. */
             env: {
@@ -1685,7 +2259,7 @@ export interface components {
              */
             time: string;
             /**
-             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, destroying, destroyed, failed, recovered, exec.
+             * @description What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec.
              * @example running
              */
             type: string;
@@ -1693,6 +2267,12 @@ export interface components {
         EventList: {
             /** @description The events, in the order asked for. */
             items: components["schemas"]["Event"][];
+        };
+        ExchangeCode: {
+            /** @description The code that the sign-in ended with. */
+            code: string;
+            /** @description What the code_challenge is the SHA-256 of. */
+            code_verifier: string;
         };
         Exec: {
             /**
@@ -1994,6 +2574,11 @@ export interface components {
              * @description Destroyed this long after the fork; the parent's ttl when omitted.
              */
             ttl_seconds?: number;
+            /**
+             * Format: int64
+             * @description Where there is no room for all children in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. The parent goes on meanwhile, and nothing is recorded. 0: answer 429 at once.
+             */
+            wait_for_quota_seconds?: number;
         };
         ForkError: {
             /** @description For programs, as in all errors. */
@@ -2068,6 +2653,34 @@ export interface components {
              */
             updated_at: string;
         };
+        ImageBuild: {
+            /** @description Values of ARGs; they are no secrets. */
+            build_args?: {
+                [key: string]: string;
+            };
+            /** @description Path of the Dockerfile in the context; Dockerfile when omitted. A part dockerfile is used instead of the file. */
+            dockerfile?: string;
+            /** @description Let RUN reach the network. */
+            network?: boolean;
+            /** @description Make every layer anew. */
+            no_cache?: boolean;
+            /** @description Push the image to the registry that tag names. */
+            push?: boolean;
+            /** @description Limits of each RUN; the server's for builds where omitted. */
+            resources?: components["schemas"]["Resources"];
+            /**
+             * @description The image's name, as in app, app:v1 or registry.example.com/team/app:v1. Without one it is known by its digest, and kept for an hour unless something uses it.
+             * @example app:v1
+             */
+            tag?: string;
+            /** @description The stage to build, by name or number; the last when omitted. */
+            target?: string;
+            /**
+             * Format: int64
+             * @description How long the build may take; the server's limit when omitted.
+             */
+            timeout_seconds?: number;
+        };
         ImageList: {
             /** @description The images. */
             items: components["schemas"]["Image"][];
@@ -2103,6 +2716,18 @@ export interface components {
              * @example ghcr.io/org/app:v1
              */
             image: string;
+        };
+        ImagePush: {
+            /**
+             * @description An image that the workspace has built.
+             * @example app:v1
+             */
+            image: string;
+            /**
+             * @description Where to, with the registry; the image's own name when omitted.
+             * @example registry.example.com/team/app:v1
+             */
+            to?: string;
         };
         InvalidDependency: {
             /** @description The package as it was asked for. */
@@ -2340,6 +2965,36 @@ export interface components {
             /** @description Their names. */
             items: string[];
         };
+        PruneImages: {
+            /** @description Of all workspaces, and pulled ones that nobody uses; for administrators of the installation. */
+            all?: boolean;
+            /** @description Remove nothing, and say what would be. */
+            dry_run?: boolean;
+        };
+        PrunedImage: {
+            /** @description Content address of its root file system. */
+            digest: string;
+            /** @description The name that it had; absent without one, and for one of another workspace. */
+            ref?: string;
+            /**
+             * Format: int64
+             * @description Size of its root file system, which may be another image's, too, and then stays.
+             */
+            size_bytes: number;
+            /** @description The workspace that built it; absent for one that was pulled or comes with Modbox. */
+            workspace_id?: string;
+        };
+        PrunedImages: {
+            /** @description Whether it only would be. */
+            dry_run: boolean;
+            /**
+             * Format: int64
+             * @description How much less is on the disk. With all, remains of interrupted pulls and builds count, which a dry run does not see.
+             */
+            freed_bytes: number;
+            /** @description What was removed. */
+            images: components["schemas"]["PrunedImage"][];
+        };
         PublishedPort: {
             /**
              * Format: int64
@@ -2348,6 +3003,87 @@ export interface components {
             port: number;
             /** @description Where it is reached. The URL is a secret. */
             url: string;
+        };
+        Quota: {
+            /**
+             * @description CPU that the running ones may be limited to, together.
+             * @example 8
+             */
+            cpu?: string;
+            /**
+             * Format: int64
+             * @description Sandboxes that may be made in a minute, forks included.
+             * @example 60
+             */
+            creates_per_minute?: number;
+            /**
+             * @description Disk: what the running ones may write, and what paused ones, checkpoints, snapshots, output of executions and files of builds take.
+             * @example 200Gi
+             */
+            disk?: string;
+            /**
+             * @description Memory that the running ones may be limited to, together.
+             * @example 16Gi
+             */
+            memory?: string;
+            /**
+             * @description The most CPU that one sandbox may ask for.
+             * @example 2
+             */
+            sandbox_cpu?: string;
+            /**
+             * @description The most disk that one sandbox may ask for.
+             * @example 10Gi
+             */
+            sandbox_disk?: string;
+            /**
+             * @description The most memory that one sandbox may ask for.
+             * @example 4Gi
+             */
+            sandbox_memory?: string;
+            /**
+             * Format: int64
+             * @description Sandboxes that may run at the same time; paused ones do not count.
+             * @example 20
+             */
+            sandboxes?: number;
+        };
+        QuotaReport: {
+            /** @description The limits that count, all of them; 0 is none. */
+            limits: components["schemas"]["Quota"];
+            /** @description Those of them that an administrator has set for this workspace; the others are the server's defaults. */
+            set: components["schemas"]["Quota"];
+            /** @description What is used. */
+            used: components["schemas"]["QuotaUsed"];
+            /**
+             * Format: uuid
+             * @description The workspace.
+             */
+            workspace_id: string;
+        };
+        QuotaUsed: {
+            /**
+             * @description Their CPU, and that of builds.
+             * @example 1500m
+             */
+            cpu: string;
+            /**
+             * @description The sum of disk_by.
+             * @example 11Gi
+             */
+            disk: string;
+            /** @description What the disk is used for, in bytes. */
+            disk_by: components["schemas"]["DiskUse"];
+            /**
+             * @description Their memory, and that of builds.
+             * @example 2Gi
+             */
+            memory: string;
+            /**
+             * Format: int64
+             * @description Sandboxes that are being made, run, or are being paused or resumed.
+             */
+            sandboxes: number;
         };
         Refresh: {
             /** @description The session's present refresh token. It works once. */
@@ -2426,6 +3162,11 @@ export interface components {
              * @enum {string}
              */
             memory?: "prefer" | "require" | "discard";
+            /**
+             * Format: int64
+             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already; it stays paused meanwhile. 0: answer 429 at once.
+             */
+            wait_for_quota_seconds?: number;
         };
         Runtime: {
             /** @description It is here. Otherwise its first use builds it, which takes a minute or so. */
@@ -2514,6 +3255,8 @@ export interface components {
             image: string;
             /** @description The content the reference resolved to; empty until resolved. */
             image_digest: string;
+            /** @description The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot. */
+            image_id?: string;
             /** @description Its labels. */
             labels: {
                 [key: string]: string;
@@ -2582,6 +3325,59 @@ export interface components {
             url: string;
             /** @description The workspace it belongs to. */
             workspace_id: string;
+        };
+        SandboxImage: {
+            /** @description Comes with Modbox: it is in every workspace and cannot be deleted. */
+            builtin: boolean;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description Words about it. */
+            description?: string;
+            /** @description Whether sandboxes may be made from it. */
+            enabled: boolean;
+            /** @description Its identifier, for image_id. */
+            id: string;
+            /** @description The image reference without its tag, or with its digest. */
+            image: string;
+            /** @description Used when a request names no image. */
+            is_default: boolean;
+            /**
+             * Format: int64
+             * @description Memory limit of its sandboxes in MiB.
+             */
+            memory_mb: number;
+            /** @description What it is called. */
+            name: string;
+            /**
+             * Format: int64
+             * @description The port that must answer; absent without one: then a sandbox is ready when its agent is.
+             */
+            readiness_port?: number;
+            /** @description The registry it is pulled with; absent: whichever the workspace has for the host. */
+            registry_id?: string;
+            /** @description That registry's name; absent when it was deleted. */
+            registry_name?: string;
+            /** @description The tag; empty for an image by digest. */
+            tag: string;
+            /**
+             * Format: int64
+             * @description How long its sandboxes live unless they say; absent: no limit.
+             */
+            ttl_seconds?: number;
+            /**
+             * Format: date-time
+             * @description When it last changed.
+             */
+            updated_at: string;
+            /** @description The workspace it belongs to; absent for a built-in one. */
+            workspace_id?: string;
+        };
+        SandboxImageList: {
+            /** @description The built-in images, the server's default first, and then the workspace's own, the oldest first. */
+            items: components["schemas"]["SandboxImage"][];
         };
         SandboxList: {
             /** @description The sandboxes, newest first. */
@@ -2688,6 +3484,62 @@ export interface components {
             size_bytes: number;
             /** @description Its tag; absent when another snapshot of the name has taken it. */
             tag?: string;
+        };
+        SnapshotDownload: {
+            /**
+             * Format: date-time
+             * @description Until when a download may begin. It ends earlier when the snapshot is deleted or the server restarted.
+             */
+            expires_at: string;
+            /**
+             * @description Where, relative to the server's address. Who has it needs nothing else.
+             * @example /v1/downloads/3q2-7w
+             */
+            url: string;
+        };
+        SnapshotFile: {
+            /**
+             * Format: int32
+             * @description Owner's group id.
+             */
+            gid: number;
+            /**
+             * Format: date-time
+             * @description When its content last changed.
+             */
+            mod_time: string;
+            /**
+             * @description Permission bits in octal, as for chmod.
+             * @example 0644
+             */
+            mode: string;
+            /** @description Absolute path. */
+            path: string;
+            /** @description Of what a file holds, when asked for; absent for a file of more than 64 MiB. */
+            sha256?: string;
+            /**
+             * Format: int64
+             * @description Bytes of a file.
+             */
+            size: number;
+            /** @description Where a symlink points, as written. */
+            target?: string;
+            /**
+             * @description What it is.
+             * @enum {string}
+             */
+            type: "file" | "directory" | "symlink" | "other";
+            /**
+             * Format: int32
+             * @description Owner's user id.
+             */
+            uid: number;
+        };
+        SnapshotFileList: {
+            /** @description A directory before what is in it, else sorted by name. */
+            items: components["schemas"]["SnapshotFile"][];
+            /** @description Pass it as cursor for the next page; absent on the last one. */
+            next_cursor?: string;
         };
         SnapshotList: {
             /** @description The snapshots, in the order asked for. */
@@ -2925,6 +3777,39 @@ export interface components {
             server?: string;
             /** @description Who signs in. */
             username?: string;
+            /** @description Ask the registry first whether it accepts them as they will be, and change nothing when it does not. */
+            verify?: boolean;
+        };
+        UpdateSandboxImage: {
+            /** @description Your own words about it. */
+            description?: string;
+            /** @description false: no sandbox may be made from it. Of a built-in image only this can be changed, by an administrator of the installation. */
+            enabled?: boolean;
+            /** @description Image reference; it may have the tag, or a digest instead. */
+            image?: string;
+            /** @description Use it when a request names no image. */
+            is_default?: boolean;
+            /**
+             * Format: int64
+             * @description Memory limit of its sandboxes in MiB, 256 to 8192; 0: the image's own, or the server's default.
+             */
+            memory_mb?: number;
+            /** @description Unique in the workspace. */
+            name?: string;
+            /**
+             * Format: int64
+             * @description The port that must answer; 0: none.
+             */
+            readiness_port?: number;
+            /** @description The registry to pull it with; empty: whichever the workspace has for the host. */
+            registry_id?: string;
+            /** @description The tag. */
+            tag?: string;
+            /**
+             * Format: int64
+             * @description 60 to 86400; 0: no limit.
+             */
+            ttl_seconds?: number;
         };
         UpdateUser: {
             /** @description Whether it looks after the installation. */
@@ -3027,6 +3912,10 @@ export interface components {
         Whoami: {
             /** @description The user looks after the installation. */
             administrator: boolean;
+            /** @description Its e-mail address; empty without one. */
+            email: string;
+            /** @description What it signs in as. */
+            name: string;
             /** @description What the caller may do in the workspace. */
             permissions: string[];
             /** @description The user's role in the workspace. */
@@ -3128,7 +4017,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -3158,6 +4047,146 @@ export interface operations {
             };
         };
     };
+    "list-audit": {
+        parameters: {
+            query?: {
+                /** @description Records made from then on (RFC 3339). */
+                since?: string;
+                /** @description Records made before then (RFC 3339). */
+                until?: string;
+                /** @description What that user did: its id. */
+                user?: string;
+                /** @description What was done to the object with that id or name. */
+                object?: string;
+                /** @description What was done, such as exec or create-sandbox: the id of the operation. */
+                action?: string;
+                /** @description How it ended: ok, started, canceled, interrupted, failed, or the code of an error. */
+                outcome?: string;
+                /** @description The newest first, or the oldest. */
+                order?: "asc" | "desc";
+                /** @description Begin with the newest record that has a smaller number. */
+                before?: number;
+                /** @description Begin, with order=asc, with the oldest record that has a greater number. */
+                after?: number;
+                /** @description Records of a page. */
+                limit?: number;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-installation-audit": {
+        parameters: {
+            query?: {
+                /** @description Records made from then on (RFC 3339). */
+                since?: string;
+                /** @description Records made before then (RFC 3339). */
+                until?: string;
+                /** @description What that user did: its id. */
+                user?: string;
+                /** @description What was done to the object with that id or name. */
+                object?: string;
+                /** @description What was done, such as exec or create-sandbox: the id of the operation. */
+                action?: string;
+                /** @description How it ended: ok, started, canceled, interrupted, failed, or the code of an error. */
+                outcome?: string;
+                /** @description The newest first, or the oldest. */
+                order?: "asc" | "desc";
+                /** @description Begin with the newest record that has a smaller number. */
+                before?: number;
+                /** @description Begin, with order=asc, with the oldest record that has a greater number. */
+                after?: number;
+                /** @description Records of a page. */
+                limit?: number;
+                /** @description What was done in that workspace: its id. */
+                workspace?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "verify-audit": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditReport"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "accept-invitation": {
         parameters: {
             query?: never;
@@ -3168,6 +4197,39 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["AcceptInvitation"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionTokens"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "exchange-code": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExchangeCode"];
             };
         };
         responses: {
@@ -3228,7 +4290,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -3316,11 +4378,52 @@ export interface operations {
             };
         };
     };
+    "build-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "multipart/form-data": {
+                    /** Format: binary */
+                    context: string;
+                    dockerfile?: string;
+                    options?: components["schemas"]["ImageBuild"];
+                };
+            };
+        };
+        responses: {
+            /** @description What happens */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["BuildMessage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "validate-dependencies": {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -3352,6 +4455,38 @@ export interface operations {
             };
         };
     };
+    "download-shared-archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The last part of the address. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The archive */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": string;
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "get-execution": {
         parameters: {
             query?: {
@@ -3359,7 +4494,7 @@ export interface operations {
                 wait_seconds?: number;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3394,7 +4529,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3433,7 +4568,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -3461,11 +4596,47 @@ export interface operations {
             };
         };
     };
+    "prune-images": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PruneImages"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrunedImages"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "pull-image": {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -3497,11 +4668,80 @@ export interface operations {
             };
         };
     };
+    "push-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ImagePush"];
+            };
+        };
+        responses: {
+            /** @description The progress */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ImageProgress"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "remove-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The image's id, or a reference with its slashes escaped: ghcr.io%2Forg%2Fapp:v1. */
+                image: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-registries": {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -3533,7 +4773,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -3569,7 +4809,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3604,7 +4844,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3637,7 +4877,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3676,7 +4916,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -3691,6 +4931,184 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RuntimeList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-sandbox-images": {
+        parameters: {
+            query?: {
+                /** @description Only those that sandboxes may be made from. */
+                enabled_only?: boolean;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxImageList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-sandbox-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateSandboxImage"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxImage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-sandbox-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The image's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxImage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-sandbox-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The image's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-sandbox-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The image's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateSandboxImage"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxImage"];
                 };
             };
             /** @description An error */
@@ -3721,7 +5139,7 @@ export interface operations {
                 cursor?: string;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -3753,7 +5171,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
                 /** @description Repeating a request with the same key within 24 hours answers the sandbox of the first one, even after its end. */
                 "Idempotency-Key"?: string;
@@ -3800,7 +5218,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3835,7 +5253,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3870,7 +5288,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3905,7 +5323,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3944,7 +5362,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -3979,7 +5397,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4016,7 +5434,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4064,7 +5482,7 @@ export interface operations {
                 order?: "asc" | "desc";
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4099,7 +5517,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4138,7 +5556,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4171,7 +5589,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4215,7 +5633,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4250,7 +5668,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4292,7 +5710,7 @@ export interface operations {
                 offset?: string;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4330,7 +5748,7 @@ export interface operations {
                 path: string;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4383,7 +5801,7 @@ export interface operations {
                 user?: string;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4427,7 +5845,7 @@ export interface operations {
                 recursive?: boolean;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4465,7 +5883,7 @@ export interface operations {
                 format?: "tar.gz" | "zip" | "tar";
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4509,7 +5927,7 @@ export interface operations {
                 keep_links?: string;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4548,7 +5966,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4592,7 +6010,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4627,7 +6045,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4666,7 +6084,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4708,7 +6126,7 @@ export interface operations {
                 path: string;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4748,7 +6166,7 @@ export interface operations {
                 recursive?: string;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4783,7 +6201,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4822,7 +6240,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4861,7 +6279,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4896,7 +6314,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4935,7 +6353,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -4974,7 +6392,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5009,7 +6427,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5049,7 +6467,7 @@ export interface operations {
                 timeout_seconds?: number;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5101,7 +6519,7 @@ export interface operations {
                 offset?: number;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5133,7 +6551,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5178,7 +6596,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5215,7 +6633,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5250,11 +6668,46 @@ export interface operations {
             };
         };
     };
+    "get-snapshot-build-log": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The build. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildLog"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "watch-snapshot-build": {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5289,7 +6742,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5324,7 +6777,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5357,7 +6810,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5392,6 +6845,130 @@ export interface operations {
             };
         };
     };
+    "download-snapshot-archive": {
+        parameters: {
+            query?: {
+                /** @description The directory or file; the root when omitted. */
+                path?: string;
+                /** @description How it is packed; tar.gz when omitted. */
+                format?: "tar.gz" | "tar";
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag. */
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The archive */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": string;
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "share-snapshot-archive": {
+        parameters: {
+            query?: {
+                /** @description The directory or file; the root when omitted. */
+                path?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag. A name alone means its latest. */
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotDownload"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-snapshot-files": {
+        parameters: {
+            query?: {
+                /** @description The directory, or a file alone; the root when omitted. Symlinks on the way are not followed. */
+                path?: string;
+                /** @description All below, not only what is in the directory. */
+                recursive?: boolean;
+                /** @description With the hash of what each file holds. A page then ends early when reading takes too much. */
+                sha256?: boolean;
+                /** @description Items on a page; 1000 when omitted. */
+                limit?: number;
+                /** @description next_cursor of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The snapshot, percent-encoded: its id, name, name:tag or @workspace/name:tag. A name alone means its latest. */
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotFileList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "get-snapshot-lineage": {
         parameters: {
             query?: {
@@ -5399,7 +6976,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5434,7 +7011,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5551,7 +7128,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5583,7 +7160,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5619,7 +7196,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5655,7 +7232,7 @@ export interface operations {
                 after?: string;
             };
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5687,7 +7264,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5723,7 +7300,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5756,7 +7333,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5795,7 +7372,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
@@ -5830,7 +7407,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5862,7 +7439,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5894,7 +7471,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5926,7 +7503,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path?: never;
@@ -5962,11 +7539,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The workspace's id. */
+                /** @description The workspace's id or slug. */
                 workspace_id: string;
             };
             cookie?: never;
@@ -5997,11 +7574,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The workspace's id. */
+                /** @description The workspace's id or slug. */
                 workspace_id: string;
             };
             cookie?: never;
@@ -6030,11 +7607,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The workspace's id. */
+                /** @description The workspace's id or slug. */
                 workspace_id: string;
             };
             cookie?: never;
@@ -6069,11 +7646,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The workspace's id. */
+                /** @description The workspace's id or slug. */
                 workspace_id: string;
             };
             cookie?: never;
@@ -6104,11 +7681,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The workspace's id. */
+                /** @description The workspace's id or slug. */
                 workspace_id: string;
                 /** @description The invitation's id. */
                 invitation: string;
@@ -6139,11 +7716,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The workspace's id. */
+                /** @description The workspace's id or slug. */
                 workspace_id: string;
             };
             cookie?: never;
@@ -6174,11 +7751,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The workspace's id. */
+                /** @description The workspace's id or slug. */
                 workspace_id: string;
             };
             cookie?: never;
@@ -6213,11 +7790,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The workspace's id. */
+                /** @description The workspace's id or slug. */
                 workspace_id: string;
                 /** @description The user's id. */
                 user_id: string;
@@ -6254,11 +7831,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One of the caller's workspaces; the token's own when omitted. */
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
             };
             path: {
-                /** @description The workspace's id. */
+                /** @description The workspace's id or slug. */
                 workspace_id: string;
                 /** @description The user's id. */
                 user_id: string;
@@ -6273,6 +7850,80 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-quota": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id or slug. */
+                workspace_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuotaReport"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "set-quota": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The workspace's id or slug. */
+                workspace_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Quota"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuotaReport"];
+                };
             };
             /** @description An error */
             default: {

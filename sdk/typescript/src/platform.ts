@@ -3,6 +3,7 @@ import type { HTTP } from "./http.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { segment } from "./path.js";
 import type { CallOptions } from "./types.js";
+import type { Role } from "./workspaces.js";
 
 /** Where a sandbox is in its life, as the Modbox platform names it. */
 export type SandboxStatus = "provisioning" | "running" | "destroyed" | (string & {});
@@ -87,9 +88,90 @@ export interface SandboxImageDetail {
   memoryMb: number;
   readinessPort: number | null;
   ttlSeconds: number | null;
+  registryId: string | null;
+  registryName: string | null;
+  /** Null for one that every workspace has. */
+  workspaceId: string | null;
   createdAt: string;
   updatedAt: string;
 }
+
+export interface CreateSandboxImageParams extends CallOptions {
+  name: string;
+  image: string;
+  /** Default `latest`. */
+  tag?: string | undefined;
+  description?: string | undefined;
+  enabled?: boolean | undefined;
+  /** What `provisionSandbox` takes without an image. */
+  isDefault?: boolean | undefined;
+  /** 256 to 8192. */
+  memoryMb?: number | undefined;
+  /** 0 is none. */
+  readinessPort?: number | undefined;
+  /** 60 to 86400; 0 is no limit. */
+  ttlSeconds?: number | undefined;
+  registryId?: string | undefined;
+}
+
+export type UpdateSandboxImageParams = Partial<CreateSandboxImageParams>;
+
+export interface CreateRegistryParams extends CallOptions {
+  name: string;
+  server: string;
+  username: string;
+  password: string;
+  email?: string | undefined;
+  enabled?: boolean | undefined;
+}
+
+/** How the workspace signs in to a registry, without the password. */
+export interface RegistryCredentialDetail {
+  id: string;
+  name: string;
+  server: string;
+  username: string;
+  email: string | null;
+  enabled: boolean;
+  createdAt: string;
+  updatedAt: string;
+}
+
+export interface CreateWorkspaceParams extends CallOptions {
+  name: string;
+  description?: string | undefined;
+}
+
+/** A member, as the platform names its fields. */
+export interface WorkspaceMember {
+  user_id: string;
+  role: Role;
+  name: string;
+  email: string | null;
+  created_at: string;
+}
+
+/** A workspace; `members` is empty in lists. */
+export interface PlatformWorkspace {
+  id: string;
+  name: string;
+  description: string | null;
+  realm: string;
+  createdBy: string;
+  createdAt: string;
+  updatedAt: string;
+  members: WorkspaceMember[];
+}
+
+export interface AddWorkspaceMemberParams extends CallOptions {
+  email: string;
+  role: Role;
+}
+
+/** Who was added: a member, or, for an address that is nobody's, an invitation whose code is shown only now. */
+export type AddedWorkspaceMember =
+  | ({ invited: false } & WorkspaceMember)
+  | { invited: true; email: string; role: Role; code: string; expiresAt: string };
 
 interface Outcome {
   success: boolean;
@@ -119,9 +201,36 @@ interface ImageWire {
   memory_mb: number;
   readiness_port: number | null;
   ttl_seconds: number | null;
+  registry_id: string | null;
+  registry_name: string | null;
+  workspace_id: string | null;
   created_at: string;
   updated_at: string;
 }
+
+interface RegistryWire {
+  id: string;
+  name: string;
+  server: string;
+  username: string;
+  email: string | null;
+  enabled: boolean;
+  created_at: string;
+  updated_at: string;
+}
+
+interface WorkspaceWire {
+  id: string;
+  name: string;
+  description: string | null;
+  realm: string;
+  created_by: string;
+  created_at: string;
+  updated_at: string;
+  members: WorkspaceMember[];
+}
+
+type AddedWire = WorkspaceMember | { invited: true; email: string; role: Role; code: string; expires_at: string };
 
 /** The calls of the Modbox platform's API, without a version in their paths. */
 export class Platform {
@@ -209,6 +318,79 @@ export class Platform {
     });
     return w.images.map(image);
   }
+
+  async createImage(p: CreateSandboxImageParams): Promise<SandboxImageDetail> {
+    const json = imageFields(p);
+    return image(await this.http.json({ method: "POST", path: "/sandbox-images", json, signal: p.signal, repeatable: false }));
+  }
+
+  async updateImage(imageId: string, p: UpdateSandboxImageParams): Promise<SandboxImageDetail> {
+    const path = `/sandbox-images/${segment(imageId)}`;
+    return image(await this.http.json({ method: "PUT", path, json: imageFields(p), signal: p.signal, repeatable: true }));
+  }
+
+  async createRegistry(p: CreateRegistryParams): Promise<RegistryCredentialDetail> {
+    const { signal, ...json } = p;
+    const w = await this.http.json<RegistryWire>({ method: "POST", path: "/registries", json, signal, repeatable: false });
+    const { created_at, updated_at, ...rest } = w;
+    return { ...rest, createdAt: created_at, updatedAt: updated_at };
+  }
+
+  async createWorkspace(p: CreateWorkspaceParams): Promise<PlatformWorkspace> {
+    const { signal, ...json } = p;
+    return workspace(await this.http.json({ method: "POST", path: "/workspaces", json, signal, repeatable: false }));
+  }
+
+  async workspaces(options: CallOptions): Promise<PlatformWorkspace[]> {
+    const w = await this.http.json<{ workspaces: WorkspaceWire[] }>({
+      method: "GET",
+      path: "/workspaces",
+      signal: options.signal,
+      repeatable: true,
+    });
+    return w.workspaces.map(workspace);
+  }
+
+  async workspace(id: string, options: CallOptions): Promise<PlatformWorkspace> {
+    const path = `/workspaces/${segment(id)}`;
+    return workspace(await this.http.json({ method: "GET", path, signal: options.signal, repeatable: true }));
+  }
+
+  async addMember(id: string, p: AddWorkspaceMemberParams): Promise<AddedWorkspaceMember> {
+    const { signal, ...json } = p;
+    const path = `/workspaces/${segment(id)}/members`;
+    const w = await this.http.json<AddedWire>({ method: "POST", path, json, signal, repeatable: false });
+    if (!("invited" in w)) return { invited: false, ...w };
+    return { invited: true, email: w.email, role: w.role, code: w.code, expiresAt: w.expires_at };
+  }
+}
+
+function imageFields(p: UpdateSandboxImageParams): Record<string, unknown> {
+  return {
+    name: p.name,
+    image: p.image,
+    tag: p.tag,
+    description: p.description,
+    enabled: p.enabled,
+    is_default: p.isDefault,
+    memory_mb: p.memoryMb,
+    readiness_port: p.readinessPort,
+    ttl_seconds: p.ttlSeconds,
+    registry_id: p.registryId,
+  };
+}
+
+function workspace(w: WorkspaceWire): PlatformWorkspace {
+  return {
+    id: w.id,
+    name: w.name,
+    description: w.description,
+    realm: w.realm,
+    createdBy: w.created_by,
+    createdAt: w.created_at,
+    updatedAt: w.updated_at,
+    members: w.members,
+  };
 }
 
 function elapsedSeconds(started: number): number {
@@ -241,6 +423,9 @@ function image(w: ImageWire): SandboxImageDetail {
     memoryMb: w.memory_mb,
     readinessPort: w.readiness_port,
     ttlSeconds: w.ttl_seconds,
+    registryId: w.registry_id,
+    registryName: w.registry_name,
+    workspaceId: w.workspace_id,
     createdAt: w.created_at,
     updatedAt: w.updated_at,
   };

@@ -7,8 +7,10 @@ import { decodeResult, encodeCommand, readEvents } from "./exec.js";
 import { encodeExecution } from "./executions.js";
 import { Files } from "./files.js";
 import type { HTTP } from "./http.js";
+import { newKey } from "./key.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { sandboxPath } from "./path.js";
+import { waitForRoom } from "./room.js";
 import { connect, type Session, type TerminalSize } from "./session.js";
 import type {
   CallOptions,
@@ -22,6 +24,7 @@ import type {
   ForkOptions,
   ListSandboxesOptions,
   NetworkOptions,
+  ResumeOptions,
   Sandbox,
   SandboxEvent,
   SandboxPage,
@@ -73,18 +76,24 @@ export class Sandboxes {
       command: options.command && encodeExecution(options.command),
       mode: options.mode,
       replace: options.replace,
-      wait_seconds: options.waitSeconds,
     };
-    const w = await this.http.json<wire.Sandbox>({
-      method: "POST",
-      path: "/v1/sandboxes",
-      json,
-      headers: { "idempotency-key": options.idempotencyKey ?? newKey() },
-      signal: options.signal,
-      timeoutMs: options.waitSeconds ? options.waitSeconds * 1_000 + waitSlackMs : undefined,
-      repeatable: true,
+    const headers = { "idempotency-key": options.idempotencyKey ?? newKey() };
+    const { signal, waitSeconds = 0, waitForQuotaSeconds = 0 } = options;
+    // Both waits fit into one request, or the second is a request of its own. One that is too long is refused before anything is made.
+    const together = waitSeconds + waitForQuotaSeconds <= maxWaitSeconds || !waitForQuotaSeconds || waitSeconds > maxWaitSeconds;
+    const made = await waitForRoom(options.waitForQuotaSeconds, (seconds) => {
+      const waits = (seconds ?? 0) + (together ? waitSeconds : 0);
+      return this.http.json<wire.Sandbox>({
+        method: "POST",
+        path: "/v1/sandboxes",
+        json: { ...json, wait_seconds: together ? options.waitSeconds : undefined, wait_for_quota_seconds: seconds },
+        headers,
+        signal,
+        timeoutMs: waits ? waits * 1_000 + waitSlackMs : undefined,
+        repeatable: true,
+      });
     });
-    return decode.sandbox(w);
+    return decode.sandbox(together || !waitSeconds ? made : await this.look(made.id, "running", waitSeconds, signal));
   }
 
   /**
@@ -154,14 +163,7 @@ export class Sandboxes {
     const end = Date.now() + timeoutSeconds * 1_000;
     for (;;) {
       const seconds = Math.min(maxWaitSeconds, Math.max(1, Math.ceil((end - Date.now()) / 1_000)));
-      const w = await this.http.json<wire.Sandbox>({
-        method: "GET",
-        path: sandboxPath(ref, "/wait"),
-        query: { state, timeout_seconds: seconds },
-        signal: options.signal,
-        timeoutMs: seconds * 1_000 + waitSlackMs,
-        repeatable: true,
-      });
+      const w = await this.look(ref, state, seconds, options.signal);
       if (w.state === state) return decode.sandbox(w);
       if (w.state === "destroyed" || w.state === "failed") {
         throw newError({ code: "ended", message: `sandbox ${ref} is ${w.state}: ${w.cause?.message ?? "no reason is known"}` });
@@ -170,6 +172,18 @@ export class Sandboxes {
         throw newError({ code: "timeout", message: `sandbox ${ref} is still ${w.state} after ${timeoutSeconds} s` });
       }
     }
+  }
+
+  /** Answers the sandbox when it is in the state or has ended, or after these seconds, which one request may wait. */
+  private look(ref: string, state: string, seconds: number, signal: AbortSignal | undefined): Promise<wire.Sandbox> {
+    return this.http.json<wire.Sandbox>({
+      method: "GET",
+      path: sandboxPath(ref, "/wait"),
+      query: { state, timeout_seconds: seconds },
+      signal,
+      timeoutMs: seconds * 1_000 + waitSlackMs,
+      repeatable: true,
+    });
   }
 
   /**
@@ -188,16 +202,19 @@ export class Sandboxes {
    * why; with memory `require` it stays paused and an error of code `unsupported`
    * is thrown, with `discard` it is started anew in any case.
    */
-  async resume(ref: string, options: CallOptions & { memory?: "prefer" | "require" | "discard" | undefined } = {}): Promise<Sandbox> {
-    const json: wire.ResumeSandbox = { memory: options.memory };
+  async resume(ref: string, options: ResumeOptions = {}): Promise<Sandbox> {
+    const { memory, signal } = options;
     const path = sandboxPath(ref, "/resume");
-    const w = await this.http.json<wire.Sandbox>({ method: "POST", path, json, signal: options.signal, timeoutMs: 0, repeatable: true });
+    const w = await waitForRoom(options.waitForQuotaSeconds, (seconds) => {
+      const json: wire.ResumeSandbox = { memory, wait_for_quota_seconds: seconds };
+      return this.http.json<wire.Sandbox>({ method: "POST", path, json, signal, timeoutMs: 0, repeatable: true });
+    });
     return decode.sandbox(w);
   }
 
   /**
    * Makes sandboxes with the memory, processes and files of a running or paused one.
-   * Returns when each child runs or has failed, in the order of the names. Never sent twice.
+   * Returns when each child runs or has failed, in the order of the names. Never sent twice, unless there was no room for it.
    */
   async fork(ref: string, options: ForkOptions = {}): Promise<Forked[]> {
     const json: wire.Fork = {
@@ -208,8 +225,12 @@ export class Sandboxes {
       ttl_seconds: options.ttlSeconds,
       timeouts: options.timeouts && encodeTimeouts(options.timeouts),
     };
+    const { signal } = options;
     const path = sandboxPath(ref, "/fork");
-    const w = await this.http.json<wire.ForkList>({ method: "POST", path, json, signal: options.signal, timeoutMs: 0, repeatable: false });
+    const w = await waitForRoom(options.waitForQuotaSeconds, (seconds) => {
+      const body: wire.Fork = { ...json, wait_for_quota_seconds: seconds };
+      return this.http.json<wire.ForkList>({ method: "POST", path, json: body, signal, timeoutMs: 0, repeatable: false });
+    });
     return w.items.map(decode.forked);
   }
 
@@ -338,10 +359,4 @@ function encodeTimeouts(t: Timeouts): wire.Timeouts {
 
 function encodeNetwork(n: NetworkOptions): { enabled?: boolean; ports?: number[] } {
   return { enabled: n.enabled, ports: n.ports && [...n.ports] };
-}
-
-/** Unique, not secret. Node 18 and pages without TLS lack crypto.randomUUID. */
-function newKey(): string {
-  const random = () => Math.random().toString(36).slice(2);
-  return `${Date.now().toString(36)}-${random()}${random()}`;
 }

@@ -154,7 +154,8 @@ function decodeOutput(message: Uint8Array): ExecEvent | undefined {
  */
 export async function connect(http: HTTP, path: string, look: () => Promise<unknown>, signal?: AbortSignal, first?: unknown): Promise<Session> {
   signal?.throwIfAborted();
-  const socket = http.webSocket(path);
+  const headers = await http.headers();
+  const socket = http.webSocket(path, headers); // no wait from here on: its first event could be missed
   socket.binaryType = "arraybuffer";
   const session = new Session(socket, signal);
   const opened = await new Promise<boolean>((resolve) => {

@@ -1,7 +1,7 @@
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
 import { sandboxPath, segment } from "./path.js";
-import type { CallOptions, FileContent } from "./types.js";
+import type { CallOptions, FileContent, FileInfo } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** The saved filesystem of a sandbox, or of a build, from which sandboxes are made. */
@@ -96,6 +96,31 @@ export interface SnapshotPage {
   total: number;
 }
 
+/** Which files of a snapshot to list; the empty object is what is in its root directory. */
+export interface SnapshotFilesOptions extends CallOptions {
+  /** A directory, or a file alone. */
+  path?: string | undefined;
+  /** All below. */
+  recursive?: boolean | undefined;
+  /** With hashes; pages may be shorter then. */
+  sha256?: boolean | undefined;
+  /** Items on a page, default 1000; the iterator fetches as many pages as are read. */
+  limit?: number | undefined;
+}
+
+/** A name in a snapshot. */
+export interface SnapshotFile extends FileInfo {
+  /** Of a file of up to 64 MiB, when asked for. */
+  sha256: string | undefined;
+}
+
+/** Where files of a snapshot can be downloaded. */
+export interface SnapshotDownload {
+  /** Answers a tar.gz to whoever has it. */
+  url: string;
+  expiresAt: string;
+}
+
 /** Snapshots; `snapshot` is an id, `name`, `name:tag` or `@workspace/name:tag`. Safe for concurrent use. */
 export class Snapshots {
   constructor(private readonly http: HTTP) {}
@@ -119,8 +144,7 @@ export class Snapshots {
     const path = `/v1/snapshots/builds/${segment(id ?? "")}`;
     if (files !== undefined) {
       const headers = { "content-type": "application/gzip" };
-      const response = await this.http.raw({ method: "PUT", path: `${path}/files`, body: files, headers, ...http });
-      await response.arrayBuffer();
+      await this.http.done({ method: "PUT", path: `${path}/files`, body: files, headers, ...http });
     }
     const finish: wire.FinishBuild = { dependencies: dependencies && [...dependencies], packages: packages && [...packages], env };
     const w = await this.http.json<wire.Snapshot>({ method: "POST", path: `${path}/finish`, json: finish, ...http });
@@ -162,8 +186,37 @@ export class Snapshots {
 
   /** Deletes a snapshot; sandboxes made from it go on. */
   async delete(snapshot: string, options: CallOptions = {}): Promise<void> {
-    const response = await this.http.raw({ method: "DELETE", path: snapshotPath(snapshot), signal: options.signal, repeatable: false });
-    await response.arrayBuffer();
+    await this.http.done({ method: "DELETE", path: snapshotPath(snapshot), signal: options.signal, repeatable: false });
+  }
+
+  /** Walks over the files of a snapshot, its image's included: a directory before what is in it, else sorted by name. */
+  async *files(snapshot: string, options: SnapshotFilesOptions = {}): AsyncGenerator<SnapshotFile, void, undefined> {
+    const { signal, ...query } = options;
+    const path = `${snapshotPath(snapshot)}/files`;
+    for (let cursor: string | undefined; ; ) {
+      const w = await this.http.json<wire.SnapshotFileList>({ method: "GET", path, query: { ...query, cursor }, signal, repeatable: true });
+      for (const f of w.items) yield { ...decode.fileInfo({ ...f, name: f.path.slice(f.path.lastIndexOf("/") + 1) }), sha256: f.sha256 };
+      if (!w.next_cursor) return;
+      cursor = w.next_cursor;
+    }
+  }
+
+  /** Opens a directory or file of a snapshot, default its root, as an archive, default `tar.gz`. It is packed while it is read. */
+  async download(
+    snapshot: string,
+    options: CallOptions & { path?: string | undefined; format?: "tar.gz" | "tar" | undefined } = {},
+  ): Promise<ReadableStream<Uint8Array>> {
+    const { signal, ...query } = options;
+    const response = await this.http.raw({ method: "GET", path: `${snapshotPath(snapshot)}/archive`, query, signal, repeatable: true });
+    return response.body ?? new Blob([]).stream();
+  }
+
+  /** Makes an address under which a directory or file of a snapshot, default its root, can be downloaded without a token, for an hour. */
+  async share(snapshot: string, options: CallOptions & { path?: string | undefined } = {}): Promise<SnapshotDownload> {
+    const { signal, ...query } = options;
+    const path = `${snapshotPath(snapshot)}/download`;
+    const w = await this.http.json<wire.SnapshotDownload>({ method: "POST", path, query, signal, repeatable: false });
+    return { url: this.http.address(w.url), expiresAt: w.expires_at };
   }
 
   /** A snapshot and those it came from, newest first, deleted ones included. */

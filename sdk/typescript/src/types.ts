@@ -138,10 +138,15 @@ export interface CreateSandboxOptions extends CallOptions {
   command?: ExecutionCommand | undefined;
   /** `oneshot`: the sandbox ends with its command. */
   mode?: "interactive" | "oneshot" | undefined;
-  /** End a live sandbox of the same name first. */
+  /** End a live sandbox of the same name, whose place in the quota the new one may have. */
   replace?: boolean | undefined;
   /** Answer only when it runs or has ended, or after this many seconds (at most 240); 0 answers at once. */
   waitSeconds?: number | undefined;
+  /**
+   * Wait for room in the workspace's quota, and on the server, at most this long; undefined throws `quota_exceeded` at once.
+   * More than 240 is several requests, of which each takes its place at the end of the line.
+   */
+  waitForQuotaSeconds?: number | undefined;
   /** Makes repeated creates one within 24 hours; undefined is a new key for this call. */
   idempotencyKey?: string | undefined;
 }
@@ -186,6 +191,16 @@ export interface ForkOptions extends CallOptions {
   ttlSeconds?: number | undefined;
   /** Instead of the parent's. */
   timeouts?: Timeouts | undefined;
+  /** Wait for room for all children in the workspace's quota, and on the server, at most this long, see {@link CreateSandboxOptions.waitForQuotaSeconds}. */
+  waitForQuotaSeconds?: number | undefined;
+}
+
+/** How a paused sandbox is brought back. */
+export interface ResumeOptions extends CallOptions {
+  /** What to do about its memory; undefined is `prefer`. */
+  memory?: "prefer" | "require" | "discard" | undefined;
+  /** Wait for room in the workspace's quota, and on the server, at most this long, see {@link CreateSandboxOptions.waitForQuotaSeconds}. */
+  waitForQuotaSeconds?: number | undefined;
 }
 
 /** What became of one child: it runs when `error` is undefined. */
@@ -427,6 +442,9 @@ export interface NewToken extends Token {
 /** Who the client's token speaks for. */
 export interface Identity {
   userId: string;
+  /** What the user signs in as. */
+  name: string;
+  email: string | undefined;
   workspaceId: string;
   /** Empty for a session. */
   tokenId: string;

@@ -1,5 +1,6 @@
 import type { HTTP, HTTPRequest } from "./http.js";
 import { segment } from "./path.js";
+import { encodeQuota, quotaReport, type Quota, type QuotaReport } from "./quotas.js";
 import type { CallOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
@@ -120,13 +121,23 @@ export class Workspaces {
     await this.remove(at(id, `/invitations/${segment(invitationId)}`), options);
   }
 
+  /** The workspace's quota and what is used of it. */
+  async quota(id: string, options: CallOptions = {}): Promise<QuotaReport> {
+    return quotaReport(await this.send({ method: "GET", path: at(id, "/quota"), signal: options.signal, repeatable: true }));
+  }
+
+  /** Replaces what was set for the workspace. For administrators. */
+  async setQuota(id: string, quota: Quota, options: CallOptions = {}): Promise<QuotaReport> {
+    const path = at(id, "/quota");
+    return quotaReport(await this.send({ method: "PUT", path, json: encodeQuota(quota), signal: options.signal, repeatable: true }));
+  }
+
   private send<T>(request: HTTPRequest): Promise<T> {
     return this.http.json<T>(request);
   }
 
   private async remove(path: string, options: CallOptions): Promise<void> {
-    const response = await this.http.raw({ method: "DELETE", path, signal: options.signal, repeatable: false });
-    await response.arrayBuffer();
+    await this.http.done({ method: "DELETE", path, signal: options.signal, repeatable: false });
   }
 }
 

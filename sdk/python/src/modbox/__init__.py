@@ -8,7 +8,10 @@
     modbox.sandboxes.destroy(sandbox.id)
 """
 
+from ._snapshotfiles import SnapshotDownload, SnapshotFile
 from .aio import AsyncModboxClient
+from .audit import AuditEntry, AuditFilter, AuditRecord, AuditReport
+from .builds import BuildError, BuildEvent, BuildImageOptions, PullEvent
 from .client import ModboxClient
 from .errors import (
     AuthError,
@@ -21,9 +24,9 @@ from .errors import (
     TimeoutError,
     ValidationError,
 )
+from .images import SandboxImage
 from .models import (
     Cause,
-    DestroyResult,
     Event,
     ExecEvent,
     ExecResult,
@@ -34,15 +37,11 @@ from .models import (
     Image,
     NetworkOptions,
     NewToken,
-    ProvisionResult,
     PublishedPort,
     Requirements,
     Resources,
     Runtime,
     Sandbox,
-    SandboxDetail,
-    SandboxImage,
-    SandboxList,
     SandboxNetwork,
     SandboxPage,
     SandboxState,
@@ -51,9 +50,20 @@ from .models import (
     Timeouts,
     Token,
     Usage,
-    WaitResult,
+    UserSession,
 )
-from .options import BuildOptions, CreateOptions, ExecutionCommand, SnapshotFilter
+from .options import AsyncConnectOptions, BuildOptions, ConnectOptions, CreateOptions, ExecutionCommand, SandboxImageChanges, SandboxImageOptions, SnapshotFilter
+from .platform import (
+    AddedWorkspaceMember,
+    DestroyResult,
+    PlatformWorkspace,
+    PlatformWorkspaces,
+    ProvisionResult,
+    SandboxDetail,
+    SandboxList,
+    WaitResult,
+    WorkspaceMember,
+)
 from .records import (
     BuiltSnapshot,
     Checkpoint,
@@ -62,28 +72,54 @@ from .records import (
     Forked,
     InvalidDependency,
     OutputStream,
+    PrunedImage,
+    PrunedImages,
     Snapshot,
     SnapshotPage,
 )
+from .registries import Registry
 from .transport import AsyncHttpxTransport, HttpxTransport, UrllibTransport
-from .workspaces import AddedMember, Invitation, Member, NewInvitation, Workspace, WorkspaceDetail
+from .users import NewUser, User
+from .workspaces import (
+    AddedMember,
+    DiskUse,
+    Invitation,
+    Member,
+    NewInvitation,
+    Quota,
+    QuotaReport,
+    QuotaUsed,
+    Workspace,
+    WorkspaceDetail,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AddedMember",
+    "AddedWorkspaceMember",
+    "AsyncConnectOptions",
     "AsyncHttpxTransport",
     "AsyncModboxClient",
+    "AuditEntry",
+    "AuditFilter",
+    "AuditRecord",
+    "AuditReport",
     "AuthError",
+    "BuildError",
+    "BuildEvent",
+    "BuildImageOptions",
     "BuildOptions",
     "BuiltSnapshot",
     "Cause",
     "Checkpoint",
     "ConflictError",
+    "ConnectOptions",
     "ConnectionError",
     "CreateOptions",
     "DependencyChecks",
     "DestroyResult",
+    "DiskUse",
     "EndedError",
     "Event",
     "ExecEvent",
@@ -106,22 +142,36 @@ __all__ = [
     "NetworkOptions",
     "NewInvitation",
     "NewToken",
+    "NewUser",
     "NotFoundError",
     "OutputStream",
+    "PlatformWorkspace",
+    "PlatformWorkspaces",
     "ProvisionResult",
+    "PrunedImage",
+    "PrunedImages",
     "PublishedPort",
+    "PullEvent",
+    "Quota",
+    "QuotaReport",
+    "QuotaUsed",
+    "Registry",
     "Requirements",
     "Resources",
     "Runtime",
     "Sandbox",
     "SandboxDetail",
     "SandboxImage",
+    "SandboxImageChanges",
+    "SandboxImageOptions",
     "SandboxList",
     "SandboxNetwork",
     "SandboxPage",
     "SandboxState",
     "ServerVersion",
     "Snapshot",
+    "SnapshotDownload",
+    "SnapshotFile",
     "SnapshotFilter",
     "SnapshotPage",
     "Stats",
@@ -130,8 +180,11 @@ __all__ = [
     "Token",
     "UrllibTransport",
     "Usage",
+    "User",
+    "UserSession",
     "ValidationError",
     "WaitResult",
     "Workspace",
     "WorkspaceDetail",
+    "WorkspaceMember",
 ]

@@ -15,21 +15,14 @@ from urllib.parse import quote, urlencode
 from .errors import new_error
 from .models import (
     AnyExecResult,
-    DestroyResult,
     Event,
     ExecEvent,
     ExecResult,
     FileInfo,
     FileList,
     Identity,
-    Image,
     NewToken,
-    ProvisionResult,
-    Runtime,
     Sandbox,
-    SandboxDetail,
-    SandboxImage,
-    SandboxList,
     SandboxPage,
     ServerVersion,
     Stats,
@@ -39,7 +32,6 @@ from .models import (
     decode,
 )
 from .options import CreateOptions, ExecutionCommand
-from .records import DependencyChecks
 
 T = TypeVar("T")
 
@@ -70,6 +62,8 @@ class Call(Generic[T]):
     headers: Dict[str, str] = field(default_factory=dict)
     #: Seconds without an answer; None is for ever.
     timeout: Any = DEFAULT
+    #: Made in nobody's name.
+    anonymous: bool = False
 
 
 def _into(cls: Any) -> Callable[[bytes], Any]:
@@ -168,6 +162,7 @@ def create(o: CreateOptions) -> Call[Sandbox]:
     known(CreateOptions, o)
     resources, network, command = o.get("resources"), o.get("network"), o.get("command")
     wait_seconds = o.get("wait_seconds")
+    waits = (wait_seconds or 0) + (o.get("wait_for_quota_seconds") or 0)
     return Call(
         "POST",
         "/v1/sandboxes",
@@ -192,9 +187,10 @@ def create(o: CreateOptions) -> Call[Sandbox]:
             mode=o.get("mode"),
             replace=o.get("replace"),
             wait_seconds=wait_seconds,
+            wait_for_quota_seconds=o.get("wait_for_quota_seconds"),
         ),
         headers={"idempotency-key": o.get("idempotency_key") or str(uuid.uuid4())},
-        timeout=wait_seconds + WAIT_SLACK_SECONDS if wait_seconds else DEFAULT,
+        timeout=waits + WAIT_SLACK_SECONDS if waits else DEFAULT,
     )
 
 
@@ -364,20 +360,7 @@ def remove(ref: str, path: str, recursive: Optional[bool]) -> Call[None]:
     return Call("DELETE", _query(sandbox_path(ref, "/files"), path=path, recursive=recursive), _nothing, repeatable=False)
 
 
-# Images, tokens, and who we are.
-
-
-def images() -> Call[List[Image]]:
-    return Call("GET", "/v1/images", _items(Image), repeatable=True)
-
-
-def runtimes() -> Call[List[Runtime]]:
-    return Call("GET", "/v1/runtimes", _items(Runtime), repeatable=True)
-
-
-def validate_dependencies(dependencies: Sequence[str], image: Optional[str]) -> Call[DependencyChecks]:
-    body = _body(dependencies=list(dependencies), image=image)
-    return Call("POST", "/v1/dependencies/validate", _into(DependencyChecks), repeatable=True, json=body, timeout=None)
+# Tokens, and who we are.
 
 
 def create_token(
@@ -404,71 +387,3 @@ def whoami() -> Call[Identity]:
 
 def version() -> Call[ServerVersion]:
     return Call("GET", "/v1/version", _into(ServerVersion), repeatable=True)
-
-
-# The Modbox platform's own calls.
-
-
-def provision_sandbox(
-    task_id: str,
-    image_id: Optional[str],
-    image: Optional[str],
-    ttl_seconds: Optional[int],
-    env_vars: Optional[Mapping[str, str]],
-    replace: Optional[bool],
-) -> Call[ProvisionResult]:
-    def parse(content: bytes) -> ProvisionResult:
-        wire = _load(content)
-        # This API may say no in an answer whose status is a success.
-        if not wire.get("success"):
-            raise new_error("conflict", f"provision {task_id}: {wire.get('error') or 'the server gave no reason'}", status=200)
-        return decode(ProvisionResult, wire)
-
-    return Call(
-        "POST",
-        "/sandboxes/provision",
-        parse,
-        # The same request for a live task answers the sandbox that is there.
-        repeatable=True,
-        json=_body(
-            task_id=task_id,
-            image_id=image_id,
-            image=image,
-            ttl_seconds=ttl_seconds,
-            env_vars=env_vars,
-            replace=replace,
-        ),
-    )
-
-
-def wait_for_sandbox(task_id: str, timeout: int) -> Call[Dict[str, Any]]:
-    return Call(
-        "POST",
-        "/sandboxes/wait",
-        _load,
-        repeatable=True,
-        json={"task_id": task_id, "timeout": timeout},
-        timeout=max(0, timeout) + WAIT_SLACK_SECONDS,
-    )
-
-
-def get_sandbox(id_or_task_id: str) -> Call[SandboxDetail]:
-    return Call("GET", f"/sandboxes/detail/{_segment(id_or_task_id)}", _into(SandboxDetail), repeatable=True)
-
-
-def list_sandboxes(status: Optional[str]) -> Call[SandboxList]:
-    return Call("GET", _query("/sandboxes", status=status), _into(SandboxList), repeatable=True)
-
-
-def destroy_sandbox(task_id: str) -> Call[DestroyResult]:
-    return Call(
-        "POST",
-        "/sandboxes/destroy",
-        _into(DestroyResult),
-        repeatable=True,
-        json={"task_id": task_id},
-    )
-
-
-def list_sandbox_images() -> Call[List[SandboxImage]]:
-    return Call("GET", "/sandbox-images", _items(SandboxImage, "images"), repeatable=True)

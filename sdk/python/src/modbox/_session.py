@@ -6,13 +6,16 @@ import json
 import os
 import random
 from dataclasses import dataclass
-from typing import Optional, TypeVar
+from typing import Any, Dict, Optional, TypeVar
 
 from ._calls import DEFAULT, Call
 from .errors import ModboxError, error_from_response, new_error
 from .transport import AsyncResponse, Request, Response
 
 T = TypeVar("T")
+
+#: What a client is made with unless told.
+DEFAULTS: Dict[str, Any] = {"base_url": None, "workspace_id": None, "timeout": 60.0, "max_retries": 3}
 
 _FIRST_DELAY_SECONDS = 0.1
 _MAX_DELAY_SECONDS = 2.0
@@ -24,24 +27,20 @@ class Settings:
     """How a client was made."""
 
     base_url: str
-    token: str
     workspace_id: Optional[str]
     timeout: float
     max_retries: int
 
     @staticmethod
-    def of(
-        token: Optional[str], base_url: Optional[str], workspace_id: Optional[str], timeout: float, max_retries: int
-    ) -> "Settings":
-        token = token or os.environ.get("MODBOX_API_TOKEN")
-        if not token:
-            raise new_error("unauthenticated", "no token: pass token= or set MODBOX_API_TOKEN")
+    def of(base_url: Optional[str], workspace_id: Optional[str], timeout: float, max_retries: int) -> "Settings":
         base_url = base_url or os.environ.get("MODBOX_URL") or "http://127.0.0.1:7070"
-        return Settings(base_url.rstrip("/"), token, workspace_id, timeout, max_retries)
+        return Settings(base_url.rstrip("/"), workspace_id, timeout, max_retries)
 
-    def request(self, call: "Call[T]") -> Request:
-        headers = {"authorization": f"Bearer {self.token}", "accept": "application/json, */*", **call.headers}
-        if self.workspace_id:
+    def request(self, call: "Call[T]", token: Optional[str]) -> Request:
+        headers = {"accept": "application/json, */*", **call.headers}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        if self.workspace_id and not call.anonymous:
             headers["x-workspace-id"] = self.workspace_id
         content = call.content
         if call.json is not None:

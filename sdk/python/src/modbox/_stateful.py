@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, AsyncGenerator, Dict, Generator, List, Literal, Mapping, Optional, Sequence
 
 from ._calls import Call, _body, _into, _items, _load, _nothing, _query, _segment, known, listed, sandbox_path, timeouts_body
+from ._snapshotfiles import AsyncSnapshotFiles, SnapshotFiles
 from .models import Sandbox, Timeouts, decode
 from .options import BuildOptions, SnapshotFilter
 from .records import BuiltSnapshot, Checkpoint, Forked, Snapshot, SnapshotPage
@@ -24,8 +25,9 @@ def pause(ref: str) -> Call[Sandbox]:
     return Call("POST", sandbox_path(ref, "/pause"), _into(Sandbox), repeatable=True, timeout=None)
 
 
-def resume(ref: str, memory: Optional[Memory]) -> Call[Sandbox]:
-    return Call("POST", sandbox_path(ref, "/resume"), _into(Sandbox), repeatable=True, json=_body(memory=memory), timeout=None)
+def resume(ref: str, memory: Optional[Memory], wait_for_quota_seconds: Optional[int]) -> Call[Sandbox]:
+    body = _body(memory=memory, wait_for_quota_seconds=wait_for_quota_seconds)
+    return Call("POST", sandbox_path(ref, "/resume"), _into(Sandbox), repeatable=True, json=body, timeout=None)
 
 
 def fork(
@@ -36,6 +38,7 @@ def fork(
     labels: Optional[Mapping[str, str]],
     ttl_seconds: Optional[int],
     timeouts: Optional[Timeouts],
+    wait_for_quota_seconds: Optional[int],
 ) -> Call[List[Forked]]:
     body = _body(
         count=count,
@@ -44,6 +47,7 @@ def fork(
         labels=labels,
         ttl_seconds=ttl_seconds,
         timeouts=timeouts_body(timeouts),
+        wait_for_quota_seconds=wait_for_quota_seconds,
     )
     return Call("POST", sandbox_path(ref, "/fork"), _items(Forked), repeatable=False, json=body, timeout=None)
 
@@ -137,14 +141,15 @@ class States:
         """
         return self._session.perform(pause(ref))
 
-    def resume(self, ref: str, *, memory: Optional[Memory] = None) -> Sandbox:
+    def resume(self, ref: str, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> Sandbox:
         """Brings a paused sandbox back and returns when it can be used.
 
         Where its memory cannot be brought back it is started anew with its files, and
         ``memory_lost`` says why; with memory ``require`` it stays paused and an error of
         code ``unsupported`` is raised, with ``discard`` it is started anew in any case.
+        Without room in the quota ``quota_exceeded`` is raised, after ``wait_for_quota_seconds``.
         """
-        return self._session.perform(resume(ref, memory))
+        return self._session.perform(resume(ref, memory, wait_for_quota_seconds))
 
     def fork(
         self,
@@ -156,13 +161,16 @@ class States:
         labels: Optional[Mapping[str, str]] = None,
         ttl_seconds: Optional[int] = None,
         timeouts: Optional[Timeouts] = None,
+        wait_for_quota_seconds: Optional[int] = None,
     ) -> List[Forked]:
         """Makes sandboxes (one, or ``count``, at most 100) with the memory, processes and files of a running or paused one.
 
         Returns when each child runs or has failed, in the order of the names. ``env`` and
         ``labels`` are added to the parent's; ttl and timeouts are the parent's unless given.
+        Without room in the quota for all of them ``quota_exceeded`` is raised, after
+        ``wait_for_quota_seconds``.
         """
-        return self._session.perform(fork(ref, count, names, env, labels, ttl_seconds, timeouts))
+        return self._session.perform(fork(ref, count, names, env, labels, ttl_seconds, timeouts, wait_for_quota_seconds))
 
     def update_env(self, ref: str, changes: Mapping[str, Optional[str]]) -> Dict[str, str]:
         """Sets environment variables, and deletes those that are None, for the commands that start afterwards.
@@ -181,9 +189,9 @@ class AsyncStates:
         """Saves a sandbox, ends its processes and frees its memory; returns when that is done."""
         return await self._session.perform(pause(ref))
 
-    async def resume(self, ref: str, *, memory: Optional[Memory] = None) -> Sandbox:
+    async def resume(self, ref: str, *, memory: Optional[Memory] = None, wait_for_quota_seconds: Optional[int] = None) -> Sandbox:
         """Brings a paused sandbox back and returns when it can be used; ``memory`` as for ModboxClient."""
-        return await self._session.perform(resume(ref, memory))
+        return await self._session.perform(resume(ref, memory, wait_for_quota_seconds))
 
     async def fork(
         self,
@@ -195,9 +203,10 @@ class AsyncStates:
         labels: Optional[Mapping[str, str]] = None,
         ttl_seconds: Optional[int] = None,
         timeouts: Optional[Timeouts] = None,
+        wait_for_quota_seconds: Optional[int] = None,
     ) -> List[Forked]:
         """Makes sandboxes with the memory, processes and files of a running or paused one."""
-        return await self._session.perform(fork(ref, count, names, env, labels, ttl_seconds, timeouts))
+        return await self._session.perform(fork(ref, count, names, env, labels, ttl_seconds, timeouts, wait_for_quota_seconds))
 
     async def update_env(self, ref: str, changes: Mapping[str, Optional[str]]) -> Dict[str, str]:
         """Sets environment variables, and deletes those that are None, for the commands that start afterwards."""
@@ -250,7 +259,7 @@ class AsyncCheckpoints:
         await self._session.perform(delete_checkpoint(ref, checkpoint))
 
 
-class Snapshots:
+class Snapshots(SnapshotFiles):
     """Saved filesystems; ``snapshot`` is an id, ``name``, ``name:tag`` or ``@workspace/name:tag``."""
 
     def __init__(self, session: client._Session) -> None:
@@ -318,7 +327,7 @@ class Snapshots:
         return self._session.perform(lineage(snapshot, limit))
 
 
-class AsyncSnapshots:
+class AsyncSnapshots(AsyncSnapshotFiles):
     """Saved filesystems; ``snapshot`` is an id, ``name``, ``name:tag`` or ``@workspace/name:tag``."""
 
     def __init__(self, session: aio._Session) -> None:

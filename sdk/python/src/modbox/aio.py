@@ -12,11 +12,9 @@ from typing import (
     TYPE_CHECKING,
     Any,
     AsyncGenerator,
-    AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterable,
     List,
     Literal,
     Mapping,
@@ -24,47 +22,47 @@ from typing import (
     Sequence,
     Type,
     TypeVar,
-    Union,
     overload,
 )
 
 from . import _calls as calls
+from . import _signin
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._executions import AsyncExecutions, AsyncStreams
+from ._files import AsyncFiles
+from ._session import DEFAULTS as _DEFAULTS
 from ._session import Settings, parse, read_async
+from ._signin import AsyncAccount, AsyncRenewing, Credentials, OnSession
 from ._stateful import AsyncCheckpoints, AsyncSnapshots, AsyncStates
-from ._trees import AsyncFileTrees
-from .account import AsyncImages, AsyncTokens
-from .client import wait_over, waited
+from .account import AsyncTokens
+from .audit import AsyncAudit
+from .client import waited
 from .errors import ModboxError
+from .images import AsyncImages, AsyncSandboxImages
 from .models import (
     AnyExecResult,
-    DestroyResult,
     Event,
     ExecEvent,
     ExecResult,
-    FileInfo,
-    FileList,
     Identity,
-    ProvisionResult,
     Sandbox,
-    SandboxDetail,
-    SandboxImage,
-    SandboxList,
     SandboxPage,
     SandboxState,
     ServerVersion,
     Stats,
     Usage,
-    WaitResult,
+    UserSession,
 )
-from .transport import AsyncHttpxTransport, AsyncResponse, AsyncTransport
+from .platform import AsyncPlatform
+from .registries import AsyncRegistries
+from .transport import AsyncHttpxTransport, AsyncResponse, AsyncTransport, Request
+from .users import AsyncUsers
 from .workspaces import AsyncWorkspaces
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .options import CreateOptions
+    from .options import AsyncConnectOptions, CreateOptions
 
 T = TypeVar("T")
 
@@ -72,21 +70,35 @@ T = TypeVar("T")
 class _Session:
     """Performs calls."""
 
-    def __init__(self, settings: Settings, transport: AsyncTransport) -> None:
+    def __init__(self, settings: Settings, transport: AsyncTransport, renewing: AsyncRenewing) -> None:
         self._settings = settings
         self._transport = transport
+        self._renewing = renewing
+
+    @property
+    def credentials(self) -> Credentials:
+        return self._renewing.credentials
+
+    def address(self, path: str) -> str:
+        return self._settings.base_url + path
 
     async def perform(self, call: Call[T]) -> T:
+        request = await self._request(call)
+
         async def once() -> bytes:
-            return await read_async(await self._transport.send(self._settings.request(call)))
+            return await read_async(await self._transport.send(request))
 
         return parse(call, await self._try(call, once))
 
+    async def renew(self) -> UserSession:
+        return await self._renewing.renew(self.perform)
+
     async def stream(self, call: Call[bytes]) -> AsyncGenerator[bytes, None]:
         """Yields the answer's body as it comes; closing the iterator closes the connection."""
+        request = await self._request(call)
 
         async def once() -> AsyncResponse:
-            response = await self._transport.send(self._settings.request(call))
+            response = await self._transport.send(request)
             if not 200 <= response.status < 300:
                 await read_async(response)  # raises
             return response
@@ -97,6 +109,10 @@ class _Session:
                 yield chunk
         finally:
             await response.close()
+
+    async def _request(self, call: Call[Any]) -> Request:
+        # Not within the tries: it may renew a session, which is never done twice.
+        return self._settings.request(call, None if call.anonymous else await self._renewing.bearer(self.perform))
 
     async def _try(self, call: Call[Any], once: Callable[[], Awaitable[T]]) -> T:
         for attempt in itertools.count():
@@ -111,75 +127,6 @@ class _Session:
 
     async def close(self) -> None:
         await self._transport.close()
-
-
-class AsyncFiles(AsyncFileTrees):
-    """Files of a sandbox; ``ref`` is its id or name.
-
-    Paths that are not absolute begin at the image's working directory. What is
-    missing raises NotFoundError.
-    """
-
-    def __init__(self, session: _Session) -> None:
-        self._session = session
-
-    async def read(self, ref: str, path: str) -> bytes:
-        """Reads a whole file into memory."""
-        return await self._session.perform(calls.read_file(ref, path))
-
-    async def read_text(self, ref: str, path: str) -> str:
-        """Reads a whole file as UTF-8."""
-        return (await self.read(ref, path)).decode()
-
-    def read_stream(self, ref: str, path: str) -> AsyncGenerator[bytes, None]:
-        """Reads a file of any size as it comes; nothing is sent before the first chunk is asked for."""
-        return self._session.stream(calls.read_file(ref, path))
-
-    async def write(
-        self,
-        ref: str,
-        path: str,
-        content: Union[str, bytes, Iterable[bytes], AsyncIterable[bytes]],
-        *,
-        mode: Optional[str] = None,
-        parents: Optional[bool] = None,
-        user: Optional[str] = None,
-    ) -> FileInfo:
-        """Writes a file of any size, all or nothing: no reader ever sees a part of it.
-
-        ``content`` may be an open binary file; ``mode`` is octal, a new file gets
-        ``0644``; ``parents`` makes missing directories. Raises code ``disk_full``
-        at the sandbox's disk limit.
-        """
-        return await self._session.perform(calls.write_file(ref, path, content, mode, parents, user))
-
-    async def list(self, ref: str, path: str, *, limit: Optional[int] = None) -> FileList:
-        """Lists a directory."""
-        return await self._session.perform(calls.list_files(ref, path, limit))
-
-    async def stat(self, ref: str, path: str) -> FileInfo:
-        """Describes a path, not following a last symlink."""
-        return await self._session.perform(calls.stat_file(ref, path))
-
-    async def mkdir(
-        self,
-        ref: str,
-        path: str,
-        *,
-        mode: Optional[str] = None,
-        parents: Optional[bool] = None,
-        user: Optional[str] = None,
-    ) -> FileInfo:
-        """Makes a directory; ``parents`` makes missing parents too, and accepts one that exists."""
-        return await self._session.perform(calls.mkdir(ref, path, mode, parents, user))
-
-    async def move(self, ref: str, source: str, to: str, *, overwrite: Optional[bool] = None) -> FileInfo:
-        """Renames a path; raises ConflictError when ``to`` exists, unless ``overwrite`` is set."""
-        return await self._session.perform(calls.move(ref, source, to, overwrite))
-
-    async def remove(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
-        """Deletes a file or an empty directory; with ``recursive`` everything below, too."""
-        await self._session.perform(calls.remove(ref, path, recursive))
 
 
 class AsyncSandboxes(AsyncStates):
@@ -396,7 +343,7 @@ class AsyncSandboxes(AsyncStates):
         return await self._session.perform(calls.set_network(ref, enabled, ports))
 
 
-class AsyncModboxClient:
+class AsyncModboxClient(AsyncPlatform):
     """ModboxClient for asyncio: the same calls, awaited.
 
     Raises ImportError when httpx is not installed and no transport is given.
@@ -407,21 +354,63 @@ class AsyncModboxClient:
         self,
         token: Optional[str] = None,
         *,
+        session: Optional[UserSession] = None,
+        on_session: Optional[OnSession] = None,
         base_url: Optional[str] = None,
         workspace_id: Optional[str] = None,
         timeout: float = 60.0,
         max_retries: int = 3,
         transport: Optional[AsyncTransport] = None,
     ) -> None:
-        settings = Settings.of(token, base_url, workspace_id, timeout, max_retries)
-        self._session = _Session(settings, transport or AsyncHttpxTransport())
+        settings = Settings.of(base_url, workspace_id, timeout, max_retries)
+        renewing = AsyncRenewing(Credentials.of(token, session), on_session)
+        self._session = _Session(settings, transport or AsyncHttpxTransport(), renewing)
         self.sandboxes = AsyncSandboxes(self._session)
         self.streams = AsyncStreams(self._session)
         self.executions = AsyncExecutions(self._session, self.streams)
         self.snapshots = AsyncSnapshots(self._session)
         self.images = AsyncImages(self._session)
+        self.sandbox_images = AsyncSandboxImages(self._session)
+        self.registries = AsyncRegistries(self._session)
+        self.account = AsyncAccount(self._session)
         self.tokens = AsyncTokens(self._session)
         self.workspaces = AsyncWorkspaces(self._session)
+        self.users = AsyncUsers(self._session)
+        self.audit = AsyncAudit(self._session)
+
+    @classmethod
+    async def login(
+        cls, *, username: str, password: str, transport: Optional[AsyncTransport] = None, **options: Unpack[AsyncConnectOptions]
+    ) -> AsyncModboxClient:
+        """Signs in by name, or e-mail address, and password, and returns a client for the session."""
+        return await cls._signed_in(_signin.login(username, password), transport, options)
+
+    @classmethod
+    async def accept_invitation(
+        cls,
+        *,
+        code: str,
+        password: str,
+        name: Optional[str] = None,
+        transport: Optional[AsyncTransport] = None,
+        **options: Unpack[AsyncConnectOptions],
+    ) -> AsyncModboxClient:
+        """Uses a code up, chooses a password by it, and returns a client for the session."""
+        return await cls._signed_in(_signin.accept_invitation(code, password, name), transport, options)
+
+    @classmethod
+    async def _signed_in(
+        cls, call: Call[UserSession], transport: Optional[AsyncTransport], options: AsyncConnectOptions
+    ) -> AsyncModboxClient:
+        connect = {name: value for name, value in options.items() if name != "on_session"}
+        settings = Settings.of(**{**_DEFAULTS, **connect})
+        transport = transport or AsyncHttpxTransport()
+        try:
+            session = await _Session(settings, transport, AsyncRenewing(Credentials(None, None), None)).perform(call)
+        except BaseException:
+            await transport.close()
+            raise
+        return cls(session=session, transport=transport, **options)
 
     async def __aenter__(self) -> "AsyncModboxClient":
         return self
@@ -434,50 +423,6 @@ class AsyncModboxClient:
     async def close(self) -> None:
         """Closes the connections that are kept."""
         await self._session.close()
-
-    async def provision_sandbox(
-        self,
-        *,
-        task_id: str,
-        image_id: Optional[str] = None,
-        image: Optional[str] = None,
-        ttl_seconds: Optional[int] = None,
-        env_vars: Optional[Mapping[str, str]] = None,
-        replace: Optional[bool] = None,
-    ) -> ProvisionResult:
-        """Asks for a sandbox and returns at once.
-
-        The same request for a live task returns the sandbox that is there; a
-        different one raises ConflictError, unless ``replace`` is set.
-        """
-        return await self._session.perform(calls.provision_sandbox(task_id, image_id, image, ttl_seconds, env_vars, replace))
-
-    async def wait_for_sandbox(self, *, task_id: str, timeout: int = 120) -> WaitResult:
-        """Waits until the sandbox is running, or has ended, or the time has passed: look at ``ready``."""
-        started = time.monotonic()
-        left = timeout
-        while True:
-            answer = await self._session.perform(calls.wait_for_sandbox(task_id, min(MAX_WAIT_SECONDS, left)))
-            elapsed = time.monotonic() - started
-            if wait_over(answer) or elapsed >= timeout:
-                return WaitResult(bool(answer.get("ready")), elapsed)
-            left = math.ceil(timeout - elapsed)
-
-    async def get_sandbox(self, id_or_task_id: str) -> SandboxDetail:
-        """Returns a sandbox by its id or its task id."""
-        return await self._session.perform(calls.get_sandbox(id_or_task_id))
-
-    async def list_sandboxes(self, *, status: Optional[str] = None) -> SandboxList:
-        """Lists sandboxes, all or those of one status."""
-        return await self._session.perform(calls.list_sandboxes(status))
-
-    async def destroy_sandbox(self, *, task_id: str) -> DestroyResult:
-        """Ends a sandbox and frees everything it held. A task without one is no error: look at ``success``."""
-        return await self._session.perform(calls.destroy_sandbox(task_id))
-
-    async def list_sandbox_images(self) -> List[SandboxImage]:
-        """Lists the images that ``image_id`` may name."""
-        return await self._session.perform(calls.list_sandbox_images())
 
     async def whoami(self) -> Identity:
         """Says who the token speaks for."""

@@ -7,44 +7,45 @@ import math
 import time
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, Generator, Iterable, Iterator, List, Literal, Mapping, Optional, Sequence, Type, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator, List, Literal, Mapping, Optional, Sequence, Type, TypeVar, overload
 
 from . import _calls as calls
+from . import _signin
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._executions import Executions, Streams
+from ._files import Files
+from ._session import DEFAULTS as _DEFAULTS
 from ._session import Settings, parse, read
+from ._signin import Account, Credentials, Renewing
 from ._stateful import Checkpoints, Snapshots, States
-from ._trees import FileTrees
-from .account import Images, Tokens
+from .account import Tokens
+from .audit import Audit
 from .errors import ModboxError, new_error
+from .images import Images, SandboxImages
 from .models import (
     AnyExecResult,
-    DestroyResult,
     Event,
     ExecEvent,
     ExecResult,
-    FileInfo,
-    FileList,
     Identity,
-    ProvisionResult,
     Sandbox,
-    SandboxDetail,
-    SandboxImage,
-    SandboxList,
     SandboxPage,
     SandboxState,
     ServerVersion,
     Stats,
     Usage,
-    WaitResult,
+    UserSession,
 )
-from .transport import Response, Transport, default_transport
+from .platform import Platform
+from .registries import Registries
+from .transport import Request, Response, Transport, default_transport
+from .users import Users
 from .workspaces import Workspaces
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .options import CreateOptions
+    from .options import ConnectOptions, CreateOptions
 
 T = TypeVar("T")
 
@@ -52,23 +53,40 @@ T = TypeVar("T")
 class _Session:
     """Performs calls."""
 
-    def __init__(self, settings: Settings, transport: Transport) -> None:
+    def __init__(self, settings: Settings, transport: Transport, renewing: Renewing) -> None:
         self._settings = settings
         self._transport = transport
+        self._renewing = renewing
+
+    @property
+    def credentials(self) -> Credentials:
+        return self._renewing.credentials
+
+    def address(self, path: str) -> str:
+        return self._settings.base_url + path
 
     def perform(self, call: Call[T]) -> T:
-        return parse(call, self._try(call, lambda: read(self._transport.send(self._settings.request(call)))))
+        request = self._request(call)
+        return parse(call, self._try(call, lambda: read(self._transport.send(request))))
+
+    def renew(self) -> UserSession:
+        return self._renewing.renew(self.perform)
 
     def stream(self, call: Call[bytes]) -> Generator[bytes, None, None]:
         """Yields the answer's body as it comes; ending the iteration closes the connection."""
-        response: Response = self._try(call, lambda: self._open(call))
+        request = self._request(call)
+        response: Response = self._try(call, lambda: self._open(request))
         try:
             yield from response.chunks()
         finally:
             response.close()
 
-    def _open(self, call: Call[bytes]) -> Response:
-        response = self._transport.send(self._settings.request(call))
+    def _request(self, call: Call[Any]) -> Request:
+        # Not within the tries: it may renew a session, which is never done twice.
+        return self._settings.request(call, None if call.anonymous else self._renewing.bearer(self.perform))
+
+    def _open(self, request: Request) -> Response:
+        response = self._transport.send(request)
         if not 200 <= response.status < 300:
             read(response)  # raises
         return response
@@ -85,75 +103,6 @@ class _Session:
 
     def close(self) -> None:
         self._transport.close()
-
-
-class Files(FileTrees):
-    """Files of a sandbox; ``ref`` is its id or name.
-
-    Paths that are not absolute begin at the image's working directory. What is
-    missing raises NotFoundError.
-    """
-
-    def __init__(self, session: _Session) -> None:
-        self._session = session
-
-    def read(self, ref: str, path: str) -> bytes:
-        """Reads a whole file into memory."""
-        return self._session.perform(calls.read_file(ref, path))
-
-    def read_text(self, ref: str, path: str) -> str:
-        """Reads a whole file as UTF-8."""
-        return self.read(ref, path).decode()
-
-    def read_stream(self, ref: str, path: str) -> Iterator[bytes]:
-        """Reads a file of any size as it comes; nothing is sent before the first chunk is asked for."""
-        return self._session.stream(calls.read_file(ref, path))
-
-    def write(
-        self,
-        ref: str,
-        path: str,
-        content: Union[str, bytes, Iterable[bytes]],
-        *,
-        mode: Optional[str] = None,
-        parents: Optional[bool] = None,
-        user: Optional[str] = None,
-    ) -> FileInfo:
-        """Writes a file of any size, all or nothing: no reader ever sees a part of it.
-
-        ``content`` may be an open binary file; ``mode`` is octal, a new file gets
-        ``0644``; ``parents`` makes missing directories. Raises code ``disk_full``
-        at the sandbox's disk limit.
-        """
-        return self._session.perform(calls.write_file(ref, path, content, mode, parents, user))
-
-    def list(self, ref: str, path: str, *, limit: Optional[int] = None) -> FileList:
-        """Lists a directory."""
-        return self._session.perform(calls.list_files(ref, path, limit))
-
-    def stat(self, ref: str, path: str) -> FileInfo:
-        """Describes a path, not following a last symlink."""
-        return self._session.perform(calls.stat_file(ref, path))
-
-    def mkdir(
-        self,
-        ref: str,
-        path: str,
-        *,
-        mode: Optional[str] = None,
-        parents: Optional[bool] = None,
-        user: Optional[str] = None,
-    ) -> FileInfo:
-        """Makes a directory; ``parents`` makes missing parents too, and accepts one that exists."""
-        return self._session.perform(calls.mkdir(ref, path, mode, parents, user))
-
-    def move(self, ref: str, source: str, to: str, *, overwrite: Optional[bool] = None) -> FileInfo:
-        """Renames a path; raises ConflictError when ``to`` exists, unless ``overwrite`` is set."""
-        return self._session.perform(calls.move(ref, source, to, overwrite))
-
-    def remove(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
-        """Deletes a file or an empty directory; with ``recursive`` everything below, too."""
-        self._session.perform(calls.remove(ref, path, recursive))
 
 
 class Sandboxes(States):
@@ -379,15 +328,21 @@ def waited(sandbox: Sandbox, ref: str, state: str, over: bool, timeout_seconds: 
     return False
 
 
-class ModboxClient:
-    """Calls one Modbox server in the name of one token.
+class ModboxClient(Platform):
+    """Calls one Modbox server in the name of one token, or of somebody who has signed in.
 
     The methods of the client itself are those of the Modbox platform; the
     complete API is under ``sandboxes``, ``executions``, ``streams``, ``snapshots``,
-    ``images``, ``tokens`` and ``workspaces``. All raise ModboxError. Safe for use by several threads.
+    ``images``, ``sandbox_images``, ``registries``, ``account``, ``tokens``, ``workspaces``,
+    ``users`` and ``audit``. All raise ModboxError. Safe for use by several threads.
 
-    ``token`` defaults to the environment's MODBOX_API_TOKEN, ``base_url`` to
-    MODBOX_URL, else http://127.0.0.1:7070. ``timeout`` is the seconds of silence
+    ``token`` defaults to the environment's MODBOX_API_TOKEN. Instead, ``session`` is the tokens of
+    somebody who has signed in, such as ``account.session`` of another client; they are renewed when they
+    must, and ``on_session`` is then called with the new ones, which nothing else uses before it has returned.
+    When it raises, so does the call that needs the tokens, and it is called with them again at the next one.
+    It may make calls, but ``account.refresh``.
+
+    ``base_url`` defaults to MODBOX_URL, else http://127.0.0.1:7070. ``timeout`` is the seconds of silence
     after which a request is given up, waits and commands excepted. A request
     that may be repeated is tried again ``max_retries`` times.
     """
@@ -396,21 +351,68 @@ class ModboxClient:
         self,
         token: Optional[str] = None,
         *,
+        session: Optional[UserSession] = None,
+        on_session: Optional[Callable[[UserSession], None]] = None,
         base_url: Optional[str] = None,
         workspace_id: Optional[str] = None,
         timeout: float = 60.0,
         max_retries: int = 3,
         transport: Optional[Transport] = None,
     ) -> None:
-        settings = Settings.of(token, base_url, workspace_id, timeout, max_retries)
-        self._session = _Session(settings, transport or default_transport())
+        settings = Settings.of(base_url, workspace_id, timeout, max_retries)
+        renewing = Renewing(Credentials.of(token, session), on_session)
+        self._session = _Session(settings, transport or default_transport(), renewing)
         self.sandboxes = Sandboxes(self._session)
         self.streams = Streams(self._session)
         self.executions = Executions(self._session, self.streams)
         self.snapshots = Snapshots(self._session)
         self.images = Images(self._session)
+        self.sandbox_images = SandboxImages(self._session)
+        self.registries = Registries(self._session)
+        self.account = Account(self._session)
         self.tokens = Tokens(self._session)
         self.workspaces = Workspaces(self._session)
+        self.users = Users(self._session)
+        self.audit = Audit(self._session)
+
+    @classmethod
+    def login(
+        cls, *, username: str, password: str, transport: Optional[Transport] = None, **options: Unpack[ConnectOptions]
+    ) -> ModboxClient:
+        """Signs in by name, or e-mail address, and password, and returns a client for the session.
+
+        Raises AuthError when either is wrong.
+        """
+        return cls._signed_in(_signin.login(username, password), transport, options)
+
+    @classmethod
+    def accept_invitation(
+        cls,
+        *,
+        code: str,
+        password: str,
+        name: Optional[str] = None,
+        transport: Optional[Transport] = None,
+        **options: Unpack[ConnectOptions],
+    ) -> ModboxClient:
+        """Uses a code up, chooses a password by it, and returns a client for the session.
+
+        The code is that of an invitation, a new user, or a password that is to be chosen; ``name``
+        is what a new user signs in as.
+        """
+        return cls._signed_in(_signin.accept_invitation(code, password, name), transport, options)
+
+    @classmethod
+    def _signed_in(cls, call: Call[UserSession], transport: Optional[Transport], options: ConnectOptions) -> ModboxClient:
+        connect = {name: value for name, value in options.items() if name != "on_session"}
+        settings = Settings.of(**{**_DEFAULTS, **connect})
+        transport = transport or default_transport()
+        try:
+            session = _Session(settings, transport, Renewing(Credentials(None, None), None)).perform(call)
+        except BaseException:
+            transport.close()
+            raise
+        return cls(session=session, transport=transport, **options)
 
     def __enter__(self) -> "ModboxClient":
         return self
@@ -424,50 +426,6 @@ class ModboxClient:
         """Closes the connections that are kept."""
         self._session.close()
 
-    def provision_sandbox(
-        self,
-        *,
-        task_id: str,
-        image_id: Optional[str] = None,
-        image: Optional[str] = None,
-        ttl_seconds: Optional[int] = None,
-        env_vars: Optional[Mapping[str, str]] = None,
-        replace: Optional[bool] = None,
-    ) -> ProvisionResult:
-        """Asks for a sandbox and returns at once.
-
-        The same request for a live task returns the sandbox that is there; a
-        different one raises ConflictError, unless ``replace`` is set.
-        """
-        return self._session.perform(calls.provision_sandbox(task_id, image_id, image, ttl_seconds, env_vars, replace))
-
-    def wait_for_sandbox(self, *, task_id: str, timeout: int = 120) -> WaitResult:
-        """Waits until the sandbox is running, or has ended, or the time has passed: look at ``ready``."""
-        started = time.monotonic()
-        left = timeout
-        while True:
-            answer = self._session.perform(calls.wait_for_sandbox(task_id, min(MAX_WAIT_SECONDS, left)))
-            elapsed = time.monotonic() - started
-            if wait_over(answer) or elapsed >= timeout:
-                return WaitResult(bool(answer.get("ready")), elapsed)
-            left = math.ceil(timeout - elapsed)
-
-    def get_sandbox(self, id_or_task_id: str) -> SandboxDetail:
-        """Returns a sandbox by its id or its task id."""
-        return self._session.perform(calls.get_sandbox(id_or_task_id))
-
-    def list_sandboxes(self, *, status: Optional[str] = None) -> SandboxList:
-        """Lists sandboxes, all or those of one status."""
-        return self._session.perform(calls.list_sandboxes(status))
-
-    def destroy_sandbox(self, *, task_id: str) -> DestroyResult:
-        """Ends a sandbox and frees everything it held. A task without one is no error: look at ``success``."""
-        return self._session.perform(calls.destroy_sandbox(task_id))
-
-    def list_sandbox_images(self) -> List[SandboxImage]:
-        """Lists the images that ``image_id`` may name."""
-        return self._session.perform(calls.list_sandbox_images())
-
     def whoami(self) -> Identity:
         """Says who the token speaks for."""
         return self._session.perform(calls.whoami())
@@ -475,8 +433,3 @@ class ModboxClient:
     def version(self) -> ServerVersion:
         """Says what the server is."""
         return self._session.perform(calls.version())
-
-
-def wait_over(answer: Dict[str, Any]) -> bool:
-    """Whether waiting longer changes nothing."""
-    return bool(answer.get("ready")) or answer.get("status", "provisioning") != "provisioning"

@@ -360,11 +360,26 @@ class NewToken(Token):
 
 
 @dataclass(frozen=True)
+class UserSession:
+    """The tokens of somebody who has signed in."""
+
+    access_token: str = field(repr=False)
+    #: Gets the next tokens, once: using one twice ends the session.
+    refresh_token: str = field(repr=False)
+    #: When the access token ends.
+    expires_at: datetime
+    refresh_expires_at: datetime
+
+
+@dataclass(frozen=True)
 class Identity:
     """Who the client's token speaks for."""
 
     user_id: str
     workspace_id: str
+    #: What the user signs in as.
+    name: str = ""
+    email: str = ""
     #: Empty for a session.
     token_id: str = ""
     #: In the workspace.
@@ -381,75 +396,6 @@ class ServerVersion:
 
     version: str
     driver: str = ""
-
-
-# The Modbox platform's own shapes, without a version in their paths.
-
-
-@dataclass(frozen=True)
-class ProvisionResult:
-    """A sandbox that was asked for; ``sandbox_url`` is empty until the server knows it."""
-
-    sandbox_id: str
-    status: str = "provisioning"
-    sandbox_url: str = ""
-
-
-@dataclass(frozen=True)
-class WaitResult:
-    """Whether a sandbox is ready; False when the time passed or it ended."""
-
-    ready: bool
-    elapsed_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class SandboxDetail:
-    """A sandbox by its task: ``name`` is the task id, ``sandbox_url`` empty unless it is running."""
-
-    id: str
-    name: str
-    status: str
-    created_at: datetime = _time()
-    created_by: str = ""
-    updated_at: Optional[datetime] = _optional_time()
-    sandbox_url: str = ""
-    image: Optional[str] = None
-    destroyed_at: Optional[datetime] = _optional_time()
-
-
-@dataclass(frozen=True)
-class SandboxList:
-    """All sandboxes that match."""
-
-    sandboxes: List[SandboxDetail] = _by(lambda w: [decode(SandboxDetail, item) for item in w])
-    total: int = 0
-
-
-@dataclass(frozen=True)
-class DestroyResult:
-    """Whether a sandbox was ended; False when there is none of that task."""
-
-    success: bool
-    error: Optional[str] = None
-
-
-@dataclass(frozen=True)
-class SandboxImage:
-    """An image that ``image_id`` may name."""
-
-    id: str
-    name: str
-    image: str
-    tag: str
-    created_at: datetime = _time()
-    updated_at: datetime = _time()
-    description: Optional[str] = None
-    enabled: bool = True
-    is_default: bool = False
-    memory_mb: int = 0
-    readiness_port: Optional[int] = None
-    ttl_seconds: Optional[int] = None
 
 
 AnyExecResult = Union["ExecResult[str]", "ExecResult[bytes]"]

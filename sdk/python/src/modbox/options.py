@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import AsyncIterable, Iterable, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+from typing import AsyncIterable, Awaitable, Callable, Iterable, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
-from .models import NetworkOptions, Resources, Timeouts
+from .models import NetworkOptions, Resources, Timeouts, UserSession
 
 
 class ExecutionCommand(TypedDict, total=False):
@@ -65,12 +65,64 @@ class CreateOptions(TypedDict, total=False):
     command: Optional[ExecutionCommand]
     #: ``oneshot``: the sandbox ends with its command.
     mode: Optional[Literal["interactive", "oneshot"]]
-    #: End a live sandbox of the same name first.
+    #: End a live sandbox of the same name, whose place in the quota the new one may have.
     replace: Optional[bool]
     #: Answer only when it runs or has ended, or after this many seconds, at most 600.
     wait_seconds: Optional[int]
+    #: Wait for room in the workspace's quota, and on the server, at most this long, instead of raising ``quota_exceeded`` at once.
+    wait_for_quota_seconds: Optional[int]
     #: Makes repeated creates one within 24 hours; a new key for this call when left out.
     idempotency_key: Optional[str]
+
+
+class SandboxImageOptions(TypedDict, total=False):
+    """What can be said of an image of the catalogue. What is left out is as the image has it, or stays."""
+
+    #: ``latest`` when left out.
+    tag: Optional[str]
+    description: Optional[str]
+    #: False: no sandbox may be made from it.
+    enabled: Optional[bool]
+    #: Use it when a request names no image; the one that was is not any more.
+    is_default: Optional[bool]
+    #: 256 to 8192; 0 is the image's own.
+    memory_mb: Optional[int]
+    #: 0 is none.
+    readiness_port: Optional[int]
+    #: 60 to 86400; 0 is no limit.
+    ttl_seconds: Optional[int]
+    #: Empty: whichever the workspace has for the host.
+    registry_id: Optional[str]
+
+
+class SandboxImageChanges(SandboxImageOptions, total=False):
+    """What to change of an image of the catalogue."""
+
+    name: Optional[str]
+    #: A reference, which may have the tag, or a digest instead.
+    image: Optional[str]
+
+
+class ConnectOptions(TypedDict, total=False):
+    """How a client is made that somebody signs in for; as the arguments of ModboxClient."""
+
+    base_url: Optional[str]
+    workspace_id: Optional[str]
+    timeout: float
+    max_retries: int
+    #: Called with the session's new tokens whenever they were renewed, to keep them.
+    on_session: Optional[Callable[[UserSession], None]]
+
+
+class AsyncConnectOptions(TypedDict, total=False):
+    """As ConnectOptions, for AsyncModboxClient."""
+
+    base_url: Optional[str]
+    workspace_id: Optional[str]
+    timeout: float
+    max_retries: int
+    #: May be a coroutine function.
+    on_session: Union[Callable[[UserSession], None], Callable[[UserSession], Awaitable[None]], None]
 
 
 class BuildOptions(TypedDict, total=False):

@@ -134,6 +134,27 @@ class DependencyChecks:
 
 
 @dataclass(frozen=True)
+class PrunedImage:
+    """An image that was removed. Its files may be another image's, too, and then stay."""
+
+    digest: str
+    size_bytes: int = 0
+    #: The name that it had; None without one, and for one of another workspace.
+    ref: Optional[str] = None
+    #: The workspace that built it, if any did.
+    workspace_id: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class PrunedImages:
+    """The images that were removed, or would be after a ``dry_run``."""
+
+    images: List[PrunedImage] = _by(lambda w: [decode(PrunedImage, item) for item in w])
+    freed_bytes: int = 0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
 class SnapshotPage:
     """One page of snapshots; ``total`` is how many there are on all pages."""
 

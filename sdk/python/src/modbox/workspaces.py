@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, List, Literal, Optional
 
@@ -79,6 +79,76 @@ class AddedMember:
 
 def _path(workspace_id: str, call: str = "") -> str:
     return f"/v1/workspaces/{_segment(workspace_id)}{call}"
+
+
+@dataclass(frozen=True)
+class Quota:
+    """Limits of a workspace, sizes in Kubernetes notation; 0 is none, None the server's default."""
+
+    #: That run at the same time.
+    sandboxes: Optional[int] = None
+    #: Of those together.
+    memory: Optional[str] = None
+    cpu: Optional[str] = None
+    #: Of everything the workspace keeps.
+    disk: Optional[str] = None
+    creates_per_minute: Optional[int] = None
+    #: The most that one sandbox may ask for.
+    sandbox_memory: Optional[str] = None
+    sandbox_cpu: Optional[str] = None
+    sandbox_disk: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """What the disk of a workspace is used for, in bytes."""
+
+    #: The limits of those that are not paused.
+    sandboxes: int = 0
+    #: With their memory.
+    paused: int = 0
+    checkpoints: int = 0
+    snapshots: int = 0
+    #: Output and input of executions.
+    streams: int = 0
+    #: Files of builds.
+    uploads: int = 0
+    #: Those that were built.
+    images: int = 0
+    #: What builds have left, which goes when something needs the room.
+    build_cache: int = 0
+
+
+@dataclass(frozen=True)
+class QuotaUsed:
+    """What a workspace has of what its quota limits; ``disk`` is the sum of ``disk_by``."""
+
+    sandboxes: int
+    memory: str
+    cpu: str
+    disk: str
+    disk_by: DiskUse = _by(lambda w: decode(DiskUse, w))
+
+
+@dataclass(frozen=True)
+class QuotaReport:
+    """The quota of a workspace and what is used of it.
+
+    ``limits`` are those that count, ``set`` those of them that were set for the workspace.
+    """
+
+    workspace_id: str
+    limits: Quota = _by(lambda w: decode(Quota, w))
+    set: Quota = _by(lambda w: decode(Quota, w))
+    used: QuotaUsed = _by(lambda w: decode(QuotaUsed, w))
+
+
+def get_quota(workspace_id: str) -> Call[QuotaReport]:
+    return Call("GET", _path(workspace_id, "/quota"), _into(QuotaReport), repeatable=True)
+
+
+def set_quota(workspace_id: str, quota: Quota) -> Call[QuotaReport]:
+    return Call("PUT", _path(workspace_id, "/quota"), _into(QuotaReport), repeatable=True, json=_body(**asdict(quota)))
 
 
 def create(name: str, slug: Optional[str], description: Optional[str]) -> Call[WorkspaceDetail]:
@@ -175,6 +245,14 @@ class Workspaces:
         """Ends an invitation."""
         self._session.perform(withdraw_invitation(workspace_id, invitation_id))
 
+    def quota(self, workspace_id: str) -> QuotaReport:
+        """The workspace's quota and what is used of it."""
+        return self._session.perform(get_quota(workspace_id))
+
+    def set_quota(self, workspace_id: str, quota: Quota) -> QuotaReport:
+        """Replaces what was set for the workspace. For administrators."""
+        return self._session.perform(set_quota(workspace_id, quota))
+
 
 class AsyncWorkspaces:
     """The workspaces that the caller is a member of."""
@@ -225,3 +303,11 @@ class AsyncWorkspaces:
     async def withdraw_invitation(self, workspace_id: str, invitation_id: str) -> None:
         """Ends an invitation."""
         await self._session.perform(withdraw_invitation(workspace_id, invitation_id))
+
+    async def quota(self, workspace_id: str) -> QuotaReport:
+        """The workspace's quota and what is used of it."""
+        return await self._session.perform(get_quota(workspace_id))
+
+    async def set_quota(self, workspace_id: str, quota: Quota) -> QuotaReport:
+        """Replaces what was set for the workspace. For administrators."""
+        return await self._session.perform(set_quota(workspace_id, quota))

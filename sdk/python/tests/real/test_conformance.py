@@ -41,15 +41,18 @@ class ConformanceTest(unittest.TestCase):
         asyncio.run(run())
 
     async def run_all(self, client, kind):
+        clients = {}
         saved = {"run": f"py-{kind}-{os.getpid()}-{time.time_ns()}"}
         try:
             for step in STEPS:
                 with self.subTest(step["name"]):
-                    await self.run_step(client, step, saved)
+                    await self.run_step(clients.get(step.get("as"), client), step, saved, clients)
         finally:
             await finish(client.destroy_sandbox(task_id=f"conformance-{saved['run']}"))
+            for other in clients.values():
+                await finish(other.close())
 
-    async def run_step(self, client, step, saved):
+    async def run_step(self, client, step, saved, clients):
         args = fill(step.get("args", {}), saved)
         if "error" in step:
             with self.assertRaises(modbox.ModboxError) as caught:
@@ -57,7 +60,11 @@ class ConformanceTest(unittest.TestCase):
             err = caught.exception
             got = {"code": err.code, "status": err.status, "field": err.field, "message": err.message}
             return match(got, fill(step["error"], saved), "error")
-        got = plain(await perform(client, step["call"], args))
+        value = await perform(client, step["call"], args)
+        if "become" in step:
+            clients[step["become"]] = value
+            return
+        got = plain(value)
         if "expect" in step:
             match(got, fill(step["expect"], saved), "answer")
         for name, member in step.get("save", {}).items():
@@ -65,10 +72,10 @@ class ConformanceTest(unittest.TestCase):
 
 
 #: Arguments that are given by position.
-FIRST = ("ref", "path", "from", "to", "content", "id", "text", "snapshot", "workspace", "checkpoint", "tag", "changes", "files")
+FIRST = ("ref", "path", "from", "to", "content", "id", "text", "snapshot", "workspace", "checkpoint", "tag", "changes", "files", "who")
 
 #: Calls that take all but ref by name.
-BY_NAME = ("executions.start", "sandboxes.create", "snapshots.create", "snapshots.build")
+BY_NAME = ("login", "accept_invitation", "registries.create", "executions.start", "sandboxes.create", "snapshots.create", "snapshots.build")
 
 
 async def perform(client, call, args):
@@ -84,7 +91,11 @@ async def perform(client, call, args):
         args["network"] = modbox.NetworkOptions(**args["network"])
     if "content" in args:
         args["content"] = base64.b64decode(args["content"]["base64"])
-    first = [args.pop(name) for name in (("ref",) if call in BY_NAME else FIRST) if name in args]
+    if call in ("users.create", "sandbox_images.create", "images.pull", "account.set_password"):
+        names = ("name", "image", "password")
+    else:
+        names = ("ref",) if call in BY_NAME else FIRST
+    first = [args.pop(name) for name in names if name in args]
     result = await finish(target(*first, **args))
     if call == "executions.logs":
         return b"".join(result).decode()

@@ -1,6 +1,7 @@
 """Runs the examples of docs/sdk.md. Needs a server: MODBOX_URL and MODBOX_API_TOKEN."""
 
 import re
+import time
 import unittest
 from pathlib import Path
 
@@ -22,5 +23,5 @@ class DocsTest(unittest.TestCase):
                 def show(*values, printed=printed):
                     printed.append(" ".join(map(str, values)).strip())
 
-                exec(compile(example, f"docs/sdk.md, example {i + 1}", "exec"), {"modbox": modbox, "print": show})
+                exec(compile(example, f"docs/sdk.md, example {i + 1}", "exec"), {"modbox": modbox, "ModboxClient": ModboxClient, "time": time, "print": show})
                 self.assertEqual(printed, told)

@@ -92,7 +92,7 @@ class AsyncClientTest(unittest.IsolatedAsyncioTestCase):
 
         def answer(seen, handler, n):
             stream(handler, [{"type": "started"}], whole=None)
-            handler.connection.settimeout(10)
+            handler.connection.settimeout(120)
             if handler.connection.recv(1) == b"":
                 closed.set()
 
@@ -100,10 +100,10 @@ class AsyncClientTest(unittest.IsolatedAsyncioTestCase):
         async with aclosing(client.sandboxes.exec_stream("a", shell="x")) as events:
             async for _ in events:
                 break
-        self.assertTrue(await asyncio.to_thread(closed.wait, 10))
+        self.assertTrue(await asyncio.to_thread(closed.wait, 120))
 
     async def test_calls_run_side_by_side(self):
-        both = threading.Barrier(2, timeout=10)
+        both = threading.Barrier(2, timeout=120)
 
         def answer(seen, handler, n):
             both.wait()  # passes only when two requests are here at once

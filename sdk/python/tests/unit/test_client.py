@@ -238,7 +238,7 @@ class ClientTests:
 
         def answer(seen, handler, n):
             stream(handler, [{"type": "started"}], whole=None)
-            handler.connection.settimeout(10)
+            handler.connection.settimeout(120)
             if handler.connection.recv(1) == b"":
                 closed.set()
 
@@ -246,7 +246,7 @@ class ClientTests:
         for event in self.client(server).sandboxes.exec_stream("a", shell="x"):
             self.assertEqual(event.type, "started")
             break
-        self.assertTrue(closed.wait(10))
+        self.assertTrue(closed.wait(120))
 
     def test_file_contents_pass_unchanged(self):
         content = bytes(range(256)) * 400
@@ -430,11 +430,17 @@ class ClientTests:
         self.assertEqual(len(full.requests), 1)
 
     def test_no_answer_in_time(self):
-        release = threading.Event()
+        arrived, release = threading.Event(), threading.Event()
         self.addCleanup(release.set)
-        server = Server(self, lambda seen, handler, n: release.wait(10))
+
+        def answer(seen, handler, n):
+            arrived.set()
+            release.wait(120)
+
+        server = Server(self, answer)
         with self.assertRaises(modbox.TimeoutError):
-            self.client(server, timeout=0.05).sandboxes.get("a")
+            self.client(server, timeout=0.5).sandboxes.get("a")
+        self.assertTrue(arrived.wait(120))
         self.assertEqual(len(server.requests), 1)
 
     def test_no_server(self):

@@ -151,13 +151,21 @@ class StatefulTest(unittest.TestCase):
         server = Server(self, lambda seen, handler, n: send_json(handler, {"items": items}))
         one, two = perform(
             server.url,
-            lambda c: c.sandboxes.fork("a", count=2, names=("x",), timeouts=modbox.Timeouts(idle_seconds=5, on_idle="pause")),
+            lambda c: c.sandboxes.fork(
+                "a", count=2, names=("x",), timeouts=modbox.Timeouts(idle_seconds=5, on_idle="pause"), wait_for_quota_seconds=30
+            ),
         )
         self.assertEqual(
-            server.requests[0].json(), {"count": 2, "names": ["x"], "timeouts": {"idle_seconds": 5, "on_idle": "pause"}}
+            server.requests[0].json(),
+            {"count": 2, "names": ["x"], "timeouts": {"idle_seconds": 5, "on_idle": "pause"}, "wait_for_quota_seconds": 30},
         )
         self.assertEqual((one.sandbox.parent_id, one.error, two.sandbox), ("p", None, None))
         self.assertEqual((two.error.code, str(two.error)), ("quota_exceeded", "too many"))
+
+    def test_a_resume_may_wait_for_room(self):
+        server = Server(self, lambda seen, handler, n: send_json(handler, wire_sandbox()))
+        perform(server.url, lambda c: c.sandboxes.resume("a", memory="require", wait_for_quota_seconds=30))
+        self.assertEqual(server.requests[0].json(), {"memory": "require", "wait_for_quota_seconds": 30})
 
     def test_snapshots_are_walked_over_by_offset(self):
         def answer(seen, handler, n):

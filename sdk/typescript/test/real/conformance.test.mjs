@@ -11,6 +11,7 @@ test("conformance", async (t) => {
   assert(process.env.MODBOX_URL && process.env.MODBOX_API_TOKEN, "set MODBOX_URL and MODBOX_API_TOKEN");
   const client = new ModboxClient();
   const saved = { run: `ts-${process.pid}-${Date.now()}` };
+  const clients = {};
   t.after(() => client.destroySandbox({ taskId: `conformance-${saved.run}` }));
-  for (const step of steps) await t.test(step.name, () => runStep(client, step, saved));
+  for (const step of steps) await t.test(step.name, () => runStep(client, step, saved, clients));
 });

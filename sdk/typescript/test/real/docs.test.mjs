@@ -16,7 +16,7 @@ for (const [i, example] of examples.entries()) {
     const { outputText } = ts.transpileModule(`async function example() {\n${example}}`, { compilerOptions: { target: "ES2022" } });
     const printed = [];
     const log = (...values) => printed.push(values.join(" ").trim());
-    await new Function("modbox", "console", `${outputText}; return example();`)(new ModboxClient(), { log });
+    await new Function("modbox", "ModboxClient", "console", `${outputText}; return example();`)(new ModboxClient(), ModboxClient, { log });
     const told = [...example.matchAll(/console\.log\(.*\); \/\/ (.*)$/gm)].flatMap((m) => m[1].split(" // "));
     assert(told.length > 0);
     assert.deepEqual(printed, told);

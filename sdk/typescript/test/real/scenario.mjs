@@ -12,6 +12,12 @@ const calls = {
   "sandboxes.files.write_many": (c, { ref, files }) => c.sandboxes.files.writeMany(ref, newFiles(files)),
   "sandboxes.checkpoints.restore": (c, { ref, checkpoint }) => c.sandboxes.checkpoints.restore(ref, checkpoint),
   "sandboxes.checkpoints.delete": (c, { ref, checkpoint }) => c.sandboxes.checkpoints.delete(ref, checkpoint),
+  login: (c, a) => c.constructor.login(a),
+  accept_invitation: (c, a) => c.constructor.acceptInvitation(a),
+  "account.set_password": (c, { password, ...a }) => c.account.setPassword(password, camelKeys(a)),
+  "users.create": (c, { name, ...a }) => c.users.create(name, a),
+  "sandbox_images.create": (c, { name, image, ...a }) => c.sandboxImages.create(name, image, camelKeys(a)),
+  "images.pull": (c, { image }) => collect(c.images.pull(image)),
   "workspaces.create": (c, { name, ...a }) => c.workspaces.create(name, a),
   "workspaces.add_member": (c, { workspace, name, role }) => c.workspaces.addMember(workspace, { name }, role),
   "snapshots.tag": (c, { snapshot, tag }) => c.snapshots.tag(snapshot, tag),
@@ -26,13 +32,14 @@ async function perform(client, name, args) {
   const path = name.split(".").map(camel);
   const method = path.pop();
   const object = path.reduce((o, key) => o[key], client);
-  const { ref, path: file, id, snapshot, runtime, workspace, ...options } = args;
-  const result = await object[method](...[ref, file, id, snapshot, runtime, workspace].filter((v) => v !== undefined), camelKeys(options));
+  const { ref, path: file, id, snapshot, runtime, workspace, who, ...options } = args;
+  const result = await object[method](...[ref, file, id, snapshot, runtime, workspace, who].filter((v) => v !== undefined), camelKeys(options));
   return result?.[Symbol.asyncIterator] ? collect(result) : result;
 }
 
-/** Runs one step; `saved` holds what earlier steps saved. */
-export async function runStep(client, step, saved) {
+/** Runs one step; `saved` and `clients` hold what earlier steps saved and became. */
+export async function runStep(owner, step, saved, clients) {
+  const client = step.as === undefined ? owner : clients[step.as];
   const args = fill(step.args ?? {}, saved);
   if (step.error) {
     const err = await perform(client, step.call, args).then(
@@ -44,7 +51,12 @@ export async function runStep(client, step, saved) {
     match({ code, status, field, message }, fill(step.error, saved), "error");
     return;
   }
-  const got = plain(await perform(client, step.call, args));
+  const value = await perform(client, step.call, args);
+  if (step.become) {
+    clients[step.become] = value;
+    return;
+  }
+  const got = plain(value);
   if ("expect" in step) match(got, fill(step.expect, saved), "answer");
   for (const [name, member] of Object.entries(step.save ?? {})) saved[name] = member.split(".").reduce((value, key) => value[key], got);
 }

@@ -23,7 +23,7 @@ async function read(session, until = () => false) {
 }
 
 test("a temporary sandbox runs, and is destroyed at the end of its scope", async () => {
-  const own = await client.sandboxes.temporary({ image: "modbox/code-exec", ttlSeconds: 60, waitSeconds: 60 });
+  const own = await client.sandboxes.temporary({ image: "modbox/code-exec", ttlSeconds: 3600, waitSeconds: 600 });
   assert.equal(own.state, "running");
   await own[Symbol.asyncDispose]();
   assert.equal((await client.sandboxes.get(own.id)).state, "destroyed");

@@ -9,13 +9,13 @@ let id;
 
 before(async () => {
   client = new ModboxClient();
-  id = (await client.sandboxes.create({ image: "modbox/code-exec", ttlSeconds: 300, waitSeconds: 60 })).id;
+  id = (await client.sandboxes.create({ image: "modbox/code-exec", ttlSeconds: 3600, waitSeconds: 600 })).id;
 });
 after(() => id && client.sandboxes.destroy(id));
 
 /** Polls until the condition holds. */
 async function eventually(condition, what) {
-  for (const end = Date.now() + 15_000; Date.now() < end; ) {
+  for (const end = Date.now() + 300_000; Date.now() < end; ) {
     if (await condition()) return;
   }
   assert.fail(`${what} did not happen`);
@@ -25,7 +25,7 @@ const runs = async (name) => (await client.sandboxes.exec(id, { shell: `pgrep -f
 
 test("output comes while the command runs, and leaving the loop kills it", async () => {
   let sawOutput = false;
-  for await (const e of client.sandboxes.execStream(id, { shell: "echo first; exec -a left-early sleep 300" })) {
+  for await (const e of client.sandboxes.execStream(id, { shell: "echo first; exec -a left-early sleep 3000" })) {
     if (e.type !== "stdout") continue;
     sawOutput = true;
     assert.equal(Buffer.from(e.data).toString(), "first\n");
@@ -37,7 +37,7 @@ test("output comes while the command runs, and leaving the loop kills it", async
 
 test("an abort kills the command", async () => {
   const controller = new AbortController();
-  const exec = client.sandboxes.exec(id, { shell: "exec -a aborted sleep 300", signal: controller.signal, timeoutSeconds: 200 });
+  const exec = client.sandboxes.exec(id, { shell: "exec -a aborted sleep 3000", signal: controller.signal, timeoutSeconds: 2000 });
   exec.catch(() => {});
   await eventually(() => runs("aborted"), "the start of the command");
   controller.abort();
@@ -58,7 +58,7 @@ test("64 MiB go in and come out as streams, unchanged", async () => {
       if (sent === size) controller.close();
     },
   });
-  const signal = AbortSignal.timeout(120_000); // a transfer that hangs should say so before its sandbox ends
+  const signal = AbortSignal.timeout(900_000); // a transfer that hangs should say so before its sandbox ends
   const info = await client.sandboxes.files.write(id, "/tmp/big", content, { signal });
   assert.equal(info.size, size);
   const sum = up.digest("hex");

@@ -90,8 +90,8 @@ test("writing to a stream says whether it ends", async (t) => {
 
 test("fork tells what became of each child", async (t) => {
   const s = await serve(t, (_, res) => json(res, { items: [{ sandbox: wireSandbox({ parent_id: "p" }) }, { error: { code: "quota_exceeded", detail: "too many" } }] }));
-  const [one, two] = await s.client().sandboxes.fork("a", { count: 2, names: ["x"], timeouts: { idleSeconds: 5, onIdle: "pause" } });
-  assert.deepEqual(s.requests[0].json(), { count: 2, names: ["x"], timeouts: { idle_seconds: 5, on_idle: "pause" } });
+  const [one, two] = await s.client().sandboxes.fork("a", { count: 2, names: ["x"], timeouts: { idleSeconds: 5, onIdle: "pause" }, waitForQuotaSeconds: 30 });
+  assert.deepEqual(s.requests[0].json(), { count: 2, names: ["x"], timeouts: { idle_seconds: 5, on_idle: "pause" }, wait_for_quota_seconds: 30 });
   assert.deepEqual([one.sandbox.parentId, one.error, two.sandbox], ["p", undefined, undefined]);
   assert(two.error instanceof ModboxError);
   assert.deepEqual([two.error.code, two.error.message], ["quota_exceeded", "too many"]);

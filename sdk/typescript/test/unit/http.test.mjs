@@ -57,8 +57,8 @@ test("a broken connection is repeated, a refusal is not", async (t) => {
 
 test("no answer in time is a TimeoutError", async (t) => {
   const s = await serve(t, () => {});
-  await assert.rejects(s.client({ timeoutMs: 30 }).sandboxes.get("a"), TimeoutError);
-  assert.equal(s.requests.length, 1);
+  await assert.rejects(s.client({ timeoutMs: 100 }).sandboxes.get("a"), TimeoutError);
+  assert(s.requests.length <= 1, "it was sent again"); // a busy machine may not have got it at all
 });
 
 test("no server is a ConnectionError that names it", async (t) => {

@@ -1,0 +1,150 @@
+"""The files of a sandbox, one at a time, for both clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, AsyncGenerator, AsyncIterable, Iterable, Iterator, Optional, Union
+
+from . import _calls as calls
+from ._trees import AsyncFileTrees, FileTrees
+from .models import FileInfo, FileList
+
+if TYPE_CHECKING:
+    from . import aio, client
+
+
+class Files(FileTrees):
+    """Files of a sandbox; ``ref`` is its id or name.
+
+    Paths that are not absolute begin at the image's working directory. What is
+    missing raises NotFoundError.
+    """
+
+    def __init__(self, session: client._Session) -> None:
+        self._session = session
+
+    def read(self, ref: str, path: str) -> bytes:
+        """Reads a whole file into memory."""
+        return self._session.perform(calls.read_file(ref, path))
+
+    def read_text(self, ref: str, path: str) -> str:
+        """Reads a whole file as UTF-8."""
+        return self.read(ref, path).decode()
+
+    def read_stream(self, ref: str, path: str) -> Iterator[bytes]:
+        """Reads a file of any size as it comes; nothing is sent before the first chunk is asked for."""
+        return self._session.stream(calls.read_file(ref, path))
+
+    def write(
+        self,
+        ref: str,
+        path: str,
+        content: Union[str, bytes, Iterable[bytes]],
+        *,
+        mode: Optional[str] = None,
+        parents: Optional[bool] = None,
+        user: Optional[str] = None,
+    ) -> FileInfo:
+        """Writes a file of any size, all or nothing: no reader ever sees a part of it.
+
+        ``content`` may be an open binary file; ``mode`` is octal, a new file gets
+        ``0644``; ``parents`` makes missing directories. Raises code ``disk_full``
+        at the sandbox's disk limit.
+        """
+        return self._session.perform(calls.write_file(ref, path, content, mode, parents, user))
+
+    def list(self, ref: str, path: str, *, limit: Optional[int] = None) -> FileList:
+        """Lists a directory."""
+        return self._session.perform(calls.list_files(ref, path, limit))
+
+    def stat(self, ref: str, path: str) -> FileInfo:
+        """Describes a path, not following a last symlink."""
+        return self._session.perform(calls.stat_file(ref, path))
+
+    def mkdir(
+        self,
+        ref: str,
+        path: str,
+        *,
+        mode: Optional[str] = None,
+        parents: Optional[bool] = None,
+        user: Optional[str] = None,
+    ) -> FileInfo:
+        """Makes a directory; ``parents`` makes missing parents too, and accepts one that exists."""
+        return self._session.perform(calls.mkdir(ref, path, mode, parents, user))
+
+    def move(self, ref: str, source: str, to: str, *, overwrite: Optional[bool] = None) -> FileInfo:
+        """Renames a path; raises ConflictError when ``to`` exists, unless ``overwrite`` is set."""
+        return self._session.perform(calls.move(ref, source, to, overwrite))
+
+    def remove(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
+        """Deletes a file or an empty directory; with ``recursive`` everything below, too."""
+        self._session.perform(calls.remove(ref, path, recursive))
+
+
+class AsyncFiles(AsyncFileTrees):
+    """Files of a sandbox; ``ref`` is its id or name.
+
+    Paths that are not absolute begin at the image's working directory. What is
+    missing raises NotFoundError.
+    """
+
+    def __init__(self, session: aio._Session) -> None:
+        self._session = session
+
+    async def read(self, ref: str, path: str) -> bytes:
+        """Reads a whole file into memory."""
+        return await self._session.perform(calls.read_file(ref, path))
+
+    async def read_text(self, ref: str, path: str) -> str:
+        """Reads a whole file as UTF-8."""
+        return (await self.read(ref, path)).decode()
+
+    def read_stream(self, ref: str, path: str) -> AsyncGenerator[bytes, None]:
+        """Reads a file of any size as it comes; nothing is sent before the first chunk is asked for."""
+        return self._session.stream(calls.read_file(ref, path))
+
+    async def write(
+        self,
+        ref: str,
+        path: str,
+        content: Union[str, bytes, Iterable[bytes], AsyncIterable[bytes]],
+        *,
+        mode: Optional[str] = None,
+        parents: Optional[bool] = None,
+        user: Optional[str] = None,
+    ) -> FileInfo:
+        """Writes a file of any size, all or nothing: no reader ever sees a part of it.
+
+        ``content`` may be an open binary file; ``mode`` is octal, a new file gets
+        ``0644``; ``parents`` makes missing directories. Raises code ``disk_full``
+        at the sandbox's disk limit.
+        """
+        return await self._session.perform(calls.write_file(ref, path, content, mode, parents, user))
+
+    async def list(self, ref: str, path: str, *, limit: Optional[int] = None) -> FileList:
+        """Lists a directory."""
+        return await self._session.perform(calls.list_files(ref, path, limit))
+
+    async def stat(self, ref: str, path: str) -> FileInfo:
+        """Describes a path, not following a last symlink."""
+        return await self._session.perform(calls.stat_file(ref, path))
+
+    async def mkdir(
+        self,
+        ref: str,
+        path: str,
+        *,
+        mode: Optional[str] = None,
+        parents: Optional[bool] = None,
+        user: Optional[str] = None,
+    ) -> FileInfo:
+        """Makes a directory; ``parents`` makes missing parents too, and accepts one that exists."""
+        return await self._session.perform(calls.mkdir(ref, path, mode, parents, user))
+
+    async def move(self, ref: str, source: str, to: str, *, overwrite: Optional[bool] = None) -> FileInfo:
+        """Renames a path; raises ConflictError when ``to`` exists, unless ``overwrite`` is set."""
+        return await self._session.perform(calls.move(ref, source, to, overwrite))
+
+    async def remove(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
+        """Deletes a file or an empty directory; with ``recursive`` everything below, too."""
+        await self._session.perform(calls.remove(ref, path, recursive))

@@ -1,0 +1,182 @@
+"""The audit log, for both clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, AsyncGenerator, Dict, Generator, List, Literal, Optional, TypedDict
+
+from ._calls import Call, _into, _query, known
+from .models import _by, _time, decode
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from . import aio, client
+
+
+class AuditFilter(TypedDict, total=False):
+    """What to list of the audit log; nothing is all of the workspace."""
+
+    since: Optional[datetime]
+    until: Optional[datetime]
+    #: An id.
+    user: Optional[str]
+    #: An id or a name.
+    object: Optional[str]
+    action: Optional[str]
+    outcome: Optional[str]
+    #: ``desc``, the newest first, when left out.
+    order: Optional[Literal["asc", "desc"]]
+    #: Items on a page, 1 to 1000.
+    limit: Optional[int]
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """Who did what to which object, from where, and how it ended. What is not known, or does not apply, is empty."""
+
+    action: str
+    #: ``ok``, ``started``, ``canceled``, ``failed``, or the code of an error.
+    outcome: str
+    #: When the record was made, at the end of what it is about.
+    time: datetime = _time()
+    #: Of HTTP.
+    status: Optional[int] = None
+    duration_ms: Optional[int] = None
+    request_id: str = ""
+    route: str = ""
+    permission: str = ""
+    user_id: str = ""
+    token_id: str = ""
+    session_id: str = ""
+    role: str = ""
+    administrator: bool = False
+    #: ``sandbox-url``: somebody who had that.
+    via: str = ""
+    address: str = ""
+    user_agent: str = ""
+    workspace_id: str = ""
+    object_kind: str = ""
+    object_id: str = ""
+    object_name: str = ""
+    #: Without secrets.
+    command: List[str] = field(default_factory=list)
+    command_truncated: bool = False
+    details: Dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """A record with its place in the log's chain of hashes, which are in hexadecimal."""
+
+    #: Without gaps in the whole log.
+    seq: int
+    #: The hash of the record before.
+    prev: str
+    hash: str
+    record: AuditRecord = _by(lambda w: decode(AuditRecord, w))
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    """A part of the audit log."""
+
+    items: List[AuditEntry] = _by(lambda w: [decode(AuditEntry, item) for item in w])
+    next: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """Whether the log is what it was; ``problem`` is what is wrong first.
+
+    Who keeps ``head_hash`` elsewhere can tell later whether the log was made anew.
+    """
+
+    ok: bool
+    problem: str = ""
+    #: How many were checked.
+    records: int = 0
+    #: The newest record that retention removed; 0 for none.
+    anchor_seq: int = 0
+    anchor_hash: str = ""
+    #: The newest record.
+    head_seq: int = 0
+    head_hash: str = ""
+
+
+def list_page(path: str, filter: AuditFilter, workspace: Optional[str], cursor: Optional[int]) -> Call[AuditPage]:
+    known(AuditFilter, filter)
+    after = filter.get("order") == "asc"
+    pairs = [(k, v.isoformat() if isinstance(v, datetime) else v) for k, v in filter.items()]
+    path = _query(path, [*pairs, ("workspace", workspace), ("after" if after else "before", cursor)])
+    return Call("GET", path, _into(AuditPage), repeatable=True)
+
+
+def verify() -> Call[AuditReport]:
+    return Call("GET", "/v1/audit/verify", _into(AuditReport), repeatable=True, timeout=None)
+
+
+class Audit:
+    """The audit log."""
+
+    def __init__(self, session: client._Session) -> None:
+        self._session = session
+
+    def list(self, **filter: Unpack[AuditFilter]) -> Generator[AuditEntry, None, None]:
+        """Walks over what was done in the workspace, the newest first, fetching pages as they are needed.
+
+        For owners and admins.
+        """
+        return self._walk("/v1/audit", filter)
+
+    def list_installation(
+        self, *, workspace: Optional[str] = None, **filter: Unpack[AuditFilter]
+    ) -> Generator[AuditEntry, None, None]:
+        """As list, for all workspaces, or one, by its id, and what was done in none. For administrators."""
+        return self._walk("/v1/audit/installation", filter, workspace)
+
+    def _walk(self, path: str, filter: AuditFilter, workspace: Optional[str] = None) -> Generator[AuditEntry, None, None]:
+        cursor: Optional[int] = None
+        while True:
+            page = self._session.perform(list_page(path, filter, workspace, cursor))
+            yield from page.items
+            cursor = page.next
+            if not cursor:
+                return
+    def verify(self) -> AuditReport:
+        """Has the server check the chain of the whole log. For administrators."""
+        return self._session.perform(verify())
+
+
+class AsyncAudit:
+    """The audit log."""
+
+    def __init__(self, session: aio._Session) -> None:
+        self._session = session
+
+    def list(self, **filter: Unpack[AuditFilter]) -> AsyncGenerator[AuditEntry, None]:
+        """Walks over what was done in the workspace, the newest first, fetching pages as they are needed.
+
+        For owners and admins.
+        """
+        return self._walk("/v1/audit", filter)
+
+    def list_installation(
+        self, *, workspace: Optional[str] = None, **filter: Unpack[AuditFilter]
+    ) -> AsyncGenerator[AuditEntry, None]:
+        """As list, for all workspaces, or one, by its id, and what was done in none. For administrators."""
+        return self._walk("/v1/audit/installation", filter, workspace)
+
+    async def _walk(self, path: str, filter: AuditFilter, workspace: Optional[str] = None) -> AsyncGenerator[AuditEntry, None]:
+        cursor: Optional[int] = None
+        while True:
+            page = await self._session.perform(list_page(path, filter, workspace, cursor))
+            for item in page.items:
+                yield item
+            cursor = page.next
+            if not cursor:
+                return
+    async def verify(self) -> AuditReport:
+        """Has the server check the chain of the whole log. For administrators."""
+        return await self._session.perform(verify())

@@ -1,0 +1,127 @@
+import { fromBase64 } from "./base64.js";
+import * as decode from "./decode.js";
+import { BuildError, newError, type ErrorCode, type ModboxError } from "./errors.js";
+import type { PullEvent } from "./images.js";
+import { newKey } from "./key.js";
+import { readLines } from "./lines.js";
+import type { CallOptions, FileContent, Resources } from "./types.js";
+import type * as wire from "./wire.js";
+
+/** What image to build from a Dockerfile. */
+export interface BuildImageOptions extends CallOptions {
+  /** Its name, such as `app:v1` or `registry.example.com/team/app:v1`. Undefined: it is known by its digest, and kept for an hour unless something uses it. */
+  tag?: string | undefined;
+  /** The Dockerfile's text, instead of the file at `path`. */
+  dockerfile?: string | undefined;
+  /** Where the Dockerfile is among the files; default `Dockerfile`. */
+  path?: string | undefined;
+  /** Values of ARGs; they are no secrets. */
+  buildArgs?: Record<string, string> | undefined;
+  /** The stage to build, by name or number; default the last. */
+  target?: string | undefined;
+  /** Make every layer anew. */
+  noCache?: boolean | undefined;
+  /** Let RUN reach the network. */
+  network?: boolean | undefined;
+  /** Push the image to the registry that `tag` names. */
+  push?: boolean | undefined;
+  /** Limits of each RUN; default the server's for builds. */
+  resources?: Resources | undefined;
+  /** How long the build may take; default the server's limit. */
+  timeoutSeconds?: number | undefined;
+}
+
+/** What a build reports; the last one is `done`. */
+export type BuildEvent =
+  /** One that is `cached` comes after the same one that is not: its layer was there. */
+  | { type: "step"; step: number; steps: number; stage: string; line: number; instruction: string; cached: boolean }
+  | { type: "output"; data: Uint8Array }
+  | { type: "warning"; message: string }
+  | PullEvent;
+
+/** The parts of a build as multipart/form-data. A stream is sent as it is read, everything else can be read again. */
+export function encodeBuild(files: FileContent, o: BuildImageOptions): { body: BodyInit; contentType: string } {
+  const options: wire.ImageBuild = {
+    tag: o.tag,
+    dockerfile: o.path,
+    build_args: o.buildArgs,
+    target: o.target,
+    no_cache: o.noCache,
+    network: o.network,
+    push: o.push,
+    resources: o.resources,
+    timeout_seconds: o.timeoutSeconds,
+  };
+  const boundary = `modbox-${newKey()}`;
+  const part = (head: string) => `--${boundary}\r\nContent-Disposition: form-data; ${head}\r\n\r\n`;
+  let head = `${part('name="options"\r\nContent-Type: application/json')}${JSON.stringify(options)}\r\n`;
+  if (o.dockerfile !== undefined) head += `${part('name="dockerfile"')}${o.dockerfile}\r\n`;
+  head += part('name="context"; filename="context.tar"\r\nContent-Type: application/octet-stream');
+  const tail = `\r\n--${boundary}--\r\n`;
+  const body = files instanceof ReadableStream ? joined(head, files, tail) : new Blob([head, files, tail]);
+  return { body, contentType: `multipart/form-data; boundary=${boundary}` };
+}
+
+function joined(head: string, middle: ReadableStream<Uint8Array>, tail: string): ReadableStream<Uint8Array> {
+  const encoder = new TextEncoder();
+  const reader = middle.getReader();
+  return new ReadableStream({
+    start: (controller) => controller.enqueue(encoder.encode(head)),
+    async pull(controller) {
+      const { done, value } = await reader.read();
+      controller.enqueue(done ? encoder.encode(tail) : value);
+      if (done) controller.close();
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
+}
+
+/** Reads what a build or a transfer of an image tells; it ends after the image, and throws the server's error, or that it broke off. */
+export async function* readProgress(
+  what: string,
+  body: ReadableStream<Uint8Array>,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<BuildEvent, void, undefined> {
+  const cut = (cause?: unknown): ModboxError =>
+    newError({ code: "connection", message: `${what}: the connection broke before the end was known`, cause });
+  for await (const w of readLines<wire.BuildMessage>(body, cut, signal)) {
+    if (w.type === "error") throw failure(w);
+    const event = decodeEvent(w, cut);
+    if (event === undefined) continue;
+    yield event;
+    if (event.type === "done") return;
+  }
+}
+
+/** Types that are not known are left out: a newer server may send more. */
+function decodeEvent(w: wire.BuildMessage, cut: () => ModboxError): BuildEvent | undefined {
+  switch (w.type) {
+    case "step":
+      return {
+        type: "step",
+        step: w.step ?? 0,
+        steps: w.steps ?? 0,
+        stage: w.stage ?? "",
+        line: w.line ?? 0,
+        instruction: w.instruction ?? "",
+        cached: w.cached ?? false,
+      };
+    case "output":
+      return { type: "output", data: fromBase64(w.data ?? "") };
+    case "warning":
+      return { type: "warning", message: w.message ?? "" };
+    case "progress":
+      return { type: "progress", phase: w.phase ?? "", done: w.done ?? 0, total: w.total || undefined, message: w.message ?? "" };
+    case "done":
+      if (w.image === undefined) throw cut();
+      return { type: "done", image: decode.image(w.image) };
+    default:
+      return undefined;
+  }
+}
+
+function failure(w: wire.BuildMessage): ModboxError {
+  const info = { code: (w.code as ErrorCode) ?? "internal", message: w.message ?? "the server gave no reason" };
+  if (!w.line) return newError(info);
+  return new BuildError({ ...info, line: w.line, instruction: w.instruction ?? "", exitCode: w.exit_code ?? 0 });
+}

@@ -1,0 +1,92 @@
+import type { HTTP } from "./http.js";
+import { segment } from "./path.js";
+import type { CallOptions } from "./types.js";
+import type * as wire from "./wire.js";
+
+/** Somebody who signs in. */
+export interface User {
+  id: string;
+  name: string;
+  email: string | undefined;
+  /** Looks after the installation. */
+  administrator: boolean;
+  /** Its own. */
+  workspaceId: string | undefined;
+  createdAt: string;
+  /** Null unless it is disabled. */
+  disabledAt: string | null;
+}
+
+/** A user just made. */
+export interface NewUser extends User {
+  /** By which it chooses its password, see `ModboxClient.acceptInvitation`; undefined when it has one. Shown only now. */
+  code: string | undefined;
+}
+
+/** What user to make. */
+export interface CreateUserOptions extends CallOptions {
+  email?: string | undefined;
+  /** Undefined: the user chooses one by the code of the answer. */
+  password?: string | undefined;
+  administrator?: boolean | undefined;
+}
+
+/** The users of the installation, for administrators; `user` is an id, a name or an e-mail address. Safe for concurrent use. */
+export class Users {
+  constructor(private readonly http: HTTP) {}
+
+  /** Makes a user, with a workspace of its own. Never sent twice. */
+  async create(name: string, options: CreateUserOptions = {}): Promise<NewUser> {
+    const { signal, ...rest } = options;
+    const json: wire.CreateUser = { ...rest, name };
+    const w = await this.http.json<wire.NewUser>({ method: "POST", path: "/v1/users", json, signal, repeatable: false });
+    return { ...user(w), code: w.code };
+  }
+
+  /** Walks over all users by name, fetching pages as they are needed. */
+  async *list(options: CallOptions = {}): AsyncGenerator<User, void, undefined> {
+    for (let after: string | undefined; ; ) {
+      const path = "/v1/users";
+      const w = await this.http.json<wire.UserList>({ method: "GET", path, query: { after }, signal: options.signal, repeatable: true });
+      yield* w.items.map(user);
+      after = w.items.at(-1)?.name;
+      if (after === undefined) return;
+    }
+  }
+
+  /** Makes it an administrator or not, or disables it, which ends its sessions and stops its tokens. */
+  async update(
+    ref: string,
+    options: CallOptions & { administrator?: boolean | undefined; disabled?: boolean | undefined },
+  ): Promise<User> {
+    const { signal, ...json } = options;
+    return user(await this.http.json({ method: "PATCH", path: at(ref), json, signal, repeatable: true }));
+  }
+
+  /** Deletes a user with its tokens, and the workspaces that it alone is in. */
+  async delete(ref: string, options: CallOptions = {}): Promise<void> {
+    await this.http.done({ method: "DELETE", path: at(ref), signal: options.signal, repeatable: false });
+  }
+
+  /** Returns a code by which a user chooses a new password; the old one works until then. */
+  async resetPassword(ref: string, options: CallOptions = {}): Promise<string> {
+    const w = await this.http.json<wire.Code>({ method: "POST", path: at(ref, "/reset"), signal: options.signal, repeatable: false });
+    return w.code;
+  }
+}
+
+function at(ref: string, call = ""): string {
+  return `/v1/users/${segment(ref)}${call}`;
+}
+
+function user(w: wire.User): User {
+  return {
+    id: w.id,
+    name: w.name,
+    email: w.email || undefined,
+    administrator: w.administrator,
+    workspaceId: w.workspace_id || undefined,
+    createdAt: w.created_at,
+    disabledAt: w.disabled_at,
+  };
+}
