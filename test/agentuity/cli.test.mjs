@@ -25,7 +25,7 @@ const env = {
 /** cli runs a command below "cloud sandbox" and returns how it ended. */
 function cli(args, input = "") {
 	return new Promise((resolve) => {
-		const child = execFile(bun, [main, "cloud", "sandbox", ...args], { env, cwd: work, timeout: 60_000 }, (err, stdout, stderr) => {
+		const child = execFile(bun, [main, "cloud", "sandbox", ...args], { env, cwd: work, timeout: 600_000 }, (err, stdout, stderr) => {
 			resolve({ code: err ? (err.code ?? err.signal) : 0, stdout, stderr });
 		});
 		child.stdin.end(input);

@@ -11,7 +11,7 @@ npm ci --silent --no-audit --no-fund || exit 1
 npm install --no-save --silent --no-audit --no-fund --ignore-scripts --prefix cli || exit 1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-node --test --test-reporter=tap --test-timeout=280000 ${AGENTUITY_TESTS:-./*.test.mjs} >"$log"
+node --test --test-reporter=tap --test-timeout=1800000 ${AGENTUITY_TESTS:-./*.test.mjs} >"$log"
 code=$?
 [ "$code" = 0 ] || cat "$log"
 passed=$(awk '/^# pass /{print $3}' "$log") failed=$(awk '/^# (fail|cancelled) /{n+=$3} END{print n+0}' "$log")

@@ -62,9 +62,10 @@ test("execute: the filesystem stays between commands", async (t) => {
 test("execute: a second command at a time is refused as busy", async (t) => {
 	const sb = await sandbox(t);
 	await sh(sb, "true");
-	const first = sb.execute({ command: ["sleep", "2"] });
+	const first = sb.execute({ command: ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done"] });
 	await until("running", () => client.get(sb.id), (i) => i.status === "running");
 	await assert.rejects(sb.execute({ command: ["true"] }), is("SandboxBusyError"));
+	await sb.writeFiles([{ path: "/tmp/go", content: Buffer.from("") }]);
 	assert.equal((await first).exitCode, 0);
 	assert.equal((await sb.execute({ command: ["true"] })).exitCode, 0);
 });
@@ -243,8 +244,15 @@ test("the routes of the command line, and words in the place of ids", async (t) 
 	assert.equal((await call("GET", "/sandbox/runtimes")).json.success, true);
 	assert.deepEqual((await call("GET", "/cli/region")).json.data.map((r) => r.region), [one.json.data.region]);
 	assert.deepEqual((await call("GET", "/cli/organization")).json.data.map((o) => o.id), [one.json.data.orgId]);
-	const checked = (await call("POST", "/cli/validate/apt-dependencies", { body: { packages: ["curl", "jq=1.7*", "a;b"] } })).json.data;
-	assert.deepEqual([checked.valid, checked.invalid.map((i) => i.package)], [["curl", "jq=1.7*"], ["a;b"]]);
+	// The command line does not sign in for this.
+	const validate = (packages) => call("POST", "/cli/validate/apt-dependencies", { body: { packages }, token: "" });
+	const checked = (await validate(["curl", "jq=1.7*", "a;b", "no-such-package", "jq=99"])).json.data;
+	assert.deepEqual([checked.valid, checked.invalid.map((i) => i.package)], [["curl", "jq=1.7*"], ["a;b", "no-such-package", "jq=99"]]);
+	assert.match(checked.invalid[1].error, /no such Debian package/);
+	assert.equal(checked.invalid[2].requestedVersion, "99");
+	assert.match(checked.invalid[2].availableVersions[0], /^1\.7/);
+	assert.equal((await validate(Array(65).fill("curl"))).status, 422);
+	assert.equal((await validate(["x".repeat(70_000)])).status, 413);
 	for (const word of ["status", "env", "checkpoints", "jobs"]) {
 		assert.equal((await call("GET", `/sandbox/${word}`)).json.code, "SANDBOX_NOT_FOUND");
 	}

@@ -43,11 +43,11 @@ export async function sh(sb, script, options) {
 
 /** until asks again until probe's answer satisfies ok. */
 export async function until(what, probe, ok = Boolean) {
-	const deadline = Date.now() + 30_000;
+	const deadline = Date.now() + 300_000;
 	for (;;) {
 		const v = await probe();
 		if (ok(v)) return v;
-		if (Date.now() > deadline) throw new Error(`${what}: not within 30 s; last: ${JSON.stringify(v)}`);
+		if (Date.now() > deadline) throw new Error(`${what}: not within five minutes; last: ${JSON.stringify(v)}`);
 		await new Promise((done) => setTimeout(done, 50));
 	}
 }

@@ -1,5 +1,7 @@
 // Snapshots: made of sandboxes, and sandboxes made from them.
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { APIClient, snapshotPublicGet, snapshotPublicList } from "@agentuity/server";
 import { call, client, is, sandbox, sh, url } from "./setup.mjs";
@@ -63,6 +65,32 @@ test("snapshots: get, list, tags that move, lineage, delete", async (t) => {
 	assert.equal((await client.listSnapshots({ sandboxId: sb.id })).total, 1);
 });
 
+test("snapshots: their files are listed and downloaded, without a token, by an address that cannot be guessed", async (t) => {
+	const sb = await sandbox(t);
+	await sh(sb, "mkdir -p a/b && printf content > a/b/file.json && chmod 640 a/b/file.json && ln -s /etc/passwd a/out && printf out > /srv/elsewhere");
+	const made = await snapshot(t, sb, { name: unique() });
+	const sn = await client.getSnapshot(made.snapshotId);
+	assert.deepEqual(sn.files, [{
+		path: "a/b/file.json", size: 7, sha256: createHash("sha256").update("content").digest("hex"), contentType: "application/json", mode: 0o640,
+	}]);
+	for (const address of [made.downloadUrl, sn.downloadUrl]) {
+		const res = await fetch(address); // nobody is signed in
+		assert.equal(res.headers.get("content-type"), "application/gzip");
+		const tar = spawnSync("tar", ["-tvzf", "-"], { input: Buffer.from(await res.arrayBuffer()), encoding: "utf8" });
+		assert.equal(tar.status, 0, tar.stderr);
+		assert.deepEqual(tar.stdout.trim().split("\n").map((l) => l.split(/\s+/).slice(5).join(" ")), ["a/", "a/b/", "a/b/file.json", "a/out -> /etc/passwd"]);
+	}
+	const letters = sn.downloadUrl.split("");
+	letters[letters.length - 30] = letters.at(-30) === "A" ? "B" : "A";
+	assert.equal((await fetch(letters.join(""))).status, 404);
+	await client.deleteSnapshot(sn.snapshotId);
+	assert.equal((await fetch(sn.downloadUrl)).status, 404);
+	// One without a workspace has no files in it; the lists have none at all.
+	const bare = await snapshot(t, await sandbox(t), { name: unique() });
+	assert.deepEqual((await client.getSnapshot(bare.snapshotId)).files, []);
+	assert.ok((await client.listSnapshots({})).snapshots.every((s) => !s.files && !s.downloadUrl));
+});
+
 test("snapshots: of a suspended sandbox", async (t) => {
 	const sb = await sandbox(t);
 	await sh(sb, "echo asleep > file");
@@ -80,7 +108,8 @@ test("snapshots: public ones are read by anybody", async (t) => {
 	assert.ok(open.public && open.org.slug && open.fullName === `@${open.org.slug}/${name}:latest`, JSON.stringify(open));
 	const nobody = new APIClient(url, logger, undefined, { maxRetries: 0 });
 	for (const snapshotRef of [open.snapshotId, open.fullName]) {
-		assert.equal((await snapshotPublicGet(nobody, { snapshotRef })).snapshotId, open.snapshotId);
+		const told = await snapshotPublicGet(nobody, { snapshotRef });
+		assert.deepEqual([told.snapshotId, told.files, told.downloadUrl], [open.snapshotId, undefined, undefined]);
 	}
 	const ids = (await snapshotPublicList(nobody, { limit: 100 })).snapshots.map((s) => s.snapshotId);
 	assert.ok(ids.includes(open.snapshotId) && !ids.includes(closed.snapshotId));

@@ -107,7 +107,7 @@ export function tests(client, { url, token, imageId }) {
     },
 
     "languages: each of the page is in the image, in its version or a newer one": async () => {
-      const { id } = await client.sandboxes.create({ imageId, ttlSeconds: 60, waitSeconds: 60 });
+      const { id } = await client.sandboxes.create({ imageId, ttlSeconds: 3600, waitSeconds: 600 });
       try {
         for (const { Language, Version, Invocation } of table("code-execution", "Invocation")) {
           const [program] = Invocation.split(" ");

@@ -128,8 +128,8 @@ export function tests(dir, client, run) {
       const taskId = `tool-${run}`;
       const call = { function: { name: tools[0].function.name, arguments: JSON.stringify({ code: 'print("from a tool")' }) } };
       try {
-        await client.provisionSandbox({ taskId, ttlSeconds: 60, envVars: { SANDBOX_API_KEY: "secret" } });
-        await client.waitForSandbox({ taskId, timeout: 60 });
+        await client.provisionSandbox({ taskId, ttlSeconds: 3600, envVars: { SANDBOX_API_KEY: "secret" } });
+        await client.waitForSandbox({ taskId, timeout: 600 });
         const { sandboxUrl } = await client.getSandbox(taskId);
         const answer = await withKey("secret", () => handleToolCall(call, sandboxUrl));
         assert.equal(answer, "stdout:\nfrom a tool\n\nstderr:\n\nexitCode: 0");

@@ -1,0 +1,17 @@
+#!/bin/bash
+# Drives a browser in sandboxes of the server at MODBOX_URL, with
+# MODBOX_API_TOKEN, by Playwright over their URLs. Needs node and npm, no browser.
+# The last line is "N passed, N failed".
+set -uo pipefail
+cd "$(dirname "$0")" || exit
+: "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
+npm=(npm --silent --no-audit --no-fund)
+"${npm[@]}" ci --prefix ../../sdk/typescript && "${npm[@]}" run build --prefix ../../sdk/typescript && "${npm[@]}" ci || exit 1
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+node --test --test-reporter=tap --test-timeout=900000 ./*.test.mjs >"$log"
+code=$?
+[ "$code" = 0 ] || cat "$log"
+passed=$(awk '/^# pass /{print $3}' "$log") failed=$(awk '/^# (fail|cancelled) /{n+=$3} END{print n+0}' "$log")
+echo "${passed:-0} passed, ${failed:-1} failed"
+exit "$code"
