@@ -124,6 +124,9 @@ func measure(ctx context.Context, o options, m *modbox, d *docker, r *report) er
 			return fmt.Errorf("%s: %w", line.what, err)
 		}
 	}
+	if err := r.addStandstill(ctx, o.rounds, m); err != nil {
+		return fmt.Errorf("standstill: %w", err)
+	}
 	if err := r.addProxy(ctx, m, box); err != nil {
 		return fmt.Errorf("proxy: %w", err)
 	}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+// ticker is a Python program with a heap of 50 MB that ticks every millisecond. On
+// SIGUSR1 it writes its longest gap so far, in microseconds, and forgets it.
+//
+//go:embed ticker.py
+var ticker string
+
+// targetStandstill is how long a sandbox with a heap of 50 MB may stand still while
+// it is forked.
+const targetStandstill = 100 * time.Millisecond
+
+// heapPython makes a sandbox in which ticker runs.
+func (m *modbox) heapPython(ctx context.Context) (string, error) {
+	id, err := m.start(ctx)
+	if err != nil {
+		return id, err
+	}
+	if err := m.c.WriteFiles(ctx, id, []client.File{{Path: "/tmp/ticker.py", Content: []byte(ticker)}}); err != nil {
+		return id, err
+	}
+	return id, m.exec(ctx, id, "bash", "-c", "setsid nohup python3 /tmp/ticker.py >/tmp/ticker.log 2>&1 & for i in {1..1000}; do [ -e /tmp/ticker.pid ] && exit; sleep 0.01; done; cat /tmp/ticker.log >&2; exit 1")
+}
+
+// gap returns the ticker's longest gap since it was asked last.
+func (m *modbox) gap(ctx context.Context, id string) (time.Duration, error) {
+	res, err := m.c.Exec(ctx, id, client.Command{Argv: []string{
+		"bash", "-c", "rm -f /tmp/gap; kill -USR1 $(cat /tmp/ticker.pid); for i in {1..1000}; do [ -e /tmp/gap ] && exec cat /tmp/gap; sleep 0.01; done; exit 1",
+	}})
+	if err != nil {
+		return 0, err
+	}
+	micros, err := strconv.ParseInt(strings.TrimSpace(string(res.Stdout)), 10, 64)
+	if err != nil || res.ExitCode != 0 {
+		return 0, fmt.Errorf("the ticker does not answer: exit code %d: %s", res.ExitCode, res.Stderr)
+	}
+	return time.Duration(micros) * time.Microsecond, nil
+}
+
+// quiet is for how long the ticker's own gaps are watched.
+const quiet = time.Second
+
+// standstill measures how much longer the ticker's longest gap is while its sandbox
+// is forked than without: asking it, whose commands disturb it, is in both.
+func (m *modbox) standstill(id string) op {
+	return func(ctx context.Context) (time.Duration, error) {
+		if _, err := m.gap(ctx, id); err != nil {
+			return 0, err
+		}
+		select {
+		case <-time.After(quiet):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		own, err := m.gap(ctx, id)
+		if err != nil {
+			return 0, err
+		}
+		forked, err := m.c.Fork(ctx, id, client.ForkOptions{Count: 1, TTL: ttl})
+		if err != nil {
+			return 0, err
+		}
+		longest, err := m.gap(ctx, id)
+		for _, f := range forked {
+			if f.Err != nil {
+				return 0, errors.Join(err, f.Err)
+			}
+			err = errors.Join(err, m.remove(ctx, f.Sandbox.ID))
+		}
+		return max(0, longest-own), err
+	}
+}
+
+// addStandstill measures forks of a sandbox with a heap.
+func (r *report) addStandstill(ctx context.Context, rounds int, m *modbox) error {
+	id, err := m.heapPython(ctx)
+	if id != "" {
+		defer m.remove(context.WithoutCancel(ctx), id) //nolint:errcheck // its ttl ends it otherwise
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.add(ctx, rounds, line{what: "fork one with a heap of 50 MB → the copy has answered, API", ours: m.fork(id, 1)}); err != nil {
+		return err
+	}
+	got, err := alternate(ctx, rounds, side{"modbox", m.standstill(id)})
+	if err != nil {
+		return err
+	}
+	worst := quantile(got[0].samples, 1)
+	r.facts = append(r.facts, fact{
+		what: "standstill of that one while it is forked, p50 and worst", ours: ms(quantile(got[0].samples, .5)) + ", " + ms(worst),
+		target: "≤ " + ms(targetStandstill), met: worst <= targetStandstill,
+	})
+	return nil
+}
