@@ -27,6 +27,8 @@ if [ "${1:-}" = --test ]; then
 	need /usr/bin/python3 python3
 	need /usr/lib/python3/dist-packages/httpx python3-httpx
 	need shellcheck shellcheck
+	need dockerd docker.io # to compare with; only the suite docker starts it
+	need docker docker-cli # its client, where docker.io does not have it (Debian 13)
 fi
 if ! command -v go >/dev/null; then
 	echo "Go is not installed; get the version named in go.mod from https://go.dev/dl" >&2
@@ -45,4 +47,8 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "Installing them with apt-get" >&2
 "${apt[@]}" update >&2
-"${apt[@]}" install -y --no-install-recommends "${missing[@]}" >&2
+packages=()
+for package in "${missing[@]}"; do
+	if [ "$package" != docker-cli ] || [ -n "$(apt-cache show docker-cli 2>/dev/null)" ]; then packages+=("$package"); fi
+done
+"${apt[@]}" install -y --no-install-recommends "${packages[@]}" >&2

@@ -67,7 +67,7 @@ say "Next"
 cat <<END
 The server runs at $url (log: .modbox/server.log). To talk to it:
 
-  export MODBOX_URL=$url MODBOX_API_TOKEN=$token PATH=\$PWD/bin:\$PATH
+  export MODBOX_URL=$url MODBOX_API_TOKEN=$token MODBOX_STATE_DIR=\$PWD/.modbox/state PATH=\$PWD/bin:\$PATH
   modbox run -it modbox/code-exec -- bash
   modbox run modbox/code-exec -- python3 -c 'print(6*7)'
   modbox ls

@@ -14,11 +14,13 @@ export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
 # The packages with concurrency worth the race detector (which needs cgo).
 racy=(./client/... ./internal/{agent,agentapi,api,auth,dialect,lifecycle,proxy,store}/... ./internal/driver/{drivertest,fake}/...)
 
-suite_go() { tidily go test -v ./... && go test -v -count=1 ./internal/archtest; }
-suite_race() { CGO_ENABLED=1 tidily go test -race -v "${racy[@]}"; }
-suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 15m ./internal/driver/gvisor/...; }
-suite_images() { bin/modbox images build && MODBOX_TEST_IMAGES=1 go test -v -count=1 -timeout 30m ./internal/image/...; }
-suite_system() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 20m ./test/...; }
+suite_go() { tidily go test -v -timeout 60m ./... && go test -v -count=1 ./internal/archtest; }
+suite_race() { CGO_ENABLED=1 tidily go test -race -v -timeout 60m "${racy[@]}"; }
+suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./internal/driver/gvisor/...; }
+suite_images() { bin/modbox images build && MODBOX_TEST_IMAGES=1 go test -v -count=1 -timeout 60m ./internal/image/...; }
+suite_system() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./test/...; }
+# Docker's own tools and ours make the same files of one Dockerfile.
+suite_docker() { MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
 suite_typescript() { npm ci --no-audit --no-fund --prefix sdk/typescript && npm test --prefix sdk/typescript; }
 suite_python() { sdk/python/test.sh unit; }
 # The SDKs against a real server: its own, so that the quickstart's is left alone.
@@ -27,11 +29,14 @@ suite_sdks() { scripts/with-server.sh scripts/test-sdks.sh; }
 suite_seeds() { scripts/with-server.sh test/seeds/run.sh; }
 # The published Agentuity client against a real server.
 suite_agentuity() { scripts/with-server.sh test/agentuity/run.sh; }
+# A browser in a sandbox, driven by Playwright over the sandbox's URL. It needs no
+# browser on this machine.
+suite_browser() { bin/modbox images build chromium && scripts/with-server.sh test/browser/run.sh; }
 
 # The programs under examples/, which check what they print.
 suite_examples() { scripts/with-server.sh examples/run.sh; }
 
-all=(go race gvisor images system typescript python sdks seeds examples agentuity)
+all=(go race gvisor images system docker typescript python sdks seeds examples agentuity browser)
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is always the same, for the cache of tests, and
@@ -62,7 +67,15 @@ passed() { echo $(($(count '^ *--- PASS' "$1") + $(count '^ *(ok [0-9]+ -|✔ )'
 failed() { echo $(($(count '^ *--- FAIL|^FAIL.*\[(build|setup) failed\]' "$1") + $(count '^ *(not ok [0-9]+ -|✖ .*\()' "$1") + $(count ' \.\.\. (FAIL|ERROR)$' "$1") + $(summed failed "$1"))); }
 skipped() { echo $(($(count '^ *--- SKIP' "$1") + $(count '^ *(﹣ |ok .* # SKIP)' "$1") + $(count ' \.\.\. skipped ' "$1"))); }
 
-total_passed=0 total_failed=0 table=""
+# why FILE: what failed, with what was said just before.
+why() {
+	local found
+	found=$(grep -nE -B 6 '^ *--- FAIL|^FAIL.*\[|^panic:|WARNING: DATA RACE|^ *not ok|^ *✖ .*\(|\.\.\. (FAIL|ERROR)$' "$1" | grep -vE '^[0-9]+-(=== |ok |\? | *--- (PASS|SKIP))')
+	if [ -z "$found" ]; then found=$(tail -n 15 "$1"); fi
+	printf '== %s\n%s\n' "${1#"$PWD"/}" "$(head -n 40 <<<"$found" | cut -c1-300)"
+}
+
+total_passed=0 total_failed=0 table="" failures=""
 for name in "${@:-${all[@]}}"; do
 	if ! declare -F "suite_$name" >/dev/null; then
 		echo "no suite $name; there are: ${all[*]}" >&2
@@ -80,10 +93,10 @@ for name in "${@:-${all[@]}}"; do
 	if [ "$f" != 0 ]; then verdict=FAILED note="$note (${log#"$PWD"/})"; fi
 	line=$(printf '%-7s %5d passed %3d failed %3d skipped %5ds %s' "$verdict" "$p" "$f" "$s" $((SECONDS - began)) "$note")
 	echo "$line"
-	if [ "$f" != 0 ]; then grep -nE '^ *--- FAIL|^FAIL|panic:|^not ok|^✖|\.\.\. (FAIL|ERROR)$' "$log" | head -n 20 || tail -n 20 "$log"; fi
+	if [ "$f" != 0 ]; then failures+=$(why "$log")$'\n'; fi
 	table+=$(printf '%-12s %s' "$name" "$line")$'\n'
 	total_passed=$((total_passed + p)) total_failed=$((total_failed + f))
 done
-printf '\n%s\n' "$table"
+printf '\n%s\n%s' "$table" "$failures"
 echo "$total_passed passed, $total_failed failed"
 [ "$total_failed" = 0 ]

@@ -8,7 +8,14 @@ work=$(mktemp -d)
 MODBOX_STATE_DIR=$work/state
 MODBOX_RUN_DIR=$(mktemp -d /tmp/mbxXXXXXX) # short: sockets are made below it
 mkdir "$MODBOX_STATE_DIR"
-ln -s "$images" "$MODBOX_STATE_DIR/images"
+# A store of its own, of the same files: they are never changed but replaced, and
+# what is pulled, built and removed here is nobody else's.
+cp -al "$images" "$MODBOX_STATE_DIR/images" 2>/dev/null || {
+	rm -rf "$MODBOX_STATE_DIR/images"
+	cp -as "$images" "$MODBOX_STATE_DIR/images" # on another file system
+}
+rm -rf "$MODBOX_STATE_DIR/images/tmp"
+find "$MODBOX_STATE_DIR/images" -name '*.lock' -delete
 
 # Where the hosts that packages come from are addresses of this host's own
 # network, or have certificates of a CA of their own, sandboxes are given both.
@@ -19,6 +26,12 @@ export MODBOX_NETWORK_CA_FILE=${MODBOX_NETWORK_CA_FILE:-${NODE_EXTRA_CA_CERTS:-}
 
 # Names of images without a registry are asked of none, unless told otherwise.
 export MODBOX_IMAGES_DEFAULT_REGISTRY=${MODBOX_IMAGES_DEFAULT_REGISTRY:-}
+# Tests have registries of their own on this host.
+export MODBOX_IMAGES_INSECURE_REGISTRIES=${MODBOX_IMAGES_INSECURE_REGISTRIES:-127.0.0.1,localhost}
+
+# A machine that is slow or busy fails no test.
+export MODBOX_EXEC_DEFAULT_TIMEOUT=${MODBOX_EXEC_DEFAULT_TIMEOUT:-10m}
+export MODBOX_SANDBOX_START_TIMEOUT=${MODBOX_SANDBOX_START_TIMEOUT:-5m}
 
 MODBOX_LISTEN=127.0.0.1:0 bin/modbox server 2>"$work/log" &
 server=$!
@@ -36,7 +49,7 @@ finish() {
 	exit "$code"
 }
 trap finish EXIT
-for _ in $(seq 300); do
+for _ in $(seq 1200); do # two minutes
 	if [ -s "$MODBOX_STATE_DIR/address" ] && curl -fsS -o /dev/null "$(server_url)/healthz" 2>/dev/null; then break; fi
 	kill -0 "$server"
 	sleep 0.1
