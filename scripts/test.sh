@@ -48,8 +48,8 @@ tidily() {
 	mkdir "$dir" || return
 	TMPDIR=$dir "$@" || code=$?
 	if [ -n "$(ls -A "$dir")" ]; then
-		echo "--- FAIL: the tests left in the directory for temporary files:"
-		find "$dir" -mindepth 1 | head -n 20
+		echo "--- FAIL: the tests left in the directory for temporary files: $(find "$dir" -mindepth 1 -printf '%P\n' | head -n 10 | paste -sd ' ')"
+		find "$dir" -mindepth 1 -ls | head -n 100
 		code=1
 	fi
 	rm -rf "$dir"

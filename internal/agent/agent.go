@@ -63,6 +63,8 @@ type Agent struct {
 	watches chan struct{} // holds a token for each watch of files
 	server  *http.Server
 	conns   *conns
+	calls   sync.RWMutex // held shared by every handler; Close takes it for good
+	close   func() error // end, once
 
 	mu         sync.Mutex
 	config     agentapi.Config // guarded by mu
@@ -97,6 +99,7 @@ func New(opts Options) *Agent {
 		watches: make(chan struct{}, maxWatches),
 		conns:   newConns(),
 	}
+	a.close = sync.OnceValue(a.end)
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	a.server = &http.Server{
@@ -131,18 +134,37 @@ func (a *Agent) Serve(l net.Listener) error {
 const closePatience = 10 * time.Second
 
 // Close ends all connections and kills all processes the agent started and what
-// belongs to them. It waits for their ends, though not for ever.
-func (a *Agent) Close() error {
+// belongs to them. It waits for the ends of calls and processes, though not for ever.
+func (a *Agent) Close() error { return a.close() }
+
+func (a *Agent) end() error {
 	err := a.server.Close()
-	for _, p := range a.procs.list() {
-		p.kill()
+	a.killAll() // calls may wait for processes
+	over := make(chan struct{})
+	go func() {
+		a.calls.Lock()
+		close(over)
+	}()
+	patience := time.After(closePatience)
+	select {
+	case <-over:
+	case <-patience:
+		a.log.Warn("calls have not ended")
+		return err
 	}
+	a.killAll() // what the last calls started
 	select {
 	case <-a.procs.idle():
-	case <-time.After(closePatience):
+	case <-patience:
 		a.log.Warn("killed processes have not ended")
 	}
 	return err
+}
+
+func (a *Agent) killAll() {
+	for _, p := range a.procs.list() {
+		p.kill()
+	}
 }
 
 func (a *Agent) routes() http.Handler {
@@ -186,6 +208,10 @@ func (a *Agent) answer(w http.ResponseWriter, r *http.Request, h func(http.Respo
 			panic(http.ErrAbortHandler)
 		}
 	}()
+	if !a.calls.TryRLock() {
+		panic(http.ErrAbortHandler) // the agent is closed
+	}
+	defer a.calls.RUnlock()
 	err := h(w, r)
 	switch {
 	case err == nil:

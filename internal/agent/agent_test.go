@@ -19,6 +19,7 @@ import (
 // env is an agent on a Unix socket, rooted at a directory of the test.
 type env struct {
 	*agentapi.Client
+	agent  *agent.Agent
 	root   string
 	socket string
 }
@@ -32,6 +33,7 @@ func start(t testing.TB, change ...func(*agent.Options)) *env {
 		f(&opts)
 	}
 	a := agent.New(opts)
+	e.agent = a
 	l, err := net.Listen("unix", e.socket)
 	if err != nil {
 		t.Fatal(err)

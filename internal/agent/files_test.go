@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -148,6 +149,35 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	if got := e.read(t, "/dir/file", 0, -1); got != "old" {
 		t.Errorf("the file holds %q", got)
 	}
+}
+
+// TestCloseWaitsForCalls closes the agent in the middle of writes.
+func TestCloseWaitsForCalls(t *testing.T) {
+	const writes = 20
+	e := start(t)
+	parts := func() []string {
+		names, _ := filepath.Glob(filepath.Join(e.root, "dir", "*", "*"))
+		return names
+	}
+	hanging, feed := io.Pipe()
+	defer feed.Close()
+	var calls sync.WaitGroup
+	for i := range writes {
+		calls.Go(func() {
+			path := fmt.Sprintf("/dir/%d/file", i)
+			if _, err := e.WriteFile(t.Context(), path, hanging, agentapi.WriteOptions{Parents: true}); err == nil {
+				t.Errorf("the write of %s succeeded, want it broken off", path)
+			}
+		})
+	}
+	eventually(t, "all writes have begun", func() bool { return len(parts()) == writes })
+	if err := e.agent.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	if left := parts(); len(left) > 0 {
+		t.Errorf("parts of files are left: %q", left)
+	}
+	calls.Wait()
 }
 
 type errorReader struct{ err error }

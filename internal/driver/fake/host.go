@@ -19,6 +19,7 @@ type Host struct {
 	mu     sync.Mutex
 	boxes  map[sandbox.ID]*box // guarded by mu; everything there is, remains too
 	parked map[string]*parked  // guarded by mu; memory of stopped boxes, by token
+	closed bool                // guarded by mu
 	faults Faults              // guarded by mu
 }
 
@@ -51,10 +52,11 @@ func NewHost(dir string) *Host {
 	return &Host{dir: dir, boxes: make(map[sandbox.ID]*box), parked: make(map[string]*parked)}
 }
 
-// Close ends and removes all boxes.
+// Close ends and removes all boxes, and there will be no others.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.closed = true
 	var err error
 	for id, b := range h.boxes {
 		if failed := b.destroy(); failed != nil {
@@ -137,6 +139,9 @@ func (h *Host) find(id sandbox.ID) *box {
 func (h *Host) add(spec driver.Spec) (*box, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the host is closed")
+	}
 	if h.boxes[spec.ID] != nil {
 		return nil, sandbox.Errorf(sandbox.Exists, "box %s exists", spec.ID)
 	}
