@@ -26,6 +26,8 @@ if [ "${1:-}" = --test ]; then
 	need busybox busybox-static
 	need /usr/bin/python3 python3
 	need /usr/lib/python3/dist-packages/httpx python3-httpx
+	need /usr/lib/python3/dist-packages/wsproto python3-wsproto
+	need openssl openssl # makes certificates for the tests of TLS
 	need shellcheck shellcheck
 	need dockerd docker.io # to compare with; only the suite docker starts it
 	need docker docker-cli # its client, where docker.io does not have it (Debian 13)

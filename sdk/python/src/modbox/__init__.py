@@ -78,6 +78,7 @@ from .records import (
     SnapshotPage,
 )
 from .registries import Registry
+from .terminals import AsyncSession, Session
 from .transport import AsyncHttpxTransport, HttpxTransport, UrllibTransport
 from .users import NewUser, User
 from .workspaces import (
@@ -101,6 +102,7 @@ __all__ = [
     "AsyncConnectOptions",
     "AsyncHttpxTransport",
     "AsyncModboxClient",
+    "AsyncSession",
     "AuditEntry",
     "AuditFilter",
     "AuditRecord",
@@ -169,6 +171,7 @@ __all__ = [
     "SandboxPage",
     "SandboxState",
     "ServerVersion",
+    "Session",
     "Snapshot",
     "SnapshotDownload",
     "SnapshotFile",

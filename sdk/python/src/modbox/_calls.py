@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 from urllib.parse import quote, urlencode
 
-from .errors import new_error
+from .errors import ModboxError, new_error
 from .models import (
     AnyExecResult,
     Event,
@@ -82,7 +82,7 @@ def _raw(content: bytes) -> bytes:
     return content
 
 
-def _load(content: bytes) -> Any:
+def _load(content: Union[str, bytes]) -> Any:
     value = json.loads(content)
     if not isinstance(value, dict):
         raise ValueError("the answer is not an object")
@@ -266,6 +266,22 @@ def execute_stream(ref: str, body: Dict[str, Any]) -> Call[bytes]:
     return Call("POST", sandbox_path(ref, "/exec/stream"), _raw, repeatable=False, json=body, timeout=None)
 
 
+def exec_event(message: Union[str, bytes]) -> Optional[ExecEvent]:
+    """Reads a message about a command under way; None for one of a newer server. Raises the server's error."""
+    wire = _load(message)
+    kind = wire.get("type")
+    if kind == "error":
+        raise new_error(wire.get("code") or "internal", wire.get("message") or "the server gave no reason")
+    if kind == "exit" and wire.get("exit_code") is None:
+        raise new_error("bad_response", "the server told an exit without its code")  # it is never made up
+    return decode(ExecEvent, wire) if kind in ("started", "stdout", "stderr", "exit") else None
+
+
+def broken(why: object = "") -> ModboxError:
+    """That a connection ended before the command's end was known."""
+    return new_error("connection", f"the connection broke before the command's end was known{f': {why}' if why else ''}")
+
+
 class EventReader:
     """Reads the lines of an exec stream from chunks that do not respect the lines."""
 
@@ -278,20 +294,16 @@ class EventReader:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         events = []
         for line in lines:
-            wire = _load(line)
-            kind = wire.get("type")
-            if kind == "error":
-                raise new_error(wire.get("code") or "internal", wire.get("message") or "the server gave no reason")
-            if kind not in ("started", "stdout", "stderr", "exit"):
-                continue  # A newer server may send more.
-            self.exited = self.exited or kind == "exit"
-            events.append(decode(ExecEvent, wire))
+            event = exec_event(line)
+            if event is not None:
+                self.exited = self.exited or event.type == "exit"
+                events.append(event)
         return events
 
     def end(self) -> None:
         """Says that the stream is over; raises unless the exit was seen. An exit is never made up."""
         if not self.exited:
-            raise new_error("connection", "the connection broke before the command's end was known")
+            raise broken()
 
 
 def events(ref: str, after: Optional[int], limit: Optional[int], order: Optional[str]) -> Call[List[Event]]:

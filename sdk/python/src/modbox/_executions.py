@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, AsyncGenerator, AsyncIterable, Dict, Gene
 from ._calls import DEFAULT, MAX_WAIT_SECONDS, WAIT_SLACK_SECONDS, Call, _body, _into, _items, _load, _nothing, _query, _raw, _segment, execution_body, sandbox_path
 from .errors import ModboxError, new_error
 from .records import Execution
+from .terminals import AsyncSession, Session, attach_execution
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -173,6 +174,14 @@ class Executions:
         stream_id = stream_of(self.get(execution_id), output)
         yield from self._streams.read(stream_id, offset=offset, follow=follow, timestamps=timestamps)
 
+    def attach(self, ref: str, execution_id: str, *, offset: int = 0) -> Session:
+        """Connects to an execution of a sandbox, from a byte of its stdout on. Needs the extra ``modbox[terminal]``.
+
+        It goes on when the session ends, and any number of sessions may be attached. ``offset`` of a
+        session is where another one goes on; stderr that is a stream of its own comes from its beginning.
+        """
+        return self._session.connect(attach_execution(ref, execution_id, offset))
+
 
 class Streams:
     """The durable output, and input, of executions."""
@@ -264,6 +273,14 @@ class AsyncExecutions:
                 yield chunk
         finally:
             await chunks.aclose()
+
+    async def attach(self, ref: str, execution_id: str, *, offset: int = 0) -> AsyncSession:
+        """Connects to an execution of a sandbox, from a byte of its stdout on. Needs the extra ``modbox[terminal]``.
+
+        It goes on when the session ends, and any number of sessions may be attached. ``offset`` of a
+        session is where another one goes on; stderr that is a stream of its own comes from its beginning.
+        """
+        return await self._session.connect(attach_execution(ref, execution_id, offset))
 
 
 class AsyncStreams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import ssl
 from dataclasses import dataclass
 from typing import Any, Dict, Optional, TypeVar
 
@@ -15,7 +16,7 @@ from .transport import AsyncResponse, Request, Response
 T = TypeVar("T")
 
 #: What a client is made with unless told.
-DEFAULTS: Dict[str, Any] = {"base_url": None, "workspace_id": None, "timeout": 60.0, "max_retries": 3}
+DEFAULTS: Dict[str, Any] = {"base_url": None, "workspace_id": None, "timeout": 60.0, "max_retries": 3, "ssl_context": None}
 
 _FIRST_DELAY_SECONDS = 0.1
 _MAX_DELAY_SECONDS = 2.0
@@ -30,11 +31,14 @@ class Settings:
     workspace_id: Optional[str]
     timeout: float
     max_retries: int
+    ssl_context: Optional[ssl.SSLContext]
 
     @staticmethod
-    def of(base_url: Optional[str], workspace_id: Optional[str], timeout: float, max_retries: int) -> "Settings":
+    def of(
+        base_url: Optional[str], workspace_id: Optional[str], timeout: float, max_retries: int, ssl_context: Optional[ssl.SSLContext]
+    ) -> "Settings":
         base_url = base_url or os.environ.get("MODBOX_URL") or "http://127.0.0.1:7070"
-        return Settings(base_url.rstrip("/"), workspace_id, timeout, max_retries)
+        return Settings(base_url.rstrip("/"), workspace_id, timeout, max_retries, ssl_context)
 
     def request(self, call: "Call[T]", token: Optional[str]) -> Request:
         headers = {"accept": "application/json, */*", **call.headers}

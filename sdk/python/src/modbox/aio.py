@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import ssl
 import time
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -20,13 +21,14 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
+    Tuple,
     Type,
     TypeVar,
     overload,
 )
 
 from . import _calls as calls
-from . import _signin
+from . import _signin, terminals
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._executions import AsyncExecutions, AsyncStreams
 from ._files import AsyncFiles
@@ -55,6 +57,7 @@ from .models import (
 )
 from .platform import AsyncPlatform
 from .registries import AsyncRegistries
+from .terminals import AsyncSession
 from .transport import AsyncHttpxTransport, AsyncResponse, AsyncTransport, Request
 from .users import AsyncUsers
 from .workspaces import AsyncWorkspaces
@@ -92,6 +95,10 @@ class _Session:
 
     async def renew(self) -> UserSession:
         return await self._renewing.renew(self.perform)
+
+    async def connect(self, attach: terminals.Attach) -> terminals.AsyncSession:
+        request = await self._request(attach.call)
+        return await self._try(attach.call, lambda: terminals.connect_async(attach, request, self._settings.ssl_context))
 
     async def stream(self, call: Call[bytes]) -> AsyncGenerator[bytes, None]:
         """Yields the answer's body as it comes; closing the iterator closes the connection."""
@@ -304,6 +311,27 @@ class AsyncSandboxes(AsyncStates):
             await chunks.aclose()
         reader.end()
 
+    async def attach(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        tty: Optional[Tuple[int, int]] = None,
+        stdin: Optional[bool] = None,
+    ) -> AsyncSession:
+        """Runs a command and stays connected to it: input, terminal, signals. Needs the extra ``modbox[terminal]``.
+
+        With ``tty``, a terminal of so many rows and columns, everything is on stdout. Without it and
+        ``stdin`` the command has no input. Closing the session kills the command. Never sent twice.
+        """
+        body = calls.command_body(command, shell, cwd, env, user, None, timeout_seconds)
+        return await self._session.connect(terminals.attach(ref, body, tty, stdin))
+
     async def events(
         self,
         ref: str,
@@ -360,11 +388,12 @@ class AsyncModboxClient(AsyncPlatform):
         workspace_id: Optional[str] = None,
         timeout: float = 60.0,
         max_retries: int = 3,
+        ssl_context: Optional[ssl.SSLContext] = None,
         transport: Optional[AsyncTransport] = None,
     ) -> None:
-        settings = Settings.of(base_url, workspace_id, timeout, max_retries)
+        settings = Settings.of(base_url, workspace_id, timeout, max_retries, ssl_context)
         renewing = AsyncRenewing(Credentials.of(token, session), on_session)
-        self._session = _Session(settings, transport or AsyncHttpxTransport(), renewing)
+        self._session = _Session(settings, transport or AsyncHttpxTransport(ssl_context=ssl_context), renewing)
         self.sandboxes = AsyncSandboxes(self._session)
         self.streams = AsyncStreams(self._session)
         self.executions = AsyncExecutions(self._session, self.streams)
@@ -404,7 +433,7 @@ class AsyncModboxClient(AsyncPlatform):
     ) -> AsyncModboxClient:
         connect = {name: value for name, value in options.items() if name != "on_session"}
         settings = Settings.of(**{**_DEFAULTS, **connect})
-        transport = transport or AsyncHttpxTransport()
+        transport = transport or AsyncHttpxTransport(ssl_context=settings.ssl_context)
         try:
             session = await _Session(settings, transport, AsyncRenewing(Credentials(None, None), None)).perform(call)
         except BaseException:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import ssl
 import time
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator, List, Literal, Mapping, Optional, Sequence, Type, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Type, TypeVar, overload
 
 from . import _calls as calls
-from . import _signin
+from . import _signin, terminals
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._executions import Executions, Streams
 from ._files import Files
@@ -38,6 +39,7 @@ from .models import (
 )
 from .platform import Platform
 from .registries import Registries
+from .terminals import Session
 from .transport import Request, Response, Transport, default_transport
 from .users import Users
 from .workspaces import Workspaces
@@ -72,6 +74,10 @@ class _Session:
     def renew(self) -> UserSession:
         return self._renewing.renew(self.perform)
 
+    def connect(self, attach: terminals.Attach) -> terminals.Session:
+        request = self._request(attach.call)
+        return self._try(attach.call, lambda: terminals.connect(attach, request, self._settings.ssl_context))
+
     def stream(self, call: Call[bytes]) -> Generator[bytes, None, None]:
         """Yields the answer's body as it comes; ending the iteration closes the connection."""
         request = self._request(call)
@@ -91,7 +97,7 @@ class _Session:
             read(response)  # raises
         return response
 
-    def _try(self, call: Call[Any], once: Any) -> Any:
+    def _try(self, call: Call[Any], once: Callable[[], T]) -> T:
         for attempt in itertools.count():
             try:
                 return once()
@@ -100,6 +106,7 @@ class _Session:
                 if delay is None:
                     raise
                 time.sleep(delay)
+        raise AssertionError("count has no end")
 
     def close(self) -> None:
         self._transport.close()
@@ -278,6 +285,27 @@ class Sandboxes(States):
             chunks.close()
         reader.end()
 
+    def attach(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        tty: Optional[Tuple[int, int]] = None,
+        stdin: Optional[bool] = None,
+    ) -> Session:
+        """Runs a command and stays connected to it: input, terminal, signals. Needs the extra ``modbox[terminal]``.
+
+        With ``tty``, a terminal of so many rows and columns, everything is on stdout. Without it and
+        ``stdin`` the command has no input. Closing the session kills the command. Never sent twice.
+        """
+        body = calls.command_body(command, shell, cwd, env, user, None, timeout_seconds)
+        return self._session.connect(terminals.attach(ref, body, tty, stdin))
+
     def events(
         self,
         ref: str,
@@ -344,7 +372,8 @@ class ModboxClient(Platform):
 
     ``base_url`` defaults to MODBOX_URL, else http://127.0.0.1:7070. ``timeout`` is the seconds of silence
     after which a request is given up, waits and commands excepted. A request
-    that may be repeated is tried again ``max_retries`` times.
+    that may be repeated is tried again ``max_retries`` times. ``ssl_context`` says what TLS trusts,
+    in place of the library's default; a ``transport`` has its own, and then it counts for terminals only.
     """
 
     def __init__(
@@ -357,11 +386,12 @@ class ModboxClient(Platform):
         workspace_id: Optional[str] = None,
         timeout: float = 60.0,
         max_retries: int = 3,
+        ssl_context: Optional[ssl.SSLContext] = None,
         transport: Optional[Transport] = None,
     ) -> None:
-        settings = Settings.of(base_url, workspace_id, timeout, max_retries)
+        settings = Settings.of(base_url, workspace_id, timeout, max_retries, ssl_context)
         renewing = Renewing(Credentials.of(token, session), on_session)
-        self._session = _Session(settings, transport or default_transport(), renewing)
+        self._session = _Session(settings, transport or default_transport(ssl_context), renewing)
         self.sandboxes = Sandboxes(self._session)
         self.streams = Streams(self._session)
         self.executions = Executions(self._session, self.streams)
@@ -406,7 +436,7 @@ class ModboxClient(Platform):
     def _signed_in(cls, call: Call[UserSession], transport: Optional[Transport], options: ConnectOptions) -> ModboxClient:
         connect = {name: value for name, value in options.items() if name != "on_session"}
         settings = Settings.of(**{**_DEFAULTS, **connect})
-        transport = transport or default_transport()
+        transport = transport or default_transport(settings.ssl_context)
         try:
             session = _Session(settings, transport, Renewing(Credentials(None, None), None)).perform(call)
         except BaseException:

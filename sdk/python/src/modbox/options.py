@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import AsyncIterable, Awaitable, Callable, Iterable, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from .models import NetworkOptions, Resources, Timeouts, UserSession
@@ -110,6 +111,7 @@ class ConnectOptions(TypedDict, total=False):
     workspace_id: Optional[str]
     timeout: float
     max_retries: int
+    ssl_context: Optional[ssl.SSLContext]
     #: Called with the session's new tokens whenever they were renewed, to keep them.
     on_session: Optional[Callable[[UserSession], None]]
 
@@ -121,6 +123,7 @@ class AsyncConnectOptions(TypedDict, total=False):
     workspace_id: Optional[str]
     timeout: float
     max_retries: int
+    ssl_context: Optional[ssl.SSLContext]
     #: May be a coroutine function.
     on_session: Union[Callable[[UserSession], None], Callable[[UserSession], Awaitable[None]], None]
 

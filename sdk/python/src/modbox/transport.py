@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import http.client
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -79,12 +80,12 @@ class AsyncTransport(Protocol):
     async def close(self) -> None: ...
 
 
-def default_transport() -> Transport:
+def default_transport(ssl_context: Optional[ssl.SSLContext] = None) -> Transport:
     """httpx when it is installed, else the standard library."""
     try:
-        return HttpxTransport()
+        return HttpxTransport(ssl_context=ssl_context)
     except ImportError:
-        return UrllibTransport()
+        return UrllibTransport(ssl_context)
 
 
 class _EveryAnswer(urllib.request.HTTPErrorProcessor):
@@ -99,8 +100,8 @@ class _EveryAnswer(urllib.request.HTTPErrorProcessor):
 class UrllibTransport:
     """Carries requests with the standard library, one connection for each."""
 
-    def __init__(self) -> None:
-        self._opener = urllib.request.build_opener(_EveryAnswer)
+    def __init__(self, ssl_context: Optional[ssl.SSLContext] = None) -> None:
+        self._opener = urllib.request.build_opener(_EveryAnswer, urllib.request.HTTPSHandler(context=ssl_context))
 
     def send(self, request: Request) -> Response:
         content = request.content
@@ -145,6 +146,12 @@ class _UrllibResponse:
         self._answer.close()
 
 
+def _httpx_limits() -> Any:
+    import httpx
+
+    return httpx.Limits(max_connections=None, max_keepalive_connections=20)
+
+
 def _httpx_timeout(request: Request) -> Any:
     import httpx
 
@@ -152,7 +159,7 @@ def _httpx_timeout(request: Request) -> Any:
     return httpx.Timeout(request.timeout, connect=min(request.timeout or 30.0, 30.0), pool=None)
 
 
-def _httpx_failed(request: Request, err: "httpx.HTTPError") -> ModboxError:
+def _httpx_failed(request: Request, err: Exception) -> ModboxError:
     import httpx
 
     return request.failed(builtins.TimeoutError() if isinstance(err, httpx.TimeoutException) else err)
@@ -161,10 +168,10 @@ def _httpx_failed(request: Request, err: "httpx.HTTPError") -> ModboxError:
 class HttpxTransport:
     """Carries requests with httpx; raises ImportError when it is not installed."""
 
-    def __init__(self, client: Optional["httpx.Client"] = None) -> None:
+    def __init__(self, client: Optional["httpx.Client"] = None, ssl_context: Optional[ssl.SSLContext] = None) -> None:
         import httpx
 
-        self._client = client or httpx.Client(limits=httpx.Limits(max_connections=None, max_keepalive_connections=20))
+        self._client = client or httpx.Client(limits=_httpx_limits(), verify=ssl_context or True)
         self._errors = httpx.HTTPError
 
     def send(self, request: Request) -> Response:
@@ -207,11 +214,11 @@ class _HttpxResponse:
 class AsyncHttpxTransport:
     """Carries requests with httpx; raises ImportError when it is not installed."""
 
-    def __init__(self, client: Optional["httpx.AsyncClient"] = None) -> None:
+    def __init__(self, client: Optional["httpx.AsyncClient"] = None, ssl_context: Optional[ssl.SSLContext] = None) -> None:
         import httpx
 
-        self._client = client or httpx.AsyncClient(limits=httpx.Limits(max_connections=None, max_keepalive_connections=20))
-        self._errors = httpx.HTTPError
+        self._client = client or httpx.AsyncClient(limits=_httpx_limits(), verify=ssl_context or True)
+        self._errors = (httpx.HTTPError, ssl.SSLError)  # older versions let the latter through
 
     async def send(self, request: Request) -> AsyncResponse:
         content = request.content
