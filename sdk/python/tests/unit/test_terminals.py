@@ -103,7 +103,7 @@ class TerminalsTest(unittest.TestCase):
             (409, "not_running", modbox.ConflictError),
             (410, "ended", modbox.EndedError),
             (422, "invalid", modbox.ValidationError),
-            (429, "quota", modbox.ModboxError),
+            (429, "quota_exceeded", modbox.ModboxError),
         ]
         for status, code, kind in cases:
             body = problem(code)
