@@ -207,7 +207,7 @@ class Session:
                 self._send()
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)  # wakes who waits for it
-        with self._reading, self._writing:  # a number of a file that others wait for must not be used again
+        with self._reading, self._writing:  # not while others wait for it: its number could become another file's
             self._connection.close()
 
     def __enter__(self) -> Session:

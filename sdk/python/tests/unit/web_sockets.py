@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+from contextlib import suppress
 
 from wsproto import ConnectionType, WSConnection
 from wsproto import events as ws
@@ -11,13 +12,16 @@ from wsproto import events as ws
 import modbox
 
 _END = object()
+#: After which a test hangs.
+PATIENCE_SECONDS = 120
 
 
 class Peer:
-    """The server's end of one connection. What it waits for ends with an error when the test is over."""
+    """The server's end of one connection, which ends when the test is over."""
 
     def __init__(self, connection):
         self.connection = connection
+        connection.settimeout(PATIENCE_SECONDS)
         self.request = None
         self._protocol = WSConnection(ConnectionType.SERVER)
         self._events = iter(())
@@ -29,6 +33,8 @@ class Peer:
                 return event
             try:
                 data = self.connection.recv(65536)
+            except socket.timeout:
+                raise
             except OSError:
                 data = b""
             if not data:
@@ -118,6 +124,9 @@ class SocketServer:
         self._listener.shutdown(socket.SHUT_RDWR)
         accepting.join()
         self._listener.close()
+        for peer in self.peers:
+            with suppress(OSError):
+                peer.connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
         self._test.assertEqual(self.errors, [])
