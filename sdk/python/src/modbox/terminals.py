@@ -258,9 +258,7 @@ class Session:
         except OSError:
             self._protocol.receive(b"")
         with suppress(OSError):  # what cannot be sent is no end: there may be more to read
-            pending = self._send()
-            if awaited:
-                awaited |= pending
+            self._send()
         return awaited
 
     def _send(self) -> int:
