@@ -49,6 +49,7 @@ export type {
 export type { Session, TerminalSize, WebSocketConstructor, WebSocketLike } from "./session.js";
 export type { ReadStreamOptions, Streams } from "./streams.js";
 export type { BuildSnapshotOptions, BuiltSnapshot, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotDownload, SnapshotFile, SnapshotFilesOptions, SnapshotPage, Snapshots } from "./snapshots.js";
+export type { SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress } from "./snapshotbuilds.js";
 export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
 export type { Audit, AuditEntry, AuditFilter, AuditRecord, AuditReport, ListAuditOptions, ListInstallationAuditOptions } from "./audit.js";

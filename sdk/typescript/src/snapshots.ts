@@ -1,6 +1,7 @@
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
 import { sandboxPath, segment } from "./path.js";
+import { SnapshotBuilds, type SnapshotBuildEvent, type SnapshotBuildLine, type SnapshotBuildProgress } from "./snapshotbuilds.js";
 import type { CallOptions, FileContent, FileInfo } from "./types.js";
 import type * as wire from "./wire.js";
 
@@ -123,7 +124,11 @@ export interface SnapshotDownload {
 
 /** Snapshots; `snapshot` is an id, `name`, `name:tag` or `@workspace/name:tag`. Safe for concurrent use. */
 export class Snapshots {
-  constructor(private readonly http: HTTP) {}
+  private readonly builds: SnapshotBuilds;
+
+  constructor(private readonly http: HTTP) {
+    this.builds = new SnapshotBuilds(http);
+  }
 
   /** Saves the files of a running or paused sandbox, and returns when sandboxes can be made from them. Never sent twice. */
   async create(ref: string, options: CreateSnapshotOptions = {}): Promise<Snapshot> {
@@ -134,21 +139,36 @@ export class Snapshots {
     return decode.snapshot(w);
   }
 
-  /** Builds a snapshot on an image, and returns when sandboxes can be made from it. Never sent twice. */
+  /**
+   * Builds a snapshot on an image, and returns when sandboxes can be made from it. Never sent twice. Errors begin with the id of
+   * the build, whose log tells more.
+   */
   async build(runtime: string, options: BuildSnapshotOptions = {}): Promise<BuiltSnapshot> {
-    const { signal, files, dependencies, packages, env, contentHash, ...names } = options;
-    const http = { signal, timeoutMs: 0, repeatable: false } as const;
-    const begin: wire.BeginBuild = { ...names, runtime, content_hash: contentHash };
-    const { id, snapshot } = await this.http.json<wire.Build>({ method: "POST", path: "/v1/snapshots/builds", json: begin, ...http });
-    if (snapshot !== undefined) return { snapshot: decode.snapshot(snapshot), unchanged: true };
-    const path = `/v1/snapshots/builds/${segment(id ?? "")}`;
-    if (files !== undefined) {
-      const headers = { "content-type": "application/gzip" };
-      await this.http.done({ method: "PUT", path: `${path}/files`, body: files, headers, ...http });
-    }
-    const finish: wire.FinishBuild = { dependencies: dependencies && [...dependencies], packages: packages && [...packages], env };
-    const w = await this.http.json<wire.Snapshot>({ method: "POST", path: `${path}/finish`, json: finish, ...http });
-    return { snapshot: decode.snapshot(w), unchanged: false };
+    return this.builds.build(runtime, options);
+  }
+
+  /**
+   * As {@link build}, and tells what happens meanwhile. The last event is `done`, or an error is thrown. A connection that breaks
+   * while the build is made does not end it. Leaving the loop does not, either, once all files are there.
+   */
+  buildStream(runtime: string, options: BuildSnapshotOptions = {}): AsyncGenerator<SnapshotBuildEvent, void, undefined> {
+    return this.builds.stream(runtime, options);
+  }
+
+  /**
+   * Reads what happened in a build, by its id, while it is made and until an hour after it was begun. `follow` waits for more
+   * until the build is over, in whatever way: the last line's phase is `done` or `failed`.
+   */
+  buildLog(
+    id: string,
+    options: CallOptions & { follow?: boolean | undefined } = {},
+  ): AsyncGenerator<SnapshotBuildLine, void, undefined> {
+    return this.builds.log(id, options);
+  }
+
+  /** What a build is at, by its id; known for as long as its log. */
+  async buildProgress(id: string, options: CallOptions = {}): Promise<SnapshotBuildProgress> {
+    return this.builds.progress(id, options);
   }
 
   async get(snapshot: string, options: CallOptions = {}): Promise<Snapshot> {

@@ -1,0 +1,229 @@
+import * as decode from "./decode.js";
+import { ModboxError, newError } from "./errors.js";
+import type { HTTP } from "./http.js";
+import { segment } from "./path.js";
+import type { BuildSnapshotOptions, BuiltSnapshot, Snapshot } from "./snapshots.js";
+import type { CallOptions } from "./types.js";
+import type * as wire from "./wire.js";
+
+/** What the build of a snapshot is at. */
+export interface SnapshotBuildProgress {
+  /** `begun`, `waiting`, `pulling`, `fetching`, `downloading`, `installing`, `setup`, `writing`, and at last `done` or `failed`, among others. */
+  phase: string;
+  /** What the phase is about, for people; of `failed` why. */
+  message: string;
+  /** Counts up to `total`. */
+  done: number;
+  /** It may grow; undefined when it is not known. */
+  total: number | undefined;
+}
+
+/** Something that happened in the build of a snapshot, or a line that one of its tools wrote. */
+export interface SnapshotBuildLine {
+  time: string;
+  /** As of {@link SnapshotBuildProgress}. */
+  phase: string;
+  message: string;
+  /** Lines before it are lost: the server keeps the last 1000, and 64 KiB. */
+  truncated: boolean;
+}
+
+/** What the build of a snapshot reports; the last one is `done`. */
+export type SnapshotBuildEvent =
+  /** The build has an id, for its log. It is the first event, unless nothing is to be built. */
+  | { type: "begun"; id: string }
+  /** Only of the phases in between; `uploading` is one, too. */
+  | ({ type: "progress" } & SnapshotBuildProgress)
+  | ({ type: "line" } & SnapshotBuildLine)
+  | ({ type: "done" } & BuiltSnapshot);
+
+/** How often a build is asked what it is at. */
+const pauseMs = 1_000;
+
+/** The part of Snapshots that is about building them. */
+export class SnapshotBuilds {
+  constructor(private readonly http: HTTP) {}
+
+  async build(runtime: string, options: BuildSnapshotOptions): Promise<BuiltSnapshot> {
+    const { id, snapshot } = await this.begin(runtime, options);
+    if (snapshot !== undefined) return { snapshot: decode.snapshot(snapshot), unchanged: true };
+    try {
+      await this.upload(id!, options);
+      return { snapshot: await this.finish(id!, options), unchanged: false };
+    } catch (err) {
+      throw named(err, id!);
+    }
+  }
+
+  async *stream(runtime: string, options: BuildSnapshotOptions): AsyncGenerator<SnapshotBuildEvent, void, undefined> {
+    const { id, snapshot } = await this.begin(runtime, options);
+    if (snapshot !== undefined) {
+      yield { type: "done", snapshot: decode.snapshot(snapshot), unchanged: true };
+      return;
+    }
+    yield { type: "begun", id: id! };
+    if (options.files !== undefined) yield { type: "progress", phase: "uploading", message: "its files", done: 0, total: undefined };
+    try {
+      await this.upload(id!, options);
+      yield* this.made(id!, options);
+    } catch (err) {
+      throw named(err, id!);
+    }
+  }
+
+  async *log(id: string, options: CallOptions & { follow?: boolean | undefined }): AsyncGenerator<SnapshotBuildLine, void, undefined> {
+    for (const teller = new Teller(); ; ) {
+      const log = await this.fetchLog(id, options.signal);
+      yield* teller.lines(log);
+      if (!options.follow || log.ended) return;
+      await pause(options.signal);
+    }
+  }
+
+  async progress(id: string, { signal }: CallOptions): Promise<SnapshotBuildProgress> {
+    const w = await this.http.json<wire.BuildProgress>({ method: "GET", path: `${buildPath(id)}/progress`, signal, repeatable: true });
+    return { phase: w.phase, message: w.detail ?? "", done: w.done ?? 0, total: w.total || undefined };
+  }
+
+  /** Finishes a build, and tells what happens until its end. */
+  private async *made(id: string, options: BuildSnapshotOptions): AsyncGenerator<SnapshotBuildEvent, void, undefined> {
+    const left = new AbortController();
+    const { signal } = left;
+    const forward = () => left.abort(options.signal?.reason);
+    if (options.signal?.aborted) forward();
+    else options.signal?.addEventListener("abort", forward, { once: true });
+    const teller = new Teller();
+    const answer = this.finish(id, { ...options, signal }).then(
+      (snapshot): End => ({ snapshot }),
+      (err: unknown): End => ({ err }),
+    );
+    try {
+      for (;;) {
+        const end = await Promise.race([answer, pause(signal)]);
+        if (unanswered(end?.err)) return yield* this.rejoin(id, teller, end.err, signal);
+        // What cannot be had is not told: the answer says why.
+        yield* (await this.news(id, teller, signal).catch(() => undefined))?.events ?? [];
+        if (end?.err !== undefined) throw end.err;
+        if (end?.snapshot !== undefined) return yield { type: "done", snapshot: end.snapshot, unchanged: false };
+      }
+    } finally {
+      options.signal?.removeEventListener("abort", forward);
+      left.abort(); // whoever leaves the loop waits for no answer
+    }
+  }
+
+  /** Tells what happens in a build to whose finish no answer will come any more: it goes on without. */
+  private async *rejoin(
+    id: string,
+    teller: Teller,
+    broke: ModboxError,
+    signal: AbortSignal,
+  ): AsyncGenerator<SnapshotBuildEvent, void, undefined> {
+    for (;;) {
+      const { at, events } = await this.news(id, teller, signal);
+      yield* events;
+      if (at.phase === "begun") throw broke; // the server has not heard of the finish
+      if (at.phase === "failed") throw newError({ code: "internal", message: at.message });
+      if (at.phase === "done") return yield { type: "done", snapshot: await this.snapshot(id, signal), unchanged: false };
+      await pause(signal);
+    }
+  }
+
+  private async news(id: string, teller: Teller, signal: AbortSignal): Promise<{ at: SnapshotBuildProgress; events: SnapshotBuildEvent[] }> {
+    const at = await this.progress(id, { signal }); // first: the log of a build that is over is complete
+    const lines = teller.lines(await this.fetchLog(id, signal));
+    return { at, events: [...lines.map((line) => ({ type: "line" as const, ...line })), ...teller.progress(at)] };
+  }
+
+  private async begin(runtime: string, options: BuildSnapshotOptions): Promise<wire.Build> {
+    const { signal, files, dependencies, packages, env, contentHash, ...names } = options;
+    const json: wire.BeginBuild = { ...names, runtime, content_hash: contentHash };
+    return this.http.json({ method: "POST", path: "/v1/snapshots/builds", json, signal, timeoutMs: 0, repeatable: false });
+  }
+
+  private async upload(id: string, { files, signal }: BuildSnapshotOptions): Promise<void> {
+    if (files === undefined) return;
+    const headers = { "content-type": "application/gzip" };
+    await this.http.done({ method: "PUT", path: `${buildPath(id)}/files`, body: files, headers, signal, timeoutMs: 0, repeatable: false });
+  }
+
+  private async finish(id: string, { dependencies, packages, env, signal }: BuildSnapshotOptions): Promise<Snapshot> {
+    const json: wire.FinishBuild = { dependencies: dependencies && [...dependencies], packages: packages && [...packages], env };
+    const w = await this.http.json<wire.Snapshot>({ method: "POST", path: `${buildPath(id)}/finish`, json, signal, timeoutMs: 0, repeatable: false });
+    return decode.snapshot(w);
+  }
+
+  private async fetchLog(id: string, signal: AbortSignal | undefined): Promise<wire.BuildLog> {
+    return this.http.json({ method: "GET", path: `${buildPath(id)}/log`, signal, repeatable: true });
+  }
+
+  private async snapshot(id: string, signal: AbortSignal): Promise<Snapshot> {
+    const path = `/v1/snapshots/${segment(id)}`;
+    return decode.snapshot(await this.http.json<wire.Snapshot>({ method: "GET", path, signal, repeatable: true }));
+  }
+}
+
+/** What came of a finish. */
+interface End {
+  snapshot?: Snapshot;
+  err?: unknown;
+}
+
+/** Knows what was told of a build, and tells only what is new. */
+class Teller {
+  private last: wire.BuildLine | undefined;
+  private at = "";
+
+  lines(log: wire.BuildLog): SnapshotBuildLine[] {
+    const { last } = this;
+    // The last of them only are kept: where the one is that was told last may have changed.
+    let next = log.items.length;
+    while (next > 0 && !(last && same(last, log.items[next - 1]!))) next--;
+    const fresh = log.items.slice(next);
+    this.last = fresh.at(-1) ?? last;
+    return fresh.map((l, i) => ({ time: l.time, phase: l.phase, message: l.message, truncated: log.truncated && next + i === 0 }));
+  }
+
+  progress(at: SnapshotBuildProgress): SnapshotBuildEvent[] {
+    const event = { type: "progress" as const, ...at };
+    const text = JSON.stringify(event);
+    if (text === this.at || ["begun", "done", "failed"].includes(at.phase)) return [];
+    this.at = text;
+    return [event];
+  }
+}
+
+/** No line is like the one before, and times are in nanoseconds. */
+function same(a: wire.BuildLine, b: wire.BuildLine): boolean {
+  return a.time === b.time && a.phase === b.phase && a.message === b.message;
+}
+
+/** Whether it says nothing of the build: the connection broke, or something in between did not wait for the server's answer. */
+function unanswered(err: unknown): err is ModboxError {
+  if (!(err instanceof ModboxError)) return false;
+  return err.code === "connection" || (err.requestId === undefined && (err.status === 502 || err.status === 504));
+}
+
+/** Whose error it is: the log of a build that failed says more. */
+function named(err: unknown, id: string): unknown {
+  if (err instanceof ModboxError) err.message = `build ${id}: ${err.message}`;
+  return err;
+}
+
+/** Waits, unless the signal aborts: whoever uses it next throws then. */
+function pause(signal: AbortSignal | undefined): Promise<undefined> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
+      resolve(undefined);
+    };
+    const timer = setTimeout(end, pauseMs);
+    if (signal?.aborted) end();
+    else signal?.addEventListener("abort", end, { once: true });
+  });
+}
+
+function buildPath(id: string): string {
+  return `/v1/snapshots/builds/${segment(id)}`;
+}
