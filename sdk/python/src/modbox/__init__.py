@@ -8,6 +8,7 @@
     modbox.sandboxes.destroy(sandbox.id)
 """
 
+from ._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress
 from ._snapshotfiles import SnapshotDownload, SnapshotFile
 from .aio import AsyncModboxClient
 from .audit import AuditEntry, AuditFilter, AuditRecord, AuditReport
@@ -173,6 +174,9 @@ __all__ = [
     "ServerVersion",
     "Session",
     "Snapshot",
+    "SnapshotBuildEvent",
+    "SnapshotBuildLine",
+    "SnapshotBuildProgress",
     "SnapshotDownload",
     "SnapshotFile",
     "SnapshotFilter",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, AsyncGenerator, Dict, Generator, List, Literal, Mapping, Optional, Sequence
 
-from ._calls import Call, _body, _into, _items, _load, _nothing, _query, _segment, known, listed, sandbox_path, timeouts_body
+from ._calls import Call, _body, _into, _items, _load, _nothing, _query, _segment, known, sandbox_path, timeouts_body
+from ._snapshotbuilds import AsyncSnapshotBuilds, SnapshotBuilds
 from ._snapshotfiles import AsyncSnapshotFiles, SnapshotFiles
-from .models import Sandbox, Timeouts, decode
-from .options import BuildOptions, SnapshotFilter
-from .records import BuiltSnapshot, Checkpoint, Forked, Snapshot, SnapshotPage
+from .models import Sandbox, Timeouts
+from .options import SnapshotFilter
+from .records import Checkpoint, Forked, Snapshot, SnapshotPage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -83,25 +84,6 @@ def delete_checkpoint(ref: str, checkpoint: str) -> Call[None]:
 
 def create_snapshot(ref: str, body: Dict[str, Any]) -> Call[Snapshot]:
     return Call("POST", sandbox_path(ref, "/snapshots"), _into(Snapshot), repeatable=False, json=body, timeout=None)
-
-
-def begin_build(runtime: str, o: BuildOptions) -> Call[Dict[str, Any]]:
-    known(BuildOptions, o)
-    names = ("name", "tag", "description", "message", "metadata", "public", "dir", "content_hash", "force")
-    body = _body(runtime=runtime, **{name: o.get(name) for name in names})
-    return Call("POST", "/v1/snapshots/builds", _load, repeatable=False, json=body, timeout=None)
-
-
-def upload_build(build: str, files: Any) -> Call[None]:
-    path = f"/v1/snapshots/builds/{_segment(build)}/files"
-    headers = {"content-type": "application/gzip"}
-    return Call("PUT", path, _nothing, repeatable=False, content=files, headers=headers, timeout=None)
-
-
-def finish_build(build: str, o: BuildOptions) -> Call[Snapshot]:
-    body = _body(dependencies=listed(o.get("dependencies")), packages=listed(o.get("packages")), env=o.get("env"))
-    path = f"/v1/snapshots/builds/{_segment(build)}/finish"
-    return Call("POST", path, _into(Snapshot), repeatable=False, json=body, timeout=None)
 
 
 def _snapshot_path(snapshot: str) -> str:
@@ -259,7 +241,7 @@ class AsyncCheckpoints:
         await self._session.perform(delete_checkpoint(ref, checkpoint))
 
 
-class Snapshots(SnapshotFiles):
+class Snapshots(SnapshotFiles, SnapshotBuilds):
     """Saved filesystems; ``snapshot`` is an id, ``name``, ``name:tag`` or ``@workspace/name:tag``."""
 
     def __init__(self, session: client._Session) -> None:
@@ -283,19 +265,6 @@ class Snapshots(SnapshotFiles):
         """
         body = _body(name=name, tag=tag, description=description, message=message, metadata=metadata, public=public)
         return self._session.perform(create_snapshot(ref, body))
-
-    def build(self, runtime: str, **options: Unpack[BuildOptions]) -> BuiltSnapshot:
-        """Builds a snapshot on an image, described by the members of BuildOptions; never sent twice.
-
-        Returns when sandboxes can be made from it.
-        """
-        begun = self._session.perform(begin_build(runtime, options))
-        if begun.get("unchanged"):
-            return BuiltSnapshot(decode(Snapshot, begun["snapshot"]), True)
-        files = options.get("files")
-        if files is not None:
-            self._session.perform(upload_build(begun["id"], files))
-        return BuiltSnapshot(self._session.perform(finish_build(begun["id"], options)), False)
 
     def get(self, snapshot: str) -> Snapshot:
         """Returns a snapshot."""
@@ -327,7 +296,7 @@ class Snapshots(SnapshotFiles):
         return self._session.perform(lineage(snapshot, limit))
 
 
-class AsyncSnapshots(AsyncSnapshotFiles):
+class AsyncSnapshots(AsyncSnapshotFiles, AsyncSnapshotBuilds):
     """Saved filesystems; ``snapshot`` is an id, ``name``, ``name:tag`` or ``@workspace/name:tag``."""
 
     def __init__(self, session: aio._Session) -> None:
@@ -347,19 +316,6 @@ class AsyncSnapshots(AsyncSnapshotFiles):
         """Saves the files of a running or paused sandbox, and returns when sandboxes can be made from them."""
         body = _body(name=name, tag=tag, description=description, message=message, metadata=metadata, public=public)
         return await self._session.perform(create_snapshot(ref, body))
-
-    async def build(self, runtime: str, **options: Unpack[BuildOptions]) -> BuiltSnapshot:
-        """Builds a snapshot on an image, described by the members of BuildOptions; never sent twice.
-
-        Returns when sandboxes can be made from it.
-        """
-        begun = await self._session.perform(begin_build(runtime, options))
-        if begun.get("unchanged"):
-            return BuiltSnapshot(decode(Snapshot, begun["snapshot"]), True)
-        files = options.get("files")
-        if files is not None:
-            await self._session.perform(upload_build(begun["id"], files))
-        return BuiltSnapshot(await self._session.perform(finish_build(begun["id"], options)), False)
 
     async def get(self, snapshot: str) -> Snapshot:
         """Returns a snapshot."""
