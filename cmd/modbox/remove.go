@@ -83,6 +83,12 @@ func (a *app) remove(cmd *cobra.Command, c *client.Client, refs []string) error 
 	return errors.Join(failed...)
 }
 
+// agreed reports whether the user agrees, or has said so by --yes. Without a terminal
+// nobody is asked: what a program says is meant.
+func (a *app) agreed(yes bool, question string) bool {
+	return yes || !a.interactive() || a.confirm(question)
+}
+
 // confirm asks on standard error; only "y" and "yes" agree.
 func (a *app) confirm(question string) bool {
 	fmt.Fprint(a.stderr, question+" [y/N] ")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -97,18 +98,25 @@ func (a *app) userListCommand() *cobra.Command {
 }
 
 func (a *app) userRemoveCommand() *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use:   "rm USER",
 		Short: "Delete a user, and the workspaces it alone is in",
+		Long:  "Delete a user, and the workspaces it alone is in. At a terminal it asks first.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
 				return err
 			}
+			if !a.agreed(yes, fmt.Sprintf("Delete the user %s, and the workspaces it alone is in?", clean(args[0]))) {
+				return errors.New("nothing was deleted")
+			}
 			return c.DeleteUser(cmd.Context(), args[0])
 		},
 	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
 }
 
 func (a *app) userResetCommand() *cobra.Command {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -107,9 +108,11 @@ func (a *app) workspaceUpdateCommand() *cobra.Command {
 }
 
 func (a *app) workspaceRemoveCommand() *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use:   "rm WORKSPACE",
 		Short: "Delete a workspace with all its sandboxes and snapshots",
+		Long:  "Delete a workspace with all its sandboxes and snapshots. At a terminal it asks first.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
@@ -120,9 +123,14 @@ func (a *app) workspaceRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !a.agreed(yes, fmt.Sprintf("Delete the workspace %s with all its sandboxes and snapshots?", clean(args[0]))) {
+				return errors.New("nothing was deleted")
+			}
 			return c.DeleteWorkspace(cmd.Context(), id)
 		},
 	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
 }
 
 func (a *app) memberListCommand() *cobra.Command {
