@@ -149,7 +149,7 @@ export class Snapshots {
 
   /**
    * As {@link build}, and tells what happens meanwhile. The last event is `done`, or an error is thrown. A connection that breaks
-   * while the build is made does not end it. Leaving the loop does not, either, once all files are there.
+   * while the build is made does not end it. Leaving the loop at `begun` or `uploading` makes nothing; later, the build goes on.
    */
   buildStream(runtime: string, options: BuildSnapshotOptions = {}): AsyncGenerator<SnapshotBuildEvent, void, undefined> {
     return this.builds.stream(runtime, options);

@@ -220,8 +220,8 @@ class SnapshotBuilds:
     def build_stream(self, runtime: str, **options: Unpack[BuildOptions]) -> Generator[SnapshotBuildEvent, None, None]:
         """As build, and tells what happens meanwhile. The last event is ``done``, or an error is raised.
 
-        A connection that breaks while the build is made does not end it. Closing the iterator does
-        not, either, once all files are there; a thread then waits for the build, and no program for the thread.
+        A connection that breaks while the build is made does not end it. Closing the iterator at ``begun`` or
+        ``uploading`` makes nothing; later, the build goes on, and a thread waits for it, and no program for the thread.
         """
         begun = self._session.perform(_begin(runtime, options))
         unchanged = _unchanged(begun)
@@ -304,8 +304,8 @@ class AsyncSnapshotBuilds:
     async def build_stream(self, runtime: str, **options: Unpack[BuildOptions]) -> AsyncGenerator[SnapshotBuildEvent, None]:
         """As build, and tells what happens meanwhile. The last event is ``done``, or an error is raised.
 
-        A connection that breaks while the build is made does not end it. Closing the iterator does
-        not, either, once all files are there.
+        A connection that breaks while the build is made does not end it. Closing the iterator at ``begun`` or
+        ``uploading`` makes nothing; later, the build goes on.
         """
         begun = await self._session.perform(_begin(runtime, options))
         unchanged = _unchanged(begun)
