@@ -72,7 +72,8 @@ func (s *Store) Built(_ context.Context, owner sandbox.WorkspaceID, ref string) 
 }
 
 // ForgetBuilt takes away the names of all that a workspace has built, and what was
-// cached for it and for nobody else, when the workspace is deleted. Idempotent.
+// cached for it, or had by signing in, and for nobody else, when the workspace is
+// deleted. Idempotent.
 func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) error {
 	ix, unlock, err := s.lockIndex(ctx)
 	if err != nil {
@@ -82,6 +83,11 @@ func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) erro
 	changed := false
 	for i := range ix.Images {
 		rec := &ix.Images[i]
+		if rec.Owner == "" && slices.Contains(rec.readers(), owner) {
+			changed = true
+			rec.Pull.forget(owner)
+			rec.Current = rec.Current && len(rec.Pull.Proofs) > 0
+		}
 		if !rec.countsFor(owner) || !rec.Current && rec.CacheKey == "" {
 			continue
 		}

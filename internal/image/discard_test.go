@@ -405,3 +405,27 @@ func TestPruneForAfterACrash(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDeletedWorkspaceHasNoImages: what a workspace had by signing in is not kept for it
+// once it is deleted, and goes with the last one that has it.
+func TestDeletedWorkspaceHasNoImages(t *testing.T) {
+	d := newDiscarding(t)
+	ref := d.reg.push(t, "team/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("f", "x", 0o644))))
+	d.reg.on(basicAuth("ann", "pw"))
+	for _, ws := range []sandbox.WorkspaceID{"one", "two"} {
+		d.logins[ws] = sandbox.RegistryLogin{Proof: "1", Username: "ann", Password: "pw"}
+		d.pulled(t, ref, ws)
+	}
+	if err := d.ForgetBuilt(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	if one, two := d.refs(t, "one"), d.refs(t, "two"); len(one) != 0 || len(two) != 1 {
+		t.Errorf("the deleted workspace has %v, the other one %v", one, two)
+	}
+	if err := d.ForgetBuilt(t.Context(), "two"); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := d.PruneFor(t.Context(), image.PruneRequest{All: true}); err != nil || len(done.Images) != 1 {
+		t.Errorf("PruneFor = %+v, %v, want the image gone", done, err)
+	}
+}

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -20,9 +22,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Blobs that are being pulled are files in pulls/, named by their digest: with
-// partSuffix while they are incomplete, when they are also the lock of whoever
-// fetches them. What a crash leaves is continued by the next pull.
+// Blobs that are being pulled are files in pulls/, named by their digest and registry:
+// with partSuffix while they are incomplete, when they are also the lock of whoever
+// fetches them. What a crash leaves is continued by the next pull. A registry that sends
+// slowly, or something else, holds up nobody who asks another one; and what one gives to
+// some, another one cannot give to others by naming it.
 const partSuffix = ".part"
 
 // partLifetime is how long blobs of pulls that nobody finished are kept.
@@ -30,20 +34,26 @@ const partLifetime = 24 * time.Hour
 
 func (s *Store) pullsDir() string { return filepath.Join(s.dir, "pulls") }
 
+// pullPath is where a blob of a registry is between its fetch and the pull's end.
+func (s *Store) pullPath(reg *registry, blob v1.Hash) string {
+	host := sha256.Sum256([]byte(reg.host()))
+	return filepath.Join(s.pullsDir(), blob.Hex+"-"+hex.EncodeToString(host[:8]))
+}
+
 // fetch makes to a link to a blob with the digest and size, fetching it unless it
 // is there. progress is told of each piece that comes.
 func (s *Store) fetch(ctx context.Context, reg *registry, blob v1.Descriptor, to string, progress func(bytes int64)) error {
-	if linked, err := s.linkFetched(blob, to); linked || err != nil {
+	if linked, err := s.linkFetched(reg, blob, to); linked || err != nil {
 		progress(blob.Size)
 		return err
 	}
-	done := filepath.Join(s.pullsDir(), blob.Digest.Hex)
+	done := s.pullPath(reg, blob.Digest)
 	part, err := lockPart(ctx, done+partSuffix)
 	if err != nil {
 		return fmt.Errorf("keep blob %s: %w", blob.Digest, err)
 	}
 	defer part.Close()
-	if linked, err := s.linkFetched(blob, to); linked || err != nil {
+	if linked, err := s.linkFetched(reg, blob, to); linked || err != nil {
 		progress(blob.Size)
 		return errors.Join(err, os.Remove(part.Name())) // somebody else has just fetched it
 	}
@@ -62,15 +72,46 @@ func (s *Store) fetch(ctx context.Context, reg *registry, blob v1.Descriptor, to
 	return nil
 }
 
-// linkFetched makes to a link to a blob that is there. A pull that ends moves its
-// blobs from the first of the two places to the second, so they are looked at in
-// this order.
-func (s *Store) linkFetched(blob v1.Descriptor, to string) (bool, error) {
-	linked, err := linkBlob(filepath.Join(s.pullsDir(), blob.Digest.Hex), to, blob.Size)
+// linkFetched makes to a link to a blob that is there, and that who asks the registry may
+// have. A pull that ends moves its blobs from the first of the two places to the second,
+// so they are looked at in this order.
+func (s *Store) linkFetched(reg *registry, blob v1.Descriptor, to string) (bool, error) {
+	linked, err := linkBlob(s.pullPath(reg, blob.Digest), to, blob.Size)
 	if linked || err != nil {
 		return linked, err
 	}
+	if free, err := s.isFree(reg, blob.Digest.String()); err != nil || !free {
+		return false, err
+	}
 	return linkBlob(s.blobPath(blob.Digest), to, blob.Size)
+}
+
+// isFree reports whether a layer is of an image that is everybody's, or that came from the
+// registry. Of others its digest, which is all that the asking registry may know, must
+// not be enough.
+func (s *Store) isFree(reg *registry, digest string) (bool, error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return false, err
+	}
+	for i := range ix.Images {
+		r := &ix.Images[i]
+		same := r.Pull != nil && strings.HasPrefix(r.Pull.Reference, reg.host()+"/")
+		if !same && (r.Name == "" || r.readers() != nil) {
+			continue
+		}
+		layers, err := s.layersOf(r)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(layers, func(b blobSize) bool { return b.digest == digest }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // linkBlob makes to another name of a file, if that is there with the size.

@@ -130,7 +130,7 @@ func (s *Store) keepPulled(ctx context.Context, root *rootfs, rec *record, p pul
 	for i, l := range p.manifest.Layers {
 		blobs[layerFile(dir, i)] = l.Digest
 	}
-	err := s.keep(ctx, root, rec, func(blob) (blobRef, error) {
+	return s.keep(ctx, root, rec, func(blob) (blobRef, error) {
 		for file, digest := range blobs {
 			if err := os.Rename(file, s.blobPath(digest)); err != nil {
 				return blobRef{}, err
@@ -142,12 +142,4 @@ func (s *Store) keepPulled(ctx context.Context, root *rootfs, rec *record, p pul
 		}
 		return blobRef{Digest: digest, Size: size, MediaType: p.manifest.MediaType}, replaceFile(s.blobPath(digest), p.raw)
 	})
-	if err != nil {
-		return err
-	}
-	for _, digest := range blobs {
-		// What stays is an extra name of a blob, which goes after a day.
-		_ = os.Remove(filepath.Join(s.pullsDir(), digest.Hex))
-	}
-	return nil
 }

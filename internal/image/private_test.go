@@ -2,8 +2,10 @@ package image_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,5 +100,77 @@ func TestPrivateImages(t *testing.T) {
 	}
 	if got, err := ensure(ref, theirs); err != nil || got.Readers != nil {
 		t.Errorf("it is not public then: %+v, %v", got, err)
+	}
+}
+
+// TestPrivateLayersByTheirDigest: who knows the digest of a layer that only others may
+// have does not get it with a registry of their own, which names but does not have it.
+func TestPrivateLayersByTheirDigest(t *testing.T) {
+	closed, own := newRegistry(t), newRegistry(t)
+	img := imageOf(t, v1.Config{}, gzipped(t, file("secret", "s3cret", 0o644)))
+	ref, copied := closed.push(t, "team/app:v1", img), own.push(t, "mine:v1", img)
+	closed.on(basicAuth("ann", "pw"))
+	layers, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.on(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, digestOf(t, layers[0]).String()) {
+			return false
+		}
+		http.NotFound(w, r)
+		return true
+	})
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{
+		InsecureRegistries: loopback, Bootstrapper: &fake{},
+		Login: func(_ context.Context, who sandbox.Puller, host string) (sandbox.RegistryLogin, error) {
+			if who.Workspace != "a" || host != closed.host {
+				return sandbox.RegistryLogin{}, nil
+			}
+			return sandbox.RegistryLogin{Proof: "1", Username: "ann", Password: "pw"}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Pull(t.Context(), ref, image.PullOptions{Who: sandbox.Puller{Workspace: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Pull(t.Context(), copied, image.PullOptions{Who: sandbox.Puller{Workspace: "b"}})
+	wantCode(t, "a pull of another's layer", err, sandbox.NotFound)
+}
+
+// TestPullBesideAStalledRegistry: who has a registry of their own, which names layers of
+// others and does not send them, keeps nobody from pulling these from elsewhere.
+func TestPullBesideAStalledRegistry(t *testing.T) {
+	good, stalled := newRegistry(t), newRegistry(t)
+	img := imageOf(t, v1.Config{}, gzipped(t, file("a", "x", 0o644)))
+	ref, bad := good.push(t, "app:v1", img), stalled.push(t, "mine:v1", img)
+	var once sync.Once
+	asked := make(chan struct{})
+	stalled.on(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+			return false
+		}
+		once.Do(func() { close(asked) })
+		<-r.Context().Done()
+		return true
+	})
+	s := stallStore(t, t.TempDir(), time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Pull(ctx, bad, image.PullOptions{})
+		ended <- err
+	}()
+	<-asked
+	patient, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	if _, err := s.Pull(patient, ref, image.PullOptions{}); err != nil {
+		t.Errorf("the same layer from the registry that sends it: %v", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the pull from the registry that sends nothing: %v, want it cancelled", err)
 	}
 }

@@ -292,7 +292,14 @@ func (s *Store) pullManifest(ctx context.Context, reg *registry, ref ociname.Ref
 		rec.Pull.Private = true
 		rec.Pull.prove(reg.proof)
 	}
-	return &rec, s.keepPulled(ctx, root, &rec, p)
+	if err := s.keepPulled(ctx, root, &rec, p); err != nil {
+		return nil, err
+	}
+	for _, blob := range append(slices.Clone(p.manifest.Layers), p.manifest.Config) {
+		// What stays is an extra name of a blob, which goes after a day.
+		_ = os.Remove(s.pullPath(reg, blob.Digest))
+	}
+	return &rec, nil
 }
 
 // room refuses an image whose layers alone, as its manifest has them, are more than
