@@ -79,7 +79,7 @@ func (s *Server) attached(ctx context.Context, gone context.CancelFunc, conn *we
 	if err := writeMessage(ctx, conn, started(session.Info())); err != nil {
 		return nil
 	}
-	go ping(ctx, conn, s.cfg.Ping)
+	go ping(ctx, gone, conn, s.cfg.Ping)
 	return send(ctx, conn, session)
 }
 
@@ -87,9 +87,10 @@ func (s *Server) attached(ctx context.Context, gone context.CancelFunc, conn *we
 // off while it is sent ends the connection.
 const pingPatience = 10 * time.Second
 
-// ping keeps a silent connection alive until ctx ends. A client that does not
-// answer may be busy with the output: that it is gone, reading tells.
-func ping(ctx context.Context, conn *websocket.Conn, every time.Duration) {
+// ping keeps a silent connection alive until ctx ends. A client that does not answer
+// may be busy with the output. That it is gone reading tells, or, as nothing is read while
+// the command takes no more input, a ping that cannot be sent: then it calls gone.
+func ping(ctx context.Context, gone context.CancelFunc, conn *websocket.Conn, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -99,8 +100,13 @@ func ping(ctx context.Context, conn *websocket.Conn, every time.Duration) {
 		case <-tick.C:
 		}
 		answer, cancel := context.WithTimeout(ctx, max(every, pingPatience))
-		_ = conn.Ping(answer)
+		err := conn.Ping(answer)
+		late := answer.Err() != nil
 		cancel()
+		if err != nil && !late {
+			gone()
+			return
+		}
 	}
 }
 

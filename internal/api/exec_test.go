@@ -418,6 +418,34 @@ func TestAttachedCommandDiesWithItsClient(t *testing.T) {
 	eventually(t, "the command is killed", func() bool { return gone(p) })
 }
 
+// fill writes stdin until the server takes no more, and goes away. When a write is only
+// slow the client is gone a little early.
+func fill(t *testing.T, c *websocket.Conn) {
+	t.Helper()
+	data := make([]byte, 256<<10) // the first byte is the channel of stdin
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := c.Write(ctx, websocket.MessageBinary, data)
+		cancel()
+		if err != nil {
+			c.CloseNow()
+			return
+		}
+	}
+}
+
+// TestAttachedCommandThatTakesNoInput: that its client is gone is seen although the
+// server, which cannot get rid of stdin, reads nothing more of it.
+func TestAttachedCommandThatTakesNoInput(t *testing.T) {
+	s := apitest.NewWith(t, func(c *api.Config, _ *api.Deps) { c.Ping = 10 * time.Millisecond })
+	running(t, s, "x")
+	path, pid := pidFile(t)
+	c := attach(t, s, wire.AttachStart{Shell: "echo $$ >" + path + "; exec sleep 1000", Stdin: true})
+	p := pid()
+	fill(t, c)
+	eventually(t, "the command is killed", func() bool { return gone(p) })
+}
+
 func TestFiles(t *testing.T) {
 	s := apitest.New(t)
 	running(t, s, "x")

@@ -59,6 +59,7 @@ func (s *Server) attachExecution(w http.ResponseWriter, r *http.Request) error {
 		conn.CloseNow()
 		<-received
 	}()
+	go ping(ctx, cancel, conn, s.cfg.Ping)
 	s.sendExecution(ctx, conn, t, offset)
 	return nil
 }
