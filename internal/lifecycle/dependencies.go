@@ -106,6 +106,12 @@ func (s *Service) withDependencies(ctx context.Context, ws sandbox.WorkspaceID, 
 	if img, rootfs, err := s.layers.Cached(ctx, ws, key, s.dependenciesMaxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
 		return img, rootfs, err
 	}
+	// A turn may be long in coming, and the name may mean another image by then.
+	release, err := s.layers.Hold(ctx, base.Digest)
+	if err != nil {
+		return sandbox.Image{}, "", err
+	}
+	defer release()
 	// Each workspace waits for its own turn: joining another's, it would stand behind
 	// all that the other one has asked for. Those who share one count for the same, so
 	// that it does not matter which of them is still there at its end.

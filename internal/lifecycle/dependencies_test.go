@@ -103,6 +103,33 @@ func TestDependenciesAreInstalledOnce(t *testing.T) {
 	})
 }
 
+// TestDependenciesWaitWithTheirBase: what they are to be installed in is not removed while
+// they wait for their turn, and neither is what came of it before a row names it.
+func TestDependenciesWaitWithTheirBase(t *testing.T) {
+	e, _ := withTools(t, map[string]string{"apt-get": works, "find": works})
+	e.cfg.MaxBuilds = 1
+	s := e.start()
+	release, err := s.DependencyPlace(t.Context(), s.caller.Workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made atomic.Int32
+	s.store.faults.on(func(_ int, call string) error {
+		if call == "driver.Create" && e.images.holders("sha256:1") == 0 && e.images.holding() == 1 {
+			made.Add(1)
+		}
+		return nil
+	}, nil)
+	sb := s.create(lifecycle.CreateRequest{Dependencies: []string{"zip"}})
+	eventually(t, "its base is held", func() bool { return e.images.holders("sha256:1") == 1 })
+	release()
+	s.reach(string(sb.ID), sandbox.Running)
+	if made.Load() != 1 {
+		t.Errorf("what its box is made of was held %d times, want 1", made.Load())
+	}
+	eventually(t, "nothing is held any more", func() bool { return e.images.holding() == 0 })
+}
+
 func TestDependenciesThatCannotBeInstalled(t *testing.T) {
 	for name, c := range map[string]struct {
 		scripts map[string]string
@@ -218,8 +245,8 @@ func TestBaseIsHeldWhileItIsBuiltOn(t *testing.T) {
 		return nil
 	}, nil)
 	s.run(lifecycle.CreateRequest{Dependencies: []string{"zip"}})
-	if got := during.Load(); got != 1 {
-		t.Errorf("while dependencies were installed %d held their base, want 1", got)
+	if got := during.Load(); got != 2 { // who waits for them, and the box
+		t.Errorf("while dependencies were installed %d held their base, want 2", got)
 	}
 	eventually(t, "the base is let go", func() bool { return e.images.holders("sha256:1") == 0 })
 }

@@ -114,11 +114,16 @@ func checkVersions(s string, versions map[string][]string) DependencyCheck {
 // is the workspace's turn; "" is the server's own, which counts for nobody. Its time
 // begins then.
 func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sandbox.Image, work func(context.Context, *workbox) error) error {
-	release, err := s.builds.take(ctx, ws, nil)
+	release, err := s.layers.Hold(ctx, img.Digest) // a turn may be long in coming
 	if err != nil {
 		return err
 	}
 	defer release()
+	leave, err := s.builds.take(ctx, ws, nil)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
 	defer cancel()
 	var have sandbox.Resources

@@ -41,6 +41,13 @@ func (s *Service) makeRunning(b *box) error {
 	if err != nil {
 		return err
 	}
+	if s.layers != nil && b.sandbox().ImageDigest != img.Digest { // no row says yet that it is in use
+		release, err := s.layers.Hold(b.ctx, img.Digest)
+		if err != nil {
+			return fail(sandbox.CauseImage, err, "its image was removed")
+		}
+		defer release()
+	}
 	if err := s.startBox(b, &img, rootfs); err != nil {
 		return err
 	}

@@ -74,6 +74,16 @@ func (c *catalogue) holders(digest string) int {
 	return c.held[digest]
 }
 
+// holding returns how many hold something.
+func (c *catalogue) holding() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, holders := range c.held {
+		n += holders
+	}
+	return n
+}
+
 // Collect removes what has no name and is not in use, once that is aged.
 func (c *catalogue) Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error) {
 	needed, err := inUse(ctx)
