@@ -131,7 +131,7 @@ func (a *Agent) Serve(l net.Listener) error {
 }
 
 // closePatience bounds how long Close waits for killed processes.
-const closePatience = 10 * time.Second
+const closePatience = time.Minute
 
 // Close ends all connections and kills all processes the agent started and what
 // belongs to them. It waits for the ends of calls and processes, though not for ever.

@@ -6,6 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/modbox/modbox/internal/driver"
@@ -123,5 +126,37 @@ func TestListen(t *testing.T) {
 	}
 	if _, err := h.Listen(sandbox.NewID(), 1); err == nil {
 		t.Error("Listen() in a box that does not exist succeeded")
+	}
+}
+
+// TestCloseInTheMiddleOfACheckpoint: it waits for that, and nothing is left of either.
+func TestCloseInTheMiddleOfACheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	h := fake.NewHost(dir)
+	d := fake.New(h)
+	id := started(t, d)
+	closed := make(chan error, 1)
+	var once sync.Once
+	h.SetFaults(fake.Faults{CanRestore: func(context.Context, sandbox.ID) error {
+		once.Do(func() { go func() { closed <- h.Close() }() })
+		for { // until the end has begun
+			other := spec()
+			if _, err := d.Create(t.Context(), other); sandbox.CodeOf(err) == sandbox.Unavailable {
+				return nil
+			} else if err != nil {
+				return err
+			} else if err := d.Destroy(t.Context(), other.ID); err != nil {
+				return err
+			}
+		}
+	}})
+	if err := d.Checkpoint(t.Context(), id, filepath.Join(t.TempDir(), "c"), driver.CheckpointOptions{Stop: true}); err != nil {
+		t.Errorf("Checkpoint() = %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

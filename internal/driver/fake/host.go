@@ -2,10 +2,13 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/modbox/modbox/internal/driver"
@@ -55,22 +58,20 @@ func NewHost(dir string) *Host {
 // Close ends and removes all boxes, and there will be no others.
 func (h *Host) Close() error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.closed = true
-	var err error
-	for id, b := range h.boxes {
-		if failed := b.destroy(); failed != nil {
-			err = failed
-		}
-		delete(h.boxes, id)
+	boxes := slices.Collect(maps.Keys(h.boxes))
+	h.mu.Unlock()
+	var errs []error
+	for _, id := range boxes { // without the lock, which a box that is being saved needs for its end
+		errs = append(errs, h.remove(id))
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for token, p := range h.parked {
-		if failed := p.discard(); failed != nil {
-			err = failed
-		}
+		errs = append(errs, p.discard())
 		delete(h.parked, token)
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // SetFaults replaces the faults of all drivers over the host.
