@@ -217,6 +217,7 @@ func startDocker(t *testing.T) *dockerd {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(dir) }) // for a start that fails; what dockerd leaves is looked at below
 	d := &dockerd{socket: filepath.Join(dir, "docker.sock")}
 	daemon := exec.Command("dockerd", "--iptables=false", "--bridge=none", "--storage-driver=vfs", "--data-root", filepath.Join(dir, "data"),
 		"--exec-root", filepath.Join(dir, "exec"), "--cgroup-parent=/"+filepath.Base(dir),

@@ -65,6 +65,7 @@ func Start(t testing.TB, args ...string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(runDir) })
 	s := &Server{t: t, StateDir: t.TempDir(), RunDir: runDir, args: args}
 	linkImages(t, imageDir(t), filepath.Join(s.StateDir, "images"))
 	if s.log, err = os.Create(filepath.Join(s.StateDir, "server.log")); err != nil {
@@ -213,7 +214,6 @@ func (s *Server) Log() string {
 
 // finish destroys every sandbox, stops the server, and fails the test for what is left.
 func (s *Server) finish() {
-	defer os.RemoveAll(s.RunDir)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if s.cmd == nil {

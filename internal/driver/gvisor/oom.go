@@ -85,8 +85,10 @@ func (d *Driver) watchHelper(b *box, mark processMark) {
 	helper, err := findProcess(mark.PID, mark.Start)
 	if errors.Is(err, errNoProcess) {
 		_ = b.proc.kill()
+		return
 	}
 	if err != nil {
+		d.cfg.Logger.Warn("the server will not see when the sandbox's gVisor breaks for want of memory", "sandbox", b.id, "error", err)
 		return
 	}
 	d.watchers.Go(func() {
