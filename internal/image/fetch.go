@@ -22,11 +22,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Blobs that are being pulled are files in pulls/, named by their digest and registry:
+// Blobs that are being pulled are files in pulls/, named by their digest and repository:
 // with partSuffix while they are incomplete, when they are also the lock of whoever
 // fetches them. What a crash leaves is continued by the next pull. A registry that sends
-// slowly, or something else, holds up nobody who asks another one; and what one gives to
-// some, another one cannot give to others by naming it.
+// slowly, or something else, holds up nobody who asks another one; and what a repository
+// gives to some, another one cannot give to others by naming it.
 const partSuffix = ".part"
 
 // partLifetime is how long blobs of pulls that nobody finished are kept.
@@ -34,10 +34,10 @@ const partLifetime = 24 * time.Hour
 
 func (s *Store) pullsDir() string { return filepath.Join(s.dir, "pulls") }
 
-// pullPath is where a blob of a registry is between its fetch and the pull's end.
+// pullPath is where a blob of a repository is between its fetch and the pull's end.
 func (s *Store) pullPath(reg *registry, blob v1.Hash) string {
-	host := sha256.Sum256([]byte(reg.host()))
-	return filepath.Join(s.pullsDir(), blob.Hex+"-"+hex.EncodeToString(host[:8]))
+	name := sha256.Sum256([]byte(reg.name()))
+	return filepath.Join(s.pullsDir(), blob.Hex+"-"+hex.EncodeToString(name[:8]))
 }
 
 // fetch makes to a link to a blob with the digest and size, fetching it unless it
@@ -87,8 +87,8 @@ func (s *Store) linkFetched(reg *registry, blob v1.Descriptor, to string) (bool,
 }
 
 // isFree reports whether a layer is of an image that is everybody's, or that came from the
-// registry. Of others its digest, which is all that the asking registry may know, must
-// not be enough.
+// repository. Of others its digest must not be enough, which is all that whoever pushed
+// to the repository may know: not every registry looks whether they have the layer.
 func (s *Store) isFree(reg *registry, digest string) (bool, error) {
 	ix, err := s.loadIndex()
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Store) isFree(reg *registry, digest string) (bool, error) {
 	}
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		same := r.Pull != nil && strings.HasPrefix(r.Pull.Reference, reg.host()+"/")
+		same := r.Pull != nil && isOf(r.Pull.Reference, reg.name())
 		if !same && (r.Name == "" || r.readers() != nil) {
 			continue
 		}
@@ -112,6 +112,12 @@ func (s *Store) isFree(reg *registry, digest string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// isOf reports whether a pulled reference is of a repository.
+func isOf(reference, repository string) bool {
+	identifier, ok := strings.CutPrefix(reference, repository)
+	return ok && (strings.HasPrefix(identifier, ":") || strings.HasPrefix(identifier, "@"))
 }
 
 // linkBlob makes to another name of a file, if that is there with the size.

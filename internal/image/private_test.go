@@ -104,30 +104,36 @@ func TestPrivateImages(t *testing.T) {
 }
 
 // TestPrivateLayersByTheirDigest: who knows the digest of a layer that only others may
-// have does not get it with a registry of their own, which names but does not have it.
+// have does not get it by a repository of their own, which names but does not have it.
 func TestPrivateLayersByTheirDigest(t *testing.T) {
-	closed, own := newRegistry(t), newRegistry(t)
+	closed := newRegistry(t)
 	img := imageOf(t, v1.Config{}, gzipped(t, file("secret", "s3cret", 0o644)))
-	ref, copied := closed.push(t, "team/app:v1", img), own.push(t, "mine:v1", img)
-	closed.on(basicAuth("ann", "pw"))
 	layers, err := img.Layers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	own.on(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, digestOf(t, layers[0]).String()) {
+	lacking := func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasPrefix(r.URL.Path, "/v2/mine/") || !strings.HasSuffix(r.URL.Path, digestOf(t, layers[0]).String()) {
 			return false
 		}
 		http.NotFound(w, r)
 		return true
-	})
+	}
+	own := newRegistry(t)
+	refs := map[string]string{
+		"another registry":                own.push(t, "mine/app:v1", img),
+		"another repository, same server": closed.push(t, "mine/app:v1", img),
+	}
+	ref, auth := closed.push(t, "team/app:v1", img), basicAuth("ann", "pw")
+	own.on(lacking)
+	closed.on(func(w http.ResponseWriter, r *http.Request) bool { return auth(w, r) || lacking(w, r) })
 	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{
 		InsecureRegistries: loopback, Bootstrapper: &fake{},
 		Login: func(_ context.Context, who sandbox.Puller, host string) (sandbox.RegistryLogin, error) {
-			if who.Workspace != "a" || host != closed.host {
+			if host != closed.host {
 				return sandbox.RegistryLogin{}, nil
 			}
-			return sandbox.RegistryLogin{Proof: "1", Username: "ann", Password: "pw"}, nil
+			return sandbox.RegistryLogin{Proof: string(who.Workspace), Username: "ann", Password: "pw"}, nil
 		},
 	})
 	if err != nil {
@@ -136,8 +142,10 @@ func TestPrivateLayersByTheirDigest(t *testing.T) {
 	if _, err := s.Pull(t.Context(), ref, image.PullOptions{Who: sandbox.Puller{Workspace: "a"}}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Pull(t.Context(), copied, image.PullOptions{Who: sandbox.Puller{Workspace: "b"}})
-	wantCode(t, "a pull of another's layer", err, sandbox.NotFound)
+	for name, copied := range refs {
+		_, err = s.Pull(t.Context(), copied, image.PullOptions{Who: sandbox.Puller{Workspace: "b"}})
+		wantCode(t, "a pull of another's layer from "+name, err, sandbox.NotFound)
+	}
 }
 
 // TestPullBesideAStalledRegistry: who has a registry of their own, which names layers of

@@ -163,11 +163,8 @@ type registry struct {
 	scope     string // what is to be done there, as registries call it
 }
 
-// host is how references in the store name the registry.
-func (r *registry) host() string {
-	host, _, _ := strings.Cut(remoteName(r.repo.Tag("")), "/")
-	return host
-}
+// name is how references in the store name the repository.
+func (r *registry) name() string { return remoteName(r.repo.Tag("")) }
 
 // openRegistry signs in to the registry of a repository. Errors are those of [Store.Pull].
 func (s *Store) openRegistry(ctx context.Context, repo ociname.Repository, who sandbox.Puller, scope string) (*registry, error) {
