@@ -61,8 +61,8 @@ const pullLock = "pull-"
 // and what the reference means: the host's platform out of an index, every layer
 // checked against its digests. A tag is always asked for; what is here already is
 // not fetched again. Pulls of one reference at the same time, in this process
-// and others, share one; what several images have in common is fetched once; and
-// what a pull that ended early has fetched is used by the next.
+// and others, share one; what several images of one repository have in common is
+// fetched once; and what a pull that ended early has fetched is used by the next.
 //
 // Errors: Invalid for what is no reference, and for an image whose layers are
 // malformed or hostile; NotFound when no registry has it; Forbidden when the

@@ -145,8 +145,8 @@ func TestPullByDigestAndIndex(t *testing.T) {
 func TestPullFetchesBlobsOnce(t *testing.T) {
 	reg, dir := newRegistry(t), t.TempDir()
 	shared := gzipped(t, file("shared", noise(1<<20), 0o644))
-	one := reg.push(t, "one", imageOf(t, v1.Config{User: "1"}, shared, gzipped(t, file("one", "1", 0o644))))
-	two := reg.push(t, "two", imageOf(t, v1.Config{User: "2"}, shared, gzipped(t, file("two", "2", 0o644))))
+	one := reg.push(t, "app:one", imageOf(t, v1.Config{User: "1"}, shared, gzipped(t, file("one", "1", 0o644))))
+	two := reg.push(t, "app:two", imageOf(t, v1.Config{User: "2"}, shared, gzipped(t, file("two", "2", 0o644))))
 	var wg sync.WaitGroup
 	for i := range 8 {
 		s := pullStore(t, dir) // as another process would have it
@@ -165,7 +165,7 @@ func TestPullFetchesBlobsOnce(t *testing.T) {
 	}
 	s := pullStore(t, dir)
 	pull(t, s, one)
-	three := reg.push(t, "three", imageOf(t, v1.Config{User: "3"}, shared))
+	three := reg.push(t, "other", imageOf(t, v1.Config{User: "3"}, shared))
 	pull(t, s, three)
 	if got := reg.fetched(); got[digestOf(t, shared).String()] != 0 {
 		t.Errorf("what another image has was fetched again: %v", got)
