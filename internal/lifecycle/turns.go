@@ -32,6 +32,7 @@ type turns struct {
 	free    int                               // guarded by mu
 	has     map[sandbox.WorkspaceID]int       // guarded by mu
 	waiting []*turn                           // the longest first; guarded by mu
+	lapse   *time.Timer                       // for when a place need not be kept free any longer; guarded by mu
 }
 
 // turn is one who waits.
@@ -41,7 +42,14 @@ type turn struct {
 }
 
 func newTurns(places int) *turns {
-	return &turns{places: places, free: places, asked: map[sandbox.WorkspaceID]time.Time{}, has: map[sandbox.WorkspaceID]int{}}
+	t := &turns{places: places, free: places, asked: map[sandbox.WorkspaceID]time.Time{}, has: map[sandbox.WorkspaceID]int{}}
+	t.lapse = time.AfterFunc(turnsMemory, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.hand()
+	})
+	t.lapse.Stop()
+	return t
 }
 
 // take returns when the workspace has a place, which the caller must give back by
@@ -139,12 +147,17 @@ func (t *turns) hand() {
 			}
 		}
 		if next < 0 {
-			return
+			break
 		}
 		w := t.waiting[next]
 		t.waiting = slices.Delete(t.waiting, next, next+1)
 		t.free--
 		t.has[w.ws]++
 		close(w.got)
+	}
+	t.lapse.Stop()
+	if t.free > 0 && len(t.waiting) > 0 { // it is kept for somebody
+		oldest := slices.MinFunc(slices.Collect(maps.Values(t.asked)), time.Time.Compare)
+		t.lapse.Reset(time.Until(oldest) + turnsMemory + time.Nanosecond)
 	}
 }

@@ -84,6 +84,26 @@ func TestTurnsOfOneWorkspace(t *testing.T) {
 	})
 }
 
+// TestTurnsThatAreKeptLapse: a place that is kept free for a workspace is given to who waits
+// when that has not asked for long, also when nothing else happens.
+func TestTurnsThatAreKeptLapse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := newTurns(2)
+		mustTake(t, places, "b")()
+		time.Sleep(turnsMemory / 2)
+		mustTake(t, places, "c")()
+		time.Sleep(turnsMemory / 4)
+		asked := time.Now()
+		a1 := mustTake(t, places, "a")
+		a2 := wait(t, places, "a")
+		(<-a2)()
+		if got := time.Since(asked); got < turnsMemory/2 || got > turnsPatience {
+			t.Errorf("the place that is kept for others was given away after %s", got)
+		}
+		a1()
+	})
+}
+
 func TestTurnsAreGivenUp(t *testing.T) {
 	places := newTurns(1)
 	release := mustTake(t, places, "a") // the only place may be anybody's
