@@ -172,17 +172,18 @@ func isFile(f interface{ Stat() (fs.FileInfo, error) }, name string) bool {
 
 // fetchPart completes a blob from where its file ends and checks it. What is not
 // the blob in the end is thrown away and fetched once more.
-func fetchPart(ctx context.Context, reg *registry, blob v1.Descriptor, part *os.File, progress func(int64)) error {
+func fetchPart(ctx context.Context, reg *registry, blob v1.Descriptor, file *os.File, progress func(int64)) error {
+	part, err := openPart(file, blob.Size)
+	if err != nil {
+		return err
+	}
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval = retryFirst
 	tries, wrong := 0, 0
-	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		before, err := part.Seek(0, io.SeekEnd)
-		if err != nil {
-			return struct{}{}, backoff.Permanent(err)
-		}
-		err = continuePart(ctx, reg, blob, part, progress)
-		if after, seekErr := part.Seek(0, io.SeekEnd); seekErr == nil && after > before && after < blob.Size {
+	_, err = backoff.Retry(ctx, func() (struct{}, error) {
+		before := part.have
+		err := part.fill(ctx, reg, blob, progress)
+		if part.have > before && part.have < blob.Size {
 			tries = 0 // what makes headway may fail as often as it likes
 		}
 		if errors.Is(err, errWrongBlob) {
@@ -202,72 +203,88 @@ func fetchPart(ctx context.Context, reg *registry, blob v1.Descriptor, part *os.
 // errWrongBlob is the error of a complete answer that is not what was asked for.
 var errWrongBlob = errors.New("it has another digest or length")
 
-// continuePart fetches what a blob's file lacks. The file is empty afterwards
-// when it turned out to be wrong.
-func continuePart(ctx context.Context, reg *registry, blob v1.Descriptor, part *os.File, progress func(int64)) error {
-	sum, have, err := hashPart(part, blob.Size)
-	if err != nil {
-		return backoff.Permanent(err)
+// part is the file of an incomplete blob. What is in it is hashed once, however often
+// the registry breaks off.
+type part struct {
+	file *os.File
+	sum  hash.Hash // of what the file has
+	have int64     // the file's length, where its offset is
+}
+
+// openPart hashes what there is of a blob, and throws it away when that is too much.
+func openPart(file *os.File, size int64) (*part, error) {
+	p := &part{file: file, sum: sha256.New()}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
 	}
-	if have < blob.Size || blob.Size == 0 {
-		body, from, err := reg.open(ctx, blob, have)
+	var err error
+	if p.have, err = io.Copy(p.sum, file); err == nil && p.have > size {
+		err = p.startOver()
+	}
+	return p, err
+}
+
+// Write adds to the file.
+func (p *part) Write(data []byte) (int, error) {
+	n, err := p.file.Write(data)
+	p.sum.Write(data[:n])
+	p.have += int64(n)
+	return n, err
+}
+
+func (p *part) startOver() error {
+	p.sum, p.have = sha256.New(), 0
+	if err := p.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := p.file.Seek(0, io.SeekStart)
+	return err
+}
+
+// fill fetches what a blob's file lacks. The file is empty afterwards when it turned
+// out to be wrong.
+func (p *part) fill(ctx context.Context, reg *registry, blob v1.Descriptor, progress func(int64)) error {
+	told := int64(0)
+	tell := func() {
+		progress(p.have - told)
+		told = p.have
+	}
+	tell()
+	if p.have < blob.Size || blob.Size == 0 {
+		body, from, err := reg.open(ctx, blob, p.have)
 		if err != nil {
+			progress(-told)
 			return err
 		}
 		defer body.Close()
-		if from != have {
-			sum, have = sha256.New(), 0
-			if err := startOver(part); err != nil {
+		if from != p.have {
+			if err := p.startOver(); err != nil {
 				return backoff.Permanent(err)
 			}
+			tell()
 		}
-		progress(have)
-		read := readerFunc(func(p []byte) (int, error) {
-			n, err := body.Read(p)
-			progress(int64(n))
-			return n, err
+		read := readerFunc(func(buf []byte) (int, error) {
+			tell() // of what was written since
+			return body.Read(buf)
 		})
-		n, err := io.Copy(io.MultiWriter(part, sum), io.LimitReader(read, blob.Size-have+1))
-		if err == nil && have+n < blob.Size {
-			err = fmt.Errorf("its answer ended after %d of %d bytes: %w", have+n, blob.Size, io.ErrUnexpectedEOF)
+		_, err = io.Copy(p, io.LimitReader(read, blob.Size-p.have+1))
+		tell()
+		if err == nil && p.have < blob.Size {
+			err = fmt.Errorf("its answer ended after %d of %d bytes: %w", p.have, blob.Size, io.ErrUnexpectedEOF)
 		}
 		if err != nil {
-			progress(-have - n)
+			progress(-told)
 			return err
 		}
-		have += n
-	} else {
-		progress(have)
 	}
-	if have != blob.Size || sha256Hash(sum) != blob.Digest {
-		progress(-have)
-		if err := startOver(part); err != nil {
+	if p.have != blob.Size || sha256Hash(p.sum) != blob.Digest {
+		progress(-told)
+		if err := p.startOver(); err != nil {
 			return backoff.Permanent(err)
 		}
 		return errWrongBlob
 	}
 	return nil
-}
-
-// hashPart hashes what is there of a blob, unless that is too much.
-func hashPart(part *os.File, size int64) (hash.Hash, int64, error) {
-	sum := sha256.New()
-	if _, err := part.Seek(0, io.SeekStart); err != nil {
-		return nil, 0, err
-	}
-	have, err := io.Copy(sum, part)
-	if err != nil || have <= size {
-		return sum, have, err
-	}
-	return sha256.New(), 0, startOver(part)
-}
-
-func startOver(part *os.File) error {
-	if err := part.Truncate(0); err != nil {
-		return err
-	}
-	_, err := part.Seek(0, io.SeekStart)
-	return err
 }
 
 // partsMax is how many bytes the blobs of pulls that failed may take, and partsShare
