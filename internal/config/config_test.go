@@ -66,6 +66,8 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"range_ipv6":     {env: "MODBOX_NETWORK_ALLOW_CIDRS=fd00::/8", want: []string{"IPv4"}},
 		"bad_resolver":   {file: "network:\n  resolvers: [dns.example.com]\n", want: []string{"dns.example.com"}},
 		"bad_registry":   {env: "MODBOX_IMAGES_DEFAULT_REGISTRY=https://x", want: []string{"images.default_registry", "docker.io"}},
+		"no_host":        {env: "MODBOX_IMAGES_DEFAULT_REGISTRY=..", want: []string{"images.default_registry", "docker.io"}},
+		"no_host_either": {env: "MODBOX_IMAGES_INSECURE_REGISTRIES=..:5000", want: []string{"..:5000", "registry.example.com"}},
 		"bad_insecure":   {env: "MODBOX_IMAGES_INSECURE_REGISTRIES=a b", want: []string{"a b", "registry.example.com"}},
 		"bad_bool":       {env: "MODBOX_IMAGES_PRIVATE_REGISTRIES=perhaps", want: []string{"MODBOX_IMAGES_PRIVATE_REGISTRIES", "perhaps", "true"}},
 		"domain_not_url": {env: "MODBOX_DOMAIN=https://x", want: []string{"domain", "sandbox.example.com"}},
