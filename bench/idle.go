@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// idleTime is for how long idle sandboxes are watched.
-const idleTime = 10 * time.Second
+// idleTime is for how long idle sandboxes are watched: what comes after their starts, and
+// asking for their statistics, count too, so it is long.
+const idleTime = time.Minute
 
 // idle measures n idle sandboxes: the proportional memory of one's host
 // processes, and the part of a core that all of them and the server take.
