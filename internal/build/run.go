@@ -318,7 +318,7 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 	}
 	done, err := images.Commit(ctx, image.CommitRequest{
 		Base: st.digest, Layer: content, MaxBytes: layerMax, MaxEntries: layerFilesMax, MaxFiles: filesMax, Without: lifecycle.BuildUnkept(),
-		Owner: r.caller.Workspace, CacheKey: key, CreatedBy: by,
+		Owner: r.caller.Workspace, CacheKey: key, CreatedBy: by, Volatile: true,
 		Room: func(ctx context.Context, add int64) error { return r.builder.mayKeep(ctx, r.caller, add) },
 	})
 	if err != nil {

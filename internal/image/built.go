@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -219,13 +218,14 @@ func (s *Store) Finish(ctx context.Context, req FinishRequest) (sandbox.Image, e
 	undo := cleanup.Make(func() { _ = work.Close() })
 	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
 	defer undo.Clean()
-	root := &rootfs{erofs: filepath.Join(work.Name(), "root.erofs"), files: base.FileCount, room: req.Room, marked: true}
-	mark, err := json.Marshal([]any{"built 1", req.Owner, req.Config})
+	data, err := json.Marshal([]any{"built 1", req.Owner, req.Config})
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	if err := copyMarked(ctx, s.erofsPath(base.Digest), root.erofs, sha256.Sum256(mark)); err != nil {
-		return sandbox.Image{}, fmt.Errorf("write root filesystem: %w", err)
+	mark := sha256.Sum256(data)
+	root := &rootfs{erofs: filepath.Join(work.Name(), "root.erofs"), files: base.FileCount, room: req.Room, mark: mark[:superUUIDLength]}
+	if err := os.Link(s.erofsPath(base.Digest), root.erofs); err != nil {
+		return sandbox.Image{}, fmt.Errorf("name root filesystem: %w", err)
 	}
 	err = s.keep(ctx, root, &rec, func(blob) (blobRef, error) {
 		img, err := s.builtImage(base, req)
@@ -255,37 +255,6 @@ func (s *Store) builtImage(base *record, req FinishRequest) (v1.Image, error) {
 	config.Created = v1.Time{Time: time.Now().UTC().Truncate(time.Second)}
 	config.Author, config.Config = req.Author, req.Config
 	return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), config)
-}
-
-// copyMarked copies an EROFS and gives it a UUID.
-func copyMarked(ctx context.Context, from, to string, mark [sha256.Size]byte) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	sparse := &sparseWriter{f: out}
-	_, err = io.CopyBuffer(struct{ io.Writer }{sparse}, readerFunc(func(p []byte) (int, error) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		return in.Read(p)
-	}), make([]byte, 1<<20))
-	if err != nil {
-		return err
-	}
-	if err := sparse.finish(); err != nil {
-		return err
-	}
-	if _, err := out.WriteAt(mark[:superUUIDLength], superblock+superUUID); err != nil {
-		return err
-	}
-	return out.Close()
 }
 
 // markConfig gives an EROFS a UUID that says how what is in it is run. So images with

@@ -61,6 +61,9 @@ type CommitRequest struct {
 	Room Room
 	// CacheKey, for a result without a name, is what [Store.Cached] finds it by.
 	CacheKey string
+	// Volatile: the host need not have its root filesystem any more after a power failure,
+	// which saves much of the time. It is looked at before it is used.
+	Volatile bool
 	// User, for a result with a CacheKey that is everybody's, is the workspace for which
 	// it counts as by [Store.CachedFor].
 	User sandbox.WorkspaceID
@@ -253,7 +256,7 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfsWriter, base *record, 
 	if err != nil {
 		return nil, err
 	}
-	root.room = req.Room
+	root.room, root.volatile = req.Room, req.Volatile
 	return &rec, s.keep(ctx, root, &rec, func(layer blob) (blobRef, error) {
 		img, err := s.commitImage(base, layer, &rec, req)
 		if err != nil {

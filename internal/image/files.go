@@ -1,11 +1,13 @@
 package image
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -184,24 +186,39 @@ func moveFile(from, to string) error {
 	return syncPath(filepath.Dir(to))
 }
 
-// fileDigest returns the sha256 of a file as "sha256:HEX", and its size.
-func fileDigest(ctx context.Context, name string) (string, int64, error) {
+// fileDigest returns the sha256 of an EROFS as "sha256:HEX", and its size. With a mark it
+// is that of the same EROFS with the mark as its UUID.
+func fileDigest(ctx context.Context, name string, mark []byte) (string, int64, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return "", 0, err
 	}
 	defer f.Close()
+	var content io.Reader = f
+	if len(mark) > 0 {
+		const before, after = superblock + superUUID, superblock + superUUID + superUUIDLength
+		content = io.MultiReader(io.NewSectionReader(f, 0, before), bytes.NewReader(mark), io.NewSectionReader(f, after, math.MaxInt64-after))
+	}
 	h := sha256.New()
 	n, err := io.CopyBuffer(h, readerFunc(func(p []byte) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		return f.Read(p)
+		return content.Read(p)
 	}), make([]byte, 1<<20))
 	if err != nil {
 		return "", 0, err
 	}
 	return sha256Hash(h).String(), n, nil
+}
+
+// modTime returns when a file was changed.
+func modTime(name string) (time.Time, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
 }
 
 type readerFunc func([]byte) (int, error)

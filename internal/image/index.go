@@ -39,6 +39,7 @@ type record struct {
 	SizeBytes     int64               `json:"size_bytes"`
 	FileCount     int64               `json:"file_count,omitempty"`
 	FileTime      time.Time           `json:"file_time,omitzero"` // of the root filesystem's file
+	Mark          []byte              `json:"mark,omitempty"`     // see rootfs
 	Manifest      blobRef             `json:"manifest"`           // of the OCI image
 	RecipeHash    string              `json:"recipe_hash"`
 	Description   string              `json:"description"`

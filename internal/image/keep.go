@@ -18,30 +18,26 @@ import (
 // and adds it to the index. After a crash the store has all of it
 // or nothing that the index names.
 func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, write func(layer blob) (blobRef, error)) (err error) {
-	if !root.marked {
+	if root.mark == nil {
 		if err := markConfig(root.erofs, &rec.Config); err != nil {
 			return fmt.Errorf("write root filesystem: %w", err)
 		}
 	}
-	if rec.Digest, rec.SizeBytes, err = fileDigest(ctx, root.erofs); err != nil {
+	if rec.Digest, rec.SizeBytes, err = fileDigest(ctx, root.erofs, root.mark); err != nil {
 		return err
 	}
-	rec.FileCount, rec.FileTime = root.files, rec.UpdatedAt
-	if err := os.Chtimes(root.erofs, rec.FileTime, rec.FileTime); err != nil {
+	rec.FileCount, rec.Mark = root.files, root.mark
+	if root.mark == nil {
+		rec.FileTime = rec.UpdatedAt
+		err = os.Chtimes(root.erofs, rec.FileTime, rec.FileTime)
+	} else {
+		rec.FileTime, err = modTime(root.erofs)
+	}
+	if err != nil {
 		return err
 	}
-	// The slow part of putting them on disk comes before the index is locked.
-	files := []string{root.erofs}
-	if root.layer.path != "" {
-		files = append(files, root.layer.path)
-	}
-	for _, name := range files {
-		if err := os.Chmod(name, 0o444); err != nil {
-			return err
-		}
-		if err := syncPath(name); err != nil {
-			return err
-		}
+	if err := root.save(); err != nil {
+		return err
 	}
 	err = s.install(ctx, root, rec, write)
 	if short := sandbox.DiskShort(err); short > 0 {
@@ -61,6 +57,25 @@ func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, write func(
 	s.mu.Unlock()
 	s.trim(ctx)
 	return nil
+}
+
+// save puts the files on disk, which takes long: it comes before the index is locked.
+func (r *rootfs) save() error {
+	if err := os.Chmod(r.erofs, 0o444); err != nil {
+		return err
+	}
+	if !r.volatile {
+		if err := syncPath(r.erofs); err != nil {
+			return err
+		}
+	}
+	if r.layer.path == "" {
+		return nil
+	}
+	if err := os.Chmod(r.layer.path, 0o444); err != nil {
+		return err
+	}
+	return syncPath(r.layer.path)
 }
 
 // trim keeps the store within its bounds. What was just added is there in any case.
@@ -95,6 +110,8 @@ func (s *Store) install(ctx context.Context, root *rootfs, rec *record, write fu
 		rec.FileTime = same.fileTime()
 	} else if err := moveFile(root.erofs, s.erofsPath(rec.Digest)); err != nil {
 		return err
+	} else {
+		ix.replaced(rec)
 	}
 	if root.layer.path != "" {
 		if err := moveFile(root.layer.path, s.blobPath(root.layer.digest)); err != nil {
@@ -111,6 +128,15 @@ func (s *Store) install(ctx context.Context, root *rootfs, rec *record, write fu
 	}
 	ix.add(*rec)
 	return s.writeIndex(ix)
+}
+
+// replaced notes that the file of a digest is another one now.
+func (ix *index) replaced(rec *record) {
+	for i := range ix.Images {
+		if r := &ix.Images[i]; r.Digest == rec.Digest {
+			r.FileTime, r.Mark = rec.FileTime, rec.Mark
+		}
+	}
 }
 
 // adds returns how many bytes a record will take beside what counts for its payer.

@@ -36,7 +36,10 @@ type rootfs struct {
 	files    int64  // names in it
 	packages []Package
 	room     Room // nil for as much as there is
-	marked   bool // the EROFS has its UUID
+	// mark, when the EROFS is a name of another image's, is the UUID it would have.
+	mark []byte
+	// volatile: it can be made again should the host lose it in a power failure.
+	volatile bool
 }
 
 // blob is a file that is to become a blob of the OCI layout.

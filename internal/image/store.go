@@ -405,7 +405,7 @@ func (s *Store) verify(ctx context.Context, rec *record) error {
 	}
 	_, err, _ := s.verifying.Do(rec.Digest, func() (any, error) {
 		// Shared by all who wait, so it is not cut short for one of them.
-		digest, _, err := fileDigest(context.WithoutCancel(ctx), name)
+		digest, _, err := fileDigest(context.WithoutCancel(ctx), name, rec.Mark)
 		if err == nil && digest != rec.Digest {
 			err = errors.Join(fmt.Errorf("%s has digest %s", name, digest), os.Rename(name, name+".damaged"))
 		}
