@@ -84,13 +84,26 @@ func (g *Gateway) serveDNSOver(guest *guestConn) {
 		if err != nil {
 			return
 		}
-		answer := g.answer(buf[:n], false)
+		answer := g.answerInTurn(buf[:n])
 		if answer == nil {
 			return
 		}
+		_ = guest.SetDeadline(time.Now().Add(g.network.dnsIdle))
 		if _, err := conn.Write(answer); err != nil {
 			return
 		}
+	}
+}
+
+// answerInTurn is answer for a question on a connection: those beyond the ones that
+// may be under way wait.
+func (g *Gateway) answerInTurn(question []byte) []byte {
+	select {
+	case g.asking <- struct{}{}:
+		defer func() { <-g.asking }()
+		return g.answer(question, false)
+	case <-g.ctx.Done():
+		return nil
 	}
 }
 
@@ -142,7 +155,7 @@ func (g *Gateway) resolve(q *dns.Msg) *dns.Msg {
 		g.refused(flow, err)
 		return new(dns.Msg).SetRcode(q, dns.RcodeRefused)
 	}
-	found, err := g.network.resolver.ask(g.ctx, asked)
+	found, err := g.network.resolver.ask(g.ctx, g.own, asked)
 	if err != nil {
 		g.log.Debug("question not answered", "name", flow.Name, "err", err)
 		return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)

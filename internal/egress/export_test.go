@@ -27,6 +27,12 @@ func (n *Network) Patience(d time.Duration) {
 	n.dnsIdle, n.pingTimeout = d, d
 }
 
+// SharedQuestions has the sandboxes share so many questions under way.
+func (n *Network) SharedQuestions(most int) { n.resolver.shared = make(chan struct{}, most) }
+
+// What one sandbox may ask at a time, and what of it whatever others ask.
+const MaxAsking, OwnAsking = perBoxAsking, ownAsking
+
 // Admit is the filter at the entry of frames.
 func Admit(frame []byte) bool {
 	_, ok := admit(frame)

@@ -29,6 +29,8 @@ const (
 	queuedFrames = 128
 	// maxHandshakes may be under way at a time; more wait for their next try.
 	maxHandshakes = 128
+	// perBoxAsking bounds the questions of one sandbox that are under way.
+	perBoxAsking = 64
 	// timeWait is short because on a socket pair nothing arrives late.
 	timeWait = time.Second
 )
@@ -46,7 +48,8 @@ type Gateway struct {
 
 	connects  *rate.Limiter // new TCP connections
 	questions *rate.Limiter // DNS
-	asking    chan struct{} // one element for each question under way
+	asking    chan struct{} // one element for each question under way or waiting for the resolver
+	own       chan struct{} // one element for each of them in a place of its own, see ownAsking
 	pinging   chan struct{} // one for each echo request under way
 	datagrams udpFlows
 
@@ -93,7 +96,8 @@ func (n *Network) Attach(name string) (*Gateway, NIC, error) {
 		budget:    budget{flows: n.perBox.flows, extra: n.perBox.extra},
 		connects:  rate.NewLimiter(1000, 2000),
 		questions: rate.NewLimiter(200, 400),
-		asking:    make(chan struct{}, 64),
+		asking:    make(chan struct{}, perBoxAsking),
+		own:       make(chan struct{}, ownAsking),
 		pinging:   make(chan struct{}, 16),
 		datagrams: udpFlows{open: map[*udpFlow]struct{}{}},
 	}

@@ -118,7 +118,7 @@ func New(cfg Config) (*Network, error) {
 			return d.DialContext(ctx, network, address)
 		},
 		total: budget{
-			flows: cmp.Or(cfg.MaxTotalFlows, defaultTotalFlows()),
+			flows: cmp.Or(cfg.MaxTotalFlows, atMostOfFiles(8192, 2)),
 			extra: cmp.Or(cfg.MaxTotalBufferBytes, 512<<20),
 		},
 		perBox: budgetSize{
@@ -133,12 +133,12 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// defaultTotalFlows leaves half of the process's files to everything else.
-func defaultTotalFlows() int {
-	const flows = 8192
+// atMostOfFiles returns most, or the given part of the files that this process may
+// have open when that is less: the rest is for everything else.
+func atMostOfFiles(most, part uint64) int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return flows
+		return int(most)
 	}
-	return int(min(flows, limit.Cur/2))
+	return int(min(most, limit.Cur/part))
 }

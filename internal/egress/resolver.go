@@ -19,14 +19,16 @@ const (
 	// askTimeout is for one server, answerTimeout for a question as a whole.
 	askTimeout    = 2 * time.Second
 	answerTimeout = 8 * time.Second
-	// maxAsking bounds the questions of all sandboxes that are under way.
-	maxAsking = 2048
+	// maxAsking bounds the questions of all sandboxes that are under way, each with
+	// a socket of the host, beside the ownAsking that each sandbox has whatever
+	// others ask: names whose servers never answer can be asked for by anyone.
+	maxAsking, ownAsking = 2048, 8
 )
 
 // resolver asks the host's resolvers.
 type resolver struct {
 	path   string
-	asking chan struct{}
+	shared chan struct{} // one element for each question beside those of ownAsking
 	// askTimeout and answerTimeout are the constants of that name, but in tests.
 	askTimeout, answerTimeout time.Duration
 
@@ -37,7 +39,7 @@ type resolver struct {
 
 // newResolver returns a resolver that asks fixed, or those of resolvConf.
 func newResolver(fixed []netip.AddrPort) *resolver {
-	r := &resolver{asking: make(chan struct{}, maxAsking), askTimeout: askTimeout, answerTimeout: answerTimeout}
+	r := &resolver{shared: make(chan struct{}, atMostOfFiles(maxAsking, 8)), askTimeout: askTimeout, answerTimeout: answerTimeout}
 	for _, s := range fixed {
 		r.servers = append(r.servers, s.String())
 	}
@@ -48,13 +50,16 @@ func newResolver(fixed []netip.AddrPort) *resolver {
 }
 
 // ask puts a question to each server in turn, twice, and returns the first
-// answer that is one: whether the name exists or not is for the caller.
-func (r *resolver) ask(ctx context.Context, question dns.Question) (*dns.Msg, error) {
+// answer that is one: whether the name exists or not is for the caller. It waits
+// for a place in own or among those that all share.
+func (r *resolver) ask(ctx context.Context, own chan struct{}, question dns.Question) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.answerTimeout)
 	defer cancel()
 	select {
-	case r.asking <- struct{}{}:
-		defer func() { <-r.asking }()
+	case own <- struct{}{}:
+		defer func() { <-own }()
+	case r.shared <- struct{}{}:
+		defer func() { <-r.shared }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
