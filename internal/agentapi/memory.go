@@ -24,8 +24,9 @@ const (
 )
 
 // Memory bounds what agents, and callers who do not read, make this process hold
-// for the streams of several clients together. Each client has a few megabytes of
-// its own beside it. It is safe for concurrent use.
+// for the streams of several clients together, and what callers hold beside them
+// (see [Client.Hold]). Each client has a few megabytes of its own beside it. It is
+// safe for concurrent use.
 type Memory struct {
 	size int64
 	left atomic.Int64
@@ -80,8 +81,29 @@ func (p *pool) free(n int64) {
 	p.held -= n
 }
 
+// Hold counts n bytes that its caller holds for calls to this agent beside what the
+// streams do, until [Client.Free]. With spare it leaves half of what clients share
+// to those who need it more. It fails with [CodeTooMany] when there is no memory left.
+func (c *Client) Hold(n int64, spare bool) error {
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reserve(n, spare) {
+		return errMemory
+	}
+	return nil
+}
+
+// Free says that n bytes of those that Hold counted are not held any more.
+func (c *Client) Free(n int64) {
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free(n)
+}
+
 // errMemory says that this process holds as much as it may.
-var errMemory = &Error{Code: CodeTooMany, Message: "too many calls to sandboxes are under way; end some, or try again later"}
+var errMemory = &Error{Code: CodeTooMany, Message: "too many calls to sandboxes are under way, or too large ones; end some, or try again later"}
 
 // json returns a JSON answer, read to its end. Its growth is counted.
 func (a *answer) json(limit int) ([]byte, error) {

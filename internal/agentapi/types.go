@@ -89,6 +89,9 @@ type Command struct {
 	Grace   time.Duration `json:"grace,omitempty"`
 	// Stdin says that the caller will send stdin frames; otherwise stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
+	// StdinHeld is how many bytes of stdin the caller has in its memory all the time.
+	// It is not sent.
+	StdinHeld int64 `json:"-"`
 	// TTY, when set, runs the process on a pseudo-terminal of that size; stderr is then part of stdout.
 	TTY *Size `json:"tty,omitempty"`
 	// Detach keeps the process running when the connection that started it ends.

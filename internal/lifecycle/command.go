@@ -48,7 +48,10 @@ func (s *Service) startCommand(ctx context.Context, b *box, cmd agentapi.Command
 	}
 	c := &Command{service: s, box: b, ctx: ctx, command: cmd, handle: b.view().sb.Handle}
 	if cmd.Stdin {
-		c.input = newInput()
+		var err error
+		if c.input, err = newInput(b.agent, cmd.StdinHeld); err != nil {
+			return nil, AgentError(err)
+		}
 	}
 	release := b.activity.hold()
 	c.release = sync.OnceFunc(func() {
@@ -118,6 +121,11 @@ func (c *Command) standing() error {
 
 // again makes the connection that broke with reason again.
 func (c *Command) again(old *agentapi.Stream, saves int64, reason error) error {
+	if c.input != nil {
+		if err := c.input.failed(); err != nil {
+			return err
+		}
+	}
 	if c.ctx.Err() != nil || !looksEnded(reason) {
 		return AgentError(reason)
 	}

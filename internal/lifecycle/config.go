@@ -91,6 +91,8 @@ type Config struct {
 	// agentPatience and commandPatience are how long the agent of a running sandbox may
 	// not answer until its executions, and its commands, are given up. Only tests change them.
 	agentPatience, commandPatience time.Duration
+	// callMemory is the constant of that name, but in tests.
+	callMemory int64
 }
 
 // Limits of the service that are not worth a setting.
@@ -140,6 +142,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.transferPatience = cmp.Or(c.transferPatience, 5*time.Second)
 	c.agentPatience = cmp.Or(c.agentPatience, agentPatience)
 	c.commandPatience = cmp.Or(c.commandPatience, commandPatience)
+	c.callMemory = cmp.Or(c.callMemory, callMemory)
 
 	for _, r := range resourceTable {
 		if d, m := *r.of(&c.Defaults), *r.of(&c.Max); d < r.min || d > m || m > r.max {

@@ -35,7 +35,9 @@ type executionView struct {
 func newExecution(b *box, e sandbox.Execution, req *ExecutionRequest) *execution {
 	x := &execution{box: b, request: req}
 	if e.TTY {
-		x.typed = newInput()
+		// Without memory it is narrow all the same, and not counted: executions of a
+		// sandbox are few.
+		x.typed, _ = newInput(b.agent, 0)
 	}
 	x.set(e)
 	return x
@@ -152,6 +154,9 @@ func (s *Service) queue(ctx context.Context, c Caller, b *box, req *ExecutionReq
 	s.executions.add(x)
 	if err := s.makeOutputs(&e); err != nil {
 		s.fail(x, "its streams could not be made")
+		if x.typed != nil {
+			x.typed.end()
+		}
 		return nil, err
 	}
 	return x, nil

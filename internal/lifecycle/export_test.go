@@ -26,6 +26,20 @@ func (c Config) AgentPatience(d time.Duration) Config {
 	return c
 }
 
+// CallMemory has calls and their input hold so many bytes beside each sandbox's own.
+func (c Config) CallMemory(n int64) Config {
+	c.callMemory = n
+	return c
+}
+
+// Input returns how many bytes of memory the command's input takes, and the offset
+// of the first byte that it keeps.
+func (c *Command) Input() (held int, start int64) {
+	c.input.mu.Lock()
+	defer c.input.mu.Unlock()
+	return cap(c.input.data), c.input.start
+}
+
 // Sweep looks for what is stuck or orphaned now.
 func (s *Service) Sweep() { s.sweep() }
 

@@ -6,33 +6,66 @@ import (
 	"sync"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
 	// inputAhead is how far what was written may be ahead of what was sent.
 	inputAhead = 64 << 10
-	// inputKept is how much of what was sent is kept, to be sent again: more than
-	// can be between the server and the agent when their connection breaks.
-	inputKept = agentapi.MaxInFlight
+	// narrowInput is what every input may hold. What was sent is kept, to be sent
+	// again when the connection breaks, and an input gets more as long as there is
+	// memory, up to wideInput: then agentapi.MaxInFlight of what was sent is always
+	// kept, more than can be between the server and the agent.
+	narrowInput = 96 << 10
+	wideInput   = agentapi.MaxInFlight * 3 / 2
+	// inputPiece is what is sent at a time.
+	inputPiece = agentapi.MaxFrame / 2
+	// inputOverhead is what an input makes this process hold beside its bytes: a
+	// piece that is sent, and one that the caller has read.
+	inputOverhead = 2 * inputPiece
 )
 
 // input is the stdin of a command or the terminal of an execution, on its way
 // through one connection after the other. It is safe for concurrent use.
 type input struct {
+	agent *agentapi.Client // counts what is held
+
 	mu      sync.Mutex
 	changed *sync.Cond
 	data    []byte           // guarded by mu; the bytes from start on
+	most    int              // guarded by mu; that data may be
+	held    int64            // guarded by mu; bytes counted
 	start   int64            // guarded by mu
 	sent    int64            // guarded by mu; over the connection there is
 	conn    *agentapi.Stream // guarded by mu; the connection there is, or was
 	closed  bool             // guarded by mu; nothing will be added
 	ended   bool             // guarded by mu; nothing will be sent
+	lost    bool             // guarded by mu; something is to be sent again that was not kept
 }
 
-func newInput() *input {
-	in := &input{}
+// newInput returns the input of a command whose caller holds so many bytes of it
+// all the time. The caller of newInput has to end it, which frees what it counts.
+// When there is no memory it fails, with an input that counts nothing.
+func newInput(agent *agentapi.Client, callerHolds int64) (*input, error) {
+	in := &input{agent: agent, most: narrowInput}
 	in.changed = sync.NewCond(&in.mu)
-	return in
+	if err := in.hold(narrowInput+inputOverhead, false); err != nil {
+		return in, err
+	}
+	if err := in.hold(callerHolds, true); err != nil {
+		in.end()
+		return in, err
+	}
+	return in, nil
+}
+
+// hold counts n bytes more. The caller holds mu, or is newInput.
+func (in *input) hold(n int64, spare bool) error {
+	if err := in.agent.Hold(n, spare); err != nil {
+		return err
+	}
+	in.held += n
+	return nil
 }
 
 // write adds p, and waits until most of it was sent, or ctx ends.
@@ -47,7 +80,7 @@ func (in *input) write(ctx context.Context, p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
 		end := in.start + int64(len(in.data))
-		room := int(inputAhead - (end - in.sent))
+		room := int(inputAhead - max(0, end-in.sent))
 		switch {
 		case in.closed || in.ended:
 			return done, io.ErrClosedPipe
@@ -58,11 +91,31 @@ func (in *input) write(ctx context.Context, p []byte) (int, error) {
 			continue
 		}
 		part := p[done:min(len(p), done+room)]
-		in.data = append(in.data, part...)
+		in.add(part)
 		done += len(part)
 		in.changed.Broadcast()
 	}
 	return done, nil
+}
+
+// add adds part, which is at most what may be ahead, and drops what was sent first
+// when there is no room for both. The caller holds mu.
+func (in *input) add(part []byte) {
+	need := len(in.data) + len(part)
+	if more := min(in.most, wideInput-in.most); need > in.most && more > 0 && in.hold(int64(more), true) == nil {
+		in.most += more
+	}
+	if over := need - in.most; over > 0 {
+		// Not for every piece: what is kept is moved.
+		drop := min(max(over, in.most/4), int(in.sent-in.start), len(in.data))
+		in.data = append(in.data[:0], in.data[drop:]...)
+		in.start += int64(drop)
+		need -= drop
+	}
+	if need > cap(in.data) { // append could take more than was counted
+		in.data = append(make([]byte, 0, max(need, min(2*cap(in.data), in.most))), in.data...)
+	}
+	in.data = append(in.data, part...)
 }
 
 // close says that nothing will be added.
@@ -73,11 +126,13 @@ func (in *input) close() {
 	in.changed.Broadcast()
 }
 
-// end says that nobody takes anything any more.
+// end says that nobody takes anything any more. Ending it twice does nothing.
 func (in *input) end() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.ended = true
+	in.ended, in.data = true, nil
+	in.agent.Free(in.held)
+	in.held = 0
 	in.changed.Broadcast()
 }
 
@@ -108,14 +163,16 @@ func (in *input) forget() {
 func (in *input) feed(conn *agentapi.Stream) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	buf := make([]byte, 0, agentapi.MaxFrame/2)
+	buf := make([]byte, 0, inputPiece)
 	for {
 		end := in.start + int64(len(in.data))
 		switch {
 		case in.ended || in.conn != conn:
 			return
 		case in.sent < in.start || in.sent > end:
-			_ = conn.Close() // an agent that says so lies, and its command gets no more
+			// A narrow input has not kept it, or the agent lies: the command gets no more.
+			in.lost = in.sent < in.start && in.most < wideInput
+			_ = conn.Close()
 			return
 		case in.sent == end && in.closed:
 			in.unlocked(func() { _ = conn.CloseStdin() }) // fails only with the connection
@@ -133,7 +190,6 @@ func (in *input) feed(conn *agentapi.Stream) {
 			return
 		}
 		in.sent = offset + int64(n)
-		in.trim()
 		in.changed.Broadcast()
 	}
 }
@@ -145,11 +201,13 @@ func (in *input) unlocked(f func()) {
 	f()
 }
 
-// trim drops what will not be sent again. The caller holds mu.
-func (in *input) trim() {
-	const slack = inputKept / 2 // so that what is kept is not moved for every piece
-	if drop := int(in.sent-in.start) - inputKept; drop >= slack {
-		in.data = append(in.data[:0], in.data[drop:]...)
-		in.start += int64(drop)
+// failed says why the input cannot go on, if it cannot.
+func (in *input) failed() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.lost {
+		return nil
 	}
+	return sandbox.Errorf(sandbox.Unavailable,
+		"the connection to the command broke and the server had no memory to keep all of its input, which cannot be sent again")
 }

@@ -207,6 +207,11 @@ func (p *pump) run() (*agentapi.Exit, error) {
 		if errors.As(err, &coded) && coded.Code == sandbox.Conflict {
 			return nil, err // its stream is closed: it was ended by somebody else
 		}
+		if p.x.typed != nil {
+			if err := p.x.typed.failed(); err != nil {
+				return nil, err
+			}
+		}
 		if p.offset() > before || p.x.box.savedSince(saves) || time.Since(begin) > agentPatience {
 			idle = 0
 		}

@@ -209,7 +209,8 @@ type Service struct {
 	work sync.WaitGroup
 }
 
-// callMemory bounds what calls to the agents of all boxes hold unread.
+// callMemory bounds what calls to the agents of all boxes hold unread, and their
+// input. It is the default of Config.callMemory.
 const callMemory = 256 << 20
 
 // New returns a service that does nothing until Start. It fails when a setting
@@ -230,7 +231,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		gate:  newGate(),
 		boxes: newBoxes(), pool: newPool(cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax), builds: newTurns(cfg.MaxBuilds), pulls: newTurns(cfg.MaxBuilds), dockerfiles: newTurns(cfg.MaxBuilds),
-		calls:   agentapi.NewMemory(callMemory),
+		calls:   agentapi.NewMemory(cfg.callMemory),
 		makings: makings{byKey: map[string]*making{}},
 		checks:  dependencyChecks{answers: map[[2]string]dependencyAnswer{}},
 	}

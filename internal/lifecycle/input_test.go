@@ -1,0 +1,134 @@
+package lifecycle_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// ownMemory is what the calls to one sandbox may hold whatever others hold.
+	ownMemory = 4 << 20
+	// inputCost is what a command with input holds before it gets any: a whole window,
+	// two frames, and what every input has.
+	inputCost = agentapi.StreamWindow + 2*agentapi.MaxFrame + 160<<10
+)
+
+// given starts a command that reads as much as data and then lives on, and returns it
+// when it has read that.
+func (s *server) given(data []byte) *lifecycle.Command {
+	s.t.Helper()
+	script := fmt.Sprintf("head -c %d | sha256sum; exec sleep 1000", len(data))
+	c := s.startCommand("a", agentapi.Command{Argv: []string{"sh", "-c", script}, Stdin: true})
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := c.Write(data)
+		wrote <- err
+	}()
+	var out []byte
+	for !bytes.Contains(out, []byte("\n")) {
+		f, err := c.Next()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		out = append(out, f.Data...)
+	}
+	if err := <-wrote; err != nil {
+		s.t.Fatal(err)
+	}
+	if sum := sha256.Sum256(data); !bytes.HasPrefix(out, []byte(hex.EncodeToString(sum[:]))) {
+		s.t.Errorf("the command has read something else: %s", out)
+	}
+	return c
+}
+
+// TestInputsShareMemory: what was written to commands is kept, to be sent again, only
+// as long as there is memory for it. All of it gets through in any case.
+func TestInputsShareMemory(t *testing.T) {
+	const shared = 8 << 20
+	e := newEnv(t)
+	e.cfg = e.cfg.CallMemory(shared)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	data := make([]byte, 3<<20)
+	rand.NewChaCha8([32]byte{2}).Read(data)
+	var all []*lifecycle.Command
+	sum := 0
+	for range 12 {
+		all = append(all, s.given(data))
+	}
+	for _, c := range all {
+		held, _ := c.Input()
+		sum += held
+	}
+	if most := shared + ownMemory; sum > most {
+		t.Errorf("the inputs of %d commands hold %d bytes, want at most %d", len(all), sum, most)
+	}
+	for _, c := range all {
+		_ = c.Close()
+	}
+	if held, _ := s.given(data).Input(); held < agentapi.MaxInFlight {
+		t.Errorf("when the others have ended an input keeps %d bytes, want %d", held, agentapi.MaxInFlight)
+	}
+}
+
+// TestInputThatWasNotKept: a command whose input cannot be sent again after a
+// checkpoint says so, and is not given a part of it.
+func TestInputThatWasNotKept(t *testing.T) {
+	const shared = 8 << 20
+	e := newEnv(t)
+	e.cfg = e.cfg.CallMemory(shared)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	c := s.startCommand("a", agentapi.Command{Argv: []string{"sleep", "1000"}, Stdin: true})
+	// Another one leaves no memory for more than what every input has, but for streams.
+	s.startCommand("a", agentapi.Command{
+		Argv: []string{"sleep", "1000"}, Stdin: true, StdinHeld: ownMemory + shared/2 - 2*inputCost - 32<<10,
+	})
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		_, _ = c.Write(make([]byte, 3<<20))
+	}()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Next()
+		failed <- err
+	}()
+	// More is under way than the command's pipe takes.
+	eventually(t, "much of the input is not kept", func() bool {
+		_, start := c.Input()
+		return start >= 256<<10
+	})
+	if _, err := s.CreateCheckpoint(t.Context(), s.caller, "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-failed; sandbox.CodeOf(err) != sandbox.Unavailable {
+		t.Errorf("Next() = %v, want code %s", err, sandbox.Unavailable)
+	}
+	<-wrote
+}
+
+// TestStdinIsRefused: stdin that its caller holds counts before the command starts.
+func TestStdinIsRefused(t *testing.T) {
+	e := newEnv(t)
+	e.cfg = e.cfg.CallMemory(2 << 20)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	cmd := agentapi.Command{Argv: []string{"cat"}, Stdin: true, StdinHeld: 8 << 20}
+	for range 3 { // a refusal leaves nothing behind
+		if _, err := s.Exec(context.Background(), s.caller, "a", cmd); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+			t.Errorf("Exec() = %v, want code %s", err, sandbox.QuotaExceeded)
+		}
+	}
+	cmd.StdinHeld = 3 << 20
+	s.startCommand("a", cmd)
+}
