@@ -23,6 +23,10 @@ const (
 	startTime = 10 * time.Second
 	// writeTime is how long a client may take nothing of the output.
 	writeTime = time.Minute
+	// stdinPiece is read of a message with stdin at a time. The message that says what
+	// to run may be as long as any, other control messages have controlMax bytes.
+	stdinPiece = 32 << 10
+	controlMax = 64 << 10
 )
 
 // attach is GET …/exec/attach: a command over a WebSocket, with stdin and a
@@ -155,21 +159,8 @@ func send(ctx context.Context, conn *websocket.Conn, session *execution.Session)
 
 // receive carries stdin and control from the client until it is gone.
 func receive(ctx context.Context, conn *websocket.Conn, session *execution.Session) {
-	for {
-		kind, data, err := conn.Read(ctx)
-		if err != nil {
-			return
-		}
-		if kind == websocket.MessageBinary {
-			if len(data) > 1 && data[0] == wire.ChannelStdin {
-				_, _ = session.Write(data[1:]) // a command that reads no more is no error
-			}
-			continue
-		}
-		var c wire.AttachControl
-		if json.Unmarshal(data, &c) != nil {
-			continue // a newer client's message is not worth ending the command
-		}
+	stdin := func(p []byte) { _, _ = session.Write(p) } // a command that reads no more is no error
+	messages(ctx, conn, stdin, func(c wire.AttachControl) {
 		switch c.Type {
 		case wire.StreamResize:
 			_ = session.Resize(agentapi.Size{Rows: c.Rows, Cols: c.Cols})
@@ -178,7 +169,67 @@ func receive(ctx context.Context, conn *websocket.Conn, session *execution.Sessi
 		case wire.StreamStdinEOF:
 			_ = session.CloseStdin()
 		}
+	})
+}
+
+// messages gives the client's messages to stdin, piece by piece, and to control,
+// until the client is gone. A command that reads nothing makes the server hold no
+// more than a piece, however long the message.
+func messages(ctx context.Context, conn *websocket.Conn, stdin func([]byte), control func(wire.AttachControl)) {
+	piece := make([]byte, stdinPiece)
+	for {
+		kind, r, err := conn.Reader(ctx)
+		if err != nil {
+			return
+		}
+		if kind == websocket.MessageBinary {
+			err = stdinMessage(r, piece, stdin)
+		} else {
+			err = controlMessage(r, control)
+		}
+		if err == nil {
+			_, err = io.Copy(io.Discard, r) // a message that is not for us
+		}
+		if err != nil {
+			return
+		}
 	}
+}
+
+// stdinMessage gives what follows the channel byte to stdin.
+func stdinMessage(r io.Reader, piece []byte, stdin func([]byte)) error {
+	n, err := io.ReadFull(r, piece[:1])
+	if n == 0 || piece[0] != wire.ChannelStdin {
+		return ignoreEOF(err)
+	}
+	for {
+		n, err := r.Read(piece)
+		if n > 0 {
+			stdin(piece[:n])
+		}
+		if err != nil {
+			return ignoreEOF(err)
+		}
+	}
+}
+
+func controlMessage(r io.Reader, control func(wire.AttachControl)) error {
+	data, err := io.ReadAll(io.LimitReader(r, controlMax))
+	if err != nil {
+		return err
+	}
+	var c wire.AttachControl
+	if json.Unmarshal(data, &c) == nil { // a newer client's message is not worth ending the command
+		control(c)
+	}
+	return nil
+}
+
+func ignoreEOF(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
 }
 
 func writeMessage(ctx context.Context, conn *websocket.Conn, m wire.StreamMessage) error {

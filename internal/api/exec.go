@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -60,7 +59,7 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*body[wire.ExecResult
 func utf8Text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
 // stdinOf returns nil when the request carries no stdin.
-func stdinOf(e wire.Exec) io.Reader {
+func stdinOf(e wire.Exec) *strings.Reader {
 	if e.Stdin == "" {
 		return nil
 	}

@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 
@@ -133,27 +132,16 @@ func (s *Server) sendStream(ctx context.Context, conn *websocket.Conn, channel b
 
 // receiveFor carries input and control from the client until it is gone.
 func (s *Server) receiveFor(ctx context.Context, conn *websocket.Conn, t *lifecycle.Terminal) {
-	stdin := string(t.Execution.Stdin)
-	for {
-		kind, data, err := conn.Read(ctx)
-		if err != nil {
-			return
+	id := string(t.Execution.Stdin)
+	stdin := func(p []byte) {
+		// A command that reads no more is no error.
+		if t.Execution.TTY {
+			_ = t.Write(ctx, p)
+		} else {
+			_ = s.svc.WriteStdin(ctx, id, bytes.NewReader(p))
 		}
-		if kind == websocket.MessageBinary {
-			if len(data) > 1 && data[0] == wire.ChannelStdin {
-				// A command that reads no more is no error.
-				if t.Execution.TTY {
-					_ = t.Write(ctx, data[1:])
-				} else {
-					_ = s.svc.WriteStdin(ctx, stdin, bytes.NewReader(data[1:]))
-				}
-			}
-			continue
-		}
-		var c wire.AttachControl
-		if json.Unmarshal(data, &c) != nil {
-			continue // a newer client's message is not worth ending the connection
-		}
+	}
+	messages(ctx, conn, stdin, func(c wire.AttachControl) {
 		switch c.Type {
 		case wire.StreamResize:
 			_ = t.Resize(ctx, agentapi.Size{Rows: c.Rows, Cols: c.Cols})
@@ -164,8 +152,8 @@ func (s *Server) receiveFor(ctx context.Context, conn *websocket.Conn, t *lifecy
 			if t.Execution.TTY {
 				_ = t.Write(ctx, []byte{endOfFile})
 			} else {
-				_ = s.svc.CloseStdin(ctx, stdin)
+				_ = s.svc.CloseStdin(ctx, id)
 			}
 		}
-	}
+	})
 }

@@ -28,7 +28,7 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	stdin := stdinOf(in)
-	cmd.Stdin = stdin != nil
+	execution.Give(&cmd, stdin)
 	session, err := execution.Start(r.Context(), s.commands(r.Context(), r.PathValue("ref"), in.Shell != ""), cmd)
 	if err != nil {
 		return err

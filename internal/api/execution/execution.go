@@ -6,6 +6,7 @@ package execution
 import (
 	"context"
 	"io"
+	"strings"
 	"syscall"
 	"time"
 
@@ -158,8 +159,8 @@ type Result struct {
 // Run runs a command to its end, feeding it stdin when that is not nil, and
 // keeps at most maxOutput bytes of each of its outputs; what is over is read and
 // dropped, so the command goes on.
-func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin io.Reader, maxOutput int) (Result, error) {
-	cmd.Stdin = stdin != nil
+func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin *strings.Reader, maxOutput int) (Result, error) {
+	Give(&cmd, stdin)
 	s, err := Start(ctx, in, cmd)
 	if err != nil {
 		return Result{}, err
@@ -193,14 +194,23 @@ func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin io.Reader,
 	}
 }
 
+// Give notes in cmd, which is not started yet, that it will be fed stdin; nil is none.
+func Give(cmd *agentapi.Command, stdin *strings.Reader) {
+	cmd.Stdin = stdin != nil
+	if stdin != nil {
+		cmd.StdinHeld = stdin.Size()
+	}
+}
+
 // Feed sends everything of stdin to the command and closes its stdin. It returns
 // when that is done or the command does not read any more; nil sends nothing.
-func (s *Session) Feed(stdin io.Reader) {
+func (s *Session) Feed(stdin *strings.Reader) {
 	if stdin == nil {
 		return
 	}
 	// A command that ends without reading its stdin is no error.
-	if _, err := io.Copy(s.Command, stdin); err == nil {
+	// Only as an io.Reader is it copied piece by piece.
+	if _, err := io.Copy(s.Command, struct{ io.Reader }{stdin}); err == nil {
 		_ = s.Command.CloseStdin()
 	}
 }

@@ -2,7 +2,6 @@ package modbox
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -106,7 +105,7 @@ func options(in *input, cmd *agentapi.Command) {
 	cmd.Env = in.dict("env")
 }
 
-func (d *DataPlane) run(w http.ResponseWriter, r *http.Request, v *visit, cmd agentapi.Command, stdin io.Reader) error {
+func (d *DataPlane) run(w http.ResponseWriter, r *http.Request, v *visit, cmd agentapi.Command, stdin *strings.Reader) error {
 	result, err := execution.Run(r.Context(), d.commands(v), cmd, stdin, outputMax)
 	if err != nil {
 		return fmt.Errorf("run command: %w", err)
