@@ -16,8 +16,9 @@ func TestSnapshotsThatWaitTogether(t *testing.T) {
 	e.cfg.MaxSnapshotBytes = 1
 	s := e.start()
 	entered, release := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(entered) }) // who missed the image before it was made has it made again
 	e.images.missing(func(context.Context, string, func(sandbox.ImageEvent)) error {
-		close(entered)
+		first()
 		<-release
 		return nil
 	})
