@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,25 +253,24 @@ func TestReadiness(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	sb := s.create(lifecycle.CreateRequest{Image: "modbox/web"})
-	asked := make(chan struct{})
-	var mu sync.Mutex
-	n := 0
+	asked, looked := make(chan struct{}), make(chan struct{})
+	ready := sync.OnceFunc(func() { close(asked) })
+	var n atomic.Int64
 	e.host.serve(sb.ID, 8080, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		n++
-		switch n {
+		switch n.Add(1) {
 		case 1:
 			http.Error(w, "not yet", http.StatusServiceUnavailable)
 		case 2:
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
-		case 3:
-			close(asked)
+		default:
+			<-looked // it is ready when the test has seen that it is not
+			ready()
 		}
 	}))
 	if _, err := s.Exec(t.Context(), e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}}); sandbox.CodeOf(err) != sandbox.NotRunning {
 		t.Errorf("Exec before it is ready: %v, want code not_running", err)
 	}
+	close(looked)
 	s.reach(string(sb.ID), sandbox.Running)
 	select {
 	case <-asked:
