@@ -35,6 +35,22 @@ type Command struct {
 	mu     sync.Mutex
 	stream *agentapi.Stream // guarded by mu; replaced by Next
 	saves  int64            // guarded by mu; of the box, before stream was made
+	held   int64            // guarded by mu; bytes of its output that its caller holds, -1 when it is over
+}
+
+// Hold counts n bytes of output that the caller holds until the command is closed. It
+// fails with QuotaExceeded when calls hold as much as they may.
+func (c *Command) Hold(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held < 0 {
+		return nil // nothing follows that could make it more
+	}
+	if err := c.box.agent.Hold(int64(n), true); err != nil {
+		return AgentError(err)
+	}
+	c.held += int64(n)
+	return nil
 }
 
 // commandPatience is the default of Config.commandPatience.
@@ -58,6 +74,10 @@ func (s *Service) startCommand(ctx context.Context, b *box, cmd agentapi.Command
 		if c.input != nil {
 			c.input.end()
 		}
+		c.mu.Lock()
+		c.box.agent.Free(c.held)
+		c.held = -1
+		c.mu.Unlock()
 		release()
 	})
 	for {

@@ -132,3 +132,31 @@ func TestStdinIsRefused(t *testing.T) {
 	cmd.StdinHeld = 3 << 20
 	s.startCommand("a", cmd)
 }
+
+// TestHeldOutput: what callers hold of the output of commands is bounded in sum, until
+// the commands are closed.
+func TestHeldOutput(t *testing.T) {
+	e := newEnv(t)
+	e.cfg = e.cfg.CallMemory(8 << 20)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "a"})
+	const piece = 1 << 20
+	most := 0
+	for range 3 { // closing one gives all back
+		c := s.startCommand("a", agentapi.Command{Argv: []string{"true"}})
+		n := 0
+		for c.Hold(piece) == nil && n <= 100 {
+			n++
+		}
+		if err := c.Hold(piece); sandbox.CodeOf(err) != sandbox.QuotaExceeded || 2*n < most || n > (ownMemory+8<<20)/piece {
+			t.Errorf("%d pieces of 1 MiB were let through, then %v", n, err)
+		}
+		most = n
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if most == 0 {
+		t.Error("nothing may be held")
+	}
+}

@@ -157,8 +157,8 @@ type Result struct {
 }
 
 // Run runs a command to its end, feeding it stdin when that is not nil, and
-// keeps at most maxOutput bytes of each of its outputs; what is over is read and
-// dropped, so the command goes on.
+// keeps at most maxOutput bytes of each of its outputs, and no more than there is memory
+// for; what is over is read and dropped, so the command goes on.
 func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin *strings.Reader, maxOutput int) (Result, error) {
 	Give(&cmd, stdin)
 	s, err := Start(ctx, in, cmd)
@@ -174,22 +174,23 @@ func Run(ctx context.Context, in Sandbox, cmd agentapi.Command, stdin *strings.R
 		s.Close()
 		<-fed
 	}()
-	var r Result
+	var out, errs kept
+	var exit agentapi.Exit
 	for {
 		f, err := s.Next()
 		if err != nil {
 			if err == io.EOF {
-				return r, nil
+				return Result{Exit: exit, Stdout: out.data, Stderr: errs.data, StdoutTruncated: out.truncated, StderrTruncated: errs.truncated}, nil
 			}
 			return Result{}, err
 		}
 		switch f.Type {
 		case agentapi.FrameStdout:
-			r.Stdout, r.StdoutTruncated = keep(r.Stdout, f.Data, maxOutput, r.StdoutTruncated)
+			out.add(f.Data, maxOutput, s.Command.Hold)
 		case agentapi.FrameStderr:
-			r.Stderr, r.StderrTruncated = keep(r.Stderr, f.Data, maxOutput, r.StderrTruncated)
+			errs.add(f.Data, maxOutput, s.Command.Hold)
 		case agentapi.FrameExit:
-			r.Exit = *f.Exit
+			exit = *f.Exit
 		}
 	}
 }
@@ -215,10 +216,34 @@ func (s *Session) Feed(stdin *strings.Reader) {
 	}
 }
 
-func keep(have, more []byte, max int, truncated bool) ([]byte, bool) {
-	room := max - len(have)
-	if len(more) > room {
-		return append(have, more[:room]...), true
+// freeOutput is kept of an output without being counted.
+const freeOutput = 32 << 10
+
+// kept is the beginning of an output.
+type kept struct {
+	data      []byte
+	truncated bool
+}
+
+// add keeps more of the output, up to most bytes and as long as hold lets it grow.
+func (k *kept) add(more []byte, most int, hold func(bytes int) error) {
+	if k.truncated {
+		return
 	}
-	return append(have, more...), truncated
+	if room := most - len(k.data); len(more) > room {
+		more, k.truncated = more[:room], true
+	}
+	if need := len(k.data) + len(more); need > cap(k.data) {
+		free := min(most, freeOutput)
+		size := free
+		if need > free {
+			size = min(most, need*2)
+		}
+		if size > free && hold(size-cap(k.data)) != nil {
+			size = max(free, cap(k.data))
+			more, k.truncated = more[:min(len(more), size-len(k.data))], true
+		}
+		k.data = append(make([]byte, 0, size), k.data...)
+	}
+	k.data = append(k.data, more...)
 }

@@ -22,8 +22,8 @@ type ExecResult struct {
 	TimedOut        bool   `json:"timed_out" doc:"It was ended because its time was up."`
 	Stdout          string `json:"stdout" doc:"Standard output, in the encoding asked for."`
 	Stderr          string `json:"stderr" doc:"Standard error, in the encoding asked for."`
-	StdoutTruncated bool   `json:"stdout_truncated" doc:"There was more standard output than max_output_bytes."`
-	StderrTruncated bool   `json:"stderr_truncated" doc:"There was more standard error than max_output_bytes."`
+	StdoutTruncated bool   `json:"stdout_truncated" doc:"There was more standard output than max_output_bytes, or than the server had memory for."`
+	StderrTruncated bool   `json:"stderr_truncated" doc:"There was more standard error than max_output_bytes, or than the server had memory for."`
 	DurationMS      int64  `json:"duration_ms" doc:"Milliseconds from its start to its end."`
 }
 

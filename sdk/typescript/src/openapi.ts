@@ -2333,11 +2333,11 @@ export interface components {
             signal?: number;
             /** @description Standard error, in the encoding asked for. */
             stderr: string;
-            /** @description There was more standard error than max_output_bytes. */
+            /** @description There was more standard error than max_output_bytes, or than the server had memory for. */
             stderr_truncated: boolean;
             /** @description Standard output, in the encoding asked for. */
             stdout: string;
-            /** @description There was more standard output than max_output_bytes. */
+            /** @description There was more standard output than max_output_bytes, or than the server had memory for. */
             stdout_truncated: boolean;
             /** @description It was ended because its time was up. */
             timed_out: boolean;

@@ -178,7 +178,7 @@ class ExecResult(Generic[Output]):
     stdout: Output
     stderr: Output
     timed_out: bool
-    #: There was more than max_output_bytes.
+    #: There was more than max_output_bytes, or than the server had memory for.
     stdout_truncated: bool
     stderr_truncated: bool
     duration_ms: int
