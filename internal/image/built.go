@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -224,7 +225,7 @@ func (s *Store) Finish(ctx context.Context, req FinishRequest) (sandbox.Image, e
 	}
 	mark := sha256.Sum256(data)
 	root := &rootfs{erofs: filepath.Join(work.Name(), "root.erofs"), files: base.FileCount, room: req.Room, mark: mark[:superUUIDLength]}
-	if err := os.Link(s.erofsPath(base.Digest), root.erofs); err != nil {
+	if err := linkOrCopy(ctx, s.erofsPath(base.Digest), root.erofs); err != nil {
 		return sandbox.Image{}, fmt.Errorf("name root filesystem: %w", err)
 	}
 	err = s.keep(ctx, root, &rec, func(blob) (blobRef, error) {
@@ -255,6 +256,32 @@ func (s *Store) builtImage(base *record, req FinishRequest) (v1.Image, error) {
 	config.Created = v1.Time{Time: time.Now().UTC().Truncate(time.Second)}
 	config.Author, config.Config = req.Author, req.Config
 	return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), config)
+}
+
+// linkOrCopy makes to another name of a file, or a copy where that cannot be: of another
+// user's file, or on a file system without links.
+func linkOrCopy(ctx context.Context, from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	sparse := &sparseWriter{f: out}
+	if _, err := io.CopyBuffer(struct{ io.Writer }{sparse}, contextReader{ctx, in}, make([]byte, 1<<20)); err != nil {
+		return err
+	}
+	if err := sparse.finish(); err != nil {
+		return err
+	}
+	return out.Close()
 }
 
 // markConfig gives an EROFS a UUID that says how what is in it is run. So images with

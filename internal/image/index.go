@@ -26,7 +26,8 @@ type index struct {
 	Images  []record `json:"images"` // in the order of their builds
 }
 
-const indexVersion = 1
+// indexVersion is what is written; 1 is read, too. Programs that do not know marks refuse 2.
+const indexVersion = 2
 
 // record is one built image.
 type record struct {
@@ -256,7 +257,7 @@ func readIndex(name string) (*index, error) {
 	if err := json.Unmarshal(data, &ix); err != nil {
 		return nil, fmt.Errorf("read image index %s: %w", name, err)
 	}
-	if ix.Version != indexVersion {
+	if ix.Version < 1 || ix.Version > indexVersion {
 		return nil, fmt.Errorf("read image index %s: its version is %d, this program knows %d", name, ix.Version, indexVersion)
 	}
 	return &ix, nil
@@ -282,6 +283,7 @@ func (s *Store) lockIndex(ctx context.Context) (ix *index, unlock func(), err er
 
 // writeIndex writes the index, and the layout's after it. The caller holds the lock.
 func (s *Store) writeIndex(ix *index) error {
+	ix.Version = indexVersion
 	data, err := json.MarshalIndent(ix, "", " ")
 	if err != nil {
 		return fmt.Errorf("write image index: %w", err)

@@ -107,7 +107,12 @@ func (s *Store) install(ctx context.Context, root *rootfs, rec *record, write fu
 		}
 	}
 	if same := ix.byDigest(rec.Digest); same != nil && untouched(s.erofsPath(rec.Digest), same) {
-		rec.FileTime = same.fileTime()
+		rec.FileTime, rec.Mark = same.fileTime(), same.Mark
+		if !root.volatile { // it may be there of one that was
+			if err := syncPath(s.erofsPath(rec.Digest)); err != nil {
+				return err
+			}
+		}
 	} else if err := moveFile(root.erofs, s.erofsPath(rec.Digest)); err != nil {
 		return err
 	} else {
