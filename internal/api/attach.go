@@ -159,7 +159,7 @@ func send(ctx context.Context, conn *websocket.Conn, session *execution.Session)
 
 // receive carries stdin and control from the client until it is gone.
 func receive(ctx context.Context, conn *websocket.Conn, session *execution.Session) {
-	stdin := func(p []byte) { _, _ = session.Write(p) } // a command that reads no more is no error
+	stdin := func(p []byte) error { _, err := session.Write(p); return err }
 	messages(ctx, conn, stdin, func(c wire.AttachControl) {
 		switch c.Type {
 		case wire.StreamResize:
@@ -175,7 +175,7 @@ func receive(ctx context.Context, conn *websocket.Conn, session *execution.Sessi
 // messages gives the client's messages to stdin, piece by piece, and to control,
 // until the client is gone. A command that reads nothing makes the server hold no
 // more than a piece, however long the message.
-func messages(ctx context.Context, conn *websocket.Conn, stdin func([]byte), control func(wire.AttachControl)) {
+func messages(ctx context.Context, conn *websocket.Conn, stdin func([]byte) error, control func(wire.AttachControl)) {
 	piece := make([]byte, stdinPiece)
 	for {
 		kind, r, err := conn.Reader(ctx)
@@ -196,19 +196,20 @@ func messages(ctx context.Context, conn *websocket.Conn, stdin func([]byte), con
 	}
 }
 
-// stdinMessage gives what follows the channel byte to stdin.
-func stdinMessage(r io.Reader, piece []byte, stdin func([]byte)) error {
+// stdinMessage gives what follows the channel byte to stdin. What stdin does not take
+// is no error, but nothing of the message follows it: input has no holes.
+func stdinMessage(r io.Reader, piece []byte, stdin func([]byte) error) error {
 	n, err := io.ReadFull(r, piece[:1])
 	if n == 0 || piece[0] != wire.ChannelStdin {
 		return ignoreEOF(err)
 	}
 	for {
 		n, err := r.Read(piece)
-		if n > 0 {
-			stdin(piece[:n])
+		if err != nil && err != io.EOF {
+			return err // what came before the connection broke is still masked: it is no input
 		}
-		if err != nil {
-			return ignoreEOF(err)
+		if n > 0 && stdin(piece[:n]) != nil || err != nil {
+			return nil
 		}
 	}
 }

@@ -133,13 +133,11 @@ func (s *Server) sendStream(ctx context.Context, conn *websocket.Conn, channel b
 // receiveFor carries input and control from the client until it is gone.
 func (s *Server) receiveFor(ctx context.Context, conn *websocket.Conn, t *lifecycle.Terminal) {
 	id := string(t.Execution.Stdin)
-	stdin := func(p []byte) {
-		// A command that reads no more is no error.
+	stdin := func(p []byte) error {
 		if t.Execution.TTY {
-			_ = t.Write(ctx, p)
-		} else {
-			_ = s.svc.WriteStdin(ctx, id, bytes.NewReader(p))
+			return t.Write(ctx, p)
 		}
+		return s.svc.WriteStdin(ctx, id, bytes.NewReader(p))
 	}
 	messages(ctx, conn, stdin, func(c wire.AttachControl) {
 		switch c.Type {
