@@ -40,6 +40,7 @@ type input struct {
 	conn    *agentapi.Stream // guarded by mu; the connection there is, or was
 	closed  bool             // guarded by mu; nothing will be added
 	ended   bool             // guarded by mu; nothing will be sent
+	dropped bool             // guarded by mu; it was narrow once and has not kept what a wide one would
 	lost    bool             // guarded by mu; something is to be sent again that was not kept
 }
 
@@ -108,6 +109,7 @@ func (in *input) add(part []byte) {
 	if over := need - in.most; over > 0 {
 		// Not for every piece: what is kept is moved.
 		drop := min(max(over, in.most/4), int(in.sent-in.start), len(in.data))
+		in.dropped = in.dropped || in.most < wideInput
 		in.data = append(in.data[:0], in.data[drop:]...)
 		in.start += int64(drop)
 		need -= drop
@@ -154,7 +156,7 @@ func (in *input) follow(conn *agentapi.Stream) {
 func (in *input) forget() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.data, in.conn, in.sent = nil, nil, in.start
+	in.data, in.conn, in.sent, in.lost = nil, nil, in.start, false
 	in.changed.Broadcast()
 }
 
@@ -171,7 +173,7 @@ func (in *input) feed(conn *agentapi.Stream) {
 			return
 		case in.sent < in.start || in.sent > end:
 			// A narrow input has not kept it, or the agent lies: the command gets no more.
-			in.lost = in.sent < in.start && in.most < wideInput
+			in.lost = in.sent < in.start && in.dropped
 			_ = conn.Close()
 			return
 		case in.sent == end && in.closed:

@@ -209,6 +209,7 @@ func (p *pump) run() (*agentapi.Exit, error) {
 		}
 		if p.x.typed != nil {
 			if err := p.x.typed.failed(); err != nil {
+				p.terminate(ctx)
 				return nil, err
 			}
 		}
@@ -220,6 +221,13 @@ func (p *pump) run() (*agentapi.Exit, error) {
 		return nil, err
 	}
 	return nil, sandbox.Errorf(sandbox.AgentUnreachable, "the connection to the sandbox's agent broke again and again")
+}
+
+// terminate ends a process that nobody will hear of any more, as far as it can be reached.
+func (p *pump) terminate(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	_ = p.x.box.agent.Terminate(ctx, string(p.x.view().ID), cancelGrace)
 }
 
 // ready returns when the sandbox runs, or an error when it has ended, or the service.
