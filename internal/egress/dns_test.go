@@ -68,16 +68,22 @@ func upstream(tb testing.TB) netip.AddrPort {
 		tb.Fatal(err)
 	}
 	for _, s := range []*dns.Server{{Listener: l, Handler: mux}, {PacketConn: p, Handler: mux}} {
-		started, done := make(chan struct{}), make(chan error, 1)
-		s.NotifyStartedFunc = func() { close(started) }
-		go func() { done <- s.ActivateAndServe() }()
-		<-started
-		tb.Cleanup(func() {
-			_ = s.Shutdown()
-			<-done
-		})
+		serveDNS(tb, s)
 	}
 	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// serveDNS runs a server until the end of the test.
+func serveDNS(tb testing.TB, s *dns.Server) {
+	tb.Helper()
+	started, done := make(chan struct{}), make(chan error, 1)
+	s.NotifyStartedFunc = func() { close(started) }
+	go func() { done <- s.ActivateAndServe() }()
+	<-started
+	tb.Cleanup(func() {
+		_ = s.Shutdown()
+		<-done
+	})
 }
 
 // lookUp finds the records for a question in zone, following aliases.

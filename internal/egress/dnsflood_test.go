@@ -28,15 +28,7 @@ func newSlowUpstream(tb testing.TB) *slowUpstream {
 		tb.Fatal(err)
 	}
 	u := &slowUpstream{addr: netip.MustParseAddrPort(conn.LocalAddr().String()), conn: conn, held: map[string][]byte{}}
-	s := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(u.answer)}
-	started, done := make(chan struct{}), make(chan error, 1)
-	s.NotifyStartedFunc = func() { close(started) }
-	go func() { done <- s.ActivateAndServe() }()
-	<-started
-	tb.Cleanup(func() {
-		_ = s.Shutdown()
-		<-done
-	})
+	serveDNS(tb, &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(u.answer)})
 	return u
 }
 
