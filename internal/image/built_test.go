@@ -85,3 +85,38 @@ func TestFinishSharesTheFile(t *testing.T) {
 	_, err = s.Finish(t.Context(), base)
 	wantCode(t, "Finish of a damaged base", err, sandbox.Unavailable)
 }
+
+// TestIndexVersions: the index of the version before is read, and written as this one; that
+// of a later program is refused.
+func TestIndexVersions(t *testing.T) {
+	dir, _, base := storeWithBase(t, new([]string))
+	name := filepath.Join(dir, "index.json")
+	open := func(version string) (*image.Store, error) {
+		t.Helper()
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(data), ",")
+		if err := os.WriteFile(name, []byte(`{"version": `+version+`,`+rest), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return image.Open(dir, recipeFS(), image.Options{Bootstrapper: &fake{}})
+	}
+	s, err := open("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img, _, err := s.Resolve(t.Context(), "test/main"); err != nil || img.Digest != base.Digest {
+		t.Errorf("Resolve with an index of version 1 = %+v, %v", img, err)
+	}
+	if _, err := s.Commit(t.Context(), image.CommitRequest{Owner: "me", Layer: bytes.NewReader(tarball(t, file("a", "a", 0o644)))}); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(name); err != nil || !strings.HasPrefix(string(data), "{\n \"version\": 2,") {
+		t.Errorf("after a change the index begins with %.30q, %v", data, err)
+	}
+	if _, err := open("3"); err == nil || !strings.Contains(err.Error(), "version is 3") {
+		t.Errorf("Open with an index of version 3: %v", err)
+	}
+}
