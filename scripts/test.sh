@@ -14,6 +14,7 @@ export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
 # The packages with concurrency worth the race detector (which needs cgo).
 racy=(./client/... ./internal/{agent,agentapi,api,auth,dialect,lifecycle,proxy,store}/... ./internal/driver/{drivertest,fake}/...)
 
+suite_lint() { scripts/lint.sh; }
 suite_go() { tidily go test -v -timeout 60m ./... && go test -v -count=1 ./internal/archtest; }
 suite_race() { CGO_ENABLED=1 tidily go test -race -v -timeout 60m "${racy[@]}"; }
 suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./internal/driver/gvisor/...; }
@@ -36,7 +37,7 @@ suite_browser() { bin/modbox images build chromium && scripts/with-server.sh tes
 # The programs under examples/, which check what they print.
 suite_examples() { scripts/with-server.sh examples/run.sh; }
 
-all=(go race gvisor images system docker typescript python sdks seeds examples agentuity browser)
+all=(lint go race gvisor images system docker typescript python sdks seeds examples agentuity browser)
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is always the same, for the cache of tests, and
@@ -70,7 +71,7 @@ skipped() { echo $(($(count '^ *--- SKIP' "$1") + $(count '^ *(﹣ |ok .* # SKIP
 # why FILE: what failed, with what was said just before.
 why() {
 	local found
-	found=$(grep -nE -B 6 '^ *--- FAIL|^FAIL.*\[|^panic:|WARNING: DATA RACE|^ *not ok|^ *✖ .*\(|\.\.\. (FAIL|ERROR)$' "$1" | grep -vE '^[0-9]+-(=== |ok |\? | *--- (PASS|SKIP))')
+	found=$(grep -nE -B 6 '^ *--- FAIL|^FAIL.*\[|^panic:|WARNING: DATA RACE|^ *not ok|^ *✖ .*\(|\.\.\. (FAIL|ERROR)$|^[a-z]+ +FAILED$' "$1" | grep -vE '^[0-9]+-(=== |ok |\? | *--- (PASS|SKIP))')
 	if [ -z "$found" ]; then found=$(tail -n 15 "$1"); fi
 	printf '== %s\n%s\n' "${1#"$PWD"/}" "$(head -n 40 <<<"$found" | cut -c1-300)"
 }
