@@ -27,6 +27,7 @@ if [ "${1:-}" = --test ]; then
 	need /usr/bin/python3 python3
 	need /usr/lib/python3/dist-packages/httpx python3-httpx
 	need /usr/lib/python3/dist-packages/wsproto python3-wsproto
+	need /usr/sbin/mkfs.ext4 e2fsprogs # small file systems that are filled and lose their power
 	need openssl openssl # makes certificates for the tests of TLS
 	need shellcheck shellcheck
 	need dockerd docker.io # to compare with; only the suite docker starts it

@@ -58,6 +58,13 @@ type Server struct {
 // args are added to `modbox server`.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return StartIn(t, t.TempDir(), args...)
+}
+
+// StartIn is Start with a state directory of the caller's: one that exists, for example on
+// a file system of its own, and that outlives the server.
+func StartIn(t testing.TB, stateDir string, args ...string) *Server {
+	t.Helper()
 	if os.Getenv(envRun) != "1" {
 		t.Skipf("runs on real gVisor, with a built binary and images: set %s=1 (make test does)", envRun)
 	}
@@ -66,7 +73,7 @@ func Start(t testing.TB, args ...string) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(runDir) })
-	s := &Server{t: t, StateDir: t.TempDir(), RunDir: runDir, args: args}
+	s := &Server{t: t, StateDir: stateDir, RunDir: runDir, args: args}
 	linkImages(t, imageDir(t), filepath.Join(s.StateDir, "images"))
 	if s.log, err = os.Create(filepath.Join(s.StateDir, "server.log")); err != nil {
 		t.Fatal(err)
