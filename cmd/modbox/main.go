@@ -11,6 +11,7 @@ import (
 var version = "unknown"
 
 func main() {
+	mustKeepDescriptors()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	code := newApp().execute(ctx, os.Args[1:])
 	stop()

@@ -99,7 +99,7 @@ func (d Debian) run(ctx context.Context, program, overlay string, job Job, w io.
 	args := append([]string{"-c", forward, "forward", program}, d.args(job.Recipe, overlay)...)
 	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
 	cmd.Dir = job.Dir
-	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+strconv.FormatInt(job.Recipe.date.Unix(), 10), "LC_ALL=C.UTF-8")
+	cmd.Env = append(toolEnv(os.Environ()), "SOURCE_DATE_EPOCH="+strconv.FormatInt(job.Recipe.date.Unix(), 10), "LC_ALL=C.UTF-8")
 	if os.Geteuid() == 0 {
 		// An ordinary user's is left alone: the user namespace must be able to reach it.
 		cmd.Env = append(cmd.Env, "TMPDIR="+job.Dir)

@@ -61,6 +61,7 @@ func packNPM(ctx context.Context, spec npmSpec, dir string) (string, error) {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, npm, "pack", id, "--silent", "--ignore-scripts", "--pack-destination", dir)
 	cmd.Dir = dir
+	cmd.Env = toolEnv(os.Environ())
 	cmd.Stderr = &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {

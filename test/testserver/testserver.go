@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,10 +48,11 @@ type Server struct {
 	// StateDir and RunDir are the server's directories.
 	StateDir, RunDir string
 
-	t    testing.TB
-	args []string
-	cmd  *exec.Cmd
-	log  *os.File
+	t     testing.TB
+	args  []string
+	files []*os.File
+	cmd   *exec.Cmd
+	log   *os.File
 }
 
 // Start starts a server with new state and the built images. When the test ends
@@ -163,6 +165,7 @@ func (s *Server) Launch() {
 	s.cmd.Env = append(os.Environ(), "MODBOX_IMAGES_DEFAULT_REGISTRY=", "MODBOX_IMAGES_INSECURE_REGISTRIES=127.0.0.1",
 		"MODBOX_EXEC_DEFAULT_TIMEOUT="+patience.String(), "MODBOX_SANDBOX_START_TIMEOUT="+patience.String())
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.ExtraFiles = s.files
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -189,6 +192,14 @@ func (s *Server) Launch() {
 
 // SetArgs replaces the extra arguments of servers launched from now on.
 func (s *Server) SetArgs(args ...string) { s.args = args }
+
+// Inherit has servers launched from now on find files open, from descriptor 3 on.
+func (s *Server) Inherit(files ...*os.File) { s.files = files }
+
+// BoxProcesses returns the ids of the processes of this server's sandboxes, in rising order.
+func (s *Server) BoxProcesses() []int {
+	return slices.Sorted(maps.Keys(s.boxProcesses()))
+}
 
 // Kill ends the server process with SIGKILL, as a crash would.
 func (s *Server) Kill() {
