@@ -30,12 +30,10 @@ func (s *hindered) ChangeAudit(ctx context.Context, change *sandbox.AuditChange)
 			return sandbox.AuditChain{}, err
 		}
 	}
+	if change.Durable {
+		s.synced.Add(1)
+	}
 	return s.Store.ChangeAudit(ctx, change)
-}
-
-func (s *hindered) SyncAudit() error {
-	s.synced.Add(1)
-	return s.Store.SyncAudit()
 }
 
 func (s *hindered) AuditRows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error) {

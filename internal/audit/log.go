@@ -52,7 +52,6 @@ type Store interface {
 	CutAudit(ctx context.Context, cut sandbox.AuditCut) (int, error)
 	AuditChain(ctx context.Context) (sandbox.AuditChain, error)
 	AuditRows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error)
-	SyncAudit() error
 	AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditIntent, error)
 }
 

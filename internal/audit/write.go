@@ -96,18 +96,12 @@ func (l *Log) change(change *sandbox.AuditChange, records []*Record, durable boo
 		return sandbox.AuditChain{}, true
 	}
 	change.Extend = func(head sandbox.AuditPoint) ([]sandbox.AuditRow, error) { return seal(head, records) }
+	change.Durable = durable
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval, pauses.MaxInterval = retryMin, retryMax
 	var chain sandbox.AuditChain
-	committed := false
 	_, err := backoff.Retry(l.ctx, func() (_ struct{}, err error) {
-		if !committed {
-			chain, err = l.store.ChangeAudit(context.WithoutCancel(l.ctx), change)
-			committed = err == nil
-		}
-		if committed && durable {
-			err = l.store.SyncAudit()
-		}
+		chain, err = l.store.ChangeAudit(context.WithoutCancel(l.ctx), change)
 		if err != nil && !l.failing.Swap(true) {
 			l.logger.Error("audit log not written; operations are refused until it is", "err", err)
 		}

@@ -33,6 +33,8 @@ type AuditChange struct {
 	// Extend is given where the log ends and returns the rows that follow there. It
 	// may be called again when the change was not made. May be nil.
 	Extend func(head AuditPoint) ([]AuditRow, error)
+	// Durable says that the change must outlive a loss of power.
+	Durable bool
 }
 
 // AuditPoint is a place in the audit log: a row and its hash. The zero AuditPoint

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +17,12 @@ import (
 // it or nothing. Nobody else adds rows meanwhile. It returns the state of the log
 // afterwards.
 func (s *Store) ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (sandbox.AuditChain, error) {
+	write := s.note
+	if change.Durable {
+		write = s.write
+	}
 	var chain sandbox.AuditChain
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, i := range change.Begun {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO audit_intents (id, record) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET record = $2", i.ID, string(i.Record)); err != nil {
 				return err
@@ -38,21 +41,6 @@ func (s *Store) ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (s
 		return sandbox.AuditChain{}, fmt.Errorf("change audit log: %w", err)
 	}
 	return chain, nil
-}
-
-// SyncAudit makes changes of the audit log that are done outlive a loss of power.
-// Commits are in the write-ahead log, which SQLite itself syncs only when it moves
-// them to the database (synchronous=NORMAL).
-func (s *Store) SyncAudit() (err error) {
-	f, err := os.OpenFile(s.path+"-wal", os.O_RDWR, 0)
-	if err != nil {
-		return fmt.Errorf("sync audit log: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync audit log: %w", err)
-	}
-	return nil
 }
 
 // extendAudit adds rows and returns the state of the log with them.

@@ -96,7 +96,7 @@ func (s *Store) NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) e
 	if len(at) == 0 {
 		return nil
 	}
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := s.note(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for id, t := range at {
 			if _, err := tx.ExecContext(ctx, "UPDATE sandboxes SET last_activity_at = $1 WHERE id = $2 AND last_activity_at < $1",
 				nanos(t), id); err != nil {

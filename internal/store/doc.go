@@ -11,15 +11,21 @@
 // # Concurrency and durability
 //
 // All methods may be called concurrently. Writes go through one connection and
-// take turns; reads have a pool of their own and see the last committed state.
+// take turns; those that come while the disk is busy share the next transaction, and
+// with it the wait for the disk. Each sees the ones before it, and fails alone. Reads
+// have a pool of their own and see the last committed state.
+//
 // A write is not given up halfway when its context ends: a context that has
 // ended before is refused, after that the write has its own deadline, so that a
 // caller who went away never leaves an unknown result behind.
 //
-// A committed write survives the end of the server's process at any moment. It
-// may be lost when the whole machine loses power within the moments after it;
-// the database is consistent then, and as no sandbox outlives that either,
-// recovery after the restart is the same.
+// The function of a write may run on the goroutine of another write's caller. It must
+// not wait for anything but the database, and use nothing but its transaction.
+//
+// When a method that writes has returned nil, what it wrote is on the disk and survives
+// a loss of power. TouchToken, NoteActivity, NoteUsage and ChangeAudit without Durable
+// do not promise that: what they wrote survives the end of the server's process, but
+// may be lost with the power of the machine.
 //
 // # Secrets
 //

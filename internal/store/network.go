@@ -46,7 +46,7 @@ func (s *Store) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usag
 	if len(usage) == 0 {
 		return nil
 	}
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := s.note(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for id, u := range usage {
 			if _, err := tx.ExecContext(ctx, `UPDATE sandboxes SET usage_at = $1, usage_running = $2, usage_cpu = $3, usage_memory = $4,
 					usage_sent = $5, usage_received = $6, usage_box_cpu = $7 WHERE id = $8 AND usage_at <= $1`,

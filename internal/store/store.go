@@ -22,17 +22,14 @@ import (
 //go:embed migrations/sqlite/*.sql
 var migrations embed.FS
 
-const (
-	// writeTimeout bounds a write, waiting for its turn included.
-	writeTimeout = 15 * time.Second
-	maxReaders   = 8
-)
+const maxReaders = 8
 
 // Store is an open database. The package comment says what holds for all its methods.
 type Store struct {
-	writer *sql.DB // one connection; its transactions are immediate
-	reader *sql.DB // read-only connections
-	path   string  // without symbolic links, as SQLite names the files beside it
+	writer  *sql.DB // one connection; its transactions are immediate
+	reader  *sql.DB // read-only connections
+	path    string  // without symbolic links
+	batches batches
 }
 
 // Open opens the database file at path, making and migrating it as needed. The
@@ -98,11 +95,12 @@ func open(ctx context.Context, path string, prepare func(context.Context, *sql.D
 
 // dsn names the database file with the settings of every connection and extra ones.
 // Transactions that write must be immediate: a deferred one that turns into a
-// write answers busy at once, whatever busy_timeout says.
+// write answers busy at once, whatever busy_timeout says. With synchronous=FULL a
+// commit returns when it is on the disk; NORMAL would leave that to a later one.
 func dsn(path, extra string) string {
 	file := (&url.URL{Path: path}).EscapedPath()
 	return "file:" + file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)" +
-		"&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)&" + extra
+		"&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&" + extra
 }
 
 // migrate brings the database to the newest version.
@@ -157,28 +155,6 @@ func (s *Store) Close() error {
 // Check reports whether the database can be written, for health checks.
 func (s *Store) Check(ctx context.Context) error {
 	return s.write(ctx, func(context.Context, *sql.Tx) error { return nil })
-}
-
-// write runs f in a transaction that is committed when f returns nil and undone
-// otherwise. See the package comment about ctx.
-func (s *Store) write(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-	defer cancel()
-	tx, err := s.writer.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
-	if err := f(ctx, tx); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	return nil
 }
 
 // querier is what reads need of a database or a transaction.

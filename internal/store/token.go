@@ -75,7 +75,7 @@ func (s *Store) RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sa
 
 // TouchToken records when a token was last used. A token that is gone is no error.
 func (s *Store) TouchToken(ctx context.Context, id string, at time.Time) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := s.note(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE tokens SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1", nanos(at), id)
 		return err
 	})
