@@ -7,18 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
-	// A login may fail loginBurst times at once and loginRate a second for ever; an
-	// address, which may have many people behind it, more often.
-	loginBurst   = 10
-	loginRate    = rate.Limit(1.0 / 30)
-	addressBurst = 30
-	addressRate  = rate.Limit(0.5)
 	// tidyEvery is how often what was begun is finished and what expired is forgotten.
 	tidyEvery = time.Minute
 	tidyTime  = 10 * time.Minute
@@ -97,8 +89,7 @@ type Accounts struct {
 	emptier   Emptier
 	log       *slog.Logger
 	passwords *passwords
-	logins    *limiter // by what is signed in as
-	addresses *limiter
+	attempts  *attempts
 	tidying   chan struct{} // wakes tidy
 	cfg       AccountsConfig
 	stop      context.CancelFunc
@@ -119,11 +110,7 @@ type AccountsConfig struct {
 func NewAccounts(cfg AccountsConfig, store AccountStore, a *Authenticator, e Emptier, log *slog.Logger) (*Accounts, error) {
 	c := &Accounts{cfg: cfg, store: store, auth: a, emptier: e, log: log, passwords: newPasswords(), tidying: make(chan struct{}, 1), stop: func() {}}
 	var err error
-	if c.logins, err = newLimiter(loginRate, loginBurst); err != nil {
-		return nil, err
-	}
-	if c.addresses, err = newLimiter(addressRate, addressBurst); err != nil {
-		c.logins.close()
+	if c.attempts, err = newAttempts(); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -152,8 +139,7 @@ func (c *Accounts) Start(ctx context.Context) {
 func (c *Accounts) Close() {
 	c.stop()
 	c.done.Wait()
-	c.logins.close()
-	c.addresses.close()
+	c.attempts.close()
 }
 
 // tidy forgets what expired and finishes deletions.

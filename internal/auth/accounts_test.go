@@ -3,8 +3,12 @@ package auth_test
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -34,5 +38,86 @@ func TestSuccessDoesNotForgiveAnAddress(t *testing.T) {
 			_, _ = c.Login(t.Context(), fmt.Sprint("other", i), "a guess", here) // nobody's
 		}
 		t.Error("100 guesses at others' passwords, with sign-ins of one's own between them, were let through")
+	})
+}
+
+// accounts are a fixture's, with the user ada.
+func accounts(t *testing.T, f *fixture) (*auth.Accounts, sandbox.User) {
+	t.Helper()
+	c, err := auth.NewAccounts(auth.AccountsConfig{}, f.store, f.auth, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada, _, err := c.CreateUser(t.Context(), f.owner, auth.NewUser{Name: "ada", Email: "ada@example.com", Password: "correct horse"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, ada
+}
+
+// TestStrangersLockNobodyOut has an account tried with wrong passwords, from an address and
+// from many at once, before its owner signs in from elsewhere and changes the password.
+func TestStrangersLockNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // the limits have rates
+		f := newFixture(t)
+		c, ada := accounts(t, f)
+		defer c.Close()
+		limited := 0
+		for range 25 {
+			if _, err := c.Login(t.Context(), "ada", "a guess", "192.0.2.1:1000"); sandbox.CodeOf(err) == sandbox.QuotaExceeded {
+				limited++
+			}
+		}
+		if limited == 0 {
+			t.Error("25 wrong passwords from one address were all looked at")
+		}
+		var guesses sync.WaitGroup
+		for i := range 60 {
+			guesses.Go(func() {
+				_, _ = c.Login(t.Context(), "ada", "a guess", fmt.Sprintf("198.51.100.%d:1000", i))
+			})
+		}
+		synctest.Wait() // the guesses wait for the brake
+		begun := time.Now()
+		if _, err := c.Login(t.Context(), "ada", "correct horse", "203.0.113.1:1000"); err != nil {
+			t.Errorf("the right password from another address: %v", err)
+		}
+		if waited := time.Since(begun); waited > 4*time.Second {
+			t.Errorf("the right password waited %v", waited)
+		}
+		id := auth.Identity{User: ada.ID, Address: "203.0.113.1"}
+		if err := c.SetPassword(t.Context(), id, "correct horse", "battery staple"); err != nil {
+			t.Errorf("change the password meanwhile: %v", err)
+		}
+		guesses.Wait()
+	})
+}
+
+// TestLimitsTellNoAccounts compares an account that there is with one that there is not.
+func TestLimitsTellNoAccounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // the limits have rates
+		f := newFixture(t)
+		c, _ := accounts(t, f)
+		defer c.Close()
+		type outcome struct {
+			Code   sandbox.Code
+			Waited time.Duration
+		}
+		try := func(login string, net int) []outcome {
+			outcomes := make([]outcome, 48)
+			for i := range outcomes {
+				begun := time.Now()
+				_, err := c.Login(t.Context(), login, "a guess", fmt.Sprintf("192.0.%d.%d:1000", net, i/12))
+				outcomes[i] = outcome{sandbox.CodeOf(err), time.Since(begun)}
+			}
+			return outcomes
+		}
+		known, unknown := try("ada", 2), try("bob", 3)
+		if d := cmp.Diff(known, unknown); d != "" {
+			t.Errorf("outcomes for a user (-) and for nobody (+):\n%s", d)
+		}
+		if last := known[47]; known[11].Code != sandbox.QuotaExceeded || last.Waited == 0 && known[40].Waited == 0 {
+			t.Errorf("no limit was met: %v", known)
+		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -54,6 +55,12 @@ type Identity struct {
 	Expires time.Time
 	// Address is where the request came from, without the port.
 	Address string
+}
+
+// group returns the addresses that count as the identity's, as [audit.Client] does.
+func (id Identity) group() string {
+	_, group := audit.Client(net.JoinHostPort(id.Address, "0"))
+	return group
 }
 
 // Memberships tells which workspaces a user has.

@@ -118,7 +118,7 @@ func (c *Accounts) named(ctx context.Context, email string) (sandbox.User, error
 	}
 	name := base
 	for i := 2; ; i++ {
-		u, home, err := c.newUser(ctx, NewUser{Name: name, Email: email})
+		u, home, err := c.newUser(ctx, NewUser{Name: name, Email: email}, "")
 		if err == nil {
 			err = c.store.CreateUser(ctx, u, home)
 		}

@@ -6,11 +6,11 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"runtime"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/argon2"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -23,7 +23,8 @@ const (
 	argonThreads = 1
 	argonKey     = 32
 	argonSalt    = 16
-	// argonAtOnce bounds the memory that sign-ins take together.
+	// argonAtOnce bounds the memory that sign-ins take together. They take half of the
+	// CPUs at most: sandboxes go on.
 	argonAtOnce = 4
 	argonFormat = "$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s"
 
@@ -31,16 +32,17 @@ const (
 	passwordMax = 256 // bytes
 )
 
-// passwords hashes and checks passwords, a few at a time. Safe for concurrent use.
+// passwords hashes and checks passwords, a few at a time, in turn of the clients' addresses.
+// Safe for concurrent use.
 type passwords struct {
-	turn *semaphore.Weighted
+	turns *turns
 	// decoy is the hash of no password: checking one takes as long for a user who
 	// does not exist.
 	decoy string
 }
 
 func newPasswords() *passwords {
-	p := &passwords{turn: semaphore.NewWeighted(argonAtOnce)}
+	p := &passwords{turns: newTurns(max(1, min(argonAtOnce, runtime.GOMAXPROCS(0)/2)))}
 	p.decoy = encode(make([]byte, argonSalt), make([]byte, argonKey))
 	return p
 }
@@ -55,20 +57,21 @@ func checkPassword(field, password string) error {
 	return nil
 }
 
-// hash returns what is stored of a password. It waits for its turn.
-func (p *passwords) hash(ctx context.Context, password string) (string, error) {
-	if err := p.turn.Acquire(ctx, 1); err != nil {
+// hash returns what is stored of a password. It waits for its turn, in the queue of a group
+// of addresses. Errors: QuotaExceeded and Unavailable when too many wait, and the context's.
+func (p *passwords) hash(ctx context.Context, group, password string) (string, error) {
+	if err := p.turns.acquire(ctx, group); err != nil {
 		return "", err
 	}
-	defer p.turn.Release(1)
+	defer p.turns.release()
 	salt := make([]byte, argonSalt)
 	_, _ = rand.Read(salt) // never fails: crypto/rand aborts the program instead
 	return encode(salt, argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, argonKey)), nil
 }
 
 // matches reports whether the password is the one that was stored; stored "" is
-// never matched, and takes as long. It waits for its turn.
-func (p *passwords) matches(ctx context.Context, stored, password string) (bool, error) {
+// never matched, and takes as long. It waits as hash does, with the same errors.
+func (p *passwords) matches(ctx context.Context, group, stored, password string) (bool, error) {
 	known := stored != ""
 	if !known {
 		stored = p.decoy
@@ -86,10 +89,10 @@ func (p *passwords) matches(ctx context.Context, stored, password string) (bool,
 	if err != nil || saltErr != nil || keyErr != nil || version != argon2.Version {
 		return false, fmt.Errorf("a stored password is damaged")
 	}
-	if err := p.turn.Acquire(ctx, 1); err != nil {
+	if err := p.turns.acquire(ctx, group); err != nil {
 		return false, err
 	}
-	defer p.turn.Release(1)
+	defer p.turns.release()
 	got := argon2.IDKey([]byte(password), salt, time, memory, threads, uint32(len(want)))
 	return subtle.ConstantTimeCompare(want, got) == 1 && known, nil
 }

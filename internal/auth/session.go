@@ -33,8 +33,8 @@ type Tokens struct {
 
 // Login signs a user in by name, or e-mail address, and password.
 //
-// Errors: Unauthenticated, the same whatever is wrong; QuotaExceeded after too
-// many failures for the address or the account.
+// Errors: Unauthenticated, the same whatever is wrong; QuotaExceeded after too many
+// failures of the address. Those of other addresses make it slower, see [attempts].
 func (c *Accounts) Login(ctx context.Context, login, password, remote string) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the user or the password is wrong")
 	address, group := audit.Client(remote)
@@ -42,13 +42,9 @@ func (c *Accounts) Login(ctx context.Context, login, password, remote string) (T
 	if login == "" || len(login) > emailMax || len(password) > passwordMax {
 		return Tokens{}, wrong
 	}
-	now := time.Now()
-	giveBack, ok := c.addresses.take(group, now)
-	if ok {
-		_, ok = c.logins.take(login, now)
-	}
-	if !ok {
-		return Tokens{}, sandbox.Errorf(sandbox.QuotaExceeded, "too many failed sign-ins; wait a minute")
+	succeeded, err := c.attempts.begin(ctx, login, group)
+	if err != nil {
+		return Tokens{}, err
 	}
 	u, err := c.store.UserByLogin(ctx, login)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
@@ -57,15 +53,14 @@ func (c *Accounts) Login(ctx context.Context, login, password, remote string) (T
 	if err == nil { // what was typed instead of a name may be a password
 		audit.FromContext(ctx).Object("user", string(u.ID), u.Name)
 	}
-	ok, err = c.passwords.matches(ctx, u.Password, password)
+	ok, err := c.passwords.matches(ctx, group, u.Password, password)
 	if err != nil {
 		return Tokens{}, fmt.Errorf("check password of user %s: %w", u.ID, err)
 	}
 	if !ok || !u.DisabledAt.IsZero() {
 		return Tokens{}, wrong
 	}
-	c.logins.forgive(login)
-	giveBack() // and no more: who has an account must not guess others' without end
+	succeeded()
 	return c.begin(ctx, u.ID, "password", address)
 }
 
@@ -114,7 +109,7 @@ func (c *Accounts) Refresh(ctx context.Context, refresh, remote string) (Tokens,
 	}
 	tokens, next := newTokens()
 	var was sandbox.Session
-	err := c.addresses.lookUp(ctx, group, func() (err error) {
+	err := c.attempts.addresses.lookUp(ctx, group, func() (err error) {
 		was, err = c.store.RotateSession(ctx, Hash(refresh), next)
 		return err
 	})

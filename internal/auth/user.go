@@ -46,7 +46,7 @@ type NewUser struct {
 // code by which the user chooses one is returned. Errors: Invalid; Exists, naming
 // the field.
 func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (sandbox.User, string, error) {
-	u, home, err := c.newUser(ctx, n)
+	u, home, err := c.newUser(ctx, n, id.group())
 	if err != nil {
 		return sandbox.User{}, "", err
 	}
@@ -61,8 +61,9 @@ func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (sand
 	return u, code, err
 }
 
-// newUser makes the records of a user and its home, and hashes its password.
-func (c *Accounts) newUser(ctx context.Context, n NewUser) (sandbox.User, sandbox.Workspace, error) {
+// newUser makes the records of a user and its home, and hashes its password for a client
+// of those addresses.
+func (c *Accounts) newUser(ctx context.Context, n NewUser, group string) (sandbox.User, sandbox.Workspace, error) {
 	none := func(err error) (sandbox.User, sandbox.Workspace, error) {
 		return sandbox.User{}, sandbox.Workspace{}, err
 	}
@@ -85,7 +86,7 @@ func (c *Accounts) newUser(ctx context.Context, n NewUser) (sandbox.User, sandbo
 			return none(err)
 		}
 		var err error
-		if u.Password, err = c.passwords.hash(ctx, n.Password); err != nil {
+		if u.Password, err = c.passwords.hash(ctx, group, n.Password); err != nil {
 			return none(fmt.Errorf("hash password: %w", err))
 		}
 	}
@@ -119,7 +120,7 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 		return Tokens{}, err
 	}
 	var i sandbox.Invitation
-	err := c.addresses.lookUp(ctx, group, func() (err error) {
+	err := c.attempts.addresses.lookUp(ctx, group, func() (err error) {
 		i, err = c.store.InvitationByHash(ctx, Hash(code), time.Now())
 		return err
 	})
@@ -129,7 +130,7 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 		}
 		var u sandbox.User
 		var home sandbox.Workspace
-		if u, home, err = c.newUser(ctx, NewUser{Name: name, Password: password}); err != nil {
+		if u, home, err = c.newUser(ctx, NewUser{Name: name, Password: password}, group); err != nil {
 			return Tokens{}, err
 		}
 		u.ID, err = c.store.AcceptInvitation(ctx, i.Hash, u, home)
@@ -156,19 +157,20 @@ func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, passwo
 		return err
 	}
 	if u.Password != "" {
-		if _, ok := c.logins.take(u.Name, time.Now()); !ok {
-			return sandbox.Errorf(sandbox.QuotaExceeded, "too many wrong passwords; wait a minute")
+		succeeded, err := c.attempts.begin(ctx, u.Name, id.group())
+		if err != nil {
+			return err
 		}
-		ok, err := c.passwords.matches(ctx, u.Password, current)
+		ok, err := c.passwords.matches(ctx, id.group(), u.Password, current)
 		if err != nil {
 			return fmt.Errorf("check password of user %s: %w", u.ID, err)
 		}
 		if !ok {
 			return &sandbox.Error{Code: sandbox.Forbidden, Field: "current_password", Message: "is not the password"}
 		}
-		c.logins.forgive(u.Name)
+		succeeded()
 	}
-	hash, err := c.passwords.hash(ctx, password)
+	hash, err := c.passwords.hash(ctx, id.group(), password)
 	if err != nil {
 		return fmt.Errorf("hash password: %w", err)
 	}

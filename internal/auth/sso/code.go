@@ -64,8 +64,8 @@ func (s *SignIn) Exchange(ctx context.Context, code, verifier, remote string) (a
 // grantCode ends a program's flow: its user's browser carries a code to it, or shows one.
 func (s *SignIn) grantCode(w http.ResponseWriter, f flow, user sandbox.UserID) error {
 	code := unguessable()
-	s.codes.Set(code, grant{user: user, provider: f.provider, challenge: f.challenge})
-	if f.redirect != "" {
+	s.codes.Set(code, grant{user: user, provider: f.Provider, challenge: f.Challenge})
+	if f.Redirect != "" {
 		leave(w, f, url.Values{"code": {code}})
 		return nil
 	}
@@ -84,7 +84,7 @@ func (s *SignIn) grantCode(w http.ResponseWriter, f flow, user sandbox.UserID) e
 // one to tell; otherwise the error is the browser's.
 func refuse(ctx context.Context, w http.ResponseWriter, f flow, err error) error {
 	var public *sandbox.Error
-	if f.challenge == "" || f.redirect == "" || !errors.As(err, &public) {
+	if f.Challenge == "" || f.Redirect == "" || !errors.As(err, &public) {
 		return err
 	}
 	audit.FromContext(ctx).Fail(public.Code)
@@ -94,15 +94,15 @@ func refuse(ctx context.Context, w http.ResponseWriter, f flow, err error) error
 
 // leave sends the browser to the program that began the flow.
 func leave(w http.ResponseWriter, f flow, answer url.Values) {
-	if f.state != "" {
-		answer.Set("state", f.state)
+	if len(f.State) > 0 {
+		answer.Set("state", string(f.State))
 	}
 	separator := "?"
-	if strings.Contains(f.redirect, "?") {
+	if strings.Contains(f.Redirect, "?") {
 		separator = "&"
 	}
 	w.Header().Set("Referrer-Policy", "no-referrer")
-	w.Header().Set("Location", f.redirect+separator+answer.Encode())
+	w.Header().Set("Location", f.Redirect+separator+answer.Encode())
 	w.WriteHeader(http.StatusFound)
 }
 

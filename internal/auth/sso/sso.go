@@ -6,9 +6,8 @@ package sso
 
 import (
 	"context"
+	"crypto/cipher"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
 	"net"
@@ -29,7 +28,8 @@ import (
 const (
 	// flowTime is how long somebody may take to sign in at the provider.
 	flowTime = 10 * time.Minute
-	flowsMax = 10_000
+	// usedMax is how many flows are remembered as used.
+	usedMax = 10_000
 	// talkTime bounds all requests to the provider for one sign-in together.
 	talkTime   = 20 * time.Second
 	cookieName = "modbox_sso"
@@ -55,7 +55,8 @@ type SignIn struct {
 	providers map[string]*provider
 	names     []string
 	public    *url.URL
-	flows     *otter.Cache[string, flow]
+	seal      cipher.AEAD // encrypts flows; its key lives as long as the server
+	used      *otter.Cache[string, struct{}]
 	codes     *otter.Cache[string, grant]
 }
 
@@ -68,15 +69,6 @@ type provider struct {
 	who func(ctx context.Context, t *oauth2.Token, nonce string) (auth.External, error)
 }
 
-// flow is a sign-in under way.
-type flow struct {
-	provider, nonce, verifier string
-	redirect, state           string // of whoever began
-	// challenge is of a program that gets a code instead of tokens; "" for a page.
-	challenge string
-	browser   [sha256.Size]byte
-}
-
 // New returns a SignIn through the providers for a server reached at publicURL.
 // It does not connect. Errors: a provider without name, with an unknown type, or
 // with an issuer that is no URL.
@@ -85,8 +77,12 @@ func New(providers []Provider, accounts *auth.Accounts, publicURL string) (*Sign
 	if err != nil {
 		return nil, fmt.Errorf("sign-in: public URL: %w", err)
 	}
-	flows, err := otter.New(&otter.Options[string, flow]{
-		MaximumSize: flowsMax, ExpiryCalculator: otter.ExpiryWriting[string, flow](flowTime),
+	seal, err := newSeal()
+	if err != nil {
+		return nil, fmt.Errorf("make key of sign-ins: %w", err)
+	}
+	used, err := otter.New(&otter.Options[string, struct{}]{
+		MaximumSize: usedMax, ExpiryCalculator: otter.ExpiryWriting[string, struct{}](flowTime),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make cache of sign-ins: %w", err)
@@ -95,10 +91,10 @@ func New(providers []Provider, accounts *auth.Accounts, publicURL string) (*Sign
 		MaximumSize: codesMax, ExpiryCalculator: otter.ExpiryWriting[string, grant](codeTime),
 	})
 	if err != nil {
-		flows.StopAllGoroutines()
+		used.StopAllGoroutines()
 		return nil, fmt.Errorf("make cache of codes: %w", err)
 	}
-	s := &SignIn{accounts: accounts, providers: map[string]*provider{}, public: public, flows: flows, codes: codes}
+	s := &SignIn{accounts: accounts, providers: map[string]*provider{}, public: public, seal: seal, used: used, codes: codes}
 	for _, p := range providers {
 		made, err := s.provider(p)
 		if err != nil {
@@ -130,7 +126,7 @@ func (s *SignIn) provider(p Provider) (*provider, error) {
 
 // Close stops the background work.
 func (s *SignIn) Close() {
-	s.flows.StopAllGoroutines()
+	s.used.StopAllGoroutines()
 	s.codes.StopAllGoroutines()
 }
 
@@ -170,17 +166,19 @@ func (s *SignIn) Begin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return sandbox.Wrap(sandbox.Unavailable, err, "%s cannot be reached; try again", p.Name)
 	}
-	browser, key := unguessable(), unguessable()
 	f := flow{
-		provider: p.Name, nonce: unguessable(), verifier: oauth2.GenerateVerifier(),
-		redirect: redirect, state: r.URL.Query().Get("state"), challenge: proof, browser: sha256.Sum256([]byte(browser)),
+		Provider: p.Name, Key: unguessable(), Nonce: unguessable(), Verifier: oauth2.GenerateVerifier(),
+		Redirect: redirect, State: []byte(r.URL.Query().Get("state")), Challenge: proof, Ends: time.Now().Add(flowTime),
 	}
-	if len(f.state) > 256 {
+	if len(f.State) > 256 {
 		return sandbox.InvalidField("state", "must have at most 256 characters")
 	}
-	s.flows.Set(key, f)
-	http.SetCookie(w, s.cookie(browser, int(flowTime/time.Second)))
-	http.Redirect(w, r, config.AuthCodeURL(key, oauth2.S256ChallengeOption(f.verifier), oauth2.SetAuthURLParam("nonce", f.nonce)), http.StatusFound)
+	sealed, err := s.sealFlow(f)
+	if err != nil {
+		return fmt.Errorf("begin sign-in: %w", err)
+	}
+	http.SetCookie(w, s.cookie(sealed, int(flowTime/time.Second)))
+	http.Redirect(w, r, config.AuthCodeURL(f.Key, oauth2.S256ChallengeOption(f.Verifier), oauth2.SetAuthURLParam("nonce", f.Nonce)), http.StatusFound)
 	return nil
 }
 
@@ -227,21 +225,17 @@ func destination(redirect string, program bool) (string, error) {
 // answer does not hold; Forbidden when the user may not come in.
 func (s *SignIn) Callback(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	f, ok := s.flows.Invalidate(q.Get("state")) // each works once
-	cookie, err := r.Cookie(cookieName)
-	if !ok || err != nil || f.provider != r.PathValue("provider") {
+	f, err := s.resume(r, q.Get("state"))
+	if err != nil {
 		return refused(err)
 	}
-	if got := sha256.Sum256([]byte(cookie.Value)); subtle.ConstantTimeCompare(got[:], f.browser[:]) != 1 {
-		return refused(nil)
-	}
 	http.SetCookie(w, s.cookie("", -1))
-	p := s.providers[f.provider]
+	p := s.providers[f.Provider]
 	who, err := p.identify(r.Context(), q, f)
 	if err != nil {
 		return refuse(r.Context(), w, f, err)
 	}
-	if f.challenge != "" {
+	if f.Challenge != "" {
 		user, err := s.accounts.Recognize(r.Context(), who, p.Domains)
 		if err != nil {
 			return refuse(r.Context(), w, f, err)
@@ -257,11 +251,11 @@ func (s *SignIn) Callback(w http.ResponseWriter, r *http.Request) error {
 		"expires_in":         {strconv.Itoa(int(tokens.ExpiresIn / time.Second))},
 		"refresh_expires_in": {strconv.Itoa(int(tokens.RefreshesIn / time.Second))},
 	}
-	if f.state != "" {
-		fragment.Set("state", f.state)
+	if len(f.State) > 0 {
+		fragment.Set("state", string(f.State))
 	}
 	w.Header().Set("Referrer-Policy", "no-referrer")
-	w.Header().Set("Location", f.redirect+"#"+fragment.Encode())
+	w.Header().Set("Location", f.Redirect+"#"+fragment.Encode())
 	w.WriteHeader(http.StatusFound)
 	return nil
 }
@@ -278,11 +272,11 @@ func (p *provider) identify(ctx context.Context, q url.Values, f flow) (auth.Ext
 	if q.Get("error") != "" || q.Get("code") == "" {
 		return auth.External{}, refused(fmt.Errorf("the provider answered %q", q.Get("error")))
 	}
-	t, err := config.Exchange(bounded(ctx), q.Get("code"), oauth2.VerifierOption(f.verifier))
+	t, err := config.Exchange(bounded(ctx), q.Get("code"), oauth2.VerifierOption(f.Verifier))
 	if err != nil {
 		return auth.External{}, refused(fmt.Errorf("exchange code at %s: %w", p.Name, err))
 	}
-	who, err := p.who(ctx, t, f.nonce)
+	who, err := p.who(ctx, t, f.Nonce)
 	if err != nil {
 		return auth.External{}, refused(fmt.Errorf("identify user at %s: %w", p.Name, err))
 	}
