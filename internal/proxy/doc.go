@@ -17,8 +17,8 @@
 // Pages in path form would share an origin with the API. They are therefore
 // answered with a Content-Security-Policy that gives them an opaque origin, and
 // what a server could do to the whole origin is taken out: cookies in both
-// directions, and headers such as Clear-Site-Data. Sites that need cookies need
-// a base domain.
+// directions, and headers such as Clear-Site-Data, also in trailers. Sites that need
+// cookies need a base domain. Informational answers (103) are dropped in both forms.
 //
 // # What passes
 //

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -14,10 +15,6 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// isolation keeps pages in path form from acting as the API's origin: without
-// allow-same-origin they have an opaque one.
-const isolation = "sandbox allow-scripts allow-forms allow-popups allow-downloads"
-
 // untold are headers of requests that no sandbox gets: what is ours, and what
 // only a proxy may claim.
 var untold = []string{
@@ -25,17 +22,8 @@ var untold = []string{
 	"Http2-Settings", "Proxy-Connection",
 }
 
-// originWide are headers of answers that act on a whole origin, which in path
-// form is not the sandbox's own.
-var originWide = []string{
-	"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "Nel", "Report-To", "Reporting-Endpoints",
-	"Service-Worker-Allowed", "Origin-Agent-Cluster",
-}
-
 // requestID is the header by which a request is found in our log.
 const requestID = "X-Request-Id"
-
-func isolate(h http.Header) { h.Add("Content-Security-Policy", isolation) }
 
 // rewrite makes the request that the sandbox gets. ReverseProxy has taken the
 // hop-by-hop headers and the forwarding headers of the caller out already.
@@ -71,18 +59,19 @@ func ownToken(authorization string) bool {
 // modifyResponse takes out of an answer what reaches beyond its sandbox.
 func (p *Proxy) modifyResponse(r *http.Response) error {
 	q := requestOf(r.Request.Context())
+	if r.StatusCode < http.StatusContinue {
+		return fmt.Errorf("%d is no HTTP status", r.StatusCode)
+	}
 	if r.Header.Get(requestID) != "" {
 		q.answer.Del(requestID) // the sandbox's own names the request better to its callers
 	}
+	r.Header.Del(ErrorHeader)
+	clean(r.Header, q.target.Prefix)
 	if r.Header.Get("Referrer-Policy") == "" {
 		r.Header.Set("Referrer-Policy", "same-origin") // the URL is a secret, in host form its origin is
 	}
 	if q.target.Prefix == "" {
-		narrowCookies(r.Header)
 		return nil
-	}
-	for _, name := range originWide {
-		r.Header.Del(name)
 	}
 	for _, name := range []string{"Location", "Content-Location"} {
 		if v := r.Header.Get(name); v != "" {

@@ -42,6 +42,8 @@ type Config struct {
 	ResponseTimeout time.Duration
 	// MaxConnections is how many requests to one sandbox may be under way at once; 256.
 	MaxConnections int
+	// RefusePaths is whether URLs in path form are answered with an error.
+	RefusePaths bool
 }
 
 const (
@@ -160,20 +162,25 @@ func requestOf(ctx context.Context) *request {
 func (p *Proxy) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		target, ours, ok := p.cfg.URLs.Parse(r.Host, r.URL.EscapedPath())
-		switch {
-		case !ours:
+		if !ours {
 			next.ServeHTTP(w, r)
-		case !ok:
-			p.writeError(w, r, sandbox.Errorf(sandbox.NotFound, "this is not the URL of a sandbox"))
-		default:
-			p.serve(w, r, target)
+			return
 		}
+		a := newAnswer(w, target.Prefix)
+		switch {
+		case target.Prefix != "" && p.cfg.RefusePaths:
+			p.writeError(a, r, sandbox.Errorf(sandbox.NotFound, "this server answers no URLs of sandboxes in path form"))
+		case !ok:
+			p.writeError(a, r, sandbox.Errorf(sandbox.NotFound, "this is not the URL of a sandbox"))
+		default:
+			p.serve(a, r, target)
+		}
+		a.end()
 	})
 }
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, target Target) {
 	if target.Prefix != "" {
-		isolate(w.Header())
 		if r.URL.EscapedPath() == target.Prefix && (r.Method == http.MethodGet || r.Method == http.MethodHead) && !upgrading(r) {
 			// Relative links of the page would otherwise lead out of the sandbox.
 			u := *r.URL
@@ -253,7 +260,7 @@ func withoutPrefix(r *http.Request, prefix string) *http.Request {
 type roundTripper struct{}
 
 func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	return requestOf(r.Context()).pool.transport.RoundTrip(r)
+	return requestOf(r.Context()).pool.transport.RoundTrip(r.WithContext(withoutTrace{r.Context()}))
 }
 
 // buffers lends the copy buffers of all requests.
