@@ -66,7 +66,7 @@ type Checkpointer interface {
 	// checkpoint may be restored many times, at once too.
 	//
 	// Errors: as Create and CanRestore, Unsupported also when what was saved turns out
-	// to be damaged; Invalid, naming resources.memory, when what was saved does not
+	// to be damaged, which is found whatever was damaged; Invalid, naming resources.memory, when what was saved does not
 	// fit into it; DiskFull. On any error nothing of the box is left and
 	// dir is untouched. Not idempotent.
 	Restore(ctx context.Context, spec Spec, dir string) (Handle, error)
@@ -74,8 +74,16 @@ type Checkpointer interface {
 	// OpenLayer returns the files that were saved with a checkpoint, in the form and
 	// with the warnings of [Snapshotter.WriteLayer]. It works whether or not the
 	// checkpoint can be restored, also where other parts of it are damaged. The
-	// caller closes it. Errors: NotFound when dir holds none.
+	// caller closes it. Errors: NotFound when dir holds none; Unsupported when it is
+	// damaged, also from a Read of it, which returns nothing that is damaged.
 	OpenLayer(dir string) (io.ReadCloser, error)
+
+	// Verify reads a checkpoint whole and says of its memory, and of the files beside
+	// it, whether it is as it was written: nil, or the error that Restore or OpenLayer
+	// has for what is damaged or missing. It does not say whether this host can restore
+	// it. What was saved by versions of Modbox without digests passes as long as it is
+	// there. Errors: also the context's.
+	Verify(ctx context.Context, dir string) (memory, files error)
 }
 
 // CheckpointOptions say what happens to the box. The zero value lets it go on.

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,26 +39,52 @@ func (r *revived) event(now, begin time.Time) sandbox.Event {
 func (s *Service) bringBackOrAnew(b *box, path, lost string, memory sandbox.MemoryPolicy) (revived, error) {
 	if lost == "" {
 		handle, err := s.bringBack(b, path)
-		if sandbox.CodeOf(err) == sandbox.Unsupported {
+		if useless(err) && b.ctx.Err() == nil {
 			// What looks like damage may be a box that something else ended.
+			if derr := s.destroyNow(b); derr != nil {
+				return revived{}, fmt.Errorf("%w; then: %w", err, derr)
+			}
 			handle, err = s.bringBack(b, path)
 		}
 		if err == nil {
 			return revived{handle: handle, digest: b.sandbox().ImageDigest}, nil
 		}
-		if sandbox.CodeOf(err) != sandbox.Unsupported || memory == sandbox.MemoryRequire {
+		if !useless(err) || b.ctx.Err() != nil || memory == sandbox.MemoryRequire {
 			return revived{}, err
+		}
+		if derr := s.destroyNow(b); derr != nil {
+			return revived{}, fmt.Errorf("%w; then: %w", err, derr)
 		}
 		s.log.Warn("memory of sandbox cannot be brought back, starting it anew", "sandbox", b.id, "error", err)
 		lost = publicReason("its memory cannot be brought back", err)
 	}
 	handle, digest, err := s.startAnew(b, path)
+	if sandbox.CodeOf(err) == sandbox.Unsupported {
+		err = sandbox.Wrap(sandbox.Unsupported, err, "%s; delete the sandbox, or take it back to one of its checkpoints",
+			publicReason(lost+"; its files cannot be brought back either", err))
+	}
 	if err != nil {
 		return revived{}, err
 	}
 	late, err := s.late(b)
 	return revived{handle: handle, digest: digest, lost: lost, late: late}, err
 }
+
+// useless says whether an error of bringBack is about what was saved, and so the next
+// attempt would come to the same: it is damaged, or the box that was
+// made of it does not answer.
+func useless(err error) bool {
+	var mute *muteError
+	code := sandbox.CodeOf(err)
+	return err != nil && (code == sandbox.Unsupported || code == sandbox.NotFound || errors.As(err, &mute))
+}
+
+// muteError says that a box was not restored in time, or that the agent in the restored
+// box gave no proper answer in time.
+type muteError struct{ err error }
+
+func (e *muteError) Error() string { return e.err.Error() }
+func (e *muteError) Unwrap() error { return e.err }
 
 // late waits until a sandbox that was started anew is ready, or for as long as it
 // may take. One that is not ready then runs nevertheless, so that its files can

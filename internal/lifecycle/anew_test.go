@@ -1,10 +1,14 @@
 package lifecycle_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,4 +244,65 @@ func TestResumeFromFilesThatIsNotReadyRuns(t *testing.T) {
 		t.Errorf("the file holds %q", data)
 	}
 	wantReady(t, s, "false")
+}
+
+// What was saved before there were digests may be damaged so that its agent does not
+// answer: that ends with the files too, and not with trying again for ever.
+func TestResumeOfWhatDoesNotAnswerFallsBack(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.StartTimeout = 200 * time.Millisecond
+	s := e.start()
+	pausedHere(s)
+	var restores atomic.Int32
+	var anew atomic.Bool
+	e.host.SetFaults(fake.Faults{
+		Restore: func(context.Context, sandbox.ID) error { restores.Add(1); return nil },
+		Create:  func(context.Context, sandbox.ID) error { anew.Store(true); return nil },
+		Dial: func(context.Context, sandbox.ID) error {
+			if anew.Load() {
+				return nil
+			}
+			return errors.New("connection refused")
+		},
+	})
+	if _, err := s.Resume(t.Context(), e.caller, "p", lifecycle.ResumeRequest{Memory: sandbox.MemoryRequire}); err == nil {
+		t.Error("Resume with its memory succeeded")
+	}
+	s.reach("p", sandbox.Paused)
+	if n := restores.Load(); n != 2 {
+		t.Errorf("restored %d times, want 2", n)
+	}
+	s.resume("p")
+	if sb := s.get("p"); sb.MemoryLost == "" {
+		t.Errorf("after the resume: %+v, want one that lost its memory", sb)
+	}
+	if data := s.readFile("p", "/a"); data != "kept" {
+		t.Errorf("the file holds %q", data)
+	}
+}
+
+// A running sandbox is not given up for a checkpoint of which nothing can be brought back.
+func TestRestoreOfADamagedCheckpointStopsNothing(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "p"})
+	cp, err := s.CreateCheckpoint(t.Context(), e.caller, "p", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("p", "/a", "since")
+	if err := os.Remove(filepath.Join(e.cfg.CheckpointDir, string(s.get("p").ID), string(cp.ID), "layer.tar")); err != nil {
+		t.Fatal(err)
+	}
+	e.host.SetFaults(fake.Faults{Verify: fake.Fail(sandbox.Errorf(sandbox.Unsupported, "what was saved is damaged"))})
+	if _, err := s.RestoreCheckpoint(t.Context(), e.caller, "p", "c"); sandbox.CodeOf(err) != sandbox.Unsupported {
+		t.Errorf("RestoreCheckpoint = %v, want code unsupported", err)
+	}
+	if data := s.readFile("p", "/a"); data != "since" {
+		t.Errorf("the file holds %q", data)
+	}
+	e.host.SetFaults(fake.Faults{})
+	if _, err := s.RestoreCheckpoint(t.Context(), e.caller, "p", "c"); err != nil {
+		t.Errorf("RestoreCheckpoint of one whose memory is whole = %v", err)
+	}
 }

@@ -179,7 +179,12 @@ func (s *Service) restoreTo(fl *flight, checkpoint string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.saved.restorable(s.saved.path(b.id, cp.ID), sandbox.MemoryPrefer); err != nil {
+	lost, err := s.saved.restorable(s.saved.path(b.id, cp.ID), sandbox.MemoryPrefer)
+	if err != nil {
+		return err
+	}
+	// What runs is given up for it, so nothing is left to chance.
+	if err := s.saved.verify(b.ctx, s.saved.path(b.id, cp.ID), lost); err != nil {
 		return err
 	}
 	from := sandbox.NewCheckpointID()

@@ -164,6 +164,10 @@ func (d *faultyDriver) CanRestore(dir string) error {
 	return d.Driver.(driver.Checkpointer).CanRestore(dir)
 }
 
+func (d *faultyDriver) Verify(ctx context.Context, dir string) (memory, files error) {
+	return d.Driver.(driver.Checkpointer).Verify(ctx, dir)
+}
+
 func (d *faultyDriver) OpenLayer(dir string) (io.ReadCloser, error) {
 	return d.Driver.(driver.Checkpointer).OpenLayer(dir)
 }

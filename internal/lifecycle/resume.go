@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -90,6 +91,9 @@ func (s *Service) goesOn(b *box, at time.Time, used ...sandbox.CheckpointID) {
 	}
 }
 
+// slowestRead is how much a second of what was saved is read at least, in bytes.
+const slowestRead = 32 << 20
+
 // bringBack makes a box that runs from what was saved, and tells its agent who it is.
 func (s *Service) bringBack(b *box, path string) (driver.Handle, error) {
 	select {
@@ -103,16 +107,27 @@ func (s *Service) bringBack(b *box, path string) (driver.Handle, error) {
 		return nil, err
 	}
 	sb := b.sandbox()
-	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
+	size, err := s.saved.size(path)
+	if err != nil {
+		s.log.Error("size of checkpoint not known", "sandbox", b.id, "error", err)
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout+time.Duration(size/slowestRead)*time.Second)
 	defer cancel()
 	// Its reference may mean another image by now.
 	img, rootfs, err := s.images.Resolve(ctx, sb.ImageDigest)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, sandbox.Wrap(sandbox.Unavailable, err, "%s", publicReason("the root filesystem of the sandbox is not on this server", err))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("image of sandbox %s: %w", b.id, err)
 	}
 	handle, err := saver.Restore(ctx, s.spec(&sb, rootfs), path)
 	if err != nil {
-		return nil, fmt.Errorf("restore sandbox %s: %w", b.id, err)
+		err = fmt.Errorf("restore sandbox %s: %w", b.id, err)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = &muteError{err}
+		}
+		return nil, err
 	}
 	b.meter.begin(time.Now().UTC())
 	b.agent.Reset()
@@ -122,7 +137,7 @@ func (s *Service) bringBack(b *box, path string) (driver.Handle, error) {
 	cfg := s.agentConfig(&sb, &img)
 	cfg.Restored = true
 	if err := s.configure(ctx, b, cfg); err != nil {
-		return nil, fmt.Errorf("agent of restored sandbox %s: %w", b.id, AgentError(err))
+		return nil, &muteError{fmt.Errorf("agent of restored sandbox %s: %w", b.id, AgentError(err))}
 	}
 	return handle, nil
 }

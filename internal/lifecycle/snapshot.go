@@ -349,7 +349,7 @@ func (s *Service) readPaused(ctx context.Context, reader driver.Snapshotter, sb 
 		_, err = io.Copy(into, layer)
 		return errors.Join(err, layer.Close())
 	}
-	if sandbox.CodeOf(err) != sandbox.NotFound {
+	if code := sandbox.CodeOf(err); code != sandbox.NotFound && code != sandbox.Unsupported {
 		return fmt.Errorf("files of paused sandbox %s: %w", sb.ID, err)
 	}
 	if err := saver.CanRestore(path); err != nil {

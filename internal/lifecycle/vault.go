@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -61,9 +62,34 @@ func (v *vault) path(id sandbox.ID, c sandbox.CheckpointID) string {
 	return filepath.Join(v.dir, string(id), string(c))
 }
 
-// whole reports whether that is a checkpoint, restorable or not.
+// whole reports whether that is a checkpoint, restorable or not: also one whose memory
+// was damaged since and that still has its files.
 func (v *vault) whole(id sandbox.ID, c sandbox.CheckpointID) bool {
-	return v.driver != nil && c != "" && sandbox.CodeOf(v.driver.CanRestore(v.path(id, c))) != sandbox.NotFound
+	if v.driver == nil || c == "" {
+		return false
+	}
+	if sandbox.CodeOf(v.driver.CanRestore(v.path(id, c))) != sandbox.NotFound {
+		return true
+	}
+	layer, err := v.driver.OpenLayer(v.path(id, c))
+	return err == nil && layer.Close() == nil
+}
+
+// verify returns an error when neither the memory in a checkpoint, unless that is lost
+// anyway, nor the files beside it are as they were saved. Errors: Unsupported.
+func (v *vault) verify(ctx context.Context, path, lost string) error {
+	saver, err := v.checkpointer()
+	if err != nil {
+		return err
+	}
+	memory, files := saver.Verify(ctx, path)
+	if files == nil || lost == "" && memory == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return sandbox.Wrap(sandbox.Unsupported, errors.Join(memory, files), "%s", publicReason("the checkpoint cannot be brought back, neither its memory nor its files", files))
 }
 
 // restorable returns why the memory in a checkpoint cannot be brought back, or is
@@ -86,7 +112,7 @@ func (v *vault) restorable(path string, memory sandbox.MemoryPolicy) (lost strin
 	}
 	layer, layerErr := saver.OpenLayer(path)
 	if layerErr != nil {
-		return "", sandbox.Wrap(sandbox.Unsupported, errors.Join(err, layerErr), "%s, and its files were not saved beside its memory", lost)
+		return "", sandbox.Wrap(sandbox.Unsupported, errors.Join(err, layerErr), "%s; %s", lost, publicReason("its files cannot be brought back either", layerErr))
 	}
 	return lost, layer.Close()
 }

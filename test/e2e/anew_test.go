@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"os"
 	"path"
 	"path/filepath"
@@ -25,11 +26,23 @@ func otherBuild(t *testing.T, s *testserver.Server, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := strings.Replace(string(data), `"gvisor": "`, `"gvisor": "v0.0.1-`, 1)
-	if old == string(data) {
-		t.Fatalf("the manifest names no gVisor: %s", data)
+	var now struct {
+		Manifest map[string]any `json:"manifest"`
 	}
-	if err := os.WriteFile(manifests[0], []byte(old), 0o600); err != nil {
+	if err := json.Unmarshal(data, &now); err != nil || now.Manifest["gvisor"] == nil {
+		t.Fatalf("the manifest names no gVisor: %s, %v", data, err)
+	}
+	// As manifests were before there were digests.
+	old := now.Manifest
+	old["format"], old["gvisor"] = 1, "v0.0.1-"+old["gvisor"].(string)
+	delete(old, "sums")
+	if data, err = json.Marshal(old); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(manifests[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(manifests[0]), "manifest.copy.json")); err != nil {
 		t.Fatal(err)
 	}
 }

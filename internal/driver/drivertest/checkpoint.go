@@ -214,12 +214,17 @@ func testCheckpointLayer(t *testing.T, h *host) {
 			before = b.wantOn(t, port, before)
 		}
 		again.wantKept(t)
-		manifest, err := filepath.Glob(filepath.Join(dir, "manifest*"))
-		if err != nil || len(manifest) != 1 {
-			t.Fatalf("the checkpoint has the manifests %q, %v", manifest, err)
+		if memory, files := c.Verify(within(t), dir); memory != nil || files != nil {
+			t.Errorf("Verify() = %v, %v", memory, files)
 		}
-		if err := os.Remove(manifest[0]); err != nil {
-			t.Fatal(err)
+		manifests, err := filepath.Glob(filepath.Join(dir, "manifest*"))
+		if err != nil || len(manifests) == 0 {
+			t.Fatalf("the checkpoint has the manifests %q, %v", manifests, err)
+		}
+		for _, name := range manifests {
+			if err := os.Remove(name); err != nil {
+				t.Fatal(err)
+			}
 		}
 		wantCode(t, "CanRestore() of a damaged checkpoint", c.CanRestore(dir), sandbox.NotFound)
 		wantInLayer(t, c, dir)

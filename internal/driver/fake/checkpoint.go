@@ -129,6 +129,20 @@ func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
 	return f, err
 }
 
+// Verify says what of a checkpoint is there, unless a fault says something else of its memory.
+func (d *Driver) Verify(ctx context.Context, dir string) (memory, files error) {
+	_, end, memory := d.enter(ctx, "", func(f *Faults) Fault { return f.Verify })
+	if memory == nil {
+		defer end()
+		_, memory = readManifest(dir)
+	}
+	layer, files := d.OpenLayer(dir)
+	if files == nil {
+		files = layer.Close()
+	}
+	return memory, files
+}
+
 func readManifest(dir string) (manifest, error) {
 	var m manifest
 	data, err := os.ReadFile(filepath.Join(dir, manifestName))

@@ -31,11 +31,12 @@ type Host struct {
 // method goes on when its fault returns nil.
 type Faults struct {
 	Create, Start, Recover, Wait, Destroy, Dial, Stats, List Fault
-	Checkpoint, CanRestore, Restore, WriteLayer              Fault
+	Checkpoint, CanRestore, Restore, Verify, WriteLayer      Fault
 	Plug, Unplug, Usage                                      Fault
 }
 
-// Fault makes one call fail. For List and CanRestore the id is empty.
+// Fault makes one call fail. For List, CanRestore and Verify the id is empty. Verify
+// fails for the memory.
 type Fault func(ctx context.Context, id sandbox.ID) error
 
 // Fail returns a fault that always fails with err.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,12 +11,14 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/cleanup"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor/chunksum"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -81,6 +82,11 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 			}
 		})
 	}
+	if !opts.Volatile {
+		if m.Sums, err = secure(ctx, temp); err != nil {
+			return err
+		}
+	}
 	if err := writeManifest(temp, m); err != nil {
 		return err
 	}
@@ -88,7 +94,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 		return err
 	}
 	if !opts.Volatile {
-		if err := syncAll(ctx, temp); err != nil {
+		if err := syncFiles(ctx, temp, manifestName, manifestCopy, "."); err != nil {
 			return err
 		}
 	}
@@ -165,15 +171,6 @@ func (d *Driver) saveLayer(ctx context.Context, b *box, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// OpenLayer implements [driver.Checkpointer].
-func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
-	f, err := openSaved(dir, layerFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, sandbox.Wrap(sandbox.NotFound, err, "no files were saved with the checkpoint")
-	}
-	return f, err
-}
-
 // stop ends a box that is held and was saved. When it fails, the box is still held.
 func (b *box) stop(ctx context.Context) error {
 	b.mu.Lock()
@@ -235,12 +232,30 @@ func (b *box) saveOnce(ctx context.Context, dir string) error {
 	return call(ctx, saveRPC, b.dir, boot.ContMgrCheckpoint, &args, nil, fds...)
 }
 
-// syncAll has everything in dir written to disk. It returns early when ctx ends.
-func syncAll(ctx context.Context, dir string) error {
+// secure has what was saved in dir written to disk, and returns its digests. They are
+// computed meanwhile, of what is in the page cache, so they take no time of their own.
+func secure(ctx context.Context, dir string) (sums map[string]chunksum.Sums, err error) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		names := savedFiles
+		if _, err := os.Lstat(filepath.Join(dir, layerFile)); err == nil {
+			names = append([]string{layerFile}, names...)
+		}
+		return syncFiles(ctx, dir, names...)
+	})
+	g.Go(func() (err error) {
+		sums, err = sumFiles(ctx, dir)
+		return err
+	})
+	return sums, g.Wait()
+}
+
+// syncFiles has files in dir written to disk. It returns early when ctx ends.
+func syncFiles(ctx context.Context, dir string, names ...string) error {
 	done := make(chan error, 1)
 	go func() {
-		for _, name := range append([]string{manifestName, layerFile, "."}, savedFiles...) {
-			if err := syncFile(filepath.Join(dir, name)); err != nil && (name != layerFile || !errors.Is(err, fs.ErrNotExist)) {
+		for _, name := range names {
+			if err := syncFile(filepath.Join(dir, name)); err != nil {
 				done <- err
 				return
 			}

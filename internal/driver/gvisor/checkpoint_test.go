@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -370,16 +371,9 @@ func TestDamagedCheckpoints(t *testing.T) {
 	if err := r.Destroy(t.Context(), g.id); err != nil {
 		t.Fatal(err)
 	}
-	rewrite := func(file, old, new string) func(t *testing.T, dir string) {
+	rewrite := func(old, new string) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
-			data, err := os.ReadFile(filepath.Join(dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(string(data), old) {
-				t.Fatalf("%s does not hold %q", file, old)
-			}
-			if err := os.WriteFile(filepath.Join(dir, file), []byte(strings.Replace(string(data), old, new, 1)), 0o600); err != nil {
+			if err := gvisor.RewriteManifest(dir, old, new); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -401,18 +395,21 @@ func TestDamagedCheckpoints(t *testing.T) {
 		can     sandbox.Code // what CanRestore says
 		restore sandbox.Code
 	}{
-		"NoManifest": {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "manifest.json")) }, sandbox.NotFound, sandbox.NotFound},
-		"NoState":    {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "state.img")) }, sandbox.NotFound, sandbox.NotFound},
-		"CutPages":   {func(t *testing.T, dir string) { os.Truncate(filepath.Join(dir, "pages.img"), 4096) }, sandbox.NotFound, sandbox.NotFound},
+		"NoManifest": {func(t *testing.T, dir string) {
+			os.Remove(filepath.Join(dir, "manifest.json"))
+			os.Remove(filepath.Join(dir, "manifest.copy.json"))
+		}, sandbox.NotFound, sandbox.NotFound},
+		"NoState":  {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "state.img")) }, sandbox.NotFound, sandbox.NotFound},
+		"CutPages": {func(t *testing.T, dir string) { os.Truncate(filepath.Join(dir, "pages.img"), 4096) }, sandbox.NotFound, sandbox.NotFound},
 		"LinkedState": {func(t *testing.T, dir string) {
 			os.Remove(filepath.Join(dir, "state.img"))
 			os.Symlink(filepath.Join(good, "state.img"), filepath.Join(dir, "state.img"))
 		}, sandbox.NotFound, sandbox.NotFound},
-		"OtherGVisor":    {rewrite("manifest.json", `"gvisor": "`, `"gvisor": "x`), sandbox.Unsupported, sandbox.Unsupported},
-		"OtherCPU":       {rewrite("manifest.json", `"flags": [`, `"flags": [ "quantum",`), sandbox.Unsupported, sandbox.Unsupported},
-		"OtherAgent":     {rewrite("manifest.json", `"agent": "`, `"agent": "0`), sandbox.Unsupported, sandbox.Unsupported},
-		"AgentElsewhere": {rewrite("manifest.json", `"agent": "`, `"agent": "../../`), sandbox.Unsupported, sandbox.Unsupported},
-		"OtherImage":     {rewrite("manifest.json", `"head": "`, `"head": "0`), "", sandbox.Invalid},
+		"OtherGVisor":    {rewrite(`"gvisor":"`, `"gvisor":"x`), sandbox.Unsupported, sandbox.Unsupported},
+		"OtherCPU":       {rewrite(`"flags":[`, `"flags":[ "quantum",`), sandbox.Unsupported, sandbox.Unsupported},
+		"OtherAgent":     {rewrite(`"agent":"`, `"agent":"0`), sandbox.Unsupported, sandbox.Unsupported},
+		"AgentElsewhere": {rewrite(`"agent":"`, `"agent":"../../`), sandbox.Unsupported, sandbox.Unsupported},
+		"OtherImage":     {rewrite(`"head":"`, `"head":"0`), "", sandbox.Invalid},
 		"GarbledState":   {garble("state.img", 0), "", sandbox.Unsupported},
 		"GarbledKernel":  {garble("state.img", 32<<10), "", sandbox.Unsupported},
 		"GarbledIndex":   {garble("pages.meta", 0), "", sandbox.Unsupported},

@@ -1,10 +1,13 @@
 package gvisor
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -107,4 +110,46 @@ func (d *Driver) MemoryLimit(id sandbox.ID) (int64, error) {
 		}
 	}
 	return 0, errors.New("the group has no memory limit")
+}
+
+// RewriteManifest replaces text in a checkpoint's manifest and seals it again.
+func RewriteManifest(dir, old, new string) error {
+	m, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	changed := bytes.Replace(body, []byte(old), []byte(new), 1)
+	if bytes.Equal(changed, body) {
+		return fmt.Errorf("the manifest does not hold %q: %s", old, body)
+	}
+	var edited manifest
+	if err := json.Unmarshal(changed, &edited); err != nil {
+		return err
+	}
+	return writeManifest(dir, edited)
+}
+
+// MakePlain makes a checkpoint look as versions without digests wrote it.
+func MakePlain(dir string) error {
+	m, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	m.Format, m.Sums = manifestPlain, nil
+	delete(m.Files, layerFile)
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(dir, manifestName), data, 0o600), os.Remove(filepath.Join(dir, manifestCopy)))
+}
+
+// CountSums returns of how many files a checkpoint has digests.
+func CountSums(dir string) (int, error) {
+	m, err := readManifest(dir)
+	return len(m.Sums), err
 }

@@ -1,7 +1,9 @@
 package gvisor
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/hex"
@@ -19,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cpuid"
 
+	"github.com/modbox/modbox/internal/driver/gvisor/chunksum"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -29,11 +32,15 @@ const (
 	pagesIndex   = "pages.meta"
 	pagesFile    = "pages.img"
 	manifestName = "manifest.json"
+	// manifestCopy has the content of the manifest: damage to one of the two costs nothing.
+	manifestCopy = "manifest.copy.json"
 	// layerFile is what was written, as files; not every checkpoint has it.
 	layerFile = "layer.tar"
 
-	manifestFormat = 1
-	maxManifest    = 64 << 10
+	manifestFormat = 2
+	// manifestPlain is the format before there were digests.
+	manifestPlain = 1
+	maxManifest   = 8 << 20 // digests of 128 GiB take 3 MiB
 )
 
 var savedFiles = []string{stateFile, pagesIndex, pagesFile}
@@ -49,8 +56,19 @@ type manifest struct {
 	Layout       layout            `json:"layout"`
 	Resources    sandbox.Resources `json:"resources"`
 	MaxProcesses int64             `json:"max_processes"`
-	// Files holds the size of each file, by name.
+	// Files holds the size of each file, by name; of a layer only when it has sums.
 	Files map[string]int64 `json:"files"`
+	// Sums holds the digests of each file, by name. Checkpoints of format 1, and those
+	// that this server made for itself alone and restores at once, have none.
+	Sums map[string]chunksum.Sums `json:"sums,omitempty"`
+}
+
+// sealed is a manifest as it is written: with a digest of itself. A program that knows
+// format 1 only finds another format in it.
+type sealed struct {
+	Format   int             `json:"format"`
+	Digest   []byte          `json:"digest"`
+	Manifest json.RawMessage `json:"manifest"`
 }
 
 // writeManifest measures the files in dir and writes m there.
@@ -63,11 +81,50 @@ func writeManifest(dir string, m manifest) error {
 		}
 		m.Files[name] = info.Size()
 	}
-	data, err := json.MarshalIndent(m, "", "  ")
+	if s, ok := m.Sums[layerFile]; ok {
+		m.Files[layerFile] = s.Size
+	}
+	body, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, manifestName), data, 0o600)
+	digest := chunksum.Digest(body)
+	data, err := json.Marshal(sealed{Format: m.Format, Digest: digest[:], Manifest: body})
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, manifestName), data, 0o600),
+		os.WriteFile(filepath.Join(dir, manifestCopy), data, 0o600))
+}
+
+// sumFiles returns the digests of the files in dir that a checkpoint consists of.
+func sumFiles(ctx context.Context, dir string) (map[string]chunksum.Sums, error) {
+	sums := map[string]chunksum.Sums{}
+	for _, name := range append([]string{layerFile}, savedFiles...) {
+		s, err := sumFile(ctx, filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) && name == layerFile {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("digest of %s: %w", name, err)
+		}
+		sums[name] = s
+	}
+	return sums, nil
+}
+
+func sumFile(ctx context.Context, name string) (chunksum.Sums, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return chunksum.Sums{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return chunksum.Sums{}, err
+	}
+	return chunksum.Of(ctx, f, info.Size())
 }
 
 // openSaved opens a file of a checkpoint; links and special files are refused.
@@ -113,8 +170,21 @@ func openCheckpoint(dir string) (m manifest, files []*os.File, err error) {
 	return m, files, nil
 }
 
-func readManifest(dir string) (m manifest, err error) {
-	f, err := openSaved(dir, manifestName)
+// readManifest reads the manifest in dir, or its copy when that is damaged.
+func readManifest(dir string) (manifest, error) {
+	m, err := readOneManifest(dir, manifestName)
+	if err == nil {
+		return m, nil
+	}
+	m, cerr := readOneManifest(dir, manifestCopy)
+	if cerr != nil {
+		return manifest{}, errors.Join(err, cerr)
+	}
+	return m, nil
+}
+
+func readOneManifest(dir, name string) (m manifest, err error) {
+	f, err := openSaved(dir, name)
 	if err != nil {
 		return m, err
 	}
@@ -123,7 +193,22 @@ func readManifest(dir string) (m manifest, err error) {
 	if err != nil {
 		return m, err
 	}
-	return m, json.Unmarshal(data, &m)
+	var outer sealed
+	if err := json.Unmarshal(data, &outer); err != nil {
+		return m, fmt.Errorf("%s: %w", name, err)
+	}
+	if outer.Manifest == nil { // as it was before there were digests
+		if outer.Format >= manifestFormat {
+			return m, fmt.Errorf("%s of format %d says nothing", name, outer.Format)
+		}
+		err := json.Unmarshal(data, &m)
+		return m, err
+	}
+	if digest := chunksum.Digest(outer.Manifest); !bytes.Equal(digest[:], outer.Digest) {
+		return m, fmt.Errorf("%s differs from its digest", name)
+	}
+	err = json.Unmarshal(outer.Manifest, &m)
+	return m, err
 }
 
 // restorable says whether this driver on this host can restore a checkpoint.
@@ -131,8 +216,8 @@ func (d *Driver) restorable(m manifest) error {
 	unsupported := func(format string, args ...any) error {
 		return sandbox.Errorf(sandbox.Unsupported, "the checkpoint cannot be restored here: "+format, args...)
 	}
-	if m.Format != manifestFormat {
-		return unsupported("its format is %d, this server knows %d", m.Format, manifestFormat)
+	if m.Format < manifestPlain || m.Format > manifestFormat {
+		return unsupported("its format is %d, this server knows %d to %d", m.Format, manifestPlain, manifestFormat)
 	}
 	if m.GVisor == "" || m.GVisor != d.runtime {
 		return unsupported("it was made by gVisor %s, this server has %s", cmp.Or(m.GVisor, "of an unknown version"), d.runtime)

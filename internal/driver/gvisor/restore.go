@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -42,9 +43,22 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 		return nil, err
 	}
 	spec.MaxProcesses = m.MaxProcesses
+	verified, stop := m.verifying(ctx, files)
+	defer stop()
 	return d.make(ctx, plan{
 		spec: spec, layout: m.Layout, agent: filepath.Join(d.agentsDir(), m.Agent),
-		begin: func(ctx context.Context, b *box) error { return b.load(ctx, files) },
+		begin: func(ctx context.Context, b *box) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			go func() {
+				if verified() != nil {
+					cancel() // gVisor may take for ever with what is damaged
+				}
+			}()
+			err := b.load(ctx, files)
+			// What gVisor made of damaged memory says nothing, be it an error or none.
+			return cmp.Or(verified(), err)
+		},
 	})
 }
 

@@ -1,0 +1,120 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/modbox/modbox/internal/driver/gvisor/chunksum"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// verifying begins to compare the files of a checkpoint, as openCheckpoint returns them,
+// with their digests: while the box boots and loads them, so that a restore takes no
+// longer. verified waits for the result; stop ends the work, after which the files may be
+// closed. A checkpoint without digests is taken as it is.
+func (m manifest) verifying(ctx context.Context, files []*os.File) (verified func() error, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	var err error
+	go func() {
+		defer close(done)
+		err = m.verify(ctx, files)
+	}()
+	return func() error { <-done; return err }, func() { cancel(); <-done }
+}
+
+// verify compares the files of a checkpoint with their digests. Errors: Unsupported,
+// naming the file that is damaged; the context's.
+func (m manifest) verify(ctx context.Context, files []*os.File) error {
+	if len(m.Sums) == 0 {
+		return nil
+	}
+	for i, name := range savedFiles {
+		// Those without digests are found as well: no file is empty, and Sums{} is of an empty file.
+		if err := m.Sums[name].Verify(ctx, files[i]); err != nil {
+			return damaged(ctx, name, err)
+		}
+	}
+	return nil
+}
+
+// damaged is the error for a file of a checkpoint that cannot be read as it was written.
+func damaged(ctx context.Context, name string, err error) error {
+	var m *chunksum.Mismatch
+	if errors.As(err, &m) {
+		return sandbox.Errorf(sandbox.Unsupported, "what was saved is damaged: %s: %v", name, m)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged: %s cannot be read", name)
+}
+
+// Verify implements [driver.Checkpointer].
+func (d *Driver) Verify(ctx context.Context, dir string) (memory, files error) {
+	return verifyMemory(ctx, dir), d.verifyLayer(ctx, dir)
+}
+
+func verifyMemory(ctx context.Context, dir string) error {
+	m, files, err := openCheckpoint(dir)
+	if err != nil {
+		return err
+	}
+	defer closeAll(files)
+	return m.verify(ctx, files)
+}
+
+func (d *Driver) verifyLayer(ctx context.Context, dir string) error {
+	layer, err := d.OpenLayer(dir)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, contextReader{ctx, layer})
+	return errors.Join(ended(ctx, err), layer.Close())
+}
+
+// OpenLayer implements [driver.Checkpointer].
+func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
+	m, err := readManifest(dir)
+	if err != nil {
+		// A checkpoint of the time before digests has no copy of its manifest. Its files
+		// are better than nothing.
+		if _, lerr := os.Lstat(filepath.Join(dir, manifestCopy)); !errors.Is(lerr, fs.ErrNotExist) {
+			return nil, sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged: its files cannot be verified")
+		}
+	}
+	f, err := openSaved(dir, layerFile)
+	sums, known := m.Sums[layerFile]
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && known:
+		return nil, sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged: its files are missing")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, sandbox.Wrap(sandbox.NotFound, err, "no files were saved with the checkpoint")
+	case err != nil:
+		return nil, fmt.Errorf("open %s: %w", layerFile, err)
+	case !known:
+		return f, nil
+	}
+	return &layerReader{Reader: sums.Reader(f), file: f}, nil
+}
+
+// layerReader reads a layer and compares it with its digests.
+type layerReader struct {
+	io.Reader
+	file *os.File
+}
+
+func (l *layerReader) Read(p []byte) (int, error) {
+	n, err := l.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = damaged(context.Background(), layerFile, err)
+	}
+	return n, err
+}
+
+func (l *layerReader) Close() error { return l.file.Close() }
