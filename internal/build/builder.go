@@ -46,7 +46,6 @@ const (
 	contextFiles   = 250_000
 	callerBuilds   = 4 // builds and pushes of one workspace that are under way
 	ignoreMax      = 1 << 20
-	patternsMax    = 1000
 	argsMax        = 100
 	argBytesMax    = 32 << 10 // of all arguments together
 	outputMax      = 16 << 20 // bytes of output that are told
@@ -334,7 +333,7 @@ func (b *Builder) plan(ctx context.Context, req *Request, files *image.Files) (*
 		}
 		req.Source = source
 	}
-	p, err := parse(req.Source, req.Args, req.Target)
+	p, err := parse(&budget{ctx: ctx}, req.Source, req.Args, req.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -347,8 +346,8 @@ func (b *Builder) plan(ctx context.Context, req *Request, files *image.Files) (*
 			return nil, inField(ignore, err)
 		}
 		patterns, err := ignorefile.ReadAll(bytes.NewReader(data))
-		if err != nil || len(patterns) > patternsMax {
-			return nil, sandbox.InvalidField(ignore, "it cannot be read, or has more than %d patterns", patternsMax)
+		if err != nil {
+			return nil, sandbox.InvalidField(ignore, "it cannot be read: %.200s", err)
 		}
 		return p, inField(ignore, files.Ignore(ctx, patterns))
 	}

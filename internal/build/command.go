@@ -59,10 +59,16 @@ func (r *run) configure(st *state, cmd instructions.Command) error {
 	c := &st.config
 	switch cmd := cmd.(type) {
 	case *instructions.EnvCommand:
+		if err := st.vars.budget.declare(len(cmd.Env)); err != nil {
+			return err
+		}
 		for _, kv := range cmd.Env {
 			st.setEnv(kv.Key, kv.Value)
 		}
 	case *instructions.LabelCommand:
+		if err := st.vars.budget.declare(len(cmd.Labels)); err != nil {
+			return err
+		}
 		for _, kv := range cmd.Labels {
 			set(&c.Labels, kv.Key, kv.Value)
 		}
@@ -100,6 +106,11 @@ func (st *state) checkSize() error {
 	if st.config.Healthcheck != nil {
 		lists = append(lists, st.config.Healthcheck.Test)
 	}
+	// A variable, label or port that is there is counted again by each instruction.
+	entries := len(st.config.Env) + len(st.config.Labels) + len(st.config.Volumes) + len(st.config.ExposedPorts)
+	if err := st.vars.budget.spend(int64(entries)); err != nil {
+		return err
+	}
 	size := 0
 	for _, set := range []map[string]struct{}{st.config.Volumes, st.config.ExposedPorts} {
 		for name := range set {
@@ -120,6 +131,9 @@ func (st *state) checkSize() error {
 	return nil
 }
 
+// portSteps is what a port of EXPOSE costs.
+const portSteps = 8
+
 // expose is EXPOSE.
 func (r *run) expose(st *state, cmd *instructions.ExposeCommand) error {
 	for _, word := range cmd.Ports {
@@ -130,6 +144,9 @@ func (r *run) expose(st *state, cmd *instructions.ExposeCommand) error {
 		for _, port := range ports {
 			all, err := parsePorts(port)
 			if err != nil {
+				return err
+			}
+			if err := st.vars.budget.spend(int64(portSteps * len(all))); err != nil {
 				return err
 			}
 			for _, p := range all {

@@ -101,7 +101,7 @@ func (r *run) copyOver(ctx context.Context, st *state, req image.CopyRequest, by
 	if req.From == nil {
 		req.From = over // it has no sources
 	}
-	c, err := image.NewCopy(req)
+	c, err := image.NewCopy(ctx, req)
 	if err != nil {
 		return err
 	}

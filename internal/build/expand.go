@@ -1,11 +1,10 @@
 package build
 
 import (
+	"cmp"
 	"maps"
-	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
@@ -16,23 +15,21 @@ import (
 // Bounds on what variables may grow to: each may name others many times.
 const (
 	wordMax      = 128 << 10 // bytes of a word with its variables replaced
-	expansionMax = 4 << 20   // what replacing them may take
-	wordsMax     = 64 << 20  // bytes of all words of a build with their variables replaced
+	expansionMax = 4 << 20   // bytes that the variables of one word may give
+	wordsMax     = 16 << 20  // bytes of all words of a build with their variables replaced
 )
 
-// variables are those that an instruction may name. It is an environment for the
-// parser's expansion.
+// variables are the variables that an instruction may name.
 type variables struct {
 	lex *shell.Lex
 	// env are those of the image, which win over args.
 	env, args map[string]string
-	// spent counts the bytes of words with their variables replaced, of the whole build.
-	spent *int
+	budget    *budget // of the whole build
 }
 
-var _ shell.EnvGetter = (*variables)(nil)
+var _ shell.EnvGetter = (*wordEnv)(nil)
 
-// Get implements [shell.EnvGetter].
+// Get returns the value of a variable, and whether it has one.
 func (v *variables) Get(name string) (string, bool) {
 	if value, ok := v.env[name]; ok {
 		return value, true
@@ -41,7 +38,7 @@ func (v *variables) Get(name string) (string, bool) {
 	return value, ok
 }
 
-// Keys implements [shell.EnvGetter].
+// Keys returns the names of all variables, in order.
 func (v *variables) Keys() []string { return slices.Sorted(maps.Keys(v.all())) }
 
 // all returns the variables that commands get.
@@ -64,8 +61,8 @@ func predefined() map[string]string {
 var freeArgs = []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"}
 
 // globals returns the variables that FROM may name: the ARGs before the first one.
-func (p *plan) globals(given map[string]string) (*variables, error) {
-	v := &variables{lex: shell.NewLex(p.escape), env: map[string]string{}, args: predefined(), spent: new(int)}
+func (p *plan) globals(b *budget, given map[string]string) (*variables, error) {
+	v := &variables{lex: shell.NewLex(p.escape), env: map[string]string{}, args: predefined(), budget: b}
 	for i := range p.global {
 		for _, a := range p.global[i].Args {
 			if err := v.declare(a, given, nil); err != nil {
@@ -79,6 +76,9 @@ func (p *plan) globals(given map[string]string) (*variables, error) {
 // declare is ARG: the value that is given, else the default, else that of the ARG of
 // the same name before the first FROM.
 func (v *variables) declare(arg instructions.KeyValuePairOptional, given, global map[string]string) error {
+	if err := v.budget.declare(1); err != nil {
+		return err
+	}
 	name, err := v.expand(arg.Key)
 	if err != nil {
 		return err
@@ -101,31 +101,25 @@ func (v *variables) declare(arg instructions.KeyValuePairOptional, given, global
 	return nil
 }
 
-// replacement is an expansion that may make a value grow by the square.
-var replacement = regexp.MustCompile(`\$\{\w+/`)
-
-// expand replaces the variables in a word. Errors: Invalid, also for one that grows
-// too long.
+// expand replaces the variables in a word. Errors: Invalid, also for a word that grows
+// too long and for one that costs too much; that of the build's context when it has ended.
 func (v *variables) expand(word string) (string, error) {
-	longest := 0
-	for _, m := range []map[string]string{v.args, v.env} {
-		for _, value := range m {
-			longest = max(longest, len(value))
-		}
+	env := v.newWordEnv(word)
+	out := ""
+	if env.err == nil {
+		var err error
+		out, _, err = v.lex.ProcessWord(word, env)
+		env.err = cmp.Or(env.err, lexError(err))
 	}
-	refs := strings.Count(word, "$")
-	if cost := refs * longest; cost > expansionMax || replacement.MatchString(word) && cost*longest > expansionMax {
-		return "", sandbox.Errorf(sandbox.Invalid, "its variables make it too long")
-	}
-	out, _, err := v.lex.ProcessWord(word, v)
-	if err != nil {
-		return "", sandbox.Errorf(sandbox.Invalid, "%.300s", err)
-	}
-	if len(out) > wordMax {
+	switch b := v.budget; {
+	case env.err != nil:
+		return "", env.err
+	case len(out) > wordMax:
 		return "", sandbox.Errorf(sandbox.Invalid, "its variables make it longer than %d bytes", wordMax)
-	}
-	if *v.spent += len(out); *v.spent > wordsMax {
-		return "", sandbox.Errorf(sandbox.Invalid, "its variables and those before it make the Dockerfile longer than %d MiB", wordsMax>>20)
+	default:
+		if b.words += len(out); b.words > wordsMax {
+			return "", sandbox.Errorf(sandbox.Invalid, "its variables and those before it make the Dockerfile longer than %d MiB", wordsMax>>20)
+		}
 	}
 	return out, nil
 }
@@ -135,9 +129,21 @@ func (v *variables) words(word string) ([]string, error) {
 	if _, err := v.expand(word); err != nil {
 		return nil, err
 	}
-	words, err := v.lex.ProcessWords(word, v)
-	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%.300s", err)
+	env := v.newWordEnv(word)
+	if env.err != nil {
+		return nil, env.err
+	}
+	words, err := v.lex.ProcessWords(word, env)
+	if err := cmp.Or(env.err, lexError(err)); err != nil {
+		return nil, err
 	}
 	return words, nil
+}
+
+// lexError is an error of the expansion as ours.
+func lexError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Invalid, "%.300s", err)
 }

@@ -21,7 +21,7 @@ import (
 const (
 	dockerfileMax   = 256 << 10 // bytes
 	stagesMax       = 64
-	instructionsMax = 1000
+	instructionsMax = 1000 // ARGs before the first FROM included
 )
 
 // plan is a Dockerfile that can be worked off.
@@ -109,14 +109,15 @@ func refuse(cmd interface{ Location() []parser.Range }, format string, args ...a
 	return at(cmd.Location(), shown(text), sandbox.Errorf(sandbox.Invalid, format, args...))
 }
 
-// parse reads a Dockerfile and refuses what is not supported.
-func parse(source []byte, args map[string]string, target string) (*plan, error) {
-	if len(source) > dockerfileMax {
-		return nil, sandbox.InvalidField("dockerfile", "has more than %d bytes", dockerfileMax)
+// parse reads a Dockerfile and refuses what is not supported. The budget is the build's,
+// which the plan's variables go on using.
+func parse(b *budget, source []byte, args map[string]string, target string) (*plan, error) {
+	if err := b.source(source); err != nil {
+		return nil, err
 	}
-	result, err := parser.Parse(bytes.NewReader(source))
+	result, err := readTree(source)
 	if err != nil {
-		return nil, parseError(err)
+		return nil, err
 	}
 	stages, global, err := instructions.Parse(result.AST, linter.New(&linter.Config{SkipAll: true}))
 	if err != nil {
@@ -126,14 +127,13 @@ func parse(source []byte, args map[string]string, target string) (*plan, error) 
 		return nil, sandbox.InvalidField("dockerfile", "it has no FROM")
 	}
 	p := &plan{escape: result.EscapeToken, global: global}
-	if p.vars, err = p.globals(args); err != nil {
+	if p.vars, err = p.globals(b, args); err != nil {
 		return nil, err
 	}
-	count := 0
+	if len(stages) > stagesMax {
+		return nil, sandbox.InvalidField("dockerfile", "it has more than %d stages", stagesMax)
+	}
 	for _, s := range stages {
-		if count += len(s.Commands); len(p.stages) == stagesMax || count > instructionsMax {
-			return nil, sandbox.InvalidField("dockerfile", "it has more than %d stages or %d instructions", stagesMax, instructionsMax)
-		}
 		if err := p.add(s); err != nil {
 			return nil, err
 		}
@@ -142,6 +142,21 @@ func parse(source []byte, args map[string]string, target string) (*plan, error) 
 		return nil, err
 	}
 	return p, nil
+}
+
+// readTree reads the instructions of a Dockerfile.
+func readTree(source []byte) (*parser.Result, error) {
+	result, err := parser.Parse(bytes.NewReader(source))
+	if err != nil {
+		return nil, parseError(err)
+	}
+	if len(result.AST.Children) > instructionsMax {
+		return nil, sandbox.InvalidField("dockerfile", "it has more than %d instructions", instructionsMax)
+	}
+	for _, n := range result.AST.Children {
+		n.PrevComment = nil // each of its lines would be compared with each argument of an ARG
+	}
+	return result, nil
 }
 
 // parseError is an error of the parser as ours.

@@ -36,7 +36,7 @@ func TestRefusals(t *testing.T) {
 		"unused-stage":    {"FROM a\nONBUILD RUN x\nFROM b\nRUN y", 2, "ONBUILD is not supported"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse([]byte(c.dockerfile), nil, "")
+			_, err := parse(&budget{ctx: t.Context()}, []byte(c.dockerfile), nil, "")
 			var failure *Failure
 			line := 0
 			if errors.As(err, &failure) {
@@ -54,7 +54,7 @@ func TestTargetNeedsOnlyItsStages(t *testing.T) {
 	for target, want := range map[string][]bool{
 		"": {true, false, false, true}, "2": {true, true, true, false}, "Two": {false, true, false, false},
 	} {
-		p, err := parse([]byte(source), nil, target)
+		p, err := parse(&budget{ctx: t.Context()}, []byte(source), nil, target)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestTargetNeedsOnlyItsStages(t *testing.T) {
 			}
 		}
 	}
-	if _, err := parse([]byte(source), nil, "nosuch"); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "target: ") {
+	if _, err := parse(&budget{ctx: t.Context()}, []byte(source), nil, "nosuch"); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "target: ") {
 		t.Errorf("an unknown target: %v", err)
 	}
 }
@@ -75,24 +75,24 @@ func TestGrowth(t *testing.T) {
 	for range 30 {
 		source += "ARG A0=$A0$A0$A0$A0\n"
 	}
-	if _, err := parse([]byte(source+"FROM $A0"), nil, ""); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "its variables make it") {
+	if _, err := parse(&budget{ctx: t.Context()}, []byte(source+"FROM $A0"), nil, ""); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "its variables make it") {
 		t.Errorf("parse: %.300v", err)
 	}
 	many := "ARG A=" + strings.Repeat("x", 50_000) + "\nARG B=$A$A\nARG"
 	for i := range 1000 {
 		many += fmt.Sprintf(" C%d=$B", i)
 	}
-	if _, err := parse([]byte(many+"\nFROM a"), nil, ""); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "longer than 64 MiB") {
+	if _, err := parse(&budget{ctx: t.Context()}, []byte(many+"\nFROM a"), nil, ""); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "longer than 16 MiB") {
 		t.Errorf("parse of many long arguments: %.300v", err)
 	}
 	long := strings.Repeat("x", 20_000)
-	if _, err := parse([]byte("ARG A\nFROM ${A//x/$A}"), map[string]string{"A": long}, ""); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "too long") {
+	if _, err := parse(&budget{ctx: t.Context()}, []byte("ARG A\nFROM ${A//x/$A}"), map[string]string{"A": long}, ""); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("parse of a replacement: %.300v", err)
 	}
 }
 
 func TestGlobalArguments(t *testing.T) {
-	p, err := parse([]byte("ARG V=1\nARG NAME=app:$V\nFROM $NAME\nARG V"), map[string]string{"V": "2"}, "")
+	p, err := parse(&budget{ctx: t.Context()}, []byte("ARG V=1\nARG NAME=app:$V\nFROM $NAME\nARG V"), map[string]string{"V": "2"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestGlobalArguments(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("FROM a AS b\nRUN <<EOF\nx\nEOF\nCOPY --from=b <<X /y\nz\nX\n")
-	f.Fuzz(func(_ *testing.T, source string) {
-		_, _ = parse([]byte(source), map[string]string{"A": "b"}, "")
+	f.Fuzz(func(t *testing.T, source string) {
+		_, _ = parse(&budget{ctx: t.Context()}, []byte(source), map[string]string{"A": "b"}, "")
 	})
 }

@@ -187,7 +187,7 @@ func (r *run) begin(stage string, location []parser.Range, code string, cached b
 
 // from returns what a stage begins with.
 func (r *run) from(ctx context.Context, s *stage) (*state, error) {
-	st := &state{vars: &variables{lex: shell.NewLex(r.plan.escape), env: map[string]string{}, args: map[string]string{}, spent: r.plan.vars.spent}}
+	st := &state{vars: &variables{lex: shell.NewLex(r.plan.escape), env: map[string]string{}, args: map[string]string{}, budget: r.plan.vars.budget}}
 	for _, name := range freeArgs {
 		if value, ok := r.req.Args[name]; ok {
 			st.vars.args[name] = value
@@ -210,6 +210,9 @@ func (r *run) from(ctx context.Context, s *stage) (*state, error) {
 		if err := r.become(ctx, st, img.Digest); err != nil {
 			return nil, err
 		}
+	}
+	if len(st.config.Env) > variablesMax {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the image %.100s has more than %d variables", s.base, variablesMax)
 	}
 	for _, e := range st.config.Env {
 		name, value, _ := strings.Cut(e, "=")

@@ -74,7 +74,7 @@ func TestFewFilesOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := parse([]byte("FROM scratch AS a\nWORKDIR /x\nFROM scratch AS b\nWORKDIR /x\nFROM scratch\nCOPY --from=a /x /a/\nCOPY --from=b /x /b/"), nil, "")
+	p, err := parse(&budget{ctx: t.Context()}, []byte("FROM scratch AS a\nWORKDIR /x\nFROM scratch AS b\nWORKDIR /x\nFROM scratch\nCOPY --from=a /x /a/\nCOPY --from=b /x /b/"), nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/moby/patternmatcher"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -226,40 +225,6 @@ func (f *Files) ReadFile(name string, most int64) ([]byte, error) {
 func (f *Files) HasDir(name string) (bool, error) {
 	_, n, err := f.tree.resolve(name)
 	return n != nil && n.mode.IsDir(), err
-}
-
-// Ignore takes away what patterns as in a .dockerignore match. Errors: Invalid for
-// what is no pattern.
-func (f *Files) Ignore(ctx context.Context, patterns []string) error {
-	pm, err := patternmatcher.New(patterns)
-	if err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "a pattern cannot be understood: %.300s", err)
-	}
-	_, err = ignore(ctx, pm, f.tree.root, "", patternmatcher.MatchInfo{})
-	return err
-}
-
-// ignore does the work of Ignore for a directory and reports whether anything is left.
-func ignore(ctx context.Context, pm *patternmatcher.PatternMatcher, dir *node, prefix string, above patternmatcher.MatchInfo) (left bool, err error) {
-	for base, n := range dir.names {
-		if err := ctx.Err(); err != nil { // a directory may have very many
-			return false, err
-		}
-		matched, info, err := pm.MatchesUsingParentResults(prefix+base, above)
-		if err != nil {
-			return false, sandbox.Errorf(sandbox.Invalid, "a pattern cannot be used: %.300s", err)
-		}
-		some := false
-		if n.isDir() && (!matched || pm.Exclusions()) {
-			if some, err = ignore(ctx, pm, n.node, prefix+base+"/", info); err != nil {
-				return false, err
-			}
-		}
-		if matched && !some {
-			delete(dir.names, base)
-		}
-	}
-	return len(dir.names) > 0, nil
 }
 
 // resolve returns where a path leads, symbolic links followed as by a system with

@@ -2,6 +2,7 @@ package image
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -62,16 +63,18 @@ type source struct {
 	*node
 }
 
-// NewCopy finds what a request copies. Errors: Invalid, naming the source, for one
-// that is not there.
-func NewCopy(req CopyRequest) (*Copy, error) {
+// NewCopy finds what a request copies. Errors: Invalid, naming the source, for a source
+// that is not there; TooLarge for more than can be counted; that of a context that has ended.
+func NewCopy(ctx context.Context, req CopyRequest) (*Copy, error) {
 	c := &Copy{request: req}
 	for _, pattern := range req.Sources {
-		found, err := req.From.match(pattern)
+		found, err := req.From.match(ctx, pattern)
 		if err != nil {
 			return nil, err
 		}
-		c.sources = append(c.sources, found...)
+		if c.sources = append(c.sources, found...); len(c.sources) > matchMax {
+			return nil, sandbox.Errorf(sandbox.TooLarge, "the sources match more than %d names", matchMax)
+		}
 	}
 	for _, f := range req.Inline {
 		c.sources = append(c.sources, source{f.Name, &node{
@@ -89,7 +92,7 @@ func NewCopy(req CopyRequest) (*Copy, error) {
 const matchMax = 250_000
 
 // match returns what a pattern matches, by name.
-func (f *Files) match(pattern string) ([]source, error) {
+func (f *Files) match(ctx context.Context, pattern string) ([]source, error) {
 	at := []string{"."}
 	clean := strings.TrimPrefix(path.Clean("/"+pattern), "/")
 	for _, part := range split(path.Clean(clean)) {
@@ -99,7 +102,10 @@ func (f *Files) match(pattern string) ([]source, error) {
 			if err != nil {
 				return nil, err
 			}
-			names, err := n.matching(part)
+			names, err := n.matching(ctx, part)
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
 			if err != nil {
 				return nil, sandbox.Errorf(sandbox.Invalid, "%.300q is not a pattern of names", pattern)
 			}
@@ -129,7 +135,7 @@ func (f *Files) match(pattern string) ([]source, error) {
 }
 
 // matching returns the names in a directory that match a pattern, in order.
-func (n *node) matching(pattern string) ([]string, error) {
+func (n *node) matching(ctx context.Context, pattern string) ([]string, error) {
 	if n == nil {
 		return nil, nil
 	}
@@ -142,7 +148,7 @@ func (n *node) matching(pattern string) ([]string, error) {
 	var names []string
 	for base := range n.names {
 		ok, err := path.Match(pattern, base)
-		if err != nil {
+		if err := cmp.Or(ctx.Err(), err); err != nil { // a directory may have very many
 			return nil, err
 		}
 		if ok {

@@ -114,7 +114,7 @@ func copied(t *testing.T, s *image.Store, over io.Reader, req image.CopyRequest)
 		t.Fatal(err)
 	}
 	defer under.Close()
-	c, err := image.NewCopy(req)
+	c, err := image.NewCopy(t.Context(), req)
 	if err != nil {
 		return "", err
 	}
@@ -202,7 +202,7 @@ func TestWildcardsThroughLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer files.Close()
-	_, err = image.NewCopy(image.CopyRequest{From: files, Sources: []string{"d" + strings.Repeat("/*", 20)}, To: "/x/"})
+	_, err = image.NewCopy(t.Context(), image.CopyRequest{From: files, Sources: []string{"d" + strings.Repeat("/*", 20)}, To: "/x/"})
 	wantCode(t, "NewCopy", err, sandbox.TooLarge)
 }
 
