@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -133,6 +134,8 @@ type faultyDriver struct {
 	specs  sync.Map // of what was created, by id
 	// isolated is claimed, see Capabilities.
 	isolated bool
+	// listed, when set, is called behind the next list of boxes.
+	listed atomic.Pointer[func()]
 	// tidied are the checkpoints that there were when the server started.
 	tidied []string
 }
@@ -144,6 +147,14 @@ func (d *faultyDriver) Create(ctx context.Context, spec driver.Spec) (h driver.H
 		return err
 	})
 	return h, err
+}
+
+func (d *faultyDriver) List(ctx context.Context) ([]sandbox.ID, error) {
+	ids, err := d.Driver.List(ctx)
+	if listed := d.listed.Swap(nil); listed != nil {
+		(*listed)()
+	}
+	return ids, err
 }
 
 func (d *faultyDriver) Start(ctx context.Context, id sandbox.ID) error {

@@ -239,6 +239,21 @@ func TestSweepDestroysOrphansOnly(t *testing.T) {
 	}
 }
 
+// TestSweepTakesNoDestroyedBoxForAnOrphan destroys a sandbox between the sweep's
+// look at the host and its look at the sandboxes.
+func TestSweepTakesNoDestroyedBoxForAnOrphan(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	s.run(lifecycle.CreateRequest{Name: "job"})
+	between := func() { s.destroy("job") }
+	s.driver.listed.Store(&between)
+	s.Sweep()
+	destroyed := slices.DeleteFunc(s.driver.faults.called(), func(call string) bool { return call != "driver.Destroy" })
+	if len(destroyed) != 1 {
+		t.Errorf("the driver was told %d times to destroy a box, want once: the sweep found none", len(destroyed))
+	}
+}
+
 func TestSweepSparesWhatIsBeingMade(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()

@@ -110,28 +110,47 @@ func (s *Service) sweepHost() {
 		s.logSweep("list boxes", err)
 		return
 	}
-	var g errgroup.Group
-	g.SetLimit(sweepWorkers)
+	unknown := map[sandbox.ID]bool{}
 	for _, id := range ids {
 		if b := s.boxes.byID(id); b != nil && b.sandbox().State == sandbox.Paused {
 			s.settleLater(s.ctx, b) // its pause could not remove it
 		}
-		if s.boxes.has(id) {
-			continue
+		if !s.boxes.has(id) {
+			unknown[id] = true
 		}
-		g.Go(func() error {
-			s.log.Warn("destroying a box without a sandbox", "box", id)
-			ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
-			defer cancel()
-			if err := s.driver.Destroy(ctx, id); err != nil {
-				s.logSweep("destroy box "+string(id), err)
+	}
+	if len(unknown) == 0 {
+		return
+	}
+	// A box leaves the host before it leaves the index, so a box that was destroyed
+	// since it was listed looks unknown. Ids are not used twice: the second list is without it.
+	if ids, err = s.driver.List(s.ctx); err != nil {
+		s.logSweep("list boxes again", err)
+		return
+	}
+	var g errgroup.Group
+	g.SetLimit(sweepWorkers)
+	for _, id := range ids {
+		if unknown[id] {
+			g.Go(func() error {
+				s.destroyOrphan(id)
 				return nil
-			}
-			s.metrics.orphans.Inc()
-			return nil
-		})
+			})
+		}
 	}
 	_ = g.Wait() // returns nothing: each logs its own
+}
+
+// destroyOrphan destroys a box that no sandbox has.
+func (s *Service) destroyOrphan(id sandbox.ID) {
+	s.log.Warn("destroying a box without a sandbox", "box", id)
+	ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
+	defer cancel()
+	if err := s.driver.Destroy(ctx, id); err != nil {
+		s.logSweep("destroy box "+string(id), err)
+		return
+	}
+	s.metrics.orphans.Inc()
 }
 
 // purge forgets what is kept long enough.
