@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"time"
 
 	"github.com/erofs/go-erofs"
 )
@@ -45,8 +46,21 @@ func agentImage(binary, dir string) (string, error) {
 	return name, nil
 }
 
-// Tidy removes the images of agents that only earlier servers needed.
+// abandonedAfter is after how long control groups of a server that has ended are removed.
+const abandonedAfter = 10 * time.Minute
+
+// Tidy removes the images of agents that only earlier servers needed, and the empty
+// control groups of other servers that were killed.
 func (d *Driver) Tidy(checkpoints []string) error {
+	if d.groups != nil {
+		if err := d.groups.RemoveAbandoned(installationName.MatchString, abandonedAfter); err != nil {
+			d.cfg.Logger.Warn("control groups of servers that have ended may stay", "error", err)
+		}
+	}
+	return d.tidyAgents(checkpoints)
+}
+
+func (d *Driver) tidyAgents(checkpoints []string) error {
 	needed := map[string]bool{filepath.Base(d.agent): true}
 	boxes, err := os.ReadDir(d.boxesDir())
 	if err != nil {

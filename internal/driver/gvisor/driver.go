@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -128,6 +129,9 @@ func (d *Driver) installation() string {
 	return "modbox-" + hex.EncodeToString(sum[:6])
 }
 
+// installationName is what installation returns.
+var installationName = regexp.MustCompile(`^modbox-[0-9a-f]{12}$`)
+
 // detect finds out what this host can limit.
 func (d *Driver) detect() driver.Capabilities {
 	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Snapshot: true, Network: true}
@@ -188,6 +192,7 @@ func (d *Driver) Close() error {
 	d.watchers.Wait()
 	if d.groups != nil {
 		_ = d.groups.Remove() // succeeds when no box is left, and only then should it
+		d.groups.Close()
 	}
 	return d.binary.Close()
 }

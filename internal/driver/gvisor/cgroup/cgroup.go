@@ -40,8 +40,9 @@ const cpuPeriod = 100_000
 
 // Parent holds the groups of one installation. It is safe for concurrent use.
 type Parent struct {
-	h  hierarchy
-	ok Controllers
+	h    hierarchy
+	ok   Controllers
+	held []*os.File // the locked directories
 }
 
 // Group is the group of one box. It is safe for concurrent use.
@@ -63,12 +64,32 @@ type hierarchy interface {
 	usage(id string) (Usage, error)
 }
 
-// Open makes the parent group called name and returns it with what works.
-// Its place is parent, a path below the hierarchies' mount points; when that is
-// empty, the top for root, and the group this process is in for others.
+// Open makes the parent group called name and returns it with what works. No
+// other server removes it until Close. Its place is parent, a path below the
+// hierarchies' mount points; when that is empty, the top for root, and the group
+// this process is in for others.
 //
 // Errors: when no controller can be used. The message says why and what to do.
 func (h Host) Open(parent, name string) (*Parent, error) {
+	const attempts = 10 // another server may remove an old one at this moment
+	var err error
+	for range attempts {
+		var p *Parent
+		if p, err = h.open(parent, name); err != nil {
+			return nil, err
+		}
+		if err = p.hold(); err == nil {
+			return p, nil
+		}
+		p.Close()
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+func (h Host) open(parent, name string) (*Parent, error) {
 	var errs []error
 	var p Parent
 	if h.V2 != "" {

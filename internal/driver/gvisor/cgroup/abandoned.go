@@ -1,0 +1,101 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hold locks the directories of the parent for as long as this process uses it, so
+// that no other server takes them for abandoned. It returns fs.ErrNotExist when
+// another server has just removed a directory.
+func (p *Parent) hold() error {
+	for _, dir := range p.h.parents() {
+		f, err := os.Open(dir)
+		if err != nil {
+			return fmt.Errorf("hold group %s: %w", dir, err)
+		}
+		p.held = append(p.held, f)
+		// Who has it alone removes it at this moment.
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
+			return fmt.Errorf("hold group %s: %w", dir, err)
+		}
+		locked, err := f.Stat()
+		if err != nil {
+			return fmt.Errorf("hold group %s: %w", dir, err)
+		}
+		now, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("hold group %s: %w", dir, err)
+		}
+		if !os.SameFile(locked, now) {
+			return fmt.Errorf("hold group %s: it was made anew: %w", dir, fs.ErrNotExist)
+		}
+	}
+	return nil
+}
+
+// Close lets other servers remove the parent when nothing runs in it. The groups stay.
+func (p *Parent) Close() {
+	for _, f := range p.held {
+		_ = f.Close() // it was only locked
+	}
+	p.held = nil
+}
+
+// RemoveAbandoned removes the parents beside this one that belong to servers that
+// have ended, with their groups, where no process is in them: a server that was
+// killed and never started again leaves them behind. It looks at those whose
+// name isParent accepts, and leaves those alone that are younger than idle, because
+// servers of earlier versions do not lock theirs. What cannot be removed stays.
+func (p *Parent) RemoveAbandoned(isParent func(name string) bool, idle time.Duration) error {
+	for _, dir := range p.h.parents() {
+		above := filepath.Dir(dir)
+		entries, err := os.ReadDir(above)
+		if err != nil {
+			return fmt.Errorf("look for abandoned groups: %w", err)
+		}
+		for _, e := range entries {
+			if e.IsDir() && e.Name() != filepath.Base(dir) && isParent(e.Name()) {
+				if err := removeAbandoned(filepath.Join(above, e.Name()), idle); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func removeAbandoned(dir string, idle time.Duration) error {
+	f, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil // another server was first, or it is another user's
+	}
+	if err != nil {
+		return fmt.Errorf("look at group %s: %w", dir, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("look at group %s: %w", dir, err)
+	}
+	if time.Since(info.ModTime()) < idle || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	entries, err := f.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("look at group %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // a group with processes stays
+		}
+	}
+	_ = os.Remove(dir) // it stays with a group that stays
+	return nil
+}
