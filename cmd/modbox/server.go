@@ -155,7 +155,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 		return err
 	}
 	if p.store, err = store.Open(ctx, filepath.Join(cfg.StateDir, databaseFile)); err != nil {
-		return err
+		return adviseOnDatabase(cfg, err)
 	}
 	cu.Add(func() { closeLogged(log, "store", p.store.Close) })
 	p.audit = audit.Open(p.store, auditConfig(cfg), log)

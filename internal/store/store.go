@@ -32,9 +32,11 @@ type Store struct {
 	batches batches
 }
 
-// Open opens the database file at path, making and migrating it as needed. The
-// directory must exist. Only one process may have it open for writing at a time;
-// a second one does not fail but waits for its turn at every write.
+// Open opens the database file at path, making and migrating it as needed; before a
+// migration it makes a copy, see [Copies]. The directory must exist. Only one process may
+// have it open for writing at a time; a second one does not fail but waits for its turn at
+// every write. Errors: Unsupported when a newer program has changed it; ErrDamaged. Then
+// nothing was changed.
 func Open(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -48,7 +50,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := f.Close(); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	return open(ctx, path, migrate)
+	return open(ctx, path, prepare(path))
 }
 
 // OpenExisting opens the database file of a server that may be running: it
@@ -101,18 +103,6 @@ func dsn(path, extra string) string {
 	file := (&url.URL{Path: path}).EscapedPath()
 	return "file:" + file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)" +
 		"&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&" + extra
-}
-
-// migrate brings the database to the newest version.
-func migrate(ctx context.Context, db *sql.DB) error {
-	p, err := migrator(db)
-	if err != nil {
-		return err
-	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	return nil
 }
 
 // isCurrent returns an error unless the database is of the newest version.

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// CopiesDir is the directory, beside the database, of its copies from before migrations.
+	CopiesDir = "backups"
+	// keptCopies is how many copies from before migrations are kept, the newest.
+	keptCopies = 3
+	// checkTime bounds the look for damaged pages at a start. It reads some 500 MB a second.
+	checkTime = 20 * time.Second
+
+	copyPrefix, copySuffix = "before-migration-", ".db"
+)
+
+// ErrDamaged is in the chain of errors about a database with damaged pages.
+var ErrDamaged = errors.New("the database is damaged")
+
+// prepare is what [Open] does with a database before it is used: it refuses what a newer
+// program has changed or what is damaged, before anything is written, and migrates the
+// rest after it has made a copy.
+func prepare(path string) func(context.Context, *sql.DB) error {
+	return func(ctx context.Context, db *sql.DB) error {
+		p, err := migrator(db)
+		if err != nil {
+			return err
+		}
+		have, want, err := p.GetVersions(ctx)
+		if err != nil {
+			return asDamage(err)
+		}
+		if have > want {
+			return sandbox.Errorf(sandbox.Unsupported,
+				"a newer modbox has used the database: it is of version %d, and this program knows versions up to %d. Start the newer program again; or go back to the state before the upgrade with \"modbox restore\" and a backup, or the copy in %s that was made then",
+				have, want, filepath.Join(filepath.Dir(path), CopiesDir))
+		}
+		if err := quickCheck(ctx, db, checkTime); err != nil {
+			return err
+		}
+		if have == want {
+			return nil
+		}
+		if have > 0 {
+			if err := copyBefore(ctx, db, path, have); err != nil {
+				return fmt.Errorf("copy the database before its migration: %w", err)
+			}
+		}
+		if _, err := p.Up(ctx); err != nil {
+			return fmt.Errorf("migrate: %w", asDamage(err))
+		}
+		return nil
+	}
+}
+
+// quickCheck looks for damaged pages, for as long as it may. Errors: ErrDamaged.
+func quickCheck(ctx context.Context, db *sql.DB, most time.Duration) error {
+	bounded, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	var found string
+	err := db.QueryRowContext(bounded, "PRAGMA quick_check(1)").Scan(&found)
+	switch {
+	case err == nil && found == "ok":
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: %s", ErrDamaged, strings.ReplaceAll(found, "\n", " "))
+	case ctx.Err() == nil && bounded.Err() != nil: // it is large, and what was read so far is in order
+		return nil
+	}
+	return asDamage(err)
+}
+
+// asDamage adds ErrDamaged to an error with which SQLite says that the file is damaged.
+func asDamage(err error) error {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		if code := e.Code() & 0xff; code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+	}
+	return err
+}
+
+// copyBefore makes a copy of a database of a version, and removes the oldest ones.
+func copyBefore(ctx context.Context, db *sql.DB, path string, version int64) error {
+	dir := filepath.Join(filepath.Dir(path), CopiesDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s%s-v%d%s", copyPrefix, time.Now().UTC().Format("20060102T150405.000Z"), version, copySuffix)
+	if err := copyTo(ctx, db, filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	names, err := Copies(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, old := range names[min(len(names), keptCopies):] {
+		errs = append(errs, os.Remove(old))
+	}
+	return errors.Join(errs...)
+}
+
+// Copies returns the paths of the copies from before migrations of the database in a
+// state directory, the newest first.
+func Copies(stateDir string) ([]string, error) {
+	dir := filepath.Join(stateDir, CopiesDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), copyPrefix) && strings.HasSuffix(e.Name(), copySuffix) {
+			names = append(names, filepath.Join(dir, e.Name()))
+		}
+	}
+	slices.Sort(names) // by time
+	slices.Reverse(names)
+	return names, nil
+}
+
+// CopyTo writes a consistent copy of the database, as it is at one moment, to a new file
+// that only this user can read. The database may be used meanwhile, also by another
+// process. The copy is on the disk, whole, when CopyTo returns nil, else there is none.
+func (s *Store) CopyTo(ctx context.Context, path string) error {
+	// The readers may not, to SQLite making a copy is a write; and the writer has others waiting.
+	db, err := sql.Open("sqlite", dsn(s.path, ""))
+	if err != nil {
+		return fmt.Errorf("copy the database: %w", err)
+	}
+	return errors.Join(copyTo(ctx, db, path), db.Close())
+}
+
+func copyTo(ctx context.Context, db *sql.DB, path string) (err error) {
+	// SQLite wants a file that is empty or not there, and would make it readable by everybody.
+	f, err := os.CreateTemp(filepath.Dir(path), ".copy-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, f.Close())
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if _, err := db.ExecContext(ctx, "VACUUM INTO $1", f.Name()); err != nil {
+		return fmt.Errorf("copy the database: %w", asDamage(err))
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
