@@ -6,8 +6,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/content"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -96,6 +98,7 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	access.FromContext(r.Context()).LetBodyRest(edge.InputIdleTime)
 	if err := s.svc.WriteStdin(r.Context(), id, r.Body); err != nil {
 		return err
 	}

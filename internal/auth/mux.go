@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -93,6 +94,9 @@ func (m *Mux) Handle(pattern string, rule Rule, h http.Handler) {
 		h = m.log.Handler(op, h)
 	}
 	m.routes = append(m.routes, route)
+	if !strings.HasSuffix(pattern, "/") { // what is not one route but leads to a mux, or is for all others
+		h = access.Routed(pattern, h)
+	}
 	m.mux.Handle(pattern, h)
 }
 
@@ -129,7 +133,13 @@ func (m *Mux) Err() error {
 func (a *Authenticator) guard(rule Rule, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := a.admit(rule, r)
-		audit.FromContext(r.Context()).By(id.who())
+		who := id.who()
+		audit.FromContext(r.Context()).By(who)
+		record := access.FromContext(r.Context())
+		record.By(access.Who{User: string(who.User), Workspace: string(who.Workspace), Token: who.Token, Session: who.Session})
+		if err == nil {
+			err = record.SignIn()
+		}
 		if err != nil {
 			if sandbox.CodeOf(err) == sandbox.Unauthenticated {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="modbox"`)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -45,6 +46,9 @@ type Config struct {
 	// RefusePaths is whether URLs in path form are answered with an error.
 	RefusePaths bool
 }
+
+// route names all requests to the URLs of sandboxes in the access log.
+const route = "sandbox URL"
 
 const (
 	dialTimeout       = 10 * time.Second
@@ -166,6 +170,7 @@ func (p *Proxy) Wrap(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		access.FromContext(r.Context()).At(route)
 		a := newAnswer(w, target.Prefix)
 		switch {
 		case target.Prefix != "" && p.cfg.RefusePaths:
@@ -202,6 +207,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, target Target) {
 		p.writeError(w, r, err)
 		return
 	}
+	record := access.FromContext(r.Context())
+	record.In(string(sb.ID), string(sb.Workspace))
+	record.LetBodyRest(p.cfg.ResponseTimeout)
 	if target.Prefix != "" {
 		r = withoutPrefix(r, target.Prefix)
 	}
@@ -222,6 +230,10 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, target Target) {
 	}
 	if target.Port == 0 {
 		target.Port = sb.Port()
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		// The sandbox may answer while the body comes; a transport without, as in tests.
+		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	ctx := context.WithValue(r.Context(), contextKey{}, &request{target: target, sb: sb, pool: pl, answer: w.Header()})
 	p.reverse.ServeHTTP(w, r.WithContext(ctx))

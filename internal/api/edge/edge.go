@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -29,30 +30,73 @@ type request struct {
 	logger *slog.Logger
 }
 
+// Admission bounds what a client may have under way: conns.Tracker.
+type Admission interface {
+	// Begin begins a request, and returns what to ask when its user is known and what to
+	// call at its end. Errors: QuotaExceeded.
+	Begin(r *http.Request) (admit func(user string) error, end func(), err error)
+}
+
+// Options are how requests are wrapped.
+type Options struct {
+	// Logger gets what goes wrong on our side. Must be set.
+	Logger *slog.Logger
+	// Access gets one line for each request; nil for none.
+	Access *slog.Logger
+	// AccessURLs has requests to the URLs of sandboxes logged at level info instead of debug.
+	AccessURLs bool
+	// Admission may be nil.
+	Admission Admission
+}
+
+// Wrap is [Options.Wrap] with only a logger.
+func Wrap(logger *slog.Logger, next http.Handler) http.Handler {
+	return Options{Logger: logger}.Wrap(next)
+}
+
 // Wrap gives every request an id, turns panics into code internal, and logs
 // both with that id. A panic after the answer has begun ends the connection, so
-// that the client does not take a part for the whole.
-func Wrap(logger *slog.Logger, next http.Handler) http.Handler {
+// that the client does not take a part for the whole. Bodies and answers must go on:
+// docs/limits.md says how fast.
+func (o Options) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: logger}
+		begun := time.Now()
+		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: o.Logger}
 		w.Header().Set(RequestIDHeader, q.id)
-		r = r.WithContext(context.WithValue(r.Context(), contextKey{}, q))
-		started := &startedWriter{ResponseWriter: w}
+		ctx := context.WithValue(r.Context(), contextKey{}, q)
+		var admit func(string) error
+		var refused error
+		if o.Admission != nil {
+			var end func()
+			if admit, end, refused = o.Admission.Begin(r); refused == nil {
+				defer end()
+			}
+		}
+		record := access.New(admit)
+		r2 := r.WithContext(access.WithRecord(ctx, record))
+		t, body := newTransfer(w, r, record)
+		r2.Body = body
 		defer func() {
-			switch v := recover(); {
-			case v == nil:
-			case v == http.ErrAbortHandler:
-				panic(v)
-			default:
-				logger.ErrorContext(r.Context(), "panic", "request_id", q.id, "method", r.Method, "route", r.Pattern,
+			v := recover()
+			if v != nil && v != http.ErrAbortHandler {
+				o.Logger.ErrorContext(ctx, "panic", "request_id", q.id, "method", r.Method, "route", record.Route(),
 					"panic", v, "stack", string(debug.Stack()))
-				if started.started {
-					panic(http.ErrAbortHandler)
+				if !t.started {
+					wire.NewProblem(sandbox.Errorf(sandbox.Internal, "panic"), q.id).Write(t)
+					v = nil
 				}
-				wire.NewProblem(sandbox.Errorf(sandbox.Internal, "panic"), q.id).Write(w)
+			}
+			t.end()
+			o.log(r2, q.id, record, t, begun)
+			if v != nil {
+				panic(http.ErrAbortHandler)
 			}
 		}()
-		next.ServeHTTP(started, r)
+		if refused != nil {
+			Error(t, r2, refused)
+			return
+		}
+		next.ServeHTTP(t, r2)
 	})
 }
 
@@ -117,31 +161,6 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Error(w, r, err)
 	}
 }
-
-// startedWriter remembers whether the answer has begun.
-type startedWriter struct {
-	http.ResponseWriter
-	started bool
-}
-
-func (w *startedWriter) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		w.started = true
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *startedWriter) Write(p []byte) (int, error) {
-	w.started = true
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap lets http.ResponseController reach flush, hijack and deadlines.
-func (w *startedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// BodyTime is how long a body that is read as a whole may take to arrive. Bodies
-// that are streamed on have no such limit.
-const BodyTime = 30 * time.Second
 
 // Body returns the request's body, bounded in size and time; done lifts the time
 // limit again, which would otherwise end the request's context later.

@@ -3,6 +3,9 @@ package agentuity
 import (
 	"io"
 	"net/http"
+
+	"github.com/modbox/modbox/internal/access"
+	"github.com/modbox/modbox/internal/api/edge"
 )
 
 // createStream makes the stream that a one-shot sandbox reads its input from.
@@ -20,6 +23,7 @@ func (d *Dialect) createStream(w http.ResponseWriter, r *http.Request) error {
 // writeStream writes an input as it comes and ends it with the body.
 func (d *Dialect) writeStream(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("stream")
+	access.FromContext(r.Context()).LetBodyRest(edge.InputIdleTime)
 	if err := d.svc.WriteStdin(r.Context(), id, r.Body); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/execution"
 	"github.com/modbox/modbox/internal/audit"
@@ -61,7 +62,7 @@ func NewDataPlane(svc *lifecycle.Service, log *audit.Log) *DataPlane {
 		if op != nil {
 			served = log.Handler(op, served)
 		}
-		d.mux.Handle(pattern, served)
+		d.mux.Handle(pattern, access.Routed(pattern, served))
 	}
 	return d
 }

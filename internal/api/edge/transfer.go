@@ -1,0 +1,221 @@
+package edge
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/access"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// BodyTime is how long a body that is read as a whole may take to arrive.
+	BodyTime = 30 * time.Second
+	// idleTime is how long a body that is streamed on may not grow, and how long a
+	// client may take nothing of its answer.
+	idleTime = time.Minute
+	// InputIdleTime is the same for the input of a command, which may be silent for long.
+	InputIdleTime = time.Hour
+	// restTime is how long the rest of a body is waited for that a signed-in client, or
+	// a client of a sandbox, sends although its request is answered already. Others have
+	// no such time.
+	restTime = 5 * time.Second
+	// rearmTime is how old a deadline for writing becomes before it is set again.
+	rearmTime = 5 * time.Second
+	// writePart is how much of an answer must be taken within idleTime.
+	writePart = 64 << 10
+)
+
+// transfer is the way of one request's body and answer over its connection, both of
+// which must go on. A handler that sets a deadline through http.ResponseController has
+// its own instead of ours until it takes it away.
+type transfer struct {
+	http.ResponseWriter // the server's
+	control             *http.ResponseController
+	record              *access.Record
+	http1               bool
+
+	body io.ReadCloser
+
+	// The handler's alone, which writes from one goroutine at a time.
+	started bool // the answer has begun
+	status  int
+	bytes   int64
+
+	mu       sync.Mutex
+	done     bool      // nothing more of the body is to come; guarded by mu
+	left     bool      // the request is answered, and the body's time limited; guarded by mu
+	duplex   bool      // the body is read while the answer is written; guarded by mu
+	ownRead  bool      // the handler has set a deadline for reading; guarded by mu
+	ownWrite bool      // the handler has set a deadline for writing; guarded by mu
+	armed    time.Time // when the deadline for writing was set last, zero when there is none; guarded by mu
+}
+
+// newTransfer returns the way of r and its answer. The request that is to be served
+// instead of r has the body that it returns.
+func newTransfer(w http.ResponseWriter, r *http.Request, record *access.Record) (*transfer, io.ReadCloser) {
+	t := &transfer{
+		ResponseWriter: w, control: http.NewResponseController(w), record: record, http1: r.ProtoMajor == 1,
+		body: r.Body, done: r.Body == nil || r.Body == http.NoBody,
+	}
+	_ = t.control.SetWriteDeadline(time.Time{}) // of the request before; a transport without deadlines, as in tests
+	if t.done {
+		return t, r.Body
+	}
+	return t, (*timedBody)(t)
+}
+
+// timedBody is the body of a request, which must go on arriving.
+type timedBody transfer
+
+// Read implements io.Reader.
+func (b *timedBody) Read(p []byte) (int, error) {
+	t := (*transfer)(b)
+	rest := t.record.BodyRest(idleTime)
+	ours := t.limitRead(time.Now().Add(rest))
+	n, err := t.body.Read(p)
+	if ours && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = sandbox.Wrap(sandbox.Timeout, err, "nothing more of the body has come for %s", rest)
+	}
+	// It would fire between two reads, and at the end of the body end the request.
+	t.limitRead(time.Time{})
+	if err == io.EOF {
+		t.mu.Lock()
+		t.done = true
+		t.mu.Unlock()
+	}
+	return n, err
+}
+
+// limitRead sets our deadline for reading, and reports whether there is no other.
+func (t *transfer) limitRead(at time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ownRead || t.left {
+		return false
+	}
+	_ = t.control.SetReadDeadline(at)
+	return true
+}
+
+// Close implements io.Closer.
+func (b *timedBody) Close() error { return (*transfer)(b).body.Close() }
+
+// WriteHeader implements http.ResponseWriter.
+func (t *transfer) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		if t.status == 0 {
+			t.status = status
+		}
+		t.started = true
+		t.leaveBody()
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+// leaveBody bounds how long net/http waits for a body that nobody reads before it
+// answers a request of HTTP/1.
+func (t *transfer) leaveBody() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.http1 || t.done || t.left || t.duplex || t.ownRead {
+		return
+	}
+	t.left = true
+	var rest time.Duration
+	if t.record.SignedIn() || t.record.OfSandbox() {
+		rest = restTime
+	}
+	_ = t.control.SetReadDeadline(time.Now().Add(rest))
+}
+
+// Write implements http.ResponseWriter.
+func (t *transfer) Write(p []byte) (n int, err error) {
+	if !t.started {
+		t.WriteHeader(http.StatusOK)
+	}
+	for {
+		part := p[n:min(len(p), n+writePart)]
+		t.arm()
+		m, err := t.ResponseWriter.Write(part)
+		t.disarm()
+		n, t.bytes = n+m, t.bytes+int64(m)
+		if err != nil || n == len(p) {
+			return n, err
+		}
+	}
+}
+
+// FlushError lets http.ResponseController flush.
+func (t *transfer) FlushError() error {
+	if !t.started {
+		t.WriteHeader(http.StatusOK)
+	}
+	t.arm()
+	defer t.disarm()
+	return t.control.Flush()
+}
+
+// arm begins the time in which the client must take what is written next.
+func (t *transfer) arm() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now(); !t.ownWrite && now.Sub(t.armed) > rearmTime {
+		t.armed = now
+		_ = t.control.SetWriteDeadline(now.Add(idleTime))
+	}
+}
+
+// disarm takes the deadline away where it would fire between two writes: one of
+// HTTP/2 ends the stream.
+func (t *transfer) disarm() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.http1 && !t.ownWrite {
+		t.armed = time.Time{}
+		_ = t.control.SetWriteDeadline(time.Time{})
+	}
+}
+
+// SetReadDeadline is what handlers reach through http.ResponseController; the zero
+// time gives the body back to us.
+func (t *transfer) SetReadDeadline(at time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ownRead = !at.IsZero()
+	return t.control.SetReadDeadline(at)
+}
+
+// SetWriteDeadline is what handlers reach through http.ResponseController; the zero
+// time gives the answer back to us.
+func (t *transfer) SetWriteDeadline(at time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ownWrite, t.armed = !at.IsZero(), time.Time{}
+	return t.control.SetWriteDeadline(at)
+}
+
+// EnableFullDuplex is what handlers reach through http.ResponseController.
+func (t *transfer) EnableFullDuplex() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.duplex = true
+	return t.control.EnableFullDuplex()
+}
+
+// Unwrap lets http.ResponseController hand the connection over.
+func (t *transfer) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// end bounds what is left to be done when the handler has returned: the rest of the
+// body is read, and the rest of the answer written.
+func (t *transfer) end() {
+	t.mu.Lock()
+	t.duplex, t.ownRead, t.ownWrite, t.armed = false, false, false, time.Time{}
+	t.mu.Unlock()
+	t.leaveBody()
+	t.arm()
+}
