@@ -12,7 +12,6 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/config"
-	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -62,7 +61,7 @@ by a comma, restart the server, rotate, and then take the old one away.`,
 			}
 			var count int
 			err = recordLocally(cmd.Context(), st, audit.Record{Action: "rotate-secrets"}, func(ctx context.Context) (err error) {
-				count, err = registry.New(st, keys, nil).Rotate(ctx)
+				count, err = keys.Rotate(ctx, st)
 				audit.FromContext(ctx).Detail("secrets", strconv.Itoa(count))
 				return err
 			})

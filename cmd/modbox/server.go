@@ -154,17 +154,20 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	if err != nil {
 		return err
 	}
-	if p.store, err = store.Open(ctx, filepath.Join(cfg.StateDir, databaseFile)); err != nil {
+	keys, err := openKeys(cfg)
+	if err != nil {
+		return err
+	}
+	if p.store, err = store.Open(ctx, filepath.Join(cfg.StateDir, databaseFile), store.WithKeys(keys)); err != nil {
 		return adviseOnDatabase(cfg, err)
 	}
 	cu.Add(func() { closeLogged(log, "store", p.store.Close) })
+	if err := p.store.SealVariables(ctx); err != nil {
+		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "err", err)
+	}
 	p.audit = audit.Open(p.store, auditConfig(cfg), log)
 	cu.Add(p.audit.Close)
 	if err := p.audit.Recover(ctx); err != nil {
-		return err
-	}
-	keys, err := openKeys(cfg)
-	if err != nil {
 		return err
 	}
 	// Each needs the other: images are pulled with the credentials, which the store of images tries.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
 	"go.uber.org/goleak"
@@ -81,7 +82,11 @@ func newEnvHere(t *testing.T) *env {
 
 func (e *env) openStore() *store.Store {
 	e.t.Helper()
-	st, err := store.Open(e.t.Context(), e.dbPath)
+	keys, err := secret.Open(filepath.Join(filepath.Dir(e.dbPath), "secret.key"), "")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	st, err := store.Open(e.t.Context(), e.dbPath, store.WithKeys(keys))
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -25,17 +25,12 @@ type Store interface {
 	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error)
 	UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*sandbox.Registry) error) (sandbox.Registry, error)
 	DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error
-	ResealRegistries(ctx context.Context, reseal func(sandbox.Registry) (sandbox.Sealed, error)) (count int, keys map[string]bool, err error)
 }
 
 // Keys encrypts passwords. Internal/secret has one.
 type Keys interface {
 	Seal(plain, object string) (sandbox.Sealed, error)
 	Unseal(s sandbox.Sealed, object string) (string, error)
-	// Fixed reports whether Add and Retain are not possible.
-	Fixed() bool
-	Add() error
-	Retain(inUse func(id string) bool) error
 }
 
 // Registries are the credentials of all workspaces. Safe for concurrent use.
@@ -143,28 +138,6 @@ func (s *Registries) List(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbo
 // Delete forgets one, whatever uses it. Errors: NotFound.
 func (s *Registries) Delete(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error {
 	return s.store.DeleteRegistry(ctx, ws, id)
-}
-
-// Rotate encrypts all passwords with a new key, or with the first of those that
-// the environment gives, and returns how many. It can be repeated after a crash
-// at any moment, while servers run.
-func (s *Registries) Rotate(ctx context.Context) (int, error) {
-	if !s.keys.Fixed() {
-		if err := s.keys.Add(); err != nil {
-			return 0, err
-		}
-	}
-	count, used, err := s.store.ResealRegistries(ctx, func(r sandbox.Registry) (sandbox.Sealed, error) {
-		password, err := s.keys.Unseal(r.Password, string(r.ID))
-		if err != nil {
-			return sandbox.Sealed{}, err
-		}
-		return s.keys.Seal(password, string(r.ID))
-	})
-	if err != nil || s.keys.Fixed() {
-		return count, err
-	}
-	return count, s.keys.Retain(func(id string) bool { return used[id] })
 }
 
 // Login returns how to sign in to the registry at a host for somebody: with the

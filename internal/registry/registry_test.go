@@ -20,6 +20,9 @@ type env struct {
 	ws   sandbox.WorkspaceID
 	user sandbox.UserID
 	dir  string
+
+	store *store.Store
+	keys  *secret.Keys
 	// asked is what registries were asked, answer what they say.
 	asked  []string
 	answer error
@@ -40,6 +43,7 @@ func newEnv(t *testing.T) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.store, e.keys = st, keys
 	e.Registries = registry.New(st, keys, func(_ context.Context, host string, login sandbox.RegistryLogin) error {
 		e.asked = append(e.asked, host+" "+login.Username+" "+login.Password)
 		return e.answer
@@ -161,7 +165,7 @@ func TestRotate(t *testing.T) {
 			t.Fatalf("the key %s is used again (%v)", got.Password.KeyID, err)
 		}
 		keys[got.Password.KeyID] = true
-		if n, err := e.Rotate(t.Context()); err != nil || n != 1 {
+		if n, err := e.keys.Rotate(t.Context(), e.store); err != nil || n != 1 {
 			t.Fatalf("Rotate = %d, %v", n, err)
 		}
 		if login, err := e.Login(t.Context(), who, "index.docker.io"); err != nil || login.Password != "plain-password" {

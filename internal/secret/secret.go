@@ -2,11 +2,12 @@
 // the passwords of registries, with keys of a file or the environment.
 //
 // Of several keys the first encrypts and all decrypt, so that keys can be changed
-// while a server runs: the file is read each time.
+// while a server runs: the file is read again when it has changed.
 package secret
 
 import (
 	"bytes"
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -20,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -35,6 +37,10 @@ const (
 type Keys struct {
 	path  string
 	fixed []key // of the environment; nil when they are in the file
+
+	mu   sync.Mutex  // guards what was read last
+	file os.FileInfo // the file then; it is replaced, never written in place
+	read []key
 }
 
 type key struct {
@@ -106,6 +112,11 @@ func (k *Keys) load() ([]key, error) {
 	if info.Mode().Perm()&0o077 != 0 || info.Size() > fileMax {
 		return nil, fmt.Errorf("read the keys for secrets: %s must be a small file that only its owner can read (chmod 600)", k.path)
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.file != nil && os.SameFile(k.file, info) && k.file.Size() == info.Size() && k.file.ModTime().Equal(info.ModTime()) {
+		return k.read, nil
+	}
 	text, err := os.ReadFile(k.path)
 	if err != nil {
 		return nil, fmt.Errorf("read the keys for secrets: %w", err)
@@ -114,6 +125,7 @@ func (k *Keys) load() ([]key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the keys for secrets in %s: %w", k.path, err)
 	}
+	k.file, k.read = info, keys
 	return keys, nil
 }
 
@@ -157,6 +169,35 @@ func (k *Keys) Add() error {
 	return k.change(func(keys []key) []key {
 		return append([]key{{text: base64.StdEncoding.EncodeToString(raw)}}, keys...)
 	})
+}
+
+// Store keeps what keys encrypt. Internal/store has one.
+type Store interface {
+	// Reseal replaces everything that is encrypted by what reseal makes of it, all or
+	// nothing, and returns how many there are and which keys they need now.
+	Reseal(ctx context.Context, reseal func(s sandbox.Sealed, object string) (sandbox.Sealed, error)) (count int, keys map[string]bool, err error)
+}
+
+// Rotate encrypts everything in the store with a new key, or with the first of those that
+// the environment gives, and returns how many secrets there are. It can be repeated after a
+// crash at any moment, while servers run.
+func (k *Keys) Rotate(ctx context.Context, st Store) (int, error) {
+	if !k.Fixed() {
+		if err := k.Add(); err != nil {
+			return 0, err
+		}
+	}
+	count, used, err := st.Reseal(ctx, func(s sandbox.Sealed, object string) (sandbox.Sealed, error) {
+		plain, err := k.Unseal(s, object)
+		if err != nil {
+			return sandbox.Sealed{}, err
+		}
+		return k.Seal(plain, object)
+	})
+	if err != nil || k.Fixed() {
+		return count, err
+	}
+	return count, k.Retain(func(id string) bool { return used[id] })
 }
 
 // Retain removes the keys that are not in use. The first two stay: a server may

@@ -169,9 +169,9 @@ func (s *Store) DeleteExecution(ctx context.Context, id sandbox.ExecutionID) err
 //
 // Errors: NotFound when there is none.
 func (s *Store) SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error {
-	text, err := marshalMap(env)
+	text, err := s.sealEnv(env, string(id))
 	if err != nil {
-		return err
+		return fmt.Errorf("set environment of sandbox %s: %w", id, err)
 	}
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "UPDATE sandboxes SET env = $1 WHERE id = $2 AND "+isLive, text, id)

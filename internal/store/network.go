@@ -20,7 +20,7 @@ func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, n sandbox.Network
 		return sandbox.Sandbox{}, err
 	}
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if sb, err = sandboxByID(ctx, tx, id); err != nil {
+		if sb, err = s.sandboxByID(ctx, tx, id); err != nil {
 			return err
 		}
 		res, err := tx.ExecContext(ctx, "UPDATE sandboxes SET network_enabled = $1, ports = $2, updated_at = $3 WHERE id = $4 AND "+isLive,

@@ -128,33 +128,6 @@ func (s *Store) DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id s
 	return nil
 }
 
-// ResealRegistries replaces the passwords of all workspaces by what reseal makes
-// of them, all or none. It returns how many there are and which keys they need now.
-func (s *Store) ResealRegistries(ctx context.Context, reseal func(sandbox.Registry) (sandbox.Sealed, error)) (count int, keys map[string]bool, err error) {
-	keys = map[string]bool{}
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		list, err := queryRegistries(ctx, tx, "SELECT "+registryColumns+" FROM registries")
-		if err != nil {
-			return err
-		}
-		count = len(list)
-		for _, r := range list {
-			if r.Password, err = reseal(r); err != nil {
-				return fmt.Errorf("registry %q (%s): %w", r.Name, r.ID, err)
-			}
-			keys[r.Password.KeyID] = true
-			if err := writeRegistry(ctx, tx, &r); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, nil, fmt.Errorf("encrypt passwords of registries anew: %w", err)
-	}
-	return count, keys, nil
-}
-
 func noRegistry() error { return sandbox.Errorf(sandbox.NotFound, "there is no such registry") }
 
 func scanRegistry(row scanner) (sandbox.Registry, error) {

@@ -34,7 +34,7 @@ const (
 // no room for it; nothing is recorded then.
 func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if rec, err = findExisting(ctx, tx, c); err != nil {
+		if rec, err = s.findExisting(ctx, tx, c); err != nil {
 			return err
 		}
 		var gone *sandbox.Sandbox
@@ -60,7 +60,7 @@ func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sand
 			c.Admitted(&c.Sandbox)
 		}
 		rec = sandbox.Recorded{Sandbox: c.Sandbox, RequestHash: c.RequestHash, Dying: dying}
-		return insertSandbox(ctx, tx, c)
+		return s.insertSandbox(ctx, tx, c)
 	})
 	if err != nil {
 		return sandbox.Recorded{}, fmt.Errorf("record sandbox %s: %w", c.Sandbox.ID, err)
@@ -78,7 +78,7 @@ func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a 
 		recs = make([]sandbox.Recorded, len(children))
 		n := 0
 		for i, c := range children {
-			if recs[i], err = findExisting(ctx, tx, c); err != nil {
+			if recs[i], err = s.findExisting(ctx, tx, c); err != nil {
 				return err
 			}
 			if recs[i].By == sandbox.MatchNone {
@@ -96,7 +96,7 @@ func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a 
 				continue
 			}
 			recs[i] = sandbox.Recorded{Sandbox: c.Sandbox, RequestHash: c.RequestHash}
-			if err := insertSandbox(ctx, tx, c); err != nil {
+			if err := s.insertSandbox(ctx, tx, c); err != nil {
 				return err
 			}
 		}
@@ -110,10 +110,10 @@ func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a 
 
 // findExisting looks for the sandbox that c asks for again, or else for one of its
 // name that is being destroyed.
-func findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.Recorded, error) {
+func (s *Store) findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.Recorded, error) {
 	ws := c.Sandbox.Workspace
 	if c.IdempotencyKey != "" {
-		rec, err := scanRecorded(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+`, request_hash FROM sandboxes WHERE id =
+		rec, err := s.scanRecorded(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+`, request_hash FROM sandboxes WHERE id =
 			(SELECT sandbox_id FROM idempotency_keys WHERE workspace_id = $1 AND idempotency_key = $2 AND expires_at > $3)`,
 			ws, c.IdempotencyKey, nanos(c.Sandbox.CreatedAt)))
 		if err == nil {
@@ -123,13 +123,13 @@ func findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.
 			return rec, err
 		}
 	}
-	rec, err := scanRecorded(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+", request_hash FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isNamed,
+	rec, err := s.scanRecorded(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+", request_hash FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isNamed,
 		ws, c.Sandbox.Name))
 	if !errors.Is(err, sql.ErrNoRows) {
 		rec.By = sandbox.MatchName
 		return rec, err
 	}
-	dying, err := scanSandbox(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND state = 'destroying' AND name = $2 AND "+isLive+
+	dying, err := s.scanSandbox(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND state = 'destroying' AND name = $2 AND "+isLive+
 		" ORDER BY created_at DESC LIMIT 1", ws, c.Sandbox.Name))
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Recorded{}, nil
@@ -137,11 +137,17 @@ func findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.
 	return sandbox.Recorded{Dying: &dying}, err
 }
 
-func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
+func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 	sb := &c.Sandbox
-	env, err := marshalMap(sb.Env)
+	env, err := s.sealEnv(sb.Env, string(sb.ID))
 	if err != nil {
 		return err
+	}
+	hash := c.RequestHash
+	if len(sb.Env) > 0 { // it would let guesses at the variables be tried
+		if hash, err = s.sealText(hash, "request_hash", string(sb.ID)); err != nil {
+			return err
+		}
 	}
 	labels, err := marshalMap(sb.Labels)
 	if err != nil {
@@ -170,7 +176,7 @@ func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
-		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), c.RequestHash,
+		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), hash,
 		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
 		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, sb.ImageID, sb.Registry); err != nil {
 		return err
@@ -196,7 +202,7 @@ func insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creation) error {
 // Transition moves a sandbox from one state to the other and appends ev, in one
 // transaction. When mutate is set it may change the row's Cause, ImageDigest,
 // Handle, Saved, SavedBytes, StartedAt, PausedAt, MemoryLost, LastActivityAt and EndedAt; other fields
-// never change. The checkpoints of a sandbox that ends are forgotten. UpdatedAt becomes
+// never change. The checkpoints and variables of a sandbox that ends are forgotten. UpdatedAt becomes
 // ev's time. It returns the row as written.
 //
 // Errors: NotFound; Conflict, with nothing written, when the sandbox is not in
@@ -239,7 +245,7 @@ func (s *Store) SetBox(ctx context.Context, id sandbox.ID, digest string, handle
 // update changes a row that is in state from, when there is room for it unless a is nil.
 func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, change func(*sandbox.Sandbox), ev *sandbox.Event, a *sandbox.Admission) (sb sandbox.Sandbox, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if sb, err = sandboxByID(ctx, tx, id); err != nil {
+		if sb, err = s.sandboxByID(ctx, tx, id); err != nil {
 			return err
 		}
 		if sb.State != from {
@@ -262,6 +268,9 @@ func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, c
 func updateSandbox(ctx context.Context, tx *sql.Tx, sb *sandbox.Sandbox, change func(*sandbox.Sandbox), ev *sandbox.Event) error {
 	from := sb.State
 	change(sb)
+	if sb.State.Ended() {
+		sb.Env = nil // nothing needs these secrets any more
+	}
 	var cause sandbox.Cause
 	if sb.Cause != nil {
 		cause = *sb.Cause
@@ -270,11 +279,11 @@ func updateSandbox(ctx context.Context, tx *sql.Tx, sb *sandbox.Sandbox, change 
 	// database whose transactions do not exclude each other.
 	res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = $1, cause_code = $2, cause_message = $3, image_digest = $4,
 			handle = $5, updated_at = $6, started_at = $7, ended_at = $8, saved = $9, paused_at = $10, last_activity_at = $11,
-			memory_lost = $12, saved_bytes = $13
+			memory_lost = $12, saved_bytes = $13, env = CASE WHEN $16 THEN '{}' ELSE env END
 		WHERE id = $14 AND state = $15`,
 		sb.State, cause.Code, cause.Message, sb.ImageDigest, sb.Handle,
 		nanos(sb.UpdatedAt), nanos(sb.StartedAt), nanos(sb.EndedAt), sb.Saved, nanos(sb.PausedAt), nanos(sb.LastActivityAt),
-		sb.MemoryLost, sb.SavedBytes, sb.ID, from)
+		sb.MemoryLost, sb.SavedBytes, sb.ID, from, sb.State.Ended())
 	if err != nil {
 		return err
 	}
@@ -294,27 +303,27 @@ func updateSandbox(ctx context.Context, tx *sql.Tx, sb *sandbox.Sandbox, change 
 
 // SandboxByID returns a sandbox in any state. Errors: NotFound.
 func (s *Store) SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
-	return sandboxByID(ctx, s.reader, id)
+	return s.sandboxByID(ctx, s.reader, id)
 }
 
-func sandboxByID(ctx context.Context, q querier, id sandbox.ID) (sandbox.Sandbox, error) {
-	return one(q.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE id = $1", id))
+func (s *Store) sandboxByID(ctx context.Context, q querier, id sandbox.ID) (sandbox.Sandbox, error) {
+	return s.one(q.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE id = $1", id))
 }
 
 // SandboxByName returns the live sandbox of that name in the workspace, else the
 // newest of those that have ended or are being destroyed. Errors: NotFound.
 func (s *Store) SandboxByName(ctx context.Context, ws sandbox.WorkspaceID, name string) (sandbox.Sandbox, error) {
-	sb, err := one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isNamed, ws, name))
+	sb, err := s.one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isNamed, ws, name))
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return sb, err
 	}
-	return one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+` FROM sandboxes WHERE workspace_id = $1 AND name = $2
+	return s.one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+` FROM sandboxes WHERE workspace_id = $1 AND name = $2
 		ORDER BY created_at DESC, id DESC LIMIT 1`, ws, name))
 }
 
 // SandboxByLabel returns the sandbox with that host label, in any state. Errors: NotFound.
 func (s *Store) SandboxByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
-	return one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE host_label = $1", label))
+	return s.one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE host_label = $1", label))
 }
 
 // LiveSandboxes returns every sandbox of the installation that has not ended.
@@ -360,7 +369,7 @@ func (s *Store) querySandboxes(ctx context.Context, query string, args ...any) (
 	defer func() { _ = rows.Close() }()
 	var sbs []sandbox.Sandbox
 	for rows.Next() {
-		sb, err := scanSandbox(rows)
+		sb, err := s.scanSandbox(rows)
 		if err != nil {
 			return nil, fmt.Errorf("list sandboxes: %w", err)
 		}
@@ -373,8 +382,8 @@ func (s *Store) querySandboxes(ctx context.Context, query string, args ...any) (
 }
 
 // one reads the only row of a look-up.
-func one(row *sql.Row) (sandbox.Sandbox, error) {
-	sb, err := scanSandbox(row)
+func (s *Store) one(row *sql.Row) (sandbox.Sandbox, error) {
+	sb, err := s.scanSandbox(row)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.NotFound, "there is no such sandbox")
 	}
@@ -385,10 +394,14 @@ func one(row *sql.Row) (sandbox.Sandbox, error) {
 }
 
 // scanRecorded reads sandboxColumns and request_hash.
-func scanRecorded(row scanner) (sandbox.Recorded, error) {
+func (s *Store) scanRecorded(row scanner) (sandbox.Recorded, error) {
 	var rec sandbox.Recorded
-	sb, err := scanSandbox(scannerFunc(func(dest ...any) error { return row.Scan(append(dest, &rec.RequestHash)...) }))
+	sb, err := s.scanSandbox(scannerFunc(func(dest ...any) error { return row.Scan(append(dest, &rec.RequestHash)...) }))
+	if err != nil {
+		return rec, err
+	}
 	rec.Sandbox = sb
+	rec.RequestHash, err = s.unsealText(rec.RequestHash, "request_hash", string(sb.ID))
 	return rec, err
 }
 
@@ -397,7 +410,7 @@ type scannerFunc func(dest ...any) error
 func (f scannerFunc) Scan(dest ...any) error { return f(dest...) }
 
 // scanSandbox reads sandboxColumns.
-func scanSandbox(row scanner) (sandbox.Sandbox, error) {
+func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	var sb sandbox.Sandbox
 	var cause sandbox.Cause
 	var env, labels, metadata, ports, apt, npm string
@@ -414,8 +427,8 @@ func scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	if cause.Code != "" {
 		sb.Cause = &cause
 	}
-	if sb.Env, err = unmarshalMap(env); err != nil {
-		return sandbox.Sandbox{}, fmt.Errorf("environment of %s: %w", sb.ID, err)
+	if sb.Env, err = s.unsealEnv(env, string(sb.ID)); err != nil {
+		return sandbox.Sandbox{}, err
 	}
 	if sb.Labels, err = unmarshalMap(labels); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("labels of %s: %w", sb.ID, err)

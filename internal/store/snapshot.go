@@ -43,7 +43,7 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 		if err := admitDisk(ctx, tx, sn.Workspace, 0, a); err != nil {
 			return err
 		}
-		env, err := marshalMap(sn.Env)
+		env, err := s.sealEnv(sn.Env, string(sn.ID))
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id)
-		if sn, err = oneSnapshot(row); err != nil {
+		if sn, err = s.oneSnapshot(row); err != nil {
 			return err
 		}
 		if err := admitDisk(ctx, tx, sn.Workspace, g.SizeBytes, a); err != nil {
@@ -86,7 +86,7 @@ func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g san
 		if err != nil {
 			return err
 		}
-		if sn, err = snapshotByID(ctx, tx, id); err != nil {
+		if sn, err = s.snapshotByID(ctx, tx, id); err != nil {
 			return err
 		}
 		return insertIfKnown(ctx, tx, ev)
@@ -140,11 +140,11 @@ func (s *Store) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) erro
 
 // Snapshot returns a snapshot of any workspace, deleted or not. Errors: NotFound.
 func (s *Store) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
-	return snapshotByID(ctx, s.reader, id)
+	return s.snapshotByID(ctx, s.reader, id)
 }
 
-func snapshotByID(ctx context.Context, q querier, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
-	return oneSnapshot(q.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state <> 'creating'", id))
+func (s *Store) snapshotByID(ctx context.Context, q querier, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+	return s.oneSnapshot(q.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state <> 'creating'", id))
 }
 
 // SnapshotByTag returns the snapshot of a workspace, given by id or by slug, that
@@ -154,20 +154,20 @@ func (s *Store) SnapshotByTag(ctx context.Context, ws sandbox.WorkspaceID, slug,
 	if slug != "" {
 		of, key = "w.slug = $1", slug
 	}
-	return oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
+	return s.oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
 		" WHERE "+of+" AND s.name = $2 AND s.tag = $3 AND "+isReady+" ORDER BY s.created_at LIMIT 1", key, name, tag))
 }
 
 // SnapshotByContent returns the newest snapshot of a workspace that was built of
 // that content. Errors: NotFound.
 func (s *Store) SnapshotByContent(ctx context.Context, ws sandbox.WorkspaceID, hash string) (sandbox.Snapshot, error) {
-	return oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
+	return s.oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
 		" WHERE s.workspace_id = $1 AND s.content_hash = $2 AND s.content_hash <> '' AND "+isReady+" ORDER BY s.created_at DESC LIMIT 1", ws, hash))
 }
 
 // LastSnapshotOf returns the newest snapshot taken of a sandbox, deleted or not. Errors: NotFound.
 func (s *Store) LastSnapshotOf(ctx context.Context, id sandbox.ID) (sandbox.Snapshot, error) {
-	return oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
+	return s.oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
 		" WHERE s.sandbox_id = $1 AND s.sandbox_id <> '' AND s.state <> 'creating' ORDER BY s.created_at DESC, s.id DESC LIMIT 1", id))
 }
 
@@ -220,7 +220,7 @@ func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox
 // of the same name that held it; "" takes its tag away. Errors: NotFound.
 func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if sn, err = snapshotByID(ctx, tx, id); err != nil {
+		if sn, err = s.snapshotByID(ctx, tx, id); err != nil {
 			return err
 		}
 		if !sn.DeletedAt.IsZero() {
@@ -317,7 +317,7 @@ func (s *Store) querySnapshots(ctx context.Context, query string, args ...any) (
 	defer func() { _ = rows.Close() }()
 	var list []sandbox.Snapshot
 	for rows.Next() {
-		sn, err := scanSnapshot(rows)
+		sn, err := s.scanSnapshot(rows)
 		if err != nil {
 			return nil, fmt.Errorf("list snapshots: %w", err)
 		}
@@ -332,8 +332,8 @@ func (s *Store) querySnapshots(ctx context.Context, query string, args ...any) (
 func noSnapshot() error { return sandbox.Errorf(sandbox.NotFound, "there is no such snapshot") }
 
 // oneSnapshot reads the only row of a look-up.
-func oneSnapshot(row *sql.Row) (sandbox.Snapshot, error) {
-	sn, err := scanSnapshot(row)
+func (s *Store) oneSnapshot(row *sql.Row) (sandbox.Snapshot, error) {
+	sn, err := s.scanSnapshot(row)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Snapshot{}, noSnapshot()
 	}
@@ -344,7 +344,7 @@ func oneSnapshot(row *sql.Row) (sandbox.Snapshot, error) {
 }
 
 // scanSnapshot reads snapshotColumns.
-func scanSnapshot(row scanner) (sandbox.Snapshot, error) {
+func (s *Store) scanSnapshot(row scanner) (sandbox.Snapshot, error) {
 	var sn sandbox.Snapshot
 	var metadata, env string
 	var public, created, deleted int64
@@ -357,8 +357,8 @@ func scanSnapshot(row scanner) (sandbox.Snapshot, error) {
 	if sn.Metadata, err = unmarshalMap(metadata); err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("metadata of snapshot %s: %w", sn.ID, err)
 	}
-	if sn.Env, err = unmarshalMap(env); err != nil {
-		return sandbox.Snapshot{}, fmt.Errorf("environment of snapshot %s: %w", sn.ID, err)
+	if sn.Env, err = s.unsealEnv(env, string(sn.ID)); err != nil {
+		return sandbox.Snapshot{}, err
 	}
 	sn.Public, sn.CreatedAt, sn.DeletedAt = public != 0, fromNanos(created), fromNanos(deleted)
 	return sn, nil

@@ -29,6 +29,7 @@ type Store struct {
 	writer  *sql.DB // one connection; its transactions are immediate
 	reader  *sql.DB // read-only connections
 	path    string  // without symbolic links
+	keys    Keys    // nil without
 	batches batches
 }
 
@@ -37,7 +38,7 @@ type Store struct {
 // have it open for writing at a time; a second one does not fail but waits for its turn at
 // every write. Errors: Unsupported when a newer program has changed it; ErrDamaged. Then
 // nothing was changed.
-func Open(ctx context.Context, path string) (*Store, error) {
+func Open(ctx context.Context, path string, options ...Option) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -50,13 +51,13 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := f.Close(); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	return open(ctx, path, prepare(path))
+	return open(ctx, path, prepare(path), options)
 }
 
 // OpenExisting opens the database file of a server that may be running: it
 // neither makes nor migrates one, and its writes take turns with the server's.
 // Errors: NotFound when there is none; Unsupported when it is not of this version.
-func OpenExisting(ctx context.Context, path string) (*Store, error) {
+func OpenExisting(ctx context.Context, path string, options ...Option) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -66,12 +67,15 @@ func OpenExisting(ctx context.Context, path string) (*Store, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	return open(ctx, path, isCurrent)
+	return open(ctx, path, isCurrent, options)
 }
 
 // open opens the file after prepare is content with it.
-func open(ctx context.Context, path string, prepare func(context.Context, *sql.DB) error) (_ *Store, err error) {
+func open(ctx context.Context, path string, prepare func(context.Context, *sql.DB) error, options []Option) (_ *Store, err error) {
 	s := &Store{}
+	for _, o := range options {
+		o(s)
+	}
 	defer func() {
 		if err != nil {
 			_ = s.Close()
@@ -98,11 +102,12 @@ func open(ctx context.Context, path string, prepare func(context.Context, *sql.D
 // dsn names the database file with the settings of every connection and extra ones.
 // Transactions that write must be immediate: a deferred one that turns into a
 // write answers busy at once, whatever busy_timeout says. With synchronous=FULL a
-// commit returns when it is on the disk; NORMAL would leave that to a later one.
+// commit returns when it is on the disk; NORMAL would leave that to a later one. What is
+// deleted is overwritten, since secrets are among it.
 func dsn(path, extra string) string {
 	file := (&url.URL{Path: path}).EscapedPath()
 	return "file:" + file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)" +
-		"&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&" + extra
+		"&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_pragma=foreign_keys(1)&" + extra
 }
 
 // isCurrent returns an error unless the database is of the newest version.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
 )
 
@@ -25,7 +26,11 @@ func openStore(t *testing.T) (*store.Store, sandbox.WorkspaceID) {
 
 func reopen(t *testing.T, path string) *store.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), path)
+	keys, err := secret.Open(filepath.Join(filepath.Dir(path), "secret.key"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(t.Context(), path, store.WithKeys(keys))
 	if err != nil {
 		t.Fatal(err)
 	}

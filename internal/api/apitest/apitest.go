@@ -101,7 +101,9 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 			t.Fatal(err)
 		}
 	}
-	s.Store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"))
+	keys, err := secret.Open(filepath.Join(t.TempDir(), "secret.key"), "")
+	check()
+	s.Store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"), store.WithKeys(keys))
 	check()
 	t.Cleanup(func() { s.Store.Close() })
 	s.openAudit(logger)
@@ -120,7 +122,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.Accounts.Start(t.Context())
 	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
 	check()
-	s.openRegistries()
+	s.Registries = registry.New(s.Store, keys, signIn)
 	s.Catalogue = catalogue.New(s.Store, images{}, 512<<20)
 	s.openImages()
 	err = s.Service.Start(t.Context())
@@ -168,15 +170,6 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 		}
 	})
 	return s
-}
-
-// openRegistries opens the sign-ins to registries, with a key of its own.
-func (s *Server) openRegistries() {
-	keys, err := secret.Open(filepath.Join(s.T.TempDir(), "secret.key"), "")
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	s.Registries = registry.New(s.Store, keys, signIn)
 }
 
 // openImages opens a store without images.
