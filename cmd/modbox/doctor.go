@@ -20,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -64,8 +65,12 @@ func (a *app) printCheck(r doctor.Result) {
 	}
 }
 
-// openImages returns the image store, which is made when it is missing.
+// openImages returns the image store, which is made when it is missing, in a state directory
+// that other users cannot enter.
 func openImages(cfg config.Config) (*image.Store, error) {
+	if err := statedir.Make(cfg.StateDir); err != nil {
+		return nil, err
+	}
 	return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, localImageOptions(cfg))
 }
 
@@ -86,7 +91,7 @@ func lookAtImages(cfg config.Config) (*image.Store, error) {
 	if _, err := os.Stat(filepath.Join(cfg.StateDir, imagesDir)); errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoImage
 	}
-	return openImages(cfg)
+	return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, localImageOptions(cfg))
 }
 
 // builtImages returns those that "modbox images build" builds, and whether they are
@@ -129,7 +134,7 @@ func trySandbox(ctx context.Context, cfg config.Config) (t doctor.Trial, err err
 	if err != nil {
 		return t, err
 	}
-	if err := os.MkdirAll(cfg.RunDir, 0o700); err != nil {
+	if err := statedir.Make(cfg.RunDir); err != nil {
 		return t, err
 	}
 	runDir, err := os.MkdirTemp(cfg.RunDir, "d")

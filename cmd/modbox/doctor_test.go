@@ -47,3 +47,26 @@ func TestDoctorAsksForNoImageThatIsBuiltByItself(t *testing.T) {
 		t.Errorf("images to be built (-want +got):\n%s", diff)
 	}
 }
+
+// TestImagesCloseTheStateDirectory has a state directory that an older version made open to
+// all users, and none yet.
+func TestImagesCloseTheStateDirectory(t *testing.T) {
+	for name, mode := range map[string]os.FileMode{"new": 0, "open": 0o755} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Config{StateDir: filepath.Join(t.TempDir(), "state")}
+			if mode != 0 {
+				if err := os.Mkdir(cfg.StateDir, mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := openImages(cfg); err != nil {
+				t.Fatal(err)
+			}
+			for _, dir := range []string{cfg.StateDir, filepath.Join(cfg.StateDir, imagesDir)} {
+				if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+					t.Errorf("%s has mode %v, %v, want 0700", dir, info.Mode(), err)
+				}
+			}
+		})
+	}
+}

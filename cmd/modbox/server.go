@@ -35,6 +35,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -95,8 +96,8 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 	cu := cleanup.Make(func() {})
 	defer cu.Clean()
 	for _, dir := range []string{cfg.StateDir, cfg.RunDir} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make directory: %w", err)
+		if err := statedir.Make(dir); err != nil {
+			return nil, err
 		}
 	}
 	unlock, err := lockState(filepath.Join(cfg.StateDir, lockFile))
@@ -285,7 +286,7 @@ func (s *server) run(ctx context.Context) error {
 	defer s.release()
 	address := s.listener.Addr().String()
 	path := filepath.Join(s.cfg.StateDir, addressFile)
-	if err := os.WriteFile(path, []byte(address+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(address+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write address: %w", err)
 	}
 	defer os.Remove(path)

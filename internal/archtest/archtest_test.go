@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 	"internal/driver":    {"internal/sandbox"},
 	"internal/config":    {"internal/sandbox"},
 	"internal/embedded":  {},
+	"internal/statedir":  {},
 	"internal/egress":    {"internal/sandbox"},
 	"internal/image":     {"internal/sandbox"},
 	"images":             {},

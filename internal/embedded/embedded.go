@@ -77,7 +77,7 @@ func unpack(from fs.FS, dir, name string) (string, error) {
 
 // write unpacks a program to path, all or nothing.
 func write(path string, packed []byte, want string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".unpack-*")

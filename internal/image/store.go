@@ -170,7 +170,7 @@ func (s *Store) loadRecipes(recipes fs.FS) error {
 // repeats the writing of the layout's index, before which a crash may have come.
 func (s *Store) prepare() error {
 	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256"), s.tmpDir(), s.pullsDir(), filepath.Join(s.dir, "used"), filepath.Join(s.dir, "locks")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 	}
