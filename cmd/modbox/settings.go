@@ -90,7 +90,7 @@ func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registri
 func localImageOptions(cfg config.Config) image.Options {
 	opts := image.Options{
 		DefaultRegistry: cfg.Images.DefaultRegistry, PublicOnly: !cfg.Images.PrivateRegistries,
-		StallTimeout: cfg.Images.StallTimeout.Std(), MinFree: int64(cfg.MinFreeDisk),
+		StallTimeout: cfg.Images.StallTimeout.Std(), MinFree: int64(cfg.MinFreeDisk), Memory: int64(cfg.Images.Memory),
 	}
 	for _, r := range cfg.Images.InsecureRegistries {
 		opts.InsecureRegistries = append(opts.InsecureRegistries, r.RegistryStr())

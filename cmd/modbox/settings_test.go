@@ -56,6 +56,7 @@ var otherValues = map[string]string{
 	"images.recheck_interval":    "7s",
 	"images.stall_timeout":       "7s",
 	"images.max_disk":            "7Gi",
+	"images.memory":              "700Mi",
 	"audit.retention":            "48h", "audit.max_bytes": "2Gi",
 }
 

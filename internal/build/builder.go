@@ -303,7 +303,7 @@ func (b *Builder) build(ctx context.Context, c lifecycle.Caller, req Request, up
 		return sandbox.Image{}, err
 	}
 	defer release()
-	files, err := b.images.ReadArchive(ctx, &limitedReader{upload, uploadMax}, image.ArchiveLimits{Bytes: contextMax, Entries: contextFiles})
+	files, err := b.images.ReadArchive(ctx, c.Workspace, &limitedReader{upload, uploadMax}, image.ArchiveLimits{Bytes: contextMax, Entries: contextFiles})
 	if err != nil {
 		return sandbox.Image{}, inField("context", err)
 	}

@@ -258,7 +258,7 @@ func (r *run) image(ctx context.Context, ref string) (sandbox.Image, *v1.ConfigF
 func (r *run) filesOf(ctx context.Context, st *state) (*image.Files, error) {
 	if st.files == nil {
 		var err error
-		if st.files, err = r.builder.images.OpenFiles(ctx, st.digest); err != nil {
+		if st.files, err = r.builder.images.OpenFiles(ctx, r.caller.Workspace, st.digest); err != nil {
 			return nil, err
 		}
 	}

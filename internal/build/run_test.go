@@ -70,7 +70,7 @@ func TestDiskUsedUp(t *testing.T) {
 // files in memory.
 func TestFewFilesOpen(t *testing.T) {
 	b := newBuilder(t, 100)
-	files, err := b.images.OpenFiles(t.Context(), "")
+	files, err := b.images.OpenFiles(t.Context(), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

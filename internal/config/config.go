@@ -129,6 +129,7 @@ type Images struct {
 	PrivateRegistries  bool       `yaml:"private_registries" doc:"Whether images may be had from registries at private addresses (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7). Turn it off where workspaces belong to people who must not reach this network; those in insecure_registries are reached all the same."`
 	RecheckInterval    Duration   `yaml:"recheck_interval" doc:"How long a tag is taken to mean what it meant when its registry was asked last. 0: until it is pulled again."`
 	StallTimeout       Duration   `yaml:"stall_timeout" doc:"How long a registry may send nothing until a pull gives up on that connection."`
+	Memory             Bytes      `yaml:"memory" doc:"Memory that the server uses for the files of all images and build contexts that are pulled, built, imported or committed at a time: some 1100 bytes for each file. A workspace gets at most twice of what is left for the others. 0: a sixteenth of the machine's memory, and at least 512Mi."`
 	MaxDisk            Bytes      `yaml:"max_disk" doc:"Disk that images may take. What is too much is removed when an image is added: first what workspaces have as build cache beyond an equal part, then those not used for the longest time, built-in ones last, none that a sandbox or snapshot needs. 0: no limit."`
 }
 
@@ -322,6 +323,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "http.max_connections", c.HTTP.MaxConnections, 1, 1<<20)
 	within(bad, "audit.retention", c.Audit.Retention, Duration(time.Hour), Duration(100*365*24*time.Hour))
 	within(bad, "audit.max_bytes", c.Audit.MaxBytes, 1<<20, 1<<44)
+	within(bad, "images.memory", c.Images.Memory, 0, 1<<50)
 	within(bad, "images.stall_timeout", c.Images.StallTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "images.recheck_interval", c.Images.RecheckInterval, 0, Duration(10*365*24*time.Hour))
 	_, err := ociname.NewRegistry(c.Images.DefaultRegistry, ociname.StrictValidation)

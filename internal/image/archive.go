@@ -25,8 +25,9 @@ import (
 // unpacked on the host. They are used by one goroutine at a time.
 type Files struct {
 	tree   *tree
-	used   ArchiveLimits    // what an archive took of its limits
-	sums   map[*node]string // of contents that were read, see [Copy.Key]
+	payer  sandbox.WorkspaceID // whose the memory is
+	used   ArchiveLimits       // what an archive took of its limits
+	sums   map[*node]string    // of contents that were read, see [Copy.Key]
 	closed func()
 }
 
@@ -34,9 +35,11 @@ type Files struct {
 func (f *Files) Close() { f.closed() }
 
 // OpenFiles returns the files of the root filesystem with a digest; "" is an empty one.
-// Errors: NotFound; Unavailable for a damaged one.
-func (s *Store) OpenFiles(ctx context.Context, digest string) (*Files, error) {
-	f := &Files{tree: newTree(), sums: map[*node]string{}, closed: func() {}}
+// Their memory counts for a workspace. Errors: NotFound; Unavailable for a damaged one, and
+// when others have the memory; TooLarge.
+func (s *Store) OpenFiles(ctx context.Context, owner sandbox.WorkspaceID, digest string) (*Files, error) {
+	f := &Files{tree: s.newTree(ctx, owner), payer: owner, sums: map[*node]string{}}
+	f.closed = f.tree.close
 	if digest == "" {
 		return f, nil
 	}
@@ -48,10 +51,14 @@ func (s *Store) OpenFiles(ctx context.Context, digest string) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.tree, err = readTree(file); err != nil {
-		return nil, errors.Join(err, file.Close())
+	f.closed = func() {
+		_ = file.Close() // only read
+		f.tree.close()
 	}
-	f.closed = func() { _ = file.Close() } // only read
+	if err := readTree(file, f.tree); err != nil {
+		f.closed()
+		return nil, err
+	}
 	return f, nil
 }
 
@@ -62,11 +69,13 @@ type ArchiveLimits struct {
 }
 
 // ReadArchive reads a tar, plain or compressed with gzip, bzip2 or zstd, to its end.
-// Of a name that comes twice the last one counts.
+// Of a name that comes twice the last one counts. The memory of the files counts for a
+// workspace.
 //
 // Errors: Invalid for what is no archive and for an archive that is hostile: names
-// that are absolute or have "..", devices, what goes through links; TooLarge.
-func (s *Store) ReadArchive(ctx context.Context, r io.Reader, most ArchiveLimits) (*Files, error) {
+// that are absolute or have "..", devices, what goes through links; TooLarge;
+// Unavailable when others have the memory.
+func (s *Store) ReadArchive(ctx context.Context, owner sandbox.WorkspaceID, r io.Reader, most ArchiveLimits) (*Files, error) {
 	plain, err := openArchive(r)
 	if err != nil {
 		return nil, err
@@ -84,12 +93,14 @@ func (s *Store) ReadArchive(ctx context.Context, r io.Reader, most ArchiveLimits
 		return nil, err
 	}
 	undo.Add(func() { _ = contents.file.Close() })
-	a := archiveReader{tree: newTree(), spool: contents, meter: meter{limits: limits{bytes: most.Bytes, entries: most.Entries}}}
+	t := s.newTree(ctx, owner)
+	undo.Add(t.close)
+	a := archiveReader{tree: t, spool: contents, meter: meter{limits: limits{bytes: most.Bytes, entries: most.Entries}}}
 	if err := a.read(ctx, plain); err != nil {
 		return nil, err
 	}
 	used := ArchiveLimits{Bytes: max(a.meter.stream, a.meter.files), Entries: max(a.meter.seen, a.tree.made)}
-	return &Files{tree: a.tree, used: used, sums: map[*node]string{}, closed: undo.Release()}, nil
+	return &Files{tree: a.tree, payer: owner, used: used, sums: map[*node]string{}, closed: undo.Release()}, nil
 }
 
 // archiveReader puts the entries of an archive into a tree.

@@ -130,7 +130,9 @@ func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress 
 		_ = pw.CloseWithError(err) // nil is the end of the stream
 		return err
 	})
-	root, err := writeRootfs(ctx, pr, rootfsSpec{dir: dir, date: r.date, futureDated: r.spec.FutureDated, limits: recipeLimits, progress: progress})
+	t := s.newTree(ctx, "")
+	defer t.close()
+	root, err := writeRootfs(ctx, pr, rootfsSpec{dir: dir, date: r.date, futureDated: r.spec.FutureDated, limits: recipeLimits, progress: progress, tree: t})
 	if err != nil {
 		cancel(err)
 		_ = pr.CloseWithError(err)

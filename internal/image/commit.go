@@ -161,7 +161,8 @@ func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*r
 	defer undo.Clean()
 
 	entries := cmp.Or(req.MaxEntries, commitMaxEntries)
-	under := newTree()
+	under := s.newTree(ctx, cmp.Or(req.Owner, req.User))
+	undo.Add(under.close)
 	if base != nil {
 		if room := req.MaxFiles - base.FileCount; req.MaxFiles > 0 && room < int64(entries) {
 			if room <= 0 {
@@ -179,7 +180,7 @@ func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*r
 			return nil, err
 		}
 		undo.Add(func() { _ = file.Close() })
-		if under, err = readTree(file); err != nil {
+		if err := readTree(file, under); err != nil {
 			return nil, err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 // copier puts copies of files into a tree that will lie over another one.
 type copier struct {
+	payer       sandbox.WorkspaceID // whose the memory of archives is
 	under, over *tree
 	owner       fileOwner
 	keep        bool // the owners of what is copied

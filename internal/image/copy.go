@@ -217,7 +217,9 @@ func (c *Copy) WriteLayer(ctx context.Context, s *Store, over *Files, w io.Write
 	if err != nil {
 		return err
 	}
-	p := &copier{under: over.tree, over: newTree(), owner: owner, keep: c.request.KeepOwners && c.request.Owner == "", mode: c.request.Mode, copies: map[*node]*node{}}
+	t := s.newTree(ctx, over.payer)
+	defer t.close()
+	p := &copier{payer: over.payer, under: over.tree, over: t, owner: owner, keep: c.request.KeepOwners && c.request.Owner == "", mode: c.request.Mode, copies: map[*node]*node{}}
 	p.over.lenient = true
 	unpacked, err := c.place(ctx, s, p)
 	for _, f := range unpacked {
@@ -256,7 +258,7 @@ func (c *Copy) place(ctx context.Context, s *Store, p *copier) (unpacked []*File
 			}
 		case c.request.Unpack && src.mode.IsRegular() && isArchive(io.NewSectionReader(src.content, 0, src.content.Size())):
 			var files *Files
-			files, err = s.ReadArchive(ctx, io.NewSectionReader(src.content, 0, src.content.Size()), room)
+			files, err = s.ReadArchive(ctx, p.payer, io.NewSectionReader(src.content, 0, src.content.Size()), room)
 			if err != nil {
 				return unpacked, fmt.Errorf("unpack %s: %w", src.base, err)
 			}

@@ -79,7 +79,7 @@ func TestHostileArchive(t *testing.T) {
 		"bomb":           {bomb(t), sandbox.TooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, err := s.ReadArchive(t.Context(), c.archive, fewFiles)
+			files, err := s.ReadArchive(t.Context(), "", c.archive, fewFiles)
 			if err == nil {
 				files.Close()
 			}
@@ -109,7 +109,7 @@ func bomb(t *testing.T) io.Reader {
 // copied returns what a copy writes as a layer, a line for each entry.
 func copied(t *testing.T, s *image.Store, over io.Reader, req image.CopyRequest) (string, error) {
 	t.Helper()
-	under, err := s.ReadArchive(t.Context(), over, fewFiles)
+	under, err := s.ReadArchive(t.Context(), "", over, fewFiles)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestCopy(t *testing.T) {
 			plainFile("file"), symlink("loop", "loop"), directory("etc"),
 			tar.Header{Typeflag: tar.TypeReg, Name: "etc/x", Mode: 0o644})
 	}
-	from, err := s.ReadArchive(t.Context(), packed(t, plainFile("a"), plainFile("b.txt"), directory("d"), plainFile("d/x"), directory("d/lib"), plainFile("d/lib/y"),
+	from, err := s.ReadArchive(t.Context(), "", packed(t, plainFile("a"), plainFile("b.txt"), directory("d"), plainFile("d/x"), directory("d/lib"), plainFile("d/lib/y"),
 		symlink("s", "d"), tar.Header{Typeflag: tar.TypeLink, Name: "d/z", Linkname: "d/x"}, directory("w"), plainFile("w/.wh.file")), fewFiles)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestCopy(t *testing.T) {
 // of which a pattern matches only so many.
 func TestWildcardsThroughLinks(t *testing.T) {
 	s := open(t, t.TempDir(), &fake{tar: small(t, "one")})
-	files, err := s.ReadArchive(t.Context(), packed(t, directory("d"), symlink("d/a", "."), symlink("d/b", ".")), fewFiles)
+	files, err := s.ReadArchive(t.Context(), "", packed(t, directory("d"), symlink("d/a", "."), symlink("d/b", ".")), fewFiles)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestManyArchives(t *testing.T) {
 
 func TestIgnore(t *testing.T) {
 	s := open(t, t.TempDir(), &fake{tar: small(t, "one")})
-	files, err := s.ReadArchive(t.Context(), packed(t, plainFile("a.log"), plainFile("d/b.log"), plainFile("d/keep.log"), plainFile("e/c"), plainFile("f")), fewFiles)
+	files, err := s.ReadArchive(t.Context(), "", packed(t, plainFile("a.log"), plainFile("d/b.log"), plainFile("d/keep.log"), plainFile("e/c"), plainFile("f")), fewFiles)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,13 @@ func writeEROFS(ctx context.Context, file string, t *tree, date time.Time) (name
 	}
 	defer f.Close()
 	src := &treeFS{ctx: ctx, root: t.root, names: map[*node][]string{}}
+	paths := src.count(0, t.root)
 	src.collect(".", t.root)
+	need := src.files*writeBytes + 2*paths
+	if err := t.memory.take(ctx, need); err != nil {
+		return 0, fmt.Errorf("write root filesystem: %w", err)
+	}
+	defer t.memory.give(need)
 	out := &sparseWriter{f: f}
 	w := erofs.Create(out, erofs.WithBuildTime(uint64(date.Unix()), 0))
 	if err := w.CopyFrom(src); err != nil {
@@ -39,7 +45,7 @@ func writeEROFS(ctx context.Context, file string, t *tree, date time.Time) (name
 	if err := finishEROFS(f, src.names); err != nil {
 		return 0, fmt.Errorf("write root filesystem: %w", err)
 	}
-	return src.count, f.Close()
+	return src.files, f.Close()
 }
 
 // treeFS presents a tree to the EROFS writer. Of a file with several names only
@@ -47,22 +53,39 @@ func writeEROFS(ctx context.Context, file string, t *tree, date time.Time) (name
 type treeFS struct {
 	ctx   context.Context // ends reading
 	root  *node
-	names map[*node][]string // of what is no directory, in order
-	count int64              // of all names
+	names map[*node][]string // of what has more than one and is no directory, in order
+	files int64              // of all names
 }
 
 var _ fs.ReadDirFS = (*treeFS)(nil)
 
-// collect fills in names and count.
-func (t *treeFS) collect(dir string, n *node) {
-	for _, base := range slices.Sorted(maps.Keys(n.names)) {
-		t.count++
-		child := n.names[base]
-		full := path.Join(dir, base)
+// count fills in files and the links of each, and returns the bytes of all paths in a
+// directory whose own path has so many.
+func (t *treeFS) count(length int64, dir *node) (paths int64) {
+	for base, child := range dir.names {
+		t.files++
+		full := length + int64(len(base)) + 1
+		paths += full
 		if child.isDir() {
-			t.collect(full, child.node)
-		} else {
-			t.names[child.node] = append(t.names[child.node], full)
+			paths += t.count(full, child.node)
+		} else if child.links++; child.links == 2 {
+			t.names[child.node] = nil
+		}
+	}
+	return paths
+}
+
+// collect fills in names.
+func (t *treeFS) collect(dir string, n *node) {
+	if len(t.names) == 0 {
+		return
+	}
+	for _, base := range slices.Sorted(maps.Keys(n.names)) {
+		child := n.names[base]
+		if child.isDir() {
+			t.collect(path.Join(dir, base), child.node)
+		} else if names, ok := t.names[child.node]; ok {
+			t.names[child.node] = append(names, path.Join(dir, base))
 		}
 	}
 }
@@ -127,11 +150,11 @@ func (t *treeFS) info(full string, n *node) nodeInfo {
 				in.links++
 			}
 		}
-	case n.content != nil && names[0] == full:
+	case n.content != nil && (len(names) == 0 || names[0] == full):
 		in.size = n.content.Size()
 		fallthrough
 	default:
-		in.links = uint32(len(names))
+		in.links = n.links
 	}
 	return in
 }

@@ -283,7 +283,7 @@ func (s *Store) importImage(ctx context.Context, f foundImage, dir string, progr
 		ready[i] = make(chan struct{})
 		close(ready[i])
 	}
-	root, err := s.unpack(ctx, p, pullMaxBytes, dir, ready, progress)
+	root, err := s.unpack(ctx, p, "", pullMaxBytes, dir, ready, progress)
 	if err != nil {
 		return nil, err
 	}

@@ -1,13 +1,11 @@
 package image
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,8 +23,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
@@ -272,7 +268,7 @@ func (s *Store) pullManifest(ctx context.Context, reg *registry, ref ociname.Ref
 	if err != nil {
 		return nil, err
 	}
-	root, err := s.fetchLayers(ctx, reg, p, room, work.Name(), opts.Progress)
+	root, err := s.fetchLayers(ctx, reg, p, opts.Who.Workspace, room, work.Name(), opts.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -340,7 +336,7 @@ func showMiB(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
 
 // fetchLayers fetches all layers, some at a time, and lays each over those before
 // it as soon as it is there.
-func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, room int64, dir string, progress func(Event)) (*rootfs, error) {
+func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, owner sandbox.WorkspaceID, room int64, dir string, progress func(Event)) (*rootfs, error) {
 	var mu sync.Mutex
 	var done, total int64
 	for _, l := range p.manifest.Layers {
@@ -360,7 +356,7 @@ func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, r
 	}
 	var root *rootfs
 	group.Go(func() (err error) {
-		root, err = s.unpack(ctx, p, room, dir, ready, progress)
+		root, err = s.unpack(ctx, p, owner, room, dir, ready, progress)
 		return err
 	})
 	for i, l := range p.manifest.Layers {
@@ -379,14 +375,16 @@ func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, r
 func layerFile(dir string, i int) string { return filepath.Join(dir, "layer-"+strconv.Itoa(i)) }
 
 // unpack lays an image's layers over each other as they become ready, at most room
-// bytes of them, and writes the root filesystem.
-func (s *Store) unpack(ctx context.Context, p pulledImage, room int64, dir string, ready []chan struct{}, progress func(Event)) (*rootfs, error) {
+// bytes of them, and writes the root filesystem. Its memory is the owner's.
+func (s *Store) unpack(ctx context.Context, p pulledImage, owner sandbox.WorkspaceID, room int64, dir string, ready []chan struct{}, progress func(Event)) (*rootfs, error) {
 	sp, err := newSpool(filepath.Join(dir, "files"))
 	if err != nil {
 		return nil, err
 	}
 	defer sp.file.Close()
-	layers := layerReader{tree: newTree(), spool: sp, limits: limits{bytes: room, entries: pullEntries}}
+	t := s.newTree(ctx, owner)
+	defer t.close()
+	layers := layerReader{tree: t, spool: sp, limits: limits{bytes: room, entries: pullEntries}}
 	layers.tree.lenient = true
 	for i := range ready {
 		select {
@@ -427,50 +425,6 @@ func readLayerFile(ctx context.Context, layers *layerReader, name string, diffID
 		return sandbox.Errorf(sandbox.Invalid, "the layer holds %s, and the image's configuration promises %s", got, diffID)
 	}
 	return nil
-}
-
-// decompress returns what a layer holds: registries' names of compressions are
-// not to be relied on, so its first bytes decide.
-func decompress(r io.Reader) (io.ReadCloser, error) {
-	br := bufio.NewReaderSize(r, 256<<10)
-	magic, err := br.Peek(4)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		zr, err := gzip.NewReader(br)
-		if err != nil {
-			return nil, damagedLayer(err)
-		}
-		return io.NopCloser(decompressing{zr}), nil
-	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		zr, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindowMax))
-		if err != nil {
-			return nil, damagedLayer(err)
-		}
-		return struct {
-			io.Reader
-			io.Closer
-		}{decompressing{zr}, zr.IOReadCloser()}, nil
-	}
-	return io.NopCloser(br), nil
-}
-
-// decompressing says of every error that the layer is damaged: reading a file
-// that was checked a moment ago gives hardly any other.
-type decompressing struct{ r io.Reader }
-
-func (d decompressing) Read(p []byte) (int, error) {
-	n, err := d.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = damagedLayer(err)
-	}
-	return n, err
-}
-
-func damagedLayer(err error) error {
-	return sandbox.Wrap(sandbox.Invalid, err, "the layer cannot be decompressed")
 }
 
 // runConfig returns how an image wants to be run, as far as that makes sense.

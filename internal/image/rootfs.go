@@ -2,6 +2,7 @@ package image
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -57,12 +58,13 @@ type rootfsSpec struct {
 	futureDated []string
 	limits      limits
 	progress    func(Event)
+	tree        *tree // for the files, nil for one whose memory is not counted
 }
 
 // writeRootfs reads a root filesystem as a tar stream and writes it as a layer
 // and as an EROFS. It takes nothing on trust, as [layerReader.read] says.
 func writeRootfs(ctx context.Context, r io.Reader, spec rootfsSpec) (*rootfs, error) {
-	b, err := newRootfsWriter(spec, newTree())
+	b, err := newRootfsWriter(spec, cmp.Or(spec.tree, newTree()))
 	if err != nil {
 		return nil, err
 	}

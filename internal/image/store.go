@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/share"
 )
 
 // Store holds images in a directory. It is safe for concurrent use, and several
@@ -40,7 +42,9 @@ type Store struct {
 	inUse   func(context.Context) ([]string, error)
 	// catalogued is Options.Catalogued.
 	catalogued func(context.Context) ([]string, error)
-	recipes    []*Recipe // the built-in ones, the default first
+	recipes    []*Recipe     // the built-in ones, the default first
+	memory     *share.Budget // of the trees of files that are being made into images
+	ownTrees   atomic.Int64  // how many trees of no workspace there were
 
 	mu         sync.Mutex
 	cached     *index                 // guarded by mu
@@ -84,6 +88,10 @@ type Options struct {
 	Catalogued func(context.Context) ([]string, error)
 	// Login signs in to registries; nil is nobody.
 	Login Login
+	// Memory is how many bytes the names and nodes of files may take that are being made
+	// into images, of all of them together; 0 is a sixteenth of the machine's, and 512 MiB
+	// at least.
+	Memory int64
 	// StallTimeout is how long a registry may send nothing; 0 is a minute.
 	StallTimeout time.Duration
 }
@@ -101,7 +109,8 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 	s := &Store{
 		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}, noted: map[string]time.Time{}, layers: map[v1.Hash][]blobSize{},
 		defaultRegistry: opts.DefaultRegistry, roads: newRoads(opts),
-		login: opts.Login, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, minFree: opts.MinFree, inUse: opts.InUse, catalogued: opts.Catalogued,
+		memory: share.New(cmp.Or(opts.Memory, defaultMemory()), memoryPatience),
+		login:  opts.Login, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, minFree: opts.MinFree, inUse: opts.InUse, catalogued: opts.Catalogued,
 	}
 	s.transport = transport.NewUserAgent(&persistent{next: s.roads, stall: cmp.Or(opts.StallTimeout, time.Minute)}, "modbox")
 	if s.maxDisk > 0 && s.inUse == nil {

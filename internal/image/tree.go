@@ -22,6 +22,7 @@ type tree struct {
 	// lenient is for layers of other tools: a name that comes twice in one layer is
 	// what came last, and links on the way to a file are followed (walk.go).
 	lenient bool
+	memory  *treeMemory // of the names and nodes; nil is not counted
 }
 
 // node is a file of any kind. Its names in directories may be several.
@@ -35,6 +36,8 @@ type node struct {
 	names    map[string]dentry // of a directory
 	// implicit: a directory that only its children name so far.
 	implicit bool
+	// links is how many names it has, while it is written.
+	links uint32
 }
 
 // dentry is a name in a directory, and the layer that gave it.
@@ -103,7 +106,7 @@ func (t *tree) put(clean string, n *node) error {
 	if err != nil {
 		return err
 	}
-	base := path.Base(clean)
+	base := strings.Clone(path.Base(clean)) // the whole path may have thousands of bytes
 	old, taken := dir.names[base]
 	switch {
 	case taken && old.isDir() && n.mode.IsDir():
@@ -114,7 +117,7 @@ func (t *tree) put(clean string, n *node) error {
 		return sandbox.Errorf(sandbox.Invalid, "the root filesystem has %.300q twice", clean)
 	}
 	dir.names[base] = dentry{n, t.layer}
-	return nil
+	return t.memory.add(base, n)
 }
 
 // become gives a directory the metadata of another.
@@ -169,36 +172,38 @@ func (t *tree) hideName(dir *node, base string) {
 	}
 }
 
-// readTree returns the tree of an EROFS that this package made. The contents
-// stay where they are: r must be open for as long as the tree is used.
-func readTree(r io.ReaderAt) (*tree, error) {
+// readTree reads an EROFS that this package made into an empty tree. The contents
+// stay where they are: r must be open for as long as the tree is used. Errors: those of
+// the tree's memory.
+func readTree(r io.ReaderAt, t *tree) error {
 	d, err := openDisk(r)
 	if err != nil {
-		return nil, fmt.Errorf("read root filesystem: %w", err)
+		return fmt.Errorf("read root filesystem: %w", err)
 	}
 	root, err := d.inode(d.root)
 	if err != nil {
-		return nil, fmt.Errorf("read root filesystem: %w", err)
+		return fmt.Errorf("read root filesystem: %w", err)
 	}
-	t := &tree{}
 	seen := map[uint64]*node{}
-	if t.root, err = d.node(root, seen); err != nil {
-		return nil, fmt.Errorf("read root filesystem: %w", err)
+	if t.root, err = d.node(root, seen, t.memory); err != nil {
+		return fmt.Errorf("read root filesystem: %w", err)
 	}
 	t.layer = 1 // what comes now lies over what is there
-	return t, nil
+	return nil
 }
 
 // node returns the node of an inode with everything in it. seen has the files
 // that were met before, by the inode's number.
-func (d *disk) node(in diskInode, seen map[uint64]*node) (*node, error) {
+func (d *disk) node(in diskInode, seen map[uint64]*node, memory *treeMemory) (*node, error) {
 	if n := seen[in.number]; n != nil && !n.mode.IsDir() {
 		return n, nil
 	} else if n != nil {
 		return nil, fmt.Errorf("directory %d is in two places", in.number)
 	}
 	n := &node{mode: in.mode, uid: in.uid, gid: in.gid, mtime: in.mtime, rdev: in.rdev}
-	seen[in.number] = n
+	if in.links > 1 || in.mode.IsDir() {
+		seen[in.number] = n
+	}
 	switch {
 	case in.mode.IsDir():
 		n.names = map[string]dentry{}
@@ -207,9 +212,12 @@ func (d *disk) node(in diskInode, seen map[uint64]*node) (*node, error) {
 			if err != nil {
 				return err
 			}
-			node, err := d.node(child, seen)
+			node, err := d.node(child, seen, memory)
+			if err != nil {
+				return err
+			}
 			n.names[e.name] = dentry{node: node}
-			return err
+			return memory.add(e.name, node)
 		})
 	case in.mode&fs.ModeSymlink != 0:
 		target, err := io.ReadAll(d.content(in))

@@ -62,6 +62,10 @@ func (t *tree) walk(clean string, create bool) (*node, error) {
 		case !ok:
 			next.node = newDir()
 			t.made++
+			part = strings.Clone(part)
+			if err := t.memory.add(part, next.node); err != nil {
+				return nil, err
+			}
 		case !next.isDir() && !create:
 			return nil, nil
 		case !next.isDir():

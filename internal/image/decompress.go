@@ -1,0 +1,57 @@
+package image
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// decompress returns what a layer holds: registries' names of compressions are
+// not to be relied on, so its first bytes decide.
+func decompress(r io.Reader) (io.ReadCloser, error) {
+	br := bufio.NewReaderSize(r, 256<<10)
+	magic, err := br.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		zr, err := gzip.NewReader(br)
+		if err != nil {
+			return nil, damagedLayer(err)
+		}
+		return io.NopCloser(decompressing{zr}), nil
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		zr, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindowMax))
+		if err != nil {
+			return nil, damagedLayer(err)
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{decompressing{zr}, zr.IOReadCloser()}, nil
+	}
+	return io.NopCloser(br), nil
+}
+
+// decompressing says of every error that the layer is damaged: reading a file
+// that was checked a moment ago gives hardly any other.
+type decompressing struct{ r io.Reader }
+
+func (d decompressing) Read(p []byte) (int, error) {
+	n, err := d.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = damagedLayer(err)
+	}
+	return n, err
+}
+
+func damagedLayer(err error) error {
+	return sandbox.Wrap(sandbox.Invalid, err, "the layer cannot be decompressed")
+}

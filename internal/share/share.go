@@ -1,0 +1,202 @@
+// Package share divides a number of bytes of memory among workspaces, so that none takes
+// what others need: a workspace may have at most twice of what is left for the others. One
+// that is alone has up to two thirds of the whole, two have two fifths each, and so on;
+// whoever comes next always finds something. It knows nothing of what the memory is for.
+package share
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The errors of [Account.Take].
+var (
+	// ErrTooLarge: an account alone wants more than there can ever be for it.
+	ErrTooLarge = errors.New("more than there can be for one")
+	// ErrBusy: others have so much that there was not enough left in time.
+	ErrBusy = errors.New("others have too much at the moment")
+)
+
+// Budget is a number of bytes that is shared. It is safe for concurrent use.
+type Budget struct {
+	total    int64
+	patience time.Duration
+
+	mu      sync.Mutex
+	used    int64            // guarded by mu
+	peak    int64            // the most that used was; guarded by mu
+	has     map[string]int64 // by the key of accounts; guarded by mu
+	holders int              // accounts that have something; guarded by mu
+	waiting []*waiter        // the longest first; guarded by mu
+}
+
+// waiter is an account that waits for n bytes.
+type waiter struct {
+	account *Account
+	n       int64
+	done    chan error // gets one
+}
+
+// New returns a budget of total bytes, for which an account waits so long at most.
+func New(total int64, patience time.Duration) *Budget {
+	return &Budget{total: total, patience: patience, has: map[string]int64{}}
+}
+
+// Total returns how many bytes are shared.
+func (b *Budget) Total() int64 { return b.total }
+
+// Used returns how many bytes all accounts have, and the most that they had at a time.
+func (b *Budget) Used() (now, peak int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used, b.peak
+}
+
+// most returns what a key may have while others have so much.
+func (b *Budget) most(others int64) int64 { return (b.total - others) / 3 * 2 }
+
+// Account is what one piece of work has of a budget. Its methods are called by one
+// goroutine at a time. All methods of a nil account do nothing, and succeed.
+type Account struct {
+	budget *Budget
+	key    string
+	has    int64 // guarded by budget.mu
+}
+
+// Open returns an account of a key, with nothing. Accounts of one key share what the key may
+// have.
+func (b *Budget) Open(key string) *Account { return &Account{budget: b, key: key} }
+
+// Take adds n bytes to an account, at once or when others have given so much back. When
+// all who have something wait for each other, who came last gets an error at once.
+//
+// Errors: [ErrTooLarge]; [ErrBusy]; that of a context that has ended.
+func (a *Account) Take(ctx context.Context, n int64) error {
+	if a == nil || n <= 0 {
+		return nil
+	}
+	b := a.budget
+	b.mu.Lock()
+	if a.has+n > b.most(0) {
+		b.mu.Unlock()
+		return ErrTooLarge
+	}
+	if b.give(a, n) {
+		b.mu.Unlock()
+		return nil
+	}
+	w := &waiter{account: a, n: n, done: make(chan error, 1)}
+	b.waiting = append(b.waiting, w)
+	b.unlock()
+	over := time.NewTimer(b.patience)
+	defer over.Stop()
+	var err error
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-over.C:
+		err = ErrBusy
+	}
+	b.mu.Lock()
+	defer b.unlock()
+	if i := slices.Index(b.waiting, w); i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+		return err
+	}
+	return <-w.done // it came at this moment
+}
+
+// TryTake is Take for who cannot wait. It reports whether there was enough.
+func (a *Account) TryTake(n int64) bool {
+	if a == nil || n <= 0 {
+		return true
+	}
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	return a.budget.give(a, n)
+}
+
+// Give gives n bytes back, at most what the account has.
+func (a *Account) Give(n int64) {
+	if a == nil {
+		return
+	}
+	b := a.budget
+	b.mu.Lock()
+	defer b.unlock()
+	if n = min(n, a.has); n <= 0 {
+		return
+	}
+	b.used -= n
+	if b.has[a.key] -= n; b.has[a.key] == 0 {
+		delete(b.has, a.key)
+	}
+	if a.has -= n; a.has == 0 {
+		b.holders--
+	}
+}
+
+// Has returns what the account has.
+func (a *Account) Has() int64 {
+	if a == nil {
+		return 0
+	}
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	return a.has
+}
+
+// Close gives everything back. The account can be used again.
+func (a *Account) Close() { a.Give(a.Has()) }
+
+// give gives an account n bytes if its key may have them.
+//
+// Preconditions: b.mu is held.
+func (b *Budget) give(a *Account, n int64) bool {
+	if mine := b.has[a.key]; mine+n > b.most(b.used-mine) {
+		return false
+	}
+	if a.has == 0 {
+		b.holders++
+	}
+	a.has += n
+	b.has[a.key] += n
+	b.used += n
+	b.peak = max(b.peak, b.used)
+	return true
+}
+
+// unlock gives those who wait what there is for them now, and lets b.mu go.
+//
+// Preconditions: b.mu is held.
+func (b *Budget) unlock() {
+	defer b.mu.Unlock()
+	b.waiting = slices.DeleteFunc(b.waiting, func(w *waiter) bool {
+		given := b.give(w.account, w.n)
+		if given {
+			w.done <- nil
+		}
+		return given
+	})
+	stuck := 0 // who waits and has something
+	for _, w := range b.waiting {
+		if w.account.has > 0 {
+			stuck++
+		}
+	}
+	if stuck == 0 || stuck < b.holders {
+		return
+	}
+	for i, w := range slices.Backward(b.waiting) {
+		if w.account.has > 0 { // the others need it to give up what it has
+			b.waiting = slices.Delete(b.waiting, i, i+1)
+			w.done <- ErrBusy
+			return
+		}
+	}
+}
