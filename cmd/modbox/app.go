@@ -244,7 +244,7 @@ last "modbox login" to the server, else the one a server on this machine made fo
 	}
 	add(groupUse, a.runCommand(), a.createCommand(), a.listCommand(), a.getCommand(), a.execCommand(), a.attachCommand(), a.jobsCommand(), a.logsCommand(), a.cancelCommand(), a.envCommand(), a.copyCommand(), a.filesCommand(), a.watchCommand(),
 		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.buildCommand(), a.imagesCommand(), a.runtimesCommand(), a.catalogueCommand(), a.registryCommand(), a.tokenCommand(), a.workspaceCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand())
-	add(groupServe, a.serverCommand(), a.userCommand(), a.auditCommand(), a.secretsCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
+	add(groupServe, a.serverCommand(), a.userCommand(), a.auditCommand(), a.backupCommand(), a.restoreCommand(), a.secretsCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
 	return root
 }
 

@@ -3,7 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"time"
 
+	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -13,9 +17,22 @@ func adviseOnDatabase(cfg config.Config, err error) error {
 	if !errors.Is(err, store.ErrDamaged) {
 		return err
 	}
-	last := "no backup was found"
-	if copies, cerr := store.Copies(cfg.StateDir); cerr == nil && len(copies) > 0 {
-		last = "the last copy is " + copies[0]
+	advice := fmt.Sprintf("no backup was found in %s; restore one with: modbox restore --force FILE", cfg.Backup.Directory)
+	if last := lastBackup(cfg); last != "" {
+		advice = "restore the last backup with: modbox restore --force " + last
 	}
-	return fmt.Errorf("%w; nothing was changed. Restore a backup with \"modbox restore\": %s", err, last)
+	return fmt.Errorf("%w; nothing was changed; %s", err, advice)
+}
+
+// lastBackup returns the newest backup, or copy from before a migration; "" when there is none.
+func lastBackup(cfg config.Config) string {
+	backups, _ := backup.List(cfg.Backup.Directory) // what cannot be read is as good as not there
+	copies, _ := store.Copies(cfg.StateDir)
+	last, at := "", time.Time{}
+	for _, name := range slices.Concat(backups, copies) {
+		if info, err := os.Stat(name); err == nil && info.ModTime().After(at) {
+			last, at = name, info.ModTime()
+		}
+	}
+	return last
 }

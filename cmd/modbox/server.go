@@ -22,6 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
+	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/config"
@@ -105,6 +106,9 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 		return nil, err
 	}
 	cu.Add(unlock)
+	if err := backup.Finish(cfg.StateDir); err != nil {
+		return nil, err
+	}
 	// The address is taken first: without it nothing else should happen.
 	l, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
@@ -137,6 +141,7 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 	})
 	p.accounts.Start(ctx)
 	p.verifyImages(ctx, log, &cu)
+	p.makeBackups(ctx, cfg, log, &cu)
 	s := &server{cfg: cfg, log: log, listener: l, http: &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,

@@ -13,6 +13,7 @@ import (
 
 // otherValues are values that are not the settings' defaults.
 var otherValues = map[string]string{
+	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all",
 	"oidc":                       `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
 	"public_url":                 "https://modbox.example.com",
 	"domain":                     "box.example.com",
@@ -93,6 +94,8 @@ func wired(t *testing.T, environ ...string) string {
 	}
 	i := imageOptions(cfg, nil, nil, nil)
 	i.InUse, i.Login = nil, nil
+	schedule, backups := backupSettings(cfg)
+	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups)
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg))
 }
 

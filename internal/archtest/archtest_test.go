@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"internal/registry":  {"internal/sandbox", "internal/audit"},
 	"internal/catalogue": {"internal/sandbox", "internal/audit"},
 	"internal/stream":    {"internal/sandbox"},
+	"internal/backup":    {"internal/sandbox"},
 	"internal/lifecycle": {"internal/sandbox", "internal/audit", "internal/stream", "internal/driver", "internal/agentapi"},
 	"internal/build":     {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/image"},
 	"internal/proxy":     {"internal/sandbox", "internal/auth", "internal/access"},

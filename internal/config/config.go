@@ -45,6 +45,7 @@ type Config struct {
 	Images   Images   `yaml:"images"`
 	Secrets  Secrets  `yaml:"secrets"`
 	Audit    Audit    `yaml:"audit"`
+	Backup   Backup   `yaml:"backup"`
 }
 
 // TLS says how the listener is secured.
@@ -156,6 +157,14 @@ type Audit struct {
 	MaxBytes  Bytes    `yaml:"max_bytes" doc:"Size of the records that are kept; of more the oldest are removed, however old they are. The database takes about twice as much for them."`
 }
 
+// Backup says which backups the server makes by itself; docs/backup.md says what is in them.
+type Backup struct {
+	Every     Duration `yaml:"every" doc:"How often the server makes a backup of its state by itself, while it runs. 0: never; \"modbox backup\" makes one at any time."`
+	Directory string   `yaml:"directory" doc:"Where backups are made. Should be on another disk than state_dir. Empty: state_dir/backups."`
+	Keep      int      `yaml:"keep" doc:"Backups in backup.directory that are kept, the newest; older ones of those that the server or \"modbox backup\" named are removed. 0: all."`
+	Images    string   `yaml:"images" doc:"Images that are in a backup: needed (those of snapshots, and of live sandboxes and their checkpoints), all, or none."`
+}
+
 // Default returns the defaults. Those that depend on the user, its environment
 // or the host are empty or 0, and filled in by Load.
 func Default() Config {
@@ -189,6 +198,7 @@ func Default() Config {
 			DependenciesMaxAge: Duration(7 * 24 * time.Hour),
 		},
 		Audit:       Audit{Retention: Duration(90 * 24 * time.Hour), MaxBytes: 1 << 30},
+		Backup:      Backup{Keep: 7, Images: "needed"},
 		Quota:       Quota{Workspaces: 20},
 		MinFreeDisk: 1 << 30,
 		Snapshot:    Snapshot{MaxCount: 1000, MaxBytes: 256 << 30},
@@ -240,7 +250,10 @@ func (c *Config) resolve(getenv func(string) string) error {
 	if c.Sandbox.CreateConcurrency == 0 {
 		c.Sandbox.CreateConcurrency = 2 * runtime.NumCPU()
 	}
-	for _, dir := range []*string{&c.StateDir, &c.RunDir, &c.Secrets.KeyFile} {
+	if c.Backup.Directory == "" {
+		c.Backup.Directory = filepath.Join(c.StateDir, "backups")
+	}
+	for _, dir := range []*string{&c.StateDir, &c.RunDir, &c.Secrets.KeyFile, &c.Backup.Directory} {
 		abs, err := filepath.Abs(*dir)
 		if err != nil {
 			return fmt.Errorf("resolve %s: %w", *dir, err)
@@ -324,6 +337,11 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "audit.retention", c.Audit.Retention, Duration(time.Hour), Duration(100*365*24*time.Hour))
 	within(bad, "audit.max_bytes", c.Audit.MaxBytes, 1<<20, 1<<44)
 	within(bad, "images.memory", c.Images.Memory, 0, 1<<50)
+	if c.Backup.Every != 0 {
+		within(bad, "backup.every", c.Backup.Every, Duration(time.Minute), Duration(10*365*24*time.Hour))
+	}
+	within(bad, "backup.keep", c.Backup.Keep, 0, 1<<20)
+	oneOf(bad, "backup.images", c.Backup.Images, "needed", "all", "none")
 	within(bad, "images.stall_timeout", c.Images.StallTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "images.recheck_interval", c.Images.RecheckInterval, 0, Duration(10*365*24*time.Hour))
 	_, err := ociname.NewRegistry(c.Images.DefaultRegistry, ociname.StrictValidation)

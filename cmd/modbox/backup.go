@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/backup"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// backupSource is the state that a backup is made of.
+func backupSource(cfg config.Config, st *store.Store) backup.Source {
+	return backup.Source{StateDir: cfg.StateDir, KeyFile: cfg.Secrets.KeyFile, Store: st, Version: version}
+}
+
+// backupSettings returns when the server makes backups by itself, and of what.
+func backupSettings(cfg config.Config) (backup.Schedule, backup.Options) {
+	return backup.Schedule{Every: time.Duration(cfg.Backup.Every), Directory: cfg.Backup.Directory, Keep: cfg.Backup.Keep},
+		backup.Options{Images: backup.Images(cfg.Backup.Images)}
+}
+
+// makeBackups has backups made as the settings say, until the server ends.
+func (p *parts) makeBackups(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	s, options := backupSettings(cfg)
+	s.Log = log
+	s.Write = func(ctx context.Context, path string) error {
+		_, err := backup.Write(ctx, backupSource(cfg, p.store), path, options)
+		return err
+	}
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	cu.Add(func() {
+		cancel()
+		<-done
+	})
+}
+
+func (a *app) backupCommand() *cobra.Command {
+	var local localFlags
+	var images string
+	var without bool
+	cmd := &cobra.Command{
+		Use:   "backup [FILE]",
+		Short: "Make one file of the state of the server on this machine",
+		Long: `Make one file of the state of the server on this machine, which may be running:
+its database, the keys that its secrets are encrypted with, saved sandboxes, output of
+executions, and images. Whoever has the file has all of that; only this user can read it.
+
+Without FILE the backup is made in the directory of the setting backup.directory, under
+the name of the time. "modbox restore" makes a state directory of it.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := local.load(a)
+			if err != nil {
+				return err
+			}
+			choice, err := backup.ParseImages(images)
+			if err != nil {
+				return &exitCodeError{exitUsage, err}
+			}
+			file := filepath.Join(cfg.Backup.Directory, backup.Name(time.Now()))
+			if len(args) > 0 {
+				file = args[0]
+			} else if err := os.MkdirAll(cfg.Backup.Directory, 0o700); err != nil {
+				return fmt.Errorf("make directory: %w", err)
+			}
+			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, databaseFile))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = st.Close() }() // what was written is committed
+			var m backup.Manifest
+			err = recordLocally(cmd.Context(), st, audit.Record{Action: "backup"}, func(ctx context.Context) (err error) {
+				m, err = backup.Write(ctx, backupSource(cfg, st), file, backup.Options{Images: choice, WithoutCheckpoints: without})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return a.printBackup(file, &m, "")
+		},
+	}
+	cmd.Flags().StringVar(&images, "images", string(backup.ImagesNeeded), "images in the backup: needed (by sandboxes and snapshots), all or none")
+	cmd.Flags().BoolVar(&without, "without-checkpoints", false, "leave out saved sandboxes and checkpoints")
+	cmd.Flags().StringVar(&local.file, "config", "", "the server's YAML file with settings")
+	local.flags = config.AddFlags(cmd.Flags(), "state_dir", "secrets.key_file", "backup.directory")
+	return cmd
+}
+
+// printBackup prints what a backup is, and where what it replaced is.
+func (a *app) printBackup(file string, m *backup.Manifest, aside string) error {
+	if a.json {
+		return a.printJSON(map[string]any{
+			"file": file, "created_at": m.CreatedAt, "version": m.Version, "images": m.Images, "checkpoints": m.Checkpoints,
+			"files": len(m.Files), "size_bytes": m.Size(), "set_aside": aside,
+		})
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s: %d files of %s\n", file, len(m.Files), humanize.IBytes(uint64(m.Size())))
+	return err
+}
+
+func (a *app) restoreCommand() *cobra.Command {
+	var local localFlags
+	var o backup.RestoreOptions
+	var check bool
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make the state directory on this machine that of a backup",
+		Long: `Make the state directory on this machine that of a backup, while no server uses it.
+Everything is verified before anything is changed. What the directory holds is set aside
+with --force, and never deleted. FILE may also be a copy of the database from before an
+upgrade, in the directory "backups" of the state directory: that replaces the database only.
+
+Then start the server. Sandboxes that were running when the backup was made have ended;
+saved ones can be resumed.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := local.load(a)
+			if err != nil {
+				return err
+			}
+			if check {
+				m, err := backup.Check(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return a.printBackup(args[0], &m, "")
+			}
+			o.Prepare = prepareRestored
+			m, aside, err := a.restore(cmd.Context(), cfg, args[0], o)
+			if err != nil {
+				return err
+			}
+			if err := a.printBackup(args[0], &m, aside); err != nil || a.json {
+				return err
+			}
+			if aside != "" {
+				fmt.Fprintln(a.stderr, backup.Hint(aside))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&o.Force, "force", false, "set aside what the state directory holds")
+	cmd.Flags().BoolVar(&o.KeepImages, "keep-images", false, "leave the images of the state directory as they are")
+	cmd.Flags().BoolVar(&check, "check", false, "verify the file, and change nothing")
+	cmd.Flags().StringVar(&local.file, "config", "", "the server's YAML file with settings")
+	local.flags = config.AddFlags(cmd.Flags(), "state_dir", "secrets.key_file")
+	return cmd
+}
+
+// restore restores a backup while no server uses the state directory.
+func (a *app) restore(ctx context.Context, cfg config.Config, file string, o backup.RestoreOptions) (m backup.Manifest, aside string, err error) {
+	if err := statedir.Make(cfg.StateDir); err != nil {
+		return m, "", err
+	}
+	unlock, err := lockState(filepath.Join(cfg.StateDir, lockFile))
+	if err != nil {
+		return m, "", err
+	}
+	defer unlock()
+	if m, aside, err = backup.Restore(ctx, file, cfg.StateDir, o); err != nil {
+		return m, "", err
+	}
+	if key := filepath.Join(cfg.StateDir, "secret.key"); key != cfg.Secrets.KeyFile {
+		if _, err := os.Stat(key); !errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(a.stderr, "The keys of the backup are in %s: put them where the setting secrets.key_file says, %s, before you start the server.\n", key, cfg.Secrets.KeyFile)
+		}
+	}
+	return m, aside, nil
+}
+
+// prepareRestored brings the database of a backup to the version of this program.
+func prepareRestored(ctx context.Context, database string) error {
+	st, err := store.Open(ctx, database)
+	if err != nil {
+		return err
+	}
+	return st.Close()
+}

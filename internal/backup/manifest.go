@@ -1,0 +1,101 @@
+package backup
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Names in a state directory.
+const (
+	Database    = "modbox.db"
+	keyFile     = "secret.key"
+	checkpoints = "checkpoints"
+	images      = "images"
+
+	manifestName   = "manifest.json"
+	manifestFormat = 1
+	manifestMax    = 256 << 20
+)
+
+// managed are the names in a state directory that a restore replaces or sets aside.
+// Everything else is made anew by a server, or belongs to running sandboxes.
+var managed = []string{
+	Database, Database + "-wal", Database + "-shm", "installation", keyFile, "token", "first-login",
+	"agents", checkpoints, "streams", images,
+}
+
+// Images says which images are in a backup.
+type Images string
+
+// The choices.
+const (
+	// ImagesNeeded are those that sandboxes, checkpoints and snapshots are made of.
+	ImagesNeeded Images = "needed"
+	ImagesAll    Images = "all"
+	ImagesNone   Images = "none"
+)
+
+// ParseImages returns the choice that text names. Errors: Invalid, naming images.
+func ParseImages(text string) (Images, error) {
+	if i := Images(text); slices.Contains([]Images{ImagesNeeded, ImagesAll, ImagesNone}, i) {
+		return i, nil
+	}
+	return "", sandbox.InvalidField("images", "must be needed, all or none")
+}
+
+// Manifest says what a backup is of.
+type Manifest struct {
+	Format    int       `json:"format"`
+	CreatedAt time.Time `json:"created_at"`
+	// Version of the program that made it.
+	Version     string `json:"version"`
+	Images      Images `json:"images"`
+	Checkpoints bool   `json:"checkpoints"`
+	Files       []File `json:"files"`
+}
+
+// File is an entry of a backup.
+type File struct {
+	// Name is its path in the state directory, with slashes.
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// Size returns the bytes of all files.
+func (m *Manifest) Size() (n int64) {
+	for _, f := range m.Files {
+		n += f.Size
+	}
+	return n
+}
+
+// tops returns the names in the state directory that the files are in.
+func (m *Manifest) tops() []string {
+	var names []string
+	for _, f := range m.Files {
+		top, _, _ := strings.Cut(f.Name, "/")
+		names = append(names, top)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// checkName refuses a name that is not of a file that a backup may have.
+func checkName(name string) error {
+	top, _, _ := strings.Cut(name, "/")
+	if name != path.Clean(name) || !filepath.IsLocal(name) || !slices.Contains(managed, top) {
+		return fmt.Errorf("it has a file %.200q, which is no part of a backup", name)
+	}
+	return nil
+}
+
+func damaged(file string, err error) error {
+	return sandbox.Wrap(sandbox.Invalid, err, "%s is damaged or no whole backup; nothing was changed", file)
+}

@@ -1,0 +1,252 @@
+package backup
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// RestoreOptions say what a restore may do.
+type RestoreOptions struct {
+	// Force lets it set aside what the state directory holds.
+	Force bool
+	// KeepImages leaves the images of the state directory as they are.
+	KeepImages bool
+	// Prepare makes the unpacked database one that this program can use, or says why it cannot.
+	Prepare func(ctx context.Context, database string) error
+}
+
+// Check reads a backup whole and compares it with its manifest. Errors: Invalid when it
+// is damaged or no backup.
+func Check(ctx context.Context, file string) (Manifest, error) { return unpack(ctx, file, "") }
+
+// Restore makes what the state directory holds that of a backup, and returns where what
+// was there before is, "" when there was nothing. No server may use the directory. file
+// may also be a copy of a database alone, which replaces nothing else. Until everything is
+// unpacked and verified, nothing is changed.
+//
+// Errors: Invalid when the backup is damaged; Conflict when the directory holds something
+// and Force is not given.
+func Restore(ctx context.Context, file, stateDir string, o RestoreOptions) (m Manifest, aside string, err error) {
+	if err := Finish(stateDir); err != nil { // of a restore before
+		return m, "", err
+	}
+	only, err := isDatabase(file)
+	if err != nil {
+		return m, "", fmt.Errorf("restore: %w", err)
+	}
+	staged := filepath.Join(stateDir, restoreDir, "new")
+	defer func() { err = errors.Join(err, discard(stateDir)) }()
+	if err := os.MkdirAll(staged, 0o700); err != nil {
+		return m, "", fmt.Errorf("restore: %w", err)
+	}
+	replaced := slices.Clone(managed)
+	if only {
+		replaced = []string{Database, Database + "-wal", Database + "-shm"}
+	}
+	if o.KeepImages {
+		replaced = slices.DeleteFunc(replaced, func(name string) bool { return name == images })
+	}
+	if err := mayReplace(stateDir, replaced, o.Force); err != nil {
+		return m, "", err
+	}
+	if only {
+		m, err = copyDatabase(ctx, file, staged)
+	} else {
+		m, err = unpack(ctx, file, staged)
+	}
+	if err != nil {
+		return m, "", err
+	}
+	if o.KeepImages {
+		if err := os.RemoveAll(filepath.Join(staged, images)); err != nil {
+			return m, "", fmt.Errorf("restore: %w", err)
+		}
+	} else if !slices.Contains(m.tops(), images) { // what is there is better than nothing
+		replaced = slices.DeleteFunc(replaced, func(name string) bool { return name == images })
+	}
+	if o.Prepare != nil {
+		if err := o.Prepare(ctx, filepath.Join(staged, Database)); err != nil {
+			return m, "", fmt.Errorf("restore: the database of the backup: %w", err)
+		}
+	}
+	if aside, err = commit(stateDir, staged, replaced); err != nil {
+		return m, "", fmt.Errorf("restore: %w", err)
+	}
+	return m, aside, nil
+}
+
+// mayReplace refuses to set aside what is in the state directory unless that was asked
+// for and can be done by renaming.
+func mayReplace(stateDir string, names []string, force bool) error {
+	var dir unix.Stat_t
+	if err := unix.Stat(stateDir, &dir); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	for _, name := range names {
+		path := filepath.Join(stateDir, name)
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		if st.Dev != dir.Dev {
+			return sandbox.Errorf(sandbox.Conflict, "%s is a file system of its own, which cannot be set aside: unmount it", path)
+		}
+		if !force {
+			return sandbox.Errorf(sandbox.Conflict, "the state directory %s is in use: it holds %s. Give another one, or --force, which sets aside what is there", stateDir, name)
+		}
+	}
+	return nil
+}
+
+// isDatabase says whether a file is a database and not a backup.
+func isDatabase(file string) (bool, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	head := make([]byte, 16)
+	_, err = io.ReadFull(f, head)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, nil
+	}
+	return bytes.Equal(head, []byte("SQLite format 3\x00")), err
+}
+
+func copyDatabase(ctx context.Context, file, to string) (Manifest, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("restore: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return Manifest{}, fmt.Errorf("restore: %w", err)
+	}
+	hdr := &tar.Header{Name: Database, Mode: 0o600, Size: info.Size(), ModTime: info.ModTime()}
+	got, err := extract(&reader{ctx, f}, hdr, to)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("restore: %w", err)
+	}
+	return Manifest{CreatedAt: info.ModTime(), Files: []File{got}}, nil
+}
+
+// unpack writes the files of a backup into to, unless that is "", and verifies them.
+func unpack(ctx context.Context, file, to string) (Manifest, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("open backup: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
+	if err != nil {
+		return Manifest{}, fmt.Errorf("open backup: %w", err)
+	}
+	defer z.Close()
+	var files []File
+	var m *Manifest
+	for r := tar.NewReader(&reader{ctx, z}); ; {
+		hdr, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return verified(file, m, files)
+		case ctx.Err() != nil:
+			return Manifest{}, context.Cause(ctx)
+		case err != nil:
+			return Manifest{}, damaged(file, err)
+		case m != nil:
+			return Manifest{}, damaged(file, errors.New("it goes on after its manifest"))
+		case hdr.Name == manifestName:
+			m = &Manifest{}
+			if err := json.NewDecoder(io.LimitReader(r, manifestMax)).Decode(m); err != nil {
+				return Manifest{}, damaged(file, err)
+			}
+			continue
+		case hdr.Typeflag != tar.TypeReg:
+			return Manifest{}, damaged(file, fmt.Errorf("%q is no regular file", hdr.Name))
+		}
+		if err := checkName(hdr.Name); err != nil {
+			return Manifest{}, damaged(file, err)
+		}
+		got, err := extract(r, hdr, to)
+		var local *fs.PathError
+		if errors.As(err, &local) && ctx.Err() == nil { // writing it here failed, as on a full disk
+			return Manifest{}, fmt.Errorf("unpack %s: %w", file, err)
+		} else if err != nil {
+			return Manifest{}, errors.Join(context.Cause(ctx), damaged(file, err))
+		}
+		files = append(files, got)
+	}
+}
+
+// verified compares what a backup holds with its manifest.
+func verified(file string, m *Manifest, files []File) (Manifest, error) {
+	switch {
+	case m == nil:
+		return Manifest{}, damaged(file, errors.New("it has no manifest at its end"))
+	case m.Format != manifestFormat:
+		return Manifest{}, sandbox.Errorf(sandbox.Unsupported, "%s is of format %d, this program knows %d", file, m.Format, manifestFormat)
+	case !slices.Equal(m.Files, files):
+		for i, want := range m.Files {
+			if i >= len(files) || files[i] != want {
+				return Manifest{}, damaged(file, fmt.Errorf("%q is not as it was written", want.Name))
+			}
+		}
+		return Manifest{}, damaged(file, errors.New("it has more files than its manifest"))
+	}
+	return *m, nil
+}
+
+// extract writes one file into dir, unless that is "", and returns what it is.
+func extract(r io.Reader, hdr *tar.Header, dir string) (_ File, err error) {
+	sum := sha256.New()
+	into := io.Writer(sum)
+	if dir != "" {
+		name := filepath.Join(dir, filepath.FromSlash(hdr.Name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return File{}, err
+		}
+		// No mode gives others more than the owner's umask would.
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(hdr.Mode)&0o700|0o400)
+		if err != nil {
+			return File{}, err
+		}
+		defer func() {
+			err = errors.Join(err, f.Close())
+			if err == nil {
+				err = os.Chtimes(name, hdr.ModTime, hdr.ModTime)
+			}
+		}()
+		into = io.MultiWriter(f, sum)
+	}
+	n, err := io.Copy(into, r)
+	return File{Name: hdr.Name, Size: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, err
+}
+
+// asideName is what was there before a restore.
+func asideName(now time.Time) string { return "before-restore-" + now.UTC().Format(stamp) }
+
+// Hint says what to do with what was set aside.
+func Hint(aside string) string {
+	return strings.TrimSpace("What was there before is in " + aside + "; remove it when it is not needed any more.")
+}

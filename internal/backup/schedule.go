@@ -1,0 +1,122 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	namePrefix, nameSuffix = "modbox-", ".tar.zst"
+	stamp                  = "20060102T150405Z"
+	// retry is how long after one that failed the next backup is tried, at most.
+	retry = 10 * time.Minute
+)
+
+// Name returns the name of the file of a backup that is made at a time.
+func Name(at time.Time) string { return namePrefix + at.UTC().Format(stamp) + nameSuffix }
+
+// List returns the paths of the backups in a directory that have names of [Name], the
+// newest first; none when there is no directory.
+func List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if _, ok := made(e.Name()); ok {
+			names = append(names, filepath.Join(dir, e.Name()))
+		}
+	}
+	slices.Sort(names) // by time
+	slices.Reverse(names)
+	return names, nil
+}
+
+// made returns when the backup of a name was made.
+func made(name string) (time.Time, bool) {
+	text, ok := strings.CutPrefix(filepath.Base(name), namePrefix)
+	text, ok2 := strings.CutSuffix(text, nameSuffix)
+	at, err := time.Parse(stamp, text)
+	return at, ok && ok2 && err == nil
+}
+
+// Schedule says when backups are made by themselves.
+type Schedule struct {
+	Every     time.Duration // 0 or less: never
+	Directory string        // made when it is not there
+	Keep      int           // the newest that are kept; 0 or less: all
+	// Write makes a backup at a path that does not exist.
+	Write func(ctx context.Context, path string) error
+	Log   *slog.Logger
+}
+
+// Run makes backups until ctx ends: the first one when the newest in the directory is
+// old enough, then one after each interval. What fails is logged and tried again.
+func (s *Schedule) Run(ctx context.Context) {
+	if s.Every <= 0 {
+		return
+	}
+	for {
+		wait, err := s.next(time.Now())
+		if err == nil && wait <= 0 {
+			err = s.back(ctx)
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			s.Log.Error("backup was not made, trying again", "directory", s.Directory, "error", err)
+			wait = min(retry, s.Every)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// next returns how long from now on no backup is due.
+func (s *Schedule) next(now time.Time) (time.Duration, error) {
+	names, err := List(s.Directory)
+	if err != nil || len(names) == 0 {
+		return 0, err
+	}
+	last, _ := made(names[0])
+	return last.Add(s.Every).Sub(now), nil
+}
+
+// back makes a backup and removes those that are too many.
+func (s *Schedule) back(ctx context.Context) error {
+	if err := os.MkdirAll(s.Directory, 0o700); err != nil {
+		return err
+	}
+	begin := time.Now()
+	path := filepath.Join(s.Directory, Name(begin))
+	if err := s.Write(ctx, path); err != nil {
+		return err
+	}
+	s.Log.Info("made a backup", "file", path, "took", time.Since(begin))
+	names, err := List(s.Directory)
+	if err != nil || s.Keep <= 0 {
+		return err
+	}
+	for _, old := range names[min(len(names), s.Keep):] {
+		if err := os.Remove(old); err != nil {
+			return fmt.Errorf("remove an old backup: %w", err)
+		}
+	}
+	return nil
+}
