@@ -34,6 +34,9 @@ func run(address string) error {
 		if err := agent.Confine(); err != nil {
 			return err
 		}
+		if err := agent.Shield(); err != nil {
+			log.Warn("root in the sandbox can kill PID 1", "error", err)
+		}
 		agent.PrepareSystem(log)
 	}
 	l, err := agent.Listen(address)
