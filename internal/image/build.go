@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/cleanup"
@@ -96,22 +95,11 @@ func (s *Store) build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	rec := record{
-		Name: r.image.Name, Tag: r.image.Tag, Current: true, RecipeHash: r.Hash(), Description: r.image.Description,
-		Config: r.image.Config, MemoryBytes: r.image.MemoryBytes, ReadinessPort: r.image.ReadinessPort, TTL: r.image.TTL,
-		UpdatedAt: time.Now().UTC(), Packages: root.packages,
-	}
-	err = s.keep(ctx, root, &rec, func(layer blob) (blobRef, error) {
-		img, err := ociImage(r, layer)
-		if err != nil {
-			return blobRef{}, err
-		}
-		return s.writeImage(img)
-	})
+	rec, err := s.keepRecipe(ctx, r, root)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	return s.imageOf(&rec), nil
+	return s.imageOf(rec), nil
 }
 
 // makeRootfs runs the bootstrapper and writes what it makes, both at a time.

@@ -44,8 +44,12 @@ const containerdName = "io.containerd.image.name"
 // directory or a tar, or an archive of docker save. Of an index the image of this
 // host's platform is taken. Layers are checked as by [Store.Pull].
 //
-// Errors: Invalid for what is none of these, for images without a name or with
-// that of a built-in one, and for what Pull calls so; Unsupported and TooLarge as by Pull.
+// An image that was exported as a built-in one becomes the built-in one here, when
+// this server has the same recipe.
+//
+// Errors: Invalid for what is none of these, for images without a name, for other
+// images with the name of a built-in one, and for what Pull calls so; Unsupported and
+// TooLarge as by Pull.
 // Images that come before the one that fails stay.
 func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]sandbox.Image, error) {
 	if opts.Progress == nil {
@@ -246,6 +250,9 @@ func unpackFile(name string, content io.Reader) error {
 
 // importImage makes one image part of the store.
 func (s *Store) importImage(ctx context.Context, f foundImage, dir string, progress func(Event)) (*record, error) {
+	if r := s.builtInCalled(f.name); r != nil {
+		return s.importBuiltIn(ctx, f, r, dir, progress)
+	}
 	name, tag, err := s.importName(f.name)
 	if err != nil {
 		return nil, err

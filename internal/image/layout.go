@@ -59,7 +59,7 @@ func ociImage(r *Recipe, layer blob) (v1.Image, error) {
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
 	img, err := mutate.Append(img, mutate.Addendum{
 		Layer:   blobLayer{layer},
-		History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: "modbox recipe " + r.Hash()},
+		History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: recipeMark + r.Hash()},
 	})
 	if err != nil {
 		return nil, err

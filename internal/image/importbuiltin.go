@@ -1,0 +1,130 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// recipeMark begins the line in an image's history that names its recipe.
+const recipeMark = "modbox recipe "
+
+// recipeOf returns the hash of the recipe that an image was built from; "" for an
+// image that was not built from a recipe.
+func recipeOf(config *v1.ConfigFile) string {
+	if len(config.History) != 1 {
+		return ""
+	}
+	hash, ok := strings.CutPrefix(config.History[0].CreatedBy, recipeMark)
+	if !ok {
+		return ""
+	}
+	return hash
+}
+
+// builtInCalled returns the built-in recipe that a name in a file means; nil for none.
+func (s *Store) builtInCalled(name string) *Recipe {
+	if name == "" {
+		return nil // the default image's, elsewhere
+	}
+	r, err := s.Recipe(name)
+	if err != nil || r.spec.Pull != "" { // what is pulled is imported under its name in the registry
+		return nil
+	}
+	return r
+}
+
+// importBuiltIn makes an image that another server built from the same recipe the
+// recipe's image here. The layer goes the way that it goes when it is built, so that
+// the image has the digest that it has there.
+//
+// Errors: Invalid when it is another image, or of another version of the recipe.
+func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *Recipe, dir string, progress func(Event)) (*record, error) {
+	config, err := f.img.ConfigFile()
+	if err != nil {
+		return nil, sandbox.Wrap(sandbox.Invalid, err, "its configuration cannot be read")
+	}
+	switch hash := recipeOf(config); {
+	case hash == "":
+		return nil, sandbox.InvalidField("name", "%.100q is the name of a built-in image, and this image is another; give it another name", f.name)
+	case hash != r.Hash():
+		return nil, sandbox.InvalidField("name",
+			"this server's %s has another recipe (%.12s) than the image (%.12s); export it with the version of Modbox that runs here, or give it another name", r.Ref(), r.Hash(), hash)
+	}
+	if config.Architecture != runtime.GOARCH {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "the image is for %s, and this machine is %s", config.Architecture, runtime.GOARCH)
+	}
+	unlock, err := lock(ctx, s.lockPath("build-"+r.Ref()), func() {
+		progress(Event{Phase: PhaseWaiting, Message: "a build of " + r.Ref() + " is running"})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("import image %s: %w", r.Ref(), err)
+	}
+	defer unlock()
+	root, err := s.importLayer(ctx, f, r, config, dir, progress)
+	if err != nil {
+		return nil, err
+	}
+	return s.keepRecipe(ctx, r, root)
+}
+
+// importLayer writes the root filesystem of a built-in image from its one layer.
+func (s *Store) importLayer(ctx context.Context, f foundImage, r *Recipe, config *v1.ConfigFile, dir string, progress func(Event)) (*rootfs, error) {
+	manifest, err := f.img.Manifest()
+	if err != nil {
+		return nil, sandbox.Wrap(sandbox.Invalid, err, "its manifest cannot be read")
+	}
+	if f.plain {
+		return nil, sandbox.Errorf(sandbox.Invalid, "it is an archive of docker save, and a built-in image is imported from what modbox images export wrote")
+	}
+	if len(manifest.Layers) != 1 || len(config.RootFS.DiffIDs) != 1 {
+		return nil, sandbox.Errorf(sandbox.Invalid, "it has %d layers, and a built-in image has one", len(manifest.Layers))
+	}
+	if err := importBlobs(ctx, f, pulledImage{manifest: manifest, config: config}, dir); err != nil {
+		return nil, err
+	}
+	layer, err := os.Open(layerFile(dir, 0))
+	if err != nil {
+		return nil, err
+	}
+	defer layer.Close()
+	plain, err := decompress(layer)
+	if err != nil {
+		return nil, sandbox.Wrap(sandbox.Invalid, err, "its layer cannot be read")
+	}
+	defer plain.Close()
+	root, err := writeRootfs(ctx, plain, rootfsSpec{
+		dir: dir, date: r.date, futureDated: r.spec.FutureDated, limits: recipeLimits, progress: serialised(progress),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if got, want := root.layer.diffID, config.RootFS.DiffIDs[0]; got != want {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the layer holds %s, and the image's configuration promises %s", got, want)
+	}
+	return root, nil
+}
+
+// keepRecipe makes a root filesystem the recipe's image.
+func (s *Store) keepRecipe(ctx context.Context, r *Recipe, root *rootfs) (*record, error) {
+	rec := record{
+		Name: r.image.Name, Tag: r.image.Tag, Current: true, RecipeHash: r.Hash(), Description: r.image.Description,
+		Config: r.image.Config, MemoryBytes: r.image.MemoryBytes, ReadinessPort: r.image.ReadinessPort, TTL: r.image.TTL,
+		UpdatedAt: time.Now().UTC(), Packages: root.packages,
+	}
+	err := s.keep(ctx, root, &rec, func(layer blob) (blobRef, error) {
+		img, err := ociImage(r, layer)
+		if err != nil {
+			return blobRef{}, err
+		}
+		return s.writeImage(img)
+	})
+	return &rec, err
+}
