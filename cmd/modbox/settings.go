@@ -30,7 +30,7 @@ func driverConfig(cfg config.Config, programs embedded.Paths, log *slog.Logger) 
 	return gvisor.Config{
 		RunDir: cfg.RunDir, StateDir: cfg.StateDir,
 		SandboxBinary: programs.Sandbox, AgentBinary: programs.Agent,
-		CgroupParent: cfg.CgroupParent, Logger: log,
+		CgroupParent: cfg.CgroupParent, AnswerTimeout: cfg.Sandbox.AnswerTimeout.Std(), Logger: log,
 	}
 }
 
@@ -51,6 +51,7 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		CreateConcurrency: cfg.Sandbox.CreateConcurrency,
 		PoolSize:          cfg.Pool.Size,
 		StartTimeout:      cfg.Sandbox.StartTimeout.Std(),
+		AnswerTimeout:     cfg.Sandbox.AnswerTimeout.Std(),
 		ReadinessTimeout:  cfg.Sandbox.ReadinessTimeout.Std(),
 		Retention:         cfg.Sandbox.Retention.Std(),
 		StreamMaxBytes:    int64(cfg.Exec.MaxStream),

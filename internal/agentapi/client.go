@@ -43,7 +43,8 @@ type DialFunc func(ctx context.Context) (net.Conn, error)
 //
 // Every call ends when its context does. Errors are an [*Error] when the agent
 // refused, and otherwise have [ErrUnreachable], [ErrBadAnswer] or the context's
-// error in their chain. A call that got no answer because an idle connection was
+// error in their chain. An agent that does not answer at all for longer than the
+// memory's patience is ErrUnreachable. A call that got no answer because an idle connection was
 // dead, or a new one stayed silent for seconds, is made once more where that is safe.
 //
 // The embedded [Files] are the calls on files of the whole sandbox.
@@ -208,7 +209,7 @@ func (c *Client) open(ctx context.Context, r request) (*answer, error) {
 			return a, nil
 		}
 		c.pool.release(conn)
-		stale := (!fresh || conn.silent.Load()) && avoid == nil && ctx.Err() == nil && errors.Is(err, ErrUnreachable)
+		stale := (!fresh || conn.silent.Load()) && !conn.mute.Load() && avoid == nil && ctx.Err() == nil && errors.Is(err, ErrUnreachable)
 		if !stale || sent && !r.again {
 			return nil, err
 		}
@@ -242,7 +243,9 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 	if r.header != nil {
 		req.Header = r.header
 	}
+	satisfied := c.expect(reqCtx, conn)
 	resp, err := conn.cc.RoundTrip(req)
+	satisfied()
 	if err != nil {
 		return nil, wrote.Load(), c.explain(ctx, r, conn, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+	"time"
 )
 
 const (
@@ -30,6 +31,9 @@ const (
 type Memory struct {
 	size int64
 	left atomic.Int64
+	// patience is how long an agent may be silent while a call waits for its answer; 0
+	// for as long as the call waits.
+	patience time.Duration
 }
 
 // NewMemory returns a Memory of so many bytes.
@@ -38,6 +42,11 @@ func NewMemory(size int64) *Memory {
 	m.left.Store(size)
 	return m
 }
+
+// SetPatience bounds for how long an agent may be silent while a call waits for
+// its answer: a call that takes longer goes on as long as the agent answers others.
+// It is for clients made afterwards; 0, the default, is no bound.
+func (m *Memory) SetPatience(d time.Duration) { m.patience = d }
 
 // NewClient returns a client for the agent that dial reaches, whose streams count
 // towards m. Calls that find no memory left fail with [CodeTooMany].

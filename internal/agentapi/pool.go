@@ -64,6 +64,7 @@ type conn struct {
 	uses    int         // guarded by pool.mu: slots taken so far
 	broken  atomic.Bool // the transport itself failed, as opposed to what was said on it
 	silent  atomic.Bool // it is broken because nothing was said on it
+	mute    atomic.Bool // it is broken because the agent did not answer on it for long
 }
 
 // acquire takes a stream slot on a connection, dialing one when all are taken.
@@ -176,6 +177,15 @@ func (p *pool) release(c *conn) {
 			p.drop(c)
 		}
 	})
+}
+
+// giveUp ends a connection on which the agent does not answer.
+func (p *pool) giveUp(c *conn) {
+	c.mute.Store(true)
+	c.broken.Store(true)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.close()
 }
 
 // drop closes a connection that has no slot taken.

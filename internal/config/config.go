@@ -81,6 +81,7 @@ type Sandbox struct {
 	CreateConcurrency int      `yaml:"create_concurrency" doc:"Sandboxes that are started at the same time; more wait for their turn. 0: twice the number of cores."`
 	Retention         Duration `yaml:"retention" doc:"How long sandboxes that have ended, and their events, are kept, and deleted snapshots in lineages."`
 	StartTimeout      Duration `yaml:"start_timeout" doc:"How long a new sandbox may take until its agent answers."`
+	AnswerTimeout     Duration `yaml:"answer_timeout" doc:"How long a sandbox's process or agent may be silent until a call that waits for it fails with agent_unreachable. A call that merely takes longer goes on. 0: as long as the call may take."`
 	ReadinessTimeout  Duration `yaml:"readiness_timeout" doc:"How long a new sandbox may take until its image's readiness port answers."`
 }
 
@@ -186,6 +187,7 @@ func Default() Config {
 			MaxCount:         1000,
 			MaxProcesses:     4096,
 			StartTimeout:     Duration(30 * time.Second),
+			AnswerTimeout:    Duration(5 * time.Second),
 			ReadinessTimeout: Duration(2 * time.Minute),
 			Retention:        Duration(30 * 24 * time.Hour),
 		},
@@ -304,6 +306,9 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "sandbox.create_concurrency", s.CreateConcurrency, 1, 1000)
 	within(bad, "pool.size", c.Pool.Size, 0, 1000)
 	within(bad, "sandbox.retention", s.Retention, Duration(time.Minute), Duration(10*365*24*time.Hour))
+	if s.AnswerTimeout != 0 {
+		within(bad, "sandbox.answer_timeout", s.AnswerTimeout, Duration(time.Second), Duration(time.Hour))
+	}
 	within(bad, "sandbox.start_timeout", s.StartTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "sandbox.readiness_timeout", s.ReadinessTimeout, Duration(time.Second), Duration(time.Hour))
 	within(bad, "build.max_count", c.Build.MaxCount, 1, 100)

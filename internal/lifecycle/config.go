@@ -44,6 +44,9 @@ type Config struct {
 	// ImageTimeout is how long an image may take to be made, or dependencies to be
 	// installed, once it is their turn; 10 minutes.
 	ImageTimeout time.Duration
+	// AnswerTimeout is for how long an agent may be silent while a call waits for its
+	// answer; 0 is no bound.
+	AnswerTimeout time.Duration
 	// StartTimeout is how long a box may take from its creation until its agent is configured; 30 s.
 	StartTimeout time.Duration
 	// ReadinessTimeout is how long the readiness probe may fail; 2 minutes.
@@ -150,7 +153,7 @@ func (c Config) withDefaults() (Config, error) {
 				r.name, r.show(d), r.show(m), r.show(r.min))
 		}
 	}
-	if c.MaxSandboxes < 0 || c.MaxProcesses < 0 || c.CreateConcurrency < 0 || c.MaxBuilds < 0 || c.PoolSize < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {
+	if c.MaxSandboxes < 0 || c.MaxProcesses < 0 || c.CreateConcurrency < 0 || c.MaxBuilds < 0 || c.PoolSize < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.AnswerTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {
 		return c, fmt.Errorf("lifecycle settings: numbers and durations must not be negative")
 	}
 	return c, nil

@@ -43,6 +43,8 @@ func AgentError(err error) error {
 			return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's agent answered with an unknown error")
 		}
 		return &sandbox.Error{Code: code, Message: clip(refused.Message)}
+	case errors.As(err, &coded) && coded.Code == sandbox.AgentUnreachable:
+		return err // the driver has waited for long enough
 	case errors.Is(err, context.DeadlineExceeded):
 		return sandbox.Wrap(sandbox.Timeout, err, "the sandbox did not answer in time")
 	case errors.Is(err, context.Canceled):

@@ -235,6 +235,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		makings: makings{byKey: map[string]*making{}},
 		checks:  dependencyChecks{answers: map[[2]string]dependencyAnswer{}},
 	}
+	s.calls.SetPatience(cfg.AnswerTimeout)
 	s.Files.service = s
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if s.saved, err = openVault(cfg.CheckpointDir, deps.Driver); err != nil {

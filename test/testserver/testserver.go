@@ -163,7 +163,8 @@ func (s *Server) Launch() {
 	s.cmd = exec.Command(Binary(s.t), args...)
 	// Tests that pull have a registry of their own, on loopback; no other asks one far away.
 	s.cmd.Env = append(os.Environ(), "MODBOX_IMAGES_DEFAULT_REGISTRY=", "MODBOX_IMAGES_INSECURE_REGISTRIES=127.0.0.1",
-		"MODBOX_EXEC_DEFAULT_TIMEOUT="+patience.String(), "MODBOX_SANDBOX_START_TIMEOUT="+patience.String())
+		"MODBOX_EXEC_DEFAULT_TIMEOUT="+patience.String(), "MODBOX_SANDBOX_START_TIMEOUT="+patience.String(),
+		"MODBOX_SANDBOX_ANSWER_TIMEOUT="+patience.String())
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.ExtraFiles = s.files
 	if err := s.cmd.Start(); err != nil {

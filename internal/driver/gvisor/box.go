@@ -25,6 +25,8 @@ type box struct {
 	group *cgroup.Group    // nil without control groups
 	agent *agentapi.Client // for tunnels; dials when first used
 
+	answer time.Duration // for which gVisor may be silent
+
 	// ready is closed once the box was made or recovered whole. done is closed when
 	// that, or its failure, is settled. abort ends the making.
 	ready, done chan struct{}
@@ -61,10 +63,14 @@ func (d *Driver) newBox(id sandbox.ID) *box {
 	b := &box{
 		id: id, dir: d.boxDir(id), group: d.group(id),
 		ready: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{}),
-		abort: func(error) {},
-		order: make(chan struct{}, 1),
-		doors: semaphore.NewWeighted(allDoors),
-		conns: map[*agentConn]struct{}{},
+		abort:  func(error) {},
+		answer: forwardRPC,
+		order:  make(chan struct{}, 1),
+		doors:  semaphore.NewWeighted(allDoors),
+		conns:  map[*agentConn]struct{}{},
+	}
+	if d.cfg.AnswerTimeout > 0 {
+		b.answer = min(b.answer, d.cfg.AnswerTimeout)
 	}
 	b.agent = d.tunnels.NewClient(b.dialAgent)
 	return b

@@ -72,7 +72,7 @@ func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
 	ours := os.NewFile(uintptr(fds[0]), "agent")
 	defer ours.Close()
 	args := boot.PortForwardOpts{ContainerID: string(b.id), Port: driver.AgentPort}
-	err = call(ctx, forwardRPC, b.dir, boot.ContMgrPortForward, &args, nil, fds[1])
+	err = call(ctx, b.answer, b.dir, boot.ContMgrPortForward, &args, nil, fds[1])
 	unix.Close(fds[1])
 	if err != nil {
 		return nil, b.forwardError(ctx, err)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	gvlog "gvisor.dev/gvisor/pkg/log"
@@ -37,6 +38,9 @@ type Config struct {
 	// point, in which the driver makes its own. Empty means the top for root, and
 	// the group the server runs in for other users.
 	CgroupParent string
+	// AnswerTimeout is for how long a box's process or agent may be silent when it is
+	// asked for something that takes no time; 0 is what the driver finds right.
+	AnswerTimeout time.Duration
 	// Logger receives what is worth knowing and is not an error of a call. Required.
 	Logger *slog.Logger
 }
@@ -96,6 +100,7 @@ func New(cfg Config) (*Driver, error) {
 	}
 	cfg.RunDir, cfg.StateDir = filepath.Clean(cfg.RunDir), filepath.Clean(cfg.StateDir)
 	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}, tunnels: agentapi.NewMemory(tunnelMemory), readers: make(chan struct{}, raiseAtOnce)}
+	d.tunnels.SetPatience(cfg.AnswerTimeout)
 	for _, dir := range []string{d.boxesDir(), d.layersDir(), d.agentsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("gvisor: %w", err)

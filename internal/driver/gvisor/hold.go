@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // probeTime is how long an agent may take to answer whether it runs at all.
@@ -21,6 +23,10 @@ const probeTime = 2 * time.Second
 func (b *box) hold(ctx context.Context) error {
 	if err := b.doors.Acquire(ctx, allDoors); err != nil {
 		return context.Cause(ctx)
+	}
+	if err := b.alive(ctx); err != nil {
+		b.doors.Release(allDoors)
+		return err
 	}
 	if err := b.setHeld(true); err != nil {
 		b.doors.Release(allDoors)
@@ -37,6 +43,21 @@ func (b *box) hold(ctx context.Context) error {
 		return errors.Join(err, b.setHeld(false))
 	}
 	return errors.Join(err, b.release(ctx))
+}
+
+// alive asks gVisor for something that it answers at once. A process that stands
+// still could not be held, and nobody could tell when it does what it was asked.
+func (b *box) alive(ctx context.Context) error {
+	id := string(b.id)
+	err := call(ctx, b.answer, b.dir, boot.ContMgrProcesses, &id, nil)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's process does not answer; it may be stopped")
+	default: // an end of gVisor is seen by what follows
+		return nil
+	}
 }
 
 // release lets the box go on after hold.
