@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -26,21 +26,23 @@ const (
 
 // Memory bounds what agents, and callers who do not read, make this process hold
 // for the streams of several clients together, and what callers hold beside them
-// (see [Client.Hold]). Each client has a few megabytes of its own beside it. It is
-// safe for concurrent use.
+// (see [Client.Hold]). Each client has a few megabytes of its own beside it. Clients that
+// belong to somebody share fairly: those of each have at most twice of what they leave to
+// others, and as much with what is spare. It is safe for concurrent use.
 type Memory struct {
 	size int64
-	left atomic.Int64
 	// patience is how long an agent may be silent while a call waits for its answer; 0
 	// for as long as the call waits.
 	patience time.Duration
+
+	mu   sync.Mutex
+	left int64            // guarded by mu
+	has  map[string]int64 // by whose the clients are, those of nobody left out; guarded by mu
 }
 
 // NewMemory returns a Memory of so many bytes.
 func NewMemory(size int64) *Memory {
-	m := &Memory{size: size}
-	m.left.Store(size)
-	return m
+	return &Memory{size: size, left: size, has: map[string]int64{}}
 }
 
 // SetPatience bounds for how long an agent may be silent while a call waits for
@@ -56,26 +58,70 @@ func (m *Memory) NewClient(dial DialFunc) *Client {
 	return c
 }
 
-// take takes n bytes, unless fewer than keep would be left.
-func (m *Memory) take(n, keep int64) bool {
-	if m.left.Add(-n) >= keep {
-		return true
+// BelongTo says whose the client is from now on, such as a workspace, all clients of which
+// share fairly with those of others; "" is nobody.
+func (c *Client) BelongTo(owner string) {
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	beyond := max(0, p.held-ownMemory)
+	p.shared.give(p.owner, beyond)
+	p.owner = owner
+	p.shared.force(owner, beyond)
+}
+
+// take takes n bytes for the clients of an owner, who then have at most twice of what is
+// left. With spare it leaves as much as they have, and of nobody's half of what is shared.
+func (m *Memory) take(owner string, n int64, spare bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left, mine := m.left-n, m.has[owner]+n
+	most := 2 * left
+	if spare {
+		most = left
 	}
-	m.left.Add(n)
-	return false
+	switch {
+	case left < 0, owner != "" && mine > most, owner == "" && spare && left < m.size/2:
+		return false
+	}
+	m.count(owner, n)
+	return true
+}
+
+// force is take for what is held already.
+func (m *Memory) force(owner string, n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.count(owner, n)
+}
+
+// count counts n bytes, or with -n that they are given back.
+//
+// Preconditions: m.mu is held.
+func (m *Memory) count(owner string, n int64) {
+	m.left -= n
+	if owner == "" || n == 0 {
+		return
+	}
+	if m.has[owner] += n; m.has[owner] == 0 {
+		delete(m.has, owner)
+	}
+}
+
+// give gives n bytes back.
+func (m *Memory) give(owner string, n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.count(owner, -n)
 }
 
 // reserve counts n bytes that the client is about to hold. With spare it leaves
-// half of what is shared to those who need it more.
+// more of what is shared to those who need it more.
 //
 // Preconditions: p.mu is held.
 func (p *pool) reserve(n int64, spare bool) bool {
 	beyond := max(0, p.held+n-ownMemory) - max(0, p.held-ownMemory)
-	keep := int64(0)
-	if spare {
-		keep = p.shared.size / 2
-	}
-	if beyond > 0 && !p.shared.take(beyond, keep) {
+	if beyond > 0 && !p.shared.take(p.owner, beyond, spare) {
 		return false
 	}
 	p.held += n
@@ -86,12 +132,14 @@ func (p *pool) reserve(n int64, spare bool) bool {
 //
 // Preconditions: p.mu is held.
 func (p *pool) free(n int64) {
-	p.shared.left.Add(max(0, p.held-ownMemory) - max(0, p.held-n-ownMemory))
+	if beyond := max(0, p.held-ownMemory) - max(0, p.held-n-ownMemory); beyond > 0 {
+		p.shared.give(p.owner, beyond)
+	}
 	p.held -= n
 }
 
 // Hold counts n bytes that its caller holds for calls to this agent beside what the
-// streams do, until [Client.Free]. With spare it leaves half of what clients share
+// streams do, until [Client.Free]. With spare it leaves more of what clients share
 // to those who need it more. It fails with [CodeTooMany] when there is no memory left.
 func (c *Client) Hold(n int64, spare bool) error {
 	p := c.pool

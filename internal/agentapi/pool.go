@@ -45,6 +45,7 @@ type pool struct {
 	shared *Memory
 
 	mu     sync.Mutex
+	owner  string  // guarded by mu; whose the client is, "" for nobody
 	held   int64   // guarded by mu; bytes that streams may hold, see reserve
 	closed bool    // guarded by mu
 	conns  []*conn // guarded by mu; all that are dialed, open, or dead with streams not yet released

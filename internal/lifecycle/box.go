@@ -88,6 +88,9 @@ func (b *box) noted(sb sandbox.Sandbox) sandbox.Sandbox {
 //
 // Preconditions: b.mu is held.
 func (b *box) set(sb sandbox.Sandbox) {
+	if b.view() == nil {
+		b.agent.BelongTo(string(sb.Workspace)) // which never changes
+	}
 	if old := b.current.Swap(&view{sb: sb, changed: make(chan struct{})}); old != nil {
 		close(old.changed)
 	}

@@ -53,7 +53,7 @@ func (s *server) given(data []byte) *lifecycle.Command {
 // TestInputsShareMemory: what was written to commands is kept, to be sent again, only
 // as long as there is memory for it. All of it gets through in any case.
 func TestInputsShareMemory(t *testing.T) {
-	const shared = 8 << 20
+	const shared = 16 << 20
 	e := newEnv(t)
 	e.cfg = e.cfg.CallMemory(shared)
 	s := e.start()
