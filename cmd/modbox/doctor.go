@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/modbox/modbox/images"
+	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/doctor"
 	"github.com/modbox/modbox/internal/driver/gvisor"
@@ -42,8 +44,9 @@ with 1 when something is missing without which Modbox does not work.`,
 			}
 			results := doctor.Run(cmd.Context(), doctor.Options{
 				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen,
-				Images:  func(ctx context.Context) (map[string]bool, error) { return builtImages(ctx, cfg) },
-				Sandbox: func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
+				Capacity: func() (string, error) { return describeCapacity(cfg) },
+				Images:   func(ctx context.Context) (map[string]bool, error) { return builtImages(ctx, cfg) },
+				Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
 			}, show)
 			if a.json {
 				err = a.printJSON(results)
@@ -175,4 +178,25 @@ func anyRootFS(ctx context.Context, st *image.Store) (string, error) {
 	}
 	_, path, err := st.Resolve(ctx, smallest.Ref())
 	return path, err
+}
+
+// describeCapacity says what the server promises on this machine, and what of that one
+// workspace may have.
+func describeCapacity(cfg config.Config) (string, error) {
+	machine, err := capacity.Detect(cfg.StateDir)
+	if err != nil {
+		return "", err
+	}
+	show := func(n int64, text func(int64) string) string {
+		if n <= 0 {
+			return "no limit"
+		}
+		return text(n)
+	}
+	bytes := func(n int64) string { return humanize.IBytes(uint64(n)) }
+	count := func(n int64) string { return fmt.Sprint(n) }
+	promise, quota := machine.Promise(capacityPolicy(cfg)), defaultQuota(cfg, machine)
+	return fmt.Sprintf("all sandboxes together are promised at most: memory %s, disk %s; a workspace may have: sandboxes %s, memory %s, cores %s, disk %s, creates a minute %s",
+		show(promise.MemoryBytes, bytes), show(promise.DiskBytes, bytes), show(quota[sandbox.LimitSandboxes], count), show(quota[sandbox.LimitMemory], bytes),
+		show(quota[sandbox.LimitCPU], func(n int64) string { return fmt.Sprint(float64(n) / 1000) }), show(quota[sandbox.LimitDisk], bytes), show(quota[sandbox.LimitCreates], count)), nil
 }

@@ -23,7 +23,9 @@ import (
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/backup"
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/build"
+	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/dialect/agentuity"
@@ -36,6 +38,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
@@ -70,6 +73,7 @@ type server struct {
 	log      *slog.Logger
 	listener net.Listener
 	http     *http.Server
+	disk     *disk
 	// release undoes what start did, last first.
 	release func()
 }
@@ -89,6 +93,7 @@ type parts struct {
 	metrics   *prometheus.Registry
 	catalogue *catalogue.Catalogue
 	urls      proxy.URLs
+	disk      *disk
 }
 
 // start makes all parts in order, takes over the sandboxes of the server that
@@ -122,7 +127,7 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 	if err := p.open(ctx, cfg, log, &cu); err != nil {
 		return nil, err
 	}
-	if err := p.bootstrap(ctx, cfg, log); err != nil {
+	if err := p.disk.retry(func() error { return p.bootstrap(ctx, cfg, log) }); err != nil {
 		return nil, err
 	}
 	handler, err := p.handler(cfg, log, &cu)
@@ -142,7 +147,8 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 	p.accounts.Start(ctx)
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
-	s := &server{cfg: cfg, log: log, listener: l, http: &http.Server{
+	p.disk.watch(ctx, &p, &cu)
+	s := &server{cfg: cfg, log: log, listener: l, disk: p.disk, http: &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -156,18 +162,25 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 
 // open makes everything below HTTP.
 func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) error {
-	programs, err := embedded.Unpack(filepath.Join(cfg.StateDir, binDir))
+	var err error
+	if p.disk, err = openDisk(cfg, log); err != nil {
+		return err
+	}
+	programs, err := withSpace(p.disk, func() (embedded.Paths, error) { return embedded.Unpack(filepath.Join(cfg.StateDir, binDir)) })
 	if err != nil {
 		return err
 	}
-	keys, err := openKeys(cfg)
+	keys, err := withSpace(p.disk, func() (*secret.Keys, error) { return openKeys(cfg) })
 	if err != nil {
 		return err
 	}
-	if p.store, err = store.Open(ctx, filepath.Join(cfg.StateDir, databaseFile), store.WithKeys(keys)); err != nil {
+	if p.store, err = withSpace(p.disk, func() (*store.Store, error) {
+		return store.Open(ctx, filepath.Join(cfg.StateDir, databaseFile), store.WithKeys(keys))
+	}); err != nil {
 		return adviseOnDatabase(cfg, err)
 	}
 	cu.Add(func() { closeLogged(log, "store", p.store.Close) })
+	p.disk.attach(p.store)
 	if err := p.store.SealVariables(ctx); err != nil {
 		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "err", err)
 	}
@@ -180,12 +193,13 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	p.signIns = registry.New(p.store, keys, func(ctx context.Context, host string, login sandbox.RegistryLogin) error {
 		return p.images.SignIn(ctx, host, login)
 	})
-	if p.images, err = image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, imageOptions(cfg, p.store, p.signIns, log)); err != nil {
+	if p.images, err = withSpace(p.disk, func() (*image.Store, error) {
+		return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, imageOptions(cfg, p.store, p.signIns, log))
+	}); err != nil {
 		return err
 	}
 	p.catalogue = catalogue.New(p.store, p.images, int64(cfg.Sandbox.DefaultMemory))
-	p.driver, err = gvisor.New(driverConfig(cfg, programs, log))
-	if err != nil {
+	if p.driver, err = withSpace(p.disk, func() (*gvisor.Driver, error) { return gvisor.New(driverConfig(cfg, programs, log)) }); err != nil {
 		return err
 	}
 	cu.Add(func() { closeLogged(log, "driver", p.driver.Close) })
@@ -196,24 +210,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 		return err
 	}
 	cu.Add(p.auth.Close)
-	p.metrics = prometheus.NewRegistry()
-	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	streams, err := stream.Open(filepath.Join(cfg.StateDir, streamsDir), log)
-	if err != nil {
-		return err
-	}
-	network, err := egress.New(egressConfig(cfg, log))
-	if err != nil {
-		return fmt.Errorf("network settings: %w", err)
-	}
-	life := lifecycleConfig(cfg, p.urls)
-	if life.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
-		return err
-	}
-	p.service, err = lifecycle.New(life, lifecycle.Deps{
-		Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Network: gateways{network}, Logger: log, Metrics: p.metrics,
-	})
-	if err != nil {
+	if err := p.openService(cfg, log); err != nil {
 		return err
 	}
 	p.builder = build.New(build.Config{}, p.service, p.images)
@@ -233,6 +230,36 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 		return err
 	}
 	cu.Add(p.sso.Close)
+	return nil
+}
+
+// openService makes what changes the state of sandboxes, and what counts.
+func (p *parts) openService(cfg config.Config, log *slog.Logger) error {
+	p.metrics = prometheus.NewRegistry()
+	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.metrics.MustRegister(p.disk.collectors()...)
+	streams, err := stream.Open(filepath.Join(cfg.StateDir, streamsDir), log)
+	if err != nil {
+		return err
+	}
+	network, err := egress.New(egressConfig(cfg, log))
+	if err != nil {
+		return fmt.Errorf("network settings: %w", err)
+	}
+	machine, err := capacity.Detect(cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	life := lifecycleConfig(cfg, machine, p.urls)
+	if life.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
+		return err
+	}
+	p.service, err = lifecycle.New(life, lifecycle.Deps{
+		Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Network: gateways{network}, Logger: log, Metrics: p.metrics,
+	})
+	if err != nil {
+		return err
+	}
 	return nil
 }
 
@@ -291,7 +318,9 @@ func (s *server) run(ctx context.Context) error {
 	defer s.release()
 	address := s.listener.Addr().String()
 	path := filepath.Join(s.cfg.StateDir, addressFile)
-	if err := os.WriteFile(path, []byte(address+"\n"), 0o600); err != nil {
+	if err := s.disk.retry(func() error { return os.WriteFile(path, []byte(address+"\n"), 0o600) }); ballast.IsFull(err) {
+		s.log.Error("the address is not written, and commands on this machine do not find the server", "error", err)
+	} else if err != nil {
 		return fmt.Errorf("write address: %w", err)
 	}
 	defer os.Remove(path)

@@ -12,10 +12,12 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
+	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
+	"github.com/modbox/modbox/internal/eviction"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
@@ -34,7 +36,7 @@ func driverConfig(cfg config.Config, programs embedded.Paths, log *slog.Logger) 
 	}
 }
 
-func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
+func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URLs) lifecycle.Config {
 	return lifecycle.Config{
 		Defaults: sandbox.Resources{
 			MemoryBytes: int64(cfg.Sandbox.DefaultMemory), CPUMilli: int64(cfg.Sandbox.DefaultCPU), DiskBytes: int64(cfg.Sandbox.DefaultDisk),
@@ -45,7 +47,8 @@ func lifecycleConfig(cfg config.Config, urls proxy.URLs) lifecycle.Config {
 		MaxBuilds: cfg.Build.MaxCount, ImageTimeout: cfg.Build.Timeout.Std(), DependenciesMaxAge: cfg.Build.DependenciesMaxAge.Std(),
 		Build:             sandbox.Resources{MemoryBytes: int64(cfg.Build.Memory), DiskBytes: int64(cfg.Build.Disk)},
 		MaxSandboxes:      cfg.Sandbox.MaxCount,
-		Quota:             defaultQuota(cfg.Quota),
+		Quota:             defaultQuota(cfg, machine),
+		Promise:           machine.Promise(capacityPolicy(cfg)),
 		MinFreeDisk:       int64(cfg.MinFreeDisk),
 		MaxProcesses:      cfg.Sandbox.MaxProcesses,
 		CreateConcurrency: cfg.Sandbox.CreateConcurrency,
@@ -70,12 +73,34 @@ func accountsConfig(cfg config.Config) auth.AccountsConfig {
 	return auth.AccountsConfig{MaxWorkspaces: cfg.Quota.Workspaces}
 }
 
+// capacityPolicy says how much of the machine all workspaces may be promised.
+func capacityPolicy(cfg config.Config) capacity.Policy {
+	return capacity.Policy{
+		MemoryOvercommit: float64(cfg.Capacity.MemoryOvercommit), DiskOvercommit: float64(cfg.Capacity.DiskOvercommit),
+		MemoryReserve: int64(cfg.Capacity.MemoryReserve), MaxSandboxes: cfg.Sandbox.MaxCount,
+		Sandbox: sandbox.Resources{
+			MemoryBytes: int64(cfg.Sandbox.DefaultMemory), CPUMilli: int64(cfg.Sandbox.DefaultCPU), DiskBytes: int64(cfg.Sandbox.DefaultDisk),
+		},
+		Build: sandbox.Resources{MemoryBytes: int64(cfg.Build.Memory), CPUMilli: buildCPUMilli, DiskBytes: int64(cfg.Build.Disk)},
+	}
+}
+
+// buildCPUMilli is what a box of a build has, for which there is no setting.
+const buildCPUMilli = 2000
+
 // defaultQuota is the quota of workspaces for which none was set.
-func defaultQuota(q config.Quota) sandbox.Quota {
-	return sandbox.Quota{
+func defaultQuota(cfg config.Config, machine capacity.Machine) sandbox.Quota {
+	q, derived := cfg.Quota, machine.Quota(capacityPolicy(cfg))
+	quota := sandbox.Quota{
 		sandbox.LimitSandboxes: int64(q.Sandboxes), sandbox.LimitMemory: int64(q.Memory), sandbox.LimitCPU: int64(q.CPU),
 		sandbox.LimitDisk: int64(q.Disk), sandbox.LimitCreates: int64(q.CreatesPerMinute),
 	}
+	for limit, n := range quota {
+		if n == config.Auto {
+			quota[limit] = derived[limit]
+		}
+	}
+	return quota
 }
 
 func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registries, log *slog.Logger) image.Options {
@@ -101,6 +126,12 @@ func localImageOptions(cfg config.Config) image.Options {
 
 func egressConfig(cfg config.Config, log *slog.Logger) egress.Config {
 	return egress.Config{Log: log, AllowCIDRs: cfg.Network.AllowCIDRs, Resolvers: cfg.Network.Resolvers}
+}
+
+// evictionConfig says when space is freed; next to nothing is free when it is less than
+// what the server keeps in reserve for itself.
+func evictionConfig(cfg config.Config) eviction.Config {
+	return eviction.Config{Threshold: int64(cfg.Disk.EvictBelow), Critical: min(int64(cfg.Disk.EvictBelow)/4, 64<<20)}
 }
 
 func auditConfig(cfg config.Config) audit.Config {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/proxy"
@@ -58,7 +59,9 @@ var otherValues = map[string]string{
 	"images.stall_timeout":       "7s",
 	"images.max_disk":            "7Gi",
 	"images.memory":              "700Mi",
-	"audit.retention":            "48h", "audit.max_bytes": "2Gi",
+	"disk.ballast":               "7Mi", "disk.evict_below": "7Mi",
+	"capacity.memory_overcommit": "1.5", "capacity.memory_reserve": "1Gi", "capacity.disk_overcommit": "1.5",
+	"audit.retention": "48h", "audit.max_bytes": "2Gi",
 }
 
 // elsewhere are the settings that no part gets, but the server uses itself:
@@ -79,7 +82,7 @@ func wired(t *testing.T, environ ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, a := lifecycleConfig(cfg, urls), apiConfig(cfg, urls)
+	l, a := lifecycleConfig(cfg, capacity.Machine{MemoryBytes: 16 << 30, DiskBytes: 100 << 30, Cores: 4}, urls), apiConfig(cfg, urls)
 	shown := fmt.Sprintln(l.SandboxURL("label"), a.SandboxURL("label"), a.PortURL("label", 1))
 	l.SandboxURL, a.SandboxURL, a.PortURL = nil, nil, nil // functions differ each time
 	log := slog.New(slog.DiscardHandler)
@@ -95,7 +98,7 @@ func wired(t *testing.T, environ ...string) string {
 	i := imageOptions(cfg, nil, nil, nil)
 	i.InUse, i.Login = nil, nil
 	schedule, backups := backupSettings(cfg)
-	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups)
+	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg))
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -77,7 +78,13 @@ func lockState(path string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintln(os.Getpid()))); err != nil {
+	// The file says who holds the lock; on a full disk a new one cannot.
+	text := fmt.Sprintln(os.Getpid())
+	err = writeAt(f, text)
+	if err == nil {
+		err = f.Truncate(int64(len(text)))
+	}
+	if err != nil && !ballast.IsFull(err) {
 		_ = f.Close()
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}

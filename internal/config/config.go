@@ -40,6 +40,9 @@ type Config struct {
 	Network Network `yaml:"network"`
 	Build   Build   `yaml:"build"`
 	Quota   Quota   `yaml:"quota"`
+	Disk    Disk    `yaml:"disk"`
+
+	Capacity Capacity `yaml:"capacity"`
 
 	Snapshot Snapshot `yaml:"snapshot"`
 	Images   Images   `yaml:"images"`
@@ -102,14 +105,27 @@ type Build struct {
 	DependenciesMaxAge Duration `yaml:"dependencies_max_age" doc:"How long installed dependencies are used again before they are installed anew, which is how updates arrive."`
 }
 
+// Disk says what happens when the disk of the state directory fills up. Docs/limits.md explains it.
+type Disk struct {
+	Ballast    Bytes `yaml:"ballast" doc:"Disk kept in reserve in state_dir/ballast, which the server gives up, and makes again later, so that it can go on writing its database when the disk is full. 0: none."`
+	EvictBelow Bytes `yaml:"evict_below" doc:"Free disk below which the server frees space: it removes caches, and then ends the sandbox whose files grew most, with cause disk_full, one at a time. auto: half of min_free_disk, but at least 64Mi. 0: never."`
+}
+
+// Capacity is how much all workspaces together may be promised. Docs/quotas.md says what counts.
+type Capacity struct {
+	MemoryOvercommit Factor `yaml:"memory_overcommit" doc:"How many times the memory of this machine, less memory_reserve, the memory limits of all running sandboxes, builds and pool boxes may add up to; sandboxes seldom use what they are limited to. auto: 4, or as much as 20 sandboxes of the default size and a build need. 0: no limit."`
+	MemoryReserve    Bytes  `yaml:"memory_reserve" doc:"Memory of this machine that is not for sandboxes. auto: an eighth of it, but at least 256Mi and at most 2Gi."`
+	DiskOvercommit   Factor `yaml:"disk_overcommit" doc:"How many times the size of state_dir's file system the disk limits of all running sandboxes, builds and pool boxes may add up to. auto: 4, or as much as 20 sandboxes of the default size and a build need. 0: no limit."`
+}
+
 // Quota is what a workspace may have unless an administrator has set another
 // quota for it. Docs/quotas.md says what counts.
 type Quota struct {
-	Sandboxes        int   `yaml:"sandboxes" doc:"Sandboxes of a workspace that may run at the same time; paused ones do not count. As the others here, unless an administrator has set a quota for the workspace (docs/quotas.md). 0: no limit."`
-	Memory           Bytes `yaml:"memory" doc:"Memory that the running sandboxes of a workspace may be limited to, together. 0: no limit."`
-	CPU              CPU   `yaml:"cpu" doc:"CPU that the running sandboxes of a workspace may be limited to, together. 0: no limit."`
-	Disk             Bytes `yaml:"disk" doc:"Disk of a workspace: what its running sandboxes may write, and what paused ones, checkpoints, snapshots, output of executions, files of builds and images that were built take. 0: no limit."`
-	CreatesPerMinute int   `yaml:"creates_per_minute" doc:"Sandboxes that a workspace may make in a minute, forks included; as many may be made at once. 0: no limit."`
+	Sandboxes        Count `yaml:"sandboxes" doc:"Sandboxes of a workspace that may run at the same time; paused ones do not count. As the others here, unless an administrator has set a quota for the workspace (docs/quotas.md, which also says what auto means). 0: no limit."`
+	Memory           Bytes `yaml:"memory" doc:"Memory that the running sandboxes of a workspace may be limited to, together. auto: derived from the machine. 0: no limit."`
+	CPU              CPU   `yaml:"cpu" doc:"CPU that the running sandboxes of a workspace may be limited to, together. auto: derived from the machine. 0: no limit."`
+	Disk             Bytes `yaml:"disk" doc:"Disk of a workspace: what its running sandboxes may write, and what paused ones, checkpoints, snapshots, output of executions, files of builds and images that were built take. auto: derived from the machine. 0: no limit."`
+	CreatesPerMinute Count `yaml:"creates_per_minute" doc:"Sandboxes that a workspace may make in a minute, forks included; as many may be made at once. auto: derived from the machine. 0: no limit."`
 	Workspaces       int   `yaml:"workspaces" doc:"Workspaces that a user who is no administrator may have made. 0: no limit."`
 }
 
@@ -201,7 +217,9 @@ func Default() Config {
 		},
 		Audit:       Audit{Retention: Duration(90 * 24 * time.Hour), MaxBytes: 1 << 30},
 		Backup:      Backup{Keep: 7, Images: "needed"},
-		Quota:       Quota{Workspaces: 20},
+		Quota:       Quota{Sandboxes: Auto, Memory: Auto, CPU: Auto, Disk: Auto, CreatesPerMinute: Auto, Workspaces: 20},
+		Disk:        Disk{Ballast: 64 << 20, EvictBelow: Auto},
+		Capacity:    Capacity{MemoryOvercommit: Auto, MemoryReserve: Auto, DiskOvercommit: Auto},
 		MinFreeDisk: 1 << 30,
 		Snapshot:    Snapshot{MaxCount: 1000, MaxBytes: 256 << 30},
 		Images: Images{
@@ -248,6 +266,9 @@ func (c *Config) resolve(getenv func(string) string) error {
 	}
 	if c.Secrets.KeyFile == "" {
 		c.Secrets.KeyFile = filepath.Join(c.StateDir, "secret.key")
+	}
+	if c.Disk.EvictBelow == Auto {
+		c.Disk.EvictBelow = max(c.MinFreeDisk/2, 64<<20)
 	}
 	if c.Sandbox.CreateConcurrency == 0 {
 		c.Sandbox.CreateConcurrency = 2 * runtime.NumCPU()
@@ -316,11 +337,17 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "build.memory", c.Build.Memory, 256<<20, 1<<40)
 	within(bad, "build.disk", c.Build.Disk, 1<<30, 1<<44)
 	within(bad, "build.dependencies_max_age", c.Build.DependenciesMaxAge, Duration(time.Minute), Duration(10*365*24*time.Hour))
-	within(bad, "quota.sandboxes", c.Quota.Sandboxes, 0, 1<<20)
-	within(bad, "quota.memory", c.Quota.Memory, 0, 1<<60)
-	within(bad, "quota.cpu", c.Quota.CPU, 0, 1<<40)
-	within(bad, "quota.disk", c.Quota.Disk, 0, 1<<60)
-	within(bad, "quota.creates_per_minute", c.Quota.CreatesPerMinute, 0, 1<<20)
+	within(bad, "quota.sandboxes", c.Quota.Sandboxes, Auto, 1<<20)
+	within(bad, "quota.memory", c.Quota.Memory, Auto, 1<<60)
+	within(bad, "quota.cpu", c.Quota.CPU, Auto, 1<<40)
+	within(bad, "quota.disk", c.Quota.Disk, Auto, 1<<60)
+	within(bad, "quota.creates_per_minute", c.Quota.CreatesPerMinute, Auto, 1<<20)
+	within(bad, "disk.ballast", c.Disk.Ballast, 0, 1<<40)
+	within(bad, "disk.evict_below", c.Disk.EvictBelow, 0, 1<<50)
+	within(bad, "capacity.memory_overcommit", c.Capacity.MemoryOvercommit, Auto, 1000)
+	within(bad, "capacity.memory_reserve", c.Capacity.MemoryReserve, Auto, 1<<50)
+	within(bad, "capacity.disk_overcommit", c.Capacity.DiskOvercommit, Auto, 1000)
+	within(bad, "images.max_disk", c.Images.MaxDisk, 0, 1<<60)
 	within(bad, "quota.workspaces", c.Quota.Workspaces, 0, 1<<20)
 	within(bad, "min_free_disk", c.MinFreeDisk, 0, 1<<50)
 	within(bad, "snapshot.max_count", c.Snapshot.MaxCount, 1, 1<<20)
@@ -366,7 +393,7 @@ func oneOf(bad func(name, format string, args ...any), name, value string, allow
 }
 
 func within[T interface {
-	int | Duration | Bytes | CPU
+	int | Duration | Bytes | CPU | Count | Factor
 }](bad func(name, format string, args ...any), name string, value, low, high T) {
 	if value < low || value > high {
 		bad(name, "%v is not between %v and %v", value, low, high)

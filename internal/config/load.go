@@ -193,7 +193,7 @@ func (v *flagValue) Type() string {
 		return "size"
 	case CPU:
 		return "cpu"
-	case int:
+	case int, Count, Factor:
 		return "number"
 	case bool:
 		return "true|false" // pflag lets a value be left out of what it knows as bool

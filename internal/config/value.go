@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,11 +48,20 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Bytes is a number of bytes written as a Kubernetes quantity: 512Mi, 2Gi, 1000000.
+// Auto is the value of a setting that is derived from the machine, written as auto.
+const Auto = -1
+
+// auto is how Auto is written.
+const auto = "auto"
+
+// Bytes is a number of bytes written as a Kubernetes quantity: 512Mi, 2Gi, 1000000; or Auto.
 type Bytes int64
 
 // String returns the quantity, e.g. 512Mi.
 func (b Bytes) String() string {
+	if b == Auto {
+		return auto
+	}
 	return resource.NewQuantity(int64(b), resource.BinarySI).String()
 }
 
@@ -59,6 +70,10 @@ func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
 // UnmarshalText reads a Kubernetes quantity.
 func (b *Bytes) UnmarshalText(text []byte) error {
+	if string(text) == auto {
+		*b = Auto
+		return nil
+	}
 	q, err := resource.ParseQuantity(string(text))
 	if err != nil || q.Sign() < 0 {
 		return fmt.Errorf("%q is not a size such as 512Mi or 2Gi", text)
@@ -67,11 +82,70 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// CPU is thousandths of a core written as a Kubernetes quantity: 500m, 2.
+// Count is a number of things, or Auto.
+type Count int
+
+// String returns the number.
+func (c Count) String() string {
+	if c == Auto {
+		return auto
+	}
+	return strconv.Itoa(int(c))
+}
+
+// MarshalText is the inverse of UnmarshalText.
+func (c Count) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads a whole number, or auto.
+func (c *Count) UnmarshalText(text []byte) error {
+	if string(text) == auto {
+		*c = Auto
+		return nil
+	}
+	n, err := strconv.ParseUint(string(text), 10, 31)
+	if err != nil {
+		return fmt.Errorf("%q is not a whole number", text)
+	}
+	*c = Count(n)
+	return nil
+}
+
+// Factor is by how much something is multiplied, written as 4 or 1.5; or Auto.
+type Factor float64
+
+// String returns the number.
+func (f Factor) String() string {
+	if f == Auto {
+		return auto
+	}
+	return strconv.FormatFloat(float64(f), 'g', -1, 64)
+}
+
+// MarshalText is the inverse of UnmarshalText.
+func (f Factor) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads a number, or auto.
+func (f *Factor) UnmarshalText(text []byte) error {
+	if string(text) == auto {
+		*f = Auto
+		return nil
+	}
+	n, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || math.IsNaN(n) || n < 0 {
+		return fmt.Errorf("%q is not a number such as 4 or 1.5", text)
+	}
+	*f = Factor(n)
+	return nil
+}
+
+// CPU is thousandths of a core written as a Kubernetes quantity: 500m, 2; or Auto.
 type CPU int64
 
 // String returns the quantity, e.g. 500m.
 func (c CPU) String() string {
+	if c == Auto {
+		return auto
+	}
 	return resource.NewMilliQuantity(int64(c), resource.DecimalSI).String()
 }
 
@@ -80,6 +154,10 @@ func (c CPU) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText reads a Kubernetes quantity.
 func (c *CPU) UnmarshalText(text []byte) error {
+	if string(text) == auto {
+		*c = Auto
+		return nil
+	}
 	q, err := resource.ParseQuantity(string(text))
 	if err != nil || q.Sign() < 0 {
 		return fmt.Errorf("%q is not an amount of CPU such as 500m or 2", text)

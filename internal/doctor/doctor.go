@@ -30,6 +30,8 @@ type Result struct {
 // Options says what to look at.
 type Options struct {
 	StateDir, RunDir string
+	// Capacity says what the server promises on this machine, and one workspace may have.
+	Capacity func() (string, error)
 	// Listen is the address the server is to listen on.
 	Listen string
 	// Images are those that are to be built before a server is used, and whether they are.
@@ -46,7 +48,7 @@ const sandboxTime = time.Minute
 func Run(ctx context.Context, o Options, seen func(Result)) []Result {
 	var results []Result
 	for _, check := range []func(context.Context, Options) Result{
-		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, runDir, openFiles, port, tools, images, trySandbox,
+		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, capacity, runDir, openFiles, port, tools, images, trySandbox,
 	} {
 		r := check(ctx, o)
 		if seen != nil {

@@ -56,6 +56,15 @@ func stateDir(_ context.Context, o Options) Result {
 	return ok(name, detail)
 }
 
+func capacity(_ context.Context, o Options) Result {
+	const name = "capacity"
+	detail, err := o.Capacity()
+	if err != nil {
+		return warn(name, err.Error(), "")
+	}
+	return ok(name, detail)
+}
+
 func runDir(_ context.Context, o Options) Result {
 	const name = "run directory"
 	st, at, err := statfs(o.RunDir)

@@ -162,6 +162,15 @@ type Meter interface {
 	Usage(ctx context.Context, id sandbox.ID) (Usage, error)
 }
 
+// DiskMeter is a driver that can tell cheaply what boxes take on the disk.
+type DiskMeter interface {
+	// DiskUse returns the bytes on the disk of the state directory that are taken by
+	// what boxes have written, by box, from the host's own counters, without asking a
+	// guest. It includes boxes that are being destroyed, and boxes of which only files
+	// are left. Boxes that write to memory are missing.
+	DiskUse() (map[sandbox.ID]int64, error)
+}
+
 // Usage is what a box uses.
 type Usage struct {
 	CPU         time.Duration // of all cores together since the box was made

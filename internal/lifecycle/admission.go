@@ -114,7 +114,7 @@ func (s *Service) tryIn(ctx context.Context, e entry, w *waiter, record func(san
 
 // admission is what there must be room in for something of the workspace.
 func (s *Service) admission(ws sandbox.WorkspaceID) sandbox.Admission {
-	return sandbox.Admission{Quota: s.cfg.Quota, Held: s.held(ws), MaxLive: s.cfg.MaxSandboxes}
+	return sandbox.Admission{Quota: s.cfg.Quota, Held: s.held(ws), MaxLive: s.cfg.MaxSandboxes, Most: s.cfg.Promise}
 }
 
 // resumption is what there must be room in for a sandbox to be resumed. It takes room of

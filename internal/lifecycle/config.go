@@ -21,6 +21,9 @@ type Config struct {
 	// Quota is what a workspace may have unless it has a quota of its own; nil for no
 	// limits. The most of one sandbox is limited by Max as well.
 	Quota sandbox.Quota
+	// Promise is how much memory and disk all sandboxes, builds and pool boxes together
+	// may be limited to.
+	Promise sandbox.Promise
 	// MinFreeDisk is how many bytes must be free on the disk that checkpoints are kept
 	// on for anything new to be made that takes some; 0 for none.
 	MinFreeDisk int64

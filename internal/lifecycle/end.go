@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,7 +26,7 @@ func (s *Service) Destroy(ctx context.Context, c Caller, ref string, cause sandb
 	if err != nil || b == nil {
 		return sb, err
 	}
-	if err := s.end(b, sandbox.Cause{Code: cmp.Or(cause, sandbox.CauseDestroyed), Message: clip("it was destroyed by " + string(c.User))}); err != nil {
+	if err := s.endAnyway(b, sandbox.Cause{Code: cmp.Or(cause, sandbox.CauseDestroyed), Message: clip("it was destroyed by " + string(c.User))}); err != nil {
 		return b.sandbox(), err
 	}
 	for {
@@ -57,7 +58,9 @@ func (s *Service) end(b *box, cause sandbox.Cause) error {
 	record := ending(cause)
 	next, err := s.transition(sb, sandbox.Destroying, func(sb *sandbox.Sandbox) { sb.Cause = &record.Cause }, record.Event)
 	if err != nil {
-		b.wanted = &cause
+		if b.wanted == nil { // the first cause counts, and not what came of it
+			b.wanted = &cause
+		}
 		if s.ctx.Err() != nil {
 			return errClosed
 		}
@@ -65,6 +68,22 @@ func (s *Service) end(b *box, cause sandbox.Cause) error {
 	}
 	s.ending(b, next)
 	return nil
+}
+
+// endAnyway is end, and destroys the box before the end is recorded where recording
+// fails because the disk is full: what the box's files took is then free for the record.
+// A server that is killed in between finds a sandbox without a box.
+func (s *Service) endAnyway(b *box, cause sandbox.Cause) error {
+	err := s.end(b, cause)
+	if !errors.Is(err, sandbox.ErrNoSpace) || b.sandbox().State == sandbox.Paused {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
+	defer cancel()
+	if derr := s.driver.Destroy(ctx, b.id); derr != nil {
+		return errors.Join(err, derr)
+	}
+	return s.end(b, cause)
 }
 
 // ending is how the end of a sandbox with that cause is recorded now.
@@ -86,7 +105,7 @@ func (s *Service) ending(b *box, next sandbox.Sandbox) {
 
 // endOrLog is end for those who have nobody to tell.
 func (s *Service) endOrLog(b *box, cause sandbox.Cause) {
-	if err := s.end(b, cause); err != nil && s.ctx.Err() == nil {
+	if err := s.endAnyway(b, cause); err != nil && s.ctx.Err() == nil {
 		s.log.Error("end of sandbox not recorded, trying again soon", "sandbox", b.id, "cause", cause.Code, "error", err)
 	}
 }

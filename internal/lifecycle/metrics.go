@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -21,7 +22,7 @@ type metrics struct {
 }
 
 // newMetrics makes the metrics and registers them with r, when that is not nil.
-func newMetrics(x *boxes, p *pool, r prometheus.Registerer) (*metrics, error) {
+func newMetrics(x *boxes, p *pool, promises promiseCollector, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		created: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "modbox_sandbox_create_seconds",
@@ -46,7 +47,7 @@ func newMetrics(x *boxes, p *pool, r prometheus.Registerer) (*metrics, error) {
 	for _, cause := range sandbox.Causes {
 		m.ends.WithLabelValues(string(cause)) // so that each is there before its first time
 	}
-	collectors := append(m.pool(p), m.created, m.ends, m.orphans, m.ops, stateCollector{x})
+	collectors := append(m.pool(p), m.created, m.ends, m.orphans, m.ops, stateCollector{x}, promises)
 	if r == nil {
 		return m, nil
 	}
@@ -101,6 +102,41 @@ func (m *metrics) op(kind flightKind, begin time.Time, err error) {
 func (m *metrics) unregister() {
 	for _, c := range m.registered {
 		m.registry.Unregister(c)
+	}
+}
+
+// promiseCollector tells what is promised when it is asked.
+type promiseCollector struct {
+	store QuotaStore
+	most  sandbox.Promise
+}
+
+var (
+	promisedDesc    = prometheus.NewDesc("modbox_promised_bytes", "What all running sandboxes and builds are limited to together.", []string{"resource"}, nil)
+	promisedMaxDesc = prometheus.NewDesc("modbox_promised_max_bytes", "What that may be at most (capacity.*); 0 for no limit.", []string{"resource"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (promiseCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- promisedDesc
+	ch <- promisedMaxDesc
+}
+
+// Collect implements [prometheus.Collector].
+func (c promiseCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
+	defer cancel()
+	p, err := c.store.Promised(ctx)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(promisedDesc, err)
+		return
+	}
+	for _, m := range []struct {
+		desc         *prometheus.Desc
+		memory, disk int64
+	}{{promisedDesc, p.MemoryBytes, p.DiskBytes}, {promisedMaxDesc, c.most.MemoryBytes, c.most.DiskBytes}} {
+		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(m.memory), "memory")
+		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(m.disk), "disk")
 	}
 }
 

@@ -53,6 +53,7 @@ func TestMetrics(t *testing.T) {
 	t.Cleanup(func() { _ = d.Close() })
 	registry := prometheus.NewPedanticRegistry()
 	deps := lifecycle.Deps{Store: st, Driver: d, Images: e.images, Logger: slog.New(slog.DiscardHandler), Metrics: registry}
+	e.cfg.Promise = sandbox.Promise{MemoryBytes: 64 << 30}
 	svc, err := lifecycle.New(e.cfg, deps)
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +70,8 @@ func TestMetrics(t *testing.T) {
 		"modbox_sandboxes provisioning": 0, "modbox_sandboxes running": 1, "modbox_sandboxes destroying": 0,
 		"modbox_sandboxes pausing": 0, "modbox_sandboxes paused": 0, "modbox_sandboxes resuming": 0,
 		"modbox_sandbox_create_seconds": 2, "modbox_sweep_orphans_total": 0,
+		"modbox_promised_bytes memory": 512 << 20, "modbox_promised_bytes disk": 2 << 30,
+		"modbox_promised_max_bytes memory": 64 << 30, "modbox_promised_max_bytes disk": 0,
 	}
 	for _, cause := range sandbox.Causes {
 		want["modbox_sandbox_ends_total "+string(cause)] = 0

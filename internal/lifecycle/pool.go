@@ -254,6 +254,17 @@ func (p *pool) close() []*spare {
 	return all
 }
 
+// have returns how many boxes are ready of each template.
+func (p *pool) have() map[template]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	counts := make(map[template]int, len(p.ready))
+	for t, list := range p.ready {
+		counts[t] = len(list)
+	}
+	return counts
+}
+
 // count returns how many boxes are ready.
 func (p *pool) count() int {
 	p.mu.Lock()

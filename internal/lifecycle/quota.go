@@ -15,6 +15,8 @@ type QuotaStore interface {
 	SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q sandbox.Quota) error
 	// QuotaUse returns what a workspace has of what is limited, as far as it is recorded.
 	QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.QuotaUse, error)
+	// Promised returns what all sandboxes and builds are limited to together.
+	Promised(ctx context.Context) (sandbox.Promise, error)
 }
 
 // QuotaReport is the quota of a workspace and what it has of it.

@@ -242,7 +242,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.cancel()
 		return nil, err
 	}
-	if s.metrics, err = newMetrics(s.boxes, s.pool, deps.Metrics); err != nil {
+	if s.metrics, err = newMetrics(s.boxes, s.pool, promiseCollector{s.store, cfg.Promise}, deps.Metrics); err != nil {
 		s.cancel()
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (s *Service) planPool() {
 func (s *Service) fillPool() {
 	for {
 		t, ok := s.pool.missing()
-		if !ok || !s.calm() {
+		if !ok || !s.calm() || !s.roomForSpare(t) {
 			return
 		}
 		sp, err := s.makeSpare(t)
@@ -64,6 +64,23 @@ func (s *Service) fillPool() {
 			s.discard(sp)
 		}
 	}
+}
+
+// roomForSpare reports whether the pool may have one more box: it has only what is left
+// of the disk, and of what may be promised.
+func (s *Service) roomForSpare(t template) bool {
+	if s.saved.enough(s.cfg.MinFreeDisk) != nil {
+		return false
+	}
+	promised, err := s.store.Promised(s.ctx)
+	if err != nil {
+		s.logSweep("look for room for the pool", err)
+		return false
+	}
+	for kind, n := range s.pool.have() {
+		promised.Add(kind.resources, n)
+	}
+	return s.cfg.Promise.Admits(promised, t.resources, 1) == nil
 }
 
 // calm waits for a moment at which a box for the pool is in nobody's way, and

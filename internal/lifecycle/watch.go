@@ -93,5 +93,20 @@ func (s *Service) watch(ctx context.Context, b *box) {
 	if err != nil || ctx.Err() != nil {
 		return // its end was decided by somebody else, it is being paused, or the service closes
 	}
-	s.endOrLog(b, ended.cause())
+	s.endOrLog(b, s.blame(ended.cause()))
+}
+
+// noSpaceLeft is how many free bytes mean that a box which ended could not write its files.
+const noSpaceLeft = 64 << 20
+
+// blame returns the cause of a box that ended by itself: while the disk is full gVisor
+// ends with a fault when the guest writes.
+func (s *Service) blame(c sandbox.Cause) sandbox.Cause {
+	if c.Code != sandbox.CauseExited || s.saved.dir == "" {
+		return c
+	}
+	if free, err := s.saved.free(); err != nil || free >= noSpaceLeft {
+		return c
+	}
+	return sandbox.Cause{Code: sandbox.CauseDiskFull, Message: clip("the server's disk was full when it ended, and it could not write: " + c.Message)}
 }

@@ -79,6 +79,21 @@ func Wrap(code Code, err error, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
+// ErrNoSpace is wrapped by errors of code [Unavailable] which say that a file system of
+// the server is full.
+var ErrNoSpace = errors.New("no space is left on the server's disk")
+
+// noSpaceRetry is how long a caller should wait for space on the server's disk.
+const noSpaceRetry = 10 * time.Second
+
+// NoSpace returns an error of code [Unavailable] that wraps [ErrNoSpace] and the private
+// reason err.
+func NoSpace(err error) *Error {
+	e := Wrap(Unavailable, errors.Join(ErrNoSpace, err), "the server's disk is full; delete something, or ask an administrator")
+	e.RetryAfter = noSpaceRetry
+	return e
+}
+
 // CodeOf returns the code of the first [Error] in err's chain, [Internal] when
 // there is none, and "" for nil.
 func CodeOf(err error) Code {

@@ -111,6 +111,59 @@ func (d *DiskUse) Hold(h HeldDisk) {
 // HeldDisk is the part of a [DiskUse] that no row knows.
 type HeldDisk struct{ Streams, Uploads, Images, BuildCache int64 }
 
+// Promise is bytes of memory and disk that sandboxes and boxes are limited to, together.
+// As a limit, 0 means none.
+type Promise struct{ MemoryBytes, DiskBytes int64 }
+
+// Add adds what n boxes with those resources are promised.
+func (p *Promise) Add(r Resources, n int) {
+	p.MemoryBytes += int64(n) * r.MemoryBytes
+	p.DiskBytes += int64(n) * r.DiskBytes
+}
+
+// Admits returns an error unless there is room for n more boxes with those resources
+// each beside what is promised already: one that wraps [ErrServerFull], or
+// [ErrNeverFits] when they are more than the server promises in all.
+func (p Promise) Admits(promised Promise, r Resources, n int) error {
+	var more Promise
+	more.Add(r, n)
+	for _, c := range []struct {
+		what, setting         string
+		most, promised, extra int64
+	}{
+		{"memory", "capacity.memory_overcommit", p.MemoryBytes, promised.MemoryBytes, more.MemoryBytes},
+		{"disk", "capacity.disk_overcommit", p.DiskBytes, promised.DiskBytes, more.DiskBytes},
+	} {
+		if c.most <= 0 || c.extra <= 0 || c.promised+c.extra <= c.most {
+			continue
+		}
+		reason := ErrServerFull
+		if c.extra > c.most {
+			reason = ErrNeverFits
+		}
+		e := Wrap(QuotaExceeded, reason, "this server promises its sandboxes at most %s of %s (setting %s), of which %s are promised, and this needs %s; pause or destroy some sandboxes, or ask an administrator",
+			showMebibytes(c.most), c.what, c.setting, showMebibytes(c.promised), showMebibytes(c.extra))
+		e.RetryAfter = quotaRetry
+		return e
+	}
+	return nil
+}
+
+// Leaves returns as much of the memory and disk of r as is left beside what is promised,
+// and the rest of r as it is.
+func (p Promise) Leaves(promised Promise, r Resources) Resources {
+	if p.MemoryBytes > 0 {
+		r.MemoryBytes = min(r.MemoryBytes, max(0, p.MemoryBytes-promised.MemoryBytes))
+	}
+	if p.DiskBytes > 0 {
+		r.DiskBytes = min(r.DiskBytes, max(0, p.DiskBytes-promised.DiskBytes))
+	}
+	return r
+}
+
+// showMebibytes is ShowBytes for what need not be exact.
+func showMebibytes(n int64) string { return ShowBytes(n >> 20 << 20) }
+
 // Admission is what a workspace and the server must have room for, decided when
 // it is recorded.
 type Admission struct {
@@ -118,6 +171,8 @@ type Admission struct {
 	Quota Quota
 	// Held is what the workspace has on disk beside what is recorded.
 	Held HeldDisk
+	// Most is what the installation promises at most.
+	Most Promise
 	// MaxLive is how many sandboxes may be made or run in the installation; 0 means no limit.
 	MaxLive int
 	// Ahead is how many sandboxes each of those wants whose turn comes first when the

@@ -81,6 +81,7 @@ const (
 	CauseNotReady    CauseCode = "not_ready"    // its readiness probe did not pass in time
 	CauseOOM         CauseCode = "oom"          // it used more memory than its limit as a whole
 	CauseExited      CauseCode = "exited"       // it ended by itself, e.g. PID 1 was killed from inside
+	CauseDiskFull    CauseCode = "disk_full"    // the server's disk was nearly full, and it was chosen to free space or could not write on
 	CauseHostRestart CauseCode = "host_restart" // its process did not survive a restart of the host or server
 	CauseInternal    CauseCode = "internal"     // a fault of ours; the server log has the detail
 )
@@ -88,7 +89,7 @@ const (
 // Causes lists every cause code.
 var Causes = []CauseCode{
 	CauseDestroyed, CauseReplaced, CauseTTL, CauseIdle, CausePausedTTL, CauseCompleted, CauseImage, CauseStart, CauseNotReady,
-	CauseOOM, CauseExited, CauseHostRestart, CauseInternal,
+	CauseOOM, CauseExited, CauseDiskFull, CauseHostRestart, CauseInternal,
 }
 
 // Final returns the state in which a sandbox with this cause ends: [Destroyed]

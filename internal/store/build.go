@@ -25,9 +25,16 @@ func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.Worksp
 		if err := limits.AdmitsBuild(use, least); err != nil {
 			return err
 		}
-		r = limits.Leaves(use, most)
-		_, err = tx.ExecContext(ctx, "INSERT INTO builds (id, workspace_id, memory_bytes, cpu_milli) VALUES ($1, $2, $3, $4)",
-			id, ws, r.MemoryBytes, r.CPUMilli)
+		_, promise, err := promised(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := a.Most.Admits(promise, least, 1); err != nil {
+			return err
+		}
+		r = a.Most.Leaves(promise, limits.Leaves(use, most))
+		_, err = tx.ExecContext(ctx, "INSERT INTO builds (id, workspace_id, memory_bytes, cpu_milli, disk_bytes) VALUES ($1, $2, $3, $4, $5)",
+			id, ws, r.MemoryBytes, r.CPUMilli, r.DiskBytes)
 		return err
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -113,18 +114,41 @@ func admit(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Re
 	if a.Refuse != nil {
 		return a.Refuse
 	}
-	if err := admitToWorkspace(ctx, tx, ws, r, n, a, gone); err != nil || a.MaxLive <= 0 {
+	if err := admitToWorkspace(ctx, tx, ws, r, n, a, gone); err != nil || a.MaxLive <= 0 && a.Most == (sandbox.Promise{}) {
 		return err
 	}
-	var live int
-	err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sandboxes WHERE "+isLive+" AND state NOT IN ($1, $2)",
-		sandbox.Paused, sandbox.Destroying).Scan(&live)
+	live, promise, err := promised(ctx, tx)
 	if err != nil {
 		return err
 	}
 	var less sandbox.QuotaUse
 	less.Without(gone)
-	return a.AdmitsLive(live+int(less.Sandboxes), n)
+	promise.MemoryBytes += less.MemoryBytes
+	promise.DiskBytes += less.Disk.Sandboxes
+	return cmp.Or(a.AdmitsLive(live+int(less.Sandboxes), n), a.Most.Admits(promise, r, n))
+}
+
+// Promised returns what all sandboxes that are made or run, and all builds, are limited
+// to together.
+func (s *Store) Promised(ctx context.Context) (sandbox.Promise, error) {
+	_, p, err := promised(ctx, s.reader)
+	if err != nil {
+		return p, fmt.Errorf("sum up what is promised: %w", err)
+	}
+	return p, nil
+}
+
+// promised is Promised, and counts those sandboxes.
+func promised(ctx context.Context, q querier) (live int, p sandbox.Promise, err error) {
+	err = q.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(memory_bytes), 0), coalesce(sum(disk_bytes), 0) FROM sandboxes
+		WHERE `+isLive+" AND state NOT IN ($1, $2)", sandbox.Paused, sandbox.Destroying).Scan(&live, &p.MemoryBytes, &p.DiskBytes)
+	if err != nil {
+		return 0, p, err
+	}
+	var builds sandbox.Promise
+	err = q.QueryRowContext(ctx, "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(disk_bytes), 0) FROM builds").Scan(&builds.MemoryBytes, &builds.DiskBytes)
+	p.MemoryBytes, p.DiskBytes = p.MemoryBytes+builds.MemoryBytes, p.DiskBytes+builds.DiskBytes
+	return live, p, err
 }
 
 // admitToWorkspace is admit for the quota of the workspace alone.

@@ -31,6 +31,7 @@ type Store struct {
 	path    string  // without symbolic links
 	keys    Keys    // nil without
 	batches batches
+	relief  relief
 }
 
 // Open opens the database file at path, making and migrating it as needed; before a
@@ -88,7 +89,7 @@ func open(ctx context.Context, path string, prepare func(context.Context, *sql.D
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	s.writer.SetMaxOpenConns(1)
-	if err := prepare(ctx, s.writer); err != nil {
+	if err := s.retry(func() error { return prepare(ctx, s.writer) }); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	if s.reader, err = sql.Open("sqlite", dsn(s.path, "_pragma=query_only(1)")); err != nil {
@@ -107,7 +108,8 @@ func open(ctx context.Context, path string, prepare func(context.Context, *sql.D
 func dsn(path, extra string) string {
 	file := (&url.URL{Path: path}).EscapedPath()
 	return "file:" + file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)" +
-		"&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_pragma=foreign_keys(1)&" + extra
+		"&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_pragma=foreign_keys(1)" +
+		fmt.Sprintf("&_pragma=journal_size_limit(%d)&", logReserve) + extra
 }
 
 // isCurrent returns an error unless the database is of the newest version.

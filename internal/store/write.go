@@ -60,10 +60,19 @@ func (s *Store) note(ctx context.Context, f func(context.Context, *sql.Tx) error
 	return s.change(ctx, &change{f: f, lazy: true})
 }
 
+// change has c committed, again where the disk was full and space was made.
 func (s *Store) change(ctx context.Context, c *change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	return s.retry(func() error {
+		c.err = nil
+		return s.attempt(ctx, c)
+	})
+}
+
+// attempt has c committed once.
+func (s *Store) attempt(ctx context.Context, c *change) error {
 	c.lead, c.done = make(chan struct{}), make(chan struct{})
 	if !s.batches.add(c) {
 		if led, err := s.batches.wait(c); !led {

@@ -136,7 +136,7 @@ type Sandbox struct {
 
 // Cause is why a sandbox ended.
 type Cause struct {
-	Code    string `json:"code" enum:"destroyed,replaced,ttl,idle,paused_ttl,completed,image,start,not_ready,oom,exited,host_restart,internal" doc:"For programs."`
+	Code    string `json:"code" enum:"destroyed,replaced,ttl,idle,paused_ttl,completed,image,start,not_ready,oom,exited,disk_full,host_restart,internal" doc:"For programs."`
 	Message string `json:"message" doc:"For people."`
 }
 

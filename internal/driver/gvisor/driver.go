@@ -251,7 +251,7 @@ func (d *Driver) forget(b *box) {
 
 func (d *Driver) boxesDir() string            { return filepath.Join(d.cfg.RunDir, "boxes") }
 func (d *Driver) boxDir(id sandbox.ID) string { return filepath.Join(d.boxesDir(), string(id)) }
-func (d *Driver) layersDir() string           { return filepath.Join(d.cfg.StateDir, "layers") }
+func (d *Driver) layersDir() string           { return layersDir(d.cfg.StateDir) }
 func (d *Driver) agentsDir() string           { return filepath.Join(d.cfg.StateDir, "agents") }
 func (d *Driver) group(id sandbox.ID) *cgroup.Group {
 	if d.groups == nil {

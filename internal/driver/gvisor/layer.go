@@ -118,6 +118,57 @@ func removeLayers(dir string, id sandbox.ID) error {
 	return errors.Join(errs...)
 }
 
+func layersDir(stateDir string) string { return filepath.Join(stateDir, "layers") }
+
+// RemoveDeadLayers removes what boxes have written of which no process is left, so that
+// a server can start on a full disk: those boxes cannot be recovered. It returns the
+// bytes freed. No server may use the state directory, nor make boxes meanwhile.
+func RemoveDeadLayers(stateDir string) (freed int64, err error) {
+	dir := layersDir(stateDir)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("list layers: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if _, ok := layerOwner(e.Name()); !ok {
+			continue
+		}
+		n, err := removeUnused(filepath.Join(dir, e.Name()))
+		freed += n
+		errs = append(errs, err)
+	}
+	return freed, errors.Join(errs...)
+}
+
+// removeUnused removes a file that no process has open, and returns the bytes freed.
+func removeUnused(path string) (freed int64, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	// The kernel gives a write lease to none but the only opener of a file.
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find out whether %s is used: %w", path, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, err
+	}
+	if err := os.Remove(path); err != nil {
+		return 0, err
+	}
+	return st.Blocks * 512, nil
+}
+
 // layerBytes is what a box's files take up on disk.
 func layerBytes(dir string, id sandbox.ID) int64 {
 	var total int64

@@ -75,6 +75,23 @@ func (d *Driver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error)
 	return driver.Usage{CPU: time.Duration(u.CPUNanos), MemoryBytes: u.MemoryBytes}, nil
 }
 
+// DiskUse implements [driver.DiskMeter].
+func (d *Driver) DiskUse() (map[sandbox.ID]int64, error) {
+	entries, err := os.ReadDir(d.layersDir())
+	if err != nil {
+		return nil, fmt.Errorf("measure layers: %w", err)
+	}
+	use := make(map[sandbox.ID]int64, len(entries))
+	for _, e := range entries {
+		if id, ok := layerOwner(e.Name()); ok {
+			if _, measured := use[id]; !measured {
+				use[id] = layerBytes(d.layersDir(), id)
+			}
+		}
+	}
+	return use, nil
+}
+
 // pss adds up the proportional memory of processes, 0 when it may not be read.
 // Processes that share one memory, as the helpers through which gVisor runs a
 // guest process do, count once.

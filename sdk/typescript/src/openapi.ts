@@ -1939,7 +1939,7 @@ export interface components {
              * @description For programs.
              * @enum {string}
              */
-            code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "host_restart" | "internal";
+            code: "destroyed" | "replaced" | "ttl" | "idle" | "paused_ttl" | "completed" | "image" | "start" | "not_ready" | "oom" | "exited" | "disk_full" | "host_restart" | "internal";
             /** @description For people. */
             message: string;
         };

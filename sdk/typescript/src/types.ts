@@ -6,7 +6,7 @@ export type SandboxState = "provisioning" | "running" | "pausing" | "paused" | "
 
 /** Why a sandbox ended. */
 export interface Cause {
-  /** `destroyed`, `replaced`, `ttl`, `idle`, `paused_ttl`, `completed`, `image`, `start`, `not_ready`, `oom`, `exited`, `host_restart` or `internal`. */
+  /** `destroyed`, `replaced`, `ttl`, `idle`, `paused_ttl`, `completed`, `image`, `start`, `not_ready`, `oom`, `exited`, `disk_full`, `host_restart` or `internal`. */
   code: string;
   message: string;
 }

@@ -54,7 +54,7 @@ class Cause:
 
     ``code`` is ``destroyed``, ``replaced``, ``ttl``, ``idle``, ``paused_ttl``,
     ``completed``, ``image``, ``start``,
-    ``not_ready``, ``oom``, ``exited``, ``host_restart`` or ``internal``.
+    ``not_ready``, ``oom``, ``exited``, ``disk_full``, ``host_restart`` or ``internal``.
     """
 
     code: str

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/ballast"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/driver/gvisor"
+	"github.com/modbox/modbox/internal/eviction"
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+)
+
+const ballastDir = "ballast" // in the state directory
+
+// startSpace is how many bytes must be free for the start of a server: the
+// write-ahead log of the database is made then, and several small files are written.
+const startSpace = 24 << 20
+
+// disk is the disk of the state directory: what is in reserve on it, and how it is
+// freed before it is full. It implements [eviction.Host].
+type disk struct {
+	dir      string
+	cfg      eviction.Config
+	ballast  *ballast.Ballast
+	store    *store.Store       // nil before attach, as the others here
+	images   *image.Store       //
+	service  *lifecycle.Service //
+	log      *slog.Logger
+	pressure atomic.Bool
+}
+
+// openDisk makes space on a full disk for the start of the server, from the ballast that
+// the server before has left.
+func openDisk(cfg config.Config, log *slog.Logger) (*disk, error) {
+	b, err := ballast.Open(filepath.Join(cfg.StateDir, ballastDir), int64(cfg.Disk.Ballast), log)
+	if err != nil {
+		return nil, err
+	}
+	d := &disk{dir: cfg.StateDir, ballast: b, log: log, cfg: evictionConfig(cfg)}
+	short := func() (bool, error) {
+		free, err := ballast.Free(d.dir)
+		return free.Bytes < startSpace || free.Inodes == 0, err
+	}
+	for {
+		if none, err := short(); err != nil || !none {
+			return d, err
+		}
+		if !b.Release() {
+			break
+		}
+	}
+	freed, err := gvisor.RemoveDeadLayers(d.dir)
+	if err != nil {
+		log.Error("what ended sandboxes have left on the full disk is not removed", "error", err)
+	}
+	if freed > 0 {
+		log.Warn("the disk is full: what sandboxes without processes have left was removed", "bytes", freed)
+	}
+	return d, nil
+}
+
+// retry runs a step of the start again, which is safe to run again, while it finds the
+// disk full and the ballast has something to give up.
+func (d *disk) retry(f func() error) error {
+	for {
+		err := f()
+		if !ballast.IsFull(err) && !errors.Is(err, sandbox.ErrNoSpace) || !d.ballast.Release() {
+			return err
+		}
+	}
+}
+
+// withSpace is retry for a step that makes something.
+func withSpace[T any](d *disk, make func() (T, error)) (made T, err error) {
+	err = d.retry(func() (err error) {
+		made, err = make()
+		return err
+	})
+	return made, err
+}
+
+// attach lets the database have the ballast.
+func (d *disk) attach(st *store.Store) {
+	d.store = st
+	st.OnFull(d.ballast.Release)
+	if err := st.ReserveLog(); err != nil {
+		d.log.Error("no disk is reserved for the database, trying again soon", "error", err)
+	}
+}
+
+// watch begins to free space when it is short. The parts must be made and started.
+func (d *disk) watch(ctx context.Context, p *parts, cu *cleanup.Cleanup) {
+	d.images, d.service = p.images, p.service
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		eviction.New(d.cfg, d, d.log).Run(ctx)
+	}()
+	cu.Add(func() {
+		cancel()
+		<-done
+	})
+}
+
+// collectors are the metrics of the disk.
+func (d *disk) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "modbox_disk_free_bytes", Help: "Free bytes on the disk of the state directory.",
+		}, func() float64 {
+			free, err := d.Free()
+			if err != nil {
+				return -1
+			}
+			return float64(free)
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "modbox_disk_pressure", Help: "1 while less than disk.evict_below is free and the server frees space, else 0.",
+		}, func() float64 {
+			if d.pressure.Load() {
+				return 1
+			}
+			return 0
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "modbox_disk_ballast_bytes", Help: "Bytes on the disk that are kept in reserve; less than disk.ballast when the disk was full.",
+		}, func() float64 { return float64(d.ballast.Held()) }),
+	}
+}
+
+// Free implements [eviction.Host].
+func (d *disk) Free() (int64, error) {
+	free, err := ballast.Free(d.dir)
+	return free.Bytes, err
+}
+
+// RemoveCaches implements [eviction.Host].
+func (d *disk) RemoveCaches(ctx context.Context) (int64, error) {
+	pruned, err := d.images.PruneFor(ctx, image.PruneRequest{All: true})
+	return pruned.FreedBytes, err
+}
+
+// DiskUse implements [eviction.Host].
+func (d *disk) DiskUse(context.Context) ([]eviction.Use, error) {
+	boxes, err := d.service.DiskUse()
+	uses := make([]eviction.Use, len(boxes))
+	for i, b := range boxes {
+		uses[i] = eviction.Use{ID: b.ID, Bytes: b.Bytes, Ending: b.Ending}
+	}
+	return uses, err
+}
+
+// Evict implements [eviction.Host].
+func (d *disk) Evict(_ context.Context, id sandbox.ID, message string) error {
+	return d.service.Evict(id, message)
+}
+
+// Looked implements [eviction.Host].
+func (d *disk) Looked(_ int64, pressure bool) {
+	d.pressure.Store(pressure)
+	if err := d.ballast.Restore(); err != nil {
+		d.log.Error("no disk is reserved, trying again soon", "error", err)
+	}
+	if err := d.store.ReserveLog(); err != nil {
+		d.log.Error("no disk is reserved for the database, trying again soon", "error", err)
+	}
+}

@@ -1,0 +1,133 @@
+package capacity
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Machine is what a machine has.
+type Machine struct {
+	MemoryBytes int64
+	// DiskBytes is the size of the file system of the state directory.
+	DiskBytes int64
+	Cores     int
+}
+
+// Detect returns what this machine has. The state directory, or the nearest parent that
+// exists, says which file system counts.
+func Detect(stateDir string) (Machine, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return Machine{}, fmt.Errorf("memory of the machine: %w", err)
+	}
+	var st unix.Statfs_t
+	for at := stateDir; ; at = filepath.Dir(at) {
+		err := unix.Statfs(at, &st)
+		if errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
+			continue
+		}
+		if err != nil {
+			return Machine{}, fmt.Errorf("file system of %s: %w", at, err)
+		}
+		break
+	}
+	return Machine{
+		MemoryBytes: int64(info.Totalram) * int64(info.Unit), DiskBytes: int64(st.Blocks) * st.Bsize, Cores: runtime.NumCPU(),
+	}, nil
+}
+
+// Policy says how much of a machine may be promised.
+type Policy struct {
+	// MemoryOvercommit and DiskOvercommit are how many times what there is may be
+	// promised; 0 means any number; negative means 4 times, but always enough for 20
+	// sandboxes of the default size and a build.
+	MemoryOvercommit, DiskOvercommit float64
+	// MemoryReserve is memory in bytes that is not for sandboxes; negative for an eighth
+	// of the machine's, within 256 MiB and 2 GiB.
+	MemoryReserve int64
+	// MaxSandboxes is how many sandboxes all workspaces may have at once; 0 for any number.
+	MaxSandboxes int
+	// Sandbox is what a sandbox has that asks for nothing, Build what a box of a build has.
+	Sandbox, Build sandbox.Resources
+}
+
+// Promise returns how much memory and disk all sandboxes, builds and pool boxes may be
+// promised together.
+func (m Machine) Promise(p Policy) sandbox.Promise {
+	reserve := p.MemoryReserve
+	if reserve < 0 {
+		reserve = min(max(m.MemoryBytes/8, 256<<20), 2<<30)
+	}
+	enough := p.enough()
+	return sandbox.Promise{
+		MemoryBytes: times(max(m.MemoryBytes-reserve, m.MemoryBytes/4), p.MemoryOvercommit, enough.MemoryBytes),
+		DiskBytes:   times(m.DiskBytes, p.DiskOvercommit, enough.DiskBytes),
+	}
+}
+
+// times multiplies n as a setting says, least being the least that a negative one means.
+// What would be 0 is kept apart from no limit.
+func times(n int64, factor float64, least int64) int64 {
+	switch {
+	case factor == 0:
+		return 0
+	case factor < 0:
+		return max(int64(float64(n)*overcommit), least)
+	}
+	return max(1, int64(float64(n)*factor))
+}
+
+const (
+	// sandboxesMin is how many sandboxes of the default size one workspace may have at
+	// once on every machine, beside one build.
+	sandboxesMin = 20
+	// overcommit is how many times what there is may be promised when no setting says.
+	// An idle sandbox of 512 MiB uses some 30 MiB.
+	overcommit = 4
+)
+
+// enough is what sandboxesMin sandboxes of the default size and a build are promised.
+func (p Policy) enough() sandbox.Resources {
+	return sandbox.Resources{
+		MemoryBytes: sandboxesMin*p.Sandbox.MemoryBytes + p.Build.MemoryBytes,
+		CPUMilli:    sandboxesMin*p.Sandbox.CPUMilli + p.Build.CPUMilli,
+		DiskBytes:   sandboxesMin*p.Sandbox.DiskBytes + p.Build.DiskBytes,
+	}
+}
+
+// Quota returns what one workspace may have when no setting says: half of what may be
+// promised, so that another workspace finds as much, but always enough for 20 sandboxes
+// of the default size and a build.
+func (m Machine) Quota(p Policy) sandbox.Quota {
+	half, enough := m.Promise(p), p.enough()
+	q := sandbox.Quota{
+		// CPU is shared by weight: the limit bounds how many threads compete, not who wins.
+		sandbox.LimitCPU:     max(int64(m.Cores)*cpuPerCore, enough.CPUMilli),
+		sandbox.LimitCreates: int64(m.Cores) * createsPerCore,
+	}
+	if half.MemoryBytes > 0 {
+		q[sandbox.LimitMemory] = max(mebibytes(half.MemoryBytes/2), enough.MemoryBytes)
+	}
+	if half.DiskBytes > 0 {
+		q[sandbox.LimitDisk] = max(mebibytes(half.DiskBytes/2), enough.DiskBytes)
+	}
+	if p.MaxSandboxes > 0 {
+		q[sandbox.LimitSandboxes] = max(int64(p.MaxSandboxes)/2, min(int64(p.MaxSandboxes), sandboxesMin))
+	}
+	return q
+}
+
+const (
+	cpuPerCore     = 64_000 // thousandths of a core
+	createsPerCore = 600    // a minute; a core starts about as many
+)
+
+// mebibytes rounds down to what is shown as a round number.
+func mebibytes(n int64) int64 { return n >> 20 << 20 }

@@ -1,0 +1,78 @@
+package capacity_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/capacity"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const gib = 1 << 30
+
+// policy is that of the default settings.
+var policy = capacity.Policy{
+	MemoryOvercommit: -1, DiskOvercommit: -1, MemoryReserve: -1, MaxSandboxes: 1000,
+	Sandbox: sandbox.Resources{MemoryBytes: gib / 2, CPUMilli: 1000, DiskBytes: 2 * gib},
+	Build:   sandbox.Resources{MemoryBytes: 2 * gib, CPUMilli: 2000, DiskBytes: 16 * gib},
+}
+
+func TestPromise(t *testing.T) {
+	for name, tc := range map[string]struct {
+		machine capacity.Machine
+		change  func(*capacity.Policy)
+		want    sandbox.Promise
+	}{
+		"large":      {machine: capacity.Machine{MemoryBytes: 64 * gib, DiskBytes: 500 * gib}, want: sandbox.Promise{MemoryBytes: 248 * gib, DiskBytes: 2000 * gib}},
+		"small":      {machine: capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: 20 * gib}, want: sandbox.Promise{MemoryBytes: 12 * gib, DiskBytes: 80 * gib}},
+		"set":        {machine: capacity.Machine{MemoryBytes: gib / 4, DiskBytes: gib}, change: func(p *capacity.Policy) { p.MemoryOvercommit, p.DiskOvercommit = 4, 4 }, want: sandbox.Promise{MemoryBytes: gib / 4, DiskBytes: 4 * gib}},
+		"no limits":  {machine: capacity.Machine{MemoryBytes: gib, DiskBytes: gib}, change: func(p *capacity.Policy) { p.MemoryOvercommit, p.DiskOvercommit = 0, 0 }},
+		"no reserve": {machine: capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: gib}, change: func(p *capacity.Policy) { p.MemoryReserve, p.MemoryOvercommit, p.DiskOvercommit = 0, 1.5, 1 }, want: sandbox.Promise{MemoryBytes: 3 * gib, DiskBytes: gib}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := policy
+			if tc.change != nil {
+				tc.change(&p)
+			}
+			if got := tc.machine.Promise(p); got != tc.want {
+				t.Errorf("Promise = %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestQuotaLeavesHalfToOthersAndHasTwentySandboxes(t *testing.T) {
+	for _, tc := range []struct {
+		machine capacity.Machine
+		want    sandbox.Quota
+	}{
+		{capacity.Machine{MemoryBytes: 64 * gib, DiskBytes: 500 * gib, Cores: 16}, sandbox.Quota{
+			sandbox.LimitSandboxes: 500, sandbox.LimitMemory: 124 * gib, sandbox.LimitCPU: 1_024_000, sandbox.LimitDisk: 1000 * gib, sandbox.LimitCreates: 9600,
+		}},
+		{capacity.Machine{MemoryBytes: 2 * gib, DiskBytes: 20 * gib, Cores: 1}, sandbox.Quota{
+			sandbox.LimitSandboxes: 500, sandbox.LimitMemory: 12 * gib, sandbox.LimitCPU: 64_000, sandbox.LimitDisk: 56 * gib, sandbox.LimitCreates: 600,
+		}},
+	} {
+		got := tc.machine.Quota(policy)
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("quota on %+v (-want +got):\n%s", tc.machine, diff)
+		}
+		used := sandbox.QuotaUse{}
+		if err := got.Admits(used, policy.Sandbox, 20); err != nil {
+			t.Errorf("20 sandboxes on %+v: %v", tc.machine, err)
+		}
+	}
+}
+
+func TestDetectLooksAtTheNearestParent(t *testing.T) {
+	dir := t.TempDir()
+	want, err := capacity.Detect(dir)
+	if err != nil || want.MemoryBytes < 1<<20 || want.DiskBytes < 1<<20 || want.Cores < 1 {
+		t.Fatalf("Detect = %+v, %v", want, err)
+	}
+	if got, err := capacity.Detect(filepath.Join(dir, "not", "there")); err != nil || got != want {
+		t.Errorf("of a directory that is not there: %+v, %v, want %+v", got, err, want)
+	}
+}

@@ -1,0 +1,222 @@
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// baselineEvery is how often sandboxes are measured while there is space: growth is
+	// counted from one to two of these intervals before the disk began to fill.
+	baselineEvery = 30 * time.Second
+	// growthMin is the growth, in bytes, from which a sandbox may be ended for it.
+	growthMin = 4 << 20
+	// idleMin is the size, in bytes, from which ending a sandbox that did not grow helps.
+	idleMin = 64 << 20
+	// idlePause is the time between the ends of sandboxes that did not grow.
+	idlePause = time.Minute
+	// endPatience is for how long nothing else is done while a sandbox is being
+	// destroyed, which frees what its files take.
+	endPatience = 30 * time.Second
+	// cachePause is the time between attempts to free space by removing caches.
+	cachePause = 30 * time.Second
+	// lookMin and lookMax bound the time between looks. In between, the fewer bytes are
+	// free beyond the limit the earlier the next look is: fillRate is how many bytes a
+	// second are taken to be written at most.
+	lookMin, lookMax = 200 * time.Millisecond, 2 * time.Second
+	fillRate         = 1 << 30
+)
+
+// Use is what one box takes on the disk.
+type Use struct {
+	ID    sandbox.ID
+	Bytes int64
+	// Ending says that the box is being destroyed, which frees what it takes.
+	Ending bool
+}
+
+// Host is what the Manager frees space on. All methods return soon.
+type Host interface {
+	// Free returns the bytes that are free on the disk.
+	Free() (int64, error)
+	// RemoveCaches removes what can be made again and returns the bytes freed.
+	RemoveCaches(ctx context.Context) (int64, error)
+	// DiskUse returns what every box takes whose files are on the disk.
+	DiskUse(ctx context.Context) ([]Use, error)
+	// Evict ends a box, with cause disk_full; message is for its owner.
+	Evict(ctx context.Context, id sandbox.ID, message string) error
+	// Looked is called at the end of each look, with the bytes that are free and
+	// whether that is less than Config.Threshold.
+	Looked(free int64, pressure bool)
+}
+
+// Config says when to free space.
+type Config struct {
+	// Threshold is the number of free bytes below which space is freed, until an eighth
+	// more than that is free; 0 for never.
+	Threshold int64
+	// Critical is the number of free bytes below which sandboxes that did not grow may end.
+	Critical int64
+}
+
+// Manager frees space on a host. Its methods are for one goroutine.
+type Manager struct {
+	cfg  Config
+	host Host
+	log  *slog.Logger
+	now  func() time.Time
+
+	// baseline is what boxes took some time ago, and next what they took at nextAt, which
+	// becomes the baseline. While there is pressure the baseline stays as it is.
+	baseline, next map[sandbox.ID]int64
+	nextAt         time.Time
+	pressure       bool
+	cachesAt       time.Time // when caches were removed last
+	endedAt        time.Time // when a box was evicted last
+}
+
+// New returns a Manager that does nothing until Run or Look.
+func New(cfg Config, host Host, log *slog.Logger) *Manager {
+	return &Manager{cfg: cfg, host: host, log: log, now: time.Now}
+}
+
+// Run looks again and again until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	for {
+		free := m.Look(ctx)
+		wait := time.NewTimer(m.pause(free))
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		}
+	}
+}
+
+// pause returns the time until the next look.
+func (m *Manager) pause(free int64) time.Duration {
+	most := time.Duration(float64(free-m.cfg.Threshold) / fillRate * float64(time.Second))
+	return min(max(most, lookMin), lookMax)
+}
+
+// Look looks at the disk once, takes at most one step to free space, and returns the
+// bytes that were free.
+func (m *Manager) Look(ctx context.Context) int64 {
+	free, err := m.host.Free()
+	if err != nil {
+		m.log.Error("free space is not known", "error", err)
+		return m.cfg.Threshold
+	}
+	was := m.pressure
+	m.pressure = free < m.cfg.Threshold || was && free < m.cfg.Threshold+m.cfg.Threshold/8
+	switch {
+	case m.pressure && !was:
+		m.log.Warn("the disk of the state directory is nearly full: space is freed", "free", free, "threshold", m.cfg.Threshold)
+	case was && !m.pressure:
+		m.log.Info("the disk of the state directory has space again", "free", free)
+	}
+	if err := m.step(ctx, free); err != nil && ctx.Err() == nil {
+		m.log.Error("no space is freed, trying again soon", "error", err)
+	}
+	m.host.Looked(free, m.pressure)
+	return free
+}
+
+// step measures the boxes, or takes one step to free space.
+func (m *Manager) step(ctx context.Context, free int64) error {
+	now := m.now()
+	if !m.pressure {
+		if now.Sub(m.nextAt) < baselineEvery {
+			return nil
+		}
+		uses, err := m.host.DiskUse(ctx)
+		if err != nil {
+			return fmt.Errorf("measure sandboxes: %w", err)
+		}
+		m.baseline, m.next, m.nextAt = m.next, sizes(uses), now
+		if m.baseline == nil { // the first look
+			m.baseline = m.next
+		}
+		return nil
+	}
+	if now.Sub(m.cachesAt) >= cachePause {
+		m.cachesAt = now
+		freed, err := m.host.RemoveCaches(ctx)
+		if err != nil { // boxes are looked at all the same
+			m.log.Error("caches are not removed to free space", "error", err)
+		}
+		if freed > 0 {
+			m.log.Warn("caches were removed to free space", "bytes", freed)
+			return nil
+		}
+	}
+	uses, err := m.host.DiskUse(ctx)
+	if err != nil {
+		return fmt.Errorf("measure sandboxes: %w", err)
+	}
+	if m.waits(now, uses) {
+		return nil
+	}
+	chosen, message := m.choose(now, free, uses)
+	if chosen == "" {
+		return nil
+	}
+	m.endedAt = now
+	if err := m.host.Evict(ctx, chosen, message); err != nil {
+		return fmt.Errorf("end box %s: %w", chosen, err)
+	}
+	m.log.Warn("a sandbox is ended to free space", "sandbox", chosen, "reason", message)
+	return nil
+}
+
+// waits reports whether a box is being destroyed that will free space soon.
+func (m *Manager) waits(now time.Time, uses []Use) bool {
+	if now.Sub(m.endedAt) >= endPatience {
+		return false
+	}
+	for _, u := range uses {
+		if u.Ending && u.Bytes >= growthMin {
+			return true
+		}
+	}
+	return false
+}
+
+// choose returns the box to end, and why; "" for none.
+func (m *Manager) choose(now time.Time, free int64, uses []Use) (sandbox.ID, string) {
+	var grown, largest Use
+	for _, u := range uses {
+		if u.Ending {
+			continue
+		}
+		if growth := u.Bytes - m.baseline[u.ID]; growth > grown.Bytes {
+			grown = Use{ID: u.ID, Bytes: growth}
+		}
+		if u.Bytes > largest.Bytes {
+			largest = u
+		}
+	}
+	left := humanize.IBytes(uint64(max(0, free)))
+	switch {
+	case grown.Bytes >= growthMin:
+		return grown.ID, fmt.Sprintf("the server's disk was nearly full (%s free), and of all sandboxes this one's files had grown most: by %s", left, humanize.IBytes(uint64(grown.Bytes)))
+	case free < m.cfg.Critical && largest.Bytes >= idleMin && now.Sub(m.endedAt) >= idlePause:
+		return largest.ID, fmt.Sprintf("the server's disk was full (%s free), and of all sandboxes this one's files were the largest: %s", left, humanize.IBytes(uint64(largest.Bytes)))
+	}
+	return "", ""
+}
+
+func sizes(uses []Use) map[sandbox.ID]int64 {
+	of := make(map[sandbox.ID]int64, len(uses))
+	for _, u := range uses {
+		of[u.ID] = u.Bytes
+	}
+	return of
+}

@@ -1,0 +1,195 @@
+package eviction_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/eviction"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	mib       = 1 << 20
+	threshold = 512 * mib
+)
+
+// host is a disk whose boxes and caches take what the test says.
+type host struct {
+	total  int64
+	caches int64
+	boxes  map[sandbox.ID]int64
+	order  []sandbox.ID
+	// lingers has evicted boxes stay as boxes that are being destroyed.
+	lingers bool
+	ending  map[sandbox.ID]bool
+	evicted []sandbox.ID
+	fails   error
+}
+
+func (h *host) Free() (int64, error) {
+	free := h.total - h.caches
+	for _, n := range h.boxes {
+		free -= n
+	}
+	return free, nil
+}
+
+func (h *host) RemoveCaches(context.Context) (int64, error) {
+	n := h.caches
+	h.caches = 0
+	return n, nil
+}
+
+func (h *host) DiskUse(context.Context) (uses []eviction.Use, err error) {
+	for _, id := range h.order {
+		if n, ok := h.boxes[id]; ok {
+			uses = append(uses, eviction.Use{ID: id, Bytes: n, Ending: h.ending[id]})
+		}
+	}
+	return uses, nil
+}
+
+func (h *host) Evict(_ context.Context, id sandbox.ID, _ string) error {
+	if h.fails != nil {
+		return h.fails
+	}
+	h.evicted = append(h.evicted, id)
+	if h.lingers {
+		h.ending[id] = true
+	} else {
+		delete(h.boxes, id)
+	}
+	return nil
+}
+
+func (h *host) Looked(int64, bool) {}
+
+func start(total int64, boxes map[sandbox.ID]int64, order ...sandbox.ID) (*host, *eviction.Manager) {
+	h := &host{total: total, boxes: boxes, order: order, ending: map[sandbox.ID]bool{}}
+	return h, eviction.New(eviction.Config{Threshold: threshold, Critical: 64 * mib}, h, slog.New(slog.DiscardHandler))
+}
+
+func (h *host) want(t *testing.T, want ...sandbox.ID) {
+	t.Helper()
+	if diff := cmp.Diff(want, h.evicted); diff != "" {
+		t.Errorf("evicted (-want +got):\n%s", diff)
+	}
+}
+
+func TestSandboxThatGrewMostEndsOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"quiet": 1500 * mib, "slow": 100 * mib, "fast": 100 * mib}, "quiet", "slow", "fast")
+		m.Look(t.Context())
+		h.boxes["slow"], h.boxes["fast"] = 700*mib, 1400*mib
+		m.Look(t.Context())
+		h.want(t, "fast")
+		for range 10 {
+			m.Look(t.Context())
+		}
+		h.want(t, "fast") // that was enough
+		h.boxes["slow"] += 2000 * mib
+		m.Look(t.Context())
+		h.want(t, "fast", "slow")
+	})
+}
+
+func TestCachesGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"grows": 0}, "grows")
+		h.caches = 1000 * mib
+		m.Look(t.Context())
+		h.boxes["grows"] = 3000 * mib
+		m.Look(t.Context())
+		h.want(t)
+		if h.caches != 0 {
+			t.Error("caches were left")
+		}
+		h.boxes["grows"] = 4000 * mib
+		m.Look(t.Context())
+		h.want(t, "grows")
+	})
+}
+
+func TestNothingElseEndsWhileSpaceIsBeingFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"a": 0, "b": 0}, "a", "b")
+		h.lingers = true
+		m.Look(t.Context())
+		h.boxes["a"], h.boxes["b"] = 2000*mib, 1900*mib
+		for range 20 {
+			m.Look(t.Context())
+			time.Sleep(time.Second)
+		}
+		h.want(t, "a")
+		delete(h.boxes, "a")
+		m.Look(t.Context())
+		h.want(t, "a")
+		// One that cannot be destroyed is not waited for without end.
+		h.boxes["a"] = 2000 * mib
+		time.Sleep(time.Minute)
+		m.Look(t.Context())
+		h.want(t, "a", "b")
+	})
+}
+
+func TestSandboxesThatDoNotGrowEndOnlyWhenNothingIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"small": 10 * mib, "large": 800 * mib, "larger": 900 * mib}, "small", "large", "larger")
+		m.Look(t.Context())
+		h.total -= 2000 * mib // by something else on the host
+		for range 100 {
+			m.Look(t.Context())
+			time.Sleep(time.Second)
+		}
+		h.want(t)
+		h.total = 1730 * mib
+		m.Look(t.Context())
+		h.want(t, "larger")
+		h.total = 830 * mib
+		for range 50 {
+			m.Look(t.Context())
+			time.Sleep(time.Second)
+		}
+		h.want(t, "larger")
+		time.Sleep(time.Minute)
+		m.Look(t.Context())
+		h.want(t, "larger", "large")
+		h.total = 20 * mib
+		time.Sleep(time.Hour)
+		m.Look(t.Context())
+		h.want(t, "larger", "large") // ending the small one would not help
+	})
+}
+
+func TestGrowthCountsFromBeforeTheDiskBeganToFill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"early": 0, "late": 0}, "early", "late")
+		m.Look(t.Context())
+		h.boxes["early"] = 2000 * mib // long ago
+		for range 3 {
+			time.Sleep(time.Minute)
+			m.Look(t.Context())
+		}
+		h.boxes["late"] = 1700 * mib
+		m.Look(t.Context())
+		h.want(t, "late")
+	})
+}
+
+func TestFailedEvictionIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"grows": 0}, "grows")
+		m.Look(t.Context())
+		h.boxes["grows"], h.fails = 4000*mib, errors.New("not now")
+		m.Look(t.Context())
+		h.fails = nil
+		m.Look(t.Context())
+		h.want(t, "grows")
+	})
+}

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// logReserve is how many bytes of the write-ahead log are allocated before they are
+	// needed. SQLite begins the log anew every 4 MB, so that writes go on for some time
+	// after the disk is full, whatever other programs do with space that becomes free.
+	logReserve = 16 << 20
+	// nothingFree is how many free bytes are as good as none: SQLite does not say why a
+	// file could not be written or made.
+	nothingFree = 256 << 10
+)
+
+// relief makes space on a full disk for writes.
+type relief struct {
+	mu      sync.Mutex
+	release func() bool // guarded by mu; nil for none
+	times   int         // how often release made space; guarded by mu
+}
+
+// OnFull sets what makes space on the disk when a write finds it full: the write is
+// tried again for as long as release reports that it made some. It is called outside of
+// transactions, and once for all writes that fail together.
+func (s *Store) OnFull(release func() bool) {
+	s.relief.mu.Lock()
+	defer s.relief.mu.Unlock()
+	s.relief.release = release
+}
+
+// count returns how often space was made.
+func (r *relief) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.times
+}
+
+// since reports whether there is more space than when count returned before, for which
+// it makes some where nobody else has.
+func (r *relief) since(before int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.times > before {
+		return true
+	}
+	if r.release == nil || !r.release() {
+		return false
+	}
+	r.times++
+	return true
+}
+
+// ReserveLog allocates the beginning of the write-ahead log, where that is not done yet,
+// so that writes need no space on the disk for some time. A file system that cannot do
+// this is no error.
+func (s *Store) ReserveLog() error {
+	f, err := os.OpenFile(s.path+"-wal", os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) { // before the first write
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reserve log: %w", err)
+	}
+	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, logReserve)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = nil
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("reserve log: %w", err)
+	}
+	return nil
+}
+
+// retry runs a write again while that finds the disk full and space can be made.
+// Errors: those of write; Unavailable, wrapping [sandbox.ErrNoSpace].
+func (s *Store) retry(write func() error) error {
+	for {
+		before := s.relief.count()
+		err := write()
+		if !s.isFull(err) {
+			return err
+		}
+		if !s.relief.since(before) {
+			return sandbox.NoSpace(err)
+		}
+	}
+}
+
+// isFull reports whether the database was not written because the disk is full.
+func (s *Store) isFull(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return true
+	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
+		var st unix.Statfs_t
+		if unix.Statfs(filepath.Dir(s.path), &st) != nil {
+			return false
+		}
+		return int64(st.Bavail)*st.Bsize < nothingFree || st.Files > 0 && st.Ffree == 0
+	}
+	return false
+}
