@@ -1,7 +1,7 @@
 # Modbox. "make help" lists the targets; CI runs exactly "make test".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test lint gen bench stop clean install deps
+.PHONY: help build quickstart test storm lint gen bench stop clean install deps
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,6 +25,11 @@ test: ## install what the tests need, check style and generated files, run all t
 	@scripts/install-deps.sh --test
 	@scripts/build.sh
 	@scripts/test.sh
+
+MINUTES ?= 10
+storm: build ## kill the server again and again under load, for MINUTES=10
+	@source scripts/env.sh && MODBOX_TEST_GVISOR=1 MODBOX_BIN=$$PWD/bin/modbox MODBOX_TEST_IMAGE_DIR=$$MODBOX_STATE_DIR/images \
+		MODBOX_TEST_STORM_MINUTES=$(MINUTES) go test -v -count=1 -timeout 0 ./test/storm
 
 lint: ## check style, and that generated files are what their sources say
 	@scripts/lint.sh

@@ -1,0 +1,270 @@
+package storm_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+const (
+	callers = 3
+	// atLeast is how many rounds a storm has, each ended by a kill.
+	atLeast = 8
+	// mostOwned bounds the sandboxes of a caller.
+	mostOwned = 3
+	patience  = 5 * time.Minute
+)
+
+// small are the resources of every sandbox.
+var small = client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
+
+// number reads a number from the environment.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// caller makes calls one after the other and remembers what it was told.
+type caller struct {
+	s         *client.Client
+	random    *rand.Rand
+	name      string
+	done      *atomic.Int64     // calls that were answered with success
+	running   map[string]string // id to marker: was told that it is there with the marker in a file
+	ended     map[string]bool   // was told that it is destroyed
+	unsure    map[string]bool   // the answer to a destroy did not come
+	snapshots map[string]string // id to marker
+	made      int
+}
+
+// any returns the id of a sandbox; "" when there is none.
+func (c *caller) any() string {
+	ids := slices.Sorted(maps.Keys(c.running))
+	if len(ids) == 0 {
+		return ""
+	}
+	return ids[c.random.IntN(len(ids))]
+}
+
+// told counts an operation that was answered with success.
+func (c *caller) told(err error) bool {
+	if err == nil {
+		c.done.Add(1)
+	}
+	return err == nil
+}
+
+func (c *caller) create(ctx context.Context) {
+	c.made++
+	marker := fmt.Sprintf("%s-%d", c.name, c.made)
+	sb, err := c.s.Create(ctx, client.CreateOptions{Name: marker, Image: "modbox/base", Resources: small, TTL: time.Hour * 20, WaitUpTo: patience})
+	if !c.told(err) || sb.State != client.Running {
+		return
+	}
+	res, err := c.s.Exec(ctx, sb.ID, client.Command{Shell: "echo " + marker + " > /marker", User: "root"})
+	if c.told(err) && res.ExitCode == 0 {
+		c.running[sb.ID] = marker
+	} else {
+		c.unsure[sb.ID] = true
+	}
+}
+
+func (c *caller) destroy(ctx context.Context, id string) {
+	delete(c.running, id)
+	if _, err := c.s.Delete(ctx, id); c.told(err) {
+		c.ended[id] = true
+	} else {
+		c.unsure[id] = true
+	}
+}
+
+func (c *caller) fork(ctx context.Context, id string) {
+	children, err := c.s.Fork(ctx, id, client.ForkOptions{Count: 1})
+	if !c.told(err) {
+		return
+	}
+	for _, child := range children {
+		if child.Err == nil {
+			c.running[child.Sandbox.ID] = c.running[id]
+		}
+	}
+}
+
+// act makes one call that the caller's random numbers choose.
+func (c *caller) act(ctx context.Context) {
+	id := c.any()
+	switch what := c.random.IntN(10); {
+	case id == "" || what < 3 && len(c.running) < mostOwned:
+		c.create(ctx)
+	case what < 3 || len(c.running) > mostOwned:
+		c.destroy(ctx, id)
+	case what < 5:
+		_, err := c.s.Exec(ctx, id, client.Command{Argv: []string{"cat", "/marker"}})
+		c.told(err)
+	case what < 7:
+		_, err := c.s.Pause(ctx, id)
+		c.told(err)
+	case what < 8:
+		_, err := c.s.Resume(ctx, id)
+		c.told(err)
+	case what < 9:
+		c.fork(ctx, id)
+	default:
+		if sn, err := c.s.CreateSnapshot(ctx, id, client.SnapshotOptions{Name: c.name, Tag: fmt.Sprintf("t%d", c.random.Uint32())}); c.told(err) {
+			c.snapshots[sn.ID] = c.running[id]
+		}
+	}
+}
+
+// verify returns what the caller was told and is not so.
+func (c *caller) verify(ctx context.Context) (lost []string) {
+	for id, marker := range c.running {
+		res, err := c.s.Exec(ctx, id, client.Command{Argv: []string{"cat", "/marker"}})
+		if err != nil || string(res.Stdout) != marker+"\n" {
+			sb, _ := c.s.Get(ctx, id)
+			lost = append(lost, fmt.Sprintf("files of sandbox %s: %+v, %v; it is %+v", id, res, err, sb))
+		}
+	}
+	for id := range c.ended {
+		if sb, err := c.s.Get(ctx, id); err != nil && !client.IsCode(err, client.NotFound) || err == nil && sb.State != client.Destroyed {
+			lost = append(lost, fmt.Sprintf("end of sandbox %s: %+v, %v", id, sb, err))
+		}
+	}
+	for id := range c.snapshots {
+		if _, err := c.s.Snapshot(ctx, id); err != nil {
+			lost = append(lost, fmt.Sprintf("snapshot %s: %v", id, err))
+		}
+	}
+	for id := range c.unsure {
+		if _, err := c.s.Delete(ctx, id); err != nil && !client.IsCode(err, client.NotFound) {
+			lost = append(lost, fmt.Sprintf("destroy of sandbox %s: %v", id, err))
+		}
+	}
+	clear(c.unsure)
+	clear(c.ended)
+	return lost
+}
+
+// stuck waits until every sandbox runs or is paused, and returns those that do not get there.
+func stuck(t *testing.T, s *testserver.Server) (ids []string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // polling another process
+		ids = nil
+		for sb, err := range s.All(t.Context(), client.ListOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sb.State != client.Running && sb.State != client.Paused {
+				ids = append(ids, fmt.Sprintf("sandbox %s is %s", sb.ID, sb.State))
+			}
+		}
+		if len(ids) == 0 || time.Now().After(deadline) {
+			return ids
+		}
+	}
+}
+
+func TestStorm(t *testing.T) {
+	s := testserver.Start(t, "--pool-size", "1")
+	seed := number(t, "MODBOX_TEST_STORM_SEED", uint64(time.Now().UnixNano()))
+	until := time.Now().Add(time.Duration(number(t, "MODBOX_TEST_STORM_MINUTES", 0)) * time.Minute)
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	var operations atomic.Int64
+	all := make([]*caller, callers)
+	for i := range all {
+		all[i] = &caller{
+			random: rand.New(rand.NewPCG(seed, uint64(i+1))), name: fmt.Sprintf("c%d", i), done: &operations,
+			running: map[string]string{}, ended: map[string]bool{}, unsure: map[string]bool{}, snapshots: map[string]string{},
+		}
+	}
+	kills := 0
+	var lost, orphaned []string
+	for kills < atLeast || time.Now().Before(until) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, c := range all {
+			c.s = s.Client
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					c.act(ctx)
+				}
+			})
+		}
+		// The moment is random on purpose: between any two steps of any of the calls.
+		<-time.After(time.Duration(300+random.IntN(4000)) * time.Millisecond)
+		s.Kill()
+		kills++
+		cancel()
+		wg.Wait()
+		s.Launch()
+		for _, c := range all {
+			c.s = s.Client
+			lost = append(lost, c.verify(t.Context())...)
+		}
+		orphaned = append(orphaned, stuck(t, s)...)
+	}
+	for _, c := range all {
+		for id := range c.snapshots {
+			if err := s.DeleteSnapshot(t.Context(), id); err != nil {
+				t.Errorf("delete snapshot %s: %v", id, err)
+			}
+		}
+	}
+	for sb, err := range s.All(t.Context(), client.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Delete(t.Context(), sb.ID); err != nil {
+			t.Errorf("delete %s: %v", sb.ID, err)
+		}
+	}
+	s.Stop() // gives up its pool
+	orphaned = append(orphaned, s.Left("")...)
+	orphaned = append(orphaned, files(t, filepath.Join(s.StateDir, "checkpoints"))...)
+	orphaned = append(orphaned, files(t, filepath.Join(s.StateDir, "spool"))...)
+	found := strings.Count(s.Log(), "destroying a box without a sandbox")
+	t.Logf("kills %d, operations %d, lost %d, orphaned %d; the sweep found %d boxes without a sandbox, of the pool or of calls cut short", kills, operations.Load(), len(lost), len(orphaned), found)
+	for _, what := range lost {
+		t.Errorf("lost: %s", what)
+	}
+	for _, what := range orphaned {
+		t.Errorf("orphaned: %s", what)
+	}
+}
+
+// files lists the files below a directory.
+func files(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			list = append(list, "file "+path)
+		}
+		return err
+	})
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return list
+}
