@@ -170,7 +170,7 @@ func (a *app) restore(ctx context.Context, cfg config.Config, file string, o bac
 	if err := statedir.Make(cfg.StateDir); err != nil {
 		return m, "", err
 	}
-	unlock, err := lockState(filepath.Join(cfg.StateDir, lockFile))
+	unlock, err := lockDir(cfg.StateDir, cfg.StateDir)
 	if err != nil {
 		return m, "", err
 	}
@@ -186,11 +186,13 @@ func (a *app) restore(ctx context.Context, cfg config.Config, file string, o bac
 	return m, aside, nil
 }
 
-// prepareRestored brings the database of a backup to the version of this program.
+// prepareRestored brings the database of a backup to the version of this program. It is an
+// installation of its own from then on: what the one before had made does not belong to it.
 func prepareRestored(ctx context.Context, database string) error {
 	st, err := store.Open(ctx, database)
 	if err != nil {
 		return err
 	}
-	return st.Close()
+	_, err = st.RenewInstallation(ctx)
+	return errors.Join(err, st.Close())
 }

@@ -155,10 +155,10 @@ func writeCredentials(path string, c credentials) error {
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("keep the login: %w", err)
+		return fmt.Errorf("sync directory: %w", err)
 	}
 	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
-		return fmt.Errorf("keep the login: %w", err)
+		return fmt.Errorf("sync directory: %w", err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,7 +50,7 @@ const (
 	tokenFile      = "token"
 	firstLoginFile = "first-login"
 	addressFile    = "address"
-	lockFile       = "lock"
+	lockFile       = "lock" // in the run directory as well
 	databaseFile   = "modbox.db"
 	binDir         = "bin"
 	streamsDir     = "streams"
@@ -98,7 +99,8 @@ type parts struct {
 
 // start makes all parts in order, takes over the sandboxes of the server that
 // ran before, and listens. Nothing is served before run. On an error nothing is left.
-func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server, err error) {
+// accept is for [parts.openStore].
+func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger) (_ *server, err error) {
 	cu := cleanup.Make(func() {})
 	defer cu.Clean()
 	for _, dir := range []string{cfg.StateDir, cfg.RunDir} {
@@ -106,11 +108,13 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 			return nil, err
 		}
 	}
-	unlock, err := lockState(filepath.Join(cfg.StateDir, lockFile))
-	if err != nil {
-		return nil, err
+	for _, dir := range slices.Compact([]string{cfg.StateDir, cfg.RunDir}) {
+		unlock, err := lockDir(dir, cfg.StateDir)
+		if err != nil {
+			return nil, err
+		}
+		cu.Add(unlock)
 	}
-	cu.Add(unlock)
 	if err := backup.Finish(cfg.StateDir); err != nil {
 		return nil, err
 	}
@@ -124,7 +128,7 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 	if p.urls, err = proxy.NewURLs(publicURL(cfg, l.Addr()), cfg.Domain); err != nil {
 		return nil, err
 	}
-	if err := p.open(ctx, cfg, log, &cu); err != nil {
+	if err := p.open(ctx, cfg, accept, log, &cu); err != nil {
 		return nil, err
 	}
 	if err := p.disk.retry(func() error { return p.bootstrap(ctx, cfg, log) }); err != nil {
@@ -160,8 +164,8 @@ func start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *server,
 	return s, nil
 }
 
-// open makes everything below HTTP.
-func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) error {
+// open makes everything below HTTP. accept is for [parts.openStore].
+func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger, cu *cleanup.Cleanup) error {
 	var err error
 	if p.disk, err = openDisk(cfg, log); err != nil {
 		return err
@@ -174,13 +178,9 @@ func (p *parts) open(ctx context.Context, cfg config.Config, log *slog.Logger, c
 	if err != nil {
 		return err
 	}
-	if p.store, err = withSpace(p.disk, func() (*store.Store, error) {
-		return store.Open(ctx, filepath.Join(cfg.StateDir, databaseFile), store.WithKeys(keys))
-	}); err != nil {
-		return adviseOnDatabase(cfg, err)
+	if err := p.openStore(ctx, cfg, accept, keys, log, cu); err != nil {
+		return err
 	}
-	cu.Add(func() { closeLogged(log, "store", p.store.Close) })
-	p.disk.attach(p.store)
 	if err := p.store.SealVariables(ctx); err != nil {
 		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "err", err)
 	}

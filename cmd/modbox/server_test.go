@@ -3,39 +3,11 @@ package main
 import (
 	"bytes"
 	"net"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/modbox/modbox/internal/config"
 )
-
-func TestLockStateHasOneHolder(t *testing.T) {
-	path := filepath.Join(t.TempDir(), lockFile)
-	unlock, err := lockState(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lockState(path); err == nil || !strings.Contains(err.Error(), "another server") {
-		t.Errorf("second lock = %v, want it refused with the holder's name", err)
-	}
-	// A child of the holder, such as a sandbox, must not keep the lock.
-	child := exec.Command("sleep", "1000")
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = child.Process.Kill()
-		_ = child.Wait()
-	}()
-	unlock()
-	unlock, err = lockState(path)
-	if err != nil {
-		t.Fatalf("lock after it was given up: %v", err)
-	}
-	unlock()
-}
 
 func TestPublicURL(t *testing.T) {
 	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7070} }

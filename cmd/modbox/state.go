@@ -9,20 +9,18 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func (a *app) serverCommand() *cobra.Command {
 	var file string
+	var accept bool
 	var flags *config.Flags
 	cmd := &cobra.Command{
 		Use:   "server",
@@ -34,14 +32,18 @@ The first start makes a token and writes it to the file "token" in the state
 directory, and to the file "first-login" a code with which the first user may
 choose a password (modbox login --code), until somebody has. SIGTERM and Ctrl-C
 end the server after the requests under way; sandboxes keep running and are taken
-over by the next start.`,
+over by the next start.
+
+A start is refused when the database is missing, older than the files beside it, or
+another server's: sandboxes that it does not know would end. --accept-database goes on
+with it, once.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(config.Source{File: file, Environ: a.environ, Flags: flags})
 			if err != nil {
 				return &exitCodeError{exitUsage, err}
 			}
-			s, err := start(cmd.Context(), cfg, newLogger(cfg.Log, a.stderr))
+			s, err := start(cmd.Context(), cfg, accept, newLogger(cfg.Log, a.stderr))
 			if err != nil {
 				return err
 			}
@@ -49,6 +51,7 @@ over by the next start.`,
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "YAML file with settings")
+	cmd.Flags().BoolVar(&accept, "accept-database", false, "go on with a database that does not fit the files beside it; give it once")
 	flags = config.AddFlags(cmd.Flags())
 	return cmd
 }
@@ -61,39 +64,6 @@ func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
-}
-
-// lockState makes sure that only one server works on a state directory. The lock
-// ends with the process, however it ends.
-func lockState(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock state directory: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := io.ReadAll(io.LimitReader(f, 20)) // only to name it
-		_ = f.Close()                                  // nothing was written
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another server (process %s) works on %s", strings.TrimSpace(string(holder)), filepath.Dir(path))
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	// The file says who holds the lock; on a full disk a new one cannot.
-	text := fmt.Sprintln(os.Getpid())
-	err = writeAt(f, text)
-	if err == nil {
-		err = f.Truncate(int64(len(text)))
-	}
-	if err != nil && !ballast.IsFull(err) {
-		_ = f.Close()
-		return nil, fmt.Errorf("write %s: %w", path, err)
-	}
-	return func() { _ = f.Close() }, nil // closing gives up the lock
-}
-
-func writeAt(f *os.File, text string) error {
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
 }
 
 // bootstrap makes the first token and a code for the first sign-in, and puts them
@@ -143,7 +113,7 @@ func writeSecret(dir, name string, secret func() (string, bool, error)) (made bo
 	if _, err := fmt.Fprintln(f, text); err != nil {
 		return false, fmt.Errorf("write file %s: %w", name, err)
 	}
-	if err := errors.Join(f.Sync(), os.Rename(f.Name(), filepath.Join(dir, name))); err != nil {
+	if err := errors.Join(f.Sync(), os.Rename(f.Name(), filepath.Join(dir, name)), syncDir(dir)); err != nil {
 		return false, fmt.Errorf("write file %s: %w", name, err)
 	}
 	return true, nil

@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"cmd/modbox-agent":   {"internal/agent", "internal/agentapi"},
 	"cmd/modbox-sandbox": {},
 	"internal/driver":    {"internal/sandbox"},
-	"internal/config":    {"internal/sandbox"},
+	"internal/config":    {"internal/sandbox", "internal/installation"},
 	"internal/ballast":   {},
 	"internal/eviction":  {"internal/sandbox"},
 	"internal/capacity":  {"internal/sandbox"},
@@ -55,6 +55,10 @@ var mayImport = map[string][]string{
 	"client":             {},
 	"internal/archtest":  {},
 	"internal/deps":      {},
+
+	// What is on disk beside the database.
+	"internal/installation": {"internal/sandbox"},
+	"internal/quarantine":   {},
 
 	// The drivers, and what proves them.
 	"internal/driver/gvisor":     {"internal/driver", "internal/sandbox", "internal/agentapi"},

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +15,7 @@ import (
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,7 +26,7 @@ type Config struct {
 	PublicURL string `yaml:"public_url" doc:"URL under which callers reach the server; it begins the URLs handed out. Empty: made from listen."`
 	Domain    string `yaml:"domain" doc:"Base domain of sandbox URLs, e.g. sandbox.example.com, with a wildcard DNS record that leads here: LABEL.DOMAIN, with scheme and port of public_url. Empty: sandbox URLs are paths of public_url, PUBLIC_URL/s/LABEL, which need no DNS."`
 	StateDir  string `yaml:"state_dir" doc:"Where the database, images, sandbox disks and the token file live. Must be on a real disk. Empty: /var/lib/modbox for root, else $XDG_STATE_HOME/modbox."`
-	RunDir    string `yaml:"run_dir" doc:"Where the state of running sandboxes lives; should be on tmpfs, and its path short. Empty: /run/modbox for root, else $XDG_RUNTIME_DIR/modbox."`
+	RunDir    string `yaml:"run_dir" doc:"Where the state of running sandboxes lives; should be on tmpfs, and its path short. Empty: /run/modbox for root, or a directory beside it when another state directory uses that, else $XDG_RUNTIME_DIR/modbox."`
 	// CgroupParent is for hosts where the server may not use the top of the control groups.
 	CgroupParent string `yaml:"cgroup_parent" doc:"Control group below which those of the sandboxes are made, as a path below the hierarchy's mount point. Empty: the top for root, else the group the server was started in."`
 
@@ -255,7 +258,7 @@ func (c *Config) resolve(getenv func(string) string) error {
 		}
 	}
 	if c.RunDir == "" {
-		c.RunDir = "/run/modbox"
+		c.RunDir = rootRunDir("/run/modbox", c.StateDir)
 		if !root {
 			base := getenv("XDG_RUNTIME_DIR")
 			if base == "" {
@@ -284,6 +287,23 @@ func (c *Config) resolve(getenv func(string) string) error {
 		*dir = abs
 	}
 	return nil
+}
+
+// rootRunDir returns base, or a directory beside it when base belongs to a server with
+// another state directory: two servers of root must not take each other's sandboxes.
+func rootRunDir(base, stateDir string) string {
+	if abs, err := filepath.Abs(stateDir); err == nil {
+		stateDir = abs
+	}
+	sum := sha256.Sum256([]byte(stateDir))
+	own := base + "-" + hex.EncodeToString(sum[:4])
+	if _, err := os.Stat(own); err == nil {
+		return own // its sandboxes may be there
+	}
+	if mark, found, err := installation.Read(base); err == nil && found && mark.StateDir != stateDir {
+		return own
+	}
+	return base
 }
 
 // maxRunDir keeps the sockets below run_dir within the 108 bytes that a Unix

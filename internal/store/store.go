@@ -32,6 +32,8 @@ type Store struct {
 	keys    Keys    // nil without
 	batches batches
 	relief  relief
+
+	advanced func(generation int64) // may be nil
 }
 
 // Open opens the database file at path, making and migrating it as needed; before a
@@ -151,7 +153,7 @@ func (s *Store) Close() error {
 
 // Check reports whether the database can be written, for health checks.
 func (s *Store) Check(ctx context.Context) error {
-	return s.write(ctx, func(context.Context, *sql.Tx) error { return nil })
+	return s.note(ctx, func(context.Context, *sql.Tx) error { return nil })
 }
 
 // querier is what reads need of a database or a transaction.

@@ -43,8 +43,8 @@ type batches struct {
 	waiting []*change // in no batch yet, the first to come first; guarded by mu
 	led     bool      // some caller leads; guarded by mu
 
-	// commits counts transactions that were committed, syncs those of them that waited for the disk.
-	commits, syncs atomic.Int64
+	// syncs counts the commits that waited for the disk.
+	syncs atomic.Int64
 }
 
 // write runs f in a transaction of which f's part is kept when f returns nil and
@@ -198,12 +198,20 @@ func (s *Store) transact(ctx context.Context, batch []*change) (err error) {
 	if !kept {
 		return nil
 	}
+	generation := int64(0)
+	if !lazy {
+		if generation, err = advance(ctx, tx); err != nil {
+			return err
+		}
+	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	s.batches.commits.Add(1)
 	if !lazy {
 		s.batches.syncs.Add(1)
+		if s.advanced != nil {
+			s.advanced(generation)
+		}
 	}
 	return nil
 }

@@ -209,6 +209,7 @@ func TestAWriteWhoseTurnDoesNotComeIsTakenBack(t *testing.T) {
 		if err := s.write(t.Context(), put("late")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a write whose turn does not come: %v", err)
 		}
+		time.Sleep(time.Second) // of the bubble's clock: past the deadline of the first as well
 		close(release)
 		if err := <-slow; err == nil {
 			t.Error("a write that took longer than its deadline was committed")

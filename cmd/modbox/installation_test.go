@@ -1,0 +1,206 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/config"
+)
+
+func TestADirectoryHasOneServer(t *testing.T) {
+	state := t.TempDir()
+	unlock, err := lockDir(state, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockDir(state, state); err == nil || !strings.Contains(err.Error(), "another server") {
+		t.Errorf("second lock = %v, want it refused with the holder's name", err)
+	}
+	// A child of the holder, such as a sandbox, must not keep the lock.
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}()
+	unlock()
+	unlock, err = lockDir(state, state)
+	if err != nil {
+		t.Fatalf("lock after it was given up: %v", err)
+	}
+	unlock()
+}
+
+func TestARunDirectoryHasOneServer(t *testing.T) {
+	state, run := t.TempDir(), t.TempDir()
+	unlock, err := lockDir(run, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := lockDir(run, t.TempDir()); err == nil || !strings.Contains(err.Error(), state) || !strings.Contains(err.Error(), "--run-dir") {
+		t.Errorf("lock of another server's run directory: %v, want it refused, naming %s", err, state)
+	}
+}
+
+// installationTest is a state and a run directory with a database, which was used.
+type installationTest struct {
+	*testing.T
+	cfg config.Config
+	db  string
+}
+
+func newInstallation(t *testing.T, run string) *installationTest {
+	t.Helper()
+	it := &installationTest{T: t, cfg: config.Config{StateDir: t.TempDir(), RunDir: run}}
+	it.db = filepath.Join(it.cfg.StateDir, databaseFile)
+	it.use(false)
+	return it
+}
+
+// open opens the database as a server does, does some writes, and closes it.
+func (it *installationTest) open(accept bool) error {
+	it.Helper()
+	cu := cleanup.Make(func() {})
+	defer cu.Clean()
+	it.cfg.Secrets.KeyFile = filepath.Join(it.cfg.StateDir, "secret.key")
+	keys, err := openKeys(it.cfg)
+	if err != nil {
+		it.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	d, err := openDisk(it.cfg, log)
+	if err != nil {
+		it.Fatal(err)
+	}
+	p := parts{disk: d}
+	if err := p.openStore(it.Context(), it.cfg, accept, keys, log, &cu); err != nil {
+		return err
+	}
+	if _, _, err := p.store.EnsureDefaults(it.Context()); err != nil {
+		it.Fatal(err)
+	}
+	return nil
+}
+
+func (it *installationTest) use(accept bool) {
+	it.Helper()
+	if err := it.open(accept); err != nil {
+		it.Fatal(err)
+	}
+}
+
+func (it *installationTest) refused(why string) {
+	it.Helper()
+	err := it.open(false)
+	if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "--accept-database") {
+		it.Fatalf("open = %v, want it refused: %s, and how to decide", err, why)
+	}
+}
+
+// take returns a copy of the database and put puts it back.
+func (it *installationTest) take() []byte {
+	it.Helper()
+	b, err := os.ReadFile(it.db)
+	if err != nil {
+		it.Fatal(err)
+	}
+	return b
+}
+
+func (it *installationTest) put(b []byte) {
+	it.Helper()
+	if err := os.WriteFile(it.db, b, 0o600); err != nil {
+		it.Fatal(err)
+	}
+}
+
+func TestAnOlderDatabaseIsRefused(t *testing.T) {
+	it := newInstallation(t, t.TempDir())
+	old := it.take()
+	it.use(false)
+	right := it.take()
+	it.put(old)
+	it.refused("is older")
+	it.refused("is older") // also the second time
+	it.put(right)
+	it.use(false)
+}
+
+func TestAMissingDatabaseIsRefused(t *testing.T) {
+	it := newInstallation(t, t.TempDir())
+	right := it.take()
+	if err := os.Remove(it.db); err != nil {
+		t.Fatal(err)
+	}
+	it.refused("there is no database")
+	if _, err := os.Stat(it.db); !os.IsNotExist(err) {
+		t.Errorf("a start that was refused made a database: %v", err)
+	}
+	it.put(nil)
+	it.refused("is of installation")
+	it.put(right)
+	it.use(false)
+}
+
+// An installation from before there were marks has none.
+func TestAMissingDatabaseIsRefusedWithoutAMark(t *testing.T) {
+	run := t.TempDir()
+	it := &installationTest{T: t, cfg: config.Config{StateDir: t.TempDir(), RunDir: run}}
+	it.db = filepath.Join(it.cfg.StateDir, databaseFile)
+	box := filepath.Join(run, "boxes", "sb-1")
+	if err := os.MkdirAll(box, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	it.refused("holds sandboxes")
+	if err := os.RemoveAll(box); err != nil {
+		t.Fatal(err)
+	}
+	it.use(false)
+}
+
+func TestADatabaseOfAnotherInstallation(t *testing.T) {
+	it, other := newInstallation(t, t.TempDir()), newInstallation(t, t.TempDir())
+	right := it.take()
+	it.put(other.take())
+	it.refused("is of installation")
+	it.put(right)
+	it.use(false)
+
+	it.put(other.take())
+	it.use(true)
+	it.use(false) // once is enough
+	accepted := it.take()
+	it.put(right) // which is now the one that does not fit
+	it.refused("is of installation")
+	it.put(accepted)
+	it.use(false)
+}
+
+func TestTheRunDirectoryOfAnotherServer(t *testing.T) {
+	run := t.TempDir()
+	first := newInstallation(t, run)
+	if err := os.MkdirAll(filepath.Join(run, "boxes", "sb-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	second := &installationTest{T: t, cfg: config.Config{StateDir: t.TempDir(), RunDir: run}}
+	second.db = filepath.Join(second.cfg.StateDir, databaseFile)
+	for _, accept := range []bool{false, true} {
+		if err := second.open(accept); err == nil || !strings.Contains(err.Error(), first.cfg.StateDir) || !strings.Contains(err.Error(), "--run-dir") {
+			t.Errorf("open with accept %v = %v, want it refused, naming %s", accept, err, first.cfg.StateDir)
+		}
+	}
+	first.use(false)
+	if err := os.RemoveAll(filepath.Join(run, "boxes", "sb-1")); err != nil {
+		t.Fatal(err)
+	}
+	second.use(false) // nothing is there that could be lost
+}

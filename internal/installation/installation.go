@@ -1,0 +1,131 @@
+// Package installation notices a database that does not belong to what lies beside it:
+// an older copy, a new one, or another server's. A server that worked with such a
+// database would take every newer sandbox and saved state for garbage and remove it.
+//
+// A mark is a small file that says which installation and generation the database had
+// last. One is in the state directory, beside what outlives the machine; another is in
+// the run directory, beside the sandboxes that run. The database is always written
+// first, so a mark is never ahead of its own database.
+package installation
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Name is the name of a mark in its directory.
+const Name = "installation"
+
+// markMax bounds what is read of a mark.
+const markMax = 8 << 10
+
+// Mark is what a mark says.
+type Mark struct {
+	sandbox.Installation
+	// StateDir is the state directory of the server that wrote it.
+	StateDir string
+}
+
+// Read returns the mark in dir; found is false when there is none.
+func Read(dir string) (m Mark, found bool, err error) {
+	f, err := os.Open(filepath.Join(dir, Name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Mark{}, false, nil
+	}
+	if err != nil {
+		return Mark{}, false, fmt.Errorf("read mark of the installation: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, markMax))
+	if err != nil {
+		return Mark{}, false, fmt.Errorf("read mark of the installation: %w", err)
+	}
+	if _, err := fmt.Sscanf(string(text), format, &m.ID, &m.Generation, &m.StateDir); err != nil {
+		return Mark{}, false, fmt.Errorf("read mark of the installation %s: it is damaged: %w", f.Name(), err)
+	}
+	return m, true, nil
+}
+
+// format has the generation at a fixed width, so that a mark can be written over in
+// place: that takes no room on a full disk and, as it is in one sector, is never half done.
+const format = "installation %s\ngeneration %019d\nstate_dir %q\n"
+
+// Marks are the open marks of a running server.
+type Marks struct {
+	mark  Mark
+	files []*os.File
+}
+
+// Write writes a mark into each directory, durably, and keeps them open for [Marks.Advance].
+func Write(m Mark, dirs ...string) (_ *Marks, err error) {
+	marks := &Marks{mark: m}
+	defer func() {
+		if err != nil {
+			_ = marks.Close()
+		}
+	}()
+	for _, dir := range dirs {
+		f, err := write(dir, fmt.Sprintf(format, m.ID, m.Generation, m.StateDir))
+		if err != nil {
+			return nil, fmt.Errorf("write mark of the installation: %w", err)
+		}
+		marks.files = append(marks.files, f)
+	}
+	return marks, nil
+}
+
+// write replaces the mark in dir and returns it open.
+func write(dir, text string) (_ *os.File, err error) {
+	f, err := os.CreateTemp(dir, "."+Name+"-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	if _, err := f.WriteString(text); err != nil {
+		return nil, err
+	}
+	if err := f.Sync(); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(f.Name(), filepath.Join(dir, Name)); err != nil {
+		return nil, err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	return f, errors.Join(d.Sync(), d.Close())
+}
+
+// Advance has the marks say a later generation. It does not wait for the disk: a mark that
+// a loss of power takes back is behind its database, which does no harm.
+func (m *Marks) Advance(generation int64) error {
+	m.mark.Generation = generation
+	text := fmt.Sprintf(format, m.mark.ID, generation, m.mark.StateDir)
+	var errs []error
+	for _, f := range m.files {
+		if _, err := f.WriteAt([]byte(text), 0); err != nil {
+			errs = append(errs, fmt.Errorf("write mark of the installation: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close closes the marks, which stay.
+func (m *Marks) Close() error {
+	var errs []error
+	for _, f := range m.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
