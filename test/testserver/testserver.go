@@ -77,7 +77,8 @@ func StartIn(t testing.TB, stateDir string, args ...string) *Server {
 	t.Cleanup(func() { os.RemoveAll(runDir) })
 	s := &Server{t: t, StateDir: stateDir, RunDir: runDir, args: args}
 	linkImages(t, imageDir(t), filepath.Join(s.StateDir, "images"))
-	if s.log, err = os.Create(filepath.Join(s.StateDir, "server.log")); err != nil {
+	// Not in the state directory, whose file system may be full, or unmounted by the test.
+	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.finish)
