@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net/http/httptest"
 	"os"
@@ -250,7 +251,7 @@ func credential(m *machine) func() {
 }
 
 func pull(m *machine) func() {
-	srv := httptest.NewServer(registry.New())
+	srv := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	m.t.Cleanup(srv.Close)
 	ref, err := name.ParseReference(strings.TrimPrefix(srv.URL, "http://")+"/image:one", name.Insecure)
 	if err != nil {
@@ -283,8 +284,8 @@ func resumed(m *machine) func() {
 	_, err = m.Resume(m.t.Context(), sb.ID)
 	m.must("resume", err)
 	return func() {
-		now, err := m.Get(m.t.Context(), sb.ID)
-		m.kept(err == nil && now.State == client.Failed && now.Cause.Code == "host_restart", "a resume: %+v, %v", now, err)
+		now, err := m.Wait(m.t.Context(), sb.ID, client.Failed)
+		m.kept(err == nil && now.State == client.Failed && now.Cause != nil && now.Cause.Code == "host_restart", "a resume: %+v, %v", now, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -148,11 +149,29 @@ func linkImages(t testing.TB, from, to string) {
 		if os.Link(path, target) == nil {
 			return nil
 		}
-		return os.Symlink(path, target) // on another file system
+		// On another file system. Of layers a link is refused, as it may lead anywhere.
+		if strings.HasPrefix(name, "layout"+string(filepath.Separator)) {
+			return copyFile(path, target)
+		}
+		return os.Symlink(path, target)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func copyFile(from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
 }
 
 // Launch starts the server process, again after Kill or Stop, and returns when it is ready.
