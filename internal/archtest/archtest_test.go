@@ -58,7 +58,6 @@ var mayImport = map[string][]string{
 
 	// What is on disk beside the database.
 	"internal/installation": {"internal/sandbox"},
-	"internal/quarantine":   {},
 
 	// The drivers, and what proves them.
 	"internal/driver/gvisor":     {"internal/driver", "internal/sandbox", "internal/agentapi"},
