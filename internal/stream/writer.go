@@ -127,14 +127,24 @@ func (w *Writer) number(at int64, n int64) error {
 	return err
 }
 
-// End says that nothing more will be written, and closes the writer.
+// End says that nothing more will be written, and closes the writer. When it returns nil,
+// the stream is on the disk.
 func (w *Writer) End() error {
-	err := w.number(endedAt, time.Now().UnixNano())
+	err := errors.Join(w.number(endedAt, time.Now().UnixNano()), w.sync())
 	w.live.mu.Lock()
 	w.live.ended = true
 	w.live.wake()
 	w.live.mu.Unlock()
 	return errors.Join(err, w.Close())
+}
+
+// sync has the stream and its name outlive a loss of power.
+func (w *Writer) sync() error {
+	dir, err := os.Open(w.store.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.file.Sync(), dir.Sync(), dir.Close())
 }
 
 // Close lets go of the stream without ending it.

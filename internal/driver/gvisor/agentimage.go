@@ -116,5 +116,8 @@ func writeAgentImage(agent io.Reader, dir, name string) error {
 	if err := errors.Join(out.Chmod(0o444), out.Sync(), out.Close()); err != nil {
 		return err
 	}
-	return os.Rename(out.Name(), name)
+	if err := os.Rename(out.Name(), name); err != nil {
+		return err
+	}
+	return syncFile(dir) // checkpoints name it
 }
