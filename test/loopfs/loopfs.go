@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -65,11 +66,18 @@ func (f *FS) Mount() {
 	f.run("mount", "-o", "loop", f.image, f.Dir)
 }
 
-// Unmount unmounts the file system; nothing may have files of it open.
+// Unmount unmounts the file system. Nothing may have files of it open, but processes that
+// were just killed: the kernel closes their files in its own time.
 func (f *FS) Unmount() {
 	f.t.Helper()
-	if err := unix.Unmount(f.Dir, 0); err != nil {
-		f.t.Fatalf("unmount %s: %v", f.Dir, err)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // polling the kernel
+		err := unix.Unmount(f.Dir, 0)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			f.t.Fatalf("unmount %s: %v", f.Dir, err)
+		}
 	}
 }
 
