@@ -28,12 +28,17 @@ import (
 )
 
 // programs puts shell scripts by those names first in PATH, and nothing else
-// that Debian looks for.
-func programs(t *testing.T, scripts map[string]string) {
+// that Debian looks for. Each begins with variables, because tools get few of the
+// environment's.
+func programs(t *testing.T, variables, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
+	head := "#!/bin/sh\n"
+	for name, value := range variables {
+		head += fmt.Sprintf("%s='%s'\n", name, value)
+	}
 	for name, script := range scripts {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(head+script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,10 +110,8 @@ const fakeNPM = `while [ "$1" != --pack-destination ]; do shift; done; cp "$ARCH
 
 func TestDebian(t *testing.T) {
 	archive, integrity := npmArchive(t)
-	t.Setenv("ARCHIVE", archive)
 	args := filepath.Join(t.TempDir(), "args")
-	t.Setenv("ARGS", args)
-	programs(t, map[string]string{"npm": fakeNPM, "mmdebstrap": `
+	programs(t, map[string]string{"ARCHIVE": archive, "ARGS": args}, map[string]string{"npm": fakeNPM, "mmdebstrap": `
 for a in "$@"; do echo "$a"; done >"$ARGS"
 echo "$SOURCE_DATE_EPOCH" >>"$ARGS"
 cat >&2 <<'END'
@@ -199,7 +202,6 @@ func checkOverlay(t *testing.T, name string) {
 
 func TestDebianErrors(t *testing.T) {
 	archive, integrity := npmArchive(t)
-	t.Setenv("ARCHIVE", archive)
 	const mmdebstrap = "echo E: the mirror is away >&2; exit 1"
 	for name, c := range map[string]struct {
 		scripts   map[string]string
@@ -215,7 +217,7 @@ func TestDebianErrors(t *testing.T) {
 		"mmdebstrap_not": {map[string]string{"mmdebstrap": mmdebstrap, "npm": fakeNPM}, integrity, sandbox.Unavailable, "E: the mirror is away"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			programs(t, c.scripts)
+			programs(t, map[string]string{"ARCHIVE": archive}, c.scripts)
 			_, _, err := bootstrap(t.Context(), t, debianRecipe(t, c.integrity), io.Discard)
 			wantCode(t, "Bootstrap", err, c.code)
 			if !strings.Contains(err.Error(), c.says) {
@@ -228,10 +230,8 @@ func TestDebianErrors(t *testing.T) {
 // TestDebianStops: when its context ends, mmdebstrap is told and may clean up.
 func TestDebianStops(t *testing.T) {
 	archive, integrity := npmArchive(t)
-	t.Setenv("ARCHIVE", archive)
 	cleaned := filepath.Join(t.TempDir(), "cleaned")
-	t.Setenv("CLEANED", cleaned)
-	programs(t, map[string]string{"npm": fakeNPM, "mmdebstrap": `
+	programs(t, map[string]string{"ARCHIVE": archive, "CLEANED": cleaned}, map[string]string{"npm": fakeNPM, "mmdebstrap": `
 trap 'echo yes >"$CLEANED"; exit 1' TERM
 echo "Setting up bash (1) ..." >&2
 while :; do sleep 0.1; done`})
@@ -269,12 +269,12 @@ func TestDebianDiesWithItsServer(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	programs(t, map[string]string{"npm": fakeNPM, "mmdebstrap": `
+	programs(t, map[string]string{"ARCHIVE": archive, "PIPE": pipe}, map[string]string{"npm": fakeNPM, "mmdebstrap": `
 trap : TERM
 export GROUP=$PPID
 sh -c 'trap "echo told; exit" TERM; echo $GROUP; while :; do sleep 0.1; done' >"$PIPE" 2>/dev/null </dev/null`})
 	cmd := exec.Command(self, "-test.run=^TestDebianDiesWithItsServer$")
-	cmd.Env = append(os.Environ(), buildsFor+"="+integrity, "ARCHIVE="+archive, "PIPE="+pipe, "TMPDIR="+t.TempDir())
+	cmd.Env = append(os.Environ(), buildsFor+"="+integrity, "TMPDIR="+t.TempDir())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
