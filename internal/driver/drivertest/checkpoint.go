@@ -389,6 +389,7 @@ func testRestoreRefused(t *testing.T, h *host) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("the checkpoint holds %q, %v", files, err)
 	}
+	refusals := 0
 	for _, missing := range files {
 		dir := filepath.Join(t.TempDir(), "bad")
 		if err := os.CopyFS(dir, os.DirFS(good)); err != nil {
@@ -397,7 +398,15 @@ func testRestoreRefused(t *testing.T, h *host) {
 		if err := os.RemoveAll(filepath.Join(dir, missing)); err != nil {
 			t.Fatal(err)
 		}
+		if c.CanRestore(dir) == nil { // the checkpoint has another copy of it, or can do without
+			h.restored(t, h.Spec(), dir).wantKept(t)
+			continue
+		}
 		refused(dir)
+		refusals++
+	}
+	if refusals == 0 {
+		t.Errorf("the checkpoint is restored without any of its files %q", files)
 	}
 	spec := h.Spec()
 	spec.Hostname = "a b"
