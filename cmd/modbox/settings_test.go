@@ -45,6 +45,7 @@ var otherValues = map[string]string{
 	"sandbox.retention":          "7h",
 	"sandbox.start_timeout":      "7s",
 	"sandbox.readiness_timeout":  "7s",
+	"sandbox.answer_timeout":     "7s",
 	"exec.default_timeout":       "7s",
 	"exec.max_timeout":           "7m",
 	"exec.default_output":        "7Ki",
