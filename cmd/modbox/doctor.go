@@ -43,7 +43,7 @@ with 1 when something is missing without which Modbox does not work.`,
 				show = nil
 			}
 			results := doctor.Run(cmd.Context(), doctor.Options{
-				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen,
+				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen, SharedOrigin: sharesOrigin(cfg), SharedOriginFix: pathURLsAdvice,
 				Capacity: func() (string, error) { return describeCapacity(cfg) },
 				Images:   func(ctx context.Context) (map[string]bool, error) { return builtImages(ctx, cfg) },
 				Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },

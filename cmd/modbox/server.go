@@ -29,6 +29,7 @@ import (
 	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/conns"
 	"github.com/modbox/modbox/internal/dialect/agentuity"
 	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/gvisor"
@@ -63,6 +64,9 @@ const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
+	// maxStreams bounds the requests under way on one connection of HTTP/2.
+	maxStreams  = 100
+	pingTimeout = 30 * time.Second
 	// closeTimeout bounds the end of the background work after the requests have ended.
 	// With http.drain_timeout it fits into TimeoutStopSec of the systemd unit.
 	closeTimeout = 30 * time.Second
@@ -124,6 +128,9 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 		return nil, err
 	}
 	cu.Add(func() { _ = l.Close() }) // closed already when it was served
+	if err := checkExposure(cfg, l.Addr(), log); err != nil {
+		return nil, err
+	}
 	var p parts
 	if p.urls, err = proxy.NewURLs(publicURL(cfg, l.Addr()), cfg.Domain); err != nil {
 		return nil, err
@@ -134,7 +141,9 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 	if err := p.disk.retry(func() error { return p.bootstrap(ctx, cfg, log) }); err != nil {
 		return nil, err
 	}
-	handler, err := p.handler(cfg, log, &cu)
+	clients := conns.New(connectionLimits(cfg, log), cfg.HTTP.TrustedProxies)
+	p.metrics.MustRegister(connectionMetrics{clients})
+	handler, err := p.handler(cfg, clients, log, &cu)
 	if err != nil {
 		return nil, err
 	}
@@ -152,8 +161,11 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
-	s := &server{cfg: cfg, log: log, listener: l, disk: p.disk, http: &http.Server{
+	s := &server{cfg: cfg, log: log, listener: clients.Listen(l), disk: p.disk, http: &http.Server{
 		Handler:           handler,
+		ConnState:         clients.State,
+		ConnContext:       clients.Context,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingTimeout, PingTimeout: pingTimeout, WriteByteTimeout: idleTimeout},
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -264,7 +276,7 @@ func (p *parts) openService(cfg config.Config, log *slog.Logger) error {
 }
 
 // handler puts the API, the dialects and the proxy together.
-func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
+func (p *parts) handler(cfg config.Config, clients *conns.Tracker, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
 	v1, err := api.New(apiConfig(cfg, p.urls), api.Deps{
 		Service: p.service, Auth: p.auth, Accounts: p.accounts, Registries: p.signIns, Catalogue: p.catalogue, Images: p.images, Builder: p.builder, Audit: p.audit, SSO: p.sso, Logger: log, Driver: p.driver.Capabilities().Name,
 		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
@@ -279,7 +291,11 @@ func (p *parts) handler(cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup
 		return nil, err
 	}
 	cu.Add(px.Close)
-	return auth.Forwarded(cfg.HTTP.TrustedProxies, edge.Wrap(log, px.Wrap(v1))), nil
+	wrap := edge.Options{Logger: log, Admission: clients, AccessURLs: cfg.Log.Requests == "all"}
+	if cfg.Log.Requests != "off" {
+		wrap.Access = log
+	}
+	return auth.Forwarded(cfg.HTTP.TrustedProxies, wrap.Wrap(px.Wrap(v1))), nil
 }
 
 // verifyImages checks the images in the background, so that the first sandbox of
@@ -333,9 +349,6 @@ func (s *server) run(ctx context.Context) error {
 		served <- s.http.Serve(s.listener)
 	}()
 	s.log.Info("listening", "address", address, "version", version, "state_dir", s.cfg.StateDir)
-	if s.cfg.TLS.Cert == "" && !isLoopback(s.listener.Addr()) {
-		s.log.Warn("TLS is off and the address is reachable by others: tokens travel unencrypted unless a TLS proxy stands in front; set tls.cert and tls.key")
-	}
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve %s: %w", address, err)
@@ -371,9 +384,4 @@ func publicURL(cfg config.Config, addr net.Addr) string {
 		host = net.JoinHostPort("127.0.0.1", fmt.Sprint(tcp.Port))
 	}
 	return scheme + "://" + host
-}
-
-func isLoopback(addr net.Addr) bool {
-	tcp, ok := addr.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
 }

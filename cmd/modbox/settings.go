@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -143,12 +144,14 @@ func apiConfig(cfg config.Config, urls proxy.URLs) api.Config {
 		Version: version, SandboxURL: urls.Sandbox, PortURL: urls.Port,
 		ExecTimeout: cfg.Exec.DefaultTimeout.Std(), ExecTimeoutMax: cfg.Exec.MaxTimeout.Std(),
 		ExecOutput: int(cfg.Exec.DefaultOutput), ExecOutputMax: int(cfg.Exec.MaxOutput),
+		MetricsAccess: cfg.Metrics.Access,
 	}
 }
 
 func proxyConfig(cfg config.Config, urls proxy.URLs) proxy.Config {
 	return proxy.Config{
 		URLs: urls, ResponseTimeout: cfg.HTTP.ResponseTimeout.Std(), MaxConnections: cfg.HTTP.MaxConnections,
+		MaxRequests: cmp.Or(cfg.Connections.MaxSandboxURLs, cfg.Connections.Max/2), RefusePaths: !cfg.AnswersPaths(),
 	}
 }
 

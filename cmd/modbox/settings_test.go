@@ -62,6 +62,8 @@ var otherValues = map[string]string{
 	"images.memory":              "700Mi",
 	"disk.ballast":               "7Mi", "disk.evict_below": "7Mi",
 	"capacity.memory_overcommit": "1.5", "capacity.memory_reserve": "1Gi", "capacity.disk_overcommit": "1.5",
+	"connections.max": "70", "connections.max_per_address": "7", "connections.max_per_user": "7", "connections.max_sandbox_urls": "7",
+	"http.path_urls": "off", "metrics.access": "token",
 	"audit.retention": "48h", "audit.max_bytes": "2Gi",
 }
 
@@ -70,6 +72,7 @@ var otherValues = map[string]string{
 var elsewhere = map[string]bool{
 	"listen": true, "tls.cert": true, "tls.key": true, "log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
 	"secrets.key_file": true, "http.trusted_proxies": true,
+	"log.requests": true, "http.allow_insecure": true, // TestServerPages, TestExposure
 }
 
 // wired shows everything that the server's parts are told.
@@ -100,7 +103,7 @@ func wired(t *testing.T, environ ...string) string {
 	i.InUse, i.Login = nil, nil
 	schedule, backups := backupSettings(cfg)
 	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
-	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg))
+	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))
 }
 
 func TestEverySettingArrives(t *testing.T) {

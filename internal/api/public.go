@@ -30,7 +30,7 @@ func (s *Server) registerPublic() error {
 	open("GET /auth/sso/{provider}", edge.Handler(s.deps.SSO.Begin))
 	open("GET /auth/sso/{provider}/callback", edge.Handler(s.deps.SSO.Callback))
 	if s.deps.Metrics != nil {
-		open("GET /metrics", s.deps.Metrics)
+		s.registerMetrics()
 	}
 	document, err := json.Marshal(s.openapi)
 	if err != nil {

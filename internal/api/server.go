@@ -40,6 +40,9 @@ type Config struct {
 	ExecOutput, ExecOutputMax int
 	// Ping is the longest silence of a stream (15 s).
 	Ping time.Duration
+	// MetricsAccess says which requests to /metrics are answered: MetricsLoopback ("" is
+	// the same), MetricsToken or MetricsPublic.
+	MetricsAccess string
 }
 
 // Deps are what the API stands on. All but Metrics, Ready and Dialects must be set.

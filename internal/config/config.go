@@ -34,9 +34,13 @@ type Config struct {
 
 	OIDC Providers `yaml:"oidc" doc:"Services that people sign in with: a list of name, type (oidc or github), issuer, client_id, client_secret_file and allowed_domains, whose addresses may sign up; docs/auth.md has examples. A JSON array in variables and flags."`
 
-	TLS     TLS     `yaml:"tls"`
-	Log     Log     `yaml:"log"`
-	HTTP    HTTP    `yaml:"http"`
+	TLS  TLS  `yaml:"tls"`
+	Log  Log  `yaml:"log"`
+	HTTP HTTP `yaml:"http"`
+
+	Connections Connections `yaml:"connections"`
+	Metrics     Metrics     `yaml:"metrics"`
+
 	Sandbox Sandbox `yaml:"sandbox"`
 	Pool    Pool    `yaml:"pool"`
 	Exec    Exec    `yaml:"exec"`
@@ -64,6 +68,8 @@ type TLS struct {
 type Log struct {
 	Level  string `yaml:"level" doc:"Least severe level that is logged: debug, info, warn or error."`
 	Format string `yaml:"format" doc:"How log lines look: text or json."`
+
+	Requests string `yaml:"requests" doc:"Requests that get a line in the log when they end, with their id, user, workspace, token id, client, route, status, bytes and duration: api for those to the server itself, all for those to the URLs of sandboxes as well, off for none. At level debug, api means all. No line has paths, queries or tokens."`
 }
 
 // HTTP holds limits of the listener and the proxy.
@@ -71,7 +77,22 @@ type HTTP struct {
 	ResponseTimeout Duration `yaml:"response_timeout" doc:"How long a server inside a sandbox may take until the first byte of its answer to a request to the sandbox's URL."`
 	MaxConnections  int      `yaml:"max_connections" doc:"Connections that requests to one sandbox's URL may have open to it at the same time."`
 	TrustedProxies  Prefixes `yaml:"trusted_proxies" doc:"Addresses of the TLS proxies in front of the server, separated by commas: 127.0.0.1,10.0.0.0/8. What they say in X-Forwarded-For and X-Forwarded-Proto is believed: failures count for the client and not for the proxy, and sandboxes are told the client's address. Nobody else may be able to connect from them."`
+	AllowInsecure   bool     `yaml:"allow_insecure" doc:"Whether the server may listen on an address that others reach although TLS is off, so that tokens travel in clear text: only for a network in which nobody can listen in, such as one between a TLS proxy and the server."`
+	PathURLs        string   `yaml:"path_urls" doc:"Whether URLs of sandboxes in path form, PUBLIC_URL/s/LABEL, are answered: on, off, or auto, which is on as long as there is no domain. Their pages have the same host as the API, and only a header keeps browsers from taking them for the same origin: turn them off where people sign in with a browser."`
 	DrainTimeout    Duration `yaml:"drain_timeout" doc:"How long requests under way may take to end after SIGTERM. Sandboxes keep running in any case."`
+}
+
+// Connections holds limits of the connections from clients.
+type Connections struct {
+	Max            int `yaml:"max" doc:"Connections from clients at the same time, and never more than half of the files that the process may have open. When there are more, those are closed that wait for a request, first those without a token."`
+	MaxPerAddress  int `yaml:"max_per_address" doc:"Connections without a token from one address (IPv6: one /64), those to the URLs of sandboxes among them. Clients behind a proxy of http.trusted_proxies have as many requests under way. 0: no limit."`
+	MaxPerUser     int `yaml:"max_per_user" doc:"Requests of one user under way at the same time. 0: no limit."`
+	MaxSandboxURLs int `yaml:"max_sandbox_urls" doc:"Requests to the URLs of all sandboxes under way at the same time, which need no token; one workspace may have a quarter of them. 0: half of connections.max."`
+}
+
+// Metrics says who may read the server's metrics.
+type Metrics struct {
+	Access string `yaml:"access" doc:"Requests to /metrics that are answered: loopback for those from the server's own machine that came through no proxy, token for those with the token of an administrator, public for all."`
 }
 
 // Sandbox holds defaults and limits of sandboxes.
@@ -190,12 +211,15 @@ type Backup struct {
 func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:7070",
-		Log:    Log{Level: "info", Format: "text"},
+		Log:    Log{Level: "info", Format: "text", Requests: "api"},
 		HTTP: HTTP{
 			ResponseTimeout: Duration(10 * time.Minute),
 			MaxConnections:  1000,
+			PathURLs:        "auto",
 			DrainTimeout:    Duration(20 * time.Second),
 		},
+		Connections: Connections{Max: 10_000, MaxPerAddress: 500, MaxPerUser: 2000},
+		Metrics:     Metrics{Access: "loopback"},
 		Sandbox: Sandbox{
 			DefaultMemory:    512 << 20,
 			DefaultCPU:       1000,
@@ -310,6 +334,11 @@ func rootRunDir(base, stateDir string) string {
 // socket's path may have.
 const maxRunDir = 50
 
+// AnswersPaths reports whether URLs of sandboxes in path form are answered.
+func (c *Config) AnswersPaths() bool {
+	return c.HTTP.PathURLs == "on" || c.HTTP.PathURLs == "auto" && c.Domain == ""
+}
+
 // validate returns every setting that cannot be, joined.
 func (c *Config) validate() error {
 	var errs []error
@@ -333,6 +362,13 @@ func (c *Config) validate() error {
 	}
 	oneOf(bad, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(bad, "log.format", c.Log.Format, "text", "json")
+	oneOf(bad, "log.requests", c.Log.Requests, "off", "api", "all")
+	oneOf(bad, "http.path_urls", c.HTTP.PathURLs, "auto", "on", "off")
+	oneOf(bad, "metrics.access", c.Metrics.Access, "loopback", "token", "public")
+	within(bad, "connections.max", c.Connections.Max, 16, 1<<20)
+	within(bad, "connections.max_per_address", c.Connections.MaxPerAddress, 0, 1<<20)
+	within(bad, "connections.max_per_user", c.Connections.MaxPerUser, 0, 1<<20)
+	within(bad, "connections.max_sandbox_urls", c.Connections.MaxSandboxURLs, 0, c.Connections.Max)
 	c.validateLimits(bad)
 	return errors.Join(errs...)
 }

@@ -34,6 +34,10 @@ type Options struct {
 	Capacity func() (string, error)
 	// Listen is the address the server is to listen on.
 	Listen string
+	// SharedOrigin is whether pages of sandboxes have the host at which people sign in
+	// with a browser, and SharedOriginFix what to do about it.
+	SharedOrigin    bool
+	SharedOriginFix string
 	// Images are those that are to be built before a server is used, and whether they are.
 	Images func(ctx context.Context) (map[string]bool, error)
 	// Sandbox starts a sandbox and says how it went; see [TrySandbox].
@@ -48,7 +52,7 @@ const sandboxTime = time.Minute
 func Run(ctx context.Context, o Options, seen func(Result)) []Result {
 	var results []Result
 	for _, check := range []func(context.Context, Options) Result{
-		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, capacity, runDir, openFiles, port, tools, images, trySandbox,
+		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, capacity, runDir, openFiles, port, origin, tools, images, trySandbox,
 	} {
 		r := check(ctx, o)
 		if seen != nil {
@@ -72,3 +76,11 @@ func Failed(results []Result) bool {
 func ok(name, detail string) Result        { return Result{Name: name, Status: OK, Detail: detail} }
 func warn(name, detail, fix string) Result { return Result{name, Warn, detail, fix} }
 func fail(name, detail, fix string) Result { return Result{name, Fail, detail, fix} }
+
+// origin finds out whether only a header keeps pages of sandboxes from being the API's.
+func origin(_ context.Context, o Options) Result {
+	if o.SharedOrigin {
+		return warn("sandbox URLs", "pages of sandboxes have the host at which people sign in, and only a header keeps browsers from taking them for one origin", o.SharedOriginFix)
+	}
+	return ok("sandbox URLs", "no sign-in by other services shares its host with pages of sandboxes")
+}

@@ -109,7 +109,7 @@ func TestRunMakesAllChecks(t *testing.T) {
 		},
 	}, func(r Result) { seen = append(seen, r.Name) })
 	want := []string{"architecture", "kernel", "user namespaces", "control groups", "memory", "state directory", "capacity",
-		"run directory", "open files", "port", "image tools", "images", "sandbox"}
+		"run directory", "open files", "port", "sandbox URLs", "image tools", "images", "sandbox"}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("checks (-want +got):\n%s", diff)
 	}

@@ -43,6 +43,9 @@ type Config struct {
 	ResponseTimeout time.Duration
 	// MaxConnections is how many requests to one sandbox may be under way at once; 256.
 	MaxConnections int
+	// MaxRequests is how many requests to all sandboxes may be under way at once, of
+	// which one workspace may have a quarter; 5000.
+	MaxRequests int
 	// RefusePaths is whether URLs in path form are answered with an error.
 	RefusePaths bool
 }
@@ -70,6 +73,7 @@ type Proxy struct {
 	logger    *slog.Logger
 	pools     *otter.Cache[sandbox.ID, *pool]
 	reverse   *httputil.ReverseProxy
+	share     *share
 }
 
 // New returns a proxy. routes may be nil.
@@ -83,6 +87,9 @@ func New(cfg Config, sandboxes Sandboxes, routes Routes, logger *slog.Logger) (*
 	if cfg.MaxConnections == 0 {
 		cfg.MaxConnections = 256
 	}
+	if cfg.MaxRequests == 0 {
+		cfg.MaxRequests = 5000
+	}
 	pools, err := otter.New(&otter.Options[sandbox.ID, *pool]{
 		MaximumSize:      maxPools,
 		ExpiryCalculator: otter.ExpiryAccessing[sandbox.ID, *pool](poolTime),
@@ -93,7 +100,7 @@ func New(cfg Config, sandboxes Sandboxes, routes Routes, logger *slog.Logger) (*
 	if err != nil {
 		return nil, fmt.Errorf("make connection pools: %w", err)
 	}
-	p := &Proxy{cfg: cfg, sandboxes: sandboxes, routes: routes, logger: logger, pools: pools}
+	p := &Proxy{cfg: cfg, sandboxes: sandboxes, routes: routes, logger: logger, pools: pools, share: newShare(cfg.MaxRequests)}
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:   p.rewrite,
 		Transport: roundTripper{},
@@ -210,6 +217,12 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, target Target) {
 	record := access.FromContext(r.Context())
 	record.In(string(sb.ID), string(sb.Workspace))
 	record.LetBodyRest(p.cfg.ResponseTimeout)
+	leave, err := p.share.enter(sb.Workspace)
+	if err != nil {
+		p.writeError(w, r, err)
+		return
+	}
+	defer leave()
 	if target.Prefix != "" {
 		r = withoutPrefix(r, target.Prefix)
 	}

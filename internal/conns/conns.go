@@ -1,0 +1,342 @@
+// Package conns bounds the connections of clients: in all, of one address, and of one
+// user. Where there are too many, those go first that do nothing and belong to nobody
+// known, so that strangers cannot keep signed-in clients out.
+package conns
+
+import (
+	"container/list"
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Limits are bounds; 0 is none.
+type Limits struct {
+	// Max is how many connections there may be.
+	Max int
+	// PerAddress is how many connections one address may have that are not signed in. The
+	// address is an IPv4 one or a /64 of IPv6. Behind a trusted proxy the requests under
+	// way of each client are counted instead.
+	PerAddress int
+	// PerUser is how many requests one user may have under way.
+	PerUser int
+}
+
+// Counts is how many connections there are, and what became of others.
+type Counts struct {
+	// Idle wait for a request, SignedIn and Anonymous serve one; the sum are all.
+	Idle, SignedIn, Anonymous int
+	// Refused were closed at once, and Evicted while they were idle, since the start.
+	Refused, Evicted uint64
+	// RefusedRequests were answered with an error, since the start.
+	RefusedRequests uint64
+}
+
+// Tracker knows the connections of a server. Safe for concurrent use.
+type Tracker struct {
+	limits  Limits
+	trusted []netip.Prefix
+
+	mu        sync.Mutex
+	conns     map[*conn]struct{}  // guarded by mu
+	strangers *list.List          // of *conn: idle and not signed in, the oldest first; guarded by mu
+	known     *list.List          // of *conn: idle and signed in, the oldest first; guarded by mu
+	addresses map[string]*address // guarded by mu
+	users     map[string]int      // requests under way; guarded by mu
+	counts    Counts              // of what is over; guarded by mu
+}
+
+// address is what one address has that is not signed in.
+type address struct {
+	count int
+	idle  *list.List // of *conn, the oldest first
+}
+
+// New returns a tracker. Connections from trusted addresses are those of proxies, which
+// have no limit of their own.
+func New(limits Limits, trusted []netip.Prefix) *Tracker {
+	return &Tracker{
+		limits: limits, trusted: trusted, conns: map[*conn]struct{}{}, strangers: list.New(), known: list.New(),
+		addresses: map[string]*address{}, users: map[string]int{},
+	}
+}
+
+// Counts returns how many connections there are now.
+func (t *Tracker) Counts() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.counts
+	for conn := range t.conns {
+		switch {
+		case !conn.busy:
+			c.Idle++
+		case conn.signedIn:
+			c.SignedIn++
+		default:
+			c.Anonymous++
+		}
+	}
+	return c
+}
+
+// conn is one connection.
+type conn struct {
+	net.Conn
+	tracker *Tracker
+	key     string // of its address; "" for a trusted proxy
+
+	// Guarded by tracker.mu.
+	busy, signedIn, gone bool
+	place                *list.Element // among the idle ones; nil when it is busy
+	nearby               *list.Element // among the idle ones of its address; nil when it is busy or signed in
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.tracker.mu.Lock()
+	c.tracker.forget(c)
+	c.tracker.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// listener hands out connections that are within the limits.
+type listener struct {
+	net.Listener
+	tracker *Tracker
+}
+
+// Listen returns l within the limits.
+func (t *Tracker) Listen(l net.Listener) net.Listener { return &listener{l, t} }
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		made, victim := l.tracker.add(c)
+		if victim != nil {
+			_ = victim.Conn.Close() // nobody waits for it
+		}
+		if made != nil {
+			return made, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// add returns the connection that c becomes, nil when there are too many, and one that
+// must be closed for it, if any.
+func (t *Tracker) add(c net.Conn) (made, victim *conn) {
+	made = &conn{Conn: c, tracker: t, key: t.key(c.RemoteAddr().String())}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a := t.addresses[made.key]; a != nil && t.limits.PerAddress > 0 && a.count >= t.limits.PerAddress {
+		if victim = oldest(a.idle); victim == nil {
+			t.counts.Refused++
+			return nil, nil
+		}
+	} else if t.limits.Max > 0 && len(t.conns) >= t.limits.Max {
+		if victim = oldest(t.strangers); victim == nil {
+			victim = oldest(t.known)
+		}
+		if victim == nil {
+			t.counts.Refused++
+			return nil, nil
+		}
+	}
+	if victim != nil {
+		t.forget(victim)
+		t.counts.Evicted++
+	}
+	t.conns[made] = struct{}{}
+	t.count(made.key)
+	t.rest(made)
+	return made, victim
+}
+
+func oldest(l *list.List) *conn {
+	if l.Len() == 0 {
+		return nil
+	}
+	return l.Front().Value.(*conn)
+}
+
+// key returns by what an address is counted, "" for that of a trusted proxy.
+func (t *Tracker) key(remote string) string {
+	ap, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return remote
+	}
+	addr := ap.Addr().Unmap().WithZone("")
+	if slices.ContainsFunc(t.trusted, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		return ""
+	}
+	if addr.Is6() {
+		if p, err := addr.Prefix(64); err == nil {
+			return p.String()
+		}
+	}
+	return addr.String()
+}
+
+// count adds to what an address has. mu is held.
+func (t *Tracker) count(key string) {
+	if key == "" {
+		return
+	}
+	a := t.addresses[key]
+	if a == nil {
+		a = &address{idle: list.New()}
+		t.addresses[key] = a
+	}
+	a.count++
+}
+
+// discount is the inverse of count.
+func (t *Tracker) discount(key string) {
+	if a := t.addresses[key]; a != nil {
+		if a.count--; a.count == 0 {
+			delete(t.addresses, key)
+		}
+	}
+}
+
+// rest puts a connection among the idle ones. mu is held.
+func (t *Tracker) rest(c *conn) {
+	c.busy = false
+	if c.signedIn {
+		c.place = t.known.PushBack(c)
+		return
+	}
+	c.place = t.strangers.PushBack(c)
+	if a := t.addresses[c.key]; a != nil {
+		c.nearby = a.idle.PushBack(c)
+	}
+}
+
+// wake takes a connection out of the idle ones. mu is held.
+func (t *Tracker) wake(c *conn) {
+	if c.place != nil {
+		t.strangers.Remove(c.place) // does nothing when it is of the other list
+		t.known.Remove(c.place)
+	}
+	if a := t.addresses[c.key]; a != nil && c.nearby != nil {
+		a.idle.Remove(c.nearby)
+	}
+	c.place, c.nearby, c.busy = nil, nil, true
+}
+
+// forget takes a connection out of everything. mu is held.
+func (t *Tracker) forget(c *conn) {
+	if c.gone {
+		return
+	}
+	t.wake(c)
+	c.gone = true
+	delete(t.conns, c)
+	if !c.signedIn {
+		t.discount(c.key)
+	}
+}
+
+// own returns our connection below c, which may be one of TLS.
+func own(c net.Conn) *conn {
+	if below, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = below.NetConn()
+	}
+	made, _ := c.(*conn)
+	return made
+}
+
+// State is for http.Server.ConnState: it tells which connections are idle.
+func (t *Tracker) State(c net.Conn, state http.ConnState) {
+	made := own(c)
+	if made == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case made.gone:
+	case state == http.StateActive && !made.busy:
+		t.wake(made)
+	case state == http.StateIdle && made.busy:
+		t.rest(made)
+	}
+}
+
+type contextKey struct{}
+
+// Context is for http.Server.ConnContext: requests know their connection by it.
+func (t *Tracker) Context(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, contextKey{}, own(c))
+}
+
+// Begin begins a request, whose RemoteAddr is its client's. It returns a function that
+// must be asked when the request's user is known, at most once, and another one for the
+// request's end. Errors: QuotaExceeded, of both.
+func (t *Tracker) Begin(r *http.Request) (admit func(user string) error, end func(), err error) {
+	c, _ := r.Context().Value(contextKey{}).(*conn)
+	key := ""
+	if c != nil && c.key == "" { // through a proxy
+		key = t.key(r.RemoteAddr)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a := t.addresses[key]; a != nil && t.limits.PerAddress > 0 && a.count >= t.limits.PerAddress {
+		t.counts.RefusedRequests++
+		return nil, nil, sandbox.Errorf(sandbox.QuotaExceeded, "%d requests without a token are under way from your address, which is the maximum", t.limits.PerAddress)
+	}
+	t.count(key)
+	q := &request{tracker: t, conn: c, key: key}
+	return q.admit, q.end, nil
+}
+
+// request is one that is under way.
+type request struct {
+	tracker *Tracker
+	conn    *conn
+	key     string // by which it is counted itself, "" when its connection is
+	user    string // guarded by tracker.mu
+}
+
+// admit notes the user, and counts the client no longer among the strangers of its address.
+func (q *request) admit(user string) error {
+	t := q.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.limits.PerUser > 0 && t.users[user] >= t.limits.PerUser {
+		t.counts.RefusedRequests++
+		return sandbox.Errorf(sandbox.QuotaExceeded, "%d requests of this user are under way, which is the maximum", t.limits.PerUser)
+	}
+	t.users[user]++
+	q.user = user
+	t.discount(q.key)
+	q.key = ""
+	if c := q.conn; c != nil && !c.gone && !c.signedIn && c.key != "" {
+		c.signedIn = true
+		t.discount(c.key)
+	}
+	return nil
+}
+
+// end ends the request.
+func (q *request) end() {
+	t := q.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.discount(q.key)
+	if q.user == "" {
+		return
+	}
+	if t.users[q.user]--; t.users[q.user] == 0 {
+		delete(t.users, q.user)
+	}
+}
