@@ -59,8 +59,12 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 		base:      strings.TrimRight(baseURL, "/"),
 		tokens:    func(context.Context) (string, error) { return token, nil },
 		userAgent: "modbox-go",
-		http:      &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
-		attempts:  4,
+		http: &http.Client{
+			Transport: http.DefaultTransport.(*http.Transport).Clone(),
+			// A token is for the server that was named: another one, at the same host too, must not get it.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		attempts: 4,
 	}
 	for _, opt := range opts {
 		opt(c)

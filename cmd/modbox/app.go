@@ -9,14 +9,12 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/modbox/modbox/client"
-	"github.com/modbox/modbox/internal/config"
 )
 
 // Exit codes of the command line.
@@ -61,7 +59,7 @@ type app struct {
 	running bool
 
 	readCurrent sync.Once
-	current     string // server of the last login; written by readCurrent
+	current     string // server of the last login, or of this machine; written by readCurrent
 }
 
 func newApp() *app {
@@ -151,31 +149,44 @@ func (a *app) serverURL() string {
 	if u := cmp.Or(a.url, a.getenv("MODBOX_URL")); u != "" {
 		return strings.TrimRight(u, "/")
 	}
-	// A token that is given is not for a server that somebody once signed in to.
-	if a.givenToken() == "" {
-		// Read once: somebody may sign in to another server while this runs, whose
-		// token must not go to the one that was begun with.
-		a.readCurrent.Do(func() { a.current = a.keptCredentials().Current })
-		return cmp.Or(a.current, defaultURL)
-	}
-	return defaultURL
+	// Read once: somebody may sign in to another server while this runs, whose token must
+	// not go to the one that was begun with.
+	a.readCurrent.Do(func() {
+		if a.givenToken() == "" { // a token that is given is not for a server that somebody once signed in to
+			a.current = a.keptCredentials().Current
+		}
+		if a.current == "" {
+			a.current, _ = a.localServer()
+		}
+	})
+	return cmp.Or(a.current, defaultURL)
+}
+
+// isNamed reports whether the user has said which server it is: with a URL, by signing in, or
+// by running it.
+func (a *app) isNamed() bool {
+	return cmp.Or(a.url, a.getenv("MODBOX_URL")) != "" || a.serverURL() == a.current
 }
 
 // givenToken is the token of the flag or the environment.
 func (a *app) givenToken() string { return cmp.Or(a.token, a.getenv("MODBOX_API_TOKEN")) }
 
 // client returns a client for the flags and environment. Without a token it
-// uses the one of the last login, and then the one in a local server's state directory, and only for a server on
-// this machine: a local token is nobody else's business.
+// uses the one of the last login, and then the one in a local server's state directory, and only for that
+// server: another program may listen at another port of this machine, or at its port while it does not run.
+//
+// A token that is given goes to no server that the user has not named.
 func (a *app) client() (*client.Client, error) {
 	l := login{Token: a.givenToken()}
+	if l.Token != "" && !a.isNamed() {
+		return nil, usageError("a token is given but no server, and none of yours runs on this machine; set MODBOX_URL or --url to the token's, e.g. %s", defaultURL)
+	}
 	if l.Token == "" {
 		l = a.keptLogin()
 	}
-	if l == (login{}) && onThisMachine(a.serverURL()) {
-		if cfg, err := config.Load(config.Source{Environ: a.environ}); err == nil {
-			data, _ := os.ReadFile(filepath.Join(cfg.StateDir, tokenFile)) // unreadable: go without, the server will say so
-			l.Token = strings.TrimSpace(string(data))
+	if l == (login{}) {
+		if server, token := a.localServer(); server != "" && isSameServer(server, a.serverURL()) {
+			l.Token = token
 		}
 	}
 	return a.clientFor(l)
@@ -218,9 +229,11 @@ func (a *app) root() *cobra.Command {
 		Long: `Modbox gives programs their own isolated Linux machines, called sandboxes.
 
 "modbox server" runs the service on this machine; all other commands talk to a
-server: the one at MODBOX_URL (default that of the last "modbox login", else
-` + defaultURL + `), with the token in MODBOX_API_TOKEN (default: that of the
-last "modbox login" to the server, else the one a server on this machine made for itself).`,
+server: the one at MODBOX_URL (default that of the last "modbox login", else the one
+that runs with your state directory, else ` + defaultURL + `), with the token in
+MODBOX_API_TOKEN (default: that of the last "modbox login" to the server, else the one
+a server on this machine made for itself). A token goes only to a server that you have
+named, signed in to or run: with MODBOX_API_TOKEN set MODBOX_URL too.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -228,7 +241,7 @@ last "modbox login" to the server, else the one a server on this machine made fo
 			a.running = true
 		},
 	}
-	root.PersistentFlags().StringVar(&a.url, "url", "", "server to talk to (default $MODBOX_URL, that of the last login, or "+defaultURL+")")
+	root.PersistentFlags().StringVar(&a.url, "url", "", "server to talk to (default $MODBOX_URL, that of the last login, the one of your state directory, or "+defaultURL+")")
 	root.PersistentFlags().StringVar(&a.token, "token", "", "API token (default $MODBOX_API_TOKEN)")
 	root.PersistentFlags().StringVar(&a.workspace, "workspace", "", "id or slug of the workspace to act in (default $MODBOX_WORKSPACE or the token's own)")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for programs")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -199,4 +200,73 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 		}
 	}
 	walk(newApp().root())
+}
+
+// runServer makes a state directory look as that of a server that listens on an address. The
+// lock is the caller's to give up.
+func runServer(t *testing.T, dir, address string) (unlock func()) {
+	t.Helper()
+	unlock, err := lockState(filepath.Join(dir, lockFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{addressFile: address, tokenFile: "mbx_local"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return unlock
+}
+
+// TestTokensGoToNamedServersOnly has a stranger listen where a server might.
+func TestTokensGoToNamedServersOnly(t *testing.T) {
+	var got []string
+	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Authorization"))
+		_, _ = w.Write([]byte(`{"items":[]}`))
+	}))
+	defer stranger.Close()
+	address := stranger.Listener.Addr().String()
+	state, home := t.TempDir(), t.TempDir()
+	env := []string{"HOME=" + home, "MODBOX_STATE_DIR=" + state}
+	list := func(env ...string) (code int, sent []string) {
+		t.Helper()
+		got = nil
+		var out strings.Builder
+		a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &out, environ: env}
+		return a.execute(t.Context(), []string{"list"}), got
+	}
+	unlock := runServer(t, state, address)
+	for name, tc := range map[string]struct {
+		env  []string
+		want []string
+	}{
+		"own_server":           {env, []string{"Bearer mbx_local"}},
+		"own_server_and_token": {append(env, "MODBOX_API_TOKEN=mbx_given"), []string{"Bearer mbx_given"}},
+		"other_state":          {append(env[:1:1], "MODBOX_STATE_DIR="+t.TempDir(), "MODBOX_URL=http://"+address), []string{""}},
+	} {
+		if _, sent := list(tc.env...); !slices.Equal(sent, tc.want) {
+			t.Errorf("%s: the server was sent %q, want %q", name, sent, tc.want)
+		}
+	}
+	unlock() // killed, and a stranger took its port
+	if code, sent := list(append(env, "MODBOX_API_TOKEN=mbx_given")...); code != exitUsage || len(sent) > 0 {
+		t.Errorf("a token without a server: exit code %d, sent %q", code, sent)
+	}
+	if _, sent := list(append(env, "MODBOX_URL=http://"+address)...); !slices.Equal(sent, []string{""}) {
+		t.Errorf("when the server does not run, the local token went to a stranger: %q", sent)
+	}
+}
+
+// TestTokensAreNotRedirected has a server send a client to another port of its host.
+func TestTokensAreNotRedirected(t *testing.T) {
+	var got []string
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Authorization"))
+	}))
+	defer other.Close()
+	r := invoke(t, http.RedirectHandler(other.URL, http.StatusTemporaryRedirect), "", "list")
+	if r.code != exitError || len(got) > 0 {
+		t.Errorf("a redirect was followed with %q: %+v", got, r)
+	}
 }

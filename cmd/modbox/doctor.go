@@ -43,7 +43,8 @@ with 1 when something is missing without which Modbox does not work.`,
 				show = nil
 			}
 			results := doctor.Run(cmd.Context(), doctor.Options{
-				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen, SharedOrigin: sharesOrigin(cfg), SharedOriginFix: pathURLsAdvice,
+				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen, Running: runningAddress(cfg.StateDir),
+				SharedOrigin: sharesOrigin(cfg), SharedOriginFix: pathURLsAdvice,
 				Capacity: func() (string, error) { return describeCapacity(cfg) },
 				Images:   func(ctx context.Context) (map[string]bool, error) { return builtImages(ctx, cfg) },
 				Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
@@ -97,8 +98,8 @@ func lookAtImages(cfg config.Config) (*image.Store, error) {
 	return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, localImageOptions(cfg))
 }
 
-// builtImages returns those that "modbox images build" builds, and whether they are
-// built: the others are when they are first used.
+// builtImages returns those that "modbox images build" builds, and whether they are built, and
+// all others that are here: sandboxes can be made of imported ones too.
 func builtImages(ctx context.Context, cfg config.Config) (map[string]bool, error) {
 	st, err := lookAtImages(cfg)
 	if errors.Is(err, errNoImage) {
@@ -116,6 +117,11 @@ func builtImages(ctx context.Context, cfg config.Config) (map[string]bool, error
 		return nil, err
 	}
 	built := map[string]bool{}
+	for _, i := range list {
+		if i.Digest != "" {
+			built[i.Ref()] = true
+		}
+	}
 	for _, r := range recipes {
 		built[r.Ref()] = slices.ContainsFunc(list, func(i sandbox.Image) bool { return i.Ref() == r.Ref() && i.Digest != "" })
 	}

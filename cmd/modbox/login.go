@@ -91,8 +91,12 @@ func (a *app) login(ctx context.Context, o loginOptions) error {
 	if err != nil {
 		return err
 	}
+	before := a.keptLogin()
 	if err := a.keepLogin(ctx, l); err != nil {
 		return err
+	}
+	if err := a.endLogin(ctx, before); err != nil {
+		fmt.Fprintf(a.stderr, "The login before works on: %s\n", clean(err.Error()))
 	}
 	fmt.Fprintln(a.stderr, "Signed in to "+a.serverURL()+".")
 	return nil
@@ -168,29 +172,60 @@ func (a *app) logoutCommand() *cobra.Command {
 		Short: "Forget the last login to the server, and end it there",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kept := a.keptLogin()
-			if kept == (login{}) {
-				return nil
-			}
-			// Not in the workspace that the environment or a flag names: a token is
-			// revoked in the one it was made in.
-			c, err := client.New(a.serverURL(), kept.Token, a.clientOptions(kept)...)
-			if err != nil {
-				return err
-			}
-			if kept.Token == "" {
-				err = c.Logout(cmd.Context())
-			} else if who, whoErr := c.WhoAmI(cmd.Context()); whoErr != nil {
-				err = whoErr
-			} else {
-				err = c.RevokeToken(cmd.Context(), who.TokenID)
-			}
-			if err != nil && !client.IsCode(err, client.Unauthenticated) {
+			if err := a.endLogin(cmd.Context(), a.keptLogin()); err != nil {
 				return err
 			}
 			return a.forgetLogin(cmd.Context())
 		},
 	}
+}
+
+// endLogin ends a login at the server, if it has not ended there.
+func (a *app) endLogin(ctx context.Context, l login) error {
+	if l == (login{}) {
+		return nil
+	}
+	options := []client.Option{client.WithUserAgent("modbox-cli/" + version)}
+	if l.Token == "" {
+		return a.endSession(ctx, l, options)
+	}
+	// Not in the workspace that the environment or a flag names: a token is revoked in
+	// the one it was made in.
+	c, err := client.New(a.serverURL(), l.Token, options...)
+	if err != nil {
+		return err
+	}
+	who, err := c.WhoAmI(ctx)
+	if err == nil {
+		err = c.RevokeToken(ctx, who.TokenID)
+	}
+	if client.IsCode(err, client.Unauthenticated) {
+		return nil
+	}
+	return err
+}
+
+// endSession ends the session of a login, with tokens of its own when it must.
+func (a *app) endSession(ctx context.Context, l login, options []client.Option) error {
+	token := l.Access
+	if time.Until(l.Expires) <= refreshMargin {
+		s, err := a.refresh(ctx, l.Refresh)
+		if client.IsCode(err, client.Unauthenticated) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		token = s.AccessToken
+	}
+	c, err := client.New(a.serverURL(), token, options...)
+	if err != nil {
+		return err
+	}
+	if err := c.Logout(ctx); !client.IsCode(err, client.Unauthenticated) {
+		return err
+	}
+	return nil
 }
 
 func (a *app) whoamiCommand() *cobra.Command {

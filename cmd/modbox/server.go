@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -121,6 +122,9 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 	}
 	if err := backup.Finish(cfg.StateDir); err != nil {
 		return nil, err
+	}
+	if err := os.Remove(filepath.Join(cfg.StateDir, addressFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove the address of the server before: %w", err)
 	}
 	// The address is taken first: without it nothing else should happen.
 	l, err := net.Listen("tcp", cfg.Listen)

@@ -55,7 +55,7 @@ var otherValues = map[string]string{
 	"network.resolvers":          "192.0.2.7",
 	"images.default_registry":    "registry.test",
 	"images.insecure_registries": "registry.test:7",
-	"images.private_registries":  "false",
+	"images.private_registries":  "true",
 	"images.recheck_interval":    "7s",
 	"images.stall_timeout":       "7s",
 	"images.max_disk":            "7Gi",

@@ -240,7 +240,7 @@ func TestUsers(t *testing.T) {
 	s.Want(200, "PATCH", "/v1/users/eve", object{"disabled": true})
 	for _, secret := range []string{token.Token, session.Access} {
 		as(s, secret)
-		if a := s.Do("GET", "/v1/whoami", nil); a.Status != 401 && a.Status != 404 {
+		if a := s.Do("GET", "/v1/whoami", nil); a.Status != 401 {
 			t.Errorf("a disabled user's %.4s: %d %s", secret, a.Status, a.Body)
 		}
 	}
@@ -322,8 +322,14 @@ func TestWorkspaceBySlug(t *testing.T) {
 	s.Want(201, "POST", "/v1/workspaces", object{"name": "Ours", "slug": "ours"}).Into(t, &ours)
 	s.Want(201, "POST", "/v1/users", object{"name": "ada", "password": "correct horse"})
 	back := as(s, signIn(t, s, "ada", "correct horse").Access)
-	// A slug that looks like another workspace's id names nobody's but its own.
-	s.Want(201, "POST", "/v1/workspaces", object{"name": "Theirs", "slug": ours.ID}).Into(t, &theirs)
+	for _, reserved := range []string{ours.ID, "modbox", "library", "public", "3f0e2a52-1d0e-4f6e-8a39-0d3a1b6f7c11"} {
+		if body := s.Want(422, "POST", "/v1/workspaces", object{"name": "Theirs", "slug": reserved}).Body; !strings.Contains(string(body), "slug") {
+			t.Errorf("the slug %q is refused without naming the field: %s", reserved, body)
+		}
+	}
+	s.Want(201, "POST", "/v1/workspaces", object{"name": "Theirs", "slug": "theirs"}).Into(t, &theirs)
+	s.Want(422, "PATCH", "/v1/workspaces/theirs", object{"slug": "public"})
+	s.Want(200, "PATCH", "/v1/workspaces/theirs", object{"slug": "theirs"})
 	s.Want(404, "GET", "/v1/workspaces/ours", nil)
 	back()
 	whoami := func(header string) (at string, status int) {

@@ -216,6 +216,9 @@ func (a *Authenticator) authenticate(r *http.Request, ws string) (Identity, erro
 	m, err := a.membership(r.Context(), t.User, asked)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
+		if err := a.enabled(r.Context(), t.User); err != nil {
+			return known, err
+		}
 		return known, noWorkspace(ws)
 	case err == nil && t.WorkspaceOnly && m.Workspace != t.Workspace:
 		return known, noWorkspace(ws)
@@ -226,6 +229,19 @@ func (a *Authenticator) authenticate(r *http.Request, ws string) (Identity, erro
 		User: t.User, Workspace: m.Workspace, Role: m.Role, Administrator: m.Administrator,
 		Scopes: t.Scopes, WorkspaceOnly: t.WorkspaceOnly, TokenID: t.ID, Session: t.session, Expires: expires, Address: address,
 	}, nil
+}
+
+// enabled returns nil for a user who may use its tokens. Errors: Unauthenticated for one
+// that is disabled or gone.
+func (a *Authenticator) enabled(ctx context.Context, user sandbox.UserID) error {
+	u, err := a.store.User(ctx, user)
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+		return fmt.Errorf("look up user %s: %w", user, err)
+	}
+	if err != nil || !u.DisabledAt.IsZero() {
+		return sandbox.Errorf(sandbox.Unauthenticated, "the token is unknown, expired or revoked, or its user is disabled")
+	}
+	return nil
 }
 
 // noWorkspace says that there is no such workspace for this caller; ws is "" when
@@ -258,6 +274,9 @@ func (a *Authenticator) recordedMembership(ctx context.Context, user sandbox.Use
 		return a.store.Membership(ctx, user, ws)
 	}
 	u, err := a.store.User(ctx, user)
+	if err == nil && !u.DisabledAt.IsZero() {
+		err = sandbox.Errorf(sandbox.NotFound, "the user is disabled")
+	}
 	return sandbox.Membership{User: user, Administrator: u.Administrator}, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -23,6 +24,10 @@ const (
 	// InvitationTime is how long an invitation works.
 	InvitationTime = 7 * 24 * time.Hour
 )
+
+// reservedSlugs are what begins references to images that belong to no workspace, and what
+// they may be called one day.
+var reservedSlugs = []string{"modbox", "library", "public"}
 
 var slugForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
@@ -67,6 +72,9 @@ func checkWorkspace(name, slug, description *string) error {
 	if slug != nil && !slugForm.MatchString(*slug) {
 		return sandbox.InvalidField("slug", "must be 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit")
 	}
+	if slug != nil && (slices.Contains(reservedSlugs, *slug) || uuid.Validate(*slug) == nil) {
+		return sandbox.InvalidField("slug", "%q is reserved: must be none of %s, and no UUID, which ids of workspaces are", *slug, list(reservedSlugs))
+	}
 	if description != nil && utf8.RuneCountInString(*description) > descriptionMax {
 		return sandbox.InvalidField("description", "must have at most %d characters", descriptionMax)
 	}
@@ -102,7 +110,15 @@ func (c *Accounts) Workspace(ctx context.Context, id Identity) (sandbox.Workspac
 // UpdateWorkspace changes the identity's workspace. Errors: Invalid; NotFound;
 // Exists, naming slug.
 func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u sandbox.WorkspaceUpdate) (sandbox.Workspace, error) {
-	if err := checkWorkspace(u.Name, u.Slug, u.Description); err != nil {
+	slug := u.Slug
+	if slug != nil {
+		if now, err := c.store.Workspace(ctx, id.Workspace); err != nil {
+			return sandbox.Workspace{}, err
+		} else if now.Slug == *slug {
+			slug = nil // from before it was reserved, perhaps
+		}
+	}
+	if err := checkWorkspace(u.Name, slug, u.Description); err != nil {
 		return sandbox.Workspace{}, err
 	}
 	u.At = time.Now().UTC()

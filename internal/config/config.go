@@ -168,7 +168,7 @@ type Pool struct {
 type Images struct {
 	DefaultRegistry    string     `yaml:"default_registry" doc:"Registry in which images are looked for whose names have none and are not built-in ones. Empty: nowhere."`
 	InsecureRegistries Registries `yaml:"insecure_registries" doc:"Registries that may be talked to by plain HTTP, and be on the server's own machine, separated by commas: HOST:PORT, or HOST for all its ports. No others may."`
-	PrivateRegistries  bool       `yaml:"private_registries" doc:"Whether images may be had from registries at private addresses (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7). Turn it off where workspaces belong to people who must not reach this network; those in insecure_registries are reached all the same."`
+	PrivateRegistries  bool       `yaml:"private_registries" doc:"Whether images may be had from registries at private addresses (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7). Turn it on only where everybody with a workspace may reach this network; those in insecure_registries are reached all the same."`
 	RecheckInterval    Duration   `yaml:"recheck_interval" doc:"How long a tag is taken to mean what it meant when its registry was asked last. 0: until it is pulled again."`
 	StallTimeout       Duration   `yaml:"stall_timeout" doc:"How long a registry may send nothing until a pull gives up on that connection."`
 	Memory             Bytes      `yaml:"memory" doc:"Memory that the server uses for the files of all images and build contexts that are pulled, built, imported or committed at a time: some 1100 bytes for each file. A workspace gets at most twice of what is left for the others. 0: a sixteenth of the machine's memory, and at least 512Mi."`
@@ -250,10 +250,9 @@ func Default() Config {
 		MinFreeDisk: 1 << 30,
 		Snapshot:    Snapshot{MaxCount: 1000, MaxBytes: 256 << 30},
 		Images: Images{
-			DefaultRegistry:   "docker.io",
-			PrivateRegistries: true,
-			RecheckInterval:   Duration(10 * time.Minute),
-			StallTimeout:      Duration(time.Minute),
+			DefaultRegistry: "docker.io",
+			RecheckInterval: Duration(10 * time.Minute),
+			StallTimeout:    Duration(time.Minute),
 		},
 		Exec: Exec{
 			DefaultTimeout: Duration(time.Minute),

@@ -38,6 +38,8 @@ type Options struct {
 	// with a browser, and SharedOriginFix what to do about it.
 	SharedOrigin    bool
 	SharedOriginFix string
+	// Running is the address that the server of StateDir listens on; "" when it does not run.
+	Running string
 	// Images are those that are to be built before a server is used, and whether they are.
 	Images func(ctx context.Context) (map[string]bool, error)
 	// Sandbox starts a sandbox and says how it went; see [TrySandbox].

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -69,12 +70,43 @@ func TestPort(t *testing.T) {
 	if r := port(t.Context(), Options{Listen: addr}); r.Status != OK || !strings.Contains(r.Detail, "free") {
 		t.Errorf("free port: %+v", r)
 	}
-	for status, want := range map[int]Status{http.StatusOK: OK, http.StatusNotFound: Fail} {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-		if r := port(t.Context(), Options{Listen: srv.Listener.Addr().String()}); r.Status != want {
-			t.Errorf("port where a server answers %d: %+v, want %s", status, r, want)
+	stranger := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // answers like a server of ours
+	defer stranger.Close()
+	addr = stranger.Listener.Addr().String()
+	_, portText, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for running, want := range map[string]Status{"": Fail, "127.0.0.1:1": Fail, addr: OK, "[::]:" + portText: OK} {
+		if r := port(t.Context(), Options{Listen: addr, Running: running}); r.Status != want {
+			t.Errorf("port in use, and the server listens on %q: %+v, want %s", running, r, want)
 		}
-		srv.Close()
+	}
+}
+
+func TestStateDirectoryThatIsOpen(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if r := stateDir(t.Context(), Options{StateDir: dir}); r.Status != Warn || !strings.Contains(r.Fix, "chmod 700") {
+		t.Errorf("a state directory that others can enter: %+v", r)
+	}
+}
+
+func TestSubordinateUsers(t *testing.T) {
+	with, without := filepath.Join(t.TempDir(), "subuid"), filepath.Join(t.TempDir(), "subgid")
+	if err := os.WriteFile(with, fmt.Appendf(nil, "other:1:1\n%d:100000:65536\n", os.Geteuid()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(without, []byte("other:1:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := withoutSubordinates(with, without); got != without {
+		t.Errorf("file without an entry = %q, want %q", got, without)
+	}
+	if got := withoutSubordinates(with); got != "" {
+		t.Errorf("file without an entry = %q, want none", got)
 	}
 }
 

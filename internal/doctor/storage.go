@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/statedir"
 )
 
 // Free disk below which not even the images fit, and below which few sandboxes do.
@@ -40,6 +42,9 @@ func stateDir(_ context.Context, o Options) Result {
 	}
 	if err := writable(at); err != nil {
 		return fail(name, fmt.Sprintf("%s cannot be written: %v", at, err), "set state_dir to a directory of yours")
+	}
+	if open, err := statedir.Open(o.StateDir); err == nil && open {
+		return warn(name, o.StateDir+" can be entered by other users, who may read sandboxes' files there", "the next start of the server closes it; until then: chmod 700 "+o.StateDir)
 	}
 	free := st.Bavail * uint64(st.Bsize)
 	detail := fmt.Sprintf("%s, %s free", o.StateDir, humanize.IBytes(free))
@@ -93,33 +98,25 @@ func statfs(path string) (st unix.Statfs_t, at string, err error) {
 
 func writable(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }
 
-// portTime bounds asking who listens on the server's port.
-const portTime = 2 * time.Second
-
-func port(ctx context.Context, o Options) Result {
+func port(_ context.Context, o Options) Result {
 	const name = "port"
 	l, err := net.Listen("tcp", o.Listen)
 	if err == nil {
 		_ = l.Close() // it listened a moment only
 		return ok(name, o.Listen+" is free")
 	}
-	ctx, cancel := context.WithTimeout(ctx, portTime)
-	defer cancel()
-	for _, scheme := range []string{"http", "https"} {
-		req, reqErr := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+o.Listen+"/healthz", nil)
-		if reqErr != nil {
-			break
-		}
-		resp, doErr := http.DefaultClient.Do(req)
-		if doErr != nil {
-			continue
-		}
-		_ = resp.Body.Close() // only the status counts
-		if resp.StatusCode == http.StatusOK {
-			return ok(name, "a server answers at "+o.Listen)
-		}
+	if o.Running != "" && isSameAddress(o.Running, o.Listen) {
+		return ok(name, "the server of this state directory listens at "+o.Running)
 	}
-	return fail(name, err.Error(), "end what listens there, or set listen to another address")
+	return fail(name, err.Error()+"; it is not the server of this state directory", "end what listens there, or set listen to another address")
+}
+
+// isSameAddress reports whether a server that listens on one address is in the way of the other.
+func isSameAddress(one, other string) bool {
+	a, err := net.ResolveTCPAddr("tcp", one)
+	b, otherErr := net.ResolveTCPAddr("tcp", other)
+	everywhere := func(ip net.IP) bool { return ip == nil || ip.IsUnspecified() }
+	return err == nil && otherErr == nil && a.Port == b.Port && (a.IP.Equal(b.IP) || everywhere(a.IP) || everywhere(b.IP))
 }
 
 // keyring verifies Debian's packages; Ubuntu does not install it by itself.
@@ -128,7 +125,11 @@ const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 func tools(_ context.Context, _ Options) Result {
 	const name = "image tools"
 	var missing []string
-	for program, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "npm": "npm"} {
+	wanted := map[string]string{"mmdebstrap": "mmdebstrap", "npm": "npm"}
+	if os.Geteuid() != 0 { // for the users that the files of an image belong to
+		wanted["newuidmap"] = "uidmap"
+	}
+	for program, pkg := range wanted {
 		if _, err := exec.LookPath(program); err != nil {
 			missing = append(missing, pkg)
 		}
@@ -141,7 +142,33 @@ func tools(_ context.Context, _ Options) Result {
 		list := strings.Join(missing, " ")
 		return warn(name, list+" not installed: images cannot be built here", "apt-get install "+list)
 	}
+	if os.Geteuid() != 0 {
+		if lacks := withoutSubordinates("/etc/subuid", "/etc/subgid"); lacks != "" {
+			return warn(name, lacks+" has no entry for this user: images cannot be built here", "as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER")
+		}
+	}
 	return ok(name, "mmdebstrap, npm and Debian's keyring are installed")
+}
+
+// withoutSubordinates returns the first of the files, as /etc/subuid, that has no entry for
+// this user; "" when all have.
+func withoutSubordinates(files ...string) string {
+	names := []string{strconv.Itoa(os.Geteuid())}
+	if u, err := user.Current(); err == nil {
+		names = append(names, u.Username)
+	}
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // one that cannot be read has no entry
+		found := false
+		for line := range strings.Lines(string(text)) {
+			name, _, _ := strings.Cut(line, ":")
+			found = found || slices.Contains(names, name)
+		}
+		if !found {
+			return file
+		}
+	}
+	return ""
 }
 
 func images(ctx context.Context, o Options) Result {

@@ -3,6 +3,7 @@ package image_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -444,7 +445,21 @@ func TestPullStalls(t *testing.T) {
 		return false
 	})
 	_, err := stallStore(t, t.TempDir(), 50*time.Millisecond).Pull(t.Context(), ref, image.PullOptions{})
-	wantCode(t, "Pull", err, sandbox.Timeout)
+	wantCode(t, "Pull", err, sandbox.Unavailable)
+	stalled := message(err)
+	_, err = stallStore(t, t.TempDir(), 50*time.Millisecond).Pull(t.Context(), "127.0.0.1:1/app:v1", image.PullOptions{})
+	if got, want := strings.ReplaceAll(message(err), "127.0.0.1:1 ", "HOST "), strings.ReplaceAll(stalled, strings.TrimSuffix(ref, "/app:v1")+" ", "HOST "); got != want {
+		t.Errorf("of a closed port the error says %q, of one that does not answer %q", got, want)
+	}
+}
+
+// message is what the caller of the API reads of an error.
+func message(err error) string {
+	var e *sandbox.Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	return e.Message
 }
 
 func TestPullMovedTag(t *testing.T) {

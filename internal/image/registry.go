@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
@@ -199,7 +198,7 @@ func (s *Store) signedIn(ctx context.Context, target *ociname.Registry, login sa
 // SignIn asks a registry, named by its host and port, whether it accepts a login,
 // within seconds. One that lets everybody in accepts all.
 //
-// Errors: Forbidden when it does not; Timeout and Unavailable.
+// Errors: Forbidden when it does not; Unavailable.
 func (s *Store) SignIn(ctx context.Context, host string, login sandbox.RegistryLogin) error {
 	target, err := ociname.NewRegistry(host, ociname.StrictValidation)
 	if err != nil {
@@ -211,11 +210,11 @@ func (s *Store) SignIn(ctx context.Context, host string, login sandbox.RegistryL
 	var answer *transport.Error
 	switch {
 	case err != nil && ctx.Err() == nil && asking.Err() != nil:
-		return sandbox.Wrap(sandbox.Timeout, err, "the registry %s does not answer within %s", host, recheckTimeout)
+		return unusable(host, err)
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
 		return sandbox.Wrap(sandbox.Forbidden, err, "the registry %s does not accept this username and password (%s)", host, registryWords(answer))
-	case errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
-		return sandbox.Wrap(sandbox.Unavailable, err, "%s is not a container registry", host)
+	case errors.As(err, &answer):
+		return unusable(host, err)
 	}
 	return (&registry{repo: target.Repo("any")}).explain(ctx, err)
 }
@@ -289,11 +288,14 @@ func (r *registry) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, errStalled):
-		return sandbox.Wrap(sandbox.Timeout, err, "the registry %s sent nothing for too long; try again", host)
+		return unusable(host, err)
 	case !errors.As(err, &answer):
-		// What the library quotes after that is an answer of whatever it was sent to.
-		words, _, _ := strings.Cut(rootCause(err).Error(), ":\n")
-		return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s cannot be used: %.300s", host, words)
+		for _, closed := range []error{errNever, errOwn, errPrivate, errPlain} {
+			if errors.Is(err, closed) { // before anything was sent
+				return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s cannot be used: it %v", host, closed)
+			}
+		}
+		return unusable(host, err)
 	}
 	words, do := registryWords(answer), "pull"
 	if r.scope == transport.PushScope {
@@ -311,6 +313,13 @@ func (r *registry) explain(ctx context.Context, err error) error {
 	}
 }
 
+// unusable is the error of a registry that gives no answer of a registry. It says the same
+// whether nothing listens there, nothing answers or something else does, because callers
+// could look for open ports with it.
+func unusable(host string, err error) error {
+	return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s cannot be reached, or is none; check its name and port, and try again", host)
+}
+
 // registryWords returns what a registry says, cut to one short line.
 func registryWords(answer *transport.Error) string {
 	words := http.StatusText(answer.StatusCode)
@@ -324,14 +333,4 @@ func registryWords(answer *transport.Error) string {
 		return c
 	}, words)
 	return fmt.Sprintf("%.300s", words)
-}
-
-// rootCause returns the error at the end of a chain: the network's words without
-// the address that was asked, which may have secrets in it.
-func rootCause(err error) error {
-	var asked *url.Error
-	for errors.As(err, &asked) {
-		err = asked.Err
-	}
-	return err
 }
