@@ -20,12 +20,6 @@ type SandboxNetwork struct {
 	Ports   []PublishedPort `json:"ports"`
 }
 
-// PublishedPort is a port of a sandbox and where it is reached.
-type PublishedPort struct {
-	Port uint16 `json:"port"`
-	URL  string `json:"url"`
-}
-
 // NetworkChange says what to change of a sandbox's network; nil fields stay.
 type NetworkChange struct {
 	Enabled *bool     `json:"enabled,omitempty"`

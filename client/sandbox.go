@@ -28,6 +28,7 @@ type createBody struct {
 	Mode        string            `json:"mode,omitempty"`
 	Replace     bool              `json:"replace,omitempty"`
 	WaitSeconds int64             `json:"wait_seconds,omitempty"`
+	URLAccess   URLAccess         `json:"url_access,omitempty"`
 
 	WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
 
@@ -45,7 +46,7 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) 
 	body := createBody{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
 		TTLSeconds: seconds(o.TTL), Dependencies: o.Dependencies, Packages: o.Packages,
-		Description: o.Description, Metadata: o.Metadata, Replace: o.Replace,
+		Description: o.Description, Metadata: o.Metadata, Replace: o.Replace, URLAccess: o.URLAccess,
 		WaitSeconds: seconds(o.WaitUpTo), WaitForQuotaSeconds: seconds(o.WaitForQuota),
 	}
 	if o.Resources != (Resources{}) {

@@ -22,11 +22,14 @@ func (s State) Ended() bool { return s == Destroyed || s == Failed }
 
 // Sandbox is one sandbox as the server saw it when it answered.
 type Sandbox struct {
-	ID            string            `json:"id"`
-	Name          string            `json:"name"`
-	State         State             `json:"state"`
-	URL           string            `json:"url"` // leads to its first published port, its readiness port, or 8080
-	Network       SandboxNetwork    `json:"network"`
+	ID      string         `json:"id"`
+	Name    string         `json:"name"`
+	State   State          `json:"state"`
+	URL     string         `json:"url"` // leads to its first published port, its readiness port, or 8080
+	Network SandboxNetwork `json:"network"`
+	// URLAccess is what the management routes on its own URL ask for; its workspace and
+	// the server may ask for more.
+	URLAccess     URLAccess         `json:"url_access"`
 	Image         string            `json:"image"`
 	ImageDigest   string            `json:"image_digest"`
 	ImageID       string            `json:"image_id,omitempty"` // the image's, or that of the catalogue's entry asked for
@@ -88,6 +91,8 @@ type CreateOptions struct {
 	Timeouts Timeouts
 	// Network is none unless asked for.
 	Network Network
+	// URLAccess is what the management routes on its own URL ask for; "" is [URLKey].
+	URLAccess URLAccess
 	// Dependencies are Debian packages ("ffmpeg", "curl=8.14*") and Packages npm
 	// packages ("typescript@5") to have installed in it before it runs. The server
 	// keeps what comes out for the next sandbox with the same ones.

@@ -18,6 +18,8 @@ type Workspace struct {
 	CreatedBy   string    `json:"created_by"`
 	CreatedAt   time.Time `json:"created_at"`
 	UpdatedAt   time.Time `json:"updated_at"`
+	// URLAccess is what the management routes on the URLs of its sandboxes ask for at least.
+	URLAccess URLAccess `json:"url_access"`
 }
 
 // WorkspaceDetail is a workspace with its members.
@@ -62,6 +64,9 @@ type WorkspaceOptions struct {
 	Name        string `json:"name,omitempty"`
 	Slug        string `json:"slug,omitempty"`
 	Description string `json:"description,omitempty"`
+	// URLAccess, of a workspace that is there, is what the management routes on the URLs
+	// of its sandboxes ask for at least.
+	URLAccess URLAccess `json:"url_access,omitempty"`
 }
 
 func workspacePath(id, rest string) string { return "/v1/workspaces/" + url.PathEscape(id) + rest }

@@ -206,7 +206,7 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 // lock is the caller's to give up.
 func runServer(t *testing.T, dir, address string) (unlock func()) {
 	t.Helper()
-	unlock, err := lockState(filepath.Join(dir, lockFile))
+	unlock, err := lockDir(dir, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

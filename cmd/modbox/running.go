@@ -34,7 +34,8 @@ func isLocked(path string) bool {
 	if err != nil {
 		return false
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(holder)))
+	first, _, _ := strings.Cut(string(holder), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(first))
 	if err != nil || pid <= 0 || errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 		return false
 	}

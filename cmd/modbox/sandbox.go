@@ -24,6 +24,7 @@ type createFlags struct {
 	snapshot, catalogue     string
 	env, labels             []string
 	dependencies, packages  []string
+	urlAccess               string
 	ttl, idle, pausedFor    time.Duration
 	waitForQuota            time.Duration
 	onIdle                  string
@@ -49,6 +50,7 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
 	fs.BoolVar(&f.network, "network", false, "give it access to the internet")
 	fs.UintSliceVarP(&f.ports, "port", "p", nil, "publish this port; its URL leads to the first (repeatable)")
+	fs.StringVar(&f.urlAccess, "url-access", "", "what management routes on its URL ask for: key or open (default: key)")
 	fs.Lookup("port").DefValue = "" // else help says "default []"
 	waitForQuotaFlag(fs, &f.waitForQuota)
 	fs.BoolVar(&f.replace, "replace", false, "destroy a live sandbox of the same name first")
@@ -76,7 +78,7 @@ func (f *createFlags) options(a *app, image string) (client.CreateOptions, error
 		Timeouts:     client.Timeouts{IdleSeconds: wholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: wholeSeconds(f.pausedFor)},
 		Dependencies: f.dependencies, Packages: f.packages,
 		Resources:    client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
-		WaitForQuota: f.waitForQuota,
+		WaitForQuota: f.waitForQuota, URLAccess: client.URLAccess(f.urlAccess),
 	}, nil
 }
 

@@ -38,6 +38,7 @@ import (
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -100,6 +101,7 @@ type parts struct {
 	catalogue *catalogue.Catalogue
 	urls      proxy.URLs
 	disk      *disk
+	links     *preview.Links
 }
 
 // start makes all parts in order, takes over the sandboxes of the server that
@@ -205,6 +207,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if err := p.audit.Recover(ctx); err != nil {
 		return err
 	}
+	p.links = preview.New(keys)
 	// Each needs the other: images are pulled with the credentials, which the store of images tries.
 	p.signIns = registry.New(p.store, keys, func(ctx context.Context, host string, login sandbox.RegistryLogin) error {
 		return p.images.SignIn(ctx, host, login)
@@ -282,7 +285,7 @@ func (p *parts) openService(cfg config.Config, log *slog.Logger) error {
 // handler puts the API, the dialects and the proxy together.
 func (p *parts) handler(cfg config.Config, clients *conns.Tracker, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
 	v1, err := api.New(apiConfig(cfg, p.urls), api.Deps{
-		Service: p.service, Auth: p.auth, Accounts: p.accounts, Registries: p.signIns, Catalogue: p.catalogue, Images: p.images, Builder: p.builder, Audit: p.audit, SSO: p.sso, Logger: log, Driver: p.driver.Capabilities().Name,
+		Service: p.service, Auth: p.auth, Accounts: p.accounts, Registries: p.signIns, Catalogue: p.catalogue, Images: p.images, Builder: p.builder, Audit: p.audit, SSO: p.sso, Links: p.links, Logger: log, Driver: p.driver.Capabilities().Name,
 		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
 		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
 		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.accounts, p.signIns, p.catalogue, p.urls.Sandbox), agentuity.New(p.service, p.urls)},
@@ -290,7 +293,10 @@ func (p *parts) handler(cfg config.Config, clients *conns.Tracker, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	px, err := proxy.New(proxyConfig(cfg, p.urls), p.service, modbox.NewDataPlane(p.service, p.audit), log)
+	access := accessConfig(cfg, p.store, p.auth)
+	px, err := proxy.New(proxyConfig(cfg, p.urls), proxy.Deps{
+		Sandboxes: p.service, Routes: modbox.NewDataPlane(p.service, access, p.audit), Links: p.links, Tokens: p.auth, Logger: log,
+	})
 	if err != nil {
 		return nil, err
 	}

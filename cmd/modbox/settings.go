@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
@@ -141,7 +142,7 @@ func auditConfig(cfg config.Config) audit.Config {
 
 func apiConfig(cfg config.Config, urls proxy.URLs) api.Config {
 	return api.Config{
-		Version: version, SandboxURL: urls.Sandbox, PortURL: urls.Port,
+		Version: version, SandboxURL: urls.Sandbox,
 		ExecTimeout: cfg.Exec.DefaultTimeout.Std(), ExecTimeoutMax: cfg.Exec.MaxTimeout.Std(),
 		ExecOutput: int(cfg.Exec.DefaultOutput), ExecOutputMax: int(cfg.Exec.MaxOutput),
 		MetricsAccess: cfg.Metrics.Access,
@@ -153,6 +154,11 @@ func proxyConfig(cfg config.Config, urls proxy.URLs) proxy.Config {
 		URLs: urls, ResponseTimeout: cfg.HTTP.ResponseTimeout.Std(), MaxConnections: cfg.HTTP.MaxConnections,
 		MaxRequests: cmp.Or(cfg.Connections.MaxSandboxURLs, cfg.Connections.Max/2), RefusePaths: !cfg.AnswersPaths(),
 	}
+}
+
+// accessConfig is what the management routes on the URLs of sandboxes ask for.
+func accessConfig(cfg config.Config, workspaces modbox.Workspaces, tokens modbox.Tokens) modbox.Access {
+	return modbox.Access{Server: sandbox.URLAccess(cfg.Sandbox.URLAccess), Workspaces: workspaces, Tokens: tokens}
 }
 
 // signInProviders reads the secrets of the services that people sign in with.

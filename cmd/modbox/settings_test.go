@@ -44,6 +44,7 @@ var otherValues = map[string]string{
 	"pool.size":                  "7",
 	"sandbox.retention":          "7h",
 	"sandbox.start_timeout":      "7s",
+	"sandbox.url_access":         "key",
 	"sandbox.readiness_timeout":  "7s",
 	"sandbox.answer_timeout":     "7s",
 	"exec.default_timeout":       "7s",
@@ -87,8 +88,8 @@ func wired(t *testing.T, environ ...string) string {
 		t.Fatal(err)
 	}
 	l, a := lifecycleConfig(cfg, capacity.Machine{MemoryBytes: 16 << 30, DiskBytes: 100 << 30, Cores: 4}, urls), apiConfig(cfg, urls)
-	shown := fmt.Sprintln(l.SandboxURL("label"), a.SandboxURL("label"), a.PortURL("label", 1))
-	l.SandboxURL, a.SandboxURL, a.PortURL = nil, nil, nil // functions differ each time
+	shown := fmt.Sprintln(l.SandboxURL("label"), a.SandboxURL("label"))
+	l.SandboxURL, a.SandboxURL = nil, nil // functions differ each time
 	log := slog.New(slog.DiscardHandler)
 	d := driverConfig(cfg, embedded.Paths{}, log)
 	d.Logger = nil
@@ -102,7 +103,7 @@ func wired(t *testing.T, environ ...string) string {
 	i := imageOptions(cfg, nil, nil, nil)
 	i.InUse, i.Login = nil, nil
 	schedule, backups := backupSettings(cfg)
-	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
+	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast) + fmt.Sprintln(accessConfig(cfg, nil, nil).Server)
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))
 }
 

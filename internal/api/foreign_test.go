@@ -29,7 +29,7 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 		}
 		o[kind] = match[1]
 	}
-	create("sandbox", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 180})
+	create("sandbox", "/v1/sandboxes", map[string]any{"name": name, "wait_seconds": 180, "network": map[string]any{"ports": []int{8080}}})
 	box := "/v1/sandboxes/" + o["sandbox"]
 	create("execution", box+"/executions", map[string]any{"shell": "true"})
 	create("job", box+"/executions", map[string]any{"shell": "true", "kind": "job"})
@@ -82,6 +82,7 @@ var bodies = map[string]string{
 	"POST /v1/sandboxes/{ref}/checkpoints":                `{"name":"another"}`,
 	"POST /v1/sandboxes/{ref}/snapshots":                  `{"name":"another"}`,
 	"PATCH /v1/sandboxes/{ref}/network":                   `{"enabled":false}`,
+	"PUT /v1/sandboxes/{ref}/ports/{port}":                `{"access":"private"}`,
 	"PATCH /v1/snapshots/{snapshot}":                      `{"tag":"t"}`,
 	"PUT /v1/workspaces/{workspace_id}/members/{user_id}": `{"role":"viewer"}`,
 	"PUT /workspaces/{workspace_id}/members/{user_id}":    `{"role":"viewer"}`,
@@ -118,6 +119,9 @@ func (m *matrix) foreignCall(t *testing.T, pattern string, ws string, value func
 	method, path, _ := strings.Cut(pattern, " ")
 	path = pathParam.ReplaceAllStringFunc(path, func(part string) string {
 		match := pathParam.FindStringSubmatch(part)
+		if match[2] == "port" { // of the sandbox, whose objects publish it
+			return match[1] + "/8080"
+		}
 		kind, ok := kinds[match[2]][match[1]]
 		if !ok {
 			kind, ok = kinds[match[2]][""]

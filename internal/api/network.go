@@ -27,6 +27,7 @@ func (s *Server) registerNetwork(a huma.API) {
 		OperationID: "get-usage", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/usage", Tags: tags,
 		Summary: "What a sandbox has used in all", Description: "Since it was made, over pauses and restarts of the server. It stays when the sandbox has ended.",
 	}, s.getUsage)
+	s.registerPorts(a)
 }
 
 func (s *Server) changeNetwork(ctx context.Context, in *changeNetworkInput) (*body[wire.Sandbox], error) {
@@ -74,9 +75,9 @@ func ports(field string, numbers []int) ([]uint16, error) {
 }
 
 func (s *Server) formatNetwork(sb *sandbox.Sandbox) wire.SandboxNetwork {
-	n := wire.SandboxNetwork{Enabled: sb.Network.Enabled, Ports: make([]wire.PublishedPort, 0, len(sb.Network.Ports))}
-	for _, port := range sb.Network.Ports {
-		n.Ports = append(n.Ports, wire.PublishedPort{Port: int(port), URL: s.portURL(sb.HostLabel, port)})
+	n := wire.SandboxNetwork{Enabled: sb.Network.Enabled, Ports: make([]wire.PublishedPort, 0, len(sb.Published))}
+	for _, port := range sb.Published {
+		n.Ports = append(n.Ports, s.formatPort(port))
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -79,7 +80,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
 		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net,
 		Dependencies: in.Body.Dependencies, Packages: in.Body.Packages,
-		Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds), IdempotencyKey: in.IdempotencyKey,
+		URLAccess: sandbox.URLAccess(cmp.Or(in.Body.URLAccess, string(sandbox.URLKey))), Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds), IdempotencyKey: in.IdempotencyKey,
 		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
 	})
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		Image: sb.Image, ImageDigest: sb.ImageDigest, ImageID: string(sb.ImageID), Labels: sb.Labels, Resources: formatResources(sb.Resources),
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
 		Dependencies: sb.Dependencies, Packages: sb.Packages,
-		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb),
+		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb), URLAccess: string(cmp.Or(sb.URLAccess, sandbox.URLOpen)),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
 		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), PausedAt: optional(sb.PausedAt), MemoryLost: sb.MemoryLost,
 		Parent: string(sb.Parent), SnapshotID: string(sb.Snapshot), Description: sb.Description, Metadata: sb.Metadata,
@@ -178,18 +179,11 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 	return out
 }
 
-// sandboxURL is "" for a caller who is not shown the label.
+// sandboxURL is the URL for a sandbox's label or for that of a published port; "" for
+// a caller who is not shown the label.
 func (s *Server) sandboxURL(label string) string {
 	if label == "" {
 		return ""
 	}
 	return s.cfg.SandboxURL(label)
-}
-
-// portURL is as sandboxURL.
-func (s *Server) portURL(label string, port uint16) string {
-	if label == "" {
-		return ""
-	}
-	return s.cfg.PortURL(label, port)
 }

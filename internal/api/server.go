@@ -21,6 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -29,10 +30,9 @@ import (
 type Config struct {
 	// Version of the server, as GET /v1/version answers it.
 	Version string
-	// SandboxURL returns the URL for a sandbox's host label. Must be set.
+	// SandboxURL returns the URL for a sandbox's host label, or for the label of a
+	// published port. Must be set.
 	SandboxURL func(label string) string
-	// PortURL returns the URL for one port of it. Must be set.
-	PortURL func(label string, port uint16) string
 	// Commands without a timeout get ExecTimeout (60 s); none may ask for more than ExecTimeoutMax (1 h).
 	ExecTimeout, ExecTimeoutMax time.Duration
 	// Of each output ExecOutput bytes (1 MiB) are kept unless the request says, and
@@ -59,6 +59,8 @@ type Deps struct {
 	Images *image.Store
 	// Builder builds images from Dockerfiles.
 	Builder *build.Builder
+	// Links signs links to private ports.
+	Links *preview.Links
 	// Audit is where what is done is recorded.
 	Audit *audit.Log
 	// SSO signs users in through other services.
@@ -94,8 +96,8 @@ type Server struct {
 
 // New returns a server with all its routes.
 func New(cfg Config, deps Deps) (*Server, error) {
-	if cfg.SandboxURL == nil || cfg.PortURL == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.SSO == nil || deps.Logger == nil {
-		return nil, fmt.Errorf("api.New: SandboxURL, PortURL, Service, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, SSO and Logger must be set")
+	if cfg.SandboxURL == nil || deps.Links == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.SSO == nil || deps.Logger == nil {
+		return nil, fmt.Errorf("api.New: SandboxURL, Service, Links, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, SSO and Logger must be set")
 	}
 	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, accounts: deps.Accounts, logger: deps.Logger, deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
 	s.openapi = s.registerV1(ruled{s.v1})

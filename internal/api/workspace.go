@@ -136,7 +136,7 @@ func (s *Server) getWorkspace(ctx context.Context, _ *WorkspaceRef) (*body[wire.
 func (s *Server) updateWorkspace(ctx context.Context, in *updateWorkspaceInput) (*body[wire.WorkspaceDetail], error) {
 	id, _ := auth.FromContext(ctx)
 	if _, err := s.accounts.UpdateWorkspace(ctx, id, sandbox.WorkspaceUpdate{
-		Name: in.Body.Name, Slug: in.Body.Slug, Description: in.Body.Description,
+		Name: in.Body.Name, Slug: in.Body.Slug, Description: in.Body.Description, URLAccess: (*sandbox.URLAccess)(in.Body.URLAccess),
 	}); err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (s *Server) withdrawInvitation(ctx context.Context, in *invitationInput) (*
 func workspace(ws sandbox.Workspace) wire.Workspace {
 	return wire.Workspace{
 		ID: string(ws.ID), Name: ws.Name, Slug: ws.Slug, Description: ws.Description, Role: string(ws.Role),
-		CreatedBy: string(ws.CreatedBy), CreatedAt: ws.CreatedAt, UpdatedAt: ws.UpdatedAt,
+		CreatedBy: string(ws.CreatedBy), CreatedAt: ws.CreatedAt, UpdatedAt: ws.UpdatedAt, URLAccess: string(cmp.Or(ws.URLAccess, sandbox.URLOpen)),
 	}
 }
 

@@ -43,14 +43,15 @@ var mayImport = map[string][]string{
 	"internal/conns":     {"internal/sandbox"},
 	"internal/auth":      {"internal/sandbox", "internal/audit", "internal/access"},
 	"internal/secret":    {"internal/sandbox"},
+	"internal/preview":   {"internal/sandbox"},
 	"internal/registry":  {"internal/sandbox", "internal/audit"},
 	"internal/catalogue": {"internal/sandbox", "internal/audit"},
 	"internal/stream":    {"internal/sandbox"},
 	"internal/backup":    {"internal/sandbox"},
 	"internal/lifecycle": {"internal/sandbox", "internal/audit", "internal/stream", "internal/driver", "internal/agentapi"},
 	"internal/build":     {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/image"},
-	"internal/proxy":     {"internal/sandbox", "internal/auth", "internal/access"},
-	"internal/api":       {"internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build"},
+	"internal/proxy":     {"internal/sandbox", "internal/auth", "internal/access", "internal/preview"},
+	"internal/api":       {"internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview"},
 	"internal/dialect":   {"internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/api", "internal/registry", "internal/catalogue"},
 	"client":             {},
 	"internal/archtest":  {},
@@ -68,7 +69,7 @@ var mayImport = map[string][]string{
 	"internal/api/apitest": {
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
 		"internal/driver/fake", "internal/dialect", "internal/api", "internal/registry", "internal/catalogue", "internal/secret",
-		"internal/image", "internal/build",
+		"internal/image", "internal/build", "internal/preview",
 	},
 }
 

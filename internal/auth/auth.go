@@ -198,11 +198,16 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, error) { return
 // authenticate is Authenticate in the workspace ws; "" leaves it to the header and
 // the token. With an error the identity says who it is as far as that is known.
 func (a *Authenticator) authenticate(r *http.Request, ws string) (Identity, error) {
-	address, group := audit.Client(r.RemoteAddr)
 	secret, err := bearer(r)
 	if err != nil {
 		return Identity{}, err
 	}
+	return a.authenticateToken(r, secret, ws)
+}
+
+// authenticateToken is authenticate with a token that the request need not have as bearer.
+func (a *Authenticator) authenticateToken(r *http.Request, secret, ws string) (Identity, error) {
+	address, group := audit.Client(r.RemoteAddr)
 	t, err := a.lookup(r.Context(), secret, group)
 	if err != nil {
 		return Identity{}, err

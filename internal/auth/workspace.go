@@ -121,6 +121,9 @@ func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u sandbox.W
 	if err := checkWorkspace(u.Name, slug, u.Description); err != nil {
 		return sandbox.Workspace{}, err
 	}
+	if u.URLAccess != nil && !u.URLAccess.Valid() {
+		return sandbox.Workspace{}, sandbox.InvalidField("url_access", "must be %s or %s", sandbox.URLOpen, sandbox.URLKey)
+	}
 	u.At = time.Now().UTC()
 	ws, err := c.store.UpdateWorkspace(ctx, id.Workspace, u)
 	c.auth.forget() // the old slug may be another's next

@@ -107,6 +107,7 @@ type Sandbox struct {
 	MaxProcesses      int      `yaml:"max_processes" doc:"Processes and threads that may live in one sandbox at the same time."`
 	CreateConcurrency int      `yaml:"create_concurrency" doc:"Sandboxes that are started at the same time; more wait for their turn. 0: twice the number of cores."`
 	Retention         Duration `yaml:"retention" doc:"How long sandboxes that have ended, and their events, are kept, and deleted snapshots in lineages."`
+	URLAccess         string   `yaml:"url_access" doc:"What the management routes on the URLs of sandboxes (/modbox/api/…, /execute) ask for at least: open, what each sandbox asks for, which is nothing but the URL for one made through the Modbox API without a SANDBOX_API_KEY; key, the sandbox's SANDBOX_API_KEY or an API token, as for sandboxes made through /v1. Workspaces can ask for a key on their own (docs/networking.md)."`
 	StartTimeout      Duration `yaml:"start_timeout" doc:"How long a new sandbox may take until its agent answers."`
 	AnswerTimeout     Duration `yaml:"answer_timeout" doc:"How long a sandbox's process or agent may be silent until a call that waits for it fails with agent_unreachable. A call that merely takes longer goes on. 0: as long as the call may take."`
 	ReadinessTimeout  Duration `yaml:"readiness_timeout" doc:"How long a new sandbox may take until its image's readiness port answers."`
@@ -229,6 +230,7 @@ func Default() Config {
 			MaxDisk:          64 << 30,
 			MaxCount:         1000,
 			MaxProcesses:     4096,
+			URLAccess:        string(sandbox.URLOpen),
 			StartTimeout:     Duration(30 * time.Second),
 			AnswerTimeout:    Duration(5 * time.Second),
 			ReadinessTimeout: Duration(2 * time.Minute),
@@ -419,6 +421,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 			bad("network.allow_cidrs", "%q is not an IPv4 range such as 10.1.0.0/16", p)
 		}
 	}
+	oneOf(bad, "sandbox.url_access", c.Sandbox.URLAccess, string(sandbox.URLOpen), string(sandbox.URLKey))
 	within(bad, "http.response_timeout", c.HTTP.ResponseTimeout, Duration(time.Second), Duration(24*time.Hour))
 	within(bad, "http.max_connections", c.HTTP.MaxConnections, 1, 1<<20)
 	within(bad, "audit.retention", c.Audit.Retention, Duration(time.Hour), Duration(100*365*24*time.Hour))

@@ -34,7 +34,9 @@ type box struct {
 	activity activity
 	news     news // of the sandbox and its executions
 	line     line
-	meter    meter
+	// published are the labels of its ports in the index; guarded by the index's mu.
+	published []*portURL
+	meter     meter
 	// saves is odd while the box is being saved, or its files are; each time breaks the
 	// connections into it, or may.
 	saves     atomic.Int64
@@ -124,10 +126,11 @@ type boxes struct {
 	ids    map[sandbox.ID]*box // guarded by mu
 	names  map[nameKey]*box    // guarded by mu
 	labels map[string]*box     // guarded by mu
+	ports  map[string]*portURL // by label; guarded by mu
 }
 
 func newBoxes() *boxes {
-	return &boxes{ids: map[sandbox.ID]*box{}, names: map[nameKey]*box{}, labels: map[string]*box{}}
+	return &boxes{ids: map[sandbox.ID]*box{}, names: map[nameKey]*box{}, labels: map[string]*box{}, ports: map[string]*portURL{}}
 }
 
 // reserve adds b by its id, or returns the box that has that id already.
@@ -151,6 +154,7 @@ func (x *boxes) index(b *box) {
 		x.names[key] = b
 	}
 	x.labels[sb.HostLabel] = b
+	x.publishLocked(b, sb.Published)
 }
 
 // remove forgets b. The name may belong to a newer box by now.
@@ -163,6 +167,7 @@ func (x *boxes) remove(b *box) {
 		return
 	}
 	delete(x.labels, v.sb.HostLabel)
+	x.publishLocked(b, nil)
 	if key := (nameKey{v.sb.Workspace, v.sb.Name}); x.names[key] == b {
 		delete(x.names, key)
 	}

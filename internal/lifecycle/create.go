@@ -165,12 +165,14 @@ func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) san
 		Image: img.Ref(), ImageDigest: img.Digest, Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
 		Resources:     s.resources(req.Resources, img),
 		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts,
-		Network:      sandbox.Network{Enabled: req.Network.Enabled, Ports: slices.Clone(req.Network.Ports)},
+		Network: sandbox.Network{Enabled: req.Network.Enabled}, URLAccess: req.URLAccess,
 		Dependencies: slices.Clone(req.Dependencies), Packages: slices.Clone(req.Packages),
 		Description: req.Description, Metadata: maps.Clone(req.Metadata),
 		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now, LastActivityAt: now,
 	}
 	sb.HostLabel = cmp.Or(req.HostLabel, sandbox.HostLabel(sb.Name))
+	sb.Published = req.Published
+	sb.Publish(req.Network.Ports, now)
 	return sandbox.Creation{
 		Sandbox: sb, RequestHash: req.hash(),
 		IdempotencyKey: req.IdempotencyKey, KeyLifetime: keyLifetime,

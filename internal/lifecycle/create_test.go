@@ -39,9 +39,9 @@ func TestLifeOfASandbox(t *testing.T) {
 	if err := stream.Close(); err != nil {
 		t.Error(err)
 	}
-	byLabel, err := s.ByLabel(t.Context(), sb.HostLabel)
-	if err != nil || byLabel.ID != sb.ID {
-		t.Errorf("ByLabel = %s, %v, want %s", byLabel.ID, err, sb.ID)
+	byLabel, ok := s.ByLabel(sb.HostLabel)
+	if !ok || byLabel.ID != sb.ID {
+		t.Errorf("ByLabel = %s, %v, want %s", byLabel.ID, ok, sb.ID)
 	}
 
 	ended := s.destroy(string(sb.ID))
@@ -55,8 +55,11 @@ func TestLifeOfASandbox(t *testing.T) {
 	if d := cmp.Diff(ended, again); d != "" {
 		t.Errorf("second Destroy differs (-first +second):\n%s", d)
 	}
-	if byLabel, err := s.ByLabel(t.Context(), sb.HostLabel); err != nil || byLabel.State != sandbox.Destroyed {
-		t.Errorf("ByLabel after the end = %s, %v, want destroyed", byLabel.State, err)
+	if byLabel, ok := s.ByLabel(sb.HostLabel); ok {
+		t.Errorf("ByLabel after the end = %s, want none", byLabel.State)
+	}
+	if byLabel, err := s.EndedByLabel(t.Context(), sb.HostLabel); err != nil || byLabel.State != sandbox.Destroyed {
+		t.Errorf("EndedByLabel = %s, %v, want destroyed", byLabel.State, err)
 	}
 	_, err = s.Exec(t.Context(), e.caller, "Job 1", agentapi.Command{Argv: []string{"true"}})
 	if sandbox.CodeOf(err) != sandbox.Ended || !strings.Contains(err.Error(), "destroyed by owner") {

@@ -242,6 +242,7 @@ func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error
 		sb.Name = req.Names[i]
 	}
 	sb.HostLabel = sandbox.HostLabel(sb.Name)
+	sb.Relabel(now)
 	sb.Env, sb.Labels = merged(sb.Env, req.Env), merged(sb.Labels, req.Labels)
 	if req.TTL != 0 {
 		sb.TTL = req.TTL

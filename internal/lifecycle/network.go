@@ -197,22 +197,22 @@ func (s *Service) setNetwork(fl *flight, change NetworkChange) error {
 	if sb.State != sandbox.Running && sb.State != sandbox.Paused {
 		return stateError(&sb)
 	}
-	next := sb.Network
-	if change.Enabled != nil {
-		next.Enabled = *change.Enabled
-	}
-	if change.Ports != nil {
-		next.Ports = slices.Clone(*change.Ports)
-	}
-	if next.Enabled != sb.Network.Enabled || !slices.Equal(next.Ports, sb.Network.Ports) {
-		if err := s.recordNetwork(b, next); err != nil {
-			return err
+	sb, err := s.recordNetwork(b, func(sb *sandbox.Sandbox) error {
+		if change.Enabled != nil {
+			sb.Network.Enabled = *change.Enabled
 		}
+		if change.Ports != nil {
+			sb.Publish(*change.Ports, time.Now().UTC())
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if sb.State == sandbox.Paused {
 		return nil
 	}
-	if !next.Enabled {
+	if !sb.Network.Enabled {
 		return s.unplug(b)
 	}
 	if b.line.connected() {
@@ -221,23 +221,38 @@ func (s *Service) setNetwork(fl *flight, change NetworkChange) error {
 	return s.reconnect(b)
 }
 
-func (s *Service) recordNetwork(b *box, n sandbox.Network) error {
+// recordNetwork records what change makes of the sandbox's network and published
+// ports, if that is anything new, and returns the sandbox as it is then.
+func (s *Service) recordNetwork(b *box, change func(*sandbox.Sandbox) error) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.over(); err != nil {
-		return err
+		return sandbox.Sandbox{}, err
+	}
+	before := b.sandbox()
+	sb := before
+	sb.Published = slices.Clone(before.Published)
+	if err := change(&sb); err != nil {
+		return before, err
+	}
+	if sb.Network.Enabled == before.Network.Enabled && slices.Equal(sb.Published, before.Published) {
+		return before, nil
 	}
 	message := "it has no access to the internet"
-	if n.Enabled {
+	if sb.Network.Enabled {
 		message = "it has access to the internet"
 	}
-	data := map[string]string{"enabled": strconv.FormatBool(n.Enabled), "ports": fmt.Sprint(n.Ports)}
-	sb, err := s.store.SetNetwork(s.ctx, b.id, n, sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: message, Data: data})
+	ev := sandbox.Event{
+		Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: message + portsMessage(sb.Published),
+		Data: map[string]string{"enabled": strconv.FormatBool(sb.Network.Enabled), "ports": fmt.Sprint(sb.Network.Ports)},
+	}
+	sb, err := s.store.SetNetwork(s.ctx, b.id, sb.Network.Enabled, sb.Published, ev)
 	if err != nil {
-		return err
+		return before, err
 	}
 	b.set(sb)
-	return nil
+	s.boxes.publish(b)
+	return b.sandbox(), nil
 }
 
 // reconnect gives a running box its interface and tells its agent.

@@ -52,12 +52,19 @@ func (s *Service) Runtimes(ctx context.Context, _ Caller) ([]sandbox.Runtime, er
 	return s.images.Runtimes(ctx)
 }
 
-// ByLabel returns the sandbox with that host label, in any state. It is made for
-// being called with every request to a sandbox's URL. Errors: NotFound.
-func (s *Service) ByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
+// ByLabel returns the sandbox with that host label, and false when none of the label
+// lives. It is made for being called with every request to a sandbox's URL, and asks
+// memory only.
+func (s *Service) ByLabel(label string) (sandbox.Sandbox, bool) {
 	if b := s.boxes.byLabel(label); b != nil {
-		return b.sandbox(), nil
+		return b.sandbox(), true
 	}
+	return sandbox.Sandbox{}, false
+}
+
+// EndedByLabel returns the sandbox with that host label when ByLabel does not know it
+// any more. Errors: NotFound.
+func (s *Service) EndedByLabel(ctx context.Context, label string) (sandbox.Sandbox, error) {
 	return s.store.SandboxByLabel(ctx, label)
 }
 

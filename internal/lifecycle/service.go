@@ -76,8 +76,8 @@ type Store interface {
 	StreamOwners(ctx context.Context) (map[sandbox.StreamID]sandbox.WorkspaceID, error)
 	// SetEnv replaces the environment of a live sandbox. Errors: NotFound.
 	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
-	// SetNetwork replaces the network of a live sandbox, with an event. Errors: NotFound, Ended.
-	SetNetwork(ctx context.Context, id sandbox.ID, n sandbox.Network, ev sandbox.Event) (sandbox.Sandbox, error)
+	// SetNetwork replaces the network of a live sandbox and the ports it publishes, with an event. Errors: NotFound, Ended.
+	SetNetwork(ctx context.Context, id sandbox.ID, enabled bool, published []sandbox.PublishedPort, ev sandbox.Event) (sandbox.Sandbox, error)
 	// NoteUsage records what sandboxes have used so far; Usage returns it. Errors: NotFound.
 	NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error
 	Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -21,6 +22,10 @@ type Caller struct {
 func (c Caller) shown(sb sandbox.Sandbox) sandbox.Sandbox {
 	if c.ReadOnly {
 		sb.HostLabel = ""
+		sb.Published = slices.Clone(sb.Published)
+		for i := range sb.Published {
+			sb.Published[i].Label = ""
+		}
 	}
 	return sb
 }
@@ -40,6 +45,9 @@ type CreateRequest struct {
 	ID sandbox.ID `json:"-"`
 	// HostLabel is the host label it gets, for the same; it must come from [sandbox.HostLabel].
 	HostLabel string `json:"-"`
+	// Published are the ports of Network with their labels, for the same; they must
+	// come from [sandbox.Sandbox.Publish].
+	Published []sandbox.PublishedPort `json:"-"`
 	// Name is the caller's identifier, 1 to 255 characters; "" means one is made up.
 	// While a sandbox of that name lives, the same request again answers the
 	// existing sandbox, and a different one is refused with code exists.
@@ -72,6 +80,9 @@ type CreateRequest struct {
 	// OneShot the sandbox ends with it, with cause completed.
 	Command *ExecutionRequest `json:",omitempty"`
 	OneShot bool              `json:",omitempty"`
+	// URLAccess is what the management routes on the sandbox's own URL ask for; "" is
+	// [sandbox.URLOpen], as clients of the Modbox dialect expect it.
+	URLAccess sandbox.URLAccess `json:",omitempty"`
 	// Replace ends a live sandbox of the same name, whose place in the quota the new
 	// one may have.
 	Replace bool

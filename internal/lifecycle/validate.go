@@ -80,6 +80,9 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := checkPorts("network.ports", req.Network.Ports); err != nil {
 		return err
 	}
+	if req.URLAccess != "" && !req.URLAccess.Valid() {
+		return sandbox.InvalidField("url_access", "must be %s or %s", sandbox.URLOpen, sandbox.URLKey)
+	}
 	if err := checkMetadata(req.Description, req.Metadata); err != nil {
 		return err
 	}
@@ -235,6 +238,9 @@ func (req *CreateRequest) hash() string {
 	}
 	if canonical.Timeouts.OnIdle == sandbox.OnIdleDestroy {
 		canonical.Timeouts.OnIdle = "" // the default
+	}
+	if canonical.URLAccess == sandbox.URLKey {
+		canonical.URLAccess = "" // where it can be asked for, it is the default
 	}
 	if len(canonical.Network.Ports) == 0 {
 		canonical.Network.Ports = nil

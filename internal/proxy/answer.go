@@ -111,6 +111,9 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets http.ResponseController reach deadlines.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
+// ours are the headers that no sandbox's answer can change, and nothing cleans.
+func (a *answer) ours() http.Header { return a.ResponseWriter.Header() }
+
 // end passes the trailers on. It must be called when the handler has returned.
 func (a *answer) end() {
 	if !a.begun {

@@ -1,7 +1,9 @@
 // Package proxy is what stands behind the URL of a sandbox.
 //
-// A URL names a sandbox by its host label, which holds 80 random bits: who knows
-// it may talk to the sandbox, there is no other check here. It has two forms:
+// A URL names a sandbox by its host label, which holds 80 random bits, or a published
+// port by the label of that, which leads to the port and to nothing else. Who knows a
+// host label may ask the management routes and the sandbox's servers. A private port
+// wants more, whichever label leads to it. URLs have two forms:
 //
 //	https://{label}.{domain}/…             with a base domain and wildcard DNS
 //	{public URL}/s/{label}/…               on the server's own address, without any DNS

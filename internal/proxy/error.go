@@ -19,10 +19,28 @@ const ErrorHeader = "X-Modbox-Error"
 // retryAfter is how many seconds a caller should wait for a starting sandbox.
 const retryAfter = "1"
 
+// tooMany is the error of a client that guesses too often, which is not that the
+// sandbox has no room.
+type tooMany struct{ error }
+
+func (e tooMany) Unwrap() error { return e.error }
+
+// statusOf returns the HTTP status for an error.
+func statusOf(err error) int {
+	if errors.As(err, new(tooMany)) {
+		return http.StatusTooManyRequests
+	}
+	return status(sandbox.CodeOf(err))
+}
+
 // status returns the HTTP status for an error. It is not the API's: here the
 // sandbox is a server behind a gateway.
 func status(code sandbox.Code) int {
 	switch code {
+	case sandbox.Unauthenticated:
+		return http.StatusUnauthorized
+	case sandbox.Forbidden:
+		return http.StatusForbidden
 	case sandbox.NotFound:
 		return http.StatusNotFound
 	case sandbox.NotRunning, sandbox.Unavailable, sandbox.QuotaExceeded:
@@ -49,17 +67,17 @@ func (p *Proxy) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	case r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // nobody is there any more
 	case errors.As(err, &coded) && coded.Code == sandbox.PortClosed:
-		err = sandbox.Wrap(sandbox.PortClosed, err, "nothing listens on port %d in sandbox %s", q.target.Port, q.sb.Name)
+		err = sandbox.Wrap(sandbox.PortClosed, err, "nothing listens %s", q.place())
 	case errors.As(err, &coded):
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		err = sandbox.Wrap(sandbox.Timeout, err, "the server on port %d in sandbox %s did not answer in time", q.target.Port, q.sb.Name)
+		err = sandbox.Wrap(sandbox.Timeout, err, "the server %s did not answer in time", q.place())
 	default:
-		err = sandbox.Wrap(sandbox.PortClosed, err, "the server on port %d in sandbox %s gave no proper HTTP answer", q.target.Port, q.sb.Name)
+		err = sandbox.Wrap(sandbox.PortClosed, err, "the server %s gave no proper HTTP answer", q.place())
 	}
 	if sandbox.CodeOf(err) != sandbox.Internal {
 		// The end of a sandbox looks like a broken server; say what it is.
-		if sb, lookErr := p.sandboxes.ByLabel(r.Context(), q.target.Label); lookErr == nil && usable(&sb) != nil {
-			err = usable(&sb)
+		if now, lookErr := p.find(r, q.target); lookErr == nil && now.usable() != nil {
+			err = now.usable()
 		}
 	}
 	p.writeError(w, r, err)
@@ -78,20 +96,23 @@ func (p *Proxy) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	h.Set(ErrorHeader, string(code))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if code == sandbox.NotRunning || code == sandbox.Unavailable {
+	if code == sandbox.Unauthenticated {
+		h.Set("WWW-Authenticate", `Bearer realm="port"`)
+	}
+	if code == sandbox.NotRunning || code == sandbox.Unavailable || code == sandbox.QuotaExceeded {
 		h.Set("Retry-After", retryAfter)
 	}
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
 		h.Set("Content-Type", "text/html; charset=utf-8")
-		w.WriteHeader(status(code))
+		w.WriteHeader(statusOf(err))
 		_ = page.Execute(w, struct {
 			Title, Detail string
 			Refresh       bool
-		}{http.StatusText(status(code)), detail, code == sandbox.NotRunning})
+		}{http.StatusText(statusOf(err)), detail, code == sandbox.NotRunning})
 		return
 	}
 	h.Set("Content-Type", "application/json")
-	w.WriteHeader(status(code))
+	w.WriteHeader(statusOf(err))
 	_ = json.NewEncoder(w).Encode(struct { // the client is gone when this fails
 		Detail string       `json:"detail"`
 		Code   sandbox.Code `json:"code"`

@@ -12,13 +12,14 @@ import (
 	"strings"
 
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // untold are headers of requests that no sandbox gets: what is ours, and what
 // only a proxy may claim.
 var untold = []string{
-	auth.WorkspaceHeader, "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "X-Real-Ip",
+	auth.WorkspaceHeader, TokenHeader, "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "X-Real-Ip",
 	"Http2-Settings", "Proxy-Connection",
 }
 
@@ -32,13 +33,11 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme = "http"
 	r.Out.URL.Host = net.JoinHostPort("sandbox", strconv.Itoa(int(q.target.Port)))
 	r.Out.Host = r.In.Host
-	r.Out.URL.RawQuery = r.In.URL.RawQuery // nothing here reads the query, so all of it may pass
+	r.Out.URL.RawQuery, _ = cutToken(r.In.URL.RawQuery) // otherwise as it is, however odd: nothing here reads it
 	for _, name := range untold {
 		r.Out.Header.Del(name)
 	}
-	if ownToken(r.Out.Header.Get("Authorization")) {
-		r.Out.Header.Del("Authorization")
-	}
+	withoutOurs(r.Out.Header)
 	if q.target.Prefix != "" {
 		r.Out.Header.Del("Cookie")
 	}
@@ -53,7 +52,8 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 // which is for the API and no business of a sandbox.
 func ownToken(authorization string) bool {
 	_, credentials, _ := strings.Cut(authorization, " ")
-	return auth.IsBearer(strings.TrimSpace(credentials))
+	credentials = strings.TrimSpace(credentials)
+	return auth.IsBearer(credentials) || strings.HasPrefix(credentials, preview.LinkPrefix)
 }
 
 // modifyResponse takes out of an answer what reaches beyond its sandbox.

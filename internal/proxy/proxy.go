@@ -17,13 +17,22 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/modbox/modbox/internal/access"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Sandboxes is where the proxy finds sandboxes: lifecycle.Service.
 type Sandboxes interface {
-	// ByLabel returns the sandbox with that host label, in any state, or NotFound.
-	ByLabel(ctx context.Context, label string) (sandbox.Sandbox, error)
+	// ByLabel returns the living sandbox with that host label, from memory.
+	ByLabel(label string) (sandbox.Sandbox, bool)
+	// EndedByLabel returns the sandbox with that host label when ByLabel does not know
+	// it, or NotFound.
+	EndedByLabel(ctx context.Context, label string) (sandbox.Sandbox, error)
+	// ByPortLabel returns the sandbox that publishes a port with that label, and the
+	// port, from memory, or NotFound; ctx ends when the label stops leading there or
+	// the port's access changes.
+	ByPortLabel(label string) (sb sandbox.Sandbox, port sandbox.PublishedPort, ctx context.Context, err error)
 	// Dial connects to a port of a running sandbox, with the errors of driver.Dial.
 	Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error)
 }
@@ -33,6 +42,25 @@ type Routes interface {
 	// ServeSandbox answers a request to a running sandbox's own URL, whose path
 	// has no prefix any more, and reports whether it did: false passes it on.
 	ServeSandbox(w http.ResponseWriter, r *http.Request, sb sandbox.Sandbox) bool
+}
+
+// Tokens checks API tokens: auth.Authenticator.
+type Tokens interface {
+	// Permits returns who presents the token with a request, when that may do p in the
+	// workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
+	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
+}
+
+// Deps are what the proxy stands on. All but Routes must be set.
+type Deps struct {
+	Sandboxes Sandboxes
+	// Routes are what the server answers itself on the own URL of a sandbox.
+	Routes Routes
+	// Links checks signed links to private ports.
+	Links *preview.Links
+	// Tokens checks the API tokens of those who use private ports.
+	Tokens Tokens
+	Logger *slog.Logger
 }
 
 // Config are the proxy's settings. Zero values mean the defaults that the comments name.
@@ -70,16 +98,19 @@ type Proxy struct {
 	cfg       Config
 	sandboxes Sandboxes
 	routes    Routes
+	links     *preview.Links
+	tokens    Tokens
+	guesses   *auth.Guesses
 	logger    *slog.Logger
 	pools     *otter.Cache[sandbox.ID, *pool]
 	reverse   *httputil.ReverseProxy
 	share     *share
 }
 
-// New returns a proxy. routes may be nil.
-func New(cfg Config, sandboxes Sandboxes, routes Routes, logger *slog.Logger) (*Proxy, error) {
-	if cfg.URLs.public.Host == "" || sandboxes == nil || logger == nil {
-		return nil, errors.New("proxy.New: URLs, sandboxes and logger must be set")
+// New returns a proxy.
+func New(cfg Config, deps Deps) (*Proxy, error) {
+	if cfg.URLs.public.Host == "" || deps.Sandboxes == nil || deps.Links == nil || deps.Tokens == nil || deps.Logger == nil {
+		return nil, errors.New("proxy.New: URLs, Sandboxes, Links, Tokens and Logger must be set")
 	}
 	if cfg.ResponseTimeout == 0 {
 		cfg.ResponseTimeout = 10 * time.Minute
@@ -100,7 +131,14 @@ func New(cfg Config, sandboxes Sandboxes, routes Routes, logger *slog.Logger) (*
 	if err != nil {
 		return nil, fmt.Errorf("make connection pools: %w", err)
 	}
-	p := &Proxy{cfg: cfg, sandboxes: sandboxes, routes: routes, logger: logger, pools: pools, share: newShare(cfg.MaxRequests)}
+	guesses, err := auth.NewGuesses()
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{
+		cfg: cfg, sandboxes: deps.Sandboxes, routes: deps.Routes, links: deps.Links, tokens: deps.Tokens, guesses: guesses,
+		logger: deps.Logger, pools: pools, share: newShare(cfg.MaxRequests),
+	}
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:   p.rewrite,
 		Transport: roundTripper{},
@@ -119,6 +157,7 @@ func New(cfg Config, sandboxes Sandboxes, routes Routes, logger *slog.Logger) (*
 func (p *Proxy) Close() {
 	p.pools.InvalidateAll()
 	p.pools.StopAllGoroutines()
+	p.guesses.Close()
 }
 
 // Forget closes the idle connections to a sandbox. Calling it at a sandbox's end
@@ -158,6 +197,13 @@ func (p *Proxy) pool(id sandbox.ID) *pool {
 type request struct {
 	target Target
 	sb     sandbox.Sandbox
+	// port is the port it leads to; without a label when that is not published.
+	port sandbox.PublishedPort
+	// published ends when the port's label stops leading to it or its access changes;
+	// nil when it is not published.
+	published context.Context
+	// until is when what lets the visitor in expires; zero for never.
+	until  time.Time
 	pool   *pool
 	answer http.Header // of the answer, as far as it is ours
 }
@@ -191,7 +237,7 @@ func (p *Proxy) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, target Target) {
+func (p *Proxy) serve(w *answer, r *http.Request, target Target) {
 	if target.Prefix != "" {
 		if r.URL.EscapedPath() == target.Prefix && (r.Method == http.MethodGet || r.Method == http.MethodHead) && !upgrading(r) {
 			// Relative links of the page would otherwise lead out of the sandbox.
@@ -201,23 +247,21 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, target Target) {
 			return
 		}
 	}
-	sb, err := p.sandboxes.ByLabel(r.Context(), target.Label)
+	q, err := p.find(r, target)
 	if err == nil {
-		err = usable(&sb)
-	} else if sandbox.CodeOf(err) == sandbox.NotFound {
-		err = sandbox.Errorf(sandbox.NotFound, "there is no sandbox at this URL")
+		err = q.usable()
 	}
 	if err != nil {
-		if sandbox.CodeOf(err) == sandbox.Ended {
-			p.Forget(sb.ID)
+		if q != nil && sandbox.CodeOf(err) == sandbox.Ended {
+			p.Forget(q.sb.ID)
 		}
 		p.writeError(w, r, err)
 		return
 	}
 	record := access.FromContext(r.Context())
-	record.In(string(sb.ID), string(sb.Workspace))
+	record.In(string(q.sb.ID), string(q.sb.Workspace))
 	record.LetBodyRest(p.cfg.ResponseTimeout)
-	leave, err := p.share.enter(sb.Workspace)
+	leave, err := p.share.enter(q.sb.Workspace)
 	if err != nil {
 		p.writeError(w, r, err)
 		return
@@ -226,14 +270,65 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, target Target) {
 	if target.Prefix != "" {
 		r = withoutPrefix(r, target.Prefix)
 	}
-	if target.Port == 0 && p.routes != nil && p.routes.ServeSandbox(w, r, sb) {
+	if target.Port == 0 && !target.Published && p.routes != nil && p.routes.ServeSandbox(w, r, q.sb) {
 		return
 	}
-	if err := checkUpgrade(r); err != nil {
+	err = checkUpgrade(r)
+	if err == nil {
+		var done bool
+		if done, err = p.admit(w, r, q); done {
+			return
+		}
+	}
+	if err != nil {
 		p.writeError(w, r, err)
 		return
 	}
-	pl := p.pool(sb.ID)
+	p.carry(w, r, q)
+}
+
+// find returns what a request is for: the sandbox, and the port it leads to.
+func (p *Proxy) find(r *http.Request, t Target) (*request, error) {
+	if t.Published {
+		sb, port, published, err := p.sandboxes.ByPortLabel(t.Label)
+		if err != nil {
+			p.guesses.Wrong(r.RemoteAddr)
+			return nil, sandbox.Errorf(sandbox.NotFound, "nothing is published at this URL, or not any more")
+		}
+		t.Port = port.Port
+		return &request{target: t, sb: sb, port: port, published: published}, nil
+	}
+	sb, ok := p.sandboxes.ByLabel(t.Label)
+	if !ok {
+		// Those are looked up on the disk, which is not for everybody to keep busy.
+		if p.guesses.TooMany(r.RemoteAddr) {
+			return nil, tooMany{sandbox.Errorf(sandbox.QuotaExceeded, "too many URLs of no sandbox from this address; wait a minute")}
+		}
+		var err error
+		if sb, err = p.sandboxes.EndedByLabel(r.Context(), t.Label); err != nil {
+			if sandbox.CodeOf(err) == sandbox.NotFound {
+				p.guesses.Wrong(r.RemoteAddr)
+				err = sandbox.Errorf(sandbox.NotFound, "there is no sandbox at this URL")
+			}
+			return nil, err
+		}
+	}
+	q := &request{target: t, sb: sb}
+	if q.target.Port == 0 {
+		q.target.Port = sb.Port()
+	}
+	q.port.Port = q.target.Port
+	if port, ok := sb.PublishedPort(q.target.Port); ok {
+		if _, _, published, err := p.sandboxes.ByPortLabel(port.Label); err == nil {
+			q.port, q.published = port, published
+		}
+	}
+	return q, nil
+}
+
+// carry has the sandbox answer a request, as long as its visitor may use the port.
+func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, q *request) {
+	pl := p.pool(q.sb.ID)
 	select {
 	case pl.slots <- struct{}{}:
 		defer func() { <-pl.slots }()
@@ -241,15 +336,43 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, target Target) {
 		p.writeError(w, r, sandbox.Errorf(sandbox.Unavailable, "%d requests to this sandbox are under way, which is the maximum", p.cfg.MaxConnections))
 		return
 	}
-	if target.Port == 0 {
-		target.Port = sb.Port()
+	q.pool, q.answer = pl, w.Header()
+	ctx := context.WithValue(r.Context(), contextKey{}, q)
+	if q.published != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(q.published, cancel)()
+	}
+	if !q.until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, q.until)
+		defer cancel()
 	}
 	if r.Body != nil && r.Body != http.NoBody {
 		// The sandbox may answer while the body comes; a transport without, as in tests.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
-	ctx := context.WithValue(r.Context(), contextKey{}, &request{target: target, sb: sb, pool: pl, answer: w.Header()})
 	p.reverse.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// usable returns why the sandbox cannot be talked to, nil when it can. Who has the
+// URL of a port is told nothing else of the sandbox.
+func (q *request) usable() error {
+	if err := usable(&q.sb); err == nil || !q.target.Published {
+		return err
+	} else if sandbox.CodeOf(err) == sandbox.NotRunning {
+		return sandbox.Errorf(sandbox.NotRunning, "what is at this URL is still starting; try again in a moment")
+	}
+	return sandbox.Errorf(sandbox.Ended, "what was at this URL has ended")
+}
+
+// place names where a request leads, for its visitor.
+func (q *request) place() string {
+	if q.target.Published {
+		return "at this URL"
+	}
+	return fmt.Sprintf("on port %d in sandbox %s", q.target.Port, q.sb.Name)
 }
 
 // usable returns why a sandbox cannot be talked to, nil when it can.

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,8 +23,10 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/secret"
 )
 
 // world is a proxy over one sandbox whose ports are listeners of the test.
@@ -35,16 +38,56 @@ type world struct {
 	mu    sync.Mutex
 	sb    sandbox.Sandbox   // guarded by mu
 	ports map[uint16]string // guarded by mu
+	reads int               // of what is on the disk; guarded by mu
 	dials atomic.Int64
+	links *preview.Links
+	// published ends, with revoke, when ports are not what they were.
+	published context.Context
+	revoke    context.CancelFunc
 }
 
-func (w *world) ByLabel(_ context.Context, label string) (sandbox.Sandbox, error) {
+func (w *world) ByLabel(label string) (sandbox.Sandbox, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.sb, label == w.sb.HostLabel && !w.sb.State.Ended()
+}
+
+func (w *world) EndedByLabel(_ context.Context, label string) (sandbox.Sandbox, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reads++
 	if label != w.sb.HostLabel {
 		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.NotFound, "no sandbox %s", label)
 	}
 	return w.sb, nil
+}
+
+func (w *world) ByPortLabel(label string) (sandbox.Sandbox, sandbox.PublishedPort, context.Context, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.sb.Published {
+		if p.Label == label {
+			return w.sb, p, w.published, nil
+		}
+	}
+	return sandbox.Sandbox{}, sandbox.PublishedPort{}, nil, sandbox.Errorf(sandbox.NotFound, "no port %s", label)
+}
+
+// apiToken is the API token that may use the sandbox; foreignToken of another workspace.
+const (
+	apiToken      = "mbx_right"
+	foreignToken  = "mbx_foreign"
+	userWorkspace = sandbox.WorkspaceID("w")
+)
+
+func (w *world) Permits(_ *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error) {
+	switch {
+	case token == apiToken && ws == userWorkspace && p == sandbox.SandboxesWrite:
+		return auth.Identity{}, nil
+	case token == foreignToken:
+		return auth.Identity{}, sandbox.Errorf(sandbox.Forbidden, "not yours")
+	}
+	return auth.Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "no token")
 }
 
 func (w *world) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
@@ -66,8 +109,16 @@ func (w *world) set(change func(*sandbox.Sandbox)) {
 
 func newWorld(t *testing.T, guest http.Handler, configure ...func(*proxy.Config)) *world {
 	t.Helper()
+	return newWorldWith(t, guest, nil, configure...)
+}
+
+// newWorldWith is newWorld with management routes.
+func newWorldWith(t *testing.T, guest http.Handler, routes proxy.Routes, configure ...func(*proxy.Config)) *world {
+	t.Helper()
 	w := &world{t: t, ports: map[uint16]string{}}
-	w.sb = sandbox.Sandbox{ID: sandbox.NewID(), Name: "demo", HostLabel: sandbox.HostLabel("demo"), State: sandbox.Running}
+	w.sb = sandbox.Sandbox{ID: sandbox.NewID(), Workspace: userWorkspace, Name: "demo", HostLabel: sandbox.HostLabel("demo"), State: sandbox.Running}
+	w.published, w.revoke = context.WithCancel(t.Context())
+	w.links = links(t)
 	w.label = w.sb.HostLabel
 	if guest != nil {
 		s := httptest.NewServer(guest)
@@ -78,7 +129,7 @@ func newWorld(t *testing.T, guest http.Handler, configure ...func(*proxy.Config)
 	for _, c := range configure {
 		c(&cfg)
 	}
-	p, err := proxy.New(cfg, w, nil, slog.New(slog.DiscardHandler))
+	p, err := proxy.New(cfg, proxy.Deps{Sandboxes: w, Routes: routes, Links: w.links, Tokens: w, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,6 +138,16 @@ func newWorld(t *testing.T, guest http.Handler, configure ...func(*proxy.Config)
 	t.Cleanup(w.server.Close)
 	t.Cleanup(p.Close)
 	return w
+}
+
+// links returns signed links with a key of their own.
+func links(t testing.TB) *preview.Links {
+	t.Helper()
+	keys, err := secret.Open(filepath.Join(t.TempDir(), "secret.key"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return preview.New(keys)
 }
 
 // listen serves a port of the sandbox with raw bytes.

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // PathPrefix begins the path form of sandbox URLs.
@@ -16,9 +18,12 @@ const portSeparator = "--"
 
 // Target is what a URL names.
 type Target struct {
-	// Label is the sandbox's host label.
+	// Label is the sandbox's host label, or that of a published port.
 	Label string
-	// Port is the port asked for; 0 is the sandbox's own.
+	// Published is whether Label is that of a published port: it leads to this port and
+	// to nothing else.
+	Published bool
+	// Port is the port asked for beside a host label; 0 is the sandbox's own.
 	Port uint16
 	// Prefix is the part of the path that named the target, without a slash at its
 	// end; "" in host form.
@@ -52,7 +57,8 @@ func NewURLs(publicURL, domain string) (URLs, error) {
 	return URLs{domain: domain, public: url.URL{Scheme: u.Scheme, Host: u.Host}}, nil
 }
 
-// Sandbox returns the URL for a host label, without a slash at its end.
+// Sandbox returns the URL for a host label, or for the label of a published port,
+// without a slash at its end.
 func (u URLs) Sandbox(label string) string {
 	if u.domain == "" {
 		return u.public.Scheme + "://" + u.public.Host + PathPrefix + label
@@ -62,12 +68,6 @@ func (u URLs) Sandbox(label string) string {
 		host += ":" + port
 	}
 	return u.public.Scheme + "://" + host
-}
-
-// Port returns the URL for a port of the sandbox with a host label, without a
-// slash at its end.
-func (u URLs) Port(label string, port uint16) string {
-	return u.Sandbox(strconv.Itoa(int(port)) + portSeparator + label)
 }
 
 // Server returns the URL of the server itself, without a slash at its end.
@@ -107,7 +107,8 @@ func (u URLs) hostName(host string) (string, bool) {
 	return strings.CutSuffix(host, "."+u.domain)
 }
 
-// parseName reads "{label}" or "{port}--{label}".
+// parseName reads "{label}" or "{port}--{label}", where the second label is a
+// sandbox's: that of a published port leads to no other port.
 func parseName(name string) (Target, bool) {
 	var t Target
 	if digits, label, found := strings.Cut(name, portSeparator); found {
@@ -121,8 +122,8 @@ func parseName(name string) (Target, bool) {
 	if !validLabel(name) || strings.Contains(name, portSeparator) {
 		return Target{}, false
 	}
-	t.Label = name
-	return t, true
+	t.Label, t.Published = name, sandbox.IsPortLabel(name)
+	return t, t.Port == 0 || !t.Published
 }
 
 // validLabel reports whether s is a DNS label in lower case.

@@ -30,10 +30,6 @@ func TestSandboxURL(t *testing.T) {
 			t.Errorf("Sandbox with %s and %q = %s, want %s", tc.public, tc.domain, got, tc.want)
 		}
 	}
-	u := urls(t, "https://modbox.example.com", "box.example.com")
-	if got, want := u.Port("demo-abc", 3000), "https://3000--demo-abc.box.example.com"; got != want {
-		t.Errorf("Port() = %s, want %s", got, want)
-	}
 }
 
 func TestNewURLsRefuses(t *testing.T) {

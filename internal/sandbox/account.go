@@ -24,6 +24,9 @@ type Workspace struct {
 	CreatedBy   UserID
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
+	// URLAccess is what the management routes on the URLs of its sandboxes ask for at
+	// least; "" leaves it to the server.
+	URLAccess URLAccess
 	// Role is that of the user whom it was looked up for; "" when for nobody.
 	Role Role
 }
@@ -93,5 +96,6 @@ type UserUpdate struct {
 // WorkspaceUpdate is what to change of a workspace; nil leaves it as it is.
 type WorkspaceUpdate struct {
 	Name, Slug, Description *string
+	URLAccess               *URLAccess
 	At                      time.Time
 }

@@ -60,6 +60,11 @@ type Sandbox struct {
 	ReadinessPort uint16
 	// Network is its way out, and what it publishes.
 	Network Network
+	// Published are the ports of Network, in the same order, with their URLs' labels.
+	Published []PublishedPort
+	// URLAccess is what the management routes on its own URL ask for; "" is [URLOpen].
+	// The server and its workspace may ask for more.
+	URLAccess URLAccess
 	// TTL is how long it may live, counted from CreatedAt; 0 means no limit.
 	TTL time.Duration
 	// Timeouts are the other clocks that end or pause it.

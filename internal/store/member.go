@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-const workspaceColumns = "w.id, w.name, w.slug, w.description, w.created_by, w.created_at, w.updated_at"
+const workspaceColumns = "w.id, w.name, w.slug, w.description, w.created_by, w.created_at, w.updated_at, w.url_access"
 
 // CreateWorkspace records ws with its maker as owner. Errors: Exists, naming slug;
 // QuotaExceeded when its maker has made most workspaces, unless that is 0: those
@@ -59,6 +59,16 @@ func (s *Store) Workspace(ctx context.Context, id sandbox.WorkspaceID) (sandbox.
 	return scanWorkspace(s.reader.QueryRowContext(ctx, "SELECT "+workspaceColumns+", '' FROM workspaces w WHERE w.id = $1 AND w.deleting_at = 0", id))
 }
 
+// URLAccess returns what a workspace has the management routes on the URLs of its
+// sandboxes ask for; "" leaves it to the server. Errors: NotFound.
+func (s *Store) URLAccess(ctx context.Context, id sandbox.WorkspaceID) (access sandbox.URLAccess, err error) {
+	err = s.reader.QueryRowContext(ctx, "SELECT url_access FROM workspaces WHERE id = $1", id).Scan(&access)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", noWorkspace()
+	}
+	return access, err
+}
+
 // Workspaces returns the workspaces of a user with its roles, by name.
 func (s *Store) Workspaces(ctx context.Context, user sandbox.UserID) ([]sandbox.Workspace, error) {
 	return collect(ctx, s.reader, scanWorkspace, "SELECT "+workspaceColumns+`, m.role FROM members m JOIN workspaces w ON w.id = m.workspace_id
@@ -86,8 +96,8 @@ func (s *Store) UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c s
 			}
 		}
 		ws, err = scanWorkspace(tx.QueryRowContext(ctx, `UPDATE workspaces SET name = coalesce($2, name), slug = coalesce($3, slug),
-			description = coalesce($4, description), updated_at = $5 WHERE id = $1 AND deleting_at = 0
-			RETURNING id, name, slug, description, created_by, created_at, updated_at, ''`, id, c.Name, c.Slug, c.Description, nanos(c.At)))
+			description = coalesce($4, description), url_access = coalesce($6, url_access), updated_at = $5 WHERE id = $1 AND deleting_at = 0
+			RETURNING id, name, slug, description, created_by, created_at, updated_at, url_access, ''`, id, c.Name, c.Slug, c.Description, nanos(c.At), c.URLAccess))
 		return err
 	})
 	return ws, err
@@ -217,7 +227,7 @@ func noWorkspace() error { return sandbox.Errorf(sandbox.NotFound, "there is no 
 func scanWorkspace(row scanner) (sandbox.Workspace, error) {
 	var w sandbox.Workspace
 	var created, updated int64
-	err := row.Scan(&w.ID, &w.Name, &w.Slug, &w.Description, &w.CreatedBy, &created, &updated, &w.Role)
+	err := row.Scan(&w.ID, &w.Name, &w.Slug, &w.Description, &w.CreatedBy, &created, &updated, &w.URLAccess, &w.Role)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandbox.Workspace{}, noWorkspace()
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// SetNetwork replaces the network of a live sandbox and appends ev, in one
-// transaction. It returns the row as written.
+// SetNetwork replaces the network of a live sandbox and the ports that it publishes,
+// and appends ev, in one transaction. It returns the row as written.
 //
 // Errors: NotFound; Ended when the sandbox has.
-func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, n sandbox.Network, ev sandbox.Event) (sb sandbox.Sandbox, err error) {
-	ports, err := marshalPorts(n.Ports)
+func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, enabled bool, published []sandbox.PublishedPort, ev sandbox.Event) (sb sandbox.Sandbox, err error) {
+	ports, err := marshalPorts(published)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -24,14 +24,15 @@ func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, n sandbox.Network
 			return err
 		}
 		res, err := tx.ExecContext(ctx, "UPDATE sandboxes SET network_enabled = $1, ports = $2, updated_at = $3 WHERE id = $4 AND "+isLive,
-			number(n.Enabled), ports, nanos(ev.Time), id)
+			number(enabled), ports, nanos(ev.Time), id)
 		if err != nil {
 			return err
 		}
 		if count, err := res.RowsAffected(); err != nil || count == 0 {
 			return sandbox.Wrap(sandbox.Ended, err, "the sandbox has ended")
 		}
-		sb.Network, sb.UpdatedAt = n, ev.Time
+		setPorts(&sb, published)
+		sb.Network.Enabled, sb.UpdatedAt = enabled, ev.Time
 		return insertEvent(ctx, tx, id, ev)
 	})
 	if err != nil {
@@ -78,8 +79,8 @@ func (s *Store) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)
 	return u, nil
 }
 
-// marshalPorts writes ports as a JSON array; nil is an empty one.
-func marshalPorts(ports []uint16) (string, error) {
+// marshalPorts writes published ports as a JSON array; nil is an empty one.
+func marshalPorts(ports []sandbox.PublishedPort) (string, error) {
 	if len(ports) == 0 {
 		return "[]", nil
 	}
@@ -87,14 +88,23 @@ func marshalPorts(ports []uint16) (string, error) {
 	return string(b), err
 }
 
-// unmarshalPorts reverses marshalPorts; an empty array is nil.
-func unmarshalPorts(s string) ([]uint16, error) {
+// unmarshalPorts reverses marshalPorts, into sb.
+func unmarshalPorts(s string, sb *sandbox.Sandbox) error {
 	if s == "[]" {
-		return nil, nil
+		return nil
 	}
-	var ports []uint16
+	var ports []sandbox.PublishedPort
 	if err := json.Unmarshal([]byte(s), &ports); err != nil {
-		return nil, err
+		return errors.New("damaged JSON") // without the text: labels are secrets
 	}
-	return ports, nil
+	setPorts(sb, ports)
+	return nil
+}
+
+// setPorts makes ports those that sb publishes.
+func setPorts(sb *sandbox.Sandbox, ports []sandbox.PublishedPort) {
+	sb.Published, sb.Network.Ports = ports, nil
+	for _, p := range ports {
+		sb.Network.Ports = append(sb.Network.Ports, p.Port)
+	}
 }

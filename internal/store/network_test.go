@@ -17,14 +17,25 @@ func TestNetworkAndUsageSurviveReopening(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := creation(ws, "net")
-	c.Sandbox.Network = sandbox.Network{Enabled: true, Ports: []uint16{3000, 65535}}
+	now := time.Now().UTC().Truncate(time.Second)
+	c.Sandbox.Network.Enabled, c.Sandbox.URLAccess = true, sandbox.URLKey
+	c.Sandbox.Publish([]uint16{3000, 65535}, now)
+	c.Sandbox.Published[1].Access = sandbox.PortPrivate
 	sb := create(t, s, c)
 	if diff := cmp.Diff(c.Sandbox.Network, sb.Network); diff != "" {
 		t.Errorf("created (-want +got):\n%s", diff)
 	}
-	off := sandbox.Network{Ports: []uint16{1}}
+	if diff := cmp.Diff(c.Sandbox.Published, sb.Published); diff != "" || sb.URLAccess != sandbox.URLKey {
+		t.Errorf("created with access %q (-want +got):\n%s", sb.URLAccess, diff)
+	}
+	off := sandbox.Network{Ports: []uint16{65535, 1}}
+	next := sb
+	next.Publish(off.Ports, now)
+	if next.Published[0] != sb.Published[1] {
+		t.Errorf("a port that stays = %+v, want %+v", next.Published[0], sb.Published[1])
+	}
 	ev := sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: "switched"}
-	if sb, err = s.SetNetwork(t.Context(), sb.ID, off, ev); err != nil || !cmp.Equal(sb.Network, off) {
+	if sb, err = s.SetNetwork(t.Context(), sb.ID, false, next.Published, ev); err != nil || !cmp.Equal(sb.Network, off) {
 		t.Errorf("SetNetwork() = %+v, %v", sb.Network, err)
 	}
 	if u, err := s.Usage(t.Context(), sb.ID); err != nil || u != (sandbox.Usage{}) {
@@ -49,10 +60,10 @@ func TestNetworkAndUsageSurviveReopening(t *testing.T) {
 	if err != nil || len(events) < 2 || events[1].Type != sandbox.EventNetwork {
 		t.Errorf("events %+v, %v", events, err)
 	}
-	if _, err := s.SetNetwork(t.Context(), sb.ID, off, ev); sandbox.CodeOf(err) != sandbox.Ended {
+	if _, err := s.SetNetwork(t.Context(), sb.ID, false, nil, ev); sandbox.CodeOf(err) != sandbox.Ended {
 		t.Errorf("SetNetwork() of an ended sandbox: %v", err)
 	}
-	if _, err := s.SetNetwork(t.Context(), sandbox.NewID(), off, ev); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.SetNetwork(t.Context(), sandbox.NewID(), false, nil, ev); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("SetNetwork() of none: %v", err)
 	}
 	if _, err := s.Usage(t.Context(), sandbox.NewID()); sandbox.CodeOf(err) != sandbox.NotFound {

@@ -17,7 +17,7 @@ const (
 		created_at, updated_at, started_at, ended_at, handle,
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
 		network_enabled, ports, snapshot_id, memory_lost,
-		dependencies, packages, image_id, registry_id, saved_bytes`
+		dependencies, packages, image_id, registry_id, saved_bytes, url_access`
 	// isLive and isNamed, which nothing else of the same name is meanwhile, are the conditions
 	// of the indexes sandboxes_quota and sandboxes_live_name, word for word, so that they are used.
 	isLive  = "state NOT IN ('destroyed', 'failed')"
@@ -157,7 +157,7 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 	if err != nil {
 		return err
 	}
-	ports, err := marshalPorts(sb.Network.Ports)
+	ports, err := marshalPorts(sb.Published)
 	if err != nil {
 		return err
 	}
@@ -172,13 +172,13 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 	if _, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, image_digest,
 			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash,
 			idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, last_activity_at,
-			network_enabled, ports, snapshot_id, handle, dependencies, packages, image_id, registry_id)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)`,
+			network_enabled, ports, snapshot_id, handle, dependencies, packages, image_id, registry_id, url_access)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
 		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), hash,
 		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
-		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, sb.ImageID, sb.Registry); err != nil {
+		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, sb.ImageID, sb.Registry, sb.URLAccess); err != nil {
 		return err
 	}
 	for label, value := range sb.Labels {
@@ -420,7 +420,7 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 		&created, &updated, &started, &ended, &sb.Handle,
 		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
 		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost,
-		&apt, &npm, &sb.ImageID, &sb.Registry, &sb.SavedBytes)
+		&apt, &npm, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -436,7 +436,7 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	if sb.Metadata, err = unmarshalMap(metadata); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("metadata of %s: %w", sb.ID, err)
 	}
-	if sb.Network.Ports, err = unmarshalPorts(ports); err != nil {
+	if err := unmarshalPorts(ports, &sb); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("ports of %s: %w", sb.ID, err)
 	}
 	if sb.Dependencies, err = unmarshalStrings(apt); err != nil {

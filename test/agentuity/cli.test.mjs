@@ -54,7 +54,7 @@ test("cli: create, exec, env, get, list, events, stats, delete", async () => {
 	assert.deepEqual((await json("env", id, "B=2", "--delete", "A")).env, { B: "2" });
 	const info = await json("get", id);
 	assert.deepEqual([info.name, info.status, info.resources.memory], ["of the cli", "idle", "256Mi"]);
-	assert.match(info.url, /3000--/);
+	assert.match(info.url, /p3000-[a-z0-9]{20}$/);
 	assert.ok((await json("list", "--name", "of the cli")).sandboxes.some((s) => s.id === id));
 	assert.equal((await json("execution", "list", id)).executions[0].exitCode, 4);
 	assert.equal((await json("events", id, "--limit", "1")).events[0].type, "create");

@@ -1,7 +1,6 @@
 package attack_test
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"

@@ -260,7 +260,7 @@ func TestNetworkCommands(t *testing.T) {
 			t.Errorf("after network %s the gateway is %q, want %s", step.command, out, step.want)
 		}
 	}
-	if out := must("network", "publish", "a", "5000"); !strings.HasPrefix(out, "5000 "+s.URL+"/s/5000--") {
+	if out := must("network", "publish", "a", "5000"); !strings.HasPrefix(out, "5000 "+s.URL+"/s/p5000-") {
 		t.Errorf("network publish printed %q", out)
 	}
 	if out := must("usage", "a"); !strings.Contains(out, "CPU TIME") || !strings.Contains(out, "GiB·h") {

@@ -35,7 +35,7 @@ func ask(t *testing.T, s *testserver.Server, method, url, body string) (int, str
 // refused at the door of every interface, with a word about the field, and makes nothing.
 func TestStringsThatMeanNothing(t *testing.T) {
 	s := testserver.Start(t)
-	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
+	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", URLAccess: client.URLOpen})
 	before := sandboxes(t, s)
 	for _, route := range []struct {
 		method, path string

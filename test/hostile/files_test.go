@@ -84,7 +84,7 @@ func (r *rig) upload(sandboxURL, filename string, content io.Reader) (int, strin
 
 func TestUploadsCannotLeaveTheirFolder(t *testing.T) {
 	r := newRig(t)
-	sb := r.MustCreate(client.CreateOptions{Name: "victim"})
+	sb := r.MustCreate(client.CreateOptions{Name: "victim", URLAccess: client.URLOpen})
 	if status, msg := r.upload(sb.URL, "ok.txt", strings.NewReader("fine")); status/100 != 2 {
 		t.Fatalf("upload of ok.txt: %d %s", status, msg)
 	}

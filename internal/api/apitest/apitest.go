@@ -29,6 +29,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -58,11 +59,13 @@ type Server struct {
 	// Images are what workspaces build; it begins without any.
 	Images *image.Store
 	SSO    *sso.SignIn
-	API    *api.Server
-	Store  *store.Store
-	Audit  *audit.Log
-	Host   *fake.Host
-	Log    *Log
+	// Links are signed links to private ports.
+	Links *preview.Links
+	API   *api.Server
+	Store *store.Store
+	Audit *audit.Log
+	Host  *fake.Host
+	Log   *Log
 }
 
 // Log keeps what the server logs.
@@ -123,6 +126,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
 	check()
 	s.Registries, s.Catalogue = registry.New(s.Store, keys, signIn), catalogue.New(s.Store, images{}, 512<<20)
+	s.Links = preview.New(keys)
 	s.openImages()
 	err = s.Service.Start(t.Context())
 	check()
@@ -133,9 +137,9 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.SSO, err = sso.New(providers, s.Accounts, s.URL)
 	check()
 	t.Cleanup(s.SSO.Close)
-	config := api.Config{SandboxURL: urls.Sandbox, PortURL: urls.Port, Version: "test"}
+	config := api.Config{SandboxURL: urls.Sandbox, Version: "test"}
 	deps := api.Deps{
-		Service: s.Service, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, Catalogue: s.Catalogue, Images: s.Images, Builder: build.New(build.Config{}, s.Service, s.Images), Audit: s.Audit, SSO: s.SSO, Logger: logger, Driver: "fake",
+		Service: s.Service, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, Catalogue: s.Catalogue, Images: s.Images, Builder: build.New(build.Config{}, s.Service, s.Images), Audit: s.Audit, SSO: s.SSO, Links: s.Links, Logger: logger, Driver: "fake",
 		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, s.Accounts, s.Registries, s.Catalogue, urls.Sandbox)},
 	}
 	if change != nil {
@@ -143,8 +147,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	}
 	s.API, err = api.New(config, deps)
 	check()
-	p, err := proxy.New(proxy.Config{URLs: urls}, s.Service, modbox.NewDataPlane(s.Service, s.Audit), logger)
-	check()
+	p := s.newProxy(urls, logger)
 	front.Config.Handler = edge.Wrap(logger, p.Wrap(s.API))
 	front.Start()
 	s.HTTP = front.Client()
@@ -169,6 +172,18 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 		}
 	})
 	return s
+}
+
+// newProxy returns what carries requests to sandboxes.
+func (s *Server) newProxy(urls proxy.URLs, logger *slog.Logger) *proxy.Proxy {
+	access := modbox.Access{Workspaces: s.Store, Tokens: s.Auth}
+	p, err := proxy.New(proxy.Config{URLs: urls}, proxy.Deps{
+		Sandboxes: s.Service, Routes: modbox.NewDataPlane(s.Service, access, s.Audit), Links: s.Links, Tokens: s.Auth, Logger: logger,
+	})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return p
 }
 
 // openImages opens a store without images.

@@ -5,7 +5,7 @@ import "time"
 // Network is what a sandbox may be asked to have of a network.
 type Network struct {
 	Enabled bool  `json:"enabled,omitempty" doc:"Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses."`
-	Ports   []int `json:"ports,omitempty" nullable:"false" maxItems:"32" doc:"Ports it publishes, each 1 to 65535; each gets a URL, and the first is where the sandbox's URL leads."`
+	Ports   []int `json:"ports,omitempty" nullable:"false" maxItems:"32" doc:"Ports it publishes, each 1 to 65535; each gets a URL of its own for everybody who knows that, and the first is where the sandbox's URL leads."`
 }
 
 // SandboxNetwork is the network of a sandbox.
@@ -16,14 +16,38 @@ type SandboxNetwork struct {
 
 // PublishedPort is a port of a sandbox and where it is reached.
 type PublishedPort struct {
-	Port int    `json:"port" doc:"The port in the sandbox."`
-	URL  string `json:"url" doc:"Where it is reached. The URL is a secret."`
+	Port      int       `json:"port" doc:"The port in the sandbox."`
+	URL       string    `json:"url" doc:"Where it is reached. It leads to this port and to nothing else of the sandbox, and is safe to share as far as the server on the port is. Empty for those who may only look."`
+	Access    string    `json:"access" enum:"public,private" doc:"public: the URL suffices. private: visitors need an API token or a signed link, too."`
+	CreatedAt time.Time `json:"created_at" doc:"When the URL was made."`
+}
+
+// PublishedPortList is the ports that a sandbox publishes.
+type PublishedPortList struct {
+	Items []PublishedPort `json:"items" nullable:"false" doc:"The ports, in the order they were published."`
+}
+
+// PublishPort is the body of PUT /v1/sandboxes/{ref}/ports/{port}.
+type PublishPort struct {
+	Access string `json:"access,omitempty" enum:"public,private" doc:"Who may use its URL; public when omitted."`
+}
+
+// CreatePortLink is the body of POST /v1/sandboxes/{ref}/ports/{port}/links.
+type CreatePortLink struct {
+	ExpiresInSeconds int `json:"expires_in_seconds,omitempty" minimum:"0" maximum:"604800" doc:"How long it works, 60 to 604800 seconds; an hour when omitted."`
+}
+
+// PortLink is a signed link to a private port.
+type PortLink struct {
+	URL       string    `json:"url" doc:"The link, for a browser. It is a secret."`
+	Token     string    `json:"token" doc:"What is signed of it; programs send it in the header X-Modbox-Token to the port's own URL."`
+	ExpiresAt time.Time `json:"expires_at" doc:"When it stops working."`
 }
 
 // ChangeNetwork is the body of PATCH /v1/sandboxes/{ref}/network.
 type ChangeNetwork struct {
 	Enabled *bool  `json:"enabled,omitempty" doc:"Switch its access to the internet on or off, which cuts its connections; as it is when omitted."`
-	Ports   *[]int `json:"ports,omitempty" doc:"The ports it publishes from now on; as they are when omitted."`
+	Ports   *[]int `json:"ports,omitempty" doc:"The ports it publishes from now on; those that it published before keep their URLs and access, the URLs of others stop working. As they are when omitted."`
 }
 
 // Usage is what a sandbox has used since it was made.

@@ -16,6 +16,7 @@ type CreateSandbox struct {
 	Network     *Network          `json:"network,omitempty" doc:"Access to the internet, and ports to publish; neither when omitted."`
 	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Your own words about it."`
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64; they mean nothing to the server."`
+	URLAccess   string            `json:"url_access,omitempty" enum:"open,key" doc:"What the management routes on its own URL (/modbox/api/…, /execute) ask for: key, its SANDBOX_API_KEY or an API token; open, its SANDBOX_API_KEY if it has one, else nothing. key when omitted."`
 	Command     *ExecutionCommand `json:"command,omitempty" doc:"A command that starts as an execution as soon as it runs."`
 	Mode        string            `json:"mode,omitempty" enum:"interactive,oneshot" doc:"oneshot: it ends with its command, with cause completed. interactive when omitted."`
 	Replace     bool              `json:"replace,omitempty" doc:"End a live sandbox of the same name, whose place in the quota the new one may have."`
@@ -113,6 +114,7 @@ type Sandbox struct {
 	Resources     Resources         `json:"resources" doc:"Its limits."`
 	ReadinessPort int               `json:"readiness_port,omitempty" doc:"The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080."`
 	Network       SandboxNetwork    `json:"network" doc:"Its network."`
+	URLAccess     string            `json:"url_access" enum:"open,key" doc:"What the management routes on its own URL ask for; the workspace and the server may ask for more."`
 	TTLSeconds    int64             `json:"ttl_seconds" doc:"How long it may live from created_at; 0 means no limit."`
 	Deadline      *time.Time        `json:"deadline" doc:"When its ttl ends it; null without one."`
 	Timeouts      Timeouts          `json:"timeouts" doc:"Its clocks beside the ttl."`

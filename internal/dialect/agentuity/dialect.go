@@ -27,10 +27,10 @@ const (
 
 // URLs says under which URLs things are reached.
 type URLs interface {
-	// Server returns the URL of the server, Port that of a port of the sandbox with a
-	// host label, both without a slash at the end.
+	// Server returns the URL of the server, Sandbox the URL for the label of a published
+	// port, both without a slash at the end.
 	Server() string
-	Port(label string, port uint16) string
+	Sandbox(label string) string
 }
 
 // Dialect is /sandbox/…, /fs/…, /cli/sandbox… and /streams/….

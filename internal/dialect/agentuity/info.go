@@ -186,7 +186,7 @@ func (l *look) status() string {
 func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out info, err error) {
 	sb := &l.Sandbox
 	out = info{
-		SandboxID: sandboxID(sb.ID), Identifier: sb.HostLabel, Name: sb.Labels[labelName], Description: sb.Description,
+		SandboxID: sandboxID(sb.ID), Identifier: identifier(sb), Name: sb.Labels[labelName], Description: sb.Description,
 		Status: l.status(), Mode: mode(sb), CreatedAt: timestamp(sb.CreatedAt), Region: region, Executions: len(l.executions),
 		Dependencies: sb.Dependencies, Packages: sb.Packages, Metadata: metadata(sb.Metadata),
 		Resources: resourcesOf(sb.Resources), Org: org(sb.Workspace),
@@ -243,13 +243,21 @@ func mode(sb *sandbox.Sandbox) string {
 
 func org(ws sandbox.WorkspaceID) ref { return ref{external(prefixOrg, ws), string(ws)} }
 
+// identifier is the DNS label by which the sandbox is reached from outside.
+func identifier(sb *sandbox.Sandbox) string {
+	if len(sb.Published) > 0 {
+		return sb.Published[0].Label
+	}
+	return sb.HostLabel
+}
+
 // published returns the port that a sandbox publishes and its URL; 0 and "" for none.
 func (d *Dialect) published(sb *sandbox.Sandbox) (int, string) {
-	if len(sb.Network.Ports) == 0 || sb.HostLabel == "" {
+	if len(sb.Published) == 0 || sb.Published[0].Label == "" {
 		return 0, ""
 	}
-	port := sb.Network.Ports[0]
-	return int(port), d.urls.Port(sb.HostLabel, port)
+	port := sb.Published[0]
+	return int(port.Port), d.urls.Sandbox(port.Label)
 }
 
 // streamURL is where an output is read, with the time before every line if that

@@ -108,8 +108,9 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 		ID: sandbox.NewID(), Workspace: caller(ctx).Workspace, HostLabel: sandbox.HostLabel(in.Name),
 		Env: in.Env, Labels: map[string]string{}, Network: network,
 	}
+	sb.Publish(network.Ports, time.Now().UTC())
 	req = lifecycle.CreateRequest{
-		ID: sb.ID, HostLabel: sb.HostLabel, Env: in.Env, Network: network, Description: in.Description, Labels: sb.Labels,
+		ID: sb.ID, HostLabel: sb.HostLabel, Published: sb.Published, URLAccess: sandbox.URLKey, Env: in.Env, Network: network, Description: in.Description, Labels: sb.Labels,
 		Dependencies: in.Dependencies, Packages: in.Packages,
 	}
 	switch {

@@ -30,13 +30,15 @@ const (
 // DataPlane answers what the product's sandboxes answer on their own URL:
 // commands, files and code. Safe for concurrent use.
 type DataPlane struct {
-	svc *lifecycle.Service
-	mux *http.ServeMux
+	svc    *lifecycle.Service
+	access Access
+	mux    *http.ServeMux
 }
 
-// NewDataPlane returns the data plane, whose operations are recorded in log.
-func NewDataPlane(svc *lifecycle.Service, log *audit.Log) *DataPlane {
-	d := &DataPlane{svc: svc, mux: http.NewServeMux()}
+// NewDataPlane returns the data plane, whose operations are recorded in log. Both
+// interfaces of asks must be set.
+func NewDataPlane(svc *lifecycle.Service, asks Access, log *audit.Log) *DataPlane {
+	d := &DataPlane{svc: svc, access: asks, mux: http.NewServeMux()}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request, *visit) error{
 		"POST /execute":                              d.execute,
 		"POST /modbox/api/exec":                      d.exec,
@@ -58,7 +60,7 @@ func NewDataPlane(svc *lifecycle.Service, log *audit.Log) *DataPlane {
 			op = &audit.Operation{Action: action, Route: pattern, Fail: writeError}
 			served = log.Admitted(op, served)
 		}
-		served = admit(served)
+		served = d.admit(served)
 		if op != nil {
 			served = log.Handler(op, served)
 		}
@@ -67,29 +69,37 @@ func NewDataPlane(svc *lifecycle.Service, log *audit.Log) *DataPlane {
 	return d
 }
 
-// admit lets requests in that have the sandbox's key, if it has one, and says to
-// which sandbox they are.
-func admit(next http.Handler) http.Handler {
+// admit lets requests in that have what their sandbox asks for, and says to which
+// sandbox they are.
+func (d *DataPlane) admit(next http.Handler) http.Handler {
 	return handler(func(w http.ResponseWriter, r *http.Request) error {
 		v := visitOf(r.Context())
 		e := audit.FromContext(r.Context())
 		e.Via(viaURL, v.sb.Workspace)
 		e.Object("sandbox", v.ref, v.sb.Name)
-		if v.refused {
-			return noKey(w)
+		if err := d.enter(w, r, v); err != nil {
+			return err
 		}
 		next.ServeHTTP(w, r)
 		return nil
 	})
 }
 
-// visit is one request to a sandbox. Who knows its URL acts for its owner.
+// enter finds out for whom the visit acts.
+func (d *DataPlane) enter(w http.ResponseWriter, r *http.Request, v *visit) (err error) {
+	v.caller, err = d.access.admit(r, &v.sb)
+	if sandbox.CodeOf(err) == sandbox.Unauthenticated {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="sandbox"`)
+	}
+	return err
+}
+
+// visit is one request to a sandbox. Who knows its URL, and its key if it has one, acts
+// for its owner.
 type visit struct {
 	sb     sandbox.Sandbox
 	caller lifecycle.Caller
 	ref    string
-	// refused is whether the sandbox's key was wanted and not given.
-	refused bool
 }
 
 type visitKey struct{}
@@ -107,35 +117,26 @@ func (d *DataPlane) ServeSandbox(w http.ResponseWriter, r *http.Request, sb sand
 		return false
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	v := &visit{sb: sb, caller: lifecycle.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}, ref: string(sb.ID)}
-	v.refused = !authorized(r, sb.Env[keyVariable])
+	v := &visit{sb: sb, ref: string(sb.ID)}
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
 	u := *r.URL
 	u.Path, u.RawPath = path, strings.TrimSuffix(u.RawPath, "/")
 	r.URL = &u
-	if _, pattern := d.mux.Handler(r); pattern == "" && v.refused {
-		writeError(w, r, noKey(w))
-		return true
-	} else if pattern == "" {
-		writeError(w, r, sandbox.Errorf(sandbox.NotFound, "there is no route %s %s", r.Method, path))
+	if _, pattern := d.mux.Handler(r); pattern == "" {
+		err := d.enter(w, r, v)
+		if err == nil {
+			err = sandbox.Errorf(sandbox.NotFound, "there is no route %s %s", r.Method, path)
+		}
+		writeError(w, r, err)
 		return true
 	}
 	d.mux.ServeHTTP(w, r)
 	return true
 }
 
-// noKey is the error of a request without the sandbox's key.
-func noKey(w http.ResponseWriter) error {
-	w.Header().Set("WWW-Authenticate", `Bearer realm="sandbox"`)
-	return sandbox.Errorf(sandbox.Unauthenticated, "this sandbox wants its %s as bearer token", keyVariable)
-}
-
 // authorized compares hashes, so that neither the content nor the length of the
 // key shows in the time it takes.
 func authorized(r *http.Request, key string) bool {
-	if key == "" {
-		return true
-	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	want, got := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(strings.TrimSpace(token)))
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1 && strings.EqualFold(scheme, "Bearer")

@@ -127,7 +127,7 @@ func TestKeyGuardsTheAPI(t *testing.T) {
 	routes := []struct{ method, path string }{
 		{"POST", "/modbox/api/exec"}, {"GET", "/modbox/api/files"}, {"GET", "/modbox/api/unknown"}, {"POST", "/execute"}, {"POST", "/execute/"},
 	}
-	for _, authorization := range []string{"", "Bearer wrong", "Bearer s3cre", "Bearer s3crett", "Basic s3cret", "s3cret", "Bearer " + v.Token} {
+	for _, authorization := range []string{"", "Bearer wrong", "Bearer s3cre", "Bearer s3crett", "Basic s3cret", "s3cret", "Bearer mbx_wrong"} {
 		for _, route := range routes {
 			r := v.request(route.method, route.path, object{"command": "true", "code": "1"})
 			r.Header.Set("Authorization", authorization)

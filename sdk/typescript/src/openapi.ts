@@ -1014,6 +1014,90 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{ref}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List published ports
+         * @description With their URLs, each of which leads to its port and to nothing else of the sandbox.
+         */
+        get: operations["list-ports"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/ports/{port}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Publish a port
+         * @description Gives the port a URL of its own, or changes who may use the one it has: then everybody who uses it is cut off. 32 ports of a sandbox at most.
+         */
+        put: operations["publish-port"];
+        post?: never;
+        /**
+         * Unpublish a port
+         * @description Its URL and all links to it stop working at once, open connections included. Published again it gets another URL.
+         */
+        delete: operations["unpublish-port"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/ports/{port}/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a link to a private port
+         * @description It lets whoever has it use the port until it expires, the port is unpublished, or gets another URL. It is shown only now, and kept nowhere.
+         */
+        post: operations["create-port-link"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{ref}/ports/{port}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a port another URL
+         * @description The URL before and all links to it stop working at once, open connections included.
+         */
+        post: operations["rotate-port"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{ref}/resume": {
         parameters: {
             query?: never;
@@ -1946,7 +2030,7 @@ export interface components {
         ChangeNetwork: {
             /** @description Switch its access to the internet on or off, which cuts its connections; as it is when omitted. */
             enabled?: boolean;
-            /** @description The ports it publishes from now on; as they are when omitted. */
+            /** @description The ports it publishes from now on; those that it published before keep their URLs and access, the URLs of others stop working. As they are when omitted. */
             ports?: number[];
         };
         Checkpoint: {
@@ -1989,6 +2073,13 @@ export interface components {
              * @example before-upgrade
              */
             name?: string;
+        };
+        CreatePortLink: {
+            /**
+             * Format: int64
+             * @description How long it works, 60 to 604800 seconds; an hour when omitted.
+             */
+            expires_in_seconds?: number;
         };
         CreateRegistry: {
             /** @description Kept and shown. */
@@ -2079,6 +2170,11 @@ export interface components {
              * @description It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit.
              */
             ttl_seconds?: number;
+            /**
+             * @description What the management routes on its own URL (/modbox/api/…, /execute) ask for: key, its SANDBOX_API_KEY or an API token; open, its SANDBOX_API_KEY if it has one, else nothing. key when omitted.
+             * @enum {string}
+             */
+            url_access?: "open" | "key";
             /**
              * Format: int64
              * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0: answer 429 at once.
@@ -2820,7 +2916,7 @@ export interface components {
         Network: {
             /** @description Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses. */
             enabled?: boolean;
-            /** @description Ports it publishes, each 1 to 65535; each gets a URL, and the first is where the sandbox's URL leads. */
+            /** @description Ports it publishes, each 1 to 65535; each gets a URL of its own for everybody who knows that, and the first is where the sandbox's URL leads. */
             ports?: number[];
         };
         NewFile: {
@@ -2929,6 +3025,17 @@ export interface components {
             /** @description There were more than are kept. */
             truncated: boolean;
         };
+        PortLink: {
+            /**
+             * Format: date-time
+             * @description When it stops working.
+             */
+            expires_at: string;
+            /** @description What is signed of it; programs send it in the header X-Modbox-Token to the port's own URL. */
+            token: string;
+            /** @description The link, for a browser. It is a secret. */
+            url: string;
+        };
         Problem: {
             /**
              * @description What kind of error it is, for programs; docs/errors.md lists all.
@@ -2995,14 +3102,35 @@ export interface components {
             /** @description What was removed. */
             images: components["schemas"]["PrunedImage"][];
         };
+        PublishPort: {
+            /**
+             * @description Who may use its URL; public when omitted.
+             * @enum {string}
+             */
+            access?: "public" | "private";
+        };
         PublishedPort: {
+            /**
+             * @description public: the URL suffices. private: visitors need an API token or a signed link, too.
+             * @enum {string}
+             */
+            access: "public" | "private";
+            /**
+             * Format: date-time
+             * @description When the URL was made.
+             */
+            created_at: string;
             /**
              * Format: int64
              * @description The port in the sandbox.
              */
             port: number;
-            /** @description Where it is reached. The URL is a secret. */
+            /** @description Where it is reached. It leads to this port and to nothing else of the sandbox, and is safe to share as far as the server on the port is. Empty for those who may only look. */
             url: string;
+        };
+        PublishedPortList: {
+            /** @description The ports, in the order they were published. */
+            items: components["schemas"]["PublishedPort"][];
         };
         Quota: {
             /**
@@ -3323,6 +3451,11 @@ export interface components {
             updated_at: string;
             /** @description Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox. Empty for callers who may only read. */
             url: string;
+            /**
+             * @description What the management routes on its own URL ask for; the workspace and the server may ask for more.
+             * @enum {string}
+             */
+            url_access: "open" | "key";
             /** @description The workspace it belongs to. */
             workspace_id: string;
         };
@@ -3824,6 +3957,11 @@ export interface components {
             name?: string;
             /** @description Names it in references. */
             slug?: string;
+            /**
+             * @description What the management routes on the URLs of its sandboxes (/modbox/api/…, /execute) ask for at least: open, what each sandbox asks for; key, the sandbox's SANDBOX_API_KEY or an API token. The server may ask for more.
+             * @enum {string}
+             */
+            url_access?: "open" | "key";
         };
         Usage: {
             /**
@@ -3956,6 +4094,11 @@ export interface components {
              * @description When it was last changed.
              */
             updated_at: string;
+            /**
+             * @description What the management routes on the URLs of its sandboxes (/modbox/api/…, /execute) ask for at least: open, what each sandbox asks for; key, the sandbox's SANDBOX_API_KEY or an API token. The server may ask for more.
+             * @enum {string}
+             */
+            url_access: "open" | "key";
         };
         WorkspaceDetail: {
             /**
@@ -3988,6 +4131,11 @@ export interface components {
              * @description When it was last changed.
              */
             updated_at: string;
+            /**
+             * @description What the management routes on the URLs of its sandboxes (/modbox/api/…, /execute) ask for at least: open, what each sandbox asks for; key, the sandbox's SANDBOX_API_KEY or an API token. The server may ask for more.
+             * @enum {string}
+             */
+            url_access: "open" | "key";
         };
         WorkspaceList: {
             /** @description The workspaces, by name. */
@@ -6297,6 +6445,195 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-ports": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PublishedPortList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "publish-port": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+                /** @description The port in the sandbox. */
+                port: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PublishPort"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PublishedPort"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "unpublish-port": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+                /** @description The port in the sandbox. */
+                port: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-port-link": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+                /** @description The port in the sandbox. */
+                port: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["CreatePortLink"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PortLink"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "rotate-port": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                ref: string;
+                /** @description The port in the sandbox. */
+                port: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PublishedPort"];
                 };
             };
             /** @description An error */

@@ -1,0 +1,162 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/preview"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// PortRef is the path parameters that name a port of a sandbox. It is exported because
+// huma passes over embedded types that are not.
+type PortRef struct {
+	SandboxRef
+	Port int `path:"port" minimum:"1" maximum:"65535" doc:"The port in the sandbox."`
+}
+
+type (
+	publishPortInput struct {
+		PortRef
+		Body *wire.PublishPort
+	}
+	createPortLinkInput struct {
+		PortRef
+		Body *wire.CreatePortLink
+	}
+)
+
+func (s *Server) registerPorts(a huma.API) {
+	const all, one = "/v1/sandboxes/{ref}/ports", "/v1/sandboxes/{ref}/ports/{port}"
+	tags := []string{"sandboxes"}
+	route(a, huma.Operation{
+		OperationID: "list-ports", Method: http.MethodGet, Path: all, Tags: tags,
+		Summary: "List published ports", Description: "With their URLs, each of which leads to its port and to nothing else of the sandbox.",
+	}, s.listPorts)
+	route(a, huma.Operation{
+		OperationID: "publish-port", Method: http.MethodPut, Path: one, Tags: tags,
+		Summary: "Publish a port", Description: "Gives the port a URL of its own, or changes who may use the one it has: then everybody who uses it is cut off. 32 ports of a sandbox at most.",
+	}, s.publishPort)
+	route(a, huma.Operation{
+		OperationID: "unpublish-port", Method: http.MethodDelete, Path: one, Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Unpublish a port", Description: "Its URL and all links to it stop working at once, open connections included. Published again it gets another URL.",
+	}, s.unpublishPort)
+	route(a, huma.Operation{
+		OperationID: "rotate-port", Method: http.MethodPost, Path: one + "/rotate", Tags: tags,
+		Summary: "Give a port another URL", Description: "The URL before and all links to it stop working at once, open connections included.",
+	}, s.rotatePort)
+	route(a, huma.Operation{
+		OperationID: "create-port-link", Method: http.MethodPost, Path: one + "/links", Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary: "Make a link to a private port", Description: "It lets whoever has it use the port until it expires, the port is unpublished, or gets another URL. It is shown only now, and kept nowhere.",
+	}, s.createPortLink)
+}
+
+func (s *Server) listPorts(ctx context.Context, in *SandboxRef) (*body[wire.PublishedPortList], error) {
+	sb, err := s.svc.Get(ctx, caller(ctx), in.Ref)
+	if err != nil {
+		return nil, err
+	}
+	return reply(wire.PublishedPortList{Items: s.formatNetwork(&sb).Ports}), nil
+}
+
+func (s *Server) publishPort(ctx context.Context, in *publishPortInput) (*body[wire.PublishedPort], error) {
+	access := sandbox.PortPublic
+	if in.Body != nil && in.Body.Access != "" {
+		access = sandbox.PortAccess(in.Body.Access)
+	}
+	return s.changePort(ctx, in.Ref, lifecycle.PortChange{Port: uint16(in.Port), Access: access})
+}
+
+func (s *Server) rotatePort(ctx context.Context, in *PortRef) (*body[wire.PublishedPort], error) {
+	return s.changePort(ctx, in.Ref, lifecycle.PortChange{Port: uint16(in.Port), Relabel: true})
+}
+
+func (s *Server) changePort(ctx context.Context, ref string, change lifecycle.PortChange) (*body[wire.PublishedPort], error) {
+	sb, err := s.svc.ChangePort(ctx, caller(ctx), ref, change)
+	if err != nil {
+		return nil, err
+	}
+	port, err := publishedPort(&sb, change.Port)
+	if err != nil {
+		return nil, err
+	}
+	return reply(s.formatPort(port)), nil
+}
+
+func (s *Server) unpublishPort(ctx context.Context, in *PortRef) (*struct{}, error) {
+	_, err := s.svc.ChangePort(ctx, caller(ctx), in.Ref, lifecycle.PortChange{Port: uint16(in.Port), Remove: true})
+	return nil, err
+}
+
+func (s *Server) createPortLink(ctx context.Context, in *createPortLinkInput) (*body[wire.PortLink], error) {
+	id, _ := auth.FromContext(ctx)
+	var lifetime time.Duration
+	if in.Body != nil {
+		lifetime = seconds(in.Body.ExpiresInSeconds)
+	}
+	expires, err := linkExpiry(id, lifetime, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	sb, err := s.svc.Get(ctx, caller(ctx), in.Ref)
+	if err != nil {
+		return nil, err
+	}
+	audit.FromContext(ctx).Object("sandbox", string(sb.ID), sb.Name)
+	if sb.State.Ended() {
+		return nil, sandbox.Errorf(sandbox.Ended, "sandbox %s has ended", sb.Name)
+	}
+	port, err := publishedPort(&sb, uint16(in.Port))
+	if err != nil {
+		return nil, err
+	}
+	if port.Access != sandbox.PortPrivate {
+		return nil, sandbox.Errorf(sandbox.Conflict, "port %d is public: its URL needs no link; make it private first", port.Port)
+	}
+	token, err := s.deps.Links.Sign(preview.Link, sb.ID, port, expires)
+	if err != nil {
+		return nil, err
+	}
+	return reply(wire.PortLink{
+		URL: s.sandboxURL(port.Label) + "/?" + url.Values{preview.Parameter: {token}}.Encode(), Token: token, ExpiresAt: expires,
+	}), nil
+}
+
+// linkExpiry is when a link that works so long expires. It does not outlive the token
+// that it is made with.
+func linkExpiry(id auth.Identity, lifetime time.Duration, now time.Time) (time.Time, error) {
+	if lifetime != 0 && (lifetime < preview.LifetimeMin || lifetime > preview.LifetimeMax) {
+		return time.Time{}, sandbox.InvalidField("expires_in_seconds", "must be %d to %d", int(preview.LifetimeMin.Seconds()), int(preview.LifetimeMax.Seconds()))
+	}
+	expires := now.Add(cmp.Or(lifetime, preview.LifetimeDefault)).UTC().Truncate(time.Second)
+	if id.Expires.IsZero() || !expires.After(id.Expires) {
+		return expires, nil
+	}
+	if lifetime != 0 {
+		return time.Time{}, &sandbox.Error{Code: sandbox.Forbidden, Field: "expires_in_seconds",
+			Message: "this token expires at " + id.Expires.Format(time.RFC3339) + ", and so must the links it makes, or before"}
+	}
+	return id.Expires.UTC().Truncate(time.Second), nil
+}
+
+// publishedPort returns a port that the sandbox publishes. Errors: NotFound.
+func publishedPort(sb *sandbox.Sandbox, port uint16) (sandbox.PublishedPort, error) {
+	p, ok := sb.PublishedPort(port)
+	if !ok {
+		return p, sandbox.Errorf(sandbox.NotFound, "sandbox %s does not publish port %d", sb.Name, port)
+	}
+	return p, nil
+}
+
+func (s *Server) formatPort(p sandbox.PublishedPort) wire.PublishedPort {
+	return wire.PublishedPort{Port: int(p.Port), URL: s.sandboxURL(p.Label), Access: string(p.Access), CreatedAt: p.LabeledAt}
+}

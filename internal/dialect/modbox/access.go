@@ -1,0 +1,89 @@
+package modbox
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Tokens checks API tokens: auth.Authenticator.
+type Tokens interface {
+	// Permits returns who presents the token with a request, when that may do p in the
+	// workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
+	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
+}
+
+// Workspaces knows what workspaces ask for: store.Store.
+type Workspaces interface {
+	// URLAccess returns what the workspace has the management routes of its sandboxes
+	// ask for; "" leaves it to the server. Errors: NotFound.
+	URLAccess(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.URLAccess, error)
+}
+
+// Access is what the management routes on the URLs of sandboxes ask for.
+type Access struct {
+	// Server is what they ask for at least; "" is [sandbox.URLOpen].
+	Server     sandbox.URLAccess
+	Workspaces Workspaces
+	Tokens     Tokens
+}
+
+// admit finds out for whom a request to a management route acts. It is let in with
+// the sandbox's key, with an API token that may use the sandbox, and with nothing when
+// the sandbox has no key, and neither it nor its workspace nor the server asks for one.
+//
+// Errors: Unauthenticated; Forbidden for the token of somebody else; QuotaExceeded
+// after too many wrong tokens.
+func (a *Access) admit(r *http.Request, sb *sandbox.Sandbox) (lifecycle.Caller, error) {
+	owner := lifecycle.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}
+	key := sb.Env[keyVariable]
+	if key != "" && authorized(r, key) {
+		return owner, nil
+	}
+	closed, err := a.closed(r.Context(), sb)
+	if err != nil {
+		return owner, err
+	}
+	if !closed && key == "" {
+		return owner, nil
+	}
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if token = strings.TrimSpace(token); !auth.IsBearer(token) {
+		return owner, noKey(key != "")
+	}
+	id, err := a.Tokens.Permits(r, token, sb.Workspace, sandbox.SandboxesWrite)
+	if err != nil {
+		return owner, err
+	}
+	audit.FromContext(r.Context()).By(audit.Who{
+		User: id.User, Workspace: id.Workspace, Token: id.TokenID, Session: id.Session, Role: id.Role, Administrator: id.Administrator,
+	})
+	return lifecycle.Caller{User: id.User, Workspace: sb.Workspace}, nil
+}
+
+// closed reports whether somebody asks for more than the URL.
+func (a *Access) closed(ctx context.Context, sb *sandbox.Sandbox) (bool, error) {
+	if a.Server == sandbox.URLKey || sb.URLAccess == sandbox.URLKey {
+		return true, nil
+	}
+	ws, err := a.Workspaces.URLAccess(ctx, sb.Workspace)
+	if err != nil {
+		return true, fmt.Errorf("settings of workspace %s: %w", sb.Workspace, err)
+	}
+	return ws == sandbox.URLKey, nil
+}
+
+// noKey is the error of a request without what is asked for; keyed is whether the
+// sandbox has a key.
+func noKey(keyed bool) error {
+	if keyed {
+		return sandbox.Errorf(sandbox.Unauthenticated, "this sandbox wants its %s, or an API token that may use it, as bearer token", keyVariable)
+	}
+	return sandbox.Errorf(sandbox.Unauthenticated, "this sandbox wants an API token that may use it as bearer token; its %s is not set", keyVariable)
+}

@@ -1,0 +1,62 @@
+package modbox_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// TestURLAccess has the management routes ask for what the sandbox, or its workspace, says.
+func TestURLAccess(t *testing.T) {
+	v := newVisitor(t, object{})
+	var made, keyed object
+	v.Want(201, "POST", "/v1/sandboxes", object{"name": "v1", "wait_seconds": 180}).Into(t, &made)
+	v.Want(201, "POST", "/v1/sandboxes", object{"name": "keyed", "wait_seconds": 180, "env": object{"SANDBOX_API_KEY": "s3cret"}}).Into(t, &keyed)
+	if made["url_access"] != "key" {
+		t.Errorf("a sandbox made through /v1 has url_access %v", made["url_access"])
+	}
+	provisioned, viaV1, withKey := v.url, made["url"].(string), keyed["url"].(string)
+	sb, err := v.Store.SandboxByID(t.Context(), v.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := auth.Identity{User: sb.CreatedBy, Workspace: sb.Workspace, Role: sandbox.RoleOwner}
+	narrow, _, err := v.Auth.CreateToken(t.Context(), owner, auth.TokenRequest{Scopes: []sandbox.Permission{sandbox.SandboxesRead}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := v.Accounts.CreateUser(t.Context(), auth.Identity{}, auth.NewUser{Name: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, _, err := v.Auth.CreateToken(t.Context(), auth.Identity{User: other.ID, Workspace: other.Home, Role: sandbox.RoleOwner}, auth.TokenRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(url string, want map[string]int) {
+		t.Helper()
+		for bearer, status := range want {
+			for _, route := range []struct{ method, path string }{{"POST", "/modbox/api/exec"}, {"GET", "/modbox/api/files"}, {"POST", "/execute"}} {
+				r := v.Request(route.method, url+route.path, object{"command": "true", "code": ":", "language": "sh"})
+				r.Header.Del("Authorization")
+				if bearer != "" {
+					r.Header.Set("Authorization", "Bearer "+bearer)
+				}
+				if a := v.Send(r); a.Status != status || strings.Contains(string(a.Body), "mbx_") {
+					t.Errorf("%s %s with %.8q: %d %s, want %d", route.method, route.path, bearer, a.Status, a.Body, status)
+				}
+			}
+		}
+	}
+	check(provisioned, map[string]int{"": 200, "whatever": 200, v.Token: 200})
+	check(viaV1, map[string]int{"": 401, "whatever": 401, v.Token: 200, narrow: 403, foreign: 403})
+	check(withKey, map[string]int{"": 401, "s3cret": 200, v.Token: 200, foreign: 403})
+	v.Want(200, "PATCH", "/v1/workspaces/"+string(sb.Workspace), object{"url_access": "key"})
+	check(provisioned, map[string]int{"": 401, "whatever": 401, v.Token: 200})
+	v.Want(200, "PATCH", "/v1/workspaces/"+string(sb.Workspace), object{"url_access": "open"})
+	check(provisioned, map[string]int{"": 200})
+	check(viaV1, map[string]int{"": 401})
+	v.Want(422, "PATCH", "/v1/workspaces/"+string(sb.Workspace), object{"url_access": "shut"})
+}

@@ -1,0 +1,111 @@
+// Package preview signs and checks what lets visitors use a private port of a
+// sandbox: links that expire, and the cookie that a browser gets for a link.
+//
+// Both are texts that hold when they expire and an authentication code over the
+// sandbox, the port and the label of its URL. Nothing of them is stored: a port that
+// gets another label, or is not published any more, takes all its links with it.
+package preview
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// LinkPrefix starts the token of every link, so that people and secret scanners
+// recognise one.
+const LinkPrefix = "mbl_"
+
+// Parameter is the query parameter of links that has the token.
+const Parameter = "modbox_token"
+
+// How long links work.
+const (
+	LifetimeDefault = time.Hour
+	LifetimeMin     = time.Minute
+	LifetimeMax     = 7 * 24 * time.Hour
+)
+
+const (
+	keyIDBytes = 8
+	macBytes   = 32
+	timeBytes  = 8
+	// tokenBytes are the expiry in seconds, the key's id and the code.
+	tokenBytes = timeBytes + keyIDBytes + macBytes
+)
+
+// Keys makes and checks message authentication codes. Internal/secret has them.
+type Keys interface {
+	// MAC returns the code of a message for a purpose, and the id of its key in hexadecimal digits.
+	MAC(purpose, message string) (keyID string, mac []byte, err error)
+	// CheckMAC reports whether it is the code, in constant time.
+	CheckMAC(purpose, message, keyID string, mac []byte) (bool, error)
+}
+
+// Kind is what a token is for. A token of one kind is none of another.
+type Kind string
+
+// The kinds of tokens.
+const (
+	Link   Kind = "link"   // in a link that its maker passes on
+	Cookie Kind = "cookie" // in the cookie that a browser gets for a link
+)
+
+// Links signs and checks tokens. Safe for concurrent use.
+type Links struct{ keys Keys }
+
+// New returns Links that are signed with keys.
+func New(keys Keys) *Links { return &Links{keys: keys} }
+
+// Sign returns a token for a published port of a sandbox; expires is rounded down to seconds.
+func (l *Links) Sign(kind Kind, id sandbox.ID, port sandbox.PublishedPort, expires time.Time) (string, error) {
+	seconds := uint64(expires.Unix()) //nolint:gosec // a time to come
+	keyID, mac, err := l.keys.MAC(purpose(kind), message(id, port, seconds))
+	if err != nil {
+		return "", fmt.Errorf("sign %s for port %d of sandbox %s: %w", kind, port.Port, id, err)
+	}
+	rawID, err := hex.DecodeString(keyID)
+	if err != nil || len(rawID) != keyIDBytes || len(mac) != macBytes {
+		return "", fmt.Errorf("sign %s for port %d of sandbox %s: the key has an unknown form", kind, port.Port, id)
+	}
+	raw := binary.BigEndian.AppendUint64(make([]byte, 0, tokenBytes), seconds)
+	raw = append(append(raw, rawID...), mac...)
+	return LinkPrefix + base64.RawURLEncoding.EncodeToString(raw), nil
+}
+
+// Check returns when a token for a published port of a sandbox expires. Errors:
+// Unauthenticated when it is none of that port's, or has expired.
+func (l *Links) Check(kind Kind, token string, id sandbox.ID, port sandbox.PublishedPort) (time.Time, error) {
+	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the link is not for this URL, or was revoked; ask for a new one")
+	text, ok := strings.CutPrefix(token, LinkPrefix)
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if !ok || err != nil || len(raw) != tokenBytes {
+		return time.Time{}, wrong
+	}
+	seconds := binary.BigEndian.Uint64(raw)
+	keyID, mac := hex.EncodeToString(raw[timeBytes:timeBytes+keyIDBytes]), raw[timeBytes+keyIDBytes:]
+	good, err := l.keys.CheckMAC(purpose(kind), message(id, port, seconds), keyID, mac)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("check %s for port %d of sandbox %s: %w", kind, port.Port, id, err)
+	}
+	if !good {
+		return time.Time{}, wrong
+	}
+	expires := time.Unix(int64(seconds), 0) //nolint:gosec // signed by us
+	if !time.Now().Before(expires) {
+		return time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "the link has expired; ask for a new one")
+	}
+	return expires, nil
+}
+
+func purpose(kind Kind) string { return "preview " + string(kind) }
+
+// message is what is signed. No part can hold the character between them.
+func message(id sandbox.ID, port sandbox.PublishedPort, seconds uint64) string {
+	return fmt.Sprintf("%s %d %s %d", id, port.Port, port.Label, seconds)
+}
