@@ -114,9 +114,7 @@ func TestTokenOfALocalServer(t *testing.T) {
 	}))
 	defer srv.Close()
 	state := t.TempDir()
-	if err := os.WriteFile(filepath.Join(state, tokenFile), []byte("mbx_local\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	defer runServer(t, state, strings.TrimPrefix(srv.URL, "http://"))()
 	var out bytes.Buffer
 	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &out, environ: []string{"MODBOX_URL=" + srv.URL, "MODBOX_STATE_DIR=" + state}}
 	if code := a.execute(t.Context(), []string{"ls"}); code != 0 {

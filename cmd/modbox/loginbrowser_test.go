@@ -226,7 +226,7 @@ func TestGivenTokenStaysWithItsServer(t *testing.T) {
 	if got := a.serverURL(); got != "https://box.example.com" {
 		t.Errorf("serverURL() = %q, want that of the last login", got)
 	}
-	a.token = "mbx_other"
+	a = &app{environ: a.environ, token: "mbx_other"}
 	if got := a.serverURL(); got != defaultURL {
 		t.Errorf("serverURL() with a token = %q, want %q", got, defaultURL)
 	}
