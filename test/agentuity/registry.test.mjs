@@ -81,7 +81,7 @@ test("registry: a sandbox of an image by its reference", async (t) => {
 test("registry: what it does not have, and one that is not there, are told by their names", async (t) => {
 	for (const [runtime, words] of [
 		[`${host}/team/none:3.14`, new RegExp(`${host}.*team/none.*(NAME_UNKNOWN|MANIFEST_UNKNOWN)`)],
-		["localhost:1/team/python:3.14", /localhost:1.*refused/],
+		["localhost:1/team/python:3.14", /localhost:1.*cannot be reached/],
 	]) {
 		const sb = await sandbox(t, { runtime });
 		await assert.rejects(sh(sb, "true"), words);

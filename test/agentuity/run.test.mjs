@@ -16,7 +16,7 @@ test("run: the automatic variables tell of the sandbox", async () => {
 	const r = await client.run({ command: { exec: ["sh", "-c", script] }, runtime: "python:3.13", projectId: "proj_1", network: { port: 3000 } });
 	const env = Object.fromEntries(r.stdout.trim().split("\n").map((line) => line.split(/=(.*)/)));
 	const { runtime, org, url } = await client.get(r.sandboxId);
-	assert.match(url, /3000--/);
+	assert.match(url, /p3000-/);
 	assert.deepEqual(env, {
 		AGENTUITY_SANDBOX_ID: r.sandboxId, AGENTUITY_SANDBOX_RUNTIME: "python:3.13", AGENTUITY_SANDBOX_RUNTIME_ID: runtime.id,
 		AGENTUITY_SANDBOX_ORG_ID: org.id, AGENTUITY_SANDBOX_PROJECT_ID: "proj_1", AGENTUITY_SANDBOX_URL: url,
