@@ -179,8 +179,8 @@ func TestNeighbourGoesOnUnderAttack(t *testing.T) {
 // until repeats f until ctx ends; a second of pause follows a refusal.
 func until(ctx context.Context, n *atomic.Int64, f func() error) {
 	for ctx.Err() == nil {
-		err := f()
 		n.Add(1)
+		err := f()
 		if err != nil {
 			select {
 			case <-ctx.Done():
