@@ -48,7 +48,7 @@ func TestUbuntuImageWithoutRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed.Close()
-	for registry, want := range map[string]string{closed.Addr().String(): "connection refused", "": "images.default_registry"} {
+	for registry, want := range map[string]string{closed.Addr().String(): "cannot be reached", "": "images.default_registry"} {
 		s := testserver.Start(t, "--images-default-registry", registry)
 		if _, errOut, code := run(t, s, "", "run", "modbox/ubuntu", "--", "true"); code != 125 || !strings.Contains(errOut, want) {
 			t.Errorf("run with the default registry %q = %q, %d, want it to say %q", registry, errOut, code, want)
