@@ -114,7 +114,7 @@ func TestUploadsCannotLeaveTheirFolder(t *testing.T) {
 
 func TestUploadOverTheLimit(t *testing.T) {
 	r := newRig(t)
-	sb := r.MustCreate(client.CreateOptions{Name: "victim"})
+	sb := r.MustCreate(client.CreateOptions{Name: "victim", URLAccess: client.URLOpen})
 	if status, msg := r.upload(sb.URL, "big", io.LimitReader(zeros{}, 51<<20)); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("upload of 51 MiB: %d %s, want 413", status, msg)
 	}
