@@ -29,11 +29,6 @@ const layerFiles = 1 << 20
 func pullEmptyFiles(ctx context.Context, r *rig, n *atomic.Int64) {
 	srv := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer srv.Close()
-	img, err := emptyFilesImage()
-	if err != nil {
-		r.t.Error(err)
-		return
-	}
 	i := 0
 	until(ctx, n, func() error {
 		i++
@@ -41,7 +36,7 @@ func pullEmptyFiles(ctx context.Context, r *rig, n *atomic.Int64) {
 		if err != nil {
 			return err
 		}
-		if err := remote.Write(ref, img); err != nil {
+		if err := remote.Write(ref, r.emptyFiles); err != nil {
 			r.t.Error(err)
 			return err
 		}

@@ -45,7 +45,7 @@ func newMachine(t *testing.T) *machine {
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, fs: fs, Server: testserver.StartIn(t, state, "--min-free-disk", "0")}
+	m := &machine{t: t, fs: fs, Server: testserver.StartIn(t, state, "--min-free-disk", "0", "--pool-size", "0")}
 	// The links to the images are the test's own, and nobody promised them.
 	dir, err := os.Open(fs.Dir)
 	if err != nil {
