@@ -40,7 +40,7 @@ func main() {
 	case "state":
 		state()
 	case "killinit":
-		fail(syscall.Kill(1, syscall.SIGKILL))
+		fail(killInit())
 	case "fill":
 		fill(n)
 	case "fork":
@@ -60,6 +60,21 @@ func main() {
 func fail(err error) {
 	fmt.Println("error:", err)
 	os.Exit(1)
+}
+
+// killInit ends PID 1 by a signal to one of its other threads: the agent refuses
+// signals that name PID 1 itself.
+func killInit() error {
+	threads, err := os.ReadDir("/proc/1/task")
+	if err != nil {
+		return err
+	}
+	for _, thread := range threads {
+		if tid, err := strconv.Atoi(thread.Name()); err == nil && tid != 1 {
+			return syscall.Kill(tid, syscall.SIGKILL)
+		}
+	}
+	return errors.New("PID 1 has one thread only")
 }
 
 // Source is an endless stream of bytes that the test knows too.
