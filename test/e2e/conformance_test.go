@@ -155,6 +155,9 @@ type arguments struct {
 	Network        client.Network
 	Enabled        *bool
 	Ports          *[]uint16
+	Port           uint16
+	Access         client.PortAccess
+	URLAccess      client.URLAccess `json:"url_access"`
 	Content        struct{ Base64 []byte }
 	TTLSeconds     int64  `json:"ttl_seconds"`
 	TimeoutSeconds int64  `json:"timeout_seconds"`
@@ -188,6 +191,7 @@ var goCalls = func() map[string]call {
 	calls := maps.Clone(coreCalls)
 	maps.Copy(calls, statefulCalls)
 	maps.Copy(calls, accountCalls)
+	maps.Copy(calls, portCalls)
 	return calls
 }()
 
@@ -208,7 +212,7 @@ var coreCalls = map[string]call{
 	"sandboxes.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		o := client.CreateOptions{
 			Name: a.Name, Image: a.Image, ImageID: a.ImageID, Env: a.Env, Labels: a.Labels, Resources: a.Resources, Network: a.Network, TTL: time.Duration(a.TTLSeconds) * time.Second,
-			Snapshot: a.Snapshot, Timeouts: a.Timeouts, Description: a.Description, Metadata: a.Metadata,
+			Snapshot: a.Snapshot, Timeouts: a.Timeouts, Description: a.Description, Metadata: a.Metadata, URLAccess: a.URLAccess,
 			Dependencies: a.Dependencies, Packages: a.Packages, OneShot: a.Mode == "oneshot", WaitUpTo: time.Duration(a.WaitSeconds) * time.Second,
 		}
 		if a.Command.Shell != "" {

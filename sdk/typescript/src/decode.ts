@@ -1,6 +1,7 @@
 import type { Checkpoint } from "./checkpoints.js";
 import { newError, type ErrorCode } from "./errors.js";
 import type { Execution, OutputStream } from "./executions.js";
+import type { PublishedPort } from "./ports.js";
 import type { Snapshot } from "./snapshots.js";
 import type * as wire from "./wire.js";
 import type { FileInfo, Forked, Image, NewToken, Runtime, Sandbox, SandboxEvent, Stats, Timeouts, Token, Usage } from "./types.js";
@@ -14,12 +15,13 @@ export function sandbox(w: wire.Sandbox): Sandbox {
     name: w.name,
     state: w.state,
     url: w.url,
+    urlAccess: w.url_access,
     image: w.image,
     imageDigest: w.image_digest,
     labels: w.labels,
     resources: w.resources,
     readinessPort: w.readiness_port,
-    network: w.network,
+    network: { enabled: w.network.enabled, ports: w.network.ports.map(publishedPort) },
     dependencies: w.dependencies ?? [],
     packages: w.packages ?? [],
     ttlSeconds: w.ttl_seconds,
@@ -51,6 +53,10 @@ function timeouts(w: wire.Timeouts): Timeouts {
     pausedSeconds: w.paused_seconds,
     executionSeconds: w.execution_seconds,
   };
+}
+
+export function publishedPort(w: wire.PublishedPort): PublishedPort {
+  return { port: w.port, url: w.url, access: w.access, createdAt: w.created_at };
 }
 
 export function checkpoint(w: wire.Checkpoint): Checkpoint {

@@ -47,6 +47,7 @@ export type {
   StartExecutionOptions,
 } from "./executions.js";
 export type { Session, TerminalSize, WebSocketConstructor, WebSocketLike } from "./session.js";
+export type { PortAccess, PortLink, PortLinkOptions, Ports, PublishedPort, PublishPortOptions } from "./ports.js";
 export type { ReadStreamOptions, Streams } from "./streams.js";
 export type { BuildSnapshotOptions, BuiltSnapshot, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotDownload, SnapshotFile, SnapshotFilesOptions, SnapshotPage, Snapshots } from "./snapshots.js";
 export type { SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress } from "./snapshotbuilds.js";
@@ -59,5 +60,5 @@ export type { Account, CreateTokenOptions, Tokens } from "./account.js";
 export type { DependencyChecks, Images, PrunedImages, PruneOptions, PullEvent, SandboxImage, SandboxImageOptions, SandboxImages } from "./images.js";
 export type { CreateRegistryOptions, Registries, Registry, UpdateRegistryOptions } from "./registries.js";
 export type { CreateUserOptions, NewUser, User, Users } from "./users.js";
-export type { AddedMember, Invitation, Member, Role, Workspace, WorkspaceDetail, WorkspaceOptions, Workspaces } from "./workspaces.js";
+export type { AddedMember, Invitation, Member, Role, UpdateWorkspaceOptions, Workspace, WorkspaceDetail, WorkspaceOptions, Workspaces } from "./workspaces.js";
 export type * from "./types.js";

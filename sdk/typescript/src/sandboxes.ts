@@ -10,6 +10,7 @@ import type { HTTP } from "./http.js";
 import { newKey } from "./key.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
 import { sandboxPath } from "./path.js";
+import { Ports } from "./ports.js";
 import { waitForRoom } from "./room.js";
 import { connect, type Session, type TerminalSize } from "./session.js";
 import type {
@@ -47,10 +48,13 @@ export class Sandboxes {
   readonly files: Files;
   /** Saved states of a sandbox. */
   readonly checkpoints: Checkpoints;
+  /** Published ports of a sandbox. */
+  readonly ports: Ports;
 
   constructor(private readonly http: HTTP) {
     this.files = new Files(http);
     this.checkpoints = new Checkpoints(http);
+    this.ports = new Ports(http);
   }
 
   /**
@@ -68,6 +72,7 @@ export class Sandboxes {
       ttl_seconds: options.ttlSeconds,
       resources: options.resources,
       network: options.network && encodeNetwork(options.network),
+      url_access: options.urlAccess,
       timeouts: options.timeouts && encodeTimeouts(options.timeouts),
       dependencies: options.dependencies && [...options.dependencies],
       packages: options.packages && [...options.packages],
@@ -338,7 +343,8 @@ export class Sandboxes {
 
   /**
    * Changes the network of a running or paused sandbox; what the options leave out
-   * stays. Switching it off cuts its connections.
+   * stays. Switching it off cuts its connections; `ports` replaces the list of published ports, and a
+   * port that stays in it keeps its URL.
    */
   async setNetwork(ref: string, options: NetworkOptions & CallOptions): Promise<Sandbox> {
     const json: wire.ChangeNetwork = encodeNetwork(options);

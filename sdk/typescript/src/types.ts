@@ -1,5 +1,6 @@
 import type { ModboxError } from "./errors.js";
 import type { ExecutionCommand } from "./executions.js";
+import type { PublishedPort } from "./ports.js";
 
 /** Where a sandbox is in its life, in this order; `failed` instead of `destroyed` when an error ended it. */
 export type SandboxState = "provisioning" | "running" | "pausing" | "paused" | "resuming" | "destroying" | "destroyed" | "failed";
@@ -30,12 +31,12 @@ export interface Timeouts {
   executionSeconds?: number | undefined;
 }
 
-/** A port that a sandbox publishes, and where it is reached. */
-export interface PublishedPort {
-  port: number;
-  /** Who has it can talk to the sandbox. */
-  url: string;
-}
+/**
+ * What the management routes on a sandbox's own URL (`/modbox/api/…`, `/execute`) ask a caller for: the
+ * sandbox's `SANDBOX_API_KEY` or an API token (`key`), or the `SANDBOX_API_KEY` of a sandbox that has one
+ * and nothing of others (`open`).
+ */
+export type URLAccess = "open" | "key";
 
 /** A sandbox's access to the internet, and the ports it publishes. */
 export interface SandboxNetwork {
@@ -56,8 +57,13 @@ export interface Sandbox {
   id: string;
   name: string;
   state: SandboxState;
-  /** Where its HTTP server is reached. Who has it can talk to the sandbox. */
+  /**
+   * The URL of its HTTP server, and of its management routes and all its ports: keep it to yourself, and
+   * share the URLs of published ports. Empty for a caller who may only read.
+   */
   url: string;
+  /** What the management routes on `url` ask for; its workspace and the server may ask for more. */
+  urlAccess: URLAccess;
   image: string;
   /** Empty until the reference is resolved. */
   imageDigest: string;
@@ -125,6 +131,8 @@ export interface CreateSandboxOptions extends CallOptions {
   ttlSeconds?: number | undefined;
   resources?: Resources | undefined;
   network?: NetworkOptions | undefined;
+  /** What the management routes on its own URL ask for; default `key`. */
+  urlAccess?: URLAccess | undefined;
   /** The clocks beside the ttl. */
   timeouts?: Timeouts | undefined;
   /** Debian packages to have installed before it runs, such as `curl=8.14*`; kept for the next sandbox with the same ones. */

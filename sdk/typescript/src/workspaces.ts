@@ -1,7 +1,7 @@
 import type { HTTP, HTTPRequest } from "./http.js";
 import { segment } from "./path.js";
 import { encodeQuota, quotaReport, type Quota, type QuotaReport } from "./quotas.js";
-import type { CallOptions } from "./types.js";
+import type { CallOptions, URLAccess } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** What a member may do in a workspace; docs/auth.md has the table. */
@@ -16,6 +16,8 @@ export interface Workspace {
   description: string;
   /** The caller's. */
   role: string;
+  /** What the management routes on the URLs of its sandboxes ask for at least. */
+  urlAccess: URLAccess;
   createdBy: string;
   createdAt: string;
   updatedAt: string;
@@ -58,6 +60,12 @@ export interface WorkspaceOptions extends CallOptions {
   description?: string | undefined;
 }
 
+/** What to change of a workspace. */
+export interface UpdateWorkspaceOptions extends WorkspaceOptions {
+  /** What the management routes on the URLs of its sandboxes ask for at least; `open` is what each sandbox asks for. */
+  urlAccess?: URLAccess | undefined;
+}
+
 /** The workspaces that the caller is a member of. Safe for concurrent use. */
 export class Workspaces {
   constructor(private readonly http: HTTP) {}
@@ -78,8 +86,9 @@ export class Workspaces {
   }
 
   /** Changes what is given. */
-  async update(id: string, options: WorkspaceOptions): Promise<WorkspaceDetail> {
-    const { signal, ...json } = options;
+  async update(id: string, options: UpdateWorkspaceOptions): Promise<WorkspaceDetail> {
+    const { signal, urlAccess, ...rest } = options;
+    const json = { ...rest, url_access: urlAccess };
     return detail(await this.send({ method: "PATCH", path: at(id), json, signal, repeatable: true }));
   }
 
@@ -152,6 +161,7 @@ function workspace(w: wire.Workspace): Workspace {
     slug: w.slug,
     description: w.description ?? "",
     role: w.role ?? "",
+    urlAccess: w.url_access,
     createdBy: w.created_by ?? "",
     createdAt: w.created_at,
     updatedAt: w.updated_at,

@@ -179,6 +179,7 @@ def create(o: CreateOptions) -> Call[Sandbox]:
             timeouts=timeouts_body(o.get("timeouts")),
             resources=resources and _body(memory=resources.memory, cpu=resources.cpu, disk=resources.disk),
             network=network and _body(enabled=network.enabled, ports=list(network.ports)),
+            url_access=o.get("url_access"),
             dependencies=listed(o.get("dependencies")),
             packages=listed(o.get("packages")),
             description=o.get("description"),

@@ -32,6 +32,7 @@ from . import _signin, terminals
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._executions import AsyncExecutions, AsyncStreams
 from ._files import AsyncFiles
+from ._ports import AsyncPorts
 from ._session import DEFAULTS as _DEFAULTS
 from ._session import Settings, parse, read_async
 from ._signin import AsyncAccount, AsyncRenewing, Credentials, OnSession
@@ -148,6 +149,8 @@ class AsyncSandboxes(AsyncStates):
         self.files = AsyncFiles(session)
         #: Saved states of a sandbox.
         self.checkpoints = AsyncCheckpoints(session)
+        #: Published ports of a sandbox.
+        self.ports = AsyncPorts(session)
 
     async def create(self, **options: Unpack[CreateOptions]) -> Sandbox:
         """Makes a sandbox, described by the members of CreateOptions, or answers the live one of the same request.
@@ -366,7 +369,8 @@ class AsyncSandboxes(AsyncStates):
     async def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> Sandbox:
         """Changes the network of a running or paused sandbox; None leaves it as it is.
 
-        Switching it off cuts its connections; ``ports`` replaces those it publishes.
+        Switching it off cuts its connections; ``ports`` replaces the list of published ports, and a port
+        that stays in it keeps its URL.
         """
         return await self._session.perform(calls.set_network(ref, enabled, ports))
 

@@ -15,6 +15,7 @@ from . import _signin, terminals
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._executions import Executions, Streams
 from ._files import Files
+from ._ports import Ports
 from ._session import DEFAULTS as _DEFAULTS
 from ._session import Settings, parse, read
 from ._signin import Account, Credentials, Renewing
@@ -124,6 +125,8 @@ class Sandboxes(States):
         self.files = Files(session)
         #: Saved states of a sandbox.
         self.checkpoints = Checkpoints(session)
+        #: Published ports of a sandbox.
+        self.ports = Ports(session)
 
     def create(self, **options: Unpack[CreateOptions]) -> Sandbox:
         """Makes a sandbox, described by the members of CreateOptions, or answers the live one of the same request.
@@ -339,7 +342,8 @@ class Sandboxes(States):
     def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> Sandbox:
         """Changes the network of a running or paused sandbox; None leaves it as it is.
 
-        Switching it off cuts its connections; ``ports`` replaces those it publishes.
+        Switching it off cuts its connections; ``ports`` replaces the list of published ports, and a port
+        that stays in it keeps its URL.
         """
         return self._session.perform(calls.set_network(ref, enabled, ports))
 

@@ -95,12 +95,38 @@ class NetworkOptions:
     ports: Sequence[int] = ()
 
 
+#: What a visitor needs to use a published port: its URL alone, or an API token or a signed link as well (``private``).
+PortAccess = Literal["public", "private"]
+
+#: What the management routes on a sandbox's own URL (``/modbox/api/…``, ``/execute``) ask a caller for: the sandbox's
+#: ``SANDBOX_API_KEY`` or an API token (``key``), or the ``SANDBOX_API_KEY`` of a sandbox that has one and nothing of
+#: others (``open``).
+URLAccess = Literal["open", "key"]
+
+
 @dataclass(frozen=True)
 class PublishedPort:
-    """A port that a sandbox publishes, and where it is reached."""
+    """A port of a sandbox with a URL of its own, which leads to this port and to nothing else of the sandbox."""
 
+    #: 1 to 65535.
     port: int
+    #: Stays the same until the port is removed or rotated. Empty for a caller who may only read.
     url: str
+    access: PortAccess
+    #: The time of the URL's making.
+    created_at: datetime = _time()
+
+
+@dataclass(frozen=True)
+class PortLink:
+    """A signed link to a private port. The URL and the token are secrets, and are shown only now."""
+
+    #: For a browser.
+    url: str = field(repr=False)
+    #: For programs, which send it in the header ``X-Modbox-Token`` to the port's own URL.
+    token: str = field(repr=False)
+    #: The time at which the link stops to work.
+    expires_at: datetime = _time()
 
 
 @dataclass(frozen=True)
@@ -118,7 +144,8 @@ class Sandbox:
     id: str
     name: str
     state: SandboxState
-    #: Where its HTTP server is reached. Who has it can talk to the sandbox.
+    #: The URL of its HTTP server, and of its management routes and all its ports: keep it to yourself, and
+    #: share the URLs of published ports. Empty for a caller who may only read.
     url: str
     image: str
     created_by: str
@@ -135,6 +162,8 @@ class Sandbox:
     #: What had to answer before it counted as running. Its URL leads to the first published port, this one, or 8080.
     readiness_port: Optional[int] = None
     network: SandboxNetwork = _by(lambda w: decode(SandboxNetwork, w), default=SandboxNetwork())
+    #: What the management routes on ``url`` ask for; its workspace and the server may ask for more.
+    url_access: URLAccess = "open"
     #: Seconds it may live from created_at; 0 is no limit.
     ttl_seconds: int = 0
     #: When its ttl ends it; None without one.

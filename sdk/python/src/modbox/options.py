@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import AsyncIterable, Awaitable, Callable, Iterable, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
-from .models import NetworkOptions, Resources, Timeouts, UserSession
+from .models import NetworkOptions, Resources, Timeouts, URLAccess, UserSession
 
 
 class ExecutionCommand(TypedDict, total=False):
@@ -55,6 +55,8 @@ class CreateOptions(TypedDict, total=False):
     timeouts: Optional[Timeouts]
     resources: Optional[Resources]
     network: Optional[NetworkOptions]
+    #: What the management routes on its own URL ask for; ``key`` when left out.
+    url_access: Optional[URLAccess]
     #: Debian packages to have installed before it runs, such as ``curl=8.14*``.
     dependencies: Optional[Sequence[str]]
     #: npm packages to have installed globally before it runs, such as ``typescript@5``.

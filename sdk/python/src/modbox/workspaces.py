@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, List, Literal, Optional
 
 from ._calls import Call, _body, _into, _items, _nothing, _segment
-from .models import _by, _time, decode
+from .models import URLAccess, _by, _time, decode
 
 if TYPE_CHECKING:
     from . import aio, client
@@ -30,6 +30,8 @@ class Workspace:
     #: The caller's.
     role: str = ""
     created_by: str = ""
+    #: What the management routes on the URLs of its sandboxes ask for at least.
+    url_access: URLAccess = "open"
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,10 @@ def get(workspace_id: str) -> Call[WorkspaceDetail]:
     return Call("GET", _path(workspace_id), _into(WorkspaceDetail), repeatable=True)
 
 
-def update(workspace_id: str, name: Optional[str], slug: Optional[str], description: Optional[str]) -> Call[WorkspaceDetail]:
-    body = _body(name=name, slug=slug, description=description)
+def update(
+    workspace_id: str, name: Optional[str], slug: Optional[str], description: Optional[str], url_access: Optional[URLAccess]
+) -> Call[WorkspaceDetail]:
+    body = _body(name=name, slug=slug, description=description, url_access=url_access)
     return Call("PATCH", _path(workspace_id), _into(WorkspaceDetail), repeatable=True, json=body)
 
 
@@ -214,10 +218,20 @@ class Workspaces:
         return self._session.perform(get(workspace_id))
 
     def update(
-        self, workspace_id: str, *, name: Optional[str] = None, slug: Optional[str] = None, description: Optional[str] = None
+        self,
+        workspace_id: str,
+        *,
+        name: Optional[str] = None,
+        slug: Optional[str] = None,
+        description: Optional[str] = None,
+        url_access: Optional[URLAccess] = None,
     ) -> WorkspaceDetail:
-        """Changes what is given."""
-        return self._session.perform(update(workspace_id, name, slug, description))
+        """Changes what is given.
+
+        ``url_access`` is what the management routes on the URLs of the workspace's sandboxes ask for at
+        least; ``open`` is what each sandbox asks for.
+        """
+        return self._session.perform(update(workspace_id, name, slug, description, url_access))
 
     def delete(self, workspace_id: str) -> None:
         """Deletes a workspace with everything in it; its sandboxes end in the background."""
@@ -273,10 +287,20 @@ class AsyncWorkspaces:
         return await self._session.perform(get(workspace_id))
 
     async def update(
-        self, workspace_id: str, *, name: Optional[str] = None, slug: Optional[str] = None, description: Optional[str] = None
+        self,
+        workspace_id: str,
+        *,
+        name: Optional[str] = None,
+        slug: Optional[str] = None,
+        description: Optional[str] = None,
+        url_access: Optional[URLAccess] = None,
     ) -> WorkspaceDetail:
-        """Changes what is given."""
-        return await self._session.perform(update(workspace_id, name, slug, description))
+        """Changes what is given.
+
+        ``url_access`` is what the management routes on the URLs of the workspace's sandboxes ask for at
+        least; ``open`` is what each sandbox asks for.
+        """
+        return await self._session.perform(update(workspace_id, name, slug, description, url_access))
 
     async def delete(self, workspace_id: str) -> None:
         """Deletes a workspace with everything in it; its sandboxes end in the background."""

@@ -72,7 +72,7 @@ class ConformanceTest(unittest.TestCase):
 
 
 #: Arguments that are given by position.
-FIRST = ("ref", "path", "from", "to", "content", "id", "text", "snapshot", "workspace", "checkpoint", "tag", "changes", "files", "who")
+FIRST = ("ref", "port", "path", "from", "to", "content", "id", "text", "snapshot", "workspace", "checkpoint", "tag", "changes", "files", "who")
 
 #: Calls that take all but ref by name.
 BY_NAME = ("login", "accept_invitation", "registries.create", "executions.start", "sandboxes.create", "snapshots.create", "snapshots.build")

@@ -32,8 +32,8 @@ async function perform(client, name, args) {
   const path = name.split(".").map(camel);
   const method = path.pop();
   const object = path.reduce((o, key) => o[key], client);
-  const { ref, path: file, id, snapshot, runtime, workspace, who, ...options } = args;
-  const result = await object[method](...[ref, file, id, snapshot, runtime, workspace, who].filter((v) => v !== undefined), camelKeys(options));
+  const { ref, port, path: file, id, snapshot, runtime, workspace, who, ...options } = args;
+  const result = await object[method](...[ref, port, file, id, snapshot, runtime, workspace, who].filter((v) => v !== undefined), camelKeys(options));
   return result?.[Symbol.asyncIterator] ? collect(result) : result;
 }
 

@@ -1,0 +1,98 @@
+import * as decode from "./decode.js";
+import type { HTTP, HTTPRequest } from "./http.js";
+import { sandboxPath } from "./path.js";
+import type { CallOptions } from "./types.js";
+import type * as wire from "./wire.js";
+
+/**
+ * What a visitor needs to use a published port: its URL alone (`public`), or an API token or a
+ * signed link as well (`private`).
+ */
+export type PortAccess = "public" | "private";
+
+/** A port of a sandbox with a URL of its own, which leads to this port and to nothing else of the sandbox. */
+export interface PublishedPort {
+  /** 1 to 65535. */
+  port: number;
+  /** Stays the same until the port is removed or rotated. Empty for a caller who may only read. */
+  url: string;
+  access: PortAccess;
+  /** The time of the URL's making, in ISO 8601. */
+  createdAt: string;
+}
+
+/** A signed link to a private port. The URL and the token are secrets, and are shown only now. */
+export interface PortLink {
+  /** For a browser. */
+  url: string;
+  /** For programs, which send it in the header `X-Modbox-Token` to the port's own URL. */
+  token: string;
+  /** The time at which the link stops to work, in ISO 8601. */
+  expiresAt: string;
+}
+
+/** How to publish a port. */
+export interface PublishPortOptions extends CallOptions {
+  /** Default `public`. */
+  access?: PortAccess | undefined;
+}
+
+/** How to make a signed link. */
+export interface PortLinkOptions extends CallOptions {
+  /** The lifetime of the link, 60 to 604800 seconds (a week); default 3600, or less where the client's token expires before. */
+  expiresInSeconds?: number | undefined;
+}
+
+/**
+ * The published ports of a sandbox; `ref` is its id or name. A sandbox or a port that is not there
+ * throws a NotFoundError, a change of a sandbox that has ended an EndedError. Safe for concurrent use.
+ */
+export class Ports {
+  constructor(private readonly http: HTTP) {}
+
+  /** Lists the published ports, in the order in which they were published. */
+  async list(ref: string, options: CallOptions = {}): Promise<PublishedPort[]> {
+    const path = sandboxPath(ref, "/ports");
+    const w = await this.http.json<wire.PublishedPortList>({ method: "GET", path, signal: options.signal, repeatable: true });
+    return w.items.map(decode.publishedPort);
+  }
+
+  /**
+   * Gives a port a URL of its own, or changes the access of a port that has one; a change cuts off all
+   * visitors. Throws a ValidationError for a port outside 1 to 65535 and for 49983, which the agent uses,
+   * and an error of code `quota_exceeded` for a 33rd port.
+   */
+  async publish(ref: string, port: number, options: PublishPortOptions = {}): Promise<PublishedPort> {
+    const json: wire.PublishPort = { access: options.access };
+    return this.port({ method: "PUT", path: portPath(ref, port), json, signal: options.signal, repeatable: true });
+  }
+
+  /** Unpublishes a port: its URL and all links to it stop working at once, and open connections are cut off. */
+  async remove(ref: string, port: number, options: CallOptions = {}): Promise<void> {
+    await this.http.done({ method: "DELETE", path: portPath(ref, port), signal: options.signal, repeatable: false });
+  }
+
+  /** Gives a published port another URL: the old URL and all links to it stop working at once, and open connections are cut off. */
+  async rotate(ref: string, port: number, options: CallOptions = {}): Promise<PublishedPort> {
+    return this.port({ method: "POST", path: portPath(ref, port, "/rotate"), signal: options.signal, repeatable: false });
+  }
+
+  /**
+   * Makes a signed link to a private port. Throws a ValidationError for a lifetime out of range, an
+   * AuthError when the link would outlive the client's own token, and a ConflictError for a public port.
+   */
+  async createLink(ref: string, port: number, options: PortLinkOptions = {}): Promise<PortLink> {
+    const json: wire.CreatePortLink = { expires_in_seconds: options.expiresInSeconds };
+    const path = portPath(ref, port, "/links");
+    const w = await this.http.json<wire.PortLink>({ method: "POST", path, json, signal: options.signal, repeatable: false });
+    return { url: w.url, token: w.token, expiresAt: w.expires_at };
+  }
+
+  private async port(request: HTTPRequest): Promise<PublishedPort> {
+    return decode.publishedPort(await this.http.json<wire.PublishedPort>(request));
+  }
+}
+
+function portPath(ref: string, port: number, call = ""): string {
+  return sandboxPath(ref, `/ports/${encodeURIComponent(port)}${call}`);
+}

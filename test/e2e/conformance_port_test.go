@@ -1,0 +1,28 @@
+package e2e_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/modbox/modbox/client"
+)
+
+// portCalls are the calls of published ports and of the access to sandboxes' URLs.
+var portCalls = map[string]call{
+	"sandboxes.ports.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Ports(ctx, a.Ref) },
+	"sandboxes.ports.publish": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.PublishPort(ctx, a.Ref, a.Port, a.Access)
+	},
+	"sandboxes.ports.remove": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.UnpublishPort(ctx, a.Ref, a.Port)
+	},
+	"sandboxes.ports.rotate": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.RotatePort(ctx, a.Ref, a.Port)
+	},
+	"sandboxes.ports.create_link": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.CreatePortLink(ctx, a.Ref, a.Port, time.Duration(a.ExpiresSeconds)*time.Second)
+	},
+	"workspaces.update": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.UpdateWorkspace(ctx, a.Workspace, client.WorkspaceOptions{URLAccess: a.URLAccess})
+	},
+}
