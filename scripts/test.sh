@@ -1,7 +1,9 @@
 #!/bin/bash
 # Runs all test suites, a line of result for each, and ends with a summary and
-# "N passed, N failed". Arguments choose suites by name; none means all. Each
-# suite's output is kept in tmp/test-logs/. A suite that ran no test has failed.
+# "N passed, N failed". Arguments choose suites by name; none means all, in two
+# lanes side by side: suites that compute, and suites on real sandboxes, which wait
+# much. Each suite's output is kept in tmp/test-logs/. A suite that ran no test has
+# failed.
 set -uo pipefail
 source "$(dirname "$0")/env.sh"
 logs=$PWD/tmp/test-logs
@@ -15,7 +17,13 @@ export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
 racy=(./client/... ./internal/{agent,agentapi,api,auth,dialect,lifecycle,proxy,store}/... ./internal/driver/{drivertest,fake}/...)
 
 suite_lint() { scripts/lint.sh; }
-suite_go() { tidily go test -v -timeout 60m ./... && go test -v -count=1 ./internal/archtest; }
+# What the race suite runs is not run twice.
+suite_go() {
+	local packages
+	packages=$(go list ./... | grep -vxFf <(go list "${racy[@]}")) || return
+	# shellcheck disable=SC2086 # a list
+	tidily go test -v -timeout 60m $packages && go test -v -count=1 ./internal/archtest
+}
 suite_race() { CGO_ENABLED=1 tidily go test -race -v -timeout 60m "${racy[@]}"; }
 suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./internal/driver/gvisor/...; }
 suite_images() { bin/modbox images build && MODBOX_TEST_IMAGES=1 go test -v -count=1 -timeout 60m ./internal/image/...; }
@@ -37,14 +45,18 @@ suite_browser() { bin/modbox images build chromium && scripts/with-server.sh tes
 # The programs under examples/, which check what they print.
 suite_examples() { scripts/with-server.sh examples/run.sh; }
 
-all=(lint go race gvisor images system docker typescript python sdks seeds examples agentuity browser)
+# The two lanes. The sandboxes of sdks and the suites after it use the built images.
+computing=(race go lint typescript python)
+sandboxed=(gvisor images docker system sdks seeds examples agentuity browser)
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
-# for temporary files. Its name is always the same, for the cache of tests, and
-# short, for sockets.
+# for temporary files. Its name is short, for sockets, and the same for each run of
+# a suite, for the cache of tests. It is in memory where there is room, because the
+# store syncs each commit.
 tidily() {
-	local dir code=0
-	dir=/tmp/mbt-$(pwd -P | sha256sum | cut -c1-8)
+	local dir code=0 parent=/tmp
+	if [ "$(df --output=avail -B1M /dev/shm 2>/dev/null | tail -n 1)" -ge 4096 ]; then parent=/dev/shm; fi
+	dir=$parent/mbt-$(echo "$PWD ${FUNCNAME[1]}" | sha256sum | cut -c1-8)
 	rm -rf "$dir"
 	mkdir "$dir" || return
 	TMPDIR=$dir "$@" || code=$?
@@ -76,28 +88,46 @@ why() {
 	printf '== %s\n%s\n' "${1#"$PWD"/}" "$(head -n 40 <<<"$found" | cut -c1-300)"
 }
 
-total_passed=0 total_failed=0 table="" failures=""
-for name in "${@:-${all[@]}}"; do
-	if ! declare -F "suite_$name" >/dev/null; then
-		echo "no suite $name; there are: ${all[*]}" >&2
-		exit 2
-	fi
-	printf '%-12s ' "$name"
-	began=$SECONDS log=$logs/$name.log
-	"suite_$name" >"$log" 2>&1
-	code=$?
+# run NAME: runs a suite and prints its line of result, which it keeps beside the log.
+run() {
+	local name=$1 log=$logs/$1.log began=$SECONDS code=0 p f s note="" verdict=ok line
+	"suite_$name" >"$log" 2>&1 || code=$?
 	p=$(passed "$log") f=$(failed "$log") s=$(skipped "$log")
-	note=""
 	if [ "$code" != 0 ] && [ "$f" = 0 ]; then f=1 note="ended with code $code"; fi
 	if [ "$p" = 0 ] && [ "$f" = 0 ]; then f=1 note="ran no test"; fi
-	verdict=ok
 	if [ "$f" != 0 ]; then verdict=FAILED note="$note (${log#"$PWD"/})"; fi
-	line=$(printf '%-7s %5d passed %3d failed %3d skipped %5ds %s' "$verdict" "$p" "$f" "$s" $((SECONDS - began)) "$note")
+	line=$(printf '%-12s %-7s %5d passed %3d failed %3d skipped %5ds %s' "$name" "$verdict" "$p" "$f" "$s" $((SECONDS - began)) "$note")
 	echo "$line"
-	if [ "$f" != 0 ]; then failures+=$(why "$log")$'\n'; fi
-	table+=$(printf '%-12s %s' "$name" "$line")$'\n'
+	echo "$line" >"$logs/$name.result"
+	if [ "$f" != 0 ]; then why "$log" >"$logs/$name.why"; fi
+}
+
+chosen=("$@")
+for name in "${chosen[@]}"; do
+	if ! declare -F "suite_$name" >/dev/null; then
+		echo "no suite $name; there are: ${computing[*]} ${sandboxed[*]}" >&2
+		exit 2
+	fi
+done
+if [ $# = 0 ]; then chosen=("${computing[@]}" "${sandboxed[@]}"); fi
+for name in "${chosen[@]}"; do rm -f "$logs/$name".{log,result,why}; done
+if [ $# = 0 ]; then
+	for name in "${computing[@]}"; do run "$name"; done &
+	for name in "${sandboxed[@]}"; do run "$name"; done
+	wait
+else
+	for name in "${chosen[@]}"; do run "$name"; done
+fi
+
+total_passed=0 total_failed=0
+echo
+for name in "${chosen[@]}"; do
+	cat "$logs/$name.result" || exit
+	read -r _ _ p _ f _ <"$logs/$name.result"
 	total_passed=$((total_passed + p)) total_failed=$((total_failed + f))
 done
-printf '\n%s\n%s' "$table" "$failures"
+for name in "${chosen[@]}"; do
+	if [ -f "$logs/$name.why" ]; then printf '\n%s\n' "$(cat "$logs/$name.why")"; fi
+done
 echo "$total_passed passed, $total_failed failed"
 [ "$total_failed" = 0 ]
