@@ -142,7 +142,7 @@ func (d *disk) collectors() []prometheus.Collector {
 // Free implements [eviction.Host].
 func (d *disk) Free() (int64, error) {
 	free, err := ballast.Free(d.dir)
-	return free.Bytes, err
+	return free.Usable(), err
 }
 
 // RemoveCaches implements [eviction.Host].

@@ -52,6 +52,7 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		Quota:             defaultQuota(cfg, machine),
 		Promise:           machine.Promise(capacityPolicy(cfg)),
 		MinFreeDisk:       int64(cfg.MinFreeDisk),
+		SandboxFreeDisk:   sandboxFreeDisk(cfg),
 		MaxProcesses:      cfg.Sandbox.MaxProcesses,
 		CreateConcurrency: cfg.Sandbox.CreateConcurrency,
 		PoolSize:          cfg.Pool.Size,
@@ -132,6 +133,16 @@ func egressConfig(cfg config.Config, log *slog.Logger) egress.Config {
 
 // evictionConfig says when space is freed; next to nothing is free when it is less than
 // what the server keeps in reserve for itself.
+// sandboxFreeDisk is how many bytes must be free for a new sandbox. It is less than what
+// must be free for anything else, and than the limit below which the server frees space:
+// sandboxes that fill the disk end before others refuse to start.
+func sandboxFreeDisk(cfg config.Config) int64 {
+	if cfg.Disk.EvictBelow == 0 {
+		return int64(cfg.MinFreeDisk)
+	}
+	return min(int64(cfg.MinFreeDisk), int64(cfg.Disk.EvictBelow)/2)
+}
+
 func evictionConfig(cfg config.Config) eviction.Config {
 	return eviction.Config{Threshold: int64(cfg.Disk.EvictBelow), Critical: min(int64(cfg.Disk.EvictBelow)/4, 64<<20)}
 }

@@ -33,7 +33,7 @@ const (
 	// a transaction for each would cost commands more than the records do.
 	gather = 50 * time.Millisecond
 	// patience is the default of Config.Patience and Config.Linger.
-	patience = 10 * time.Second
+	patience = 30 * time.Second
 	// minute is how often refusals are counted anew, hour how often old records are
 	// looked for.
 	minute, hour = time.Minute, time.Hour
@@ -63,7 +63,7 @@ type Config struct {
 	// one in a minute; 60 when it is 0.
 	MaxRefused int
 	// Patience is how long an operation waits to be written, Linger how long Close
-	// waits for operations under way; 10 s when they are 0.
+	// waits for operations under way; 30 s when they are 0.
 	Patience, Linger time.Duration
 }
 

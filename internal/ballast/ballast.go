@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -170,6 +171,16 @@ type Space struct {
 	// Bytes and Inodes are free, for users without privileges; Size is how many bytes
 	// there are in all. A file system that does not count its inodes has 1<<62 of them.
 	Bytes, Size, Inodes int64
+}
+
+// inodeBytes is how many bytes of free space one free inode stands for. What takes most
+// inodes is kept output, a few small files for each command.
+const inodeBytes = 64 << 10
+
+// Usable returns how many bytes may be taken to be free where files of all sizes are
+// made: Bytes, or 64 KiB for each free inode when that is less.
+func (s Space) Usable() int64 {
+	return min(s.Bytes, min(s.Inodes, math.MaxInt64/inodeBytes)*inodeBytes)
 }
 
 // Free returns the space on the file system of a path, which must exist.

@@ -30,7 +30,7 @@ type Config struct {
 	// CgroupParent is for hosts where the server may not use the top of the control groups.
 	CgroupParent string `yaml:"cgroup_parent" doc:"Control group below which those of the sandboxes are made, as a path below the hierarchy's mount point. Empty: the top for root, else the group the server was started in."`
 
-	MinFreeDisk Bytes `yaml:"min_free_disk" doc:"How much must be free on the disk of state_dir for anything to be made that takes some: sandboxes, snapshots, checkpoints, pulls, builds and uploads are refused otherwise, with code unavailable. 0: whatever is free."`
+	MinFreeDisk Bytes `yaml:"min_free_disk" doc:"How much must be free on the disk of state_dir for anything to be made that takes some: snapshots, checkpoints, pulls, builds and uploads are refused otherwise, with code unavailable. Sandboxes, which take little at first, are refused when less than half of disk.evict_below is free. A free inode counts as 64 KiB at most. 0: whatever is free."`
 
 	OIDC Providers `yaml:"oidc" doc:"Services that people sign in with: a list of name, type (oidc or github), issuer, client_id, client_secret_file and allowed_domains, whose addresses may sign up; docs/auth.md has examples. A JSON array in variables and flags."`
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -24,12 +25,13 @@ const (
 	// endPatience is for how long nothing else is done while a sandbox is being
 	// destroyed, which frees what its files take.
 	endPatience = 30 * time.Second
-	// cachePause is the time between attempts to free space by removing caches.
-	cachePause = 30 * time.Second
+	// cachePause is the time between attempts to free space by removing caches, and
+	// cachePatience for how long boxes are left alone meanwhile.
+	cachePause, cachePatience = 30 * time.Second, 200 * time.Millisecond
 	// lookMin and lookMax bound the time between looks. In between, the fewer bytes are
 	// free beyond the limit the earlier the next look is: fillRate is how many bytes a
 	// second are taken to be written at most.
-	lookMin, lookMax = 200 * time.Millisecond, 2 * time.Second
+	lookMin, lookMax = 100 * time.Millisecond, 2 * time.Second
 	fillRate         = 1 << 30
 )
 
@@ -41,15 +43,16 @@ type Use struct {
 	Ending bool
 }
 
-// Host is what the Manager frees space on. All methods return soon.
+// Host is what the Manager frees space on. All methods but RemoveCaches return soon.
 type Host interface {
 	// Free returns the bytes that are free on the disk.
 	Free() (int64, error)
-	// RemoveCaches removes what can be made again and returns the bytes freed.
+	// RemoveCaches removes what can be made again and returns the bytes freed. It is
+	// called in a goroutine of its own, once at a time.
 	RemoveCaches(ctx context.Context) (int64, error)
 	// DiskUse returns what every box takes whose files are on the disk.
 	DiskUse(ctx context.Context) ([]Use, error)
-	// Evict ends a box, with cause disk_full; message is for its owner.
+	// Evict begins to end a box, with cause disk_full; message is for its owner.
 	Evict(ctx context.Context, id sandbox.ID, message string) error
 	// Looked is called at the end of each look, with the bytes that are free and
 	// whether that is less than Config.Threshold.
@@ -76,9 +79,13 @@ type Manager struct {
 	// becomes the baseline. While there is pressure the baseline stays as it is.
 	baseline, next map[sandbox.ID]int64
 	nextAt         time.Time
-	pressure       bool
-	cachesAt       time.Time // when caches were removed last
-	endedAt        time.Time // when a box was evicted last
+	// atEnd is what boxes took when one was evicted last.
+	atEnd      map[sandbox.ID]int64
+	removing   chan struct{} // closed when caches that are being removed are; nil for none
+	pressure   bool
+	cachesAt   time.Time // when caches were removed last
+	background sync.WaitGroup
+	endedAt    time.Time // when a box was evicted last
 }
 
 // New returns a Manager that does nothing until Run or Look.
@@ -88,6 +95,7 @@ func New(cfg Config, host Host, log *slog.Logger) *Manager {
 
 // Run looks again and again until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
+	defer m.background.Wait()
 	for {
 		free := m.Look(ctx)
 		wait := time.NewTimer(m.pause(free))
@@ -146,34 +154,68 @@ func (m *Manager) step(ctx context.Context, free int64) error {
 		}
 		return nil
 	}
-	if now.Sub(m.cachesAt) >= cachePause {
-		m.cachesAt = now
-		freed, err := m.host.RemoveCaches(ctx)
-		if err != nil { // boxes are looked at all the same
-			m.log.Error("caches are not removed to free space", "error", err)
-		}
-		if freed > 0 {
-			m.log.Warn("caches were removed to free space", "bytes", freed)
-			return nil
-		}
+	if m.removeCaches(ctx, now) {
+		return nil
 	}
 	uses, err := m.host.DiskUse(ctx)
 	if err != nil {
 		return fmt.Errorf("measure sandboxes: %w", err)
 	}
+	since := m.baseline
 	if m.waits(now, uses) {
-		return nil
+		// Another box ends meanwhile only when it goes on taking what there is.
+		if free >= m.cfg.Threshold/2 {
+			return nil
+		}
+		since = m.atEnd
 	}
-	chosen, message := m.choose(now, free, uses)
+	chosen, message := m.choose(now, free, uses, since)
 	if chosen == "" {
 		return nil
 	}
-	m.endedAt = now
+	m.endedAt, m.atEnd = now, sizes(uses)
 	if err := m.host.Evict(ctx, chosen, message); err != nil {
 		return fmt.Errorf("end box %s: %w", chosen, err)
 	}
 	m.log.Warn("a sandbox is ended to free space", "sandbox", chosen, "reason", message)
 	return nil
+}
+
+// removeCaches removes caches when their turn has come and reports whether that freed
+// space, or waits for what frees some.
+func (m *Manager) removeCaches(ctx context.Context, now time.Time) (freed bool) {
+	if m.removing != nil {
+		select {
+		case <-m.removing:
+			m.removing = nil
+		default: // it takes long: boxes are looked at meanwhile
+		}
+	}
+	if m.removing != nil || now.Sub(m.cachesAt) < cachePause {
+		return false
+	}
+	m.cachesAt = now
+	done, bytes := make(chan struct{}), int64(0)
+	m.removing = done
+	m.background.Go(func() {
+		defer close(done)
+		var err error
+		bytes, err = m.host.RemoveCaches(ctx)
+		if err != nil && ctx.Err() == nil {
+			m.log.Error("caches are not removed to free space", "error", err)
+		}
+		if bytes > 0 {
+			m.log.Warn("caches were removed to free space", "bytes", bytes)
+		}
+	})
+	late := time.NewTimer(cachePatience)
+	defer late.Stop()
+	select {
+	case <-done:
+		return bytes > 0
+	case <-late.C:
+		return false
+	}
 }
 
 // waits reports whether a box is being destroyed that will free space soon.
@@ -189,14 +231,14 @@ func (m *Manager) waits(now time.Time, uses []Use) bool {
 	return false
 }
 
-// choose returns the box to end, and why; "" for none.
-func (m *Manager) choose(now time.Time, free int64, uses []Use) (sandbox.ID, string) {
+// choose returns the box to end, and why; "" for none. Growth counts from what boxes took since.
+func (m *Manager) choose(now time.Time, free int64, uses []Use, since map[sandbox.ID]int64) (sandbox.ID, string) {
 	var grown, largest Use
 	for _, u := range uses {
 		if u.Ending {
 			continue
 		}
-		if growth := u.Bytes - m.baseline[u.ID]; growth > grown.Bytes {
+		if growth := u.Bytes - since[u.ID]; growth > grown.Bytes {
 			grown = Use{ID: u.ID, Bytes: growth}
 		}
 		if u.Bytes > largest.Bytes {

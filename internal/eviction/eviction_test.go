@@ -30,6 +30,8 @@ type host struct {
 	ending  map[sandbox.ID]bool
 	evicted []sandbox.ID
 	fails   error
+	// stuck has the removal of caches not return.
+	stuck bool
 }
 
 func (h *host) Free() (int64, error) {
@@ -40,7 +42,11 @@ func (h *host) Free() (int64, error) {
 	return free, nil
 }
 
-func (h *host) RemoveCaches(context.Context) (int64, error) {
+func (h *host) RemoveCaches(ctx context.Context) (int64, error) {
+	if h.stuck {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
 	n := h.caches
 	h.caches = 0
 	return n, nil
@@ -135,6 +141,36 @@ func TestNothingElseEndsWhileSpaceIsBeingFreed(t *testing.T) {
 		time.Sleep(time.Minute)
 		m.Look(t.Context())
 		h.want(t, "a", "b")
+	})
+}
+
+func TestAnotherSandboxThatGoesOnGrowingEndsToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"a": 0, "b": 0, "still": 0}, "a", "b", "still")
+		h.lingers = true
+		m.Look(t.Context())
+		h.boxes["a"], h.boxes["b"], h.boxes["still"] = 1600*mib, 1500*mib, 500*mib
+		m.Look(t.Context())
+		h.want(t, "a")
+		h.boxes["b"] += 100 * mib // while there is more than half of the threshold
+		m.Look(t.Context())
+		h.want(t, "a")
+		h.boxes["b"] += 200 * mib
+		m.Look(t.Context())
+		h.want(t, "a", "b")
+		m.Look(t.Context())
+		h.want(t, "a", "b") // the third does not grow any more
+	})
+}
+
+func TestCachesThatAreHardToRemoveHoldUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"grows": 0}, "grows")
+		h.stuck = true
+		m.Look(t.Context())
+		h.boxes["grows"] = 4000 * mib
+		m.Look(t.Context())
+		h.want(t, "grows")
 	})
 }
 

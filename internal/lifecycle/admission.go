@@ -9,6 +9,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+const (
+	// diskPatience is for how long a new sandbox waits for others to be ended that fill
+	// the disk, and diskGrace for how long until it is known that there are some.
+	diskPatience = 20 * time.Second
+	diskGrace    = time.Second
+	diskPoll     = 50 * time.Millisecond
+)
+
 // entry is who wants to be let in.
 type entry struct {
 	workspace sandbox.WorkspaceID
@@ -24,7 +32,7 @@ type entry struct {
 // Errors: those of record; QuotaExceeded and Unavailable with what there is no
 // room in; the context's; Unavailable when the service closes.
 func (s *Service) letIn(ctx context.Context, e entry, record func(sandbox.Admission) (int, error)) error {
-	err := s.tryIn(ctx, e, nil, record)
+	err := s.tryWithDisk(ctx, e, record)
 	if e.patience <= 0 || !passes(err) {
 		return err
 	}
@@ -66,6 +74,28 @@ func (s *Service) letIn(ctx context.Context, e entry, record func(sandbox.Admiss
 	}
 }
 
+// tryWithDisk is tryIn for somebody who is not in the line. While sandboxes are being ended
+// to free the disk it waits for that, so that what fills the disk refuses nobody.
+func (s *Service) tryWithDisk(ctx context.Context, e entry, record func(sandbox.Admission) (int, error)) error {
+	begin := time.Now()
+	poll := time.NewTicker(diskPoll)
+	defer poll.Stop()
+	for {
+		err := s.tryIn(ctx, e, nil, record)
+		waited := time.Since(begin)
+		if !errors.Is(err, errDiskLow) || waited >= diskPatience || waited >= diskGrace && s.evicting.Load() == 0 {
+			return err
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.gate.shut:
+			return errStopping()
+		}
+	}
+}
+
 // StopWaiting has everybody who waits for room told that the server stops, and
 // nobody wait from then on: who would is told the same. Idempotent.
 func (s *Service) StopWaiting() { s.gate.stop() }
@@ -102,7 +132,7 @@ func (s *Service) tryIn(ctx context.Context, e entry, w *waiter, record func(san
 	if err != nil {
 		giveBack = func(int) {}
 	}
-	a.Refuse = cmp.Or(a.Refuse, err, s.saved.enough(s.cfg.MinFreeDisk))
+	a.Refuse = cmp.Or(a.Refuse, err, s.saved.enough(s.cfg.SandboxFreeDisk))
 	fresh := 0
 	err = s.admit(ctx, a, e.workspace, func(a sandbox.Admission) (err error) {
 		fresh, err = record(a)

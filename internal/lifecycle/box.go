@@ -40,7 +40,8 @@ type box struct {
 	// saves is odd while the box is being saved, or its files are; each time breaks the
 	// connections into it, or may.
 	saves     atomic.Int64
-	transfers transfers // which the next save waits for
+	evicted   atomic.Pointer[sandbox.Cause] // why it is being destroyed to free the disk, nil unless it is
+	transfers transfers                     // which the next save waits for
 
 	// envMu orders changes of the environment, with what the agent is told; taken before mu.
 	envMu sync.Mutex

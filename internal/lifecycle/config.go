@@ -25,8 +25,9 @@ type Config struct {
 	// may be limited to.
 	Promise sandbox.Promise
 	// MinFreeDisk is how many bytes must be free on the disk that checkpoints are kept
-	// on for anything new to be made that takes some; 0 for none.
-	MinFreeDisk int64
+	// on for anything new to be made that takes some, but sandboxes; 0 for none.
+	// SandboxFreeDisk is the same for new sandboxes, which take little at first.
+	MinFreeDisk, SandboxFreeDisk int64
 	// MaxProcesses is how many processes and threads one sandbox may have; 4096.
 	MaxProcesses int
 	// CreateConcurrency is how many sandboxes are started at the same time; 16.

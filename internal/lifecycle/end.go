@@ -55,6 +55,9 @@ func (s *Service) end(b *box, cause sandbox.Cause) error {
 	if sb.State == sandbox.Destroying || sb.State.Ended() {
 		return nil
 	}
+	if evicted := b.evicted.Load(); evicted != nil { // what came of that does not count
+		cause = *evicted
+	}
 	record := ending(cause)
 	next, err := s.transition(sb, sandbox.Destroying, func(sb *sandbox.Sandbox) { sb.Cause = &record.Cause }, record.Event)
 	if err != nil {

@@ -31,25 +31,35 @@ func (s *Service) DiskUse() ([]BoxDisk, error) {
 	for id, n := range use {
 		b := s.boxes.byID(id)
 		orphan := b == nil && !s.boxes.has(id) // the sweep destroys it
-		list = append(list, BoxDisk{ID: id, Bytes: n, Ending: orphan || b != nil && b.sandbox().State == sandbox.Destroying})
+		list = append(list, BoxDisk{ID: id, Bytes: n, Ending: orphan || b != nil && (b.evicted.Load() != nil || b.sandbox().State == sandbox.Destroying)})
 	}
 	return list, nil
 }
 
 // Evict ends a sandbox with cause disk_full, to free what its files take on the disk;
-// message is for its owner. A box that no sandbox has is destroyed in the background,
-// and the build that it was made for fails. Errors: Unavailable.
+// message is for its owner. It returns at once: the box is destroyed in the background,
+// before its end is recorded, because it may write on meanwhile. A server that is killed in
+// between finds a sandbox without a box. For a box that no sandbox has, the build that it
+// was made for fails. Errors: Unavailable.
 func (s *Service) Evict(id sandbox.ID, message string) error {
 	b := s.boxes.byID(id)
-	if b != nil {
-		return s.endAnyway(b, sandbox.Cause{Code: sandbox.CauseDiskFull, Message: clip(message)})
+	if b != nil && !b.evicted.CompareAndSwap(nil, &sandbox.Cause{Code: sandbox.CauseDiskFull, Message: clip(message)}) {
+		return nil
 	}
-	s.spawn(func() {
+	s.evicting.Add(1)
+	if !s.spawn(func() {
+		defer s.evicting.Add(-1)
 		ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
 		defer cancel()
-		if err := s.driver.Destroy(ctx, id); err != nil {
+		if err := s.driver.Destroy(ctx, id); err != nil && s.ctx.Err() == nil {
 			s.logSweep(fmt.Sprintf("destroy box %s to free space", id), err)
 		}
-	})
+	}) {
+		s.evicting.Add(-1)
+		return errClosed
+	}
+	if b != nil {
+		s.spawn(func() { s.endOrLog(b, *b.evicted.Load()) })
+	}
 	return nil
 }

@@ -395,11 +395,11 @@ func TestRefusedCreateKeepsThePool(t *testing.T) {
 
 func TestLowDisk(t *testing.T) {
 	e := newEnv(t)
-	e.cfg.MinFreeDisk = 1
+	e.cfg.MinFreeDisk, e.cfg.SandboxFreeDisk = 1, 1
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	s.stop()
-	e.cfg.MinFreeDisk = 1 << 60
+	e.cfg.MinFreeDisk, e.cfg.SandboxFreeDisk = 1<<60, 1<<60
 	s = e.start()
 	for what, do := range map[string]func() error{
 		"create": func() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -182,6 +183,7 @@ type Service struct {
 	streamBytes streamBytes
 
 	boxes     *boxes
+	evicting  atomic.Int64 // boxes being destroyed to free the disk
 	pool      *pool
 	saved     *vault
 	layers    Layers // nil for none

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -132,25 +132,29 @@ func (v *vault) room(path string, need int64) error {
 	return nil
 }
 
-// free returns the bytes that are free on the disk.
+// free returns the bytes that are free on the disk, fewer when it is short of inodes.
 func (v *vault) free() (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(v.dir, &st); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", v.dir, err)
-	}
-	return int64(st.Bavail) * st.Bsize, nil
+	space, err := ballast.Free(v.dir)
+	return space.Usable(), err
 }
+
+// errDiskLow is wrapped by refusals because of the server's disk.
+var errDiskLow = errors.New("the server's disk is nearly full")
 
 // enough refuses with code Unavailable when less than least is free on the disk.
 func (v *vault) enough(least int64) error {
 	if v.dir == "" || least <= 0 {
 		return nil
 	}
-	free, err := v.free()
-	if err != nil || free >= least {
+	space, err := ballast.Free(v.dir)
+	if err != nil || space.Usable() >= least {
 		return err
 	}
-	e := sandbox.Errorf(sandbox.Unavailable, "the server's disk is nearly full: %d MiB are free and min_free_disk is %s; delete something, or ask an administrator", free>>20, sandbox.ShowBytes(least))
+	have := fmt.Sprintf("%d MiB", space.Bytes>>20)
+	if space.Usable() < space.Bytes {
+		have = fmt.Sprintf("%d inodes, which count as 64 KiB each,", space.Inodes)
+	}
+	e := sandbox.Wrap(sandbox.Unavailable, errDiskLow, "the server's disk is nearly full: %s are free, and this needs %s; delete something, or ask an administrator", have, sandbox.ShowBytes(least))
 	e.RetryAfter = diskRetry
 	return e
 }
