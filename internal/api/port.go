@@ -122,7 +122,9 @@ func (s *Server) createPortLink(ctx context.Context, in *createPortLinkInput) (*
 	if port.Access != sandbox.PortPrivate {
 		return nil, sandbox.Errorf(sandbox.Conflict, "port %d is public: its URL needs no link; make it private first", port.Port)
 	}
-	token, err := s.deps.Links.Sign(preview.Link, sb.ID, port, expires)
+	token, err := s.deps.Links.Sign(preview.Link, sb.ID, port, preview.Grant{
+		Maker: preview.Maker{User: id.User, Token: id.TokenID}, Expires: expires,
+	})
 	if err != nil {
 		return nil, err
 	}

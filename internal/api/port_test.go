@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -113,4 +114,72 @@ func TestLinksDoNotOutliveTheirToken(t *testing.T) {
 		t.Errorf("a token of 10 minutes made a link of %s", until)
 	}
 	s.Want(403, "POST", "/v1/sandboxes/n/ports/3000/links", map[string]any{"expires_in_seconds": 3600})
+}
+
+// TestLinksEndWithTheirMaker has links stop working when the token that made them is
+// revoked, and when a user who had signed in is not in the workspace any more.
+func TestLinksEndWithTheirMaker(t *testing.T) {
+	s := apitest.New(t)
+	running(t, s, "n")
+	s.Want(200, "PUT", "/v1/sandboxes/n/ports/3000", map[string]any{"access": "private"})
+	ws, user, err := s.Store.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := auth.Identity{User: user, Workspace: ws, Role: sandbox.RoleOwner}
+	sb, err := s.Store.SandboxByName(t.Context(), ws, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, _ := sb.PublishedPort(3000)
+	permitted := func(link wire.PortLink) error {
+		t.Helper()
+		g, err := s.Links.Check(preview.Link, link.Token, sb.ID, port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Auth.StillPermits(t.Context(), g.Maker.User, g.Maker.Token, ws, sandbox.SandboxesWrite)
+	}
+	link := func() (l wire.PortLink) {
+		t.Helper()
+		s.Want(201, "POST", "/v1/sandboxes/n/ports/3000/links", nil).Into(t, &l)
+		return l
+	}
+	first := link()
+	token, made, err := s.Auth.CreateToken(t.Context(), owner, auth.TokenRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Token = token
+	second := link()
+	if err := permitted(second); err != nil {
+		t.Errorf("the link of a good token: %v", err)
+	}
+	changed := s.Auth.Changed()
+	if err := s.Auth.RevokeToken(t.Context(), owner, made.ID); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody is told that a token was revoked")
+	}
+	if err := permitted(second); sandbox.CodeOf(err) != sandbox.Unauthenticated {
+		t.Errorf("the link of a revoked token: %v, want unauthenticated", err)
+	}
+	if err := permitted(first); err != nil {
+		t.Errorf("the link of another token: %v", err)
+	}
+	for name, check := range map[string]func() error{
+		"of nobody":            func() error { return s.Auth.StillPermits(t.Context(), "nobody", "", ws, sandbox.SandboxesWrite) },
+		"of an unknown token":  func() error { return s.Auth.StillPermits(t.Context(), user, "t", ws, sandbox.SandboxesWrite) },
+		"in another workspace": func() error { return s.Auth.StillPermits(t.Context(), user, "", "w", sandbox.SandboxesWrite) },
+	} {
+		if err := check(); sandbox.CodeOf(err) != sandbox.Unauthenticated {
+			t.Errorf("a link %s: %v, want unauthenticated", name, err)
+		}
+	}
+	if err := s.Auth.StillPermits(t.Context(), user, "", ws, sandbox.SandboxesWrite); err != nil {
+		t.Errorf("a link of a member who had signed in: %v", err)
+	}
 }

@@ -112,11 +112,13 @@ type place struct {
 type Authenticator struct {
 	store  Store
 	cache  *otter.Cache[sandbox.TokenHash, credential]
+	byID   *otter.Cache[string, sandbox.Token]
 	places *otter.Cache[place, sandbox.Membership]
 	fails  *limiter
 
-	mu      sync.Mutex // orders what is put into the caches and what is taken out
-	changes uint64     // guarded by mu; how often something was taken out
+	mu      sync.Mutex    // orders what is put into the caches and what is taken out
+	changes uint64        // guarded by mu; how often something was taken out
+	next    chan struct{} // guarded by mu; closed at the next change
 }
 
 // New returns an Authenticator over the store.
@@ -127,6 +129,13 @@ func New(store Store) (*Authenticator, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make token cache: %w", err)
+	}
+	byID, err := otter.New(&otter.Options[string, sandbox.Token]{
+		MaximumSize:      cacheSize,
+		ExpiryCalculator: otter.ExpiryWriting[string, sandbox.Token](CacheTime),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make cache of tokens by id: %w", err)
 	}
 	places, err := otter.New(&otter.Options[place, sandbox.Membership]{
 		MaximumSize:      cacheSize,
@@ -139,12 +148,13 @@ func New(store Store) (*Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Authenticator{store: store, cache: cache, places: places, fails: fails}, nil
+	return &Authenticator{store: store, cache: cache, byID: byID, places: places, fails: fails, next: make(chan struct{})}, nil
 }
 
 // Close stops the background work of the caches. The Authenticator must not be used afterwards.
 func (a *Authenticator) Close() {
 	a.cache.StopAllGoroutines()
+	a.byID.StopAllGoroutines()
 	a.places.StopAllGoroutines()
 	a.fails.close()
 }
@@ -153,13 +163,17 @@ func (a *Authenticator) Close() {
 func (a *Authenticator) forget() {
 	a.drop(func() {
 		a.cache.InvalidateAll()
+		a.byID.InvalidateAll()
 		a.places.InvalidateAll()
 	})
 }
 
 // forgetToken has what a token stands for looked up anew.
 func (a *Authenticator) forgetToken(hash sandbox.TokenHash) {
-	a.drop(func() { a.cache.Invalidate(hash) })
+	a.drop(func() {
+		a.cache.Invalidate(hash)
+		a.byID.InvalidateAll()
+	})
 }
 
 // drop takes something out of the caches, and keeps out what was looked up before
@@ -169,6 +183,17 @@ func (a *Authenticator) drop(invalidate func()) {
 	defer a.mu.Unlock()
 	a.changes++
 	invalidate()
+	close(a.next)
+	a.next = make(chan struct{})
+}
+
+// Changed returns a channel that is closed at the next change of what tokens may do:
+// a token is revoked, a session ends, or a user or a member is changed. Asked for
+// before a check, it says when to check again.
+func (a *Authenticator) Changed() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.next
 }
 
 // changed returns what keep wants to be told: it is asked before the store is.

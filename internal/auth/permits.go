@@ -1,7 +1,10 @@
 package auth
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -20,4 +23,49 @@ func (a *Authenticator) Permits(r *http.Request, token string, ws sandbox.Worksp
 		err = id.require(p)
 	}
 	return id, err
+}
+
+// StillPermits returns nil when a user may do p in the workspace now, by the API token
+// with that id, or by itself for "". It is for what the user made before by the token
+// and must end with the token's rights, such as signed links.
+//
+// Errors: Unauthenticated when the token has expired or was revoked, or the user is
+// disabled or left the workspace; Forbidden when they may not do p any more.
+func (a *Authenticator) StillPermits(ctx context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p sandbox.Permission) error {
+	ended := sandbox.Errorf(sandbox.Unauthenticated, "the token is expired or revoked, or its user cannot use this workspace any more")
+	id := Identity{User: user, TokenID: token}
+	if token != "" {
+		t, err := a.tokenByID(ctx, token)
+		switch {
+		case sandbox.CodeOf(err) == sandbox.NotFound:
+			return ended
+		case err != nil:
+			return fmt.Errorf("look up token %s: %w", token, err)
+		case t.User != user || !good(t, time.Now()) || t.WorkspaceOnly && t.Workspace != ws:
+			return ended
+		}
+		id.Scopes, id.WorkspaceOnly = t.Scopes, t.WorkspaceOnly
+	}
+	m, err := a.membership(ctx, user, ws)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.NotFound:
+		return ended
+	case err != nil:
+		return fmt.Errorf("look up member %s of workspace %s: %w", user, ws, err)
+	}
+	id.Workspace, id.Role, id.Administrator = m.Workspace, m.Role, m.Administrator
+	return id.require(p)
+}
+
+// tokenByID looks a token up, at most every [CacheTime]. Errors: NotFound.
+func (a *Authenticator) tokenByID(ctx context.Context, id string) (sandbox.Token, error) {
+	if t, ok := a.byID.GetIfPresent(id); ok {
+		return t, nil
+	}
+	since := a.changed()
+	t, err := a.store.TokenByID(ctx, id)
+	if err == nil {
+		a.keep(since, func() { a.byID.Set(id, t) })
+	}
+	return t, err
 }

@@ -66,6 +66,9 @@ type TokenStore interface {
 	// TokenByHash returns the token with that hash, also when it is expired or
 	// revoked, and code NotFound when there is none.
 	TokenByHash(ctx context.Context, hash sandbox.TokenHash) (sandbox.Token, error)
+	// TokenByID returns a token, also when it is expired or revoked, and code NotFound
+	// when there is none.
+	TokenByID(ctx context.Context, id string) (sandbox.Token, error)
 	// ListTokens returns the tokens of a user in a workspace, newest first, without the revoked ones.
 	ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]sandbox.Token, error)
 	// RevokeToken marks a token of that user and workspace as revoked and returns

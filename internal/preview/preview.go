@@ -1,9 +1,11 @@
 // Package preview signs and checks what lets visitors use a private port of a
 // sandbox: links that expire, and the cookie that a browser gets for a link.
 //
-// Both are texts that hold when they expire and an authentication code over the
-// sandbox, the port and the label of its URL. Nothing of them is stored: a port that
-// gets another label, or is not published any more, takes all its links with it.
+// Both are texts that hold when they expire, the ids of their maker, and an
+// authentication code over these, the sandbox, the port and the label of its URL.
+// Nothing of them is stored: a port that gets another label, or is not published any
+// more, takes all its links with it. The caller of Check asks whether the maker may
+// still use the sandbox: a link ends with the rights of its maker.
 package preview
 
 import (
@@ -35,8 +37,10 @@ const (
 	keyIDBytes = 8
 	macBytes   = 32
 	timeBytes  = 8
-	// tokenBytes are the expiry in seconds, the key's id and the code.
-	tokenBytes = timeBytes + keyIDBytes + macBytes
+	// headBytes are the expiry in seconds, the key's id and the code. The maker follows.
+	headBytes = timeBytes + keyIDBytes + macBytes
+	// makerMax bounds the text of a maker, so that tokens fit into cookies and URLs.
+	makerMax = 256
 )
 
 // Keys makes and checks message authentication codes. Internal/secret has them.
@@ -56,16 +60,34 @@ const (
 	Cookie Kind = "cookie" // in the cookie that a browser gets for a link
 )
 
+// Maker names the caller that made a link.
+type Maker struct {
+	User sandbox.UserID
+	// Token is the id of the API token by which the link was made; "" for a user who had signed in.
+	Token string
+}
+
+// Grant is the content of a token.
+type Grant struct {
+	Maker   Maker
+	Expires time.Time // in whole seconds
+}
+
 // Links signs and checks tokens. Safe for concurrent use.
 type Links struct{ keys Keys }
 
 // New returns Links that are signed with keys.
 func New(keys Keys) *Links { return &Links{keys: keys} }
 
-// Sign returns a token for a published port of a sandbox; expires is rounded down to seconds.
-func (l *Links) Sign(kind Kind, id sandbox.ID, port sandbox.PublishedPort, expires time.Time) (string, error) {
-	seconds := uint64(expires.Unix()) //nolint:gosec // a time to come
-	keyID, mac, err := l.keys.MAC(purpose(kind), message(id, port, seconds))
+// Sign returns a token for a published port of a sandbox. The expiry of the grant is
+// rounded down to seconds.
+func (l *Links) Sign(kind Kind, id sandbox.ID, port sandbox.PublishedPort, g Grant) (string, error) {
+	seconds := uint64(g.Expires.Unix()) //nolint:gosec // a time to come
+	maker := g.Maker.Token + " " + string(g.Maker.User)
+	if len(maker) > makerMax {
+		return "", fmt.Errorf("sign %s for port %d of sandbox %s: the ids of its maker are too long", kind, port.Port, id)
+	}
+	keyID, mac, err := l.keys.MAC(purpose(kind), message(id, port, seconds, maker))
 	if err != nil {
 		return "", fmt.Errorf("sign %s for port %d of sandbox %s: %w", kind, port.Port, id, err)
 	}
@@ -73,39 +95,43 @@ func (l *Links) Sign(kind Kind, id sandbox.ID, port sandbox.PublishedPort, expir
 	if err != nil || len(rawID) != keyIDBytes || len(mac) != macBytes {
 		return "", fmt.Errorf("sign %s for port %d of sandbox %s: the key has an unknown form", kind, port.Port, id)
 	}
-	raw := binary.BigEndian.AppendUint64(make([]byte, 0, tokenBytes), seconds)
-	raw = append(append(raw, rawID...), mac...)
+	raw := binary.BigEndian.AppendUint64(make([]byte, 0, headBytes+len(maker)), seconds)
+	raw = append(append(append(raw, rawID...), mac...), maker...)
 	return LinkPrefix + base64.RawURLEncoding.EncodeToString(raw), nil
 }
 
-// Check returns when a token for a published port of a sandbox expires. Errors:
+// Check returns the grant of a token for a published port of a sandbox. Errors:
 // Unauthenticated when it is none of that port's, or has expired.
-func (l *Links) Check(kind Kind, token string, id sandbox.ID, port sandbox.PublishedPort) (time.Time, error) {
+func (l *Links) Check(kind Kind, token string, id sandbox.ID, port sandbox.PublishedPort) (Grant, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the link is not for this URL, or was revoked; ask for a new one")
 	text, ok := strings.CutPrefix(token, LinkPrefix)
+	if !ok || len(text) > base64.RawURLEncoding.EncodedLen(headBytes+makerMax) {
+		return Grant{}, wrong
+	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if !ok || err != nil || len(raw) != tokenBytes {
-		return time.Time{}, wrong
+	if err != nil || len(raw) < headBytes {
+		return Grant{}, wrong
 	}
-	seconds := binary.BigEndian.Uint64(raw)
-	keyID, mac := hex.EncodeToString(raw[timeBytes:timeBytes+keyIDBytes]), raw[timeBytes+keyIDBytes:]
-	good, err := l.keys.CheckMAC(purpose(kind), message(id, port, seconds), keyID, mac)
+	seconds, maker := binary.BigEndian.Uint64(raw), string(raw[headBytes:])
+	keyID, mac := hex.EncodeToString(raw[timeBytes:timeBytes+keyIDBytes]), raw[timeBytes+keyIDBytes:headBytes]
+	good, err := l.keys.CheckMAC(purpose(kind), message(id, port, seconds, maker), keyID, mac)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("check %s for port %d of sandbox %s: %w", kind, port.Port, id, err)
+		return Grant{}, fmt.Errorf("check %s for port %d of sandbox %s: %w", kind, port.Port, id, err)
 	}
-	if !good {
-		return time.Time{}, wrong
+	apiToken, user, ok := strings.Cut(maker, " ")
+	if !good || !ok {
+		return Grant{}, wrong
 	}
-	expires := time.Unix(int64(seconds), 0) //nolint:gosec // signed by us
-	if !time.Now().Before(expires) {
-		return time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "the link has expired; ask for a new one")
+	g := Grant{Maker: Maker{User: sandbox.UserID(user), Token: apiToken}, Expires: time.Unix(int64(seconds), 0)} //nolint:gosec // signed by us
+	if !time.Now().Before(g.Expires) {
+		return Grant{}, sandbox.Errorf(sandbox.Unauthenticated, "the link has expired; ask for a new one")
 	}
-	return expires, nil
+	return g, nil
 }
 
 func purpose(kind Kind) string { return "preview " + string(kind) }
 
-// message is what is signed. No part can hold the character between them.
-func message(id sandbox.ID, port sandbox.PublishedPort, seconds uint64) string {
-	return fmt.Sprintf("%s %d %s %d", id, port.Port, port.Label, seconds)
+// message is what is signed. No part but the last can hold the character between them.
+func message(id sandbox.ID, port sandbox.PublishedPort, seconds uint64, maker string) string {
+	return fmt.Sprintf("%s %d %s %d %s", id, port.Port, port.Label, seconds, maker)
 }

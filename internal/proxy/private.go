@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -36,37 +37,77 @@ func (p *Proxy) admit(w *answer, r *http.Request, q *request) (done bool, err er
 	if q.port.Access != sandbox.PortPrivate {
 		return false, nil
 	}
+	q.changed = p.tokens.Changed() // before anything is looked up
 	rest, linked := cutToken(r.URL.RawQuery)
 	token := cmp.Or(linked, presented(r.Header))
 	switch {
 	case linked != "" || strings.HasPrefix(token, preview.LinkPrefix): // no API token in a URL
-		if q.until, err = p.links.Check(preview.Link, token, q.sb.ID, q.port); err != nil {
-			return false, p.wrong(r, err)
+		if err := p.checkLink(r, q, preview.Link, token); err != nil {
+			return false, err
 		}
 		if linked == "" || (r.Method != http.MethodGet && r.Method != http.MethodHead) || upgrading(r) {
 			return false, nil
 		}
 		return true, p.welcome(w, r, q, rest)
 	case token != "":
-		_, err := p.tokens.Permits(r, token, q.sb.Workspace, sandbox.SandboxesWrite)
+		id, err := p.tokens.Permits(r, token, q.sb.Workspace, sandbox.SandboxesWrite)
 		if sandbox.CodeOf(err) == sandbox.QuotaExceeded {
 			err = tooMany{err}
 		}
+		q.maker, q.until = &preview.Maker{User: id.User, Token: id.TokenID}, id.Expires
 		return false, err
 	}
 	for _, c := range r.Cookies() {
 		if !slices.Contains(cookieNames, c.Name) {
 			continue
 		}
-		if q.until, err = p.links.Check(preview.Cookie, c.Value, q.sb.ID, q.port); err == nil {
+		if err = p.checkLink(r, q, preview.Cookie, c.Value); err == nil {
 			return false, nil
 		}
-		err = p.wrong(r, err)
 	}
 	if err != nil {
 		return false, err
 	}
 	return false, sandbox.Errorf(sandbox.Unauthenticated, "this URL is private: open it with a link that somebody with access made, or send an API token in %s", TokenHeader)
+}
+
+// checkLink returns an error unless a link, or the cookie of one, is good and its maker
+// may still use the sandbox.
+func (p *Proxy) checkLink(r *http.Request, q *request, kind preview.Kind, token string) error {
+	g, err := p.links.Check(kind, token, q.sb.ID, q.port)
+	if err != nil {
+		return p.wrong(r, err)
+	}
+	q.maker, q.until = &g.Maker, g.Expires
+	err = p.still(r.Context(), q)
+	switch sandbox.CodeOf(err) {
+	case sandbox.Unauthenticated, sandbox.Forbidden:
+		return sandbox.Errorf(sandbox.Unauthenticated, "the link was revoked with the token or the rights of its maker; ask for a new one")
+	}
+	return err
+}
+
+// still returns an error when the maker of the visitor's link, or the owner of its
+// token, may not use the sandbox any more.
+func (p *Proxy) still(ctx context.Context, q *request) error {
+	return p.tokens.StillPermits(ctx, q.maker.User, q.maker.Token, q.sb.Workspace, sandbox.SandboxesWrite)
+}
+
+// watch ends a request to a private port as soon as its visitor's link or token is
+// revoked. It returns when ctx ends.
+func (p *Proxy) watch(ctx context.Context, cancel context.CancelFunc, q *request) {
+	for changed := q.changed; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		changed = p.tokens.Changed()
+		if p.still(ctx, q) != nil {
+			cancel()
+			return
+		}
+	}
 }
 
 // wrong counts a token that is none, and says when there were too many.
@@ -85,7 +126,7 @@ func (p *Proxy) wrong(r *http.Request, err error) error {
 // link's time, and sends it to the same place without the token: the address bar is
 // for everybody to see, and is copied.
 func (p *Proxy) welcome(w *answer, r *http.Request, q *request, query string) error {
-	value, err := p.links.Sign(preview.Cookie, q.sb.ID, q.port, q.until)
+	value, err := p.links.Sign(preview.Cookie, q.sb.ID, q.port, preview.Grant{Maker: *q.maker, Expires: q.until})
 	if err != nil {
 		return err
 	}

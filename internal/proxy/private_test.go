@@ -52,7 +52,7 @@ func (w *world) portRequest(form, method, label, path string, body io.Reader) *h
 
 func (w *world) link(p sandbox.PublishedPort, expires time.Time) string {
 	w.t.Helper()
-	token, err := w.links.Sign(preview.Link, w.sb.ID, p, expires)
+	token, err := w.links.Sign(preview.Link, w.sb.ID, p, preview.Grant{Maker: maker, Expires: expires})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestPrivatePort(t *testing.T) {
 			p := w.publish(sandbox.PortPrivate)
 			other := w.sb
 			other.ID = sandbox.NewID()
-			foreign, err := w.links.Sign(preview.Link, other.ID, p, time.Now().Add(time.Hour))
+			foreign, err := w.links.Sign(preview.Link, other.ID, p, preview.Grant{Maker: maker, Expires: time.Now().Add(time.Hour)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -348,6 +348,70 @@ func TestLinkEndsWebSocket(t *testing.T) {
 	kept := w.websocket("host", p.Label, "/", http.Header{proxy.TokenHeader: {apiToken}})
 	if err := kept.Ping(kept.CloseRead(t.Context())); err != nil {
 		t.Errorf("a connection with an API token: %v", err)
+	}
+}
+
+// TestLinksEndWithTheirMaker has a link, its cookie and what is open by them end when
+// the token that made the link is revoked, and so does what is open by the token itself.
+func TestLinksEndWithTheirMaker(t *testing.T) {
+	for _, form := range forms {
+		t.Run(form, func(t *testing.T) {
+			w := newWorld(t, websocketEcho)
+			p := w.publish(sandbox.PortPrivate)
+			link := w.link(p, time.Now().Add(time.Hour))
+			resp, _ := w.do(w.portRequest(form, "GET", p.Label, "/?modbox_token="+link, nil))
+			cookies := resp.Cookies()
+			if resp.StatusCode != 303 || len(cookies) != 1 {
+				t.Fatalf("a good link: %d, %v", resp.StatusCode, cookies)
+			}
+			open := []*websocket.Conn{
+				w.websocket(form, p.Label, "/?modbox_token="+link, nil),
+				w.websocket(form, p.Label, "/", http.Header{"Cookie": {cookies[0].String()}}),
+				w.websocket(form, p.Label, "/", http.Header{proxy.TokenHeader: {apiToken}}),
+			}
+			w.changeTokens(func() {}) // of somebody else
+			for i, c := range open {
+				if err := c.Write(t.Context(), websocket.MessageText, []byte("still")); err != nil {
+					t.Errorf("connection %d after a change of another token: %v", i, err)
+				}
+				if _, _, err := c.Read(t.Context()); err != nil {
+					t.Errorf("connection %d after a change of another token: %v", i, err)
+				}
+			}
+			w.changeTokens(func() { w.gone = true })
+			for i, c := range open {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				if _, _, err := c.Read(ctx); err == nil || ctx.Err() != nil {
+					t.Errorf("connection %d after its token was revoked: %v", i, err)
+				}
+				cancel()
+			}
+			for name, r := range map[string]*http.Request{
+				"link":   w.portRequest(form, "GET", p.Label, "/?modbox_token="+link, nil),
+				"cookie": w.portRequest(form, "GET", p.Label, "/", nil),
+			} {
+				if name == "cookie" {
+					r.AddCookie(cookies[0])
+				}
+				if resp, body := w.do(r); resp.StatusCode != 401 || !strings.Contains(body, "revoked") {
+					t.Errorf("a %s of a revoked token: %d %s, want 401", name, resp.StatusCode, body)
+				}
+			}
+		})
+	}
+}
+
+// TestTokenEndsWebSocket has a connection end when the token that let it in expires.
+func TestTokenEndsWebSocket(t *testing.T) {
+	t.Parallel() // it takes some seconds
+	w := newWorld(t, websocketEcho)
+	p := w.publish(sandbox.PortPrivate)
+	w.expires = time.Now().Add(5 * time.Second)
+	c := w.websocket("host", p.Label, "/", http.Header{proxy.TokenHeader: {apiToken}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, _, err := c.Read(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("after the token has expired: %v", err)
 	}
 }
 

@@ -49,6 +49,11 @@ type Tokens interface {
 	// Permits returns who presents the token with a request, when that may do p in the
 	// workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
 	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
+	// StillPermits returns nil when the user may still do p in the workspace by the API
+	// token with that id, or by itself for "". Errors: Unauthenticated, Forbidden.
+	StillPermits(ctx context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p sandbox.Permission) error
+	// Changed returns a channel that is closed at the next change of what tokens may do.
+	Changed() <-chan struct{}
 }
 
 // Deps are what the proxy stands on. All but Routes must be set.
@@ -202,10 +207,14 @@ type request struct {
 	// published ends when the port's label stops leading to it or its access changes;
 	// nil when it is not published.
 	published context.Context
-	// until is when what lets the visitor in expires; zero for never.
-	until  time.Time
-	pool   *pool
-	answer http.Header // of the answer, as far as it is ours
+	// until is the time at which the visitor's link or token expires; zero for never.
+	until time.Time
+	// maker is the owner of the visitor's token, or the maker of its link; changed is
+	// closed when the maker's rights may have changed. Both are nil for a public port.
+	maker   *preview.Maker
+	changed <-chan struct{}
+	pool    *pool
+	answer  http.Header // of the answer, as far as it is ours
 }
 
 type contextKey struct{}
@@ -348,6 +357,12 @@ func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, q *request) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, q.until)
 		defer cancel()
+	}
+	if q.maker != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		go p.watch(ctx, cancel, q)
 	}
 	if r.Body != nil && r.Body != http.NoBody {
 		// The sandbox may answer while the body comes; a transport without, as in tests.

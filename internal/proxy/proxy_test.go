@@ -19,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -44,6 +45,38 @@ type world struct {
 	// published ends, with revoke, when ports are not what they were.
 	published context.Context
 	revoke    context.CancelFunc
+	// gone is whether the maker of tokens may not use the sandbox any more, changed is
+	// closed when that changes, expires is the end of the API token.
+	gone    bool          // guarded by mu
+	changed chan struct{} // guarded by mu
+	expires time.Time
+}
+
+// maker is the owner of the API token, and the maker of links.
+var maker = preview.Maker{User: "u", Token: "t"}
+
+func (w *world) StillPermits(_ context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p sandbox.Permission) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone || (preview.Maker{User: user, Token: token}) != maker || ws != userWorkspace || p != sandbox.SandboxesWrite {
+		return sandbox.Errorf(sandbox.Unauthenticated, "the token was revoked")
+	}
+	return nil
+}
+
+func (w *world) Changed() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.changed
+}
+
+// changeTokens changes tokens as the authenticator does.
+func (w *world) changeTokens(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+	close(w.changed)
+	w.changed = make(chan struct{})
 }
 
 func (w *world) ByLabel(label string) (sandbox.Sandbox, bool) {
@@ -83,7 +116,7 @@ const (
 func (w *world) Permits(_ *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error) {
 	switch {
 	case token == apiToken && ws == userWorkspace && p == sandbox.SandboxesWrite:
-		return auth.Identity{}, nil
+		return auth.Identity{User: maker.User, TokenID: maker.Token, Expires: w.expires}, nil
 	case token == foreignToken:
 		return auth.Identity{}, sandbox.Errorf(sandbox.Forbidden, "not yours")
 	}
@@ -115,7 +148,7 @@ func newWorld(t *testing.T, guest http.Handler, configure ...func(*proxy.Config)
 // newWorldWith is newWorld with management routes.
 func newWorldWith(t *testing.T, guest http.Handler, routes proxy.Routes, configure ...func(*proxy.Config)) *world {
 	t.Helper()
-	w := &world{t: t, ports: map[uint16]string{}}
+	w := &world{t: t, ports: map[uint16]string{}, changed: make(chan struct{})}
 	w.sb = sandbox.Sandbox{ID: sandbox.NewID(), Workspace: userWorkspace, Name: "demo", HostLabel: sandbox.HostLabel("demo"), State: sandbox.Running}
 	w.published, w.revoke = context.WithCancel(t.Context())
 	w.links = links(t)

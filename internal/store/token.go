@@ -36,6 +36,11 @@ func (s *Store) TokenByHash(ctx context.Context, hash sandbox.TokenHash) (sandbo
 	return scanToken(row)
 }
 
+// TokenByID returns a token, also when it is expired or revoked. Errors: NotFound.
+func (s *Store) TokenByID(ctx context.Context, id string) (sandbox.Token, error) {
+	return scanToken(s.reader.QueryRowContext(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE id = $1", id))
+}
+
 // ListTokens returns the tokens of a user in a workspace, newest first, without the revoked ones.
 func (s *Store) ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]sandbox.Token, error) {
 	rows, err := s.reader.QueryContext(ctx, "SELECT "+tokenColumns+` FROM tokens
