@@ -301,7 +301,7 @@ func (p *parts) handler(cfg config.Config, clients *conns.Tracker, log *slog.Log
 		return nil, err
 	}
 	cu.Add(px.Close)
-	wrap := edge.Options{Logger: log, Admission: clients, AccessURLs: cfg.Log.Requests == "all"}
+	wrap := edge.Options{Logger: log, Admission: clients, Memory: p.service.Memory(), AccessURLs: cfg.Log.Requests == "all"}
 	if cfg.Log.Requests != "off" {
 		wrap.Access = log
 	}

@@ -84,6 +84,16 @@ func (r *Record) SignedIn() bool {
 	return r.signedIn
 }
 
+// Workspace returns the workspace that the request is made in, "" while that is not known.
+func (r *Record) Workspace() string {
+	if r == nil {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.who.Workspace
+}
+
 // At notes the pattern of the request's route. The path itself is never noted: it may
 // hold secrets, and the labels of sandboxes are such.
 func (r *Record) At(route string) {
@@ -155,6 +165,9 @@ func (r *Record) Attributes() []slog.Attr {
 
 // OfSandbox reports whether the request is to the URL of a sandbox.
 func (r *Record) OfSandbox() bool {
+	if r == nil {
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sandbox != ""

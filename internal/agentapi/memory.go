@@ -115,6 +115,14 @@ func (m *Memory) give(owner string, n int64) {
 	m.count(owner, -n)
 }
 
+// HoldFor counts n bytes that an owner holds beside what its clients do, until
+// [Memory.FreeFor], and reports whether it may have as many. With spare it leaves more
+// to others.
+func (m *Memory) HoldFor(owner string, n int64, spare bool) bool { return m.take(owner, n, spare) }
+
+// FreeFor says that n bytes of those that HoldFor counted are not held any more.
+func (m *Memory) FreeFor(owner string, n int64) { m.give(owner, n) }
+
 // reserve counts n bytes that the client is about to hold. With spare it leaves
 // more of what is shared to those who need it more.
 //

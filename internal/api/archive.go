@@ -13,7 +13,6 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/lifecycle"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 type writeFilesInput struct {
@@ -24,7 +23,7 @@ type writeFilesInput struct {
 func (s *Server) registerWriteFiles(a huma.API) {
 	route(a, huma.Operation{
 		OperationID: "write-files", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/files/batch", Tags: []string{"files"},
-		MaxBodyBytes: 2 * sandbox.ExecutionFilesMax,
+		MaxBodyBytes: filesBodyMax,
 		Summary:      "Write many files",
 		Description:  "One after the other, each all or nothing, with the parent directories it misses. At most 1000 files with 32 MiB together; archives take more. An error names the file it is about: those before it are written.",
 	}, s.writeFiles)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 
@@ -15,14 +14,14 @@ import (
 func bodyError(err error) error {
 	var tooLarge *http.MaxBytesError
 	var wrongType *json.UnmarshalTypeError
-	var timeout net.Error
+	var coded *sandbox.Error
 	switch {
+	case errors.As(err, &coded):
+		return err
 	case errors.As(err, &tooLarge):
 		return sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", tooLarge.Limit)
 	case errors.As(err, &wrongType) && wrongType.Field != "":
 		return sandbox.InvalidField(wrongType.Field, "must be %s, not %s", jsonType(wrongType.Type.Kind().String()), wrongType.Value)
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return sandbox.Errorf(sandbox.Timeout, "the body did not arrive in time")
 	case errors.Is(err, io.EOF):
 		return sandbox.InvalidField("body", "is missing")
 	case errors.Is(err, io.ErrUnexpectedEOF):

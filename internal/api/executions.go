@@ -47,7 +47,7 @@ func (s *Server) registerExecutions(a huma.API) {
 	tags := []string{"executions"}
 	route(a, huma.Operation{
 		OperationID: "start-execution", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/executions", Tags: tags,
-		DefaultStatus: http.StatusCreated, MaxBodyBytes: 2 * sandbox.ExecutionFilesMax,
+		DefaultStatus: http.StatusCreated, MaxBodyBytes: filesBodyMax,
 		Summary:     "Start a command that outlives the request",
 		Description: "The command goes on whatever becomes of the request, the client and the server; its output is kept in streams. That it could not be started is told by the execution: it has failed. Executions and their streams are kept for 24 hours after their end, also when the sandbox has ended.",
 	}, s.startExecution)

@@ -34,7 +34,8 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return sandbox.InvalidField("body", "is not multipart/form-data with the parts options and context")
 	}
-	req, context, err := buildParts(parts)
+	req, context, err := buildParts(ctx, parts)
+	edge.Decoded(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) error {
 }
 
 // buildParts reads the parts of a build up to the context.
-func buildParts(parts *multipart.Reader) (req build.Request, context io.Reader, err error) {
+func buildParts(ctx context.Context, parts *multipart.Reader) (req build.Request, context io.Reader, err error) {
 	for {
 		part, err := parts.NextPart()
 		if errors.Is(err, io.EOF) {
@@ -70,11 +71,11 @@ func buildParts(parts *multipart.Reader) (req build.Request, context io.Reader, 
 		}
 		switch part.FormName() {
 		case "options":
-			if err := buildOptions(part, &req); err != nil {
+			if err := buildOptions(edge.JSON(ctx, part), &req); err != nil {
 				return req, nil, err
 			}
 		case "dockerfile":
-			if req.Source, err = io.ReadAll(io.LimitReader(part, dockerfilePart)); err != nil {
+			if req.Source, err = io.ReadAll(io.LimitReader(edge.Whole(ctx, part), dockerfilePart)); err != nil {
 				return req, nil, sandbox.InvalidField("dockerfile", "did not arrive as a whole")
 			}
 		case "context":

@@ -20,6 +20,8 @@ const (
 	// bodyMax bounds JSON bodies; exec bodies carry stdin and may be larger.
 	bodyMax     = 1 << 20
 	execBodyMax = 16 << 20
+	// filesBodyMax bounds bodies with files, which are in base64.
+	filesBodyMax = sandbox.ExecutionFilesMax/3*4 + bodyMax
 )
 
 // newAPI returns huma on mux, with errors as problems and nothing of huma's own routes.
@@ -62,6 +64,7 @@ type humaContext huma.Context
 type operation struct {
 	humaContext
 	status int
+	unread error // why the body was not read as a whole
 }
 
 func (o *operation) SetStatus(status int) {
@@ -78,23 +81,26 @@ func (o *operation) Unwrap() huma.Context { return o.humaContext }
 // of its own, which would end long requests, and huma's would too: the deadline
 // must go as soon as the body is read.
 func (o *operation) BodyReader() io.Reader {
-	return &timedBody{Reader: o.humaContext.BodyReader(), set: o.humaContext.SetReadDeadline}
+	return &timedBody{Reader: edge.JSON(o.Context(), o.humaContext.BodyReader()), operation: o}
 }
 
 type timedBody struct {
 	io.Reader
-	set     func(time.Time) error
-	started bool
+	operation *operation
+	started   bool
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	if !b.started {
 		b.started = true
-		_ = b.set(time.Now().Add(edge.BodyTime)) // a transport without deadlines, as in tests
+		_ = b.operation.SetReadDeadline(time.Now().Add(edge.BodyTime)) // a transport without deadlines, as in tests
 	}
 	n, err := b.Reader.Read(p)
 	if err != nil {
-		_ = b.set(time.Time{})
+		_ = b.operation.SetReadDeadline(time.Time{})
+	}
+	if err != io.EOF {
+		b.operation.unread = err
 	}
 	return n, err
 }
@@ -108,20 +114,30 @@ func problems(ctx huma.Context, _ string, v any) (any, error) {
 	if !ok {
 		return v, nil
 	}
+	o, ok := ctx.(*operation)
+	if ok && o.unread != nil { // huma takes that for a fault of ours
+		p := edge.Problem(ctx.Context(), o.unread)
+		o.status = p.Status
+		return p, nil
+	}
 	code := wire.CodeOf(m.Status)
 	audit.FromContext(ctx.Context()).Fail(code)
 	p := wire.NewProblem(&sandbox.Error{Code: code, Message: m.Detail}, edge.RequestID(ctx.Context()))
-	for _, d := range m.Errors {
-		p.Errors = append(p.Errors, wire.FieldError{Location: field(d.Location), Message: d.Message})
+	for _, d := range m.Errors[:min(len(m.Errors), wire.FieldErrorsMax)] {
+		p.Errors = append(p.Errors, wire.FieldError{Location: clip(field(d.Location)), Message: clip(d.Message)})
 	}
+	p.ErrorsOmitted = len(m.Errors) - len(p.Errors)
 	if len(p.Errors) > 0 {
 		p.Detail = p.Errors[0].Location + ": " + p.Errors[0].Message
 	}
-	if o, ok := ctx.(*operation); ok {
+	if ok {
 		o.status = p.Status
 	}
 	return p, nil
 }
+
+// clip bounds what an error echoes of a request: names of fields, which callers choose.
+func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 256)], "") }
 
 // field turns huma's location into ours: the field as the caller wrote it.
 func field(location string) string {
@@ -142,6 +158,7 @@ func route[I, O any](a huma.API, op huma.Operation, h func(context.Context, *I) 
 	}
 	describe(a, &op)
 	huma.Register(a, op, func(ctx context.Context, in *I) (*O, error) {
+		edge.Decoded(ctx)
 		out, err := h(ctx, in)
 		if err != nil {
 			return nil, edge.Problem(ctx, err)

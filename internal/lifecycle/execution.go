@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/cleanup"
+
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -18,7 +20,8 @@ const cancelGrace = 5 * time.Second
 // execution is one that has not ended.
 type execution struct {
 	box     *box
-	request *ExecutionRequest // nil when it was found after a restart
+	request *ExecutionRequest // nil when it was found after a restart, or was started
+	held    int64             // bytes of request.Files that the box's agent counts
 	typed   *input            // what is typed on its terminal; nil when it has none
 	current atomic.Pointer[executionView]
 
@@ -51,6 +54,14 @@ func (x *execution) set(e sandbox.Execution) {
 		close(old.changed)
 	}
 	x.box.news.tell()
+}
+
+// dropRequest forgets what the execution was started with: it is not started again, and
+// files can be large. It is called by the goroutine that works on the execution.
+func (x *execution) dropRequest() {
+	x.request = nil
+	x.box.agent.Free(x.held)
+	x.held = 0
 }
 
 // executions are those that have not ended.
@@ -123,6 +134,12 @@ func (s *Service) queue(ctx context.Context, c Caller, b *box, req *ExecutionReq
 	if s.streams == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
 	}
+	held := req.size()
+	if err := b.agent.Hold(held, true); err != nil {
+		return nil, AgentError(err)
+	}
+	cu := cleanup.Make(func() { b.agent.Free(held) })
+	defer cu.Clean()
 	e := sandbox.Execution{
 		ID: sandbox.NewExecutionID(), Sandbox: b.id, Workspace: c.Workspace, Kind: req.Kind,
 		Argv: req.argv(bash), State: sandbox.ExecutionQueued, TTY: req.TTY != nil, OneShot: oneShot,
@@ -151,9 +168,12 @@ func (s *Service) queue(ctx context.Context, c Caller, b *box, req *ExecutionReq
 	}
 	s.inputs.used(e.Stdin)
 	x := newExecution(b, e, req)
+	x.held = held
+	cu.Release()
 	s.executions.add(x)
 	if err := s.makeOutputs(&e); err != nil {
 		s.fail(x, "its streams could not be made")
+		x.dropRequest()
 		if x.typed != nil {
 			x.typed.end()
 		}

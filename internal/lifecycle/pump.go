@@ -36,6 +36,7 @@ type pump struct {
 
 // execute works on an execution until it has ended or the service closes.
 func (s *Service) execute(x *execution) {
+	defer x.dropRequest()
 	if x.typed != nil {
 		defer x.typed.end()
 	}
@@ -416,7 +417,7 @@ func (p *pump) connected(conn *agentapi.Stream) error {
 		if err != nil {
 			return err
 		}
-		x.request = nil // it is not started again, and files can be large
+		x.dropRequest()
 	}
 	x.connect(conn)
 	if x.typed != nil {

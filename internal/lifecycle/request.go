@@ -47,6 +47,14 @@ type ExecutionFile struct {
 	Content []byte
 }
 
+// size returns the bytes of the files of a request.
+func (req *ExecutionRequest) size() (n int64) {
+	for _, f := range req.Files {
+		n += int64(len(f.Path) + len(f.Content))
+	}
+	return n
+}
+
 const (
 	bash, sh = "/bin/bash", "/bin/sh"
 	sigkill  = 9

@@ -211,6 +211,10 @@ type Service struct {
 	work sync.WaitGroup
 }
 
+// Memory returns what bounds the memory of calls into sandboxes, by workspace. What else
+// requests make this process hold is to be counted there as well.
+func (s *Service) Memory() *agentapi.Memory { return s.calls }
+
 // callMemory bounds what calls to the agents of all boxes hold unread, and their
 // input. It is the default of Config.callMemory.
 const callMemory = 256 << 20

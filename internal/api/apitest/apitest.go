@@ -148,7 +148,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.API, err = api.New(config, deps)
 	check()
 	p := s.newProxy(urls, logger)
-	front.Config.Handler = edge.Wrap(logger, p.Wrap(s.API))
+	front.Config.Handler = edge.Options{Logger: logger, Memory: s.Service.Memory()}.Wrap(p.Wrap(s.API))
 	front.Start()
 	s.HTTP = front.Client()
 	t.Cleanup(func() {

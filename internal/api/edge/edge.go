@@ -5,7 +5,6 @@ package edge
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -28,6 +27,7 @@ type request struct {
 	id     string
 	remote string
 	logger *slog.Logger
+	held   held // of its body
 }
 
 // Admission bounds what a client may have under way: conns.Tracker.
@@ -47,6 +47,8 @@ type Options struct {
 	AccessURLs bool
 	// Admission may be nil.
 	Admission Admission
+	// Memory counts bodies that are read as a whole; nil counts none.
+	Memory Memory
 }
 
 // Wrap is [Options.Wrap] with only a logger.
@@ -61,7 +63,8 @@ func Wrap(logger *slog.Logger, next http.Handler) http.Handler {
 func (o Options) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
-		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: o.Logger}
+		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: o.Logger, held: held{memory: o.Memory}}
+		defer q.held.end()
 		w.Header().Set(RequestIDHeader, q.id)
 		ctx := context.WithValue(r.Context(), contextKey{}, q)
 		var admit func(string) error
@@ -160,12 +163,4 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h(w, r); err != nil {
 		Error(w, r, err)
 	}
-}
-
-// Body returns the request's body, bounded in size and time; done lifts the time
-// limit again, which would otherwise end the request's context later.
-func Body(w http.ResponseWriter, r *http.Request, max int64) (body io.Reader, done func()) {
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Now().Add(BodyTime)) // a transport without deadlines, as in tests
-	return http.MaxBytesReader(w, r.Body, max), func() { _ = c.SetReadDeadline(time.Time{}) }
 }

@@ -78,8 +78,14 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	rest := t.record.BodyRest(idleTime)
 	ours := t.limitRead(time.Now().Add(rest))
 	n, err := t.body.Read(p)
-	if ours && errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case err == nil, err == io.EOF:
+	case ours && errors.Is(err, os.ErrDeadlineExceeded):
 		err = sandbox.Wrap(sandbox.Timeout, err, "nothing more of the body has come for %s", rest)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = sandbox.Wrap(sandbox.Timeout, err, "the body did not arrive in time")
+	default:
+		err = sandbox.Wrap(sandbox.Invalid, err, "the body broke off before its end")
 	}
 	// It would fire between two reads, and at the end of the body end the request.
 	t.limitRead(time.Time{})

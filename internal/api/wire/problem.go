@@ -66,6 +66,9 @@ func CodeOf(status int) sandbox.Code {
 	return sandbox.Internal
 }
 
+// FieldErrorsMax is how many inputs at fault an answer names.
+const FieldErrorsMax = 20
+
 // Problem is an error as it travels (RFC 9457, with a code).
 type Problem struct {
 	Type      string       `json:"type" doc:"Where this kind of error is described." example:"https://modbox.run/errors#not_found"`
@@ -74,7 +77,9 @@ type Problem struct {
 	Detail    string       `json:"detail" doc:"What happened, to which object, and what to do." example:"there is no sandbox \"demo\""`
 	Code      sandbox.Code `json:"code" doc:"What kind of error it is, for programs; docs/errors.md lists all." example:"not_found"`
 	RequestID string       `json:"request_id,omitempty" doc:"Find the request in the server's log by this."`
-	Errors    []FieldError `json:"errors,omitempty" nullable:"false" doc:"The inputs at fault, when there are such."`
+	Errors    []FieldError `json:"errors,omitempty" nullable:"false" doc:"The inputs at fault, when there are such; 20 at most."`
+	// ErrorsOmitted is how many inputs at fault Errors leaves out.
+	ErrorsOmitted int `json:"errors_omitted,omitempty" doc:"How many more inputs are at fault."`
 	// RetryAfter is the header of that name in seconds; 0 for none.
 	RetryAfter int `json:"-"`
 }

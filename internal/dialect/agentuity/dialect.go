@@ -154,9 +154,12 @@ func decodeMax[T any](w http.ResponseWriter, r *http.Request, most int64) (v T, 
 	defer end()
 	err = json.NewDecoder(body).Decode(&v)
 	var maxBytes *http.MaxBytesError
+	var coded *sandbox.Error
 	switch {
 	case err == nil:
 		return v, nil
+	case errors.As(err, &coded):
+		return v, err
 	case errors.As(err, &maxBytes):
 		return v, sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", most)
 	case errors.Is(err, io.EOF):

@@ -54,7 +54,7 @@ func readInput(w http.ResponseWriter, r *http.Request, max int64) (*input, error
 		return nil, sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", max)
 	}
 	if err != nil {
-		return nil, sandbox.Wrap(sandbox.Timeout, err, "the body did not arrive whole or in time")
+		return nil, err
 	}
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, &validationError{[]fault{{[]any{"body"}, "Field required", "missing"}}}

@@ -3047,8 +3047,13 @@ export interface components {
              * @example there is no sandbox "demo"
              */
             detail: string;
-            /** @description The inputs at fault, when there are such. */
+            /** @description The inputs at fault, when there are such; 20 at most. */
             errors?: components["schemas"]["FieldError"][];
+            /**
+             * Format: int64
+             * @description How many more inputs are at fault.
+             */
+            errors_omitted?: number;
             /** @description Find the request in the server's log by this. */
             request_id?: string;
             /**

@@ -1,0 +1,166 @@
+package edge
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/access"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// unpaidBody of a body is held without being counted, so that small requests work
+	// however much others hold.
+	unpaidBody = 4 << 10
+	// perByte is what a byte of a body takes while it is read and decoded: the buffer,
+	// which grows by doubling, and what is made of it.
+	perByte = 3
+	// perValue is what a value of JSON takes at most beside its bytes.
+	perValue = 256
+	// payStep is in which steps memory is counted.
+	payStep = 64 << 10
+	// strangers is the owner of the bodies of all requests without a good token.
+	strangers = "\x00strangers"
+)
+
+// Memory counts what this process holds for owners, and refuses an owner more than its
+// fair share: agentapi.Memory.
+type Memory interface {
+	// HoldFor counts n bytes, and reports whether the owner may have as many. With spare
+	// it leaves more to others.
+	HoldFor(owner string, n int64, spare bool) bool
+	// FreeFor gives n of the bytes back.
+	FreeFor(owner string, n int64)
+}
+
+// held is what one request's bodies are counted with.
+type held struct {
+	memory Memory // nil counts nothing
+
+	mu    sync.Mutex
+	owner string // guarded by mu
+	want  int64  // guarded by mu; what there should be
+	paid  int64  // guarded by mu; what is counted
+}
+
+// add counts n bytes more. Errors: QuotaExceeded.
+func (h *held) add(ctx context.Context, n int64) error {
+	if h.memory == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.want += n
+	if h.want <= perByte*unpaidBody || h.want <= h.paid {
+		return nil
+	}
+	if h.owner == "" {
+		record := access.FromContext(ctx)
+		if h.owner = record.Workspace(); h.owner == "" || !record.SignedIn() && !record.OfSandbox() {
+			h.owner = strangers
+		}
+	}
+	more := (h.want - h.paid + payStep - 1) / payStep * payStep
+	if !h.memory.HoldFor(h.owner, more, h.owner == strangers) {
+		return &sandbox.Error{
+			Code: sandbox.QuotaExceeded, RetryAfter: time.Second,
+			Message: "the server holds as much of request bodies as it may; send it again when others have ended, or a smaller one",
+		}
+	}
+	h.paid += more
+	return nil
+}
+
+// shrink gives back all but what the decoded body takes.
+func (h *held) shrink() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.free(h.paid - h.paid/perByte)
+}
+
+// end gives everything back.
+func (h *held) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.free(h.paid)
+}
+
+// free gives n bytes back.
+//
+// Preconditions: h.mu is held.
+func (h *held) free(n int64) {
+	if n > 0 {
+		h.memory.FreeFor(h.owner, n)
+	}
+	h.paid -= n
+	h.want = min(h.want, h.paid)
+}
+
+// Whole returns a reader of what a handler reads as a whole, whose memory counts for the
+// request's workspace until the request ends; [Decoded] gives some of it back before.
+// Errors: QuotaExceeded when the workspace may not have as much; those of r.
+func Whole(ctx context.Context, r io.Reader) io.Reader { return whole(ctx, r, nil) }
+
+// JSON is [Whole] for JSON, of whose values no more are read than docs/limits.md says.
+// Errors: Invalid for more.
+func JSON(ctx context.Context, r io.Reader) io.Reader { return whole(ctx, r, &values{}) }
+
+func whole(ctx context.Context, r io.Reader, v *values) io.Reader {
+	w := &wholeReader{Reader: r, ctx: ctx, values: v, held: &held{}}
+	if q, ok := ctx.Value(contextKey{}).(*request); ok {
+		w.held = &q.held
+	}
+	return w
+}
+
+// wholeReader is what Whole and JSON return.
+type wholeReader struct {
+	io.Reader
+	ctx    context.Context
+	held   *held
+	values *values // nil when it is no JSON
+	failed error
+}
+
+// Read implements io.Reader.
+func (w *wholeReader) Read(p []byte) (int, error) {
+	if w.failed != nil {
+		return 0, w.failed
+	}
+	n, err := w.Reader.Read(p)
+	cost := perByte * int64(n)
+	if w.values != nil {
+		var found int64
+		if found, w.failed = w.values.count(p[:n]); w.failed != nil {
+			return 0, w.failed
+		}
+		cost += perValue * found
+	}
+	if w.failed = w.held.add(w.ctx, cost); w.failed != nil {
+		return 0, w.failed
+	}
+	return n, err
+}
+
+// Decoded says that the body of the request is decoded and the buffers are not held
+// any more.
+func Decoded(ctx context.Context) {
+	if q, ok := ctx.Value(contextKey{}).(*request); ok {
+		q.held.shrink()
+	}
+}
+
+// Body returns the request's body, which is JSON, bounded in size and time; see [JSON].
+// done lifts the time limit again, which would otherwise end the request's context later,
+// and says that the body is decoded.
+func Body(w http.ResponseWriter, r *http.Request, max int64) (body io.Reader, done func()) {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(BodyTime)) // a transport without deadlines, as in tests
+	return JSON(r.Context(), http.MaxBytesReader(w, r.Body, max)), func() {
+		_ = c.SetReadDeadline(time.Time{})
+		Decoded(r.Context())
+	}
+}
