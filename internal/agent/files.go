@@ -95,19 +95,31 @@ func (a *Agent) readFile(w http.ResponseWriter, r *http.Request) error {
 		if length < 0 || length > maxUnsized {
 			length = maxUnsized
 		}
-		return sendFile(w, f, length, false)
+		return sendFile(w, f, p.path, length, false)
 	}
 	if rest := info.Size() - offset; length < 0 || length > rest {
 		length = rest
 	}
 	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
-	return sendFile(w, f, length, true)
+	return sendFile(w, f, p.path, length, true)
 }
 
-// sendFile sends length bytes, or fewer when they need not be all.
-func sendFile(w io.Writer, f *os.File, length int64, all bool) error {
-	n, err := copyAll(w, io.LimitReader(f, length))
-	if err != nil || all && n != length {
+// sendFile sends length bytes, or fewer when they need not be all. A file of which
+// nothing can be read, as the memory of a process, is refused before the answer begins.
+func sendFile(w http.ResponseWriter, f *os.File, path string, length int64, all bool) error {
+	b := copyBuffers.Get().(*[copyBytes]byte)
+	defer copyBuffers.Put(b)
+	first, err := f.Read(b[:min(length, copyBytes)])
+	if err != nil && err != io.EOF {
+		w.Header().Del(agentapi.InfoHeader)
+		w.Header().Del("Content-Length")
+		return invalid("%s cannot be read: %v", path, errors.Unwrap(err))
+	}
+	if _, err := w.Write(b[:first]); err != nil {
+		return errAborted
+	}
+	n, err := copyAll(w, io.LimitReader(f, length-int64(first)))
+	if err != nil || all && int64(first)+n != length {
 		return errAborted
 	}
 	return nil

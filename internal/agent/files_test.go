@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/agent"
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
@@ -472,5 +473,22 @@ func TestOwnership(t *testing.T) {
 		if got := collect(t, s); got.stdout != want {
 			t.Errorf("as %s: %q %q, want %q", user, got.stdout, got.stderr, want)
 		}
+	}
+}
+
+// TestReadUnreadable: what is no file with content is refused by its path, before the
+// answer begins and without waiting.
+func TestReadUnreadable(t *testing.T) {
+	e := start(t, func(o *agent.Options) { o.Root = "/" })
+	for _, path := range []string{"/proc/self/mem", "/dev/zero", "/dev/null", "/dev/tty"} {
+		for _, length := range []int64{-1, 10} {
+			_, _, err := e.ReadFile(t.Context(), path, 0, length)
+			if code(t, err) != agentapi.CodeInvalid || !strings.Contains(err.Error(), path) {
+				t.Errorf("ReadFile(%s, %d) = %v, want %s that names it", path, length, err, agentapi.CodeInvalid)
+			}
+		}
+	}
+	if got := e.read(t, "/proc/self/stat", 0, -1); got == "" {
+		t.Error("a file without a size has no content")
 	}
 }
