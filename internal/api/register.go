@@ -21,7 +21,7 @@ const (
 	bodyMax     = 1 << 20
 	execBodyMax = 16 << 20
 	// filesBodyMax bounds bodies with files, which are in base64.
-	filesBodyMax = sandbox.ExecutionFilesMax/3*4 + bodyMax
+	filesBodyMax = sandbox.ExecutionFilesMax/3*4 + 4*bodyMax
 )
 
 // newAPI returns huma on mux, with errors as problems and nothing of huma's own routes.

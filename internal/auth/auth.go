@@ -115,6 +115,7 @@ type Authenticator struct {
 	byID   *otter.Cache[string, sandbox.Token]
 	places *otter.Cache[place, sandbox.Membership]
 	fails  *limiter
+	keys   *limiter // of wrong keys
 
 	mu      sync.Mutex    // orders what is put into the caches and what is taken out
 	changes uint64        // guarded by mu; how often something was taken out
@@ -148,7 +149,11 @@ func New(store Store) (*Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Authenticator{store: store, cache: cache, byID: byID, places: places, fails: fails, next: make(chan struct{})}, nil
+	keys, err := newLimiter(failRate, failBurst)
+	if err != nil {
+		return nil, err
+	}
+	return &Authenticator{store: store, cache: cache, byID: byID, places: places, fails: fails, keys: keys, next: make(chan struct{})}, nil
 }
 
 // Close stops the background work of the caches. The Authenticator must not be used afterwards.
@@ -157,6 +162,7 @@ func (a *Authenticator) Close() {
 	a.byID.StopAllGoroutines()
 	a.places.StopAllGoroutines()
 	a.fails.close()
+	a.keys.close()
 }
 
 // forget has everything looked up anew, after who may do what has changed.

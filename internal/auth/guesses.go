@@ -1,11 +1,13 @@
 package auth
 
 import (
+	"net/http"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // A client may name something unknown guessBurst times at once and guessRate times a
@@ -40,3 +42,24 @@ func (g *Guesses) TooMany(remote string) bool {
 
 // Close stops the background work. The Guesses must not be used afterwards.
 func (g *Guesses) Close() { g.fails.close() }
+
+// TryKey reports whether the client of a request knows the key of an object, such as a
+// sandbox, which right says. Wrong ones count for the client's address and the object:
+// keys are chosen by people. A client that has guessed too often is not told about good
+// ones either.
+//
+// Errors: QuotaExceeded.
+func (a *Authenticator) TryKey(r *http.Request, object string, right func() bool) (bool, error) {
+	_, group := audit.Client(r.RemoteAddr)
+	client := object + " " + group
+	if !a.keys.open(client, time.Now()) {
+		e := sandbox.Errorf(sandbox.QuotaExceeded, "too many wrong keys from this address; wait a minute")
+		e.RetryAfter = time.Minute
+		return false, e
+	}
+	if right() {
+		return true, nil
+	}
+	a.keys.fail(client, time.Now())
+	return false, nil
+}

@@ -17,6 +17,9 @@ type Tokens interface {
 	// Permits returns who presents the token with a request, when that may do p in the
 	// workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
 	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
+	// TryKey reports whether the client of a request knows the key of an object, which
+	// right says, and counts when it does not. Errors: QuotaExceeded after too many wrong ones.
+	TryKey(r *http.Request, object string, right func() bool) (bool, error)
 }
 
 // Workspaces knows what workspaces ask for: store.Store.
@@ -39,12 +42,17 @@ type Access struct {
 // the sandbox has no key, and neither it nor its workspace nor the server asks for one.
 //
 // Errors: Unauthenticated; Forbidden for the token of somebody else; QuotaExceeded
-// after too many wrong tokens.
+// after too many wrong tokens, or keys of this sandbox.
 func (a *Access) admit(r *http.Request, sb *sandbox.Sandbox) (lifecycle.Caller, error) {
 	owner := lifecycle.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}
 	key := sb.Env[keyVariable]
-	if key != "" && authorized(r, key) {
-		return owner, nil
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	if key != "" && token != "" {
+		known, err := a.knows(r, sb, token, key)
+		if known || err != nil {
+			return owner, err
+		}
 	}
 	closed, err := a.closed(r.Context(), sb)
 	if err != nil {
@@ -53,8 +61,7 @@ func (a *Access) admit(r *http.Request, sb *sandbox.Sandbox) (lifecycle.Caller, 
 	if !closed && key == "" {
 		return owner, nil
 	}
-	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if token = strings.TrimSpace(token); !auth.IsBearer(token) {
+	if !auth.IsBearer(token) {
 		return owner, noKey(key != "")
 	}
 	id, err := a.Tokens.Permits(r, token, sb.Workspace, sandbox.SandboxesWrite)
@@ -65,6 +72,16 @@ func (a *Access) admit(r *http.Request, sb *sandbox.Sandbox) (lifecycle.Caller, 
 		User: id.User, Workspace: id.Workspace, Token: id.TokenID, Session: id.Session, Role: id.Role, Administrator: id.Administrator,
 	})
 	return lifecycle.Caller{User: id.User, Workspace: sb.Workspace}, nil
+}
+
+// knows reports whether a token is the sandbox's key. Only guesses at keys that people
+// may have chosen are counted. Errors: QuotaExceeded.
+func (a *Access) knows(r *http.Request, sb *sandbox.Sandbox, token, key string) (bool, error) {
+	right := func() bool { return authorized(r, key) }
+	if auth.IsBearer(token) {
+		return right(), nil
+	}
+	return a.Tokens.TryKey(r, string(sb.ID), right)
 }
 
 // closed reports whether somebody asks for more than the URL.

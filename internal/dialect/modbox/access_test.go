@@ -60,3 +60,35 @@ func TestURLAccess(t *testing.T) {
 	check(viaV1, map[string]int{"": 401})
 	v.Want(422, "PATCH", "/v1/workspaces/"+string(sb.Workspace), object{"url_access": "shut"})
 }
+
+// TestKeyGuesses: the key of a sandbox cannot be found by trying.
+func TestKeyGuesses(t *testing.T) {
+	v := newVisitor(t, object{})
+	var keyed, other object
+	for name, made := range map[string]*object{"keyed": &keyed, "other": &other} {
+		v.Want(201, "POST", "/v1/sandboxes", object{"name": name, "wait_seconds": 180, "env": object{"SANDBOX_API_KEY": "s3cret"}}).Into(t, made)
+	}
+	try := func(sb object, bearer string) int {
+		r := v.Request("GET", sb["url"].(string)+"/modbox/api/files", nil)
+		r.Header.Set("Authorization", "Bearer "+bearer)
+		return v.Send(r).Status
+	}
+	for range 50 {
+		if got := try(keyed, "s3cret"); got != 200 {
+			t.Fatalf("the key is answered %d", got)
+		}
+	}
+	wrong, last := 0, 401
+	for ; last == 401 && wrong < 1000; wrong++ {
+		last = try(keyed, "guess")
+	}
+	if last != 429 || wrong < 20 {
+		t.Errorf("guess %d is answered %d, want 429 after 20 and more", wrong, last)
+	}
+	if got := try(keyed, v.Token); got != 200 {
+		t.Errorf("a token is answered %d meanwhile", got)
+	}
+	if got := try(other, "s3cret"); got != 200 {
+		t.Errorf("the key of another sandbox is answered %d meanwhile", got)
+	}
+}
