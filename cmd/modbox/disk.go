@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"gvisor.dev/gvisor/pkg/cleanup"
@@ -16,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/eviction"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -37,16 +40,22 @@ type disk struct {
 	service  *lifecycle.Service //
 	log      *slog.Logger
 	pressure atomic.Bool
+
+	quarantine *quarantine.Store
+	limits     quarantine.Limits
+	trimmed    time.Time      // of the watch alone
+	pruning    atomic.Bool    // lost root filesystems are being removed
+	background sync.WaitGroup // of that
 }
 
 // openDisk makes space on a full disk for the start of the server, from the ballast that
-// the server before has left.
-func openDisk(cfg config.Config, log *slog.Logger) (*disk, error) {
+// the server before has left. accept is for [parts.openStore].
+func openDisk(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger) (*disk, error) {
 	b, err := ballast.Open(filepath.Join(cfg.StateDir, ballastDir), int64(cfg.Disk.Ballast), log)
 	if err != nil {
 		return nil, err
 	}
-	d := &disk{dir: cfg.StateDir, ballast: b, log: log, cfg: evictionConfig(cfg)}
+	d := &disk{dir: cfg.StateDir, ballast: b, log: log, cfg: evictionConfig(cfg), quarantine: openQuarantine(cfg), limits: quarantineLimits(cfg)}
 	short := func() (bool, error) {
 		free, err := ballast.Free(d.dir)
 		return free.Bytes < startSpace || free.Inodes == 0, err
@@ -58,6 +67,11 @@ func openDisk(cfg config.Config, log *slog.Logger) (*disk, error) {
 		if !b.Release() {
 			break
 		}
+	}
+	// Nothing is removed for a database that may be the wrong one.
+	if reason := fitsInstallation(ctx, cfg); reason != nil && !accept {
+		log.Warn("the disk is full, and what ended sandboxes have left stays until the database fits", "reason", reason)
+		return d, nil
 	}
 	freed, err := gvisor.RemoveDeadLayers(d.dir)
 	if err != nil {
@@ -110,6 +124,7 @@ func (d *disk) watch(ctx context.Context, p *parts, cu *cleanup.Cleanup) {
 	cu.Add(func() {
 		cancel()
 		<-done
+		d.background.Wait()
 	})
 }
 
@@ -145,6 +160,42 @@ func (d *disk) Free() (int64, error) {
 	return free.Usable(), err
 }
 
+// RemoveQuarantined implements [eviction.Host]: saved states go first, and then, all at
+// once and in the background, root filesystems.
+func (d *disk) RemoveQuarantined(ctx context.Context, bytes int64) error {
+	removed, err := d.quarantine.RemoveOldest(bytes)
+	d.logRemoved(removed, "its bytes are needed")
+	if err != nil {
+		return err
+	}
+	for _, e := range removed {
+		bytes -= e.SizeBytes
+	}
+	lost, err := d.images.Lost(ctx)
+	if err != nil || bytes <= 0 || len(lost) == 0 || !d.pruning.CompareAndSwap(false, true) {
+		return err
+	}
+	d.background.Go(func() {
+		defer d.pruning.Store(false)
+		pruned, err := d.images.PruneFor(ctx, image.PruneRequest{All: true, Lost: true})
+		if err != nil {
+			d.log.Error("root filesystems that the database does not know are not removed, trying again soon", "error", err)
+			return
+		}
+		d.log.Warn("root filesystems that the database does not know were removed to free space", "bytes", pruned.FreedBytes)
+	})
+	return nil
+}
+
+func (d *disk) logRemoved(removed []quarantine.Entry, reason string) {
+	for _, e := range removed {
+		d.log.Warn("a saved state in quarantine was removed", "sandbox", e.Sandbox, "checkpoint", e.Checkpoint, "since", e.At, "reason", reason)
+	}
+}
+
+// trimInterval is how often the quarantine is trimmed.
+const trimInterval = time.Minute
+
 // RemoveCaches implements [eviction.Host].
 func (d *disk) RemoveCaches(ctx context.Context) (int64, error) {
 	pruned, err := d.images.PruneFor(ctx, image.PruneRequest{All: true})
@@ -168,6 +219,14 @@ func (d *disk) Evict(_ context.Context, id sandbox.ID, message string) error {
 
 // Looked implements [eviction.Host].
 func (d *disk) Looked(_ int64, pressure bool) {
+	if now := time.Now(); now.Sub(d.trimmed) >= trimInterval {
+		d.trimmed = now
+		removed, err := d.quarantine.Trim(d.limits, now)
+		d.logRemoved(removed, "it was too old, or all took too much")
+		if err != nil {
+			d.log.Error("the quarantine is not trimmed, trying again soon", "error", err)
+		}
+	}
 	d.pressure.Store(pressure)
 	if err := d.ballast.Restore(); err != nil {
 		d.log.Error("no disk is reserved, trying again soon", "error", err)

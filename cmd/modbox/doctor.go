@@ -10,11 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/modbox/modbox/images"
+	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/doctor"
@@ -42,13 +44,19 @@ with 1 when something is missing without which Modbox does not work.`,
 			if a.json {
 				show = nil
 			}
-			results := doctor.Run(cmd.Context(), doctor.Options{
+			o := doctor.Options{
 				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen, Running: runningAddress(cfg.StateDir),
 				SharedOrigin: sharesOrigin(cfg), SharedOriginFix: pathURLsAdvice,
 				Capacity: func() (string, error) { return describeCapacity(cfg) },
 				Images:   func(ctx context.Context) (map[string]bool, error) { return builtImages(ctx, cfg) },
 				Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
-			}, show)
+
+				Quarantine: func(ctx context.Context) (string, error) { return describeQuarantine(ctx, cfg) },
+			}
+			if every := cfg.Backup.Every.Std(); every > 0 {
+				o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return backup.Last(cfg.Backup.Directory) }
+			}
+			results := doctor.Run(cmd.Context(), o, show)
 			if a.json {
 				err = a.printJSON(results)
 			}

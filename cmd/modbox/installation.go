@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/installation"
+	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -54,14 +55,35 @@ func lockDir(dir, stateDir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // closing gives up the lock
 }
 
+func installationDirs(cfg config.Config) installation.Dirs {
+	return installation.Dirs{
+		State: cfg.StateDir, Run: cfg.RunDir, Database: filepath.Join(cfg.StateDir, databaseFile),
+		Saved: filepath.Join(cfg.StateDir, checkpointsDir), Boxes: filepath.Join(cfg.RunDir, "boxes"),
+	}
+}
+
+// fitsInstallation returns why the database does not belong to what lies in the state and
+// run directories, or that it cannot be read. Nothing is changed.
+func fitsInstallation(ctx context.Context, cfg config.Config) error {
+	dirs := installationDirs(cfg)
+	if err := errors.Join(dirs.CheckRun(), dirs.CheckMissing()); err != nil {
+		return err
+	}
+	db, err := store.PeekInstallation(ctx, dirs.Database)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil // the first start
+	}
+	if err != nil {
+		return err
+	}
+	return dirs.Check(db)
+}
+
 // openStore opens the database, unless it does not belong to what lies in the state and
 // run directories: an older copy, a new one or another server's would make the sweep take
 // everything newer for garbage. With accept it is made to belong to them.
 func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, keys *secret.Keys, log *slog.Logger, cu *cleanup.Cleanup) error {
-	dirs := installation.Dirs{
-		State: cfg.StateDir, Run: cfg.RunDir, Database: filepath.Join(cfg.StateDir, databaseFile),
-		Saved: filepath.Join(cfg.StateDir, checkpointsDir), Boxes: filepath.Join(cfg.RunDir, "boxes"),
-	}
+	dirs := installationDirs(cfg)
 	if err := dirs.CheckRun(); err != nil {
 		return err
 	}
@@ -83,7 +105,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 		if !accept {
 			return reason
 		}
-		log.Warn("a database that does not fit was accepted: sandboxes that it does not know end, and what was saved of them is removed", "reason", reason)
+		log.Warn("a database that does not fit was accepted: sandboxes that it does not know end, and what was saved of them goes to quarantine", "reason", reason)
 		if _, err := st.RenewInstallation(ctx); err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (it *installationTest) open(accept bool) error {
 		it.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	d, err := openDisk(it.cfg, log)
+	d, err := openDisk(it.Context(), it.cfg, accept, log)
 	if err != nil {
 		it.Fatal(err)
 	}
@@ -203,4 +203,37 @@ func TestTheRunDirectoryOfAnotherServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.use(false) // nothing is there that could be lost
+}
+
+// On a full disk dead layers are removed before the database is opened, but not when that
+// would be refused.
+func TestDatabaseIsLookedAtBeforeAnythingIsRemoved(t *testing.T) {
+	it := newInstallation(t, t.TempDir())
+	old := it.take()
+	it.use(false)
+	right := it.take()
+	if err := fitsInstallation(t.Context(), it.cfg); err != nil {
+		t.Errorf("the right database: %v", err)
+	}
+	it.put(old)
+	if err := fitsInstallation(t.Context(), it.cfg); err == nil || !strings.Contains(err.Error(), "is older") {
+		t.Errorf("an older database: %v, want it refused", err)
+	}
+	if err := os.Remove(it.db); err != nil {
+		t.Fatal(err)
+	}
+	if err := fitsInstallation(t.Context(), it.cfg); err == nil || !strings.Contains(err.Error(), "there is no database") {
+		t.Errorf("no database: %v, want it refused", err)
+	}
+	it.put([]byte("what was never a database"))
+	if err := fitsInstallation(t.Context(), it.cfg); err == nil {
+		t.Error("a damaged database fits")
+	}
+	it.put(right)
+	if err := fitsInstallation(t.Context(), it.cfg); err != nil {
+		t.Errorf("the right database again: %v", err)
+	}
+	if shm, err := filepath.Glob(it.db + "-*"); err != nil || len(shm) > 0 {
+		t.Errorf("files beside the database: %v, %v, want none made", shm, err)
+	}
 }

@@ -197,6 +197,21 @@ func digestsInUse(database string) func(context.Context) ([]string, error) {
 	}
 }
 
+// digestsReleased returns what tells the root filesystems that a database had and gave up.
+func digestsReleased(database string) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) (digests []string, err error) {
+		st, err := store.OpenExisting(ctx, database)
+		if sandbox.CodeOf(err) == sandbox.NotFound {
+			return nil, nil // it may come back
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, st.Close()) }()
+		return st.DigestsReleased(ctx)
+	}
+}
+
 // imagesInUse returns what tells the images that sandboxes and snapshots need:
 // their digests, and the references of sandboxes that are being started, whose
 // image may not be chosen yet.

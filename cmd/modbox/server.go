@@ -60,6 +60,7 @@ const (
 	imagesDir      = "images"
 	checkpointsDir = "checkpoints"
 	spoolDir       = "spool" // files under way
+	quarantineDir  = "quarantine"
 )
 
 const (
@@ -185,7 +186,7 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 // open makes everything below HTTP. accept is for [parts.openStore].
 func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger, cu *cleanup.Cleanup) error {
 	var err error
-	if p.disk, err = openDisk(cfg, log); err != nil {
+	if p.disk, err = openDisk(ctx, cfg, accept, log); err != nil {
 		return err
 	}
 	programs, err := withSpace(p.disk, func() (embedded.Paths, error) { return embedded.Unpack(filepath.Join(cfg.StateDir, binDir)) })
@@ -274,7 +275,7 @@ func (p *parts) openService(cfg config.Config, log *slog.Logger) error {
 		return err
 	}
 	p.service, err = lifecycle.New(life, lifecycle.Deps{
-		Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Network: gateways{network}, Logger: log, Metrics: p.metrics,
+		Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Network: gateways{network}, Quarantine: p.disk.quarantine, Logger: log, Metrics: p.metrics,
 	})
 	if err != nil {
 		return err

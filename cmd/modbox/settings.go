@@ -110,7 +110,7 @@ func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registri
 	opts := localImageOptions(cfg)
 	opts.Logger, opts.RecheckInterval = log, cfg.Images.RecheckInterval.Std()
 	opts.MaxDisk, opts.InUse, opts.Login = int64(cfg.Images.MaxDisk), imagesInUse(st), signIns.Login
-	opts.Catalogued = st.CatalogueReferences
+	opts.Catalogued, opts.Released = st.CatalogueReferences, st.DigestsReleased
 	return opts
 }
 
@@ -120,6 +120,8 @@ func localImageOptions(cfg config.Config) image.Options {
 	opts := image.Options{
 		DefaultRegistry: cfg.Images.DefaultRegistry, PublicOnly: !cfg.Images.PrivateRegistries,
 		StallTimeout: cfg.Images.StallTimeout.Std(), MinFree: int64(cfg.MinFreeDisk), Memory: int64(cfg.Images.Memory),
+		Released: digestsReleased(filepath.Join(cfg.StateDir, databaseFile)),
+		LostAge:  quarantineLimits(cfg).MaxAge, LostBytes: quarantineLimits(cfg).MaxBytes,
 	}
 	for _, r := range cfg.Images.InsecureRegistries {
 		opts.InsecureRegistries = append(opts.InsecureRegistries, r.RegistryStr())
@@ -144,7 +146,9 @@ func sandboxFreeDisk(cfg config.Config) int64 {
 }
 
 func evictionConfig(cfg config.Config) eviction.Config {
-	return eviction.Config{Threshold: int64(cfg.Disk.EvictBelow), Critical: min(int64(cfg.Disk.EvictBelow)/4, 64<<20)}
+	return eviction.Config{
+		Least: int64(cfg.MinFreeDisk), Threshold: int64(cfg.Disk.EvictBelow), Critical: min(int64(cfg.Disk.EvictBelow)/4, 64<<20),
+	}
 }
 
 func auditConfig(cfg config.Config) audit.Config {

@@ -62,6 +62,7 @@ var otherValues = map[string]string{
 	"images.max_disk":            "7Gi",
 	"images.memory":              "700Mi",
 	"disk.ballast":               "7Mi", "disk.evict_below": "7Mi",
+	"quarantine.max_age": "7h", "quarantine.max_bytes": "7Mi",
 	"capacity.memory_overcommit": "1.5", "capacity.memory_reserve": "1Gi", "capacity.disk_overcommit": "1.5",
 	"connections.max": "70", "connections.max_per_address": "7", "connections.max_per_user": "7", "connections.max_sandbox_urls": "7",
 	"http.path_urls": "off", "metrics.access": "token",
@@ -101,7 +102,7 @@ func wired(t *testing.T, environ ...string) string {
 		t.Fatal(err)
 	}
 	i := imageOptions(cfg, nil, nil, nil)
-	i.InUse, i.Login = nil, nil
+	i.InUse, i.Login, i.Released = nil, nil, nil
 	schedule, backups := backupSettings(cfg)
 	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast) + fmt.Sprintln(accessConfig(cfg, nil, nil).Server)
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))

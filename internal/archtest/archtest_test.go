@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"internal/catalogue": {"internal/sandbox", "internal/audit"},
 	"internal/stream":    {"internal/sandbox"},
 	"internal/backup":    {"internal/sandbox"},
-	"internal/lifecycle": {"internal/sandbox", "internal/audit", "internal/ballast", "internal/stream", "internal/driver", "internal/agentapi"},
+	"internal/lifecycle": {"internal/sandbox", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi"},
 	"internal/build":     {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/image"},
 	"internal/proxy":     {"internal/sandbox", "internal/auth", "internal/access", "internal/preview"},
 	"internal/api":       {"internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview"},
@@ -59,6 +59,7 @@ var mayImport = map[string][]string{
 
 	// What is on disk beside the database.
 	"internal/installation": {"internal/sandbox"},
+	"internal/quarantine":   {"internal/sandbox"},
 
 	// The drivers, and what proves them.
 	"internal/driver/gvisor":     {"internal/driver", "internal/sandbox", "internal/agentapi"},

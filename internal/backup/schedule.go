@@ -41,6 +41,16 @@ func List(dir string) ([]string, error) {
 	return names, nil
 }
 
+// Last returns when the newest backup in a directory was made; zero when there is none.
+func Last(dir string) (time.Time, error) {
+	names, err := List(dir)
+	if err != nil || len(names) == 0 {
+		return time.Time{}, err
+	}
+	at, _ := made(names[0])
+	return at, nil
+}
+
 // made returns when the backup of a name was made.
 func made(name string) (time.Time, bool) {
 	text, ok := strings.CutPrefix(filepath.Base(name), namePrefix)
@@ -90,11 +100,10 @@ func (s *Schedule) Run(ctx context.Context) {
 
 // next returns how long from now on no backup is due.
 func (s *Schedule) next(now time.Time) (time.Duration, error) {
-	names, err := List(s.Directory)
-	if err != nil || len(names) == 0 {
+	last, err := Last(s.Directory)
+	if err != nil || last.IsZero() {
 		return 0, err
 	}
-	last, _ := made(names[0])
 	return last.Add(s.Every).Sub(now), nil
 }
 

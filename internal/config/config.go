@@ -49,6 +49,8 @@ type Config struct {
 	Quota   Quota   `yaml:"quota"`
 	Disk    Disk    `yaml:"disk"`
 
+	Quarantine Quarantine `yaml:"quarantine"`
+
 	Capacity Capacity `yaml:"capacity"`
 
 	Snapshot Snapshot `yaml:"snapshot"`
@@ -134,6 +136,12 @@ type Build struct {
 type Disk struct {
 	Ballast    Bytes `yaml:"ballast" doc:"Disk kept in reserve in state_dir/ballast, which the server gives up, and makes again later, so that it can go on writing its database when the disk is full. 0: none."`
 	EvictBelow Bytes `yaml:"evict_below" doc:"Free disk below which the server frees space: it removes caches, and then ends the sandbox whose files grew most, with cause disk_full, one at a time. auto: half of min_free_disk, but at least 64Mi. 0: never."`
+}
+
+// Quarantine bounds what is kept although the database does not know it. Docs/durability.md explains it.
+type Quarantine struct {
+	MaxAge   Duration `yaml:"max_age" doc:"How long saved states, and root filesystems of snapshots, are kept that the database does not know; it may be the wrong one. They go earlier, the oldest first, when less than min_free_disk is free. 0: as long as there is room."`
+	MaxBytes Bytes    `yaml:"max_bytes" doc:"Disk that these saved states may take together, and these root filesystems as much again; beyond it the oldest go. auto: a quarter of state_dir's file system. 0: as much as there is room for."`
 }
 
 // Capacity is how much all workspaces together may be promised. Docs/quotas.md says what counts.
@@ -248,6 +256,7 @@ func Default() Config {
 		Backup:      Backup{Keep: 7, Images: "needed"},
 		Quota:       Quota{Sandboxes: Auto, Memory: Auto, CPU: Auto, Disk: Auto, CreatesPerMinute: Auto, Workspaces: 20},
 		Disk:        Disk{Ballast: 64 << 20, EvictBelow: Auto},
+		Quarantine:  Quarantine{MaxAge: Duration(14 * 24 * time.Hour), MaxBytes: Auto},
 		Capacity:    Capacity{MemoryOvercommit: Auto, MemoryReserve: Auto, DiskOvercommit: Auto},
 		MinFreeDisk: 1 << 30,
 		Snapshot:    Snapshot{MaxCount: 1000, MaxBytes: 256 << 30},
@@ -401,6 +410,8 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "quota.creates_per_minute", c.Quota.CreatesPerMinute, Auto, 1<<20)
 	within(bad, "disk.ballast", c.Disk.Ballast, 0, 1<<40)
 	within(bad, "disk.evict_below", c.Disk.EvictBelow, 0, 1<<50)
+	within(bad, "quarantine.max_age", c.Quarantine.MaxAge, 0, Duration(10*365*24*time.Hour))
+	within(bad, "quarantine.max_bytes", c.Quarantine.MaxBytes, Auto, 1<<60)
 	within(bad, "capacity.memory_overcommit", c.Capacity.MemoryOvercommit, Auto, 1000)
 	within(bad, "capacity.memory_reserve", c.Capacity.MemoryReserve, Auto, 1<<50)
 	within(bad, "capacity.disk_overcommit", c.Capacity.DiskOvercommit, Auto, 1000)

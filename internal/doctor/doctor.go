@@ -38,6 +38,12 @@ type Options struct {
 	// with a browser, and SharedOriginFix what to do about it.
 	SharedOrigin    bool
 	SharedOriginFix string
+	// Quarantine says what the server keeps although its database does not know it; "" for nothing.
+	Quarantine func(ctx context.Context) (string, error)
+	// LastBackup returns when the last backup was made, zero for never; nil when the
+	// server makes none by itself. BackupEvery is how often it does.
+	LastBackup  func() (time.Time, error)
+	BackupEvery time.Duration
 	// Running is the address that the server of StateDir listens on; "" when it does not run.
 	Running string
 	// Images are those that are to be built before a server is used, and whether they are.
@@ -54,7 +60,7 @@ const sandboxTime = time.Minute
 func Run(ctx context.Context, o Options, seen func(Result)) []Result {
 	var results []Result
 	for _, check := range []func(context.Context, Options) Result{
-		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, capacity, runDir, openFiles, port, origin, tools, images, trySandbox,
+		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, quarantine, backups, capacity, runDir, openFiles, port, origin, tools, images, trySandbox,
 	} {
 		r := check(ctx, o)
 		if seen != nil {

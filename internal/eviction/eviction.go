@@ -47,6 +47,9 @@ type Use struct {
 type Host interface {
 	// Free returns the bytes that are free on the disk.
 	Free() (int64, error)
+	// RemoveQuarantined removes what is kept although nothing is known to need it, until so
+	// many bytes were freed or nothing of it is left.
+	RemoveQuarantined(ctx context.Context, bytes int64) error
 	// RemoveCaches removes what can be made again and returns the bytes freed. It is
 	// called in a goroutine of its own, once at a time.
 	RemoveCaches(ctx context.Context) (int64, error)
@@ -61,6 +64,9 @@ type Host interface {
 
 // Config says when to free space.
 type Config struct {
+	// Least is the number of free bytes below which quarantined things are removed, until
+	// an eighth more than that is free; at least Threshold counts.
+	Least int64
 	// Threshold is the number of free bytes below which space is freed, until an eighth
 	// more than that is free; 0 for never.
 	Threshold int64
@@ -121,6 +127,14 @@ func (m *Manager) Look(ctx context.Context) int64 {
 	if err != nil {
 		m.log.Error("free space is not known", "error", err)
 		return m.cfg.Threshold
+	}
+	if least := max(m.cfg.Least, m.cfg.Threshold); free < least {
+		if err := m.host.RemoveQuarantined(ctx, least+least/8-free); err != nil && ctx.Err() == nil {
+			m.log.Error("what is in quarantine is not removed to free space", "error", err)
+		}
+		if now, err := m.host.Free(); err == nil {
+			free = now
+		}
 	}
 	was := m.pressure
 	m.pressure = free < m.cfg.Threshold || was && free < m.cfg.Threshold+m.cfg.Threshold/8

@@ -23,8 +23,10 @@ const (
 type host struct {
 	total  int64
 	caches int64
-	boxes  map[sandbox.ID]int64
-	order  []sandbox.ID
+	// quarantine is what each thing in quarantine takes, the oldest first.
+	quarantine []int64
+	boxes      map[sandbox.ID]int64
+	order      []sandbox.ID
 	// lingers has evicted boxes stay as boxes that are being destroyed.
 	lingers bool
 	ending  map[sandbox.ID]bool
@@ -36,10 +38,20 @@ type host struct {
 
 func (h *host) Free() (int64, error) {
 	free := h.total - h.caches
+	for _, n := range h.quarantine {
+		free -= n
+	}
 	for _, n := range h.boxes {
 		free -= n
 	}
 	return free, nil
+}
+
+func (h *host) RemoveQuarantined(_ context.Context, bytes int64) error {
+	for ; bytes > 0 && len(h.quarantine) > 0; h.quarantine = h.quarantine[1:] {
+		bytes -= h.quarantine[0]
+	}
+	return nil
 }
 
 func (h *host) RemoveCaches(ctx context.Context) (int64, error) {
@@ -119,6 +131,26 @@ func TestCachesGoFirst(t *testing.T) {
 		h.boxes["grows"] = 4000 * mib
 		m.Look(t.Context())
 		h.want(t, "grows")
+	})
+}
+
+// What is in quarantine goes before caches and sandboxes, and only as much as is needed.
+func TestQuarantineGoesBeforeEverythingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"grows": 0}, "grows")
+		h.caches, h.quarantine = 100*mib, []int64{700 * mib, 700 * mib, 700 * mib}
+		m.Look(t.Context())
+		h.boxes["grows"] = 1600 * mib
+		m.Look(t.Context())
+		h.want(t)
+		if len(h.quarantine) != 2 || h.caches == 0 {
+			t.Errorf("in quarantine: %d, caches: %d bytes; want 2 left of 3, and the caches", len(h.quarantine), h.caches)
+		}
+		h.boxes["grows"] = 3900 * mib
+		m.Look(t.Context())
+		if len(h.quarantine) != 0 {
+			t.Errorf("in quarantine: %d, want none when that does not suffice", len(h.quarantine))
+		}
 	})
 }
 

@@ -128,6 +128,8 @@ type PruneRequest struct {
 	// All prunes the images of all workspaces, and pulled ones which have a name but
 	// were not used within ten minutes and are in no catalogue: they can be pulled again.
 	All bool
+	// Lost removes what is lost, too: see [Store.Lost].
+	Lost bool
 	// DryRun removes nothing.
 	DryRun bool
 }
@@ -152,7 +154,7 @@ type PrunedImage struct {
 // PruneFor removes what nothing uses of a workspace, or of all: images that lost their
 // names, those that were made without one over an hour ago, and cached layers of builds
 // that were not used within ten minutes. What has a name and was built or imported
-// stays, and so does what [Options.InUse] returns and what is held. After a crash the
+// stays, and so does what [Options.InUse] returns, what is held, and what is lost. After a crash the
 // store has the images or not, and the next PruneFor of all or [Store.Prune] removes files
 // that are left of them.
 func (s *Store) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) {
@@ -165,11 +167,17 @@ func (s *Store) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) 
 	if err != nil {
 		return Pruned{}, err
 	}
+	lost := map[string]bool{}
+	if !req.Lost {
+		if lost, err = s.keepLost(ctx, ix, needed, time.Now()); err != nil {
+			return Pruned{}, err
+		}
+	}
 	var done Pruned
 	kept := &index{Version: ix.Version}
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		if !s.prunable(r, req, catalogued) || s.isNeeded(r, needed) || s.held(r.Digest) {
+		if !s.prunable(r, req, catalogued) || s.isNeeded(r, needed) || lost[r.Digest] || s.held(r.Digest) {
 			kept.Images = append(kept.Images, *r)
 			continue
 		}

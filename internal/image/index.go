@@ -56,10 +56,12 @@ type record struct {
 	Owner sandbox.WorkspaceID `json:"owner,omitempty"`
 	// Users are the workspaces that have used what is everybody's and was made with a
 	// CacheKey, and when, about: it counts for each of them, see share.go.
-	Users     map[sandbox.WorkspaceID]time.Time `json:"users,omitempty"`
-	CreatedAt time.Time                         `json:"created_at"` // the reference's first build
-	UpdatedAt time.Time                         `json:"updated_at"` // this build
-	Packages  []Package                         `json:"packages"`
+	Users map[sandbox.WorkspaceID]time.Time `json:"users,omitempty"`
+	// LostAt is when Prune found that no database knows it; see lost.go.
+	LostAt    time.Time `json:"lost_at,omitzero"`
+	CreatedAt time.Time `json:"created_at"` // the reference's first build
+	UpdatedAt time.Time `json:"updated_at"` // this build
+	Packages  []Package `json:"packages"`
 }
 
 type blobRef struct {

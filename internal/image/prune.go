@@ -40,7 +40,7 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 // Prune deletes what no reference means any more: older builds, removed images,
 // what Commit made without a name over an hour ago, or with a CacheKey and was
 // not asked for in two weeks, and files that a crash left
-// without an entry. What is held stays. inUse returns the digests that
+// without an entry. What is held stays, and what is lost for a while (see [Store.Lost]). inUse returns the digests that
 // something still needs (a sandbox, a snapshot); it is called once, under the
 // store's lock, must not call the store, and its error is returned before
 // anything is deleted. Prune returns the bytes freed.
@@ -57,8 +57,12 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 	for i := range ix.Images {
 		maps.DeleteFunc(ix.Images[i].Users, func(_ sandbox.WorkspaceID, at time.Time) bool { return time.Since(at) > cacheGrace })
 	}
+	lost, err := s.keepLost(ctx, ix, needed, time.Now())
+	if err != nil {
+		return 0, err
+	}
 	ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool {
-		return !r.Current && !r.fresh() && !slices.Contains(needed, r.Digest) && !s.held(r.Digest)
+		return !r.Current && !r.fresh() && !slices.Contains(needed, r.Digest) && !lost[r.Digest] && !s.held(r.Digest)
 	})
 	freed, err = s.sweep(ix)
 	if err != nil {

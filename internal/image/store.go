@@ -40,6 +40,10 @@ type Store struct {
 	maxDisk int64
 	minFree int64
 	inUse   func(context.Context) ([]string, error)
+	// released, lostAge and lostBytes are Options.Released, LostAge and LostBytes.
+	released  func(context.Context) ([]string, error)
+	lostAge   time.Duration
+	lostBytes int64
 	// catalogued is Options.Catalogued.
 	catalogued func(context.Context) ([]string, error)
 	recipes    []*Recipe     // the built-in ones, the default first
@@ -83,6 +87,13 @@ type Options struct {
 	// InUse returns what Trim, TrimLeft and PruneFor must keep; needed with MaxDisk. Without
 	// it TrimLeft removes nothing, and PruneFor fails.
 	InUse func(context.Context) ([]string, error)
+	// Released returns the digests of root filesystems that the database had and gave up:
+	// Commit made them without a name, and nothing needs them. Others are lost, see
+	// [Store.Lost]. Without it none are. Like InUse it is called under the store's lock.
+	Released func(context.Context) ([]string, error)
+	// LostAge and LostBytes bound what is lost; 0 is no limit.
+	LostAge   time.Duration
+	LostBytes int64
 	// Catalogued returns the references in the catalogues of all workspaces; nil is none.
 	// Like InUse it is called under the store's lock, and must not call the store.
 	Catalogued func(context.Context) ([]string, error)
@@ -111,6 +122,7 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 		defaultRegistry: opts.DefaultRegistry, roads: newRoads(opts),
 		memory: share.New(cmp.Or(opts.Memory, defaultMemory()), memoryPatience),
 		login:  opts.Login, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, minFree: opts.MinFree, inUse: opts.InUse, catalogued: opts.Catalogued,
+		released: opts.Released, lostAge: opts.LostAge, lostBytes: opts.LostBytes,
 	}
 	s.transport = transport.NewUserAgent(&persistent{next: s.roads, stall: cmp.Or(opts.StallTimeout, time.Minute)}, "modbox")
 	if s.maxDisk > 0 && s.inUse == nil {

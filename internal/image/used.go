@@ -143,7 +143,8 @@ func (s *Store) removable(ix *index, needed []string) []record {
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		// What somebody built from files of their own cannot be had again.
-		if r.Owner != "" && r.Current || time.Since(s.lastUse(r)) < usedEvery || s.isNeeded(r, needed) || s.held(r.Digest) {
+		// A root filesystem of a snapshot can not either: Prune finds out what may go.
+		if r.Owner != "" && r.Current || s.released != nil && r.single() || time.Since(s.lastUse(r)) < usedEvery || s.isNeeded(r, needed) || s.held(r.Digest) {
 			continue
 		}
 		list = append(list, *r)

@@ -19,7 +19,7 @@ type Dirs struct {
 
 // howToDecide ends the messages about a database that does not fit.
 const howToDecide = "Nothing was changed. Put the right database back and start again; or, to go on with this one, start once with `modbox server --accept-database`: " +
-	"then sandboxes that it does not know end, and what was saved of them is removed."
+	"then sandboxes that it does not know end, and what was saved of them goes to quarantine (modbox quarantine ls)."
 
 func (d Dirs) refuse(format string, args ...any) error {
 	return fmt.Errorf(format+". "+howToDecide, args...)

@@ -16,6 +16,9 @@ func (s *Service) recover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("recover sandboxes: %w", err)
 	}
+	if err := s.returnSaved(ctx, rows); err != nil {
+		return fmt.Errorf("recover sandboxes: %w", err)
+	}
 	begin := time.Now()
 	var g errgroup.Group
 	g.SetLimit(recoverWorkers)

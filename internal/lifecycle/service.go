@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,6 +56,8 @@ type Store interface {
 	CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error
 	// Checkpoints returns a sandbox's named checkpoints, the oldest first.
 	Checkpoints(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error)
+	// CheckpointReleased reports whether a row had a checkpoint and gave it up a short time ago.
+	CheckpointReleased(ctx context.Context, id sandbox.CheckpointID) (bool, error)
 	// DeleteCheckpoint forgets one with an event; idempotent.
 	DeleteCheckpoint(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error
 	// NoteActivity records when sandboxes were last used.
@@ -150,6 +154,9 @@ type Deps struct {
 	Network Network
 	// Streams keeps the output of executions; without it there are none.
 	Streams *stream.Store
+	// Quarantine keeps saved states that the store does not know; without it they are in
+	// the directory "quarantine" beside Config.CheckpointDir.
+	Quarantine *quarantine.Store
 	// Layers makes the root filesystems of snapshots, and of paused sandboxes whose
 	// memory cannot be brought back; without it there are none.
 	Layers Layers
@@ -182,22 +189,23 @@ type Service struct {
 	gate        *gate
 	streamBytes streamBytes
 
-	boxes     *boxes
-	evicting  atomic.Int64 // boxes being destroyed to free the disk
-	pool      *pool
-	saved     *vault
-	layers    Layers // nil for none
-	snapshots *snapshots
-	begun     *begunBuilds
-	reads     *snapshotReads
-	calls     *agentapi.Memory // of all boxes' agents
-	slots     chan struct{}    // holds one element per sandbox being started
-	pulls     *turns           // for images being pulled, or built of a recipe
-	builds    *turns           // for dependencies being installed in a work box
-	makings   makings
-	checks    dependencyChecks
-	packages  packageList
-	notes     chan sandbox.Event // to be written by noteLoop
+	boxes      *boxes
+	evicting   atomic.Int64 // boxes being destroyed to free the disk
+	pool       *pool
+	saved      *vault
+	quarantine *quarantine.Store
+	layers     Layers // nil for none
+	snapshots  *snapshots
+	begun      *begunBuilds
+	reads      *snapshotReads
+	calls      *agentapi.Memory // of all boxes' agents
+	slots      chan struct{}    // holds one element per sandbox being started
+	pulls      *turns           // for images being pulled, or built of a recipe
+	builds     *turns           // for dependencies being installed in a work box
+	makings    makings
+	checks     dependencyChecks
+	packages   packageList
+	notes      chan sandbox.Event // to be written by noteLoop
 
 	dockerfiles *turns               // for Dockerfiles being built: what callers run there may take an hour
 	reserved    underWay[sandbox.ID] // of the rows that keep room for Dockerfiles
@@ -233,7 +241,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
 		inputs: inputs{made: map[sandbox.StreamID]waitingInput{}},
-		layers: deps.Layers, snapshots: newSnapshots(), begun: newBegunBuilds(), reads: newSnapshotReads(),
+		layers: deps.Layers, quarantine: deps.Quarantine, snapshots: newSnapshots(), begun: newBegunBuilds(), reads: newSnapshotReads(),
 		gate:  newGate(),
 		boxes: newBoxes(), pool: newPool(cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax), builds: newTurns(cfg.MaxBuilds), pulls: newTurns(cfg.MaxBuilds), dockerfiles: newTurns(cfg.MaxBuilds),
@@ -247,6 +255,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.saved, err = openVault(cfg.CheckpointDir, deps.Driver); err != nil {
 		s.cancel()
 		return nil, err
+	}
+	if s.quarantine == nil && cfg.CheckpointDir != "" {
+		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
 	}
 	if s.metrics, err = newMetrics(s.boxes, s.pool, promiseCollector{s.store, cfg.Promise}, deps.Metrics); err != nil {
 		s.cancel()
@@ -279,7 +290,7 @@ func (s *Service) Start(ctx context.Context) error {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}
-	if err := s.saved.tidy(s.driver); err != nil {
+	if err := s.saved.tidy(s.driver, s.quarantine); err != nil {
 		s.log.Error("what earlier servers kept for sandboxes is not removed", "error", err)
 	}
 	s.spawn(s.sweepLoop)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -104,6 +105,8 @@ func (v *vault) restorable(path string, memory sandbox.MemoryPolicy) (lost strin
 		lost = "its memory was not wanted"
 	} else if err = saver.CanRestore(path); err == nil {
 		return "", nil
+	} else if code := sandbox.CodeOf(err); code != sandbox.Unsupported && code != sandbox.NotFound {
+		return "", fmt.Errorf("look at what was saved: %w", err) // perhaps it can be brought back the next time
 	} else {
 		lost = publicReason("its memory cannot be brought back on this host", err)
 	}
@@ -266,8 +269,8 @@ func (v *vault) list() (map[sandbox.ID][]string, error) {
 	return found, nil
 }
 
-// tidy has the driver remove what nothing in the vault, and no box, needs.
-func (v *vault) tidy(d driver.Driver) error {
+// tidy has the driver remove what nothing in the vault or in quarantine, and no box, needs.
+func (v *vault) tidy(d driver.Driver, q *quarantine.Store) error {
 	t, ok := d.(driver.Tidier)
 	if !ok || v.dir == "" {
 		return nil
@@ -282,20 +285,19 @@ func (v *vault) tidy(d driver.Driver) error {
 			all = append(all, filepath.Join(v.dir, string(owner), name))
 		}
 	}
+	entries, err := q.List()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		all = append(all, q.Path(e.ID))
+	}
 	return t.Tidy(all)
 }
 
-// removeOthers removes those of names that keep has not, and an empty directory with them.
-func (v *vault) removeOthers(owner sandbox.ID, names []string, keep map[string]bool) error {
-	var errs []error
-	dir := filepath.Join(v.dir, string(owner))
-	for _, name := range names {
-		if !keep[name] {
-			errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
-		}
-	}
-	_ = os.Remove(dir) // fails unless it is empty
-	return errors.Join(errs...)
+// removeOwner removes the directory of an owner when it is empty.
+func (v *vault) removeOwner(owner sandbox.ID) {
+	_ = os.Remove(filepath.Join(v.dir, string(owner))) // fails unless it is empty
 }
 
 // fork returns a place for what children are made from, and a function that

@@ -5,7 +5,11 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -14,6 +18,26 @@ import (
 func (s *Store) Installation(ctx context.Context) (i sandbox.Installation, err error) {
 	if err := s.reader.QueryRowContext(ctx, "SELECT id, generation FROM installation").Scan(&i.ID, &i.Generation); err != nil {
 		return sandbox.Installation{}, fmt.Errorf("read installation: %w", err)
+	}
+	return i, nil
+}
+
+// PeekInstallation is [Store.Installation] of a database that is not open in any process,
+// also on a full disk: it makes no file. Errors: NotFound when there is no database.
+func PeekInstallation(ctx context.Context, path string) (i sandbox.Installation, err error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return i, sandbox.Errorf(sandbox.NotFound, "there is no database %s", path)
+	}
+	file := (&url.URL{Path: path}).EscapedPath()
+	// In this mode SQLite keeps in memory what it would share with others in a file.
+	db, err := sql.Open("sqlite", "file:"+file+"?mode=rw&_pragma=locking_mode(EXCLUSIVE)")
+	if err != nil {
+		return i, fmt.Errorf("read installation: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	if err := db.QueryRowContext(ctx, "SELECT id, generation FROM installation").Scan(&i.ID, &i.Generation); err != nil {
+		return i, fmt.Errorf("read installation: %w", asDamage(err))
 	}
 	return i, nil
 }

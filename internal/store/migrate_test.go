@@ -46,6 +46,7 @@ var fixtures = []string{
 	`INSERT INTO audit_chain (id, anchor_seq, anchor_hash, head_seq, head_hash, bytes) VALUES (1, 0, '', 1, 'ff', 1)`,
 	`INSERT INTO audit_intents (id, record) VALUES ('i', '{}')`,
 	`INSERT OR REPLACE INTO upgrades (name) VALUES ('seal-variables')`,
+	`INSERT INTO released (name, released_at) VALUES ('c2', 1)`,
 	`UPDATE installation SET generation = 7`,
 }
 

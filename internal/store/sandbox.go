@@ -340,6 +340,9 @@ func (s *Store) Purge(ctx context.Context, now, endedBefore time.Time, limit int
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE (workspace_id, idempotency_key) IN
 			(SELECT workspace_id, idempotency_key FROM idempotency_keys WHERE expires_at < $1 LIMIT $2)`, nanos(now), limit)
+		if err == nil {
+			err = purgeReleased(ctx, tx, now)
+		}
 		if err != nil || endedBefore.IsZero() {
 			return err
 		}

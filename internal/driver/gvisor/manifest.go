@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cpuid"
@@ -147,6 +148,9 @@ func openCheckpoint(dir string) (m manifest, files []*os.File, err error) {
 		if err != nil {
 			closeAll(files)
 			m, files = manifest{}, nil
+			if unreadable(err) {
+				return
+			}
 			err = sandbox.Wrap(sandbox.NotFound, err, "there is no whole checkpoint")
 		}
 	}()
@@ -168,6 +172,17 @@ func openCheckpoint(dir string) (m manifest, files []*os.File, err error) {
 		}
 	}
 	return m, files, nil
+}
+
+// unreadable reports whether an error says nothing about the files of a checkpoint: it is
+// of this process and may be gone the next time.
+func unreadable(err error) bool {
+	for _, no := range []syscall.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EACCES, unix.EPERM, unix.EINTR} {
+		if errors.Is(err, no) {
+			return true
+		}
+	}
+	return false
 }
 
 // readManifest reads the manifest in dir, or its copy when that is damaged.

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/internal/capacity"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/quarantine"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+func openQuarantine(cfg config.Config) *quarantine.Store {
+	return quarantine.New(filepath.Join(cfg.StateDir, quarantineDir))
+}
+
+// quarantineLimits bounds the quarantine, of saved states and of root filesystems each.
+func quarantineLimits(cfg config.Config) quarantine.Limits {
+	l := quarantine.Limits{MaxAge: cfg.Quarantine.MaxAge.Std(), MaxBytes: int64(cfg.Quarantine.MaxBytes)}
+	if l.MaxBytes == config.Auto {
+		l.MaxBytes = 0 // without a size the room on the disk bounds it
+		if machine, err := capacity.Detect(cfg.StateDir); err == nil {
+			l.MaxBytes = machine.DiskBytes / 4
+		}
+	}
+	return l
+}
+
+// The kinds of what is in quarantine.
+const (
+	kindSaved  = "saved state"
+	kindRootFS = "root filesystem"
+)
+
+// quarantined is one thing in quarantine.
+type quarantined struct {
+	ID   string `json:"id"`
+	Kind string `json:"kind"`
+	// Path is where its files are.
+	Path      string     `json:"path"`
+	Sandbox   sandbox.ID `json:"sandbox_id,omitempty"`
+	Reason    string     `json:"reason"`
+	At        time.Time  `json:"at"`
+	SizeBytes int64      `json:"size_bytes"`
+}
+
+// listQuarantine returns what is in quarantine, each kind the oldest first.
+func listQuarantine(ctx context.Context, cfg config.Config) ([]quarantined, error) {
+	list := []quarantined{}
+	q := openQuarantine(cfg)
+	entries, err := q.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		list = append(list, quarantined{ID: e.ID, Kind: kindSaved, Path: q.Path(e.ID), Sandbox: e.Sandbox, Reason: e.Reason, At: e.At, SizeBytes: e.SizeBytes})
+	}
+	st, err := lookAtImages(cfg)
+	if errors.Is(err, errNoImage) {
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	lost, err := st.Lost(ctx)
+	for _, l := range lost {
+		list = append(list, quarantined{
+			ID: l.Digest, Kind: kindRootFS, Path: filepath.Join(cfg.StateDir, imagesDir, "images", strings.TrimPrefix(l.Digest, "sha256:")+".erofs"),
+			Reason: "the database has no snapshot and no sandbox that needs it", At: l.At, SizeBytes: l.SizeBytes,
+		})
+	}
+	return list, err
+}
+
+func (a *app) quarantineCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "quarantine",
+		Short: "Saved states of this machine that the database does not know",
+		Long: `The server moves a saved sandbox that its database does not know to the directory
+"quarantine" of the state directory, and keeps a root filesystem of a snapshot that the
+database does not know, instead of removing them: the database may be the wrong one.
+A start with a database that knows them brings them back by itself. The server removes
+them after quarantine.max_age, and earlier when their bytes are needed.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.AddCommand(a.quarantineListCommand(), a.quarantineRemoveCommand())
+	return cmd
+}
+
+func (a *app) quarantineListCommand() *cobra.Command {
+	var local localFlags
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List what is in quarantine", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := local.load(a)
+			if err != nil {
+				return err
+			}
+			list, err := listQuarantine(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(list)
+			}
+			rows := make([][]string, len(list))
+			for i, q := range list {
+				rows[i] = []string{q.ID, q.Kind, size(q.SizeBytes), age(q.At), q.Reason}
+			}
+			return a.printTable([]string{"ID", "KIND", "SIZE", "AGE", "REASON"}, rows)
+		},
+	}
+	local.add(cmd)
+	return cmd
+}
+
+func (a *app) quarantineRemoveCommand() *cobra.Command {
+	var local localFlags
+	cmd := &cobra.Command{
+		Use: "rm ID...", Aliases: []string{"remove"}, Short: "Remove something that is in quarantine, for good", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := local.load(a)
+			if err != nil {
+				return err
+			}
+			for _, id := range args {
+				err := openQuarantine(cfg).Remove(id)
+				if sandbox.CodeOf(err) == sandbox.NotFound {
+					err = removeLost(cmd.Context(), cfg, id, err)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	local.add(cmd)
+	return cmd
+}
+
+// removeLost removes a root filesystem in quarantine; notFound is the error where there are no images.
+func removeLost(ctx context.Context, cfg config.Config, digest string, notFound error) error {
+	st, err := lookAtImages(cfg)
+	if errors.Is(err, errNoImage) {
+		return notFound
+	}
+	if err != nil {
+		return err
+	}
+	if err := st.RemoveLost(ctx, digest); sandbox.CodeOf(err) == sandbox.NotFound {
+		return notFound
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// describeQuarantine says what is in quarantine; "" for nothing.
+func describeQuarantine(ctx context.Context, cfg config.Config) (string, error) {
+	list, err := listQuarantine(ctx, cfg)
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	var total int64
+	oldest := list[0].At
+	for _, q := range list {
+		total += q.SizeBytes
+		if q.At.Before(oldest) {
+			oldest = q.At
+		}
+	}
+	return fmt.Sprintf("%d saved states or root filesystems that the database does not know, %s, the oldest found %s", len(list), humanize.IBytes(uint64(total)), humanize.Time(oldest)), nil
+}

@@ -1,0 +1,135 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	unknownSandbox    = "the database has no sandbox of this id"
+	unknownCheckpoint = "the database has the sandbox, but not this saved state of it"
+)
+
+// sweepSaved removes from the vault what operations left that were cut short, and moves
+// whole saved states that the store does not know into quarantine: the store may be the
+// wrong one, and the vault right.
+func (s *Service) sweepSaved() {
+	if s.saved.driver == nil {
+		return // nobody can tell here what is whole
+	}
+	found, err := s.saved.list()
+	if err != nil {
+		s.logSweep("list checkpoints", err)
+		return
+	}
+	for owner, names := range found {
+		b := s.boxes.byID(owner)
+		if b == nil && s.boxes.has(owner) || b != nil && b.flight.Load() != nil {
+			continue
+		}
+		if err := s.sweepOwner(owner, b, names); err != nil {
+			s.logSweep("saved states of "+string(owner), err)
+		}
+	}
+	if err := s.saved.sweepForks(); err != nil {
+		s.logSweep("remove checkpoints of forks", err)
+	}
+}
+
+// sweepOwner is sweepSaved for the names in the vault of one sandbox, whose box is nil
+// when it does not live.
+func (s *Service) sweepOwner(owner sandbox.ID, b *box, names []string) error {
+	row, err := s.store.SandboxByID(s.ctx, owner)
+	reason := unknownCheckpoint
+	switch {
+	case b == nil && sandbox.CodeOf(err) == sandbox.NotFound:
+		reason = unknownSandbox
+	case err != nil:
+		return err
+	case b == nil && row.State.Ended():
+		reason = "" // its end removed what was saved, or was cut short
+	case b == nil:
+		return nil // sweepRows sees to it
+	}
+	keep := map[string]bool{}
+	if b != nil {
+		rows, err := s.store.Checkpoints(s.ctx, owner)
+		if err != nil {
+			return err
+		}
+		for _, c := range rows {
+			keep[string(c.ID)] = true
+		}
+		// A write may have had its effect although the store reported an error.
+		keep[string(row.Saved)], keep[string(b.sandbox().Saved)] = true, true
+	}
+	var errs []error
+	for _, name := range names {
+		if !keep[name] {
+			errs = append(errs, s.sweepName(owner, sandbox.CheckpointID(name), reason))
+		}
+	}
+	s.saved.removeOwner(owner)
+	return errors.Join(errs...)
+}
+
+// sweepName removes what no row has from the vault, or moves it into quarantine when it
+// is whole, was not given up by a row, and there is a reason.
+func (s *Service) sweepName(owner sandbox.ID, id sandbox.CheckpointID, reason string) error {
+	_, saved := sandbox.ParseID(string(id)) // what is being made has other names
+	if reason == "" || !saved || !s.saved.whole(owner, id) {
+		return s.saved.remove(owner, id)
+	}
+	released, err := s.store.CheckpointReleased(s.ctx, id)
+	if err != nil {
+		return err
+	}
+	if released {
+		return s.saved.remove(owner, id)
+	}
+	if err := s.quarantine.Put(s.saved.path(owner, id), owner, id, reason); err != nil {
+		return err
+	}
+	s.log.Warn("a saved state that the database does not know is in quarantine; modbox quarantine ls shows it", "sandbox", owner, "checkpoint", id, "reason", reason)
+	return nil
+}
+
+// returnSaved moves saved states out of quarantine that the rows of live sandboxes know
+// and miss: the right database was put back.
+func (s *Service) returnSaved(ctx context.Context, rows []sandbox.Sandbox) error {
+	entries, err := s.quarantine.List()
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	known := map[sandbox.CheckpointID]sandbox.ID{}
+	for _, row := range rows {
+		if row.Saved != "" {
+			known[row.Saved] = row.ID
+		}
+		checkpoints, err := s.store.Checkpoints(ctx, row.ID)
+		if err != nil {
+			return err
+		}
+		for _, c := range checkpoints {
+			known[c.ID] = row.ID
+		}
+	}
+	for _, e := range entries {
+		if owner, ok := known[e.Checkpoint]; !ok || owner != e.Sandbox {
+			continue
+		}
+		err := s.quarantine.Return(e.ID, s.saved.path(e.Sandbox, e.Checkpoint))
+		if errors.Is(err, fs.ErrExist) {
+			continue // the sandbox has it, and this is another one
+		}
+		if err != nil {
+			return fmt.Errorf("saved state of sandbox %s: %w", e.Sandbox, err)
+		}
+		s.log.Info("a saved state that the database knows is back from quarantine", "sandbox", e.Sandbox, "checkpoint", e.Checkpoint)
+	}
+	return nil
+}
