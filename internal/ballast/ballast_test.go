@@ -65,3 +65,19 @@ func TestBallastIsGivenUpInPortionsAndMadeAgain(t *testing.T) {
 		t.Errorf("with another size %d are held, and the files take %d, want none before they are made", b.Held(), blocks(t, dir))
 	}
 }
+
+func TestFewInodesAreLittleSpace(t *testing.T) {
+	for _, c := range []struct {
+		space ballast.Space
+		want  int64
+	}{
+		{ballast.Space{Bytes: 1 << 30, Inodes: 1 << 20}, 1 << 30},
+		{ballast.Space{Bytes: 1 << 30, Inodes: 100}, 100 * 64 << 10},
+		{ballast.Space{Bytes: 1 << 30}, 0},
+		{ballast.Space{Bytes: 1 << 60, Inodes: 1 << 62}, 1 << 60},
+	} {
+		if got := c.space.Usable(); got != c.want {
+			t.Errorf("%+v: %d are usable, want %d", c.space, got, c.want)
+		}
+	}
+}

@@ -100,7 +100,8 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind te
 	if b == nil {
 		return nil, rec, err
 	}
-	if err == nil {
+	// It is another one when a second attempt to write found that there is one by now.
+	if err == nil && rec.Sandbox.ID == b.id {
 		defer b.mu.Unlock()
 		if b.spare = sp != nil; b.spare {
 			sp.stop()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -105,7 +106,8 @@ func (s *Service) blame(c sandbox.Cause) sandbox.Cause {
 	if c.Code != sandbox.CauseExited || s.saved.dir == "" {
 		return c
 	}
-	if free, err := s.saved.free(); err != nil || free >= noSpaceLeft {
+	// Not its inodes: no guest needs one of the host's to write.
+	if space, err := ballast.Free(s.saved.dir); err != nil || space.Bytes >= noSpaceLeft {
 		return c
 	}
 	return sandbox.Cause{Code: sandbox.CauseDiskFull, Message: clip("the server's disk was full when it ended, and it could not write: " + c.Message)}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -97,6 +99,37 @@ func TestWriteIsTriedAgainWhenSpaceWasMade(t *testing.T) {
 	for range 20 { // more than the log has at once
 		if err := grow(s); err != nil {
 			t.Fatalf("with space that can be made: %v", err)
+		}
+	}
+	if released != 1 {
+		t.Errorf("space was made %d times, want once", released)
+	}
+}
+
+func TestSandboxIsAdmittedOnceHoweverOftenItsRowIsWritten(t *testing.T) {
+	s, full := tiny(t)
+	ws, _, err := s.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, full)
+	released := 0
+	s.OnFull(func() bool {
+		released++
+		return released == 1 && os.Truncate(full, 0) == nil
+	})
+	for i := range 20 { // more than the log has at once
+		c := with(ws, fmt.Sprint("a", i), nil)
+		c.Event.Message = strings.Repeat("x", 1<<20)
+		admitted := 0
+		given := sandbox.NewID()
+		c.Admitted = func(sb *sandbox.Sandbox) {
+			admitted++
+			sb.ID = given
+		}
+		rec, err := s.CreateSandbox(t.Context(), c)
+		if err != nil || admitted != 1 || rec.Sandbox.ID != given {
+			t.Fatalf("sandbox %s, %v: admitted %d times, want once and with id %s", rec.Sandbox.ID, err, admitted, given)
 		}
 	}
 	if released != 1 {

@@ -184,6 +184,7 @@ func TestNeighbourGoesOnUnderAttack(t *testing.T) {
 	}
 	t.Logf("quiet:    %v", quiet)
 	t.Logf("attacked: %v", attacked)
+	t.Logf("sandboxes ended to free the disk: %d", strings.Count(r.Log(), "a sandbox is ended to free space"))
 	t.Logf("free on the disk at the end: %d MiB of %d", r.fs.Free()>>20, int64(diskSize)>>20)
 	// The server needs nobody: after the attack it starts, and works, again.
 	r.Kill()
