@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// URLAccess is what the management routes on a sandbox's own URL, such as
-// /modbox/api/exec, ask for.
+// URLAccess names the credential that callers of the management routes on a sandbox's
+// own URL, such as /modbox/api/exec, must present.
 type URLAccess string
 
 // The kinds of access to management routes.
 const (
-	// URLOpen asks for the sandbox's SANDBOX_API_KEY if it has one, else for nothing but the URL.
+	// URLOpen is the sandbox's SANDBOX_API_KEY if it has one; else the URL is enough.
 	URLOpen URLAccess = "open"
-	// URLKey asks for the sandbox's SANDBOX_API_KEY or an API token that may use the sandbox.
+	// URLKey is the sandbox's SANDBOX_API_KEY or an API token that may use the sandbox.
 	URLKey URLAccess = "key"
 )
 
-// PortAccess says who may use the URL of a published port.
+// PortAccess names the credential that visitors of a published port must present.
 type PortAccess string
 
 // The kinds of access to published ports.
 const (
-	PortPublic  PortAccess = "public"  // everybody who knows the URL
-	PortPrivate PortAccess = "private" // with an API token or a signed link, too
+	PortPublic  PortAccess = "public"  // none beside the port's URL
+	PortPrivate PortAccess = "private" // an API token or a signed link
 )
 
-// PublishedPort is a port of a sandbox and where it is reached. The URL leads to this
-// port and to nothing else of the sandbox; it is "" for who may only look.
+// PublishedPort is a port of a sandbox with a URL of its own. The URL leads to this
+// port and to nothing else of the sandbox; it is "" for a caller who may only read.
 type PublishedPort struct {
 	Port      uint16     `json:"port"`
 	URL       string     `json:"url"`
@@ -55,8 +55,8 @@ func (c *Client) Ports(ctx context.Context, ref string) ([]PublishedPort, error)
 	return list.Items, err
 }
 
-// PublishPort gives a port a URL of its own, or changes who may use the one it has:
-// then everybody who uses it is cut off. "" is [PortPublic].
+// PublishPort gives a port a URL of its own, or changes the access of a port that has
+// one, which cuts off all visitors. "" is [PortPublic].
 //
 // Errors: Invalid, naming port; NotFound; Ended; QuotaExceeded beyond 32 ports.
 func (c *Client) PublishPort(ctx context.Context, ref string, port uint16, access PortAccess) (*PublishedPort, error) {
@@ -67,21 +67,22 @@ func (c *Client) PublishPort(ctx context.Context, ref string, port uint16, acces
 	return result(p, c.call(ctx, request{method: http.MethodPut, path: portPath(ref, port), body: body, repeat: true}, p))
 }
 
-// UnpublishPort has the URL of a port, and all links to it, stop working at once, open
-// connections included. Errors: NotFound, also for a port that is not published; Ended.
+// UnpublishPort unpublishes a port: its URL and all links to it stop working at once,
+// and open connections are cut off. Errors: NotFound, also for a port that is not published; Ended.
 func (c *Client) UnpublishPort(ctx context.Context, ref string, port uint16) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: portPath(ref, port)}, nil)
 }
 
-// RotatePort gives a published port another URL; the one before, and all links to it,
-// stop working at once. Errors: NotFound, also for a port that is not published; Ended.
+// RotatePort gives a published port another URL; the old URL and all links to it
+// stop working at once, and open connections are cut off. Errors: NotFound, also for a port that is not published; Ended.
 func (c *Client) RotatePort(ctx context.Context, ref string, port uint16) (*PublishedPort, error) {
 	p := new(PublishedPort)
 	return result(p, c.call(ctx, request{method: http.MethodPost, path: portPath(ref, port) + "/rotate"}, p))
 }
 
-// CreatePortLink makes a link to a private port that works for a lifetime, of a minute
-// to a week; 0 is an hour.
+// CreatePortLink makes a link to a private port that works for a lifetime of a minute
+// to a week; 0 is an hour. The link stops working before when the client's own token is
+// revoked.
 //
 // Errors: Invalid and Forbidden, naming expires_in_seconds, the latter when the link
 // would outlive the client's own token; NotFound; Conflict for a public port; Ended.

@@ -27,8 +27,8 @@ type Sandbox struct {
 	State   State          `json:"state"`
 	URL     string         `json:"url"` // leads to its first published port, its readiness port, or 8080
 	Network SandboxNetwork `json:"network"`
-	// URLAccess is what the management routes on its own URL ask for; its workspace and
-	// the server may ask for more.
+	// URLAccess names the credential for the management routes on its own URL; its
+	// workspace and the server may demand more.
 	URLAccess     URLAccess         `json:"url_access"`
 	Image         string            `json:"image"`
 	ImageDigest   string            `json:"image_digest"`
@@ -91,7 +91,7 @@ type CreateOptions struct {
 	Timeouts Timeouts
 	// Network is none unless asked for.
 	Network Network
-	// URLAccess is what the management routes on its own URL ask for; "" is [URLKey].
+	// URLAccess names the credential for the management routes on its own URL; "" is [URLKey].
 	URLAccess URLAccess
 	// Dependencies are Debian packages ("ffmpeg", "curl=8.14*") and Packages npm
 	// packages ("typescript@5") to have installed in it before it runs. The server

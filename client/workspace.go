@@ -18,7 +18,7 @@ type Workspace struct {
 	CreatedBy   string    `json:"created_by"`
 	CreatedAt   time.Time `json:"created_at"`
 	UpdatedAt   time.Time `json:"updated_at"`
-	// URLAccess is what the management routes on the URLs of its sandboxes ask for at least.
+	// URLAccess names the least credential for the management routes on the URLs of its sandboxes.
 	URLAccess URLAccess `json:"url_access"`
 }
 
@@ -64,8 +64,8 @@ type WorkspaceOptions struct {
 	Name        string `json:"name,omitempty"`
 	Slug        string `json:"slug,omitempty"`
 	Description string `json:"description,omitempty"`
-	// URLAccess, of a workspace that is there, is what the management routes on the URLs
-	// of its sandboxes ask for at least.
+	// URLAccess names the least credential for the management routes on the URLs of its
+	// sandboxes. Only an update takes it.
 	URLAccess URLAccess `json:"url_access,omitempty"`
 }
 

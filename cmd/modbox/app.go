@@ -172,7 +172,7 @@ func (a *app) isNamed() bool {
 func (a *app) givenToken() string { return cmp.Or(a.token, a.getenv("MODBOX_API_TOKEN")) }
 
 // client returns a client for the flags and environment. Without a token it
-// uses the one of the last login, and then the one in a local server's state directory, and only for that
+// uses the token of the last login, or else the token in a local server's state directory, and only for that
 // server: another program may listen at another port of this machine, or at its port while it does not run.
 //
 // A token that is given goes to no server that the user has not named.
@@ -228,11 +228,12 @@ func (a *app) root() *cobra.Command {
 		Short: "Isolated Linux sandboxes for AI agents",
 		Long: `Modbox gives programs their own isolated Linux machines, called sandboxes.
 
-"modbox server" runs the service on this machine; all other commands talk to a
-server: the one at MODBOX_URL (default that of the last "modbox login", else the one
-that runs with your state directory, else ` + defaultURL + `), with the token in
-MODBOX_API_TOKEN (default: that of the last "modbox login" to the server, else the one
-a server on this machine made for itself). A token goes only to a server that you have
+"modbox server" runs the service on this machine; all other commands call a server.
+MODBOX_URL is its address. Without MODBOX_URL they call the server of the last
+"modbox login", or else the server that runs with your state directory, or else
+` + defaultURL + `. MODBOX_API_TOKEN is the token. Without MODBOX_API_TOKEN they use
+the token of the last "modbox login" to the server, or else the token that a server on
+this machine made for itself. The commands send a token only to a server that you
 named, signed in to or run: with MODBOX_API_TOKEN set MODBOX_URL too.`,
 		Version:       version,
 		SilenceUsage:  true,
@@ -241,7 +242,7 @@ named, signed in to or run: with MODBOX_API_TOKEN set MODBOX_URL too.`,
 			a.running = true
 		},
 	}
-	root.PersistentFlags().StringVar(&a.url, "url", "", "server to talk to (default $MODBOX_URL, that of the last login, the one of your state directory, or "+defaultURL+")")
+	root.PersistentFlags().StringVar(&a.url, "url", "", "address of the server (default $MODBOX_URL, else the server of the last login, else the server of your state directory, else "+defaultURL+")")
 	root.PersistentFlags().StringVar(&a.token, "token", "", "API token (default $MODBOX_API_TOKEN)")
 	root.PersistentFlags().StringVar(&a.workspace, "workspace", "", "id or slug of the workspace to act in (default $MODBOX_WORKSPACE or the token's own)")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for programs")

@@ -16,9 +16,9 @@ func (a *app) portCommand() *cobra.Command {
 		Use:   "port",
 		Short: "Share ports of sandboxes, each by a URL of its own",
 		Long: `Share ports of sandboxes. Each published port has a URL of its own, which leads to
-the port and to nothing else of the sandbox: not to its commands and files. A public
-port is for everybody who knows the URL; a private one wants an API token or a signed
-link, too.`,
+the port and to nothing else of the sandbox: not to its commands and files. Visitors of
+a public port need the URL only; visitors of a private port need an API token or a
+signed link as well.`,
 	}
 	cmd.AddCommand(a.portListCommand(), a.portPublishCommand(), a.portRemoveCommand(), a.portRotateCommand(), a.portLinkCommand())
 	return cmd
@@ -64,7 +64,7 @@ everybody who uses the port.`, func(ctx context.Context, c *client.Client, ref s
 			}
 			return p, p.URL, nil
 		})
-	cmd.Flags().BoolVar(&private, "private", false, "visitors need an API token or a signed link, too")
+	cmd.Flags().BoolVar(&private, "private", false, "visitors need an API token or a signed link as well")
 	return cmd
 }
 
@@ -91,7 +91,7 @@ func (a *app) portRotateCommand() *cobra.Command {
 func (a *app) portLinkCommand() *cobra.Command {
 	var expires time.Duration
 	cmd := a.onePortCommand("link SANDBOX PORT", "Make a signed link to a private port, and print it",
-		"Make a signed link to a private port, and print it. Whoever has it may use the port\nuntil it expires, or the port is unpublished or gets another URL.",
+		"Make a signed link to a private port, and print it. Visitors may use the port by the\nlink until it expires, the token that made it is revoked, or the port is unpublished\nor gets another URL.",
 		func(ctx context.Context, c *client.Client, ref string, port uint16) (any, string, error) {
 			l, err := c.CreatePortLink(ctx, ref, port, expires)
 			if err != nil {

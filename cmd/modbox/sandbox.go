@@ -50,7 +50,7 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
 	fs.BoolVar(&f.network, "network", false, "give it access to the internet")
 	fs.UintSliceVarP(&f.ports, "port", "p", nil, "publish this port; its URL leads to the first (repeatable)")
-	fs.StringVar(&f.urlAccess, "url-access", "", "what management routes on its URL ask for: key or open (default: key)")
+	fs.StringVar(&f.urlAccess, "url-access", "", "credential for the management routes on its URL: key (its SANDBOX_API_KEY or an API token) or open (default: key)")
 	fs.Lookup("port").DefValue = "" // else help says "default []"
 	waitForQuotaFlag(fs, &f.waitForQuota)
 	fs.BoolVar(&f.replace, "replace", false, "destroy a live sandbox of the same name first")

@@ -171,7 +171,7 @@ func proxyConfig(cfg config.Config, urls proxy.URLs) proxy.Config {
 	}
 }
 
-// accessConfig is what the management routes on the URLs of sandboxes ask for.
+// accessConfig returns the checks of the management routes on the URLs of sandboxes.
 func accessConfig(cfg config.Config, workspaces modbox.Workspaces, tokens modbox.Tokens) modbox.Access {
 	return modbox.Access{Server: sandbox.URLAccess(cfg.Sandbox.URLAccess), Workspaces: workspaces, Tokens: tokens}
 }

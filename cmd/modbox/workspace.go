@@ -104,7 +104,7 @@ func (a *app) workspaceUpdateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.Name, "name", "", "what people call it")
 	cmd.Flags().StringVar(&o.Slug, "slug", "", "what references name it by; the present one stops working")
 	cmd.Flags().StringVar(&o.Description, "description", "", "what it is for")
-	cmd.Flags().StringVar((*string)(&o.URLAccess), "url-access", "", "what management routes on sandboxes' URLs ask for at least: open or key")
+	cmd.Flags().StringVar((*string)(&o.URLAccess), "url-access", "", "least credential for the management routes on the URLs of its sandboxes: open or key")
 	return cmd
 }
 

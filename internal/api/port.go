@@ -44,7 +44,7 @@ func (s *Server) registerPorts(a huma.API) {
 	}, s.listPorts)
 	route(a, huma.Operation{
 		OperationID: "publish-port", Method: http.MethodPut, Path: one, Tags: tags,
-		Summary: "Publish a port", Description: "Gives the port a URL of its own, or changes who may use the one it has: then everybody who uses it is cut off. 32 ports of a sandbox at most.",
+		Summary: "Publish a port", Description: "Gives the port a URL of its own, or changes the access of a port that has one, which cuts off all visitors. 32 ports of a sandbox at most.",
 	}, s.publishPort)
 	route(a, huma.Operation{
 		OperationID: "unpublish-port", Method: http.MethodDelete, Path: one, Tags: tags, DefaultStatus: http.StatusNoContent,
@@ -56,7 +56,7 @@ func (s *Server) registerPorts(a huma.API) {
 	}, s.rotatePort)
 	route(a, huma.Operation{
 		OperationID: "create-port-link", Method: http.MethodPost, Path: one + "/links", Tags: tags, DefaultStatus: http.StatusCreated,
-		Summary: "Make a link to a private port", Description: "It lets whoever has it use the port until it expires, the port is unpublished, or gets another URL. It is shown only now, and kept nowhere.",
+		Summary: "Make a link to a private port", Description: "Visitors may use the port by the link until it expires, the token that made it is revoked, its maker may not use the sandbox any more, or the port is unpublished or gets another URL. The link is shown only now, and the server does not store it.",
 	}, s.createPortLink)
 }
 

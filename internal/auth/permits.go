@@ -9,8 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Permits returns who presents the token with a request, when that may do p in the
-// workspace. It is for what is not a route of a [Mux].
+// Permits returns the owner of a token that came with a request, when the owner may
+// do p in the workspace. It is for what is not a route of a [Mux].
 //
 // Errors: Unauthenticated without a good token; Forbidden when it is of nobody in the
 // workspace, or may not do p; QuotaExceeded as [Authenticator.Authenticate] has it.

@@ -80,8 +80,8 @@ type CreateRequest struct {
 	// OneShot the sandbox ends with it, with cause completed.
 	Command *ExecutionRequest `json:",omitempty"`
 	OneShot bool              `json:",omitempty"`
-	// URLAccess is what the management routes on the sandbox's own URL ask for; "" is
-	// [sandbox.URLOpen], as clients of the Modbox dialect expect it.
+	// URLAccess names the credential for the management routes on the sandbox's own URL;
+	// "" is [sandbox.URLOpen], as clients of the Modbox dialect expect it.
 	URLAccess sandbox.URLAccess `json:",omitempty"`
 	// Replace ends a live sandbox of the same name, whose place in the quota the new
 	// one may have.

@@ -46,8 +46,8 @@ type Routes interface {
 
 // Tokens checks API tokens: auth.Authenticator.
 type Tokens interface {
-	// Permits returns who presents the token with a request, when that may do p in the
-	// workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
+	// Permits returns the owner of a token that came with a request, when the owner may
+	// do p in the workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
 	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
 	// StillPermits returns nil when the user may still do p in the workspace by the API
 	// token with that id, or by itself for "". Errors: Unauthenticated, Forbidden.

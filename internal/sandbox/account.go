@@ -24,8 +24,8 @@ type Workspace struct {
 	CreatedBy   UserID
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
-	// URLAccess is what the management routes on the URLs of its sandboxes ask for at
-	// least; "" leaves it to the server.
+	// URLAccess names the least credential for the management routes on the URLs of its
+	// sandboxes; "" leaves it to the server.
 	URLAccess URLAccess
 	// Role is that of the user whom it was looked up for; "" when for nobody.
 	Role Role

@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// PortAccess says who may use the URL of a published port.
+// PortAccess names the credential that visitors of a published port must present.
 type PortAccess string
 
 // The kinds of access to a published port.
 const (
-	// PortPublic is for everybody who knows the port's URL.
+	// PortPublic asks for nothing beside the port's URL.
 	PortPublic PortAccess = "public"
-	// PortPrivate is for those who also have an API token of the workspace, or a
-	// signed link that has not expired.
+	// PortPrivate asks for an API token that may use the sandbox, or a signed link.
 	PortPrivate PortAccess = "private"
 )
 
@@ -100,16 +99,16 @@ func find(list []PublishedPort, port uint16) (PublishedPort, bool) {
 	return PublishedPort{}, false
 }
 
-// URLAccess says what the management routes on a sandbox's own URL, such as
-// /modbox/api/exec, ask for.
+// URLAccess names the credential that callers of the management routes on a sandbox's
+// own URL, such as /modbox/api/exec, must present.
 type URLAccess string
 
 // The kinds of access to management routes.
 const (
-	// URLOpen asks for the sandbox's SANDBOX_API_KEY if it has one, else for nothing
-	// but the URL. It is also what "" means in a sandbox.
+	// URLOpen is the sandbox's SANDBOX_API_KEY if it has one; else the URL is enough. In
+	// a sandbox "" means URLOpen as well.
 	URLOpen URLAccess = "open"
-	// URLKey asks for the sandbox's SANDBOX_API_KEY or an API token that may use the sandbox.
+	// URLKey is the sandbox's SANDBOX_API_KEY or an API token that may use the sandbox.
 	URLKey URLAccess = "key"
 )
 

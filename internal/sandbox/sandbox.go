@@ -62,8 +62,8 @@ type Sandbox struct {
 	Network Network
 	// Published are the ports of Network, in the same order, with their URLs' labels.
 	Published []PublishedPort
-	// URLAccess is what the management routes on its own URL ask for; "" is [URLOpen].
-	// The server and its workspace may ask for more.
+	// URLAccess names the credential for the management routes on its own URL; "" is
+	// [URLOpen]. The server and its workspace may demand more.
 	URLAccess URLAccess
 	// TTL is how long it may live, counted from CreatedAt; 0 means no limit.
 	TTL time.Duration

@@ -59,8 +59,8 @@ func (s *Store) Workspace(ctx context.Context, id sandbox.WorkspaceID) (sandbox.
 	return scanWorkspace(s.reader.QueryRowContext(ctx, "SELECT "+workspaceColumns+", '' FROM workspaces w WHERE w.id = $1 AND w.deleting_at = 0", id))
 }
 
-// URLAccess returns what a workspace has the management routes on the URLs of its
-// sandboxes ask for; "" leaves it to the server. Errors: NotFound.
+// URLAccess returns the least credential that a workspace demands for the management
+// routes on the URLs of its sandboxes; "" leaves it to the server. Errors: NotFound.
 func (s *Store) URLAccess(ctx context.Context, id sandbox.WorkspaceID) (access sandbox.URLAccess, err error) {
 	err = s.reader.QueryRowContext(ctx, "SELECT url_access FROM workspaces WHERE id = $1", id).Scan(&access)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -5,7 +5,7 @@ import "time"
 // Network is what a sandbox may be asked to have of a network.
 type Network struct {
 	Enabled bool  `json:"enabled,omitempty" doc:"Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses."`
-	Ports   []int `json:"ports,omitempty" nullable:"false" maxItems:"32" doc:"Ports it publishes, each 1 to 65535; each gets a URL of its own for everybody who knows that, and the first is where the sandbox's URL leads."`
+	Ports   []int `json:"ports,omitempty" nullable:"false" maxItems:"32" doc:"Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the first."`
 }
 
 // SandboxNetwork is the network of a sandbox.
@@ -17,8 +17,8 @@ type SandboxNetwork struct {
 // PublishedPort is a port of a sandbox and where it is reached.
 type PublishedPort struct {
 	Port      int       `json:"port" doc:"The port in the sandbox."`
-	URL       string    `json:"url" doc:"Where it is reached. It leads to this port and to nothing else of the sandbox, and is safe to share as far as the server on the port is. Empty for those who may only look."`
-	Access    string    `json:"access" enum:"public,private" doc:"public: the URL suffices. private: visitors need an API token or a signed link, too."`
+	URL       string    `json:"url" doc:"The URL of the port. It leads to this port and to nothing else of the sandbox, and is as safe to share as the server on the port. Empty for callers who may only read."`
+	Access    string    `json:"access" enum:"public,private" doc:"public: the URL suffices. private: visitors need an API token or a signed link as well."`
 	CreatedAt time.Time `json:"created_at" doc:"When the URL was made."`
 }
 

@@ -14,8 +14,8 @@ import (
 
 // Tokens checks API tokens: auth.Authenticator.
 type Tokens interface {
-	// Permits returns who presents the token with a request, when that may do p in the
-	// workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
+	// Permits returns the owner of a token that came with a request, when the owner may
+	// do p in the workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
 	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
 	// TryKey reports whether the client of a request knows the key of an object, which
 	// right says, and counts when it does not. Errors: QuotaExceeded after too many wrong ones.
@@ -24,14 +24,14 @@ type Tokens interface {
 
 // Workspaces knows what workspaces ask for: store.Store.
 type Workspaces interface {
-	// URLAccess returns what the workspace has the management routes of its sandboxes
-	// ask for; "" leaves it to the server. Errors: NotFound.
+	// URLAccess returns the least credential that the workspace demands for the management
+	// routes of its sandboxes; "" leaves it to the server. Errors: NotFound.
 	URLAccess(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.URLAccess, error)
 }
 
-// Access is what the management routes on the URLs of sandboxes ask for.
+// Access checks the callers of the management routes on the URLs of sandboxes.
 type Access struct {
-	// Server is what they ask for at least; "" is [sandbox.URLOpen].
+	// Server is the least credential on this server; "" is [sandbox.URLOpen].
 	Server     sandbox.URLAccess
 	Workspaces Workspaces
 	Tokens     Tokens

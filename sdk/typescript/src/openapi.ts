@@ -1044,7 +1044,7 @@ export interface paths {
         get?: never;
         /**
          * Publish a port
-         * @description Gives the port a URL of its own, or changes who may use the one it has: then everybody who uses it is cut off. 32 ports of a sandbox at most.
+         * @description Gives the port a URL of its own, or changes the access of a port that has one, which cuts off all visitors. 32 ports of a sandbox at most.
          */
         put: operations["publish-port"];
         post?: never;
@@ -1069,7 +1069,7 @@ export interface paths {
         put?: never;
         /**
          * Make a link to a private port
-         * @description It lets whoever has it use the port until it expires, the port is unpublished, or gets another URL. It is shown only now, and kept nowhere.
+         * @description Visitors may use the port by the link until it expires, the token that made it is revoked, its maker may not use the sandbox any more, or the port is unpublished or gets another URL. The link is shown only now, and the server does not store it.
          */
         post: operations["create-port-link"];
         delete?: never;
@@ -2171,7 +2171,7 @@ export interface components {
              */
             ttl_seconds?: number;
             /**
-             * @description What the management routes on its own URL (/modbox/api/…, /execute) ask for: key, its SANDBOX_API_KEY or an API token; open, its SANDBOX_API_KEY if it has one, else nothing. key when omitted.
+             * @description The credential for the management routes on its own URL (/modbox/api/…, /execute): with key, callers need its SANDBOX_API_KEY or an API token; with open, its SANDBOX_API_KEY if it has one, else the URL is enough. key when omitted.
              * @enum {string}
              */
             url_access?: "open" | "key";
@@ -2916,7 +2916,7 @@ export interface components {
         Network: {
             /** @description Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses. */
             enabled?: boolean;
-            /** @description Ports it publishes, each 1 to 65535; each gets a URL of its own for everybody who knows that, and the first is where the sandbox's URL leads. */
+            /** @description Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the first. */
             ports?: number[];
         };
         NewFile: {
@@ -3116,7 +3116,7 @@ export interface components {
         };
         PublishedPort: {
             /**
-             * @description public: the URL suffices. private: visitors need an API token or a signed link, too.
+             * @description public: the URL suffices. private: visitors need an API token or a signed link as well.
              * @enum {string}
              */
             access: "public" | "private";
@@ -3130,7 +3130,7 @@ export interface components {
              * @description The port in the sandbox.
              */
             port: number;
-            /** @description Where it is reached. It leads to this port and to nothing else of the sandbox, and is safe to share as far as the server on the port is. Empty for those who may only look. */
+            /** @description The URL of the port. It leads to this port and to nothing else of the sandbox, and is as safe to share as the server on the port. Empty for callers who may only read. */
             url: string;
         };
         PublishedPortList: {
@@ -3454,10 +3454,10 @@ export interface components {
              * @description When it last changed.
              */
             updated_at: string;
-            /** @description Where its HTTP server is reached. The URL is a secret: who has it can talk to the sandbox. Empty for callers who may only read. */
+            /** @description The URL of its HTTP server, its management routes and all its ports that are not private. It is a secret; share the URLs of published ports. Empty for callers who may only read. */
             url: string;
             /**
-             * @description What the management routes on its own URL ask for; the workspace and the server may ask for more.
+             * @description The credential for the management routes on its own URL; the workspace and the server may demand more.
              * @enum {string}
              */
             url_access: "open" | "key";
@@ -3963,7 +3963,7 @@ export interface components {
             /** @description Names it in references. */
             slug?: string;
             /**
-             * @description What the management routes on the URLs of its sandboxes (/modbox/api/…, /execute) ask for at least: open, what each sandbox asks for; key, the sandbox's SANDBOX_API_KEY or an API token. The server may ask for more.
+             * @description The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more.
              * @enum {string}
              */
             url_access?: "open" | "key";
@@ -4100,7 +4100,7 @@ export interface components {
              */
             updated_at: string;
             /**
-             * @description What the management routes on the URLs of its sandboxes (/modbox/api/…, /execute) ask for at least: open, what each sandbox asks for; key, the sandbox's SANDBOX_API_KEY or an API token. The server may ask for more.
+             * @description The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more.
              * @enum {string}
              */
             url_access: "open" | "key";
@@ -4137,7 +4137,7 @@ export interface components {
              */
             updated_at: string;
             /**
-             * @description What the management routes on the URLs of its sandboxes (/modbox/api/…, /execute) ask for at least: open, what each sandbox asks for; key, the sandbox's SANDBOX_API_KEY or an API token. The server may ask for more.
+             * @description The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more.
              * @enum {string}
              */
             url_access: "open" | "key";
