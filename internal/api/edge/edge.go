@@ -64,7 +64,6 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: o.Logger, held: held{memory: o.Memory}}
-		defer q.held.end()
 		w.Header().Set(RequestIDHeader, q.id)
 		ctx := context.WithValue(r.Context(), contextKey{}, q)
 		var admit func(string) error
@@ -89,6 +88,7 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 					v = nil
 				}
 			}
+			q.held.end()
 			t.end()
 			o.log(r2, q.id, record, t, begun)
 			if v != nil {

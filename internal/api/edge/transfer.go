@@ -24,6 +24,9 @@ const (
 	// a client of a sandbox, sends although its request is answered already. Others have
 	// no such time.
 	restTime = 5 * time.Second
+	// restMax is how much of such a rest is read after an error, so that the client
+	// finds the answer when it has sent all, and no reset connection.
+	restMax = 256 << 20
 	// rearmTime is how old a deadline for writing becomes before it is set again.
 	rearmTime = 5 * time.Second
 	// writePart is how much of an answer must be taken within idleTime.
@@ -132,11 +135,15 @@ func (t *transfer) leaveBody() {
 		return
 	}
 	t.left = true
-	var rest time.Duration
+	_ = t.control.SetReadDeadline(time.Now().Add(t.rest()))
+}
+
+// rest is how long the rest of a body is waited for when the request is answered.
+func (t *transfer) rest() time.Duration {
 	if t.record.SignedIn() || t.record.OfSandbox() {
-		rest = restTime
+		return restTime
 	}
-	_ = t.control.SetReadDeadline(time.Now().Add(rest))
+	return 0
 }
 
 // Write implements http.ResponseWriter.
@@ -224,4 +231,21 @@ func (t *transfer) end() {
 	t.mu.Unlock()
 	t.leaveBody()
 	t.arm()
+	t.discardRest()
+}
+
+// discardRest sends an error that is complete, and then reads what the client still
+// sends of a body that is too long for net/http to read: net/http would close the
+// connection, and a client that is writing would see the reset instead of the error.
+func (t *transfer) discardRest() {
+	t.mu.Lock()
+	done := t.done || !t.left
+	t.mu.Unlock()
+	if done || t.rest() == 0 || t.status < http.StatusBadRequest || t.Header().Get("Content-Length") == "" {
+		return
+	}
+	if err := errors.Join(t.control.Flush(), t.control.SetReadDeadline(time.Now().Add(t.rest()))); err != nil {
+		return // the client is gone
+	}
+	_, _ = io.CopyN(io.Discard, t.body, restMax)
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,38 @@ func dialled(t *testing.T, h http.Handler) net.Conn {
 
 // signedIn is what authentication tells of a request.
 func signedIn(r *http.Request) { _ = access.FromContext(r.Context()).SignIn() }
+
+// TestErrorArrivesAfterALongBody: a signed-in client that sends all of its body before
+// it reads gets the error with which the server answered at the body's beginning.
+func TestErrorArrivesAfterALongBody(t *testing.T) {
+	s := httptest.NewServer(edge.Wrap(slog.New(slog.DiscardHandler), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		signedIn(r)
+		edge.Error(w, r, sandbox.Errorf(sandbox.Unavailable, "no space"))
+	})))
+	defer s.Close()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const size = 64 << 20
+	fmt.Fprintf(conn, "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", size)
+	// More than the buffers of a connection hold, and the server reads nothing at first.
+	part := make([]byte, 1<<20)
+	for sent := 0; sent < size; sent += len(part) {
+		if _, err := conn.Write(part); err != nil {
+			t.Fatalf("after %d MiB: %v", sent>>20, err)
+		}
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), "no space") {
+		t.Errorf("answer: %s %q, %v; want 503 no space", resp.Status, body, err)
+	}
+}
 
 // TestBodiesThatNeverArrive: an answer waits for no body of strangers, and not long for
 // those of signed-in clients.

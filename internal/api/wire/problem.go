@@ -128,8 +128,15 @@ func (p *Problem) Err() *sandbox.Error {
 func (p *Problem) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", ProblemType)
 	p.SetRetryAfter(w.Header())
+	body, err := json.Marshal(p)
+	if err != nil { // its fields are strings and numbers
+		panic(err)
+	}
+	body = append(body, '\n')
+	// With its length the answer is whole for a client that still sends its body.
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client is gone when this fails
+	_, _ = w.Write(body) // the client is gone when this fails
 }
 
 // SetRetryAfter sets the header Retry-After when something is known of that.
