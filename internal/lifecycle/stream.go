@@ -111,16 +111,19 @@ func (s *Service) WriteStdin(_ context.Context, id string, r io.Reader) error {
 	defer func() { _ = w.Close() }() // every write was whole
 	buf := make([]byte, 32<<10)
 	for {
+		// A command must not read on behind bytes that are missing.
+		if w.Lossy() {
+			return sandbox.Errorf(sandbox.DiskFull, "bytes of the input stream were lost because the server's disk was full; start the command again")
+		}
 		n, err := r.Read(buf)
 		if room := w.Room(); int64(n) > room {
 			return sandbox.Errorf(sandbox.TooLarge, "an input stream holds at most %d bytes", int64(sandbox.StdinMax))
 		}
-		before := w.Offset()
 		if _, err := w.Write(buf[:n]); err != nil {
 			return err
 		}
-		if w.Room() == 0 && w.Offset() > before {
-			return sandbox.Errorf(sandbox.DiskFull, "the server's disk is full, or the stream is")
+		if w.Lossy() {
+			continue
 		}
 		switch err {
 		case nil:

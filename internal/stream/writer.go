@@ -22,7 +22,11 @@ type Writer struct {
 	live  *live
 	max   int64
 	last  time.Time // of the last record in times
+	gap   int64     // bytes lost since the last that was kept, because the disk was full
 }
+
+// gapNote stands in a stream where bytes are missing because the disk was full.
+const gapNote = "\n[modbox: output is missing here, because the server's disk was full]\n"
 
 // Writer returns the writer of a stream, to go on where the last one stopped.
 // That of a stream which has ended can say how long it is, and refuses writes.
@@ -58,42 +62,70 @@ func (w *Writer) Offset() int64 {
 func (w *Writer) Room() int64 {
 	w.live.mu.Lock()
 	defer w.live.mu.Unlock()
-	if w.live.dropped > 0 {
-		return 0
-	}
 	return max(w.max-w.live.size, 0)
 }
 
-// Write appends p. What cannot be kept is dropped without an error; only when
-// not even that can be noted, or with Conflict after the end, the write fails.
+// Lossy reports whether bytes were dropped, by this writer or another.
+func (w *Writer) Lossy() bool {
+	w.live.mu.Lock()
+	defer w.live.mu.Unlock()
+	return w.live.dropped > 0
+}
+
+// Write appends p. Bytes that cannot be kept are dropped without an error, and a note
+// stands in their place once there is space again. Write fails only when the header
+// cannot be written, or with Conflict after the end.
 func (w *Writer) Write(p []byte) (int, error) {
 	// Only the writer changes size and dropped.
 	l := w.live
 	if len(p) > 0 && w.Ended() {
 		return 0, sandbox.Errorf(sandbox.Conflict, "the stream has ended")
 	}
-	keep := p[:min(int64(len(p)), w.Room())]
-	n := 0
-	if len(keep) > 0 {
-		w.stamp(l.size)
-		var err error
-		n, err = w.file.WriteAt(keep, headerSize+l.size)
-		if err != nil {
-			w.store.log.Error("output of a command is cut", "error", err)
-		}
+	kept, err := w.keep(p)
+	if err != nil && w.gap == 0 {
+		w.store.log.Error("output of a command is lost", "error", err)
 	}
-	dropped := int64(len(p) - n)
-	if dropped > 0 {
+	dropped := int64(len(p)) - kept
+	if err != nil {
+		w.gap += dropped
+	}
+	if dropped != 0 {
 		if err := w.number(droppedAt, l.dropped+dropped); err != nil {
-			return n, err
+			return 0, err
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.size += int64(n)
+	l.size += kept
 	l.dropped += dropped
 	l.wake()
 	return len(p), nil
+}
+
+// keep appends as much of p as there is room for and returns by how many bytes the
+// stream grew. After a gap it begins with a note, whose bytes take the place of lost
+// bytes: so the size and the count of dropped bytes stay, in sum, what was written.
+func (w *Writer) keep(p []byte) (int64, error) {
+	room := w.Room()
+	if w.gap > 0 && room > 0 {
+		// At least one byte stays counted as dropped, so that the stream says so.
+		missing := int64(len(gapNote)) + 1 - w.gap
+		if missing > int64(len(p)) {
+			w.gap += int64(len(p))
+			return 0, nil
+		}
+		p = append([]byte(gapNote), p[max(missing, 0):]...)
+	}
+	p = p[:min(int64(len(p)), room)]
+	if len(p) == 0 {
+		return 0, nil
+	}
+	w.stamp(w.live.size)
+	n, err := w.file.WriteAt(p, headerSize+w.live.size)
+	if err == nil {
+		w.gap = 0
+	}
+	return int64(n), err
 }
 
 // Ended reports whether nothing may be written any more.

@@ -3,14 +3,19 @@ package diskfull_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/stream"
 	"github.com/modbox/modbox/test/loopfs"
 	"github.com/modbox/modbox/test/testserver"
 )
@@ -222,6 +227,61 @@ func TestDiskFilledByOthers(t *testing.T) {
 	}
 	recovered(t, fs, s, free)
 	quiet.create(client.CreateOptions{Resources: small})
+}
+
+// TestOutputGoesOnAfterTheDiskWasFull: only the output of the time in which the disk was
+// full is missing, and the stream says where.
+func TestOutputGoesOnAfterTheDiskWasFull(t *testing.T) {
+	fs := loopfs.New(t, 64<<20)
+	streams, err := stream.Open(filepath.Join(fs.Dir, "streams"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := sandbox.NewStreamID()
+	if err := streams.Create(id, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	w, err := streams.Writer(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Repeat("x", 4095) + "\n"
+	written := int64(0)
+	write := func(text string) {
+		t.Helper()
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if written += int64(len(text)); w.Offset() != written {
+			t.Fatalf("offset %d after %d bytes were written", w.Offset(), written)
+		}
+	}
+	write("before\n")
+	remove := fs.Fill("filler", 0)
+	for range 16 {
+		write(line) // the first may have space in the last block
+	}
+	if !w.Lossy() {
+		t.Fatal("64 KiB were written to a full disk")
+	}
+	remove()
+	write("after\n")
+	write("more\n")
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	r, info, err := streams.Reader(t.Context(), id, 0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got, err := io.ReadAll(r)
+	if err != nil || !strings.HasPrefix(string(got), "before\n") || !strings.HasSuffix(string(got), "disk was full]\nafter\nmore\n") {
+		t.Errorf("the stream has %d bytes that end with %q, %v", len(got), got[max(0, len(got)-200):], err)
+	}
+	if !info.Truncated {
+		t.Errorf("%+v, want truncated", info)
+	}
 }
 
 // mark writes what [tally.use] reads.
