@@ -129,8 +129,11 @@ func (s *Service) save(b *box, path string, opts driver.CheckpointOptions) error
 	if err != nil {
 		return fmt.Errorf("measure sandbox %s: %w", b.id, err)
 	}
-	opts.Layer = opts.Layer && s.layers != nil && s.saved.room(path, stats.MemoryBytes+2*stats.DiskBytes) == nil
-	if err := s.saved.room(path, stats.MemoryBytes+stats.DiskBytes); err != nil {
+	opts.Layer = opts.Layer && s.layers != nil && s.saved.room(stats.MemoryBytes+2*stats.DiskBytes) == nil
+	if err := s.saved.room(stats.MemoryBytes + stats.DiskBytes); err != nil {
+		return err
+	}
+	if err := s.saved.makeOwner(path); err != nil {
 		return err
 	}
 	b.transfers.wait(ctx, s.cfg.transferPatience) // no new ones begin while the box is taken

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -42,7 +42,7 @@ func openVault(dir string, d driver.Driver) (*vault, error) {
 	if dir == "" {
 		return v, nil
 	}
-	if err := os.MkdirAll(filepath.Join(dir, forksDir), 0o700); err != nil {
+	if err := durable.MkdirAll(filepath.Join(dir, forksDir)); err != nil {
 		return nil, fmt.Errorf("checkpoint directory: %w", err)
 	}
 	if c, ok := d.(driver.Checkpointer); ok && d.Capabilities().Checkpoint {
@@ -120,11 +120,24 @@ func (v *vault) restorable(path string, memory sandbox.MemoryPolicy) (lost strin
 	return lost, layer.Close()
 }
 
-// room makes the parent of a checkpoint and checks that the host has space for it.
-func (v *vault) room(path string, need int64) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
+// makeOwner makes the directory that a checkpoint will be in. The directory's name is on
+// the disk when makeOwner returns nil, also when an earlier call made the directory.
+func (v *vault) makeOwner(path string) error {
+	owner := filepath.Dir(path)
+	if err := os.MkdirAll(owner, 0o700); err != nil {
+		return fmt.Errorf("directory of checkpoints: %w", err)
 	}
+	if owner == filepath.Join(v.dir, forksDir) {
+		return nil // nothing in it outlives the server
+	}
+	if err := durable.Sync(v.dir); err != nil {
+		return fmt.Errorf("directory of checkpoints: %w", err)
+	}
+	return nil
+}
+
+// room checks that the host has space for a checkpoint that may take so many bytes.
+func (v *vault) room(need int64) error {
 	free, err := v.free()
 	if err != nil {
 		return err
@@ -162,53 +175,16 @@ func (v *vault) enough(least int64) error {
 	return e
 }
 
-// copy makes to from the checkpoint from, which is never changed: its files are
-// shared where the file system can.
+// copy makes the checkpoint to of the checkpoint from, which is never changed: the two
+// share their files where the file system can. When copy returns nil, to is on the disk.
 func (v *vault) copy(from, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+	if err := v.makeOwner(to); err != nil {
 		return err
 	}
-	part, err := os.MkdirTemp(filepath.Dir(to), "part-")
-	if err != nil {
-		return err
-	}
-	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil || rel == "." {
-			return err
-		}
-		if d.IsDir() {
-			return os.Mkdir(filepath.Join(part, rel), 0o700)
-		}
-		return linkOrCopy(path, filepath.Join(part, rel))
-	})
-	if err == nil {
-		err = os.Rename(part, to)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("copy checkpoint: %w", err), os.RemoveAll(part))
+	if err := durable.CopyDir(from, to); err != nil {
+		return fmt.Errorf("copy checkpoint: %w", err)
 	}
 	return nil
-}
-
-func linkOrCopy(from, to string) error {
-	if os.Link(from, to) == nil {
-		return nil
-	}
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = src.Close() }()
-	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Sync(), dst.Close())
 }
 
 // size returns the bytes that a checkpoint takes.

@@ -1,0 +1,90 @@
+package durable_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/durable"
+)
+
+// That it survives a loss of power is shown by test/power.
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(content), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tree returns the files below a directory, with their content.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		rel, rerr := filepath.Rel(dir, name)
+		files[rel] = string(data)
+		return errors.Join(err, rerr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestCopyDir(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "from", "a"), "one")
+	write(t, filepath.Join(dir, "from", "below", "b"), "two")
+	if err := durable.CopyDir(filepath.Join(dir, "from"), filepath.Join(dir, "to")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(tree(t, filepath.Join(dir, "from")), tree(t, filepath.Join(dir, "to"))); diff != "" {
+		t.Errorf("the copy (-want +got):\n%s", diff)
+	}
+}
+
+func TestCopyDirThatFailsLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "from", "a"), "one")
+	write(t, filepath.Join(dir, "to", "there"), "already")
+	want := tree(t, dir)
+	for _, from := range []string{"from", "missing"} {
+		if err := durable.CopyDir(filepath.Join(dir, from), filepath.Join(dir, "to")); err == nil {
+			t.Errorf("copy of %s to a directory that is there succeeded", from)
+		}
+	}
+	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
+		t.Errorf("files afterwards (-want +got):\n%s", diff)
+	}
+	if parts, err := filepath.Glob(filepath.Join(dir, "part-*")); err != nil || len(parts) > 0 {
+		t.Errorf("left: %v, %v", parts, err)
+	}
+}
+
+func TestMkdirAll(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 { // the second time it is there
+		if err := durable.MkdirAll(filepath.Join(dir, "a", "b")); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, "a", "b"))
+		if err != nil || info.Mode() != fs.ModeDir|0o700 {
+			t.Fatalf("the directory: %v, %v", info, err)
+		}
+	}
+	write(t, filepath.Join(dir, "file"), "")
+	for _, name := range []string{"file", "file/below"} {
+		if err := durable.MkdirAll(filepath.Join(dir, name)); err == nil {
+			t.Errorf("MkdirAll(%q) succeeded, where a file is", name)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package power_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/test/loopfs"
+	"github.com/modbox/modbox/test/testserver"
+)
+
+// needsLoopDevices skips a test where the suites that need root do not run.
+func needsLoopDevices(t *testing.T) {
+	t.Helper()
+	if os.Getenv("MODBOX_TEST_GVISOR") != "1" {
+		t.Skip("needs root and loop devices: set MODBOX_TEST_GVISOR=1 (make test does)")
+	}
+}
+
+// syncAll has everything on a file system written to the disk.
+func syncAll(t *testing.T, fs *loopfs.FS) {
+	t.Helper()
+	dir, err := os.Open(fs.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// powerFails cuts the power of a file system that nobody uses, and mounts it again.
+func powerFails(fs *loopfs.FS) {
+	fs.CutPower()
+	fs.Unmount()
+	fs.Mount()
+}
+
+func TestDirectoriesSurviveAPowerCut(t *testing.T) {
+	needsLoopDevices(t)
+	fs := loopfs.New(t, 64<<20)
+	dir := filepath.Join(fs.Dir, "a", "b", "c")
+	if err := durable.MkdirAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(fs.Dir, "not-synced"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	powerFails(fs)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		t.Errorf("the directory after the power cut: %v, %v", info, err)
+	}
+	if _, err := os.Stat(filepath.Join(fs.Dir, "not-synced")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that was not synced: %v, want none: the cut is none", err)
+	}
+}
+
+func TestCopiesOfDirectoriesSurviveAPowerCut(t *testing.T) {
+	needsLoopDevices(t)
+	fs := loopfs.New(t, 64<<20)
+	other := t.TempDir() // of another file system no links can be made
+	for name, from := range map[string]string{"shared": filepath.Join(fs.Dir, "from"), "copied": filepath.Join(other, "from")} {
+		if err := os.MkdirAll(filepath.Join(from, "below"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"a", "below/b"} {
+			if err := os.WriteFile(filepath.Join(from, file), []byte(file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		syncAll(t, fs)
+		to := filepath.Join(fs.Dir, name)
+		if err := durable.CopyDir(from, to); err != nil {
+			t.Fatal(err)
+		}
+		powerFails(fs)
+		for _, file := range []string{"a", "below/b"} {
+			if got, err := os.ReadFile(filepath.Join(to, file)); err != nil || string(got) != file {
+				t.Errorf("%s: %s after the power cut = %q, %v", name, file, got, err)
+			}
+		}
+	}
+}
+
+// TestCopiesOfSavedStatesSurviveAPowerCut has the saved states on a file system of their
+// own: the commits of the database, on another one, bring nothing of them to the disk.
+func TestCopiesOfSavedStatesSurviveAPowerCut(t *testing.T) {
+	needsLoopDevices(t)
+	fs := loopfs.New(t, 1<<30)
+	state := t.TempDir()
+	own := filepath.Join(fs.Dir, "checkpoints")
+	if err := errors.Join(os.Mkdir(own, 0o700), os.Symlink(own, filepath.Join(state, "checkpoints"))); err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{t: t, fs: fs, Server: testserver.StartIn(t, state, "--min-free-disk", "0", "--pool-size", "0")}
+	for range 3 {
+		sb := marked(t, m.Server, "")
+		_, err := m.Pause(t.Context(), sb.ID)
+		m.must("pause", err)
+		syncAll(t, fs)
+		cp, err := m.CreateCheckpoint(t.Context(), sb.ID, "one")
+		m.must("checkpoint", err)
+		m.cut()
+		_, err = m.RestoreCheckpoint(t.Context(), sb.ID, cp.ID)
+		m.kept(err == nil, "a checkpoint of a paused sandbox: %v", err)
+		if err == nil {
+			holdsMarker(t, m.Server, sb.ID)
+		}
+	}
+}
