@@ -353,6 +353,25 @@ func TestImagesOfABackup(t *testing.T) {
 	}
 }
 
+// A backup without the index of the images would be one without images, or of no use.
+func TestBackupNeedsTheIndexOfImages(t *testing.T) {
+	dir := t.TempDir()
+	fill(t, dir, map[string]string{"images/images/aa.erofs": "a"})
+	src := Source{StateDir: dir, Store: fakeStore{digests: []string{"sha256:aa"}}}
+	for _, images := range []Images{ImagesNeeded, ImagesAll} {
+		file := filepath.Join(t.TempDir(), "b")
+		if _, err := Write(t.Context(), src, file, Options{Images: images}); err == nil || !strings.Contains(err.Error(), "images/index.json is missing") {
+			t.Errorf("%s: %v, want an error that names the index", images, err)
+		}
+		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: there is a backup: %v", images, err)
+		}
+	}
+	if _, err := Write(t.Context(), src, filepath.Join(t.TempDir(), "b"), Options{Images: ImagesNone}); err != nil {
+		t.Errorf("without images: %v", err)
+	}
+}
+
 func TestScheduleKeepsTheNewest(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	synctest.Test(t, func(t *testing.T) {

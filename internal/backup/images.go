@@ -19,7 +19,7 @@ func linkImages(from, to string, digests []string) error {
 		Images  []json.RawMessage `json:"images"`
 	}
 	found, err := readJSON(filepath.Join(from, "index.json"), &index)
-	if err != nil || !found {
+	if err != nil || !found || len(index.Images) == 0 {
 		return err
 	}
 	store := imageStore{from: from, to: to}
@@ -51,6 +51,23 @@ func linkImages(from, to string, digests []string) error {
 		index.Images = append(index.Images, raw)
 	}
 	return errors.Join(store.writeLayout(), writeJSON(filepath.Join(to, "index.json"), index))
+}
+
+// indexed returns an error when a store has root filesystems and no index: a backup would
+// be without them, or could not be used.
+func indexed(store string) error {
+	name := filepath.Join(store, "index.json")
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	files, err := os.ReadDir(filepath.Join(store, "images"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if len(files) > 0 {
+		return fmt.Errorf("image index %s is missing, and there are files of images beside it; put the file back, or make a backup without images", name)
+	}
+	return nil
 }
 
 // imageStore is a store of images of which another is made.

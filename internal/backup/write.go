@@ -91,6 +91,11 @@ func newWork(stateDir string) (dir string, release func() error, err error) {
 
 // collect fills work with what the backup is to have, without copying much.
 func collect(ctx context.Context, src Source, work string, o Options) error {
+	if o.Images != ImagesNone {
+		if err := indexed(filepath.Join(src.StateDir, images)); err != nil {
+			return err
+		}
+	}
 	trees := []string{"streams"}
 	if !o.WithoutCheckpoints {
 		trees = append(trees, checkpoints, "agents")

@@ -234,7 +234,7 @@ func (s *Store) loadIndex() (*index, error) {
 	defer s.mu.Unlock()
 	info, err := os.Stat(s.indexPath())
 	if errors.Is(err, fs.ErrNotExist) {
-		return &index{Version: indexVersion}, nil
+		return s.noIndex()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read image index: %w", err)
@@ -250,6 +250,28 @@ func (s *Store) loadIndex() (*index, error) {
 	return ix, nil
 }
 
+// noIndex returns the index of a store in which there is none: an empty one, unless there
+// are files that an index named. To a deletion of unused files all of them would be unused.
+func (s *Store) noIndex() (*index, error) {
+	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256")} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read image index: %w", err)
+		}
+		if len(entries) > 0 {
+			name := s.indexPath()
+			return nil, fmt.Errorf("image index %s is missing, and there are files of images in %s; nothing was deleted; %s", name, dir, indexAdvice(name))
+		}
+	}
+	return &index{Version: indexVersion}, nil
+}
+
+// indexAdvice says what to do about an index that is missing or damaged.
+func indexAdvice(name string) string {
+	return fmt.Sprintf("put the file back, for example from a backup of the server, or move %s away to begin without images: "+
+		"built-in images are built again by `modbox images build`, pulled images are pulled again, snapshots and changed root filesystems are only there", filepath.Dir(name))
+}
+
 func readIndex(name string) (*index, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -257,9 +279,12 @@ func readIndex(name string) (*index, error) {
 	}
 	var ix index
 	if err := json.Unmarshal(data, &ix); err != nil {
-		return nil, fmt.Errorf("read image index %s: %w", name, err)
+		return nil, fmt.Errorf("image index %s is damaged: %w; %s", name, err, indexAdvice(name))
 	}
-	if ix.Version < 1 || ix.Version > indexVersion {
+	if ix.Version < 1 {
+		return nil, fmt.Errorf("image index %s is damaged: it has no version; %s", name, indexAdvice(name))
+	}
+	if ix.Version > indexVersion {
 		return nil, fmt.Errorf("read image index %s: its version is %d, this program knows %d", name, ix.Version, indexVersion)
 	}
 	return &ix, nil
@@ -274,13 +299,27 @@ func (s *Store) lockIndex(ctx context.Context) (ix *index, unlock func(), err er
 	}
 	ix, err = readIndex(s.indexPath())
 	if errors.Is(err, fs.ErrNotExist) {
-		return &index{Version: indexVersion}, unlock, nil
+		ix, err = s.noIndex()
 	}
 	if err != nil {
 		unlock()
 		return nil, nil, err
 	}
 	return ix, unlock, nil
+}
+
+// beginIndex writes the index of a new store, or repeats the writing of the layout's index,
+// before which a crash may have come. From then on an index that is missing was lost.
+func (s *Store) beginIndex(ctx context.Context) error {
+	ix, unlock, err := s.lockIndex(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := os.Stat(s.indexPath()); errors.Is(err, fs.ErrNotExist) {
+		return s.writeIndex(ix)
+	}
+	return s.writeLayoutIndex(ix)
 }
 
 // writeIndex writes the index, and the layout's after it. The caller holds the lock.

@@ -187,8 +187,7 @@ func (s *Store) loadRecipes(recipes fs.FS) error {
 	return nil
 }
 
-// prepare makes the store's directories, clears away what dead builds left, and
-// repeats the writing of the layout's index, before which a crash may have come.
+// prepare makes the store's directories and its index, and clears away what dead builds left.
 func (s *Store) prepare() error {
 	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256"), s.tmpDir(), s.pullsDir(), filepath.Join(s.dir, "used"), filepath.Join(s.dir, "locks")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -205,16 +204,7 @@ func (s *Store) prepare() error {
 	if err := s.removeLocks(); err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, s.lockPath("index"), nil)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	ix, err := s.loadIndex()
-	if err != nil {
-		return err
-	}
-	return s.writeLayoutIndex(ix)
+	return s.beginIndex(ctx)
 }
 
 func (s *Store) imagesDir() string { return filepath.Join(s.dir, "images") }
