@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -43,9 +44,7 @@ type disk struct {
 
 	quarantine *quarantine.Store
 	limits     quarantine.Limits
-	trimmed    time.Time      // of the watch alone
-	pruning    atomic.Bool    // lost root filesystems are being removed
-	background sync.WaitGroup // of that
+	removing   sync.Mutex // serialises removals from quarantine
 }
 
 // openDisk makes space on a full disk for the start of the server, from the ballast that
@@ -116,15 +115,12 @@ func (d *disk) attach(st *store.Store) {
 func (d *disk) watch(ctx context.Context, p *parts, cu *cleanup.Cleanup) {
 	d.images, d.service = p.images, p.service
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		eviction.New(d.cfg, d, d.log).Run(ctx)
-	}()
+	var tasks sync.WaitGroup
+	tasks.Go(func() { eviction.New(d.cfg, d, d.log).Run(ctx) })
+	tasks.Go(func() { d.trimQuarantine(ctx) })
 	cu.Add(func() {
 		cancel()
-		<-done
-		d.background.Wait()
+		tasks.Wait()
 	})
 }
 
@@ -161,9 +157,11 @@ func (d *disk) Free() (int64, error) {
 }
 
 // RemoveQuarantined implements [eviction.Host]: saved states go first, and then, all at
-// once and in the background, root filesystems.
+// once, root filesystems.
 func (d *disk) RemoveQuarantined(ctx context.Context, bytes int64) error {
-	removed, err := d.quarantine.RemoveOldest(bytes)
+	d.removing.Lock()
+	removed, err := d.quarantine.RemoveOldest(ctx, bytes)
+	d.removing.Unlock()
 	d.logRemoved(removed, "its bytes are needed")
 	if err != nil {
 		return err
@@ -172,18 +170,14 @@ func (d *disk) RemoveQuarantined(ctx context.Context, bytes int64) error {
 		bytes -= e.SizeBytes
 	}
 	lost, err := d.images.Lost(ctx)
-	if err != nil || bytes <= 0 || len(lost) == 0 || !d.pruning.CompareAndSwap(false, true) {
+	if err != nil || bytes <= 0 || len(lost) == 0 {
 		return err
 	}
-	d.background.Go(func() {
-		defer d.pruning.Store(false)
-		pruned, err := d.images.PruneFor(ctx, image.PruneRequest{All: true, Lost: true})
-		if err != nil {
-			d.log.Error("root filesystems that the database does not know are not removed, trying again soon", "error", err)
-			return
-		}
-		d.log.Warn("root filesystems that the database does not know were removed to free space", "bytes", pruned.FreedBytes)
-	})
+	pruned, err := d.images.PruneFor(ctx, image.PruneRequest{All: true, Lost: true})
+	if err != nil {
+		return fmt.Errorf("remove root filesystems that the database does not know: %w", err)
+	}
+	d.log.Warn("root filesystems that the database does not know were removed to free space", "bytes", pruned.FreedBytes)
 	return nil
 }
 
@@ -195,6 +189,26 @@ func (d *disk) logRemoved(removed []quarantine.Entry, reason string) {
 
 // trimInterval is how often the quarantine is trimmed.
 const trimInterval = time.Minute
+
+// trimQuarantine keeps the quarantine within its limits until ctx ends.
+func (d *disk) trimQuarantine(ctx context.Context) {
+	tick := time.NewTicker(trimInterval)
+	defer tick.Stop()
+	for {
+		d.removing.Lock()
+		removed, err := d.quarantine.Trim(ctx, d.limits, time.Now())
+		d.removing.Unlock()
+		d.logRemoved(removed, "it was too old, or all took too much")
+		if err != nil && ctx.Err() == nil {
+			d.log.Error("the quarantine is not trimmed, trying again soon", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // RemoveCaches implements [eviction.Host].
 func (d *disk) RemoveCaches(ctx context.Context) (int64, error) {
@@ -219,14 +233,6 @@ func (d *disk) Evict(_ context.Context, id sandbox.ID, message string) error {
 
 // Looked implements [eviction.Host].
 func (d *disk) Looked(_ int64, pressure bool) {
-	if now := time.Now(); now.Sub(d.trimmed) >= trimInterval {
-		d.trimmed = now
-		removed, err := d.quarantine.Trim(d.limits, now)
-		d.logRemoved(removed, "it was too old, or all took too much")
-		if err != nil {
-			d.log.Error("the quarantine is not trimmed, trying again soon", "error", err)
-		}
-	}
 	d.pressure.Store(pressure)
 	if err := d.ballast.Restore(); err != nil {
 		d.log.Error("no disk is reserved, trying again soon", "error", err)

@@ -22,12 +22,13 @@ const (
 	idleMin = 64 << 20
 	// idlePause is the time between the ends of sandboxes that did not grow.
 	idlePause = time.Minute
-	// endPatience is for how long nothing else is done while a sandbox is being
-	// destroyed, which frees what its files take.
+	// endPatience is for how long nothing else is done while a sandbox is being destroyed,
+	// or something in quarantine removed, which frees what its files take.
 	endPatience = 30 * time.Second
-	// cachePause is the time between attempts to free space by removing caches, and
-	// cachePatience for how long boxes are left alone meanwhile.
-	cachePause, cachePatience = 30 * time.Second, 200 * time.Millisecond
+	// cachePause is the time between attempts to free space by removing caches.
+	cachePause = 30 * time.Second
+	// removalPatience is for how long a look waits for a removal in the background.
+	removalPatience = 200 * time.Millisecond
 	// lookMin and lookMax bound the time between looks. In between, the fewer bytes are
 	// free beyond the limit the earlier the next look is: fillRate is how many bytes a
 	// second are taken to be written at most.
@@ -43,15 +44,15 @@ type Use struct {
 	Ending bool
 }
 
-// Host is what the Manager frees space on. All methods but RemoveCaches return soon.
+// Host is what the Manager frees space on. All methods return soon, but for RemoveQuarantined
+// and RemoveCaches. These two are called in goroutines of their own, each once at a time.
 type Host interface {
 	// Free returns the bytes that are free on the disk.
 	Free() (int64, error)
 	// RemoveQuarantined removes what is kept although nothing is known to need it, until so
 	// many bytes were freed or nothing of it is left.
 	RemoveQuarantined(ctx context.Context, bytes int64) error
-	// RemoveCaches removes what can be made again and returns the bytes freed. It is
-	// called in a goroutine of its own, once at a time.
+	// RemoveCaches removes what can be made again and returns the bytes freed.
 	RemoveCaches(ctx context.Context) (int64, error)
 	// DiskUse returns what every box takes whose files are on the disk.
 	DiskUse(ctx context.Context) ([]Use, error)
@@ -87,11 +88,31 @@ type Manager struct {
 	nextAt         time.Time
 	// atEnd is what boxes took when one was evicted last.
 	atEnd      map[sandbox.ID]int64
-	removing   chan struct{} // closed when caches that are being removed are; nil for none
+	quarantine removal // of what is in quarantine
+	caches     removal
 	pressure   bool
-	cachesAt   time.Time // when caches were removed last
-	background sync.WaitGroup
-	endedAt    time.Time // when a box was evicted last
+	background sync.WaitGroup // of removals
+	endedAt    time.Time      // when a box was evicted last
+}
+
+// removal is something that is removed in the background, once at a time.
+type removal struct {
+	done chan struct{} // closed at the end of the removal under way; nil for none
+	at   time.Time     // when the last one began
+}
+
+// underWay reports whether a removal has begun and not ended.
+func (r *removal) underWay() bool {
+	if r.done == nil {
+		return false
+	}
+	select {
+	case <-r.done:
+		r.done = nil
+		return false
+	default:
+		return true
+	}
 }
 
 // New returns a Manager that does nothing until Run or Look.
@@ -128,10 +149,13 @@ func (m *Manager) Look(ctx context.Context) int64 {
 		m.log.Error("free space is not known", "error", err)
 		return m.cfg.Threshold
 	}
-	if least := max(m.cfg.Least, m.cfg.Threshold); free < least {
-		if err := m.host.RemoveQuarantined(ctx, least+least/8-free); err != nil && ctx.Err() == nil {
-			m.log.Error("what is in quarantine is not removed to free space", "error", err)
-		}
+	if least := max(m.cfg.Least, m.cfg.Threshold); free < least && !m.quarantine.underWay() {
+		bytes := least + least/8 - free
+		m.remove(&m.quarantine, func() {
+			if err := m.host.RemoveQuarantined(ctx, bytes); err != nil && ctx.Err() == nil {
+				m.log.Error("what is in quarantine is not removed to free space", "error", err)
+			}
+		})
 		if now, err := m.host.Free(); err == nil {
 			free = now
 		}
@@ -168,6 +192,9 @@ func (m *Manager) step(ctx context.Context, free int64) error {
 		}
 		return nil
 	}
+	if m.quarantine.underWay() && now.Sub(m.quarantine.at) < endPatience && free >= m.cfg.Threshold/2 {
+		return nil // that frees space, and there is some yet
+	}
 	if m.removeCaches(ctx, now) {
 		return nil
 	}
@@ -195,24 +222,13 @@ func (m *Manager) step(ctx context.Context, free int64) error {
 	return nil
 }
 
-// removeCaches removes caches when their turn has come and reports whether that freed
-// space, or waits for what frees some.
+// removeCaches removes caches when their turn has come and reports whether that freed space.
 func (m *Manager) removeCaches(ctx context.Context, now time.Time) (freed bool) {
-	if m.removing != nil {
-		select {
-		case <-m.removing:
-			m.removing = nil
-		default: // it takes long: boxes are looked at meanwhile
-		}
-	}
-	if m.removing != nil || now.Sub(m.cachesAt) < cachePause {
+	if m.caches.underWay() || now.Sub(m.caches.at) < cachePause {
 		return false
 	}
-	m.cachesAt = now
-	done, bytes := make(chan struct{}), int64(0)
-	m.removing = done
-	m.background.Go(func() {
-		defer close(done)
+	bytes := int64(0)
+	ended := m.remove(&m.caches, func() {
 		var err error
 		bytes, err = m.host.RemoveCaches(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -222,11 +238,23 @@ func (m *Manager) removeCaches(ctx context.Context, now time.Time) (freed bool) 
 			m.log.Warn("caches were removed to free space", "bytes", bytes)
 		}
 	})
-	late := time.NewTimer(cachePatience)
+	return ended && bytes > 0
+}
+
+// remove begins a removal, of which none is under way, and reports whether it has ended
+// soon. Otherwise it goes on in the background, and boxes are looked at meanwhile.
+func (m *Manager) remove(r *removal, f func()) (ended bool) {
+	done := make(chan struct{})
+	r.done, r.at = done, m.now()
+	m.background.Go(func() {
+		defer close(done)
+		f()
+	})
+	late := time.NewTimer(removalPatience)
 	defer late.Stop()
 	select {
 	case <-done:
-		return bytes > 0
+		return true
 	case <-late.C:
 		return false
 	}

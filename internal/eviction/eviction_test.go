@@ -32,8 +32,12 @@ type host struct {
 	ending  map[sandbox.ID]bool
 	evicted []sandbox.ID
 	fails   error
-	// stuck has the removal of caches not return.
+	// stuck has the removal of caches not return, and slow the removal from quarantine
+	// until it is closed.
 	stuck bool
+	slow  chan struct{}
+	// removals counts the removals from quarantine under way.
+	removals int
 }
 
 func (h *host) Free() (int64, error) {
@@ -48,6 +52,11 @@ func (h *host) Free() (int64, error) {
 }
 
 func (h *host) RemoveQuarantined(_ context.Context, bytes int64) error {
+	h.removals++
+	defer func() { h.removals-- }()
+	if h.slow != nil {
+		<-h.slow
+	}
 	for ; bytes > 0 && len(h.quarantine) > 0; h.quarantine = h.quarantine[1:] {
 		bytes -= h.quarantine[0]
 	}
@@ -151,6 +160,54 @@ func TestQuarantineGoesBeforeEverythingElse(t *testing.T) {
 		if len(h.quarantine) != 0 {
 			t.Errorf("in quarantine: %d, want none when that does not suffice", len(h.quarantine))
 		}
+	})
+}
+
+// A very large thing in quarantine takes long to remove. A sandbox that fills the disk
+// meanwhile ends nevertheless, but not while half of the threshold is free.
+func TestQuarantineThatIsHardToRemoveHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"grows": 0}, "grows")
+		h.quarantine, h.slow = []int64{1000 * mib}, make(chan struct{})
+		m.Look(t.Context())
+		h.boxes["grows"] = 2700 * mib
+		for range 5 {
+			m.Look(t.Context())
+		}
+		h.want(t)
+		synctest.Wait()
+		if h.removals != 1 {
+			t.Errorf("%d removals are under way, want one", h.removals)
+		}
+		h.boxes["grows"] = 3000 * mib
+		m.Look(t.Context())
+		h.want(t, "grows")
+		close(h.slow)
+		synctest.Wait()
+		if len(h.quarantine) != 0 {
+			t.Error("the removal was given up")
+		}
+		h.quarantine, h.boxes["grows"], h.slow = []int64{700 * mib}, 3000*mib, nil
+		m.Look(t.Context())
+		h.want(t, "grows")
+		if len(h.quarantine) != 0 {
+			t.Error("nothing more was removed after that")
+		}
+	})
+}
+
+func TestSlowRemovalFromQuarantineIsNotWaitedForWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := start(4096*mib, map[sandbox.ID]int64{"grows": 0}, "grows")
+		h.quarantine, h.slow = []int64{1000 * mib}, make(chan struct{})
+		defer close(h.slow)
+		m.Look(t.Context())
+		h.boxes["grows"] = 2700 * mib
+		m.Look(t.Context())
+		h.want(t)
+		time.Sleep(time.Minute)
+		m.Look(t.Context())
+		h.want(t, "grows")
 	})
 }
 

@@ -8,6 +8,7 @@
 package quarantine
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -193,8 +194,9 @@ type Limits struct {
 }
 
 // Trim removes the entries that are older than they may be, the oldest of those that take
-// too much together, and what a crash left of an entry. It returns those removed.
-func (s *Store) Trim(l Limits, now time.Time) (removed []Entry, err error) {
+// too much together, and what a crash left of an entry. It returns those removed. The files
+// of an entry may be large: Trim takes a while, and stops between two entries when ctx ends.
+func (s *Store) Trim(ctx context.Context, l Limits, now time.Time) (removed []Entry, err error) {
 	if err := s.tidy(); err != nil {
 		return nil, err
 	}
@@ -209,6 +211,9 @@ func (s *Store) Trim(l Limits, now time.Time) (removed []Entry, err error) {
 		if !tooOld && !tooMuch {
 			break // those that follow are newer
 		}
+		if ctx.Err() != nil {
+			return removed, context.Cause(ctx)
+		}
 		if err := s.Remove(e.ID); err != nil {
 			return removed, err
 		}
@@ -218,8 +223,9 @@ func (s *Store) Trim(l Limits, now time.Time) (removed []Entry, err error) {
 	return removed, nil
 }
 
-// RemoveOldest removes the oldest entries until so many bytes were freed, or all.
-func (s *Store) RemoveOldest(bytes int64) (removed []Entry, err error) {
+// RemoveOldest removes the oldest entries until so many bytes were freed, or all. It
+// takes a while, as [Store.Trim].
+func (s *Store) RemoveOldest(ctx context.Context, bytes int64) (removed []Entry, err error) {
 	list, err := s.List()
 	if err != nil {
 		return nil, err
@@ -227,6 +233,9 @@ func (s *Store) RemoveOldest(bytes int64) (removed []Entry, err error) {
 	for _, e := range list {
 		if bytes <= 0 {
 			break
+		}
+		if ctx.Err() != nil {
+			return removed, context.Cause(ctx)
 		}
 		if err := s.Remove(e.ID); err != nil {
 			return removed, err

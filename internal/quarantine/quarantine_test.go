@@ -1,6 +1,7 @@
 package quarantine_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -125,7 +126,7 @@ func TestQuarantineIsBounded(t *testing.T) {
 		{quarantine.Limits{MaxBytes: 250 << 10}, now, []string{"b-2", "c-3"}},
 		{quarantine.Limits{MaxAge: time.Hour}, now.Add(2 * time.Hour), nil},
 	} {
-		if _, err := s.Trim(tc.limits, tc.at); err != nil {
+		if _, err := s.Trim(t.Context(), tc.limits, tc.at); err != nil {
 			t.Fatal(err)
 		}
 		s.want(tc.want...)
@@ -137,14 +138,31 @@ func TestTheOldestGoFirst(t *testing.T) {
 	for _, id := range []sandbox.ID{"a", "b", "c"} {
 		s.put(id, "1", 100<<10)
 	}
-	removed, err := s.RemoveOldest(150 << 10)
+	removed, err := s.RemoveOldest(t.Context(), 150<<10)
 	if err != nil || len(removed) != 2 {
 		t.Fatalf("RemoveOldest = %v, %v, want two", removed, err)
 	}
 	s.want("c-1")
-	if removed, err := s.RemoveOldest(0); err != nil || len(removed) != 0 {
+	if removed, err := s.RemoveOldest(t.Context(), 0); err != nil || len(removed) != 0 {
 		t.Errorf("RemoveOldest(0) = %v, %v, want none", removed, err)
 	}
+}
+
+// A server that ends does not wait for the removal of many large saved states.
+func TestRemovalsStopWithTheContext(t *testing.T) {
+	s := newState(t)
+	for _, id := range []sandbox.ID{"a", "b"} {
+		s.put(id, "1", 1)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if removed, err := s.RemoveOldest(ctx, 1<<30); !errors.Is(err, context.Canceled) || len(removed) != 0 {
+		t.Errorf("RemoveOldest = %v, %v, want none, and context.Canceled", removed, err)
+	}
+	if removed, err := s.Trim(ctx, quarantine.Limits{MaxBytes: 1}, time.Now()); !errors.Is(err, context.Canceled) || len(removed) != 0 {
+		t.Errorf("Trim = %v, %v, want none, and context.Canceled", removed, err)
+	}
+	s.want("a-1", "b-1")
 }
 
 // What a crash leaves: a note without a saved state, a removal that was cut short, and a
@@ -161,7 +179,7 @@ func TestWhatACrashLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.want("sb-cp")
-	if _, err := s.Trim(quarantine.Limits{MaxAge: time.Hour}, time.Now()); err != nil {
+	if _, err := s.Trim(t.Context(), quarantine.Limits{MaxAge: time.Hour}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	s.want("sb-cp")
