@@ -17,6 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -78,7 +79,7 @@ the name of the time. "modbox restore" makes a state directory of it.`,
 			file := filepath.Join(cfg.Backup.Directory, backup.Name(time.Now()))
 			if len(args) > 0 {
 				file = args[0]
-			} else if err := os.MkdirAll(cfg.Backup.Directory, 0o700); err != nil {
+			} else if err := durable.MkdirAll(cfg.Backup.Directory); err != nil {
 				return fmt.Errorf("make directory: %w", err)
 			}
 			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, databaseFile))

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modbox/modbox/internal/durable"
 )
 
 const (
@@ -49,7 +51,7 @@ func commit(stateDir, staged string, replaced []string) (aside string, err error
 	if err := os.Rename(staged, filepath.Join(stateDir, restoreDir, "ready")); err != nil {
 		return "", err
 	}
-	if err := syncDir(filepath.Join(stateDir, restoreDir)); err != nil {
+	if err := durable.Sync(filepath.Join(stateDir, restoreDir)); err != nil {
 		return "", err
 	}
 	if err := Finish(stateDir); err != nil {
@@ -106,12 +108,15 @@ func (p *plan) carryOut(stateDir, ready string, rename func(from, to string) err
 			return err
 		}
 	}
-	return errors.Join(syncDir(aside), syncDir(stateDir))
+	return durable.Sync(aside, stateDir)
 }
 
 // discard removes what a restore unpacked, unless it is to be carried out.
 func discard(stateDir string) error {
 	dir := filepath.Join(stateDir, restoreDir)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	var p plan
 	if found, err := readJSON(filepath.Join(dir, "ready", planName), &p); err != nil {
 		return err
@@ -122,7 +127,11 @@ func discard(stateDir string) error {
 			}
 		}
 	}
-	return os.RemoveAll(dir)
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	// A plan that came back would move away what the server has written meanwhile.
+	return durable.Sync(stateDir)
 }
 
 // removeWork removes the directories of backups whose process is gone.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/modbox/modbox/internal/durable"
 )
 
 const (
@@ -109,7 +111,7 @@ func (s *Schedule) next(now time.Time) (time.Duration, error) {
 
 // back makes a backup and removes those that are too many.
 func (s *Schedule) back(ctx context.Context) error {
-	if err := os.MkdirAll(s.Directory, 0o700); err != nil {
+	if err := durable.MkdirAll(s.Directory); err != nil {
 		return err
 	}
 	begin := time.Now()

@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -239,7 +240,7 @@ func archive(ctx context.Context, dir, to string, m *Manifest) (err error) {
 	if err := os.Rename(f.Name(), to); err != nil {
 		return err
 	}
-	return errors.Join(f.Close(), syncDir(filepath.Dir(to)))
+	return errors.Join(f.Close(), durable.Sync(filepath.Dir(to)))
 }
 
 // add writes a file as it is now; what is written to its end meanwhile is left out.
@@ -275,12 +276,4 @@ func (r *reader) Read(p []byte) (int, error) {
 		return 0, context.Cause(r.ctx)
 	}
 	return r.r.Read(p)
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

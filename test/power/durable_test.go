@@ -1,6 +1,7 @@
 package power_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/test/loopfs"
 	"github.com/modbox/modbox/test/testserver"
@@ -110,5 +112,42 @@ func TestCopiesOfSavedStatesSurviveAPowerCut(t *testing.T) {
 		if err == nil {
 			holdsMarker(t, m.Server, sb.ID)
 		}
+	}
+}
+
+// rows is a database that is copied as a file with one line.
+type rows struct{}
+
+func (rows) CopyTo(_ context.Context, path string) error {
+	return os.WriteFile(path, []byte("rows"), 0o600)
+}
+
+func (rows) DigestsInUse(context.Context) ([]string, error) { return nil, nil }
+
+// TestARestoreIsNotDoneAgainAfterAPowerCut has power fail right after a restore: a plan
+// that is there again would move away what a server has written since.
+func TestARestoreIsNotDoneAgainAfterAPowerCut(t *testing.T) {
+	needsLoopDevices(t)
+	fs := loopfs.New(t, 64<<20)
+	from, file := t.TempDir(), filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(filepath.Join(from, "token"), []byte("mbx_1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Write(t.Context(), backup.Source{StateDir: from, Store: rows{}}, file, backup.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(fs.Dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := backup.Restore(t.Context(), file, state, backup.RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	powerFails(fs)
+	if got, err := os.ReadFile(filepath.Join(state, "token")); err != nil || string(got) != "mbx_1" {
+		t.Errorf("a restored file = %q, %v", got, err)
+	}
+	if _, err := os.Lstat(filepath.Join(state, ".restore")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the plan of the restore is there again: %v", err)
 	}
 }
