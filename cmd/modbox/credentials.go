@@ -13,6 +13,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/durable"
 )
 
 const (
@@ -111,7 +112,7 @@ func (a *app) changeCredentials(ctx context.Context, change func(*credentials) e
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("keep the login: %w", err)
 	}
 	lock := flock.New(path + ".lock")
@@ -148,19 +149,7 @@ func writeCredentials(path string, c credentials) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return fmt.Errorf("keep the login: %w", err)
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir brings the names in a directory to the disk.
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	return nil
+	return durable.Sync(filepath.Dir(path))
 }
 
 // sessionToken returns an access token of the kept session that works, a new one

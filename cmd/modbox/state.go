@@ -15,6 +15,7 @@ import (
 
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -113,7 +114,13 @@ func writeSecret(dir, name string, secret func() (string, bool, error)) (made bo
 	if _, err := fmt.Fprintln(f, text); err != nil {
 		return false, fmt.Errorf("write file %s: %w", name, err)
 	}
-	if err := errors.Join(f.Sync(), os.Rename(f.Name(), filepath.Join(dir, name)), syncDir(dir)); err != nil {
+	if err := f.Sync(); err != nil {
+		return false, fmt.Errorf("write file %s: %w", name, err)
+	}
+	if err := os.Rename(f.Name(), filepath.Join(dir, name)); err != nil {
+		return false, fmt.Errorf("write file %s: %w", name, err)
+	}
+	if err := durable.Sync(dir); err != nil {
 		return false, fmt.Errorf("write file %s: %w", name, err)
 	}
 	return true, nil

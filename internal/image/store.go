@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/share"
 )
@@ -190,7 +191,7 @@ func (s *Store) loadRecipes(recipes fs.FS) error {
 // prepare makes the store's directories and its index, and clears away what dead builds left.
 func (s *Store) prepare() error {
 	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256"), s.tmpDir(), s.pullsDir(), filepath.Join(s.dir, "used"), filepath.Join(s.dir, "locks")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := durable.MkdirAll(dir); err != nil {
 			return err
 		}
 	}

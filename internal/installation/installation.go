@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -100,11 +101,7 @@ func write(dir, text string) (_ *os.File, err error) {
 	if err := os.Rename(f.Name(), filepath.Join(dir, Name)); err != nil {
 		return nil, err
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	return f, errors.Join(d.Sync(), d.Close())
+	return f, durable.Sync(dir)
 }
 
 // Advance has the marks say a later generation. It does not wait for the disk: a mark that

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -92,13 +93,13 @@ func (s *Store) put(path string, e Entry) error {
 	if err := writeSynced(filepath.Join(dir, noteName), note); err != nil {
 		return err
 	}
-	if err := errors.Join(syncDir(dir), syncDir(s.dir), syncDir(filepath.Dir(s.dir))); err != nil {
+	if err := durable.Sync(dir, s.dir, filepath.Dir(s.dir)); err != nil {
 		return err
 	}
 	if err := os.Rename(path, filepath.Join(dir, savedName)); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(path)))
+	return durable.Sync(dir, filepath.Dir(path))
 }
 
 // Return moves the saved state of an entry to a path at which there is nothing, and
@@ -111,7 +112,10 @@ func (s *Store) Return(id, path string) error {
 		return fmt.Errorf("return %s from quarantine: %w", id, err)
 	}
 	dir := filepath.Dir(path)
-	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)), s.remove(id)); err != nil {
+	if err := durable.Sync(dir, filepath.Dir(dir)); err != nil {
+		return fmt.Errorf("return %s from quarantine: %w", id, err)
+	}
+	if err := s.remove(id); err != nil {
 		return fmt.Errorf("return %s from quarantine: %w", id, err)
 	}
 	return nil
@@ -306,12 +310,4 @@ func writeSynced(name string, data []byte) error {
 	}
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -15,6 +15,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -99,7 +100,7 @@ func asDamage(err error) error {
 // copyBefore makes a copy of a database of a version, and removes the oldest ones.
 func copyBefore(ctx context.Context, db *sql.DB, path string, version int64) error {
 	dir := filepath.Join(filepath.Dir(path), CopiesDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return err
 	}
 	name := fmt.Sprintf("%s%s-v%d%s", copyPrefix, time.Now().UTC().Format("20060102T150405.000Z"), version, copySuffix)
@@ -169,9 +170,5 @@ func copyTo(ctx context.Context, db *sql.DB, path string) (err error) {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return durable.Sync(filepath.Dir(path))
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -39,7 +40,7 @@ type Store struct {
 // Open opens the directory, making it as needed. The logger gets what a writer
 // cannot tell anybody: that the disk is full.
 func Open(dir string, log *slog.Logger) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("open streams: %w", err)
 	}
 	return &Store{dir: dir, log: log, open: map[sandbox.StreamID]*live{}}, nil

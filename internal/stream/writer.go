@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -172,11 +173,7 @@ func (w *Writer) End() error {
 
 // sync has the stream and its name outlive a loss of power.
 func (w *Writer) sync() error {
-	dir, err := os.Open(w.store.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(w.file.Sync(), dir.Sync(), dir.Close())
+	return errors.Join(w.file.Sync(), durable.Sync(w.store.dir))
 }
 
 // Close lets go of the stream without ending it.

@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
+	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -102,7 +103,7 @@ func New(cfg Config) (*Driver, error) {
 	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}, tunnels: agentapi.NewMemory(tunnelMemory), readers: make(chan struct{}, raiseAtOnce)}
 	d.tunnels.SetPatience(cfg.AnswerTimeout)
 	for _, dir := range []string{d.boxesDir(), d.layersDir(), d.agentsDir()} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := durable.MkdirAll(dir); err != nil {
 			return nil, fmt.Errorf("gvisor: %w", err)
 		}
 	}
