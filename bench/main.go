@@ -30,6 +30,7 @@ const (
 	targetIdle   = 0.02 // of a core
 	targetProxy  = 0.6  // of the requests, here more is better
 	targetAdded  = time.Millisecond
+	targetGroup  = 4 // times what one client commits
 )
 
 type options struct {
@@ -38,6 +39,8 @@ type options struct {
 	// What this program does inside a sandbox, see drive.
 	serve bool
 	load  string
+	// commits has only the rows of commits measured.
+	commits bool
 }
 
 func main() {
@@ -47,6 +50,7 @@ func main() {
 	flag.IntVar(&o.idle, "idle", 100, "sandboxes alive while they are watched being idle")
 	flag.BoolVar(&o.serve, "serve", false, "only be the server of the proxy's row")
 	flag.StringVar(&o.load, "load", "", "only measure the server of this URL")
+	flag.BoolVar(&o.commits, "commits", false, "only measure what is on the disk when it is answered, and write no file")
 	flag.StringVar(&o.image, "image", "modbox/code-exec", "image to measure with")
 	flag.StringVar(&o.bin, "bin", "bin/modbox", "the modbox binary, for the command line rows")
 	flag.StringVar(&o.tar, "rootfs", "", "tar of the same root filesystem, for Docker; empty: no peer")
@@ -77,13 +81,19 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	m := &modbox{c: c, bin: o.bin, image: o.image, limits: client.Resources{Memory: "512Mi", CPU: "1"}}
+	r := &report{version: m.version(ctx), rounds: o.rounds}
+	if o.commits {
+		if err := r.addCommits(ctx, o.rounds, m); err != nil {
+			return fmt.Errorf("commits: %w", err)
+		}
+		return r.write(os.Stdout)
+	}
 	var d *docker
 	if o.tar != "" {
 		if d, err = newDocker(ctx, o.tar); err != nil {
 			return err
 		}
 	}
-	r := &report{version: m.version(ctx), rounds: o.rounds}
 	if d == nil {
 		r.notes = append(r.notes, "No Docker daemon answered: the peer's columns and the ratios are empty.")
 	}
@@ -123,6 +133,9 @@ func measure(ctx context.Context, o options, m *modbox, d *docker, r *report) er
 		if err := r.add(ctx, o.rounds, line); err != nil {
 			return fmt.Errorf("%s: %w", line.what, err)
 		}
+	}
+	if err := r.addCommits(ctx, o.rounds, m); err != nil {
+		return fmt.Errorf("commits: %w", err)
 	}
 	if err := r.addStandstill(ctx, o.rounds, m); err != nil {
 		return fmt.Errorf("standstill: %w", err)
