@@ -123,11 +123,11 @@ func TestExecute(t *testing.T) {
 }
 
 func TestKeyGuardsTheAPI(t *testing.T) {
-	v := newVisitor(t, object{"SANDBOX_API_KEY": "s3cret"})
 	routes := []struct{ method, path string }{
 		{"POST", "/modbox/api/exec"}, {"GET", "/modbox/api/files"}, {"GET", "/modbox/api/unknown"}, {"POST", "/execute"}, {"POST", "/execute/"},
 	}
 	for _, authorization := range []string{"", "Bearer wrong", "Bearer s3cre", "Bearer s3crett", "Basic s3cret", "s3cret", "Bearer mbx_wrong"} {
+		v := newVisitor(t, object{"SANDBOX_API_KEY": "s3cret"}) // each with guesses of its own
 		for _, route := range routes {
 			r := v.request(route.method, route.path, object{"command": "true", "code": "1"})
 			r.Header.Set("Authorization", authorization)
@@ -136,6 +136,7 @@ func TestKeyGuardsTheAPI(t *testing.T) {
 			}
 		}
 	}
+	v := newVisitor(t, object{"SANDBOX_API_KEY": "s3cret"})
 	v.key = "s3cret"
 	if got := v.ask(200, "POST", "/modbox/api/exec", object{"command": "true"}); got["exitCode"] != 0.0 {
 		t.Errorf("with the key: %v", got)
