@@ -11,10 +11,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// spentMax is how many refresh tokens of a session are remembered that were used:
-// more than one that is refreshed whenever its access token ends uses in its time. Who
-// refreshes without end must not fill the disk with them.
-const spentMax = 30_000
+// spentMax is how many used refresh tokens of a session are remembered: of the last
+// month, when a client refreshes every 15 minutes. They are removed with the session in
+// one transaction, which holds up other writes, so they must be few.
+const spentMax = 3_000
 
 const (
 	sessionColumns = `s.id, s.user_id, u.home, s.access_hash, s.access_expires_at, s.refresh_hash, s.refresh_expires_at,
@@ -92,7 +92,10 @@ func (s *Store) RotateSession(ctx context.Context, old sandbox.TokenHash, next s
 			refreshed_at = $6, used = 0 WHERE id = $1`, was.ID, hexOf(next.Access), nanos(next.AccessExpiresAt), hexOf(next.Refresh), nanos(expires), nanos(next.RefreshedAt))
 		return err
 	})
-	return was, errors.Join(err, outcome)
+	if err != nil {
+		return was, err
+	}
+	return was, outcome
 }
 
 // spentSession returns the session that a refresh token was of, and whether it
