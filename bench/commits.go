@@ -11,11 +11,11 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// commitsAtOnce is how many clients change something at the same time.
+// commitsAtOnce is the number of concurrent clients in the commit benchmark.
 const commitsAtOnce = 16
 
-// commits makes an API token and revokes it: two changes, each of which is on the disk,
-// with its record in the audit log, before it is answered.
+// commits creates an API token and revokes it. The server answers each of the two requests
+// after it has synced the change and its audit record to disk.
 func (m *modbox) commits(ctx context.Context) (time.Duration, error) {
 	return timed(func() error {
 		made, err := m.c.CreateToken(ctx, "bench", client.TokenOptions{Lifetime: ttl})

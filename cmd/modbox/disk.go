@@ -187,7 +187,7 @@ func (d *disk) logRemoved(removed []quarantine.Entry, reason string) {
 	}
 }
 
-// trimInterval is how often the quarantine is trimmed.
+// trimInterval is the time between two trims of the quarantine.
 const trimInterval = time.Minute
 
 // trimQuarantine keeps the quarantine within its limits until ctx ends.

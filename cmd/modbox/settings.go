@@ -133,11 +133,9 @@ func egressConfig(cfg config.Config, log *slog.Logger) egress.Config {
 	return egress.Config{Log: log, AllowCIDRs: cfg.Network.AllowCIDRs, Resolvers: cfg.Network.Resolvers}
 }
 
-// evictionConfig says when space is freed; next to nothing is free when it is less than
-// what the server keeps in reserve for itself.
-// sandboxFreeDisk is how many bytes must be free for a new sandbox. It is less than what
-// must be free for anything else, and than the limit below which the server frees space:
-// sandboxes that fill the disk end before others refuse to start.
+// sandboxFreeDisk returns the free disk space, in bytes, that a new sandbox requires. It is
+// below min_free_disk and below the eviction threshold: the server evicts sandboxes that
+// fill the disk before it refuses to create others.
 func sandboxFreeDisk(cfg config.Config) int64 {
 	if cfg.Disk.EvictBelow == 0 {
 		return int64(cfg.MinFreeDisk)
@@ -145,6 +143,8 @@ func sandboxFreeDisk(cfg config.Config) int64 {
 	return min(int64(cfg.MinFreeDisk), int64(cfg.Disk.EvictBelow)/2)
 }
 
+// evictionConfig returns the thresholds of free disk space, in bytes, below which the server
+// evicts. Critical is what the server needs for its own writes.
 func evictionConfig(cfg config.Config) eviction.Config {
 	return eviction.Config{
 		Least: int64(cfg.MinFreeDisk), Threshold: int64(cfg.Disk.EvictBelow), Critical: min(int64(cfg.Disk.EvictBelow)/4, 64<<20),

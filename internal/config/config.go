@@ -140,7 +140,7 @@ type Disk struct {
 
 // Quarantine bounds what is kept although the database does not know it. Docs/durability.md explains it.
 type Quarantine struct {
-	MaxAge   Duration `yaml:"max_age" doc:"How long saved states, and root filesystems of snapshots, are kept that the database does not know; it may be the wrong one. They go earlier, the oldest first, when less than min_free_disk is free. 0: as long as there is room."`
+	MaxAge   Duration `yaml:"max_age" doc:"Retention of saved states, and of root filesystems of snapshots, that the database does not know; it may be the wrong database. The server removes them earlier, the oldest first, when less than min_free_disk is free. 0: no limit."`
 	MaxBytes Bytes    `yaml:"max_bytes" doc:"Disk that these saved states may take together, and these root filesystems as much again; beyond it the oldest go. auto: a quarter of state_dir's file system. 0: as much as there is room for."`
 }
 
