@@ -45,6 +45,7 @@ type DiskUse struct {
 	Checkpoints int64 `json:"checkpoints"`
 	Snapshots   int64 `json:"snapshots"`
 	Streams     int64 `json:"streams"`     // output and input of executions
+	Builds      int64 `json:"builds"`      // the limits of builds and installs that are under way
 	Uploads     int64 `json:"uploads"`     // files of builds
 	Images      int64 `json:"images"`      // that were built
 	BuildCache  int64 `json:"build_cache"` // what builds have left, and installed dependencies, which go when something needs the room

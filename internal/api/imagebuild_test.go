@@ -90,7 +90,9 @@ func newTurnHost() *turnHost {
 
 func (*turnHost) MayBuild(context.Context, lifecycle.Caller) error { return nil }
 
-func (*turnHost) MayKeepBuilt(context.Context, lifecycle.Caller, int64) error { return nil }
+func (*turnHost) MayKeepBuilt(context.Context, lifecycle.Caller, sandbox.Resources, int64) error {
+	return nil
+}
 
 func (*turnHost) CheckBuildResources(sandbox.Resources) error { return nil }
 

@@ -120,7 +120,7 @@ func quotaReport(ws sandbox.WorkspaceID, r lifecycle.QuotaReport) wire.QuotaRepo
 		Used: wire.QuotaUsed{
 			Sandboxes: r.Used.Sandboxes, Memory: formatBytes(r.Used.MemoryBytes), CPU: formatMilli(r.Used.CPUMilli), Disk: formatBytes(d.Total()),
 			DiskBy: wire.DiskUse{
-				Sandboxes: d.Sandboxes, Paused: d.Paused, Checkpoints: d.Checkpoints, Snapshots: d.Snapshots, Streams: d.Streams, Uploads: d.Uploads,
+				Sandboxes: d.Sandboxes, Paused: d.Paused, Checkpoints: d.Checkpoints, Snapshots: d.Snapshots, Streams: d.Streams, Builds: d.Builds, Uploads: d.Uploads,
 				Images: d.Images, BuildCache: d.BuildCache,
 			},
 		},

@@ -22,7 +22,7 @@ import (
 type Host interface {
 	// They are documented there.
 	MayBuild(ctx context.Context, c lifecycle.Caller) error
-	MayKeepBuilt(ctx context.Context, c lifecycle.Caller, add int64) error
+	MayKeepBuilt(ctx context.Context, c lifecycle.Caller, have sandbox.Resources, add int64) error
 	BuildPlace(ctx context.Context, c lifecycle.Caller, asked sandbox.Resources, waits func()) (have sandbox.Resources, release func(), err error)
 	BuildBase(ctx context.Context, c lifecycle.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
 	RunBuildCommand(ctx context.Context, cmd lifecycle.BuildCommand, output func([]byte), layer io.Writer) (agentapi.Exit, error)
@@ -262,15 +262,15 @@ func (b *Builder) mayHave(ctx context.Context, ws sandbox.WorkspaceID, tag strin
 // mayKeep refuses to keep what a workspace's build leaves when there is too much of that
 // already. It is asked under the lock of the images. Errors: QuotaExceeded;
 // Unavailable when the server's disk is used up.
-func (b *Builder) mayKeep(ctx context.Context, c lifecycle.Caller, add int64) error {
-	_, left, err := b.images.Owned(c.Workspace)
+func (r *run) mayKeep(ctx context.Context, add int64) error {
+	_, left, err := r.builder.images.Owned(r.caller.Workspace)
 	if err != nil {
 		return err
 	}
 	if left > leftBytesMax {
 		return leftTooMuch(left)
 	}
-	return b.host.MayKeepBuilt(ctx, c, add)
+	return r.builder.host.MayKeepBuilt(ctx, r.caller, r.resources, add)
 }
 
 func leftTooMuch(left int64) error {

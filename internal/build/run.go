@@ -129,12 +129,12 @@ func (r *run) finish(ctx context.Context, st *state) (sandbox.Image, error) {
 // the workspace have built meanwhile counts.
 func (r *run) roomForImage(ctx context.Context, add int64) error {
 	if r.req.Tag == "" {
-		return r.builder.mayKeep(ctx, r.caller, add)
+		return r.mayKeep(ctx, add)
 	}
 	if err := r.builder.mayHave(ctx, r.caller.Workspace, r.req.Tag, add); err != nil {
 		return err
 	}
-	return r.builder.host.MayKeepBuilt(ctx, r.caller, add)
+	return r.builder.host.MayKeepBuilt(ctx, r.caller, r.resources, add)
 }
 
 // stage works off one stage.
@@ -322,7 +322,7 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 	done, err := images.Commit(ctx, image.CommitRequest{
 		Base: st.digest, Layer: content, MaxBytes: layerMax, MaxEntries: layerFilesMax, MaxFiles: filesMax, Without: lifecycle.BuildUnkept(),
 		Owner: r.caller.Workspace, CacheKey: key, CreatedBy: by, Volatile: true,
-		Room: func(ctx context.Context, add int64) error { return r.builder.mayKeep(ctx, r.caller, add) },
+		Room: r.mayKeep,
 	})
 	if err != nil {
 		select {

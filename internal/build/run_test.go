@@ -27,7 +27,9 @@ func (h *crowdedHost) MayBuild(context.Context, lifecycle.Caller) error {
 	return nil
 }
 
-func (h *crowdedHost) MayKeepBuilt(context.Context, lifecycle.Caller, int64) error { return nil }
+func (h *crowdedHost) MayKeepBuilt(context.Context, lifecycle.Caller, sandbox.Resources, int64) error {
+	return nil
+}
 
 func (h *crowdedHost) BuildPlace(_ context.Context, _ lifecycle.Caller, r sandbox.Resources, _ func()) (sandbox.Resources, func(), error) {
 	return r, func() {}, nil

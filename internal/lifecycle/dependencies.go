@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -116,27 +117,57 @@ func (s *Service) withDependencies(ctx context.Context, ws sandbox.WorkspaceID, 
 	// all that the other one has asked for. Those who share one count for the same, so
 	// that it does not matter which of them is still there at its end.
 	making := fmt.Sprintf("dependencies %s %s %v", ws, key, own)
-	img, err := s.make(ctx, s.builds, ws, making, progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	install := func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 		if img, _, err := s.layers.Cached(ctx, ws, key, s.dependenciesMaxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
 			return img, err // another workspace was faster
 		}
 		if err := s.mayKeep(ctx, ws); err != nil {
 			return sandbox.Image{}, err
 		}
-		have, release, err := s.reserveInstall(ctx, ws, own)
+		got, err := s.reserveInstall(ctx, ws, own)
 		if err != nil {
 			return sandbox.Image{}, err
 		}
-		defer release()
-		done, err := s.derive(ctx, ws, key, workSpec{base: base.Digest, network: true, resources: have}, func(ctx context.Context, w *workbox) error {
+		defer got.release()
+		spec := workSpec{base: base.Digest, network: true, resources: got.have, reserved: got.disk}
+		done, err := s.derive(ctx, ws, key, spec, func(ctx context.Context, w *workbox) error {
 			return w.install(ctx, d, progress)
 		})
 		return sandbox.Image{Digest: done.Digest}, err
+	}
+	img, err := s.makeWithDisk(ctx, progress, func() (sandbox.Image, error) {
+		return s.make(ctx, s.builds, ws, making, progress, install)
 	})
 	if err != nil {
 		return sandbox.Image{}, "", err
 	}
 	return s.images.Resolve(ctx, img.Digest)
+}
+
+// makeWithDisk has an install made, again for as long as builds under way hold the disk
+// that it needs: each of them ends. It holds no place and nothing of the quota while it
+// waits, for an hour at most. Errors: those of install; the context's.
+func (s *Service) makeWithDisk(ctx context.Context, progress func(sandbox.ImageEvent), install func() (sandbox.Image, error)) (sandbox.Image, error) {
+	over := time.NewTimer(turnsPatience)
+	defer over.Stop()
+	poll := time.NewTicker(installPoll)
+	defer poll.Stop()
+	for {
+		changed := s.gate.room.wait()
+		img, err := install()
+		if !errors.Is(err, errDiskReserved) {
+			return img, err
+		}
+		progress(sandbox.ImageEvent{Phase: "waiting", Message: "other builds of the workspace use its disk"})
+		select {
+		case <-changed:
+		case <-poll.C:
+		case <-over.C:
+			return img, err
+		case <-ctx.Done():
+			return img, ctx.Err()
+		}
+	}
 }
 
 // dependenciesMaxAge is as [Layers.Cached] wants it.
@@ -153,6 +184,9 @@ func (s *Service) dependenciesOffered() error {
 	}
 	return nil
 }
+
+// installPoll is how often an install looks for disk that came without news.
+const installPoll = 10 * time.Second
 
 // quiet has tools neither ask nor draw; what they download goes where no image keeps it.
 var quiet = map[string]string{

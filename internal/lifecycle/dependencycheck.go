@@ -126,15 +126,14 @@ func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sand
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
 	defer cancel()
-	var have sandbox.Resources
+	var got reservation
 	if ws != "" {
-		var giveBack func()
-		if have, giveBack, err = s.reserveInstall(ctx, ws, have); err != nil {
+		if got, err = s.reserveInstall(ctx, ws, sandbox.Resources{}); err != nil {
 			return err
 		}
-		defer giveBack()
+		defer got.release()
 	}
-	w, err := s.openWorkbox(ctx, workSpec{base: img.Digest, network: true, resources: have})
+	w, err := s.openWorkbox(ctx, workSpec{base: img.Digest, network: true, resources: got.have})
 	if err != nil {
 		return err
 	}

@@ -63,10 +63,10 @@ type BuildCommand struct {
 func (s *Service) MayBuild(ctx context.Context, c Caller) error { return s.mayKeep(ctx, c.Workspace) }
 
 // MayKeepBuilt returns why add bytes more of what the caller's workspace builds may not
-// be kept, as [Service.MayBuild]. It removes nothing, and so may be asked under the lock
-// of the images.
-func (s *Service) MayKeepBuilt(ctx context.Context, c Caller, add int64) error {
-	return s.hasRoom(ctx, c.Workspace, add)
+// be kept, as [Service.MayBuild], by a build that has what [Service.BuildPlace] said. It
+// removes nothing, and so may be asked under the lock of the images.
+func (s *Service) MayKeepBuilt(ctx context.Context, c Caller, have sandbox.Resources, add int64) error {
+	return s.hasRoom(ctx, c.Workspace, have.DiskBytes, add)
 }
 
 // BuildPlace returns when a build of the caller's workspace has its turn, which ends
@@ -84,12 +84,12 @@ func (s *Service) BuildPlace(ctx context.Context, c Caller, asked sandbox.Resour
 	if err != nil {
 		return have, nil, err
 	}
-	have, giveBack, err := s.reserve(ctx, c.Workspace, asked)
+	got, err := s.reserve(ctx, c.Workspace, asked)
 	if err != nil {
 		leave()
 		return have, nil, err
 	}
-	return have, func() { giveBack(); leave() }, nil
+	return got.have, func() { got.release(); leave() }, nil
 }
 
 // BuildUnkept are the files of a box that are the service's own: what a command of

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -150,19 +151,25 @@ func (s *Service) madeRoom(ctx context.Context, ws sandbox.WorkspaceID, err erro
 	return made
 }
 
-// mayKeep returns why nothing more of a workspace may be kept on the disk. What
-// comes of work that takes long is looked at again when it is recorded.
+// mayKeep returns why nothing more of a workspace may be kept on the disk, whatever builds
+// under way have reserved. What comes of work that takes long is looked at again when it
+// is recorded.
 func (s *Service) mayKeep(ctx context.Context, ws sandbox.WorkspaceID) error {
-	err := s.hasRoom(ctx, ws, 0)
+	return s.mayKeepBeside(ctx, ws, math.MaxInt64)
+}
+
+// mayKeepBeside is mayKeep where but so many bytes that builds have reserved do not count.
+func (s *Service) mayKeepBeside(ctx context.Context, ws sandbox.WorkspaceID, reserved int64) error {
+	err := s.hasRoom(ctx, ws, reserved, 0)
 	if s.madeRoom(ctx, ws, err) {
-		return s.hasRoom(ctx, ws, 0)
+		return s.hasRoom(ctx, ws, reserved, 0)
 	}
 	return err
 }
 
 // hasRoom returns why add bytes more of a workspace, or with 0 what nobody knows yet,
-// may not be kept on the disk.
-func (s *Service) hasRoom(ctx context.Context, ws sandbox.WorkspaceID, add int64) error {
+// may not be kept on the disk, where so many bytes that builds have reserved do not count.
+func (s *Service) hasRoom(ctx context.Context, ws sandbox.WorkspaceID, reserved, add int64) error {
 	if err := s.saved.enough(s.cfg.MinFreeDisk); err != nil {
 		return err
 	}
@@ -170,6 +177,7 @@ func (s *Service) hasRoom(ctx context.Context, ws sandbox.WorkspaceID, add int64
 	if err != nil {
 		return err
 	}
+	q.Used.Disk.Builds -= min(reserved, q.Used.Disk.Builds)
 	return q.Limits.AdmitsDisk(q.Used.Disk, add)
 }
 

@@ -291,7 +291,7 @@ func TestBuiltImagesCount(t *testing.T) {
 	if d := s.used().Disk; d.BuildCache == 0 {
 		t.Errorf("used %+v: what was left went for what does not fit anyway", d)
 	}
-	wantRefused(t, "what was built", s.MayKeepBuilt(t.Context(), s.caller, 1<<30), sandbox.LimitDisk)
+	wantRefused(t, "what was built", s.MayKeepBuilt(t.Context(), s.caller, sandbox.Resources{}, 1<<30), sandbox.LimitDisk)
 }
 
 // TestWaitingForQuota has several wait, who come in in the order they came.

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -23,51 +24,78 @@ type BuildStore interface {
 // more time.
 const endBuildTime = 30 * time.Second
 
+// reservation is what the boxes of a build have of the quota of its workspace.
+type reservation struct {
+	// have limits each box.
+	have sandbox.Resources
+	// disk is the bytes for which they count.
+	disk int64
+	// release gives it back. Idempotent.
+	release func()
+}
+
+// errDiskReserved is wrapped by the error for an install that needs disk which others
+// under way hold.
+var errDiskReserved = errors.New("builds under way hold the disk of the workspace")
+
 // reserve takes from the quota of a workspace what one box of a build may have, until
-// release is called: the boxes of a build come one after the other. Resources that are
-// 0 are Config.Build's, or as much of that as the quota leaves to one sandbox, and its
-// disk is never more than the workspace has left; it returns what they are. A server
-// that is killed leaves a row that the next one forgets.
+// it is released: the boxes of a build come one after the other. Resources that are
+// 0 are Config.Build's, or as much of that as the quota leaves to one sandbox. Its disk is
+// what the workspace has left, when that is the default of a sandbox or other builds hold
+// nothing of it. A server that is killed leaves a row that the next one forgets.
 //
 // Errors: Invalid, naming the field, for what is beyond the maximum of a sandbox;
 // QuotaExceeded.
-func (s *Service) reserve(ctx context.Context, ws sandbox.WorkspaceID, asked sandbox.Resources) (have sandbox.Resources, release func(), err error) {
-	if have, err = s.buildResources(ctx, ws, asked, sandbox.Resources{}); err != nil {
-		return have, nil, err
+func (s *Service) reserve(ctx context.Context, ws sandbox.WorkspaceID, asked sandbox.Resources) (reservation, error) {
+	most, err := s.buildResources(ctx, ws, asked, sandbox.Resources{})
+	if err != nil {
+		return reservation{}, err
 	}
-	_, release, err = s.beginBuild(ctx, ws, have, have)
-	return have, release, err
+	least := most
+	least.DiskBytes = min(most.DiskBytes, s.cfg.Defaults.DiskBytes)
+	have, release, err := s.beginBuild(ctx, ws, least, most)
+	return reservation{have, have.DiskBytes, release}, err
 }
 
 // reserveInstall is reserve for a box in which something is installed that nobody can
 // ask a size for: it has as much of Config.Build as is left. Own is what the sandboxes
 // that wait for it count for already and do not use meanwhile: it counts for what it has
-// beyond that, and is never refused. Without, it is when less than the default of a
-// sandbox is left. Errors: QuotaExceeded.
-func (s *Service) reserveInstall(ctx context.Context, ws sandbox.WorkspaceID, own sandbox.Resources) (have sandbox.Resources, release func(), err error) {
+// beyond that, and is refused only where builds under way hold the disk for which there
+// is room otherwise. Without, it is when less than the default of a sandbox is left.
+// Errors: QuotaExceeded, with own one that wraps errDiskReserved.
+func (s *Service) reserveInstall(ctx context.Context, ws sandbox.WorkspaceID, own sandbox.Resources) (reservation, error) {
 	want, err := s.buildResources(ctx, ws, sandbox.Resources{}, own)
 	if err != nil {
-		return have, nil, err
+		return reservation{}, err
 	}
-	most, least := want, sandbox.Resources{}
+	var most, least sandbox.Resources
 	for _, r := range resourceTable {
-		if own == (sandbox.Resources{}) {
-			*r.of(&least) = min(*r.of(&want), *r.of(&s.cfg.Defaults))
-		}
 		*r.of(&most) = max(0, *r.of(&want)-*r.of(&own))
+		*r.of(&least) = min(*r.of(&most), *r.of(&s.cfg.Defaults))
+	}
+	waited := own != (sandbox.Resources{})
+	if waited {
+		least = sandbox.Resources{DiskBytes: least.DiskBytes}
 	}
 	beyond, release, err := s.beginBuild(ctx, ws, least, most)
+	switch {
+	case err != nil && waited && sandbox.DiskShort(err) > 0:
+		return reservation{}, errors.Join(errDiskReserved, err)
+	case sandbox.CodeOf(err) == sandbox.QuotaExceeded && waited: // the server has promised all its disk
+		beyond, release, err = s.beginBuild(ctx, ws, sandbox.Resources{}, most)
+	}
 	if err != nil {
-		return have, nil, err
+		return reservation{}, err
 	}
+	got := reservation{disk: beyond.DiskBytes, release: release}
 	for _, r := range resourceTable {
-		*r.of(&have) = min(*r.of(&want), *r.of(&own)+*r.of(&beyond))
+		*r.of(&got.have) = min(*r.of(&want), *r.of(&own)+*r.of(&beyond))
 	}
-	return have, release, nil
+	return got, nil
 }
 
 // buildResources returns what a box of a build may have at most, beside all that the
-// workspace has but own. Errors: Invalid, naming the field.
+// workspace has but own and other builds. Errors: Invalid, naming the field.
 func (s *Service) buildResources(ctx context.Context, ws sandbox.WorkspaceID, asked, own sandbox.Resources) (have sandbox.Resources, err error) {
 	q, err := s.Quota(ctx, ws)
 	if err != nil {
@@ -91,7 +119,7 @@ func (s *Service) buildResources(ctx context.Context, ws sandbox.WorkspaceID, as
 		}
 	}
 	if most := q.Limits[sandbox.LimitDisk]; most > 0 { // what builds have left makes room
-		left := most - q.Used.Disk.Total() + q.Used.Disk.BuildCache + own.DiskBytes
+		left := most - q.Used.Disk.Total() + q.Used.Disk.Builds + q.Used.Disk.BuildCache + own.DiskBytes
 		have.DiskBytes = min(have.DiskBytes, max(left, sandbox.DiskMin))
 	}
 	return have, nil

@@ -381,7 +381,7 @@ func (s *Service) receive(ctx context.Context, b *build, spool *os.File, r io.Re
 		if err := b.open(); err != nil {
 			return n, err
 		}
-		if err := s.mayKeep(ctx, b.caller.Workspace); err != nil {
+		if err := s.mayKeepBeside(ctx, b.caller.Workspace, 0); err != nil {
 			return n, err
 		}
 		part, err := io.CopyN(spool, r, buildUploadStep)
@@ -478,12 +478,12 @@ func (s *Service) runBuild(b *build, base string, into *os.File) error {
 	if err != nil {
 		return err
 	}
-	have, release, err := s.reserve(ctx, b.caller.Workspace, sandbox.Resources{})
+	got, err := s.reserve(ctx, b.caller.Workspace, sandbox.Resources{})
 	if err != nil {
 		return err
 	}
-	defer release()
-	return s.workLayer(ctx, workSpec{base: base, resources: have}, reader, into, func(ctx context.Context, w *workbox) error {
+	defer got.release()
+	return s.workLayer(ctx, workSpec{base: base, resources: got.have}, reader, into, func(ctx context.Context, w *workbox) error {
 		opts := agentapi.ArchiveOptions{Format: buildFilesFormat, KeepLinks: true}
 		return w.explain(ctx, w.files().UnpackArchive(ctx, cmp.Or(b.request.Dir, "."), files, opts))
 	})

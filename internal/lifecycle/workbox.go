@@ -37,6 +37,8 @@ type workSpec struct {
 	env      map[string]string // added to the image's
 	// resources that are 0 are Config.Build's.
 	resources sandbox.Resources
+	// reserved is the bytes of the workspace's disk for which the box counts.
+	reserved int64
 }
 
 // derive makes an image from another one: it runs work in a box made from
@@ -62,7 +64,7 @@ func (s *Service) derive(ctx context.Context, ws sandbox.WorkspaceID, key string
 	if _, err := spool.Seek(0, io.SeekStart); err != nil {
 		return Layered{}, err
 	}
-	room := func(ctx context.Context, add int64) error { return s.hasRoom(ctx, ws, add) }
+	room := func(ctx context.Context, add int64) error { return s.hasRoom(ctx, ws, spec.reserved, add) }
 	return s.layers.CommitCached(ctx, CacheEntry{Key: key, Workspace: ws, Room: room}, spec.base, spool)
 }
 

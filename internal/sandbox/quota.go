@@ -88,6 +88,9 @@ type DiskUse struct {
 	Snapshots   int64
 	// Streams is input and output of executions, as of a minute ago.
 	Streams int64
+	// Builds is what the boxes of builds and installs that are under way may write: their
+	// limits, of an install beyond that of the sandbox that waits for it.
+	Builds int64
 	// Uploads is the files of builds that wait for them to be finished.
 	Uploads int64
 	// Images is what the images take that it has built, BuildCache what its builds have
@@ -99,7 +102,7 @@ type DiskUse struct {
 
 // Total returns the sum.
 func (d DiskUse) Total() int64 {
-	return d.Sandboxes + d.Paused + d.Checkpoints + d.Snapshots + d.Streams + d.Uploads + d.Images + d.BuildCache
+	return d.Sandboxes + d.Paused + d.Checkpoints + d.Snapshots + d.Streams + d.Builds + d.Uploads + d.Images + d.BuildCache
 }
 
 // Hold adds what is held.
@@ -227,23 +230,27 @@ func (q Quota) Admits(used QuotaUse, r Resources, n int64) error {
 	})
 }
 
-// AdmitsBuild is Admits for the boxes of a build, which are no sandboxes and whose disk
-// is kept by nobody.
+// AdmitsBuild is Admits for the boxes of a build, which are no sandboxes, and for which
+// DiskUse.BuildCache does not count: the build may need it.
 func (q Quota) AdmitsBuild(used QuotaUse, r Resources) error {
 	return q.admits([]claim{
 		{LimitMemory, used.MemoryBytes, r.MemoryBytes, ShowBytes},
 		{LimitCPU, used.CPUMilli, r.CPUMilli, ShowMilli},
+		{LimitDisk, used.Disk.Total() - used.Disk.BuildCache, r.DiskBytes, ShowBytes},
 	})
 }
 
-// Leaves returns as much of the memory and CPU of r as is left beside what is used, and
-// the rest of r as it is.
+// Leaves returns as much of r as is left for the boxes of a build beside what is used, as
+// that counts for [Quota.AdmitsBuild].
 func (q Quota) Leaves(used QuotaUse, r Resources) Resources {
 	if most := q[LimitMemory]; most > 0 {
 		r.MemoryBytes = min(r.MemoryBytes, max(0, most-used.MemoryBytes))
 	}
 	if most := q[LimitCPU]; most > 0 {
 		r.CPUMilli = min(r.CPUMilli, max(0, most-used.CPUMilli))
+	}
+	if most := q[LimitDisk]; most > 0 {
+		r.DiskBytes = min(r.DiskBytes, max(0, most-used.Disk.Total()+used.Disk.BuildCache))
 	}
 	return r
 }

@@ -18,10 +18,11 @@ func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.Worksp
 		if err != nil {
 			return err
 		}
-		use, err := quotaUse(ctx, tx, ws, false)
+		use, err := quotaUse(ctx, tx, ws, limits[sandbox.LimitDisk] > 0)
 		if err != nil {
 			return err
 		}
+		use.Disk.Hold(a.Held)
 		if err := limits.AdmitsBuild(use, least); err != nil {
 			return err
 		}

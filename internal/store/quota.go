@@ -19,7 +19,7 @@ const (
 		FROM sandboxes WHERE workspace_id = $1 AND ` + isLive + ` AND state <> 'destroying'`
 	quotaCheckpoints = `SELECT coalesce(sum(c.size_bytes), 0) FROM checkpoints c JOIN sandboxes s ON s.id = c.sandbox_id
 		WHERE s.workspace_id = $1 AND s.` + isLive
-	quotaBuilds    = "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0) FROM builds WHERE workspace_id = $1"
+	quotaBuilds    = "SELECT coalesce(sum(memory_bytes), 0), coalesce(sum(cpu_milli), 0), coalesce(sum(disk_bytes), 0) FROM builds WHERE workspace_id = $1"
 	quotaSnapshots = "SELECT coalesce(sum(s.size_bytes), 0) FROM snapshots s WHERE s.workspace_id = $1 AND " + isReady
 )
 
@@ -85,14 +85,14 @@ func quota(ctx context.Context, q querier, ws sandbox.WorkspaceID) (sandbox.Quot
 	return set, nil
 }
 
-// quotaUse reads what a workspace uses, of the disk only its sandboxes unless disk.
+// quotaUse reads what a workspace uses, of the disk only its sandboxes and builds unless disk.
 func quotaUse(ctx context.Context, q querier, ws sandbox.WorkspaceID, disk bool) (use sandbox.QuotaUse, err error) {
 	err = q.QueryRowContext(ctx, quotaSandboxes, ws).Scan(&use.Sandboxes, &use.MemoryBytes, &use.CPUMilli, &use.Disk.Sandboxes, &use.Disk.Paused)
 	if err != nil {
 		return use, err
 	}
 	var memory, cpu int64
-	if err := q.QueryRowContext(ctx, quotaBuilds, ws).Scan(&memory, &cpu); err != nil {
+	if err := q.QueryRowContext(ctx, quotaBuilds, ws).Scan(&memory, &cpu, &use.Disk.Builds); err != nil {
 		return use, err
 	}
 	use.MemoryBytes, use.CPUMilli = use.MemoryBytes+memory, use.CPUMilli+cpu

@@ -37,6 +37,7 @@ type DiskUse struct {
 	Checkpoints int64 `json:"checkpoints" doc:"What checkpoints take."`
 	Snapshots   int64 `json:"snapshots" doc:"What snapshots take, each with its whole root filesystem."`
 	Streams     int64 `json:"streams" doc:"What output and input of executions took when it was last measured, which is every minute."`
+	Builds      int64 `json:"builds" doc:"What the boxes of builds and installs that are under way may write: their limits."`
 	Uploads     int64 `json:"uploads" doc:"What the files of builds take that are not finished."`
 	Images      int64 `json:"images" doc:"What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them."`
 	BuildCache  int64 `json:"build_cache" doc:"What builds have left beside them: cached layers, images that lost their names, and installed dependencies that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes."`

@@ -2292,6 +2292,11 @@ export interface components {
             build_cache: number;
             /**
              * Format: int64
+             * @description What the boxes of builds and installs that are under way may write: their limits.
+             */
+            builds: number;
+            /**
+             * Format: int64
              * @description What checkpoints take.
              */
             checkpoints: number;

@@ -36,6 +36,8 @@ export interface QuotaReport {
       checkpoints: number;
       snapshots: number;
       streams: number;
+      /** The limits of builds and installs that are under way. */
+      builds: number;
       uploads: number;
       /** Those that were built. */
       images: number;

@@ -113,6 +113,8 @@ class DiskUse:
     snapshots: int = 0
     #: Output and input of executions.
     streams: int = 0
+    #: The limits of builds and installs that are under way.
+    builds: int = 0
     #: Files of builds.
     uploads: int = 0
     #: Those that were built.

@@ -54,7 +54,7 @@ class AuditTest(unittest.TestCase):
 class QuotaTest(unittest.TestCase):
     REPORT = {
         "workspace_id": "w", "limits": {"sandboxes": 20, "memory": "16Gi", "sandbox_cpu": "2"}, "set": {"sandboxes": 20},
-        "used": {"sandboxes": 1, "memory": "1Gi", "cpu": "1", "disk": "2Gi", "disk_by": {"sandboxes": 5, "paused": 6, "images": 7, "build_cache": 8}},
+        "used": {"sandboxes": 1, "memory": "1Gi", "cpu": "1", "disk": "2Gi", "disk_by": {"sandboxes": 5, "paused": 6, "builds": 9, "images": 7, "build_cache": 8}},
     }
 
     def test_quota(self):
@@ -63,7 +63,7 @@ class QuotaTest(unittest.TestCase):
             report = client.workspaces.set_quota("w", Quota(sandboxes=20, creates_per_minute=0))
             self.assertEqual(client.workspaces.quota("w"), report)
         self.assertEqual((report.limits.sandbox_cpu, report.set.memory, report.used.disk_by.paused), ("2", None, 6))
-        self.assertEqual((report.used.disk_by.images, report.used.disk_by.build_cache), (7, 8))
+        self.assertEqual((report.used.disk_by.images, report.used.disk_by.build_cache, report.used.disk_by.builds), (7, 8, 9))
         self.assertEqual([(r.method, r.path) for r in server.requests], [("PUT", "/v1/workspaces/w/quota"), ("GET", "/v1/workspaces/w/quota")])
         self.assertEqual(server.requests[0].json(), {"sandboxes": 20, "creates_per_minute": 0})
 

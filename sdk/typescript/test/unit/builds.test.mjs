@@ -114,14 +114,14 @@ test("the audit log is walked over by its numbers, both ways", async (t) => {
 });
 
 test("quotas have the wire's names", async (t) => {
-  const used = { sandboxes: 1, memory: "1Gi", cpu: "1", disk: "2Gi", disk_by: { sandboxes: 1, paused: 2, checkpoints: 3, snapshots: 4, streams: 5, uploads: 6, images: 7, build_cache: 8 } };
+  const used = { sandboxes: 1, memory: "1Gi", cpu: "1", disk: "2Gi", disk_by: { sandboxes: 1, paused: 2, checkpoints: 3, snapshots: 4, streams: 5, builds: 9, uploads: 6, images: 7, build_cache: 8 } };
   const report = { workspace_id: "w", limits: { sandboxes: 20, creates_per_minute: 60 }, set: {}, used };
   const s = await serve(t, (_, res) => json(res, report));
   const got = await s.client().workspaces.setQuota("w", { sandboxes: 20, createsPerMinute: 0, sandboxMemory: "4Gi" });
   assert.deepEqual([s.requests[0].method, s.requests[0].path], ["PUT", "/v1/workspaces/w/quota"]);
   assert.deepEqual(s.requests[0].json(), { sandboxes: 20, creates_per_minute: 0, sandbox_memory: "4Gi" });
   assert.deepEqual([got.limits.createsPerMinute, got.set.sandboxes, got.used.diskBy.paused], [60, undefined, 2]);
-  assert.deepEqual([got.used.diskBy.images, got.used.diskBy.buildCache], [7, 8]);
+  assert.deepEqual([got.used.diskBy.images, got.used.diskBy.buildCache, got.used.diskBy.builds], [7, 8, 9]);
   assert.equal((await s.client().workspaces.quota("w")).workspaceId, "w");
 });
 
