@@ -32,6 +32,9 @@ type ImageBuildOptions struct {
 	Resources Resources
 	// Timeout is how long the build may take, in whole seconds; 0 is the server's limit.
 	Timeout time.Duration
+	// WaitForQuota is how long the server may wait for room in the workspace's quota, in
+	// whole seconds up to 10 minutes, within Timeout; 0 does not wait.
+	WaitForQuota time.Duration
 }
 
 // ImageBuildEvent is a moment of a build.
@@ -129,7 +132,9 @@ func writeBuild(form *multipart.Writer, o ImageBuildOptions, files io.Reader) er
 		Push      bool              `json:"push,omitempty"`
 		Resources *Resources        `json:"resources,omitempty"`
 		Timeout   int               `json:"timeout_seconds,omitempty"`
-	}{o.Tag, o.Path, o.BuildArgs, o.Target, o.NoCache, o.Network, o.Push, nil, int(o.Timeout / time.Second)}
+
+		WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
+	}{o.Tag, o.Path, o.BuildArgs, o.Target, o.NoCache, o.Network, o.Push, nil, int(o.Timeout / time.Second), seconds(o.WaitForQuota)}
 	if o.Resources != (Resources{}) {
 		options.Resources = &o.Resources
 	}

@@ -158,6 +158,9 @@ type BuildOptions struct {
 	Packages     []string `json:"-"`
 	// Env are default variables of sandboxes made from it.
 	Env map[string]string `json:"-"`
+	// WaitForQuota is how long the server may wait for room in the workspace's quota for the
+	// boxes of the build, in whole seconds up to 10 minutes; 0 does not wait.
+	WaitForQuota time.Duration `json:"-"`
 	// Progress, when set, is told what the build is at, about once a second, by one
 	// goroutine at a time. It should return soon.
 	Progress func(BuildProgress) `json:"-"`
@@ -217,7 +220,9 @@ func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapsho
 		Dependencies []string          `json:"dependencies,omitempty"`
 		Packages     []string          `json:"packages,omitempty"`
 		Env          map[string]string `json:"env,omitempty"`
-	}{o.Dependencies, o.Packages, o.Env}
+
+		WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
+	}{o.Dependencies, o.Packages, o.Env, seconds(o.WaitForQuota)}
 	if o.Progress != nil {
 		watch, stop := context.WithCancel(ctx)
 		over := make(chan struct{})

@@ -63,6 +63,7 @@ What .dockerignore names is not sent. docs/builds.md says what is supported.`,
 	fs.StringVar(&o.Resources.CPU, "cpu", "", "processors of each RUN, e.g. 2")
 	fs.StringVar(&o.Resources.Disk, "disk", "", "disk of each RUN, e.g. 16Gi")
 	fs.DurationVar(&f.deadline, "timeout", 0, "how long the build may take (default: as long as the server lets it)")
+	waitForQuotaFlag(fs, &o.WaitForQuota)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "show only what is wrong")
 	return cmd
 }

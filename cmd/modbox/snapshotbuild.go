@@ -40,6 +40,7 @@ docs/snapshots.md describes the file.`,
 	fs.StringArrayVar(&f.metadata, "metadata", nil, "what ${NAME} stands for in metadata, NAME=VALUE (repeatable)")
 	fs.BoolVar(&f.force, "force", false, "build although there is a snapshot of the same")
 	fs.BoolVar(&f.public, "public", false, "let every workspace use it")
+	waitForQuotaFlag(fs, &f.waitForQuota)
 	return cmd
 }
 
@@ -48,6 +49,7 @@ type snapshotBuild struct {
 	file, name, tag, message string
 	env, metadata            []string
 	force, public            bool
+	waitForQuota             time.Duration
 }
 
 // buildSnapshot reads the build file and has the server build what it says.
@@ -91,7 +93,7 @@ func (a *app) buildSnapshot(ctx context.Context, dir string, f *snapshotBuild) e
 			Name: cmp.Or(f.name, b.Name), Tag: f.tag, Description: b.Description, Message: f.message, Metadata: b.Metadata, Public: b.Public,
 		},
 		Runtime: b.Runtime, ContentHash: b.contentHash(files), Force: f.force,
-		Dependencies: b.Dependencies, Packages: b.Packages, Env: b.Env,
+		Dependencies: b.Dependencies, Packages: b.Packages, Env: b.Env, WaitForQuota: f.waitForQuota,
 	}
 	if len(files) > 0 {
 		o.Files = func() (io.ReadCloser, error) { return packed(root, files), nil }

@@ -102,6 +102,7 @@ func buildOptions(part io.Reader, req *build.Request) error {
 	*req = build.Request{
 		Tag: o.Tag, Path: o.Dockerfile, Source: source, Args: o.BuildArgs, Target: o.Target,
 		NoCache: o.NoCache, Network: o.Network, Push: o.Push, Resources: resources, Timeout: seconds(o.TimeoutSeconds),
+		WaitForQuota: seconds(o.WaitForQuotaSeconds),
 	}
 	return nil
 }

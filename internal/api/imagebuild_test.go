@@ -33,13 +33,13 @@ func (busyHost) MayBuild(context.Context, lifecycle.Caller) error {
 	return nil
 }
 
-func (busyHost) BuildPlace(ctx context.Context, _ lifecycle.Caller, r sandbox.Resources, waits func()) (sandbox.Resources, func(), error) {
-	waits()
+func (busyHost) BuildPlace(ctx context.Context, _ lifecycle.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
+	waits("other images are being built")
 	<-ctx.Done()
 	return r, nil, ctx.Err()
 }
 
-func (busyHost) CheckBuildResources(sandbox.Resources) error { return nil }
+func (busyHost) CheckBuildResources(sandbox.Resources, time.Duration) error { return nil }
 
 // TestBuildThatTakesTooLong: it is told so, and not that its client went away.
 func TestBuildThatTakesTooLong(t *testing.T) {
@@ -94,10 +94,10 @@ func (*turnHost) MayKeepBuilt(context.Context, lifecycle.Caller, sandbox.Resourc
 	return nil
 }
 
-func (*turnHost) CheckBuildResources(sandbox.Resources) error { return nil }
+func (*turnHost) CheckBuildResources(sandbox.Resources, time.Duration) error { return nil }
 
-func (h *turnHost) BuildPlace(ctx context.Context, _ lifecycle.Caller, r sandbox.Resources, waits func()) (sandbox.Resources, func(), error) {
-	waits()
+func (h *turnHost) BuildPlace(ctx context.Context, _ lifecycle.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
+	waits("other images are being built")
 	close(h.asked)
 	select {
 	case <-h.turn:

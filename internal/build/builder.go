@@ -23,10 +23,10 @@ type Host interface {
 	// They are documented there.
 	MayBuild(ctx context.Context, c lifecycle.Caller) error
 	MayKeepBuilt(ctx context.Context, c lifecycle.Caller, have sandbox.Resources, add int64) error
-	BuildPlace(ctx context.Context, c lifecycle.Caller, asked sandbox.Resources, waits func()) (have sandbox.Resources, release func(), err error)
+	BuildPlace(ctx context.Context, c lifecycle.Caller, asked sandbox.Resources, patience time.Duration, waits func(string)) (have sandbox.Resources, release func(), err error)
 	BuildBase(ctx context.Context, c lifecycle.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
 	RunBuildCommand(ctx context.Context, cmd lifecycle.BuildCommand, output func([]byte), layer io.Writer) (agentapi.Exit, error)
-	CheckBuildResources(r sandbox.Resources) error
+	CheckBuildResources(r sandbox.Resources, patience time.Duration) error
 }
 
 // Config are the bounds of builds. Zero values mean the defaults that the comments name.
@@ -82,6 +82,9 @@ type Request struct {
 	Resources sandbox.Resources
 	// Timeout is how long the build may take; 0 is Config.Timeout, which is the most.
 	Timeout time.Duration
+	// WaitForQuota is for how long the build may wait for room in the quota, within its
+	// Timeout; at most [sandbox.WaitForQuotaMax].
+	WaitForQuota time.Duration
 }
 
 // Kind says what an [Event] is about.
@@ -155,7 +158,7 @@ func (b *Builder) validate(req *Request) error {
 	if req.Timeout < 0 || req.Timeout > b.cfg.Timeout {
 		return sandbox.InvalidField("timeout_seconds", "must be at most %d", int(b.cfg.Timeout.Seconds()))
 	}
-	return b.host.CheckBuildResources(req.Resources)
+	return b.host.CheckBuildResources(req.Resources, req.WaitForQuota)
 }
 
 // Timeout is how long the build of a valid request may take.
@@ -183,7 +186,7 @@ func (b *Builder) Build(ctx context.Context, c lifecycle.Caller, req Request, fi
 	if err := b.validate(&req); err != nil {
 		return sandbox.Image{}, err
 	}
-	leave, err := b.enter(ctx, c, req.Tag)
+	leave, err := b.enter(ctx, c, &req)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -220,11 +223,13 @@ func (b *Builder) Push(ctx context.Context, c lifecycle.Caller, ref, to string, 
 }
 
 // enter counts a build of a workspace until leave is called. Errors: QuotaExceeded.
-func (b *Builder) enter(ctx context.Context, c lifecycle.Caller, tag string) (leave func(), err error) {
-	if err := b.host.MayBuild(ctx, c); err != nil {
-		return nil, err
+func (b *Builder) enter(ctx context.Context, c lifecycle.Caller, req *Request) (leave func(), err error) {
+	if req.WaitForQuota == 0 { // else it may wait for the disk, too
+		if err := b.host.MayBuild(ctx, c); err != nil {
+			return nil, err
+		}
 	}
-	if err := b.mayHave(ctx, c.Workspace, tag, 1); err != nil {
+	if err := b.mayHave(ctx, c.Workspace, req.Tag, 1); err != nil {
 		return nil, err
 	}
 	return b.count(c.Workspace)
@@ -296,13 +301,18 @@ func (b *Builder) count(ws sandbox.WorkspaceID) (leave func(), err error) {
 
 // build does the work of Build.
 func (b *Builder) build(ctx context.Context, c lifecycle.Caller, req Request, upload io.Reader, tell func(Event)) (sandbox.Image, error) {
-	resources, release, err := b.host.BuildPlace(ctx, c, req.Resources, func() {
-		tell(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "waiting", Message: "other images are being built"}})
+	resources, release, err := b.host.BuildPlace(ctx, c, req.Resources, req.WaitForQuota, func(what string) {
+		tell(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "waiting", Message: what}})
 	})
 	if err != nil {
 		return sandbox.Image{}, err
 	}
 	defer release()
+	if req.WaitForQuota > 0 {
+		if err := b.host.MayBuild(ctx, c); err != nil {
+			return sandbox.Image{}, err
+		}
+	}
 	files, err := b.images.ReadArchive(ctx, c.Workspace, &limitedReader{upload, uploadMax}, image.ArchiveLimits{Bytes: contextMax, Entries: contextFiles})
 	if err != nil {
 		return sandbox.Image{}, inField("context", err)

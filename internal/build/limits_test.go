@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -60,7 +61,7 @@ type orderedHost struct {
 	place func()
 }
 
-func (h *orderedHost) BuildPlace(_ context.Context, _ lifecycle.Caller, r sandbox.Resources, _ func()) (sandbox.Resources, func(), error) {
+func (h *orderedHost) BuildPlace(_ context.Context, _ lifecycle.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
 	h.place()
 	return r, func() {}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -31,11 +32,11 @@ func (h *crowdedHost) MayKeepBuilt(context.Context, lifecycle.Caller, sandbox.Re
 	return nil
 }
 
-func (h *crowdedHost) BuildPlace(_ context.Context, _ lifecycle.Caller, r sandbox.Resources, _ func()) (sandbox.Resources, func(), error) {
+func (h *crowdedHost) BuildPlace(_ context.Context, _ lifecycle.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
 	return r, func() {}, nil
 }
 
-func (h *crowdedHost) CheckBuildResources(sandbox.Resources) error { return nil }
+func (h *crowdedHost) CheckBuildResources(sandbox.Resources, time.Duration) error { return nil }
 
 func newBuilder(t *testing.T, room int) *Builder {
 	t.Helper()

@@ -20,7 +20,7 @@ const (
 // entry is who wants to be let in.
 type entry struct {
 	workspace sandbox.WorkspaceID
-	count     int // of sandboxes: new ones, or the one that is resumed
+	count     int // of sandboxes: new ones, or the one that is resumed; 0 of a build
 	resumes   bool
 	patience  time.Duration // for how long it may wait
 }
@@ -36,6 +36,12 @@ func (s *Service) letIn(ctx context.Context, e entry, record func(sandbox.Admiss
 	if e.patience <= 0 || !passes(err) {
 		return err
 	}
+	return s.waitInLine(ctx, e, err, func(w *waiter) error { return s.tryIn(ctx, e, w, record) })
+}
+
+// waitInLine has an entry that was refused with err wait in line, and try for room whenever it is
+// the first and there may be some. Errors: as [Service.letIn].
+func (s *Service) waitInLine(ctx context.Context, e entry, err error, try func(*waiter) error) error {
 	w := &waiter{count: e.count}
 	if err := s.gate.join(e.workspace, w); err != nil {
 		return err
@@ -50,7 +56,7 @@ func (s *Service) letIn(ctx context.Context, e entry, record func(sandbox.Admiss
 			return errStopping()
 		}
 		if s.gate.first(e.workspace, w) {
-			if err = s.tryIn(ctx, e, w, record); !passes(err) {
+			if err = try(w); !passes(err) {
 				in = err == nil
 				return err
 			}

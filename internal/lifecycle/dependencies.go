@@ -94,12 +94,11 @@ func (s *Service) dependenciesKey(digest string, d dependencies) string {
 }
 
 // withDependencies returns the image that has d installed, from before or made
-// now, and the path of its root filesystem. Own is what the sandbox that waits for it
-// counts for. The image counts for the workspace as left by its builds. Progress is as in [Service.make].
+// now, and the path of its root filesystem. Room is what the box has. The image counts for the workspace as left by its builds. Progress is as in [Service.make].
 //
 // Errors: Invalid, naming the field, with the last words of a tool that would not
 // install them; QuotaExceeded; Unsupported when this server lacks a power for it; as [Service.derive].
-func (s *Service) withDependencies(ctx context.Context, ws sandbox.WorkspaceID, base *sandbox.Image, d dependencies, own sandbox.Resources, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+func (s *Service) withDependencies(ctx context.Context, ws sandbox.WorkspaceID, base *sandbox.Image, d dependencies, room installRoom, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
 	if err := s.dependenciesOffered(); err != nil {
 		return sandbox.Image{}, "", err
 	}
@@ -116,7 +115,7 @@ func (s *Service) withDependencies(ctx context.Context, ws sandbox.WorkspaceID, 
 	// Each workspace waits for its own turn: joining another's, it would stand behind
 	// all that the other one has asked for. Those who share one count for the same, so
 	// that it does not matter which of them is still there at its end.
-	making := fmt.Sprintf("dependencies %s %s %v", ws, key, own)
+	making := fmt.Sprintf("dependencies %s %s %v %p", ws, key, room.own, room.reserved)
 	install := func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 		if img, _, err := s.layers.Cached(ctx, ws, key, s.dependenciesMaxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
 			return img, err // another workspace was faster
@@ -124,11 +123,15 @@ func (s *Service) withDependencies(ctx context.Context, ws sandbox.WorkspaceID, 
 		if err := s.mayKeep(ctx, ws); err != nil {
 			return sandbox.Image{}, err
 		}
-		got, err := s.reserveInstall(ctx, ws, own)
-		if err != nil {
-			return sandbox.Image{}, err
+		got := room.reserved
+		if got == nil {
+			mine, err := s.reserveInstall(ctx, ws, room.own)
+			if err != nil {
+				return sandbox.Image{}, err
+			}
+			defer mine.release()
+			got = &mine
 		}
-		defer got.release()
 		spec := workSpec{base: base.Digest, network: true, resources: got.have, reserved: got.disk}
 		done, err := s.derive(ctx, ws, key, spec, func(ctx context.Context, w *workbox) error {
 			return w.install(ctx, d, progress)
@@ -142,6 +145,14 @@ func (s *Service) withDependencies(ctx context.Context, ws sandbox.WorkspaceID, 
 		return sandbox.Image{}, "", err
 	}
 	return s.images.Resolve(ctx, img.Digest)
+}
+
+// installRoom says for what the box of an install counts already.
+type installRoom struct {
+	// own is what the sandbox that waits for it counts for and does not use meanwhile.
+	own sandbox.Resources
+	// reserved, when not nil, is what the build has reserved that waits for it.
+	reserved *reservation
 }
 
 // makeWithDisk has an install made, again for as long as builds under way hold the disk

@@ -1,10 +1,12 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -72,24 +74,23 @@ func (s *Service) MayKeepBuilt(ctx context.Context, c Caller, have sandbox.Resou
 // BuildPlace returns when a build of the caller's workspace has its turn, which ends
 // with release. It counts for the quota of the workspace until then, with what each of
 // its commands may have: what it asks for, or for what is 0 Config.Build as far as the
-// quota lets one sandbox have that. Waits is called once when it has to wait.
+// quota lets one sandbox have that. Where there is no room it waits for that as a create
+// does, for as long as it may, and counts from when there is some. Waits is told what it
+// waits for.
 // Dependencies have places of their own: a sandbox does not wait for all that a
 // Dockerfile does.
 //
 // Errors: the context's; QuotaExceeded when too many of the workspace wait, and when its
 // quota has no room; Invalid, naming the field, for resources beyond the maximum of a
 // sandbox there.
-func (s *Service) BuildPlace(ctx context.Context, c Caller, asked sandbox.Resources, waits func()) (have sandbox.Resources, release func(), err error) {
-	leave, err := s.dockerfiles.take(ctx, c.Workspace, waits)
+func (s *Service) BuildPlace(ctx context.Context, c Caller, asked sandbox.Resources, patience time.Duration, waits func(string)) (have sandbox.Resources, release func(), err error) {
+	got, err := s.placed(ctx, s.dockerfiles, c.Workspace, patience, waits, func(w *waiter) (reservation, error) {
+		return s.reserve(ctx, c.Workspace, asked, w)
+	})
 	if err != nil {
 		return have, nil, err
 	}
-	got, err := s.reserve(ctx, c.Workspace, asked)
-	if err != nil {
-		leave()
-		return have, nil, err
-	}
-	return got.have, func() { got.release(); leave() }, nil
+	return got.have, got.release, nil
 }
 
 // BuildUnkept are the files of a box that are the service's own: what a command of
@@ -150,6 +151,8 @@ func (s *Service) RunBuildCommand(ctx context.Context, cmd BuildCommand, output 
 // errCommandFailed ends the work of a command that has an exit code to tell.
 var errCommandFailed = fmt.Errorf("the command failed")
 
-// CheckBuildResources checks the limits that a build asks for. Errors: Invalid,
-// naming the field.
-func (s *Service) CheckBuildResources(r sandbox.Resources) error { return s.cfg.checkResources(&r) }
+// CheckBuildResources checks the limits that a build asks for, and for how long it may
+// wait for them. Errors: Invalid, naming the field.
+func (s *Service) CheckBuildResources(r sandbox.Resources, patience time.Duration) error {
+	return cmp.Or(checkWait(patience), s.cfg.checkResources(&r))
+}

@@ -160,7 +160,7 @@ func (s *Service) obtainImage(b *box) (sandbox.Image, string, error) {
 		return img, "", fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
 	}
 	if d := dependenciesOf(&sb); !d.empty() {
-		if img, rootfs, err = s.withDependencies(ctx, sb.Workspace, &img, d, sb.Resources, s.imageProgress(b, ref)); err != nil {
+		if img, rootfs, err = s.withDependencies(ctx, sb.Workspace, &img, d, installRoom{own: sb.Resources}, s.imageProgress(b, ref)); err != nil {
 			return img, "", fail(sandbox.CauseImage, err, "its dependencies could not be installed")
 		}
 	}

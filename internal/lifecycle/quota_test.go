@@ -120,11 +120,11 @@ func TestQuotaOfResources(t *testing.T) {
 		t.Errorf("beyond the maximum of one sandbox: %v, want code invalid about resources.memory", err)
 	}
 	asked := sandbox.Resources{MemoryBytes: 256 << 20, CPUMilli: 1500}
-	if _, _, err := s.BuildPlace(t.Context(), s.caller, asked, nil); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "resources.cpu") {
+	if _, _, err := s.BuildPlace(t.Context(), s.caller, asked, 0, nil); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "resources.cpu") {
 		t.Errorf("a build beyond the maximum of one sandbox: %v, want code invalid about resources.cpu", err)
 	}
 	// What nobody asked for is cut.
-	have, release, err := s.BuildPlace(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 128 << 20}, nil)
+	have, release, err := s.BuildPlace(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 128 << 20}, 0, nil)
 	if err != nil || have.MemoryBytes != 128<<20 || have.CPUMilli != 500 || have.DiskBytes == 0 {
 		t.Errorf("a build within the maximum of one sandbox has %+v, %v", have, err)
 	}

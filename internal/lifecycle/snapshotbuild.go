@@ -59,6 +59,8 @@ type BuildContents struct {
 	Env map[string]string
 	// Metadata, when not nil, replaces that of the request.
 	Metadata map[string]string
+	// WaitForQuota is as in [CreateRequest], for the boxes of the build.
+	WaitForQuota time.Duration
 }
 
 // build is one that was begun. It is lost with the server, and so are its files.
@@ -68,6 +70,7 @@ type build struct {
 	key     string
 	begun   time.Time
 
+	room      *reservation // what its boxes have; nil when each takes its own at its turn
 	size      atomic.Int64 // bytes of files, and of the upload that is under way
 	uploading sync.Mutex   // held by the upload that is under way
 
@@ -401,7 +404,8 @@ func (s *Service) receive(ctx context.Context, b *build, spool *os.File, r io.Re
 // FinishBuild makes the snapshot of a build: its dependencies and packages are
 // installed as for a sandbox, its files unpacked as the image's user, and both
 // kept. It returns when sandboxes can be made from it; when ctx ends first the
-// work goes on. A build that fails must be begun again.
+// work goes on. A build that fails must be begun again; while it waits for the quota it is
+// only begun, also when ctx ends then or there is no room.
 //
 // Errors: NotFound; Invalid, naming the field, also for an archive that is
 // hostile; as [Service.CreateSnapshot].
@@ -412,14 +416,14 @@ func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.Snapshot
 	if err := checkEnv(contents.Env); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	if err := checkMetadata("", contents.Metadata); err != nil {
+	if err := cmp.Or(checkMetadata("", contents.Metadata), checkWait(contents.WaitForQuota)); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	b, err := s.begun.take(c, id)
+	b, err := s.takeBuild(ctx, c, id, contents.WaitForQuota)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	release := func(err error) { s.begun.release(id, b, err) }
+	release := func(err error) { b.room.giveBack(); s.begun.release(id, b, err) }
 	sn := b.request.snapshot(c)
 	sn.ID, sn.ContentHash, sn.Env, sn.Image = id, b.request.ContentHash, maps.Clone(contents.Env), b.request.Runtime
 	if contents.Metadata != nil {
@@ -453,7 +457,7 @@ func (s *Service) buildBase(b *build, contents BuildContents) (string, error) {
 		return "", err
 	}
 	if d := (dependencies{apt: contents.Dependencies, npm: contents.Packages}); !d.empty() {
-		if img, _, err = s.withDependencies(s.ctx, b.caller.Workspace, &img, d, sandbox.Resources{}, b.report); err != nil {
+		if img, _, err = s.withDependencies(s.ctx, b.caller.Workspace, &img, d, installRoom{reserved: b.room}, b.report); err != nil {
 			return "", err
 		}
 	}
@@ -478,11 +482,13 @@ func (s *Service) runBuild(b *build, base string, into *os.File) error {
 	if err != nil {
 		return err
 	}
-	got, err := s.reserve(ctx, b.caller.Workspace, sandbox.Resources{})
-	if err != nil {
-		return err
+	got := cmp.Or(b.room, &reservation{release: func() {}})
+	if b.room == nil {
+		if *got, err = s.reserve(ctx, b.caller.Workspace, sandbox.Resources{}, nil); err != nil {
+			return err
+		}
+		defer got.release()
 	}
-	defer got.release()
 	return s.workLayer(ctx, workSpec{base: base, resources: got.have}, reader, into, func(ctx context.Context, w *workbox) error {
 		opts := agentapi.ArchiveOptions{Format: buildFilesFormat, KeepLinks: true}
 		return w.explain(ctx, w.files().UnpackArchive(ctx, cmp.Or(b.request.Dir, "."), files, opts))

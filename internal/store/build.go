@@ -11,9 +11,12 @@ import (
 
 // BeginBuild records that a build of a workspace is under way, each of whose boxes counts
 // for as much of most as there is room for, and returns that. Errors: QuotaExceeded when
-// its quota has no room for least.
+// its quota has no room for least; a.Refuse.
 func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a sandbox.Admission) (r sandbox.Resources, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if a.Refuse != nil {
+			return a.Refuse
+		}
 		limits, err := effective(ctx, tx, ws, a.Quota)
 		if err != nil {
 			return err

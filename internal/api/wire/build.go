@@ -10,7 +10,9 @@ type ImageBuild struct {
 	Network        bool              `json:"network,omitempty" doc:"Let RUN reach the network."`
 	Push           bool              `json:"push,omitempty" doc:"Push the image to the registry that tag names."`
 	Resources      *Resources        `json:"resources,omitempty" doc:"Limits of each RUN; the server's for builds where omitted."`
-	TimeoutSeconds int               `json:"timeout_seconds,omitempty" minimum:"0" doc:"How long the build may take; the server's limit when omitted."`
+	TimeoutSeconds int               `json:"timeout_seconds,omitempty" minimum:"0" doc:"How long the build may take, the waiting included; the server's limit when omitted."`
+
+	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429."`
 }
 
 // BuildDone is the type of a build's last message, unless that is StreamError; the

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"net/http"
 
+	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -90,6 +91,10 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	wait, err := wire.WaitForQuota(r)
+	if err != nil {
+		return err
+	}
 	ctx, id := r.Context(), building(r)
 	if in.FileCount == 0 { // the client has sent a file that stands for none
 		err = d.svc.UploadBuild(ctx, caller(ctx), id, noFiles())
@@ -97,7 +102,7 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 	var sn sandbox.Snapshot
 	if err == nil {
 		sn, err = d.svc.FinishBuild(ctx, caller(ctx), id, lifecycle.BuildContents{
-			Dependencies: in.Dependencies, Packages: in.Packages, Env: in.Env, Metadata: in.Metadata,
+			Dependencies: in.Dependencies, Packages: in.Packages, Env: in.Env, Metadata: in.Metadata, WaitForQuota: wait,
 		})
 	}
 	if sandbox.CodeOf(err) == sandbox.NotFound {

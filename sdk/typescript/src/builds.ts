@@ -29,6 +29,8 @@ export interface BuildImageOptions extends CallOptions {
   resources?: Resources | undefined;
   /** How long the build may take; default the server's limit. */
   timeoutSeconds?: number | undefined;
+  /** Wait for room in the workspace's quota, and on the server, at most this long, up to 600, within `timeoutSeconds`. */
+  waitForQuotaSeconds?: number | undefined;
 }
 
 /** What a build reports; the last one is `done`. */
@@ -51,6 +53,7 @@ export function encodeBuild(files: FileContent, o: BuildImageOptions): { body: B
     push: o.push,
     resources: o.resources,
     timeout_seconds: o.timeoutSeconds,
+    wait_for_quota_seconds: o.waitForQuotaSeconds,
   };
   const boundary = `modbox-${newKey()}`;
   const part = (head: string) => `--${boundary}\r\nContent-Disposition: form-data; ${head}\r\n\r\n`;

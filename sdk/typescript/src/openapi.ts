@@ -2651,6 +2651,11 @@ export interface components {
             };
             /** @description npm packages to install globally. */
             packages?: string[];
+            /**
+             * Format: int64
+             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429. Its boxes have the room then before its turn. Until there is some, and when there is none, the build stays as it was begun.
+             */
+            wait_for_quota_seconds?: number;
         };
         Fork: {
             /**
@@ -2778,9 +2783,14 @@ export interface components {
             target?: string;
             /**
              * Format: int64
-             * @description How long the build may take; the server's limit when omitted.
+             * @description How long the build may take, the waiting included; the server's limit when omitted.
              */
             timeout_seconds?: number;
+            /**
+             * Format: int64
+             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429.
+             */
+            wait_for_quota_seconds?: number;
         };
         ImageList: {
             /** @description The images. */

@@ -2,6 +2,7 @@ import * as decode from "./decode.js";
 import { ModboxError, newError } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { segment } from "./path.js";
+import { waitForRoom } from "./room.js";
 import type { BuildSnapshotOptions, BuiltSnapshot, Snapshot } from "./snapshots.js";
 import type { CallOptions } from "./types.js";
 import type * as wire from "./wire.js";
@@ -136,7 +137,7 @@ export class SnapshotBuilds {
   }
 
   private async begin(runtime: string, options: BuildSnapshotOptions): Promise<wire.Build> {
-    const { signal, files, dependencies, packages, env, contentHash, ...names } = options;
+    const { signal, files, dependencies, packages, env, contentHash, waitForQuotaSeconds, ...names } = options;
     const json: wire.BeginBuild = { ...names, runtime, content_hash: contentHash };
     return this.http.json({ method: "POST", path: "/v1/snapshots/builds", json, signal, timeoutMs: 0, repeatable: false });
   }
@@ -147,9 +148,12 @@ export class SnapshotBuilds {
     await this.http.done({ method: "PUT", path: `${buildPath(id)}/files`, body: files, headers, signal, timeoutMs: 0, repeatable: false });
   }
 
-  private async finish(id: string, { dependencies, packages, env, signal }: BuildSnapshotOptions): Promise<Snapshot> {
-    const json: wire.FinishBuild = { dependencies: dependencies && [...dependencies], packages: packages && [...packages], env };
-    const w = await this.http.json<wire.Snapshot>({ method: "POST", path: `${buildPath(id)}/finish`, json, signal, timeoutMs: 0, repeatable: false });
+  private async finish(id: string, { dependencies, packages, env, waitForQuotaSeconds, signal }: BuildSnapshotOptions): Promise<Snapshot> {
+    const contents = { dependencies: dependencies && [...dependencies], packages: packages && [...packages], env };
+    const w = await waitForRoom(waitForQuotaSeconds, (seconds) => {
+      const json: wire.FinishBuild = { ...contents, wait_for_quota_seconds: seconds };
+      return this.http.json<wire.Snapshot>({ method: "POST", path: `${buildPath(id)}/finish`, json, signal, timeoutMs: 0, repeatable: false });
+    });
     return decode.snapshot(w);
   }
 

@@ -64,6 +64,8 @@ export interface BuildSnapshotOptions extends CreateSnapshotOptions {
   /** Identifies everything it is made of: a snapshot that has the same is answered without any work, unless `force`. */
   contentHash?: string | undefined;
   force?: boolean | undefined;
+  /** Wait for room in the workspace's quota for the build's boxes at most this long, see {@link CreateSandboxOptions.waitForQuotaSeconds}. */
+  waitForQuotaSeconds?: number | undefined;
 }
 
 /** What came of a build. */

@@ -93,7 +93,12 @@ def _upload(build: str, o: BuildOptions) -> Call[None]:
 
 
 def _finish(build: str, o: BuildOptions) -> Call[Snapshot]:
-    body = _body(dependencies=listed(o.get("dependencies")), packages=listed(o.get("packages")), env=o.get("env"))
+    body = _body(
+        dependencies=listed(o.get("dependencies")),
+        packages=listed(o.get("packages")),
+        env=o.get("env"),
+        wait_for_quota_seconds=o.get("wait_for_quota_seconds"),
+    )
     return Call("POST", _path(build, "finish"), _into(Snapshot), repeatable=False, json=body, timeout=None)
 
 

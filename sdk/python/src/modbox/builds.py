@@ -47,6 +47,8 @@ class BuildImageOptions(TypedDict, total=False):
     resources: Optional[Resources]
     #: How long the build may take; the server's limit when left out.
     timeout_seconds: Optional[int]
+    #: How long to wait for room in the workspace's quota, within ``timeout_seconds``; not at all when left out.
+    wait_for_quota_seconds: Optional[int]
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,7 @@ def build(files: Files, o: BuildImageOptions) -> Call[bytes]:
         push=o.get("push"),
         resources=resources and _body(memory=resources.memory, cpu=resources.cpu, disk=resources.disk),
         timeout_seconds=o.get("timeout_seconds"),
+        wait_for_quota_seconds=o.get("wait_for_quota_seconds"),
     )
     boundary = f"modbox-{uuid.uuid4()}"
     head, tail = _envelope(boundary, options, o.get("dockerfile"))

@@ -153,6 +153,8 @@ class BuildOptions(TypedDict, total=False):
     #: Identifies everything it is made of: a snapshot that has the same is answered without any work, unless ``force``.
     content_hash: Optional[str]
     force: Optional[bool]
+    #: How long to wait for room in the workspace's quota for the build's boxes; not at all when left out.
+    wait_for_quota_seconds: Optional[int]
 
 
 class SnapshotFilter(TypedDict, total=False):

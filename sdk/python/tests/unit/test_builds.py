@@ -40,7 +40,7 @@ class BuildTest(unittest.TestCase):
                 events = list(
                     client.images.build(
                         files, tag="app:v1", dockerfile="FROM base\n", path="x/Dockerfile", build_args={"A": "1"}, no_cache=True,
-                        resources=modbox.Resources(memory="1Gi"), timeout_seconds=60,
+                        resources=modbox.Resources(memory="1Gi"), timeout_seconds=60, wait_for_quota_seconds=30,
                     )
                 )
             self.check(server, events)
@@ -54,7 +54,7 @@ class BuildTest(unittest.TestCase):
             async with AsyncModboxClient(token="mbx_test", base_url=server.url) as client:
                 build = client.images.build(
                     files, tag="app:v1", dockerfile="FROM base\n", path="x/Dockerfile", build_args={"A": "1"}, no_cache=True,
-                    resources=modbox.Resources(memory="1Gi"), timeout_seconds=60,
+                    resources=modbox.Resources(memory="1Gi"), timeout_seconds=60, wait_for_quota_seconds=30,
                 )
                 return [event async for event in build]
 
@@ -71,7 +71,7 @@ class BuildTest(unittest.TestCase):
             json.loads(got["options"]),
             {
                 "tag": "app:v1", "dockerfile": "x/Dockerfile", "build_args": {"A": "1"}, "no_cache": True,
-                "resources": {"memory": "1Gi"}, "timeout_seconds": 60,
+                "resources": {"memory": "1Gi"}, "timeout_seconds": 60, "wait_for_quota_seconds": 30,
             },
         )
         self.assertEqual((got["dockerfile"].strip(), got["context"]), (b"FROM base", b"tar\r\nfile"))

@@ -119,7 +119,7 @@ class SnapshotBuildsTest(unittest.TestCase):
 
     def test_a_build_tells_what_happens(self):
         server = Building(self, LOOKS, lambda handler: send_json(handler, SNAPSHOT, 201))
-        events, err = collected(server, name="n", files=b"tgz", packages=("p",), env={"A": "1"})
+        events, err = collected(server, name="n", files=b"tgz", packages=("p",), env={"A": "1"}, wait_for_quota_seconds=30)
         self.assertIsNone(err)
         self.assertEqual([short(e) for e in events], TOLD)
         self.assertEqual((events[1].phase, events[4].done, events[4].total), ("uploading", 1, 2))
@@ -131,7 +131,7 @@ class SnapshotBuildsTest(unittest.TestCase):
             [
                 ("POST", "/v1/snapshots/builds", b'{"runtime": "base", "name": "n"}'),
                 ("PUT", "/v1/snapshots/builds/b/files", b"tgz"),
-                ("POST", "/v1/snapshots/builds/b/finish", b'{"packages": ["p"], "env": {"A": "1"}}'),
+                ("POST", "/v1/snapshots/builds/b/finish", b'{"packages": ["p"], "env": {"A": "1"}, "wait_for_quota_seconds": 30}'),
             ]
             * 3,
         )

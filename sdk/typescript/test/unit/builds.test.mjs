@@ -31,7 +31,7 @@ test("a build sends its parts, from memory or as a stream, and tells what happen
         tag: "app:v1",
         dockerfile: "FROM base\n",
         path: "x/Dockerfile",
-        buildArgs: { A: "1" },
+        buildArgs: { A: "1" }, waitForQuotaSeconds: 30,
         noCache: true,
         resources: { memory: "1Gi" },
         timeoutSeconds: 60,
@@ -43,7 +43,7 @@ test("a build sends its parts, from memory or as a stream, and tells what happen
     assert.equal(events[3].image.ref, "app:v1");
     const { options, dockerfile, context } = await parts(s.requests[i]);
     assert.deepEqual(JSON.parse(options), {
-      tag: "app:v1", dockerfile: "x/Dockerfile", build_args: { A: "1" }, no_cache: true, resources: { memory: "1Gi" }, timeout_seconds: 60,
+      tag: "app:v1", dockerfile: "x/Dockerfile", build_args: { A: "1" }, no_cache: true, resources: { memory: "1Gi" }, timeout_seconds: 60, wait_for_quota_seconds: 30,
     });
     assert.deepEqual([dockerfile, context], ["FROM base\n", "tar\r\nfile"]);
   }

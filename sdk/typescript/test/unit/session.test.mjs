@@ -111,7 +111,7 @@ test("a build sends what there is, and nothing when it is unchanged", async (t) 
     json(res, r.path.endsWith("/finish") ? snapshot : { id: "b", unchanged: false }, 201);
   });
   const { snapshots } = s.client();
-  const built = await snapshots.build("base", { name: "n", files: Uint8Array.of(1), packages: ["p"], env: { A: "1" }, contentHash: "h" });
+  const built = await snapshots.build("base", { name: "n", files: Uint8Array.of(1), packages: ["p"], env: { A: "1" }, contentHash: "h", waitForQuotaSeconds: 30 });
   assert.deepEqual([built.snapshot.id, built.unchanged], ["p", false]);
   assert.equal((await snapshots.build("base")).unchanged, true);
   assert.deepEqual(
@@ -119,7 +119,7 @@ test("a build sends what there is, and nothing when it is unchanged", async (t) 
     [
       ["POST", "/v1/snapshots/builds", '{"name":"n","runtime":"base","content_hash":"h"}'],
       ["PUT", "/v1/snapshots/builds/b/files", "\x01"],
-      ["POST", "/v1/snapshots/builds/b/finish", '{"packages":["p"],"env":{"A":"1"}}'],
+      ["POST", "/v1/snapshots/builds/b/finish", '{"packages":["p"],"env":{"A":"1"},"wait_for_quota_seconds":30}'],
       ["POST", "/v1/snapshots/builds", '{"runtime":"base"}'],
     ],
   );
