@@ -48,6 +48,17 @@ type SignIn struct {
 	RefreshExpiresIn int    `json:"refresh_expires_in"`
 }
 
+// SignInSession is a sign-in that has not ended, without its tokens.
+type SignInSession struct {
+	ID          string    `json:"id"`
+	Method      string    `json:"method"` // password, invitation, or the name of another service
+	Address     string    `json:"address"`
+	Current     bool      `json:"current"` // the client has its access token
+	CreatedAt   time.Time `json:"created_at"`
+	RefreshedAt time.Time `json:"refreshed_at"`
+	ExpiresAt   time.Time `json:"expires_at"` // unless it is refreshed before
+}
+
 func userPath(ref, rest string) string { return "/v1/users/" + url.PathEscape(ref) + rest }
 
 // CreateUser makes a user. For administrators, as all methods of users.
@@ -90,8 +101,18 @@ func (c *Client) ResetPassword(ctx context.Context, ref string) (string, error) 
 // Login signs in by name, or e-mail address, and password; the client needs no
 // token. Errors: Unauthenticated; QuotaExceeded after too many failures.
 func (c *Client) Login(ctx context.Context, name, password string) (*SignIn, error) {
+	return c.login(ctx, name, password, false)
+}
+
+// LoginProgram is Login for a program on the user's machine: the session lasts 90 days,
+// and ends when it is not refreshed for 30.
+func (c *Client) LoginProgram(ctx context.Context, name, password string) (*SignIn, error) {
+	return c.login(ctx, name, password, true)
+}
+
+func (c *Client) login(ctx context.Context, name, password string, program bool) (*SignIn, error) {
 	s := new(SignIn)
-	body := map[string]string{"username": name, "password": password}
+	body := map[string]any{"username": name, "password": password, "program": program}
 	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/login", body: body}, s))
 }
 
@@ -138,21 +159,50 @@ func (c *Client) Exchange(ctx context.Context, code, verifier string) (*SignIn, 
 // not matter for a code that sets the password of one. Errors: Unauthenticated
 // for a code that does not work; Exists for a name that is taken; Invalid.
 func (c *Client) AcceptInvitation(ctx context.Context, code, name, password string) (*SignIn, error) {
+	return c.acceptInvitation(ctx, code, name, password, false)
+}
+
+// AcceptInvitationProgram is AcceptInvitation for a program on the user's machine, see LoginProgram.
+func (c *Client) AcceptInvitationProgram(ctx context.Context, code, name, password string) (*SignIn, error) {
+	return c.acceptInvitation(ctx, code, name, password, true)
+}
+
+func (c *Client) acceptInvitation(ctx context.Context, code, name, password string, program bool) (*SignIn, error) {
 	s := new(SignIn)
-	body := map[string]string{"code": code, "password": password}
+	body := map[string]any{"code": code, "password": password, "program": program}
 	if name != "" {
 		body["name"] = name
 	}
 	return result(s, c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/accept", body: body}, s))
 }
 
-// Logout ends the session whose access token the client has.
+// Logout ends the session whose access token the client has, with all its tokens; API
+// tokens go on. Errors: Invalid for an API token.
 func (c *Client) Logout(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/logout"}, nil)
 }
 
+// Sessions lists the sessions of the client's user, the newest first: at most 1000.
+func (c *Client) Sessions(ctx context.Context) ([]SignInSession, error) {
+	var list struct {
+		Items []SignInSession `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/account/sessions", repeat: true}, &list)
+	return list.Items, err
+}
+
+// EndSession ends a session of the client's user; its tokens stop working at once. Errors: NotFound.
+func (c *Client) EndSession(ctx context.Context, id string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/account/sessions/" + url.PathEscape(id)}, nil)
+}
+
+// EndSessions ends all sessions of the client's user, the client's own too; API tokens go on.
+func (c *Client) EndSessions(ctx context.Context) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/account/sessions"}, nil)
+}
+
 // SetPassword changes the caller's password; current may be "" when it has none.
-// All its sessions end. Errors: Forbidden for a wrong one; Invalid.
+// All its sessions end but the client's own; API tokens go on. Errors: Forbidden for a wrong one; Invalid.
 func (c *Client) SetPassword(ctx context.Context, current, password string) error {
 	body := map[string]string{"password": password}
 	if current != "" {

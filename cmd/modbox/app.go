@@ -257,7 +257,7 @@ named, signed in to or run: with MODBOX_API_TOKEN set MODBOX_URL too.`,
 		}
 	}
 	add(groupUse, a.runCommand(), a.createCommand(), a.listCommand(), a.getCommand(), a.execCommand(), a.attachCommand(), a.jobsCommand(), a.logsCommand(), a.cancelCommand(), a.envCommand(), a.copyCommand(), a.filesCommand(), a.watchCommand(),
-		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.portCommand(), a.buildCommand(), a.imagesCommand(), a.runtimesCommand(), a.catalogueCommand(), a.registryCommand(), a.tokenCommand(), a.workspaceCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand())
+		a.removeCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.snapshotCommand(), a.forkCommand(), a.waitCommand(), a.eventsCommand(), a.statsCommand(), a.usageCommand(), a.networkCommand(), a.portCommand(), a.buildCommand(), a.imagesCommand(), a.runtimesCommand(), a.catalogueCommand(), a.registryCommand(), a.tokenCommand(), a.workspaceCommand(), a.loginCommand(), a.logoutCommand(), a.sessionCommand(), a.whoamiCommand())
 	add(groupServe, a.serverCommand(), a.userCommand(), a.auditCommand(), a.backupCommand(), a.restoreCommand(), a.quarantineCommand(), a.secretsCommand(), a.doctorCommand(), a.openapiCommand(), a.versionCommand())
 	return root
 }

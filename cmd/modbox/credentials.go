@@ -25,7 +25,7 @@ const (
 	lockRetry = 20 * time.Millisecond
 )
 
-// login is what a sign-in to a server left behind: an API token, or a session.
+// login is what a sign-in to a server left behind: a session, or, of earlier versions, an API token.
 type login struct {
 	Token   string `json:"token,omitempty"`
 	Access  string `json:"access_token,omitempty"`
@@ -163,7 +163,7 @@ func (a *app) sessionToken(ctx context.Context) (string, error) {
 	var token string
 	err := a.changeCredentials(ctx, func(c *credentials) error {
 		l := c.Servers[a.serverURL()]
-		if l.Token != "" { // of a sign-in with a password meanwhile
+		if l.Token != "" { // an earlier version has signed in meanwhile
 			token = l.Token
 			return nil
 		}

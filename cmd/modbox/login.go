@@ -15,9 +15,6 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// loginLifetime is how long the token works that a sign-in with a password leaves behind.
-const loginLifetime = 90 * 24 * time.Hour
-
 // loginOptions say how to sign in; the zero value asks.
 type loginOptions struct {
 	name, code string
@@ -43,9 +40,9 @@ With --code an invitation is accepted, or a new password chosen; NAME is then
 what a new user signs in as. A password that does not come from a terminal is
 read from standard input.
 
-What the sign-in leaves behind works for 90 days, through another service only
-while it is used every 30 days. It is kept in credentials.json in the user's
-configuration directory. MODBOX_API_TOKEN and --token go before it.`,
+The login works for 90 days, while it is used every 30 days. It is kept in
+credentials.json in the user's configuration directory; "modbox session" shows it
+beside the user's other logins. MODBOX_API_TOKEN and --token go before it.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if arg := strings.Join(args, ""); strings.Contains(arg, "://") {
@@ -133,7 +130,7 @@ func (a *app) askProvider(ctx context.Context, anonymous *client.Client) (string
 	return answer, nil
 }
 
-// loginByPassword leaves an API token behind.
+// loginByPassword leaves a session behind, as loginThrough does.
 func (a *app) loginByPassword(ctx context.Context, anonymous *client.Client, o loginOptions) (login, error) {
 	if o.name == "" && o.code == "" {
 		var err error
@@ -147,37 +144,54 @@ func (a *app) loginByPassword(ctx context.Context, anonymous *client.Client, o l
 	}
 	var s *client.SignIn
 	if o.code != "" {
-		s, err = anonymous.AcceptInvitation(ctx, o.code, o.name, password)
+		s, err = anonymous.AcceptInvitationProgram(ctx, o.code, o.name, password)
 	} else {
-		s, err = anonymous.Login(ctx, o.name, password)
+		s, err = anonymous.LoginProgram(ctx, o.name, password)
 	}
 	if err != nil {
 		return login{}, err
 	}
-	session, err := a.clientFor(login{Token: s.AccessToken})
-	if err != nil {
-		return login{}, err
-	}
-	host, _ := os.Hostname() // only to tell tokens apart
-	t, err := session.CreateToken(ctx, "modbox login on "+cmp.Or(host, "a machine"), client.TokenOptions{Lifetime: loginLifetime})
-	if err != nil {
-		return login{}, err
-	}
-	return login{Token: t.Secret}, session.Logout(ctx)
+	return sessionLogin(s), nil
 }
 
 func (a *app) logoutCommand() *cobra.Command {
-	return &cobra.Command{
+	var all bool
+	cmd := &cobra.Command{
 		Use:   "logout",
 		Short: "Forget the last login to the server, and end it there",
-		Args:  cobra.NoArgs,
+		Long: `Forget the last login to the server, and end it there: its tokens stop working at
+once. API tokens go on; "modbox token revoke" ends these.
+
+With --all every login of the user ends, on all machines and in all browsers.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.endLogin(cmd.Context(), a.keptLogin()); err != nil {
+			l := a.keptLogin()
+			if all {
+				if err := a.endLogins(cmd.Context(), l); err != nil {
+					return err
+				}
+			}
+			if err := a.endLogin(cmd.Context(), l); err != nil {
 				return err
 			}
 			return a.forgetLogin(cmd.Context())
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "end all logins of the user")
+	return cmd
+}
+
+// endLogins ends all logins of the user of a login, or of the token that is given without one.
+func (a *app) endLogins(ctx context.Context, l login) error {
+	c, err := a.client()
+	if l != (login{}) {
+		// In no workspace: the one that the environment or a flag names may be gone.
+		c, err = client.New(a.serverURL(), l.Token, a.clientOptions(l)...)
+	}
+	if err != nil {
+		return err
+	}
+	return c.EndSessions(ctx)
 }
 
 // endLogin ends a login at the server, if it has not ended there.
@@ -185,28 +199,9 @@ func (a *app) endLogin(ctx context.Context, l login) error {
 	if l == (login{}) {
 		return nil
 	}
-	options := []client.Option{client.WithUserAgent("modbox-cli/" + version)}
-	if l.Token == "" {
-		return a.endSession(ctx, l, options)
+	if l.Token != "" {
+		return a.revokeLogin(ctx, l)
 	}
-	// Not in the workspace that the environment or a flag names: a token is revoked in
-	// the one it was made in.
-	c, err := client.New(a.serverURL(), l.Token, options...)
-	if err != nil {
-		return err
-	}
-	who, err := c.WhoAmI(ctx)
-	if err == nil {
-		err = c.RevokeToken(ctx, who.TokenID)
-	}
-	if client.IsCode(err, client.Unauthenticated) {
-		return nil
-	}
-	return err
-}
-
-// endSession ends the session of a login, with tokens of its own when it must.
-func (a *app) endSession(ctx context.Context, l login, options []client.Option) error {
 	token := l.Access
 	if time.Until(l.Expires) <= refreshMargin {
 		s, err := a.refresh(ctx, l.Refresh)
@@ -218,7 +213,8 @@ func (a *app) endSession(ctx context.Context, l login, options []client.Option) 
 		}
 		token = s.AccessToken
 	}
-	c, err := client.New(a.serverURL(), token, options...)
+	// Not in the workspace that the environment or a flag names: the login is in none.
+	c, err := client.New(a.serverURL(), token, client.WithUserAgent("modbox-cli/"+version))
 	if err != nil {
 		return err
 	}
@@ -226,6 +222,24 @@ func (a *app) endSession(ctx context.Context, l login, options []client.Option) 
 		return err
 	}
 	return nil
+}
+
+// revokeLogin ends a login that an earlier version made of an API token.
+func (a *app) revokeLogin(ctx context.Context, l login) error {
+	// Not in the workspace that the environment or a flag names: a token is revoked in
+	// the one it was made in.
+	c, err := client.New(a.serverURL(), l.Token, client.WithUserAgent("modbox-cli/"+version))
+	if err != nil {
+		return err
+	}
+	who, err := c.WhoAmI(ctx)
+	if err == nil {
+		err = c.RevokeToken(ctx, who.TokenID)
+	}
+	if client.IsCode(err, client.Unauthenticated) {
+		return nil
+	}
+	return err
 }
 
 func (a *app) whoamiCommand() *cobra.Command {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/api/apitest"
 )
 
@@ -84,11 +86,11 @@ func TestLogin(t *testing.T) {
 	run(ada, "correct horse\nbattery staple\n", "user", "password")
 	run(ada, "", "workspace", "rm", team)
 	kept, err := os.ReadFile(file)
-	if err != nil || !strings.Contains(string(kept), "mbx_") {
+	if err != nil || !strings.Contains(string(kept), "mbr_") {
 		t.Fatalf("credentials: %s, %v", kept, err)
 	}
 	run(ada, "", "logout")
-	if after, err := os.ReadFile(file); err != nil || strings.Contains(string(after), "mbx_") {
+	if after, err := os.ReadFile(file); err != nil || strings.Contains(string(after), "mbr_") {
 		t.Errorf("credentials after logout: %s, %v", after, err)
 	}
 	run(ada, "ada@example.com\nbattery staple\n", "login")
@@ -100,4 +102,105 @@ func TestLogin(t *testing.T) {
 		t.Errorf("a disabled user: %+v", r)
 	}
 	run(admin, "", "user", "rm", "ada")
+}
+
+// A login is one session: it ends whole at the logout, with the others when the user says so, and at a new
+// password that was set elsewhere. API tokens go on.
+func TestLogoutEndsTheLogin(t *testing.T) {
+	s := apitest.New(t)
+	admin := newPerson(t, s, "MODBOX_URL="+s.URL, "MODBOX_API_TOKEN="+s.Token)
+	code := strings.TrimSpace(admin.run("user", "create", "ada"))
+	desk, laptop := newPerson(t, s, "MODBOX_URL="+s.URL), newPerson(t, s, "MODBOX_URL="+s.URL)
+	login := func(p *person, stdin string, args ...string) {
+		t.Helper()
+		if r := p.try(t.Context(), strings.NewReader(stdin), append([]string{"login"}, args...)...); r.code != 0 {
+			t.Fatalf("modbox login %v = %+v", args, r)
+		}
+	}
+	out := func(p *person, kept []byte, after string) {
+		t.Helper()
+		if kept != nil { // whoever has a copy of the login
+			if err := os.WriteFile(p.file(), kept, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := p.try(t.Context(), strings.NewReader(""), "whoami"); r.code != exitError || !strings.Contains(r.stderr, "unauthenticated") {
+			t.Errorf("whoami after %s: %+v", after, r)
+		}
+		p.expire() // so that the refresh token is tried as well
+		if r := p.try(t.Context(), strings.NewReader(""), "whoami"); r.code != exitError || !strings.Contains(r.stderr, "unauthenticated") {
+			t.Errorf("whoami with the refresh token after %s: %+v", after, r)
+		}
+	}
+	read := func(p *person) []byte {
+		t.Helper()
+		kept, err := os.ReadFile(p.file())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kept
+	}
+	login(desk, "correct horse\n", "--code", code)
+	login(laptop, "correct horse\n", "ada")
+	token := strings.TrimSpace(desk.run("token", "create", "ci"))
+	if list := desk.run("token", "ls"); strings.Count(list, "\n") != 2 {
+		t.Errorf("a login is an API token: %s", list)
+	}
+	kept := read(desk)
+	desk.expire()
+	desk.run("whoami") // the login before has other tokens than the one that ends
+	desk.run("logout")
+	out(desk, kept, "the logout")
+	laptop.run("whoami")
+
+	login(desk, "correct horse\n", "ada")
+	var sessions []client.SignInSession
+	if err := json.Unmarshal([]byte(desk.run("session", "ls", "--json")), &sessions); err != nil || len(sessions) != 2 {
+		t.Fatalf("session ls: %+v, %v", sessions, err)
+	}
+	if s := sessions[0]; !s.Current || sessions[1].Current || s.Method != "password" || s.Address != "127.0.0.1" {
+		t.Errorf("session ls: %+v", sessions)
+	}
+	desk.run("session", "end", sessions[1].ID)
+	out(laptop, nil, "its session was ended")
+	if r := desk.try(t.Context(), strings.NewReader(""), "session", "end", sessions[1].ID); r.code != exitError || !strings.Contains(r.stderr, "not_found") {
+		t.Errorf("ending it again: %+v", r)
+	}
+
+	login(laptop, "correct horse\n", "ada")
+	if r := desk.try(t.Context(), strings.NewReader("correct horse\nbattery staple\n"), "user", "password"); r.code != 0 {
+		t.Fatalf("user password: %+v", r)
+	}
+	desk.run("whoami")
+	out(laptop, nil, "a new password")
+
+	login(laptop, "battery staple\n", "ada")
+	kept = read(desk)
+	desk.run("logout", "--all")
+	out(desk, kept, "the logout of all")
+	out(laptop, nil, "the logout of all")
+	script := newPerson(t, s, "MODBOX_URL="+s.URL, "MODBOX_API_TOKEN="+token)
+	script.run("whoami")
+	login(laptop, "battery staple\n", "ada")
+	script.run("logout", "--all")
+	out(laptop, nil, "the logout of all by a token")
+	script.run("whoami")
+}
+
+// A login that an earlier version made of an API token ends with the logout.
+func TestLogoutRevokesTheTokenOfAnEarlierVersion(t *testing.T) {
+	s := apitest.New(t)
+	admin := newPerson(t, s, "MODBOX_URL="+s.URL, "MODBOX_API_TOKEN="+s.Token)
+	token := strings.TrimSpace(admin.run("token", "create", "modbox login on desk"))
+	desk := newPerson(t, s, "MODBOX_URL="+s.URL)
+	a := &app{environ: desk.env}
+	if err := a.keepLogin(t.Context(), login{Token: token}); err != nil {
+		t.Fatal(err)
+	}
+	desk.run("whoami")
+	desk.run("logout")
+	script := newPerson(t, s, "MODBOX_URL="+s.URL, "MODBOX_API_TOKEN="+token)
+	if r := script.try(t.Context(), strings.NewReader(""), "whoami"); r.code != exitError || !strings.Contains(r.stderr, "unauthenticated") {
+		t.Errorf("whoami with the token after the logout: %+v", r)
+	}
 }

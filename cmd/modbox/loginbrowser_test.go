@@ -255,12 +255,12 @@ func TestCommandStaysWithItsServer(t *testing.T) {
 	if kept := a.keptCredentials(); kept.Current != "https://two.example.com" || len(kept.Servers) != 1 {
 		t.Errorf("after a logout from the first server: %+v", kept)
 	}
-	// A session that a sign-in with a password has replaced.
+	// A session that a sign-in by an earlier version has replaced.
 	b := &app{environ: a.environ, url: "https://two.example.com"}
 	if err := b.keepLogin(t.Context(), login{Token: "mbx_x"}); err != nil {
 		t.Fatal(err)
 	}
 	if token, err := b.sessionToken(t.Context()); err != nil || token != "mbx_x" {
-		t.Errorf("the token after a sign-in with a password is %q, %v", token, err)
+		t.Errorf("the token after a sign-in by an earlier version is %q, %v", token, err)
 	}
 }

@@ -143,7 +143,7 @@ func (a *app) userPasswordCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "password",
 		Short: "Change your own password",
-		Long: `Change your own password. It ends all your sessions; API tokens stay.
+		Long: `Change your own password. It ends all your logins but this one; API tokens stay.
 
 Without a terminal the old and the new password are read from standard input, a
 line each; the old one is empty when there is none.`,

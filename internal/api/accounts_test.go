@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/auth"
 )
 
 type object = map[string]any
@@ -28,6 +29,89 @@ func signIn(t *testing.T, s *apitest.Server, name, password string) tokens {
 	var got tokens
 	s.Want(200, "POST", "/v1/auth/login", object{"username": name, "password": password}).Into(t, &got)
 	return got
+}
+
+// A session ends with all its tokens, by itself or with all others of its user; others' sessions, and API tokens, do not.
+func TestSessionsEnd(t *testing.T) {
+	s := apitest.New(t)
+	s.Want(201, "POST", "/v1/users", object{"name": "ada", "password": "correct horse"})
+	s.Want(201, "POST", "/v1/users", object{"name": "eve", "password": "correct horse"})
+	list := func() (ids []string, current int) {
+		t.Helper()
+		var got struct {
+			Items []struct {
+				ID, Method, Address string
+				Current             bool
+				Expires             time.Time `json:"expires_at"`
+			}
+		}
+		s.Want(200, "GET", "/v1/account/sessions", nil).Into(t, &got)
+		for _, x := range got.Items {
+			ids = append(ids, x.ID)
+			if x.Current {
+				current++
+			}
+			if x.Method != "password" || x.Address == "" || !x.Expires.After(time.Now()) {
+				t.Errorf("session: %+v", x)
+			}
+		}
+		return ids, current
+	}
+	dead := func(was tokens, after string) {
+		t.Helper()
+		restore := as(s, was.Access)
+		if a := s.Do("GET", "/v1/whoami", nil); a.Status != 401 {
+			t.Errorf("the access token after %s: %d", after, a.Status)
+		}
+		if a := s.Do("POST", "/v1/auth/refresh", object{"refresh_token": was.Refresh}); a.Status != 401 {
+			t.Errorf("the refresh token after %s: %d", after, a.Status)
+		}
+		restore()
+	}
+	owner := s.Token
+	one, two, eve := signIn(t, s, "ada", "correct horse"), signIn(t, s, "ada", "correct horse"), signIn(t, s, "eve", "correct horse")
+	as(s, eve.Access)
+	eves, _ := list()
+	as(s, one.Access)
+	ids, current := list()
+	if len(ids) != 2 || current != 1 || len(eves) != 1 {
+		t.Fatalf("sessions %v, %d current, and %v", ids, current, eves)
+	}
+	var token struct{ ID, Token string }
+	s.Want(201, "POST", "/v1/tokens", object{"description": "ci"}).Into(t, &token)
+	var narrow struct{ Token string }
+	s.Want(201, "POST", "/v1/tokens", object{"workspace_only": true}).Into(t, &narrow)
+	for _, path := range []string{"/v1/account/sessions/" + eves[0], "/v1/account/sessions/nothing"} {
+		s.Want(404, "DELETE", path, nil)
+	}
+	s.Want(204, "DELETE", "/v1/account/sessions/"+ids[0], nil) // the newest first: two
+	dead(two, "its end")
+	s.Want(200, "GET", "/v1/whoami", nil)
+
+	three := signIn(t, s, "ada", "correct horse")
+	as(s, narrow.Token)
+	for _, method := range []string{"GET", "DELETE"} {
+		s.Want(403, method, "/v1/account/sessions", nil)
+	}
+	as(s, token.Token)
+	if ids, current := list(); len(ids) != 2 || current != 0 {
+		t.Errorf("sessions for a token: %v, %d current", ids, current)
+	}
+	s.Want(204, "DELETE", "/v1/account/sessions", nil)
+	dead(one, "the end of all")
+	dead(three, "the end of all")
+	s.Want(200, "GET", "/v1/whoami", nil)
+	as(s, eve.Access)
+	s.Want(200, "GET", "/v1/whoami", nil)
+	as(s, owner)
+
+	var program struct {
+		Refresh int `json:"refresh_expires_in"`
+	}
+	s.Want(200, "POST", "/v1/auth/login", object{"username": "ada", "password": "correct horse", "program": true}).Into(t, &program)
+	if want := int(auth.ProgramRefreshTime / time.Second); program.Refresh != want {
+		t.Errorf("a program's refresh token works for %d s, want %d", program.Refresh, want)
+	}
 }
 
 func TestSessions(t *testing.T) {
@@ -64,7 +148,7 @@ func TestSessions(t *testing.T) {
 	s.Want(403, "PUT", "/v1/account/password", object{"current_password": "wrong", "password": "battery staple"})
 	s.Want(422, "PUT", "/v1/account/password", object{"current_password": "correct horse", "password": "short"})
 	s.Want(204, "PUT", "/v1/account/password", object{"current_password": "correct horse", "password": "battery staple"})
-	s.Want(401, "GET", "/v1/whoami", nil)
+	s.Want(200, "GET", "/v1/whoami", nil) // the session that sets the password goes on
 	signIn(t, s, "ada", "battery staple")
 	for _, text := range []string{"correct horse", "battery staple", one.Access, one.Refresh, s.Token} {
 		if strings.Contains(s.Log.String(), text) {

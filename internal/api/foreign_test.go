@@ -7,6 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -38,6 +41,11 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 	create("registry", "/v1/registries", map[string]any{"name": name, "server": name + ".test", "username": "ann", "password": "p"})
 	create("image", "/v1/sandbox-images", map[string]any{"name": name, "image": "modbox/code-exec:latest"})
 	create("token", "/v1/tokens", map[string]any{})
+	o["session"] = uuid.NewString()
+	begun := sandbox.Session{ID: o["session"], User: id.User, Access: auth.Hash("a" + o["session"]), Refresh: auth.Hash("r" + o["session"]), RefreshExpiresAt: time.Now().Add(time.Hour)}
+	if err := m.Store.CreateSession(m.T.Context(), begun); err != nil {
+		m.T.Fatal(err)
+	}
 	o["built"] = string(builtImage(m.T, m.Images, id.Workspace, name).ID)
 	if build { // of which a workspace has only so many
 		create("build", "/v1/snapshots/builds", map[string]any{"name": name + "-built", "runtime": "modbox/code-exec:latest"})
@@ -56,7 +64,7 @@ var kinds = map[string]map[string]string{
 	"execution": {"": "execution"}, "job": {"": "job"}, "registry_id": {"": "registry"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"},
 	"user_id": {"": "member"}, "invitation": {"": "invitation"}, "workspace_id": {"": "workspace"}, "org": {"": "workspace"},
 	"id": {
-		"": "sandbox", "executions": "execution", "registries": "registry", "sandbox-images": "image", "tokens": "token", "builds": "build",
+		"": "sandbox", "executions": "execution", "registries": "registry", "sandbox-images": "image", "tokens": "token", "sessions": "session", "builds": "build",
 	},
 }
 

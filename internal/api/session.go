@@ -18,6 +18,9 @@ type (
 	acceptInput   struct{ Body wire.AcceptInvitation }
 	exchangeInput struct{ Body wire.ExchangeCode }
 	passwordInput struct{ Body wire.SetPassword }
+	sessionInput  struct {
+		ID string `path:"id" maxLength:"64" doc:"The session's id."`
+	}
 )
 
 func (s *Server) registerSessions(a huma.API) {
@@ -46,22 +49,56 @@ func (s *Server) registerSessions(a huma.API) {
 	})
 	route(a, huma.Operation{
 		OperationID: "logout", Method: http.MethodPost, Path: "/v1/auth/logout", Tags: tags, DefaultStatus: http.StatusNoContent,
-		Summary: "Sign out", Description: "Ends the session whose access token was presented.",
+		Summary: "Sign out", Description: "Ends the session whose access token was presented, with all its access and refresh tokens. API tokens go on. DELETE /v1/account/sessions signs out everywhere.",
 	}, func(ctx context.Context, _ *struct{}) (*struct{}, error) {
 		id, _ := auth.FromContext(ctx)
 		return nil, s.accounts.Logout(ctx, id)
 	})
 	route(a, huma.Operation{
 		OperationID: "set-password", Method: http.MethodPut, Path: "/v1/account/password", Tags: tags, DefaultStatus: http.StatusNoContent,
-		Summary: "Change one's password", Description: "Ends all sessions of the user.",
+		Summary: "Change one's password", Description: "Ends all sessions of the user but the one whose access token was presented; API tokens go on.",
 	}, func(ctx context.Context, in *passwordInput) (*struct{}, error) {
 		id, _ := auth.FromContext(ctx)
 		return nil, s.accounts.SetPassword(ctx, id, in.Body.CurrentPassword, in.Body.Password)
 	})
+	route(a, huma.Operation{
+		OperationID: "list-sessions", Method: http.MethodGet, Path: "/v1/account/sessions", Tags: tags,
+		Summary: "List sessions", Description: "The caller's sign-ins that have not ended, the newest first.",
+	}, s.listSessions)
+	route(a, huma.Operation{
+		OperationID: "end-session", Method: http.MethodDelete, Path: "/v1/account/sessions/{id}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "End a session", Description: "One of the caller's. Its tokens stop working at once.",
+	}, func(ctx context.Context, in *sessionInput) (*struct{}, error) {
+		id, _ := auth.FromContext(ctx)
+		return nil, s.accounts.EndSession(ctx, id, in.ID)
+	})
+	route(a, huma.Operation{
+		OperationID: "end-sessions", Method: http.MethodDelete, Path: "/v1/account/sessions", Tags: tags, DefaultStatus: http.StatusNoContent,
+		Summary: "Sign out everywhere", Description: "Ends all sessions of the caller, also the one whose access token was presented. API tokens go on.",
+	}, func(ctx context.Context, _ *struct{}) (*struct{}, error) {
+		id, _ := auth.FromContext(ctx)
+		return nil, s.accounts.EndSessions(ctx, id)
+	})
+}
+
+func (s *Server) listSessions(ctx context.Context, _ *struct{}) (*body[wire.SessionList], error) {
+	id, _ := auth.FromContext(ctx)
+	sessions, err := s.accounts.Sessions(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.SessionList{Items: make([]wire.SignInSession, 0, len(sessions))}
+	for _, x := range sessions {
+		out.Items = append(out.Items, wire.SignInSession{
+			ID: x.ID, Method: x.Method, Address: x.Address, Current: x.ID == id.Session,
+			CreatedAt: x.CreatedAt, RefreshedAt: x.RefreshedAt, ExpiresAt: x.RefreshExpiresAt,
+		})
+	}
+	return reply(out), nil
 }
 
 func (s *Server) login(ctx context.Context, in *loginInput) (*body[wire.SessionTokens], error) {
-	return session(s.accounts.Login(ctx, in.Body.Username, in.Body.Password, edge.RemoteAddr(ctx)))
+	return session(s.accounts.Login(ctx, in.Body.Username, in.Body.Password, edge.RemoteAddr(ctx), auth.Use(in.Body.Program)))
 }
 
 func (s *Server) refresh(ctx context.Context, in *refreshInput) (*body[wire.SessionTokens], error) {
@@ -69,7 +106,7 @@ func (s *Server) refresh(ctx context.Context, in *refreshInput) (*body[wire.Sess
 }
 
 func (s *Server) acceptInvitation(ctx context.Context, in *acceptInput) (*body[wire.SessionTokens], error) {
-	return session(s.accounts.Accept(ctx, in.Body.Code, in.Body.Name, in.Body.Password, edge.RemoteAddr(ctx)))
+	return session(s.accounts.Accept(ctx, in.Body.Code, in.Body.Name, in.Body.Password, edge.RemoteAddr(ctx), auth.Use(in.Body.Program)))
 }
 
 func (s *Server) exchangeCode(ctx context.Context, in *exchangeInput) (*body[wire.SessionTokens], error) {

@@ -50,7 +50,9 @@ type Members interface {
 type SignIns interface {
 	CreateSession(ctx context.Context, s sandbox.Session) error
 	RotateSession(ctx context.Context, old sandbox.TokenHash, next sandbox.Session) (was sandbox.Session, err error)
-	DeleteSession(ctx context.Context, id string) error
+	Sessions(ctx context.Context, user sandbox.UserID, now time.Time) ([]sandbox.Session, error)
+	DeleteSession(ctx context.Context, user sandbox.UserID, id string) error
+	DeleteSessions(ctx context.Context, user sandbox.UserID) error
 	DeleteExpired(ctx context.Context, now time.Time) error
 }
 

@@ -29,13 +29,13 @@ func TestSuccessDoesNotForgiveAnAddress(t *testing.T) {
 		const here = "192.0.2.1:1000"
 		for i := range 100 {
 			if i%10 == 0 {
-				if _, err := c.Login(t.Context(), "ada", "correct horse", here); sandbox.CodeOf(err) == sandbox.QuotaExceeded {
+				if _, err := c.Login(t.Context(), "ada", "correct horse", here, auth.ForPage); sandbox.CodeOf(err) == sandbox.QuotaExceeded {
 					return
 				} else if err != nil {
 					t.Fatal(err)
 				}
 			}
-			_, _ = c.Login(t.Context(), fmt.Sprint("other", i), "a guess", here) // nobody's
+			_, _ = c.Login(t.Context(), fmt.Sprint("other", i), "a guess", here, auth.ForPage) // nobody's
 		}
 		t.Error("100 guesses at others' passwords, with sign-ins of one's own between them, were let through")
 	})
@@ -64,7 +64,7 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 		defer c.Close()
 		limited := 0
 		for range 25 {
-			if _, err := c.Login(t.Context(), "ada", "a guess", "192.0.2.1:1000"); sandbox.CodeOf(err) == sandbox.QuotaExceeded {
+			if _, err := c.Login(t.Context(), "ada", "a guess", "192.0.2.1:1000", auth.ForPage); sandbox.CodeOf(err) == sandbox.QuotaExceeded {
 				limited++
 			}
 		}
@@ -74,12 +74,12 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 		var guesses sync.WaitGroup
 		for i := range 60 {
 			guesses.Go(func() {
-				_, _ = c.Login(t.Context(), "ada", "a guess", fmt.Sprintf("198.51.100.%d:1000", i))
+				_, _ = c.Login(t.Context(), "ada", "a guess", fmt.Sprintf("198.51.100.%d:1000", i), auth.ForPage)
 			})
 		}
 		synctest.Wait() // the guesses wait for the brake
 		begun := time.Now()
-		if _, err := c.Login(t.Context(), "ada", "correct horse", "203.0.113.1:1000"); err != nil {
+		if _, err := c.Login(t.Context(), "ada", "correct horse", "203.0.113.1:1000", auth.ForPage); err != nil {
 			t.Errorf("the right password from another address: %v", err)
 		}
 		if waited := time.Since(begun); waited > 4*time.Second {
@@ -107,7 +107,7 @@ func TestLimitsTellNoAccounts(t *testing.T) {
 			outcomes := make([]outcome, 48)
 			for i := range outcomes {
 				begun := time.Now()
-				_, err := c.Login(t.Context(), login, "a guess", fmt.Sprintf("192.0.%d.%d:1000", net, i/12))
+				_, err := c.Login(t.Context(), login, "a guess", fmt.Sprintf("192.0.%d.%d:1000", net, i/12), auth.ForPage)
 				outcomes[i] = outcome{sandbox.CodeOf(err), time.Since(begun)}
 			}
 			return outcomes

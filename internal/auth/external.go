@@ -37,14 +37,14 @@ func (c *Accounts) SignInExternal(ctx context.Context, x External, domains []str
 		return Tokens{}, err
 	}
 	address, _ := audit.Client(remote)
-	return c.begin(ctx, user, x.Provider, address)
+	return c.begin(ctx, user, x.Provider, address, ForPage)
 }
 
 // SignInProgram begins the session of a program on the machine of a user whom the
 // provider has vouched for. Errors: Unauthenticated when there is no such user any more.
 func (c *Accounts) SignInProgram(ctx context.Context, user sandbox.UserID, provider, remote string) (Tokens, error) {
 	address, _ := audit.Client(remote)
-	t, err := c.beginFor(ctx, user, provider, address, ProgramRefreshTime, time.Now().UTC().Add(ProgramTime))
+	t, err := c.begin(ctx, user, provider, address, ForProgram)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return Tokens{}, sandbox.Wrap(sandbox.Unauthenticated, err, "the account is gone or disabled")
 	}

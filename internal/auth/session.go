@@ -25,6 +25,16 @@ const (
 	ProgramTime        = 90 * 24 * time.Hour
 )
 
+// Use is what somebody signs in for: it says how long the session lasts.
+type Use bool
+
+const (
+	// ForPage is a session whose refresh tokens work for [RefreshTime].
+	ForPage Use = false
+	// ForProgram is a session of [ProgramTime], whose refresh tokens work for [ProgramRefreshTime].
+	ForProgram Use = true
+)
+
 // Tokens is the pair that a session has at the moment.
 type Tokens struct {
 	Access, Refresh        string
@@ -35,7 +45,7 @@ type Tokens struct {
 //
 // Errors: Unauthenticated, the same whatever is wrong; QuotaExceeded after too many
 // failures of the address. Those of other addresses make it slower, see [attempts].
-func (c *Accounts) Login(ctx context.Context, login, password, remote string) (Tokens, error) {
+func (c *Accounts) Login(ctx context.Context, login, password, remote string, use Use) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the user or the password is wrong")
 	address, group := audit.Client(remote)
 	login = strings.ToLower(strings.TrimSpace(login))
@@ -61,19 +71,17 @@ func (c *Accounts) Login(ctx context.Context, login, password, remote string) (T
 		return Tokens{}, wrong
 	}
 	succeeded()
-	return c.begin(ctx, u.ID, "password", address)
+	return c.begin(ctx, u.ID, "password", address, use)
 }
 
 // begin makes a session.
-func (c *Accounts) begin(ctx context.Context, user sandbox.UserID, method, address string) (Tokens, error) {
-	return c.beginFor(ctx, user, method, address, RefreshTime, time.Time{})
-}
-
-// beginFor is begin with refresh tokens that work for that time, and an end.
-func (c *Accounts) beginFor(ctx context.Context, user sandbox.UserID, method, address string, refresh time.Duration, ends time.Time) (Tokens, error) {
+func (c *Accounts) begin(ctx context.Context, user sandbox.UserID, method, address string, use Use) (Tokens, error) {
 	tokens, s := newTokens()
 	s.ID, s.User, s.Method, s.Address, s.CreatedAt = uuid.Must(uuid.NewV7()).String(), user, method, address, s.RefreshedAt
-	s.RefreshTime, s.EndsAt = refresh, ends
+	s.RefreshTime = RefreshTime
+	if use == ForProgram {
+		s.RefreshTime, s.EndsAt = ProgramRefreshTime, s.CreatedAt.Add(ProgramTime)
+	}
 	s.RefreshExpiresAt = s.RefreshExpiry(s.CreatedAt)
 	if err := c.store.CreateSession(ctx, s); err != nil {
 		return Tokens{}, fmt.Errorf("record session of %s: %w", user, err)
@@ -81,7 +89,7 @@ func (c *Accounts) beginFor(ctx context.Context, user sandbox.UserID, method, ad
 	if c.cfg.SignedIn != nil {
 		c.cfg.SignedIn(user)
 	}
-	tokens.RefreshesIn = refresh
+	tokens.RefreshesIn = s.RefreshTime
 	e := audit.FromContext(ctx)
 	e.By(audit.Who{User: user, Session: s.ID})
 	e.Detail("method", method)
@@ -132,13 +140,41 @@ func (c *Accounts) Refresh(ctx context.Context, refresh, remote string) (Tokens,
 	return tokens, nil
 }
 
-// Logout ends the identity's session. Errors: Invalid for an API token, which has none.
+// Logout ends the identity's session with its access and refresh tokens. API tokens that the
+// session made go on. Errors: Invalid for an API token, which has no session.
 func (c *Accounts) Logout(ctx context.Context, id Identity) error {
 	if id.Session == "" {
 		return sandbox.Errorf(sandbox.Invalid, "an API token has no session; revoke it instead")
 	}
-	if err := c.store.DeleteSession(ctx, id.Session); err != nil {
-		return fmt.Errorf("end session %s: %w", id.Session, err)
+	err := c.EndSession(ctx, id, id.Session)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil // it has ended at the same moment
+	}
+	return err
+}
+
+// Sessions returns the sessions of the identity's user, the newest first: at most 1000.
+func (c *Accounts) Sessions(ctx context.Context, id Identity) ([]sandbox.Session, error) {
+	return c.store.Sessions(ctx, id.User, time.Now())
+}
+
+// EndSession ends a session of the identity's user. Its tokens stop working at once.
+// Errors: NotFound when the user has no such session.
+func (c *Accounts) EndSession(ctx context.Context, id Identity, session string) error {
+	audit.FromContext(ctx).Object("session", session, "")
+	if err := c.store.DeleteSession(ctx, id.User, session); err != nil {
+		return fmt.Errorf("end session %s: %w", session, err)
+	}
+	c.auth.forget()
+	return nil
+}
+
+// EndSessions ends all sessions of the identity's user, the identity's own too. Their
+// tokens stop working at once; API tokens go on. Idempotent.
+func (c *Accounts) EndSessions(ctx context.Context, id Identity) error {
+	audit.FromContext(ctx).Object("user", string(id.User), "")
+	if err := c.store.DeleteSessions(ctx, id.User); err != nil {
+		return fmt.Errorf("end sessions of user %s: %w", id.User, err)
 	}
 	c.auth.forget()
 	return nil

@@ -110,7 +110,7 @@ func (c *Accounts) ResetPassword(ctx context.Context, id Identity, user sandbox.
 //
 // Errors: Invalid; Exists, naming name; Unauthenticated for a code that is
 // unknown, expired or used; QuotaExceeded in place of that after too many wrong ones of the address.
-func (c *Accounts) Accept(ctx context.Context, code, name, password, remote string) (Tokens, error) {
+func (c *Accounts) Accept(ctx context.Context, code, name, password, remote string, use Use) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the invitation is unknown, expired or was used")
 	address, group := audit.Client(remote)
 	if !formed(code, prefixInvitation) {
@@ -136,7 +136,7 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 		u.ID, err = c.store.AcceptInvitation(ctx, i.Hash, u, home)
 		if err == nil {
 			c.auth.forget()
-			return c.begin(ctx, u.ID, "invitation", address)
+			return c.begin(ctx, u.ID, "invitation", address, use)
 		}
 	}
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -146,8 +146,8 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 }
 
 // SetPassword gives the identity's user a new password; current must be the old
-// one when there is one. All its sessions end. Errors: Invalid; Forbidden when
-// current is wrong; QuotaExceeded after too many wrong ones.
+// one when there is one. All its sessions end but the identity's own; API tokens go on.
+// Errors: Invalid; Forbidden when current is wrong; QuotaExceeded after too many wrong ones.
 func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, password string) error {
 	if err := checkPassword("password", password); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, passwo
 	if err != nil {
 		return fmt.Errorf("hash password: %w", err)
 	}
-	_, err = c.UpdateUser(ctx, id.User, sandbox.UserUpdate{Password: &hash})
+	_, err = c.UpdateUser(ctx, id.User, sandbox.UserUpdate{Password: &hash, KeepSession: id.Session})
 	return err
 }
 

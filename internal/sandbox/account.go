@@ -88,6 +88,7 @@ func (s Session) RefreshExpiry(at time.Time) time.Time {
 // UserUpdate is what to change of a user; nil leaves it as it is.
 type UserUpdate struct {
 	Password      *string // as User has it
+	KeepSession   string  // the session that a new password does not end; "" for none
 	Administrator *bool
 	Disabled      *bool
 	At            time.Time

@@ -16,13 +16,18 @@ import (
 // one transaction, which holds up other writes, so they must be few.
 const spentMax = 3_000
 
+// sessionsMax is how many sessions a user has; a further one ends the session that was
+// refreshed the longest time ago.
+const sessionsMax = 1000
+
 const (
 	sessionColumns = `s.id, s.user_id, u.home, s.access_hash, s.access_expires_at, s.refresh_hash, s.refresh_expires_at,
 		s.refresh_time, s.ends_at, s.method, s.address, s.created_at, s.refreshed_at, s.used`
 	sessionsOfEnabled = " FROM sessions s JOIN users u ON u.id = s.user_id AND u.disabled_at = 0 "
 )
 
-// CreateSession records a sign-in. Errors: NotFound when the user is gone or disabled.
+// CreateSession records a sign-in. Beyond 1000 sessions of the user it ends those that
+// were refreshed the longest time ago. Errors: NotFound when the user is gone or disabled.
 func (s *Store) CreateSession(ctx context.Context, x sandbox.Session) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, `INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at,
@@ -33,8 +38,22 @@ func (s *Store) CreateSession(ctx context.Context, x sandbox.Session) error {
 		if err == nil && n == 0 {
 			return noUser()
 		}
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `DELETE FROM sessions WHERE user_id = $1 AND id IN
+				(SELECT id FROM sessions WHERE user_id = $1 ORDER BY refreshed_at DESC, id DESC LIMIT -1 OFFSET $2)`, x.User, sessionsMax)
+		}
 		return err
 	})
+}
+
+// Sessions returns the sessions of a user that have not expired, the newest first: at most 1000.
+func (s *Store) Sessions(ctx context.Context, user sandbox.UserID, now time.Time) ([]sandbox.Session, error) {
+	list, err := collect(ctx, s.reader, scanSession, "SELECT "+sessionColumns+sessionsOfEnabled+
+		"WHERE s.user_id = $1 AND s.refresh_expires_at > $2 ORDER BY s.created_at DESC, s.id DESC LIMIT $3", user, nanos(now), sessionsMax)
+	if err != nil {
+		return nil, fmt.Errorf("list sessions of user %s: %w", user, err)
+	}
+	return list, nil
 }
 
 // SessionByAccess returns the session with that access token, also when it has
@@ -128,10 +147,21 @@ func spend(ctx context.Context, tx *sql.Tx, was sandbox.Session, presented sandb
 	return err
 }
 
-// DeleteSession ends a session. Idempotent.
-func (s *Store) DeleteSession(ctx context.Context, id string) error {
+// DeleteSession ends a session of a user. Errors: NotFound when the user has no such session.
+func (s *Store) DeleteSession(ctx context.Context, user sandbox.UserID, id string) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE id = $1", id)
+		n, err := changed(tx.ExecContext(ctx, "DELETE FROM sessions WHERE id = $1 AND user_id = $2", id, user))
+		if err == nil && n == 0 {
+			return noSession()
+		}
+		return err
+	})
+}
+
+// DeleteSessions ends all sessions of a user. Idempotent.
+func (s *Store) DeleteSessions(ctx context.Context, user sandbox.UserID) error {
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE user_id = $1", user)
 		return err
 	})
 }

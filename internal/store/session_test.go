@@ -148,3 +148,45 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 		})
 	}
 }
+
+// Whoever signs in without end has no more sessions for it, and ends nobody else's.
+func TestSessionsOfAUserAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "modbox.db")
+	s := reopen(t, path)
+	_, user, err := s.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now().UTC()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+		INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at, method, address, created_at, refreshed_at)
+		SELECT 'old' || i, $1, printf('a%063d', i), $2, printf('b%063d', i), $2, 'password', '', i, i FROM n`, user, begun.Add(time.Hour).UnixNano()); err != nil {
+		t.Fatal(err)
+	}
+	other := sandbox.User{ID: "other", Name: "other", CreatedAt: begun}
+	if err := s.CreateUser(t.Context(), other, sandbox.Workspace{ID: "home", Name: "other", Slug: "other", CreatedBy: "other", CreatedAt: begun}); err != nil {
+		t.Fatal(err)
+	}
+	for i, u := range []sandbox.UserID{"other", user} {
+		x := sandbox.Session{ID: "new of " + string(u), User: u, Access: sandbox.TokenHash{1, byte(i)}, Refresh: sandbox.TokenHash{2, byte(i)},
+			RefreshExpiresAt: begun.Add(time.Hour), CreatedAt: begun, RefreshedAt: begun}
+		if err := s.CreateSession(t.Context(), x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := s.Sessions(t.Context(), user, begun)
+	if err != nil || len(list) != 1000 || list[0].ID != "new of "+string(user) || list[999].ID != "old2" {
+		t.Errorf("%d sessions, %v, the first %q, the last %q", len(list), err, list[0].ID, list[len(list)-1].ID)
+	}
+	if list, err := s.Sessions(t.Context(), "other", begun); err != nil || len(list) != 1 {
+		t.Errorf("sessions of another user: %+v, %v", list, err)
+	}
+	if list, err := s.Sessions(t.Context(), user, begun.Add(2*time.Hour)); err != nil || len(list) != 0 {
+		t.Errorf("%d sessions that have expired, %v", len(list), err)
+	}
+}

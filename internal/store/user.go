@@ -81,7 +81,8 @@ func (s *Store) Users(ctx context.Context, after string, limit int) ([]sandbox.U
 	return collect(ctx, s.reader, scanUser, "SELECT "+userColumns+" FROM users WHERE name > $1 ORDER BY name LIMIT $2", after, limit)
 }
 
-// UpdateUser changes a user. A new password and being disabled end its sessions.
+// UpdateUser changes a user. A new password ends its sessions but c.KeepSession, and being
+// disabled ends them all.
 // Errors: NotFound; Conflict when no administrator would be left.
 func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.UserUpdate) (u sandbox.User, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -105,8 +106,12 @@ func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.Use
 			id, u.Password, number(u.Administrator), nanos(u.DisabledAt), nanos(u.UpdatedAt)); err != nil {
 			return err
 		}
+		keep := c.KeepSession
+		if !u.DisabledAt.IsZero() {
+			keep = ""
+		}
 		if c.Password != nil || !u.DisabledAt.IsZero() {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE user_id = $1", id); err != nil {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE user_id = $1 AND id <> $2", id, keep); err != nil {
 				return err
 			}
 		}

@@ -136,7 +136,7 @@ type arguments struct {
 	Who, Code, Password, Email, Server string
 	Disabled                           *bool
 	EnabledOnly                        bool `json:"enabled_only"`
-	All                                bool
+	All, Everywhere                    bool
 	DryRun                             bool  `json:"dry_run"`
 	MemoryMB                           int64 `json:"memory_mb"`
 

@@ -139,6 +139,7 @@ type Code struct {
 type Login struct {
 	Username string `json:"username" minLength:"1" maxLength:"254" doc:"The user's name or e-mail address."`
 	Password string `json:"password" minLength:"1" maxLength:"256" doc:"Its password."`
+	Program  bool   `json:"program,omitempty" doc:"The session is of a program on the user's machine: it lasts 90 days, and ends when it is not refreshed for 30."`
 }
 
 // Refresh is the body of POST /v1/auth/refresh.
@@ -151,6 +152,7 @@ type AcceptInvitation struct {
 	Code     string `json:"code" minLength:"1" maxLength:"128" doc:"The invitation's code."`
 	Name     string `json:"name,omitempty" maxLength:"63" doc:"What a new user signs in as. Not for a code that only sets a password."`
 	Password string `json:"password" minLength:"1" maxLength:"256" doc:"The password, of at least 8 characters."`
+	Program  bool   `json:"program,omitempty" doc:"The session is of a program on the user's machine: it lasts 90 days, and ends when it is not refreshed for 30."`
 }
 
 // ExchangeCode is the body of POST /v1/auth/exchange.
@@ -163,6 +165,22 @@ type ExchangeCode struct {
 type SetPassword struct {
 	CurrentPassword string `json:"current_password,omitempty" maxLength:"256" doc:"The old password, when there is one."`
 	Password        string `json:"password" minLength:"1" maxLength:"256" doc:"The new one, of at least 8 characters."`
+}
+
+// SignInSession is a sign-in that has not ended, without its tokens.
+type SignInSession struct {
+	ID          string    `json:"id" format:"uuid" doc:"Its identifier."`
+	Method      string    `json:"method" doc:"How the user signed in: password, invitation, or the name of another service."`
+	Address     string    `json:"address" doc:"The IP address from which the user signed in."`
+	Current     bool      `json:"current" doc:"The request was made with its access token."`
+	CreatedAt   time.Time `json:"created_at" doc:"When the user signed in."`
+	RefreshedAt time.Time `json:"refreshed_at" doc:"When it last got tokens; one in use gets them every 5 minutes."`
+	ExpiresAt   time.Time `json:"expires_at" doc:"When it ends unless it is refreshed before."`
+}
+
+// SessionList is the sessions of the caller.
+type SessionList struct {
+	Items []SignInSession `json:"items" nullable:"false" doc:"The sessions, the newest first; at most 1000."`
 }
 
 // SessionTokens is the pair of tokens that a session has.

@@ -60,7 +60,7 @@ func (c *Control) login(w http.ResponseWriter, r *http.Request) error {
 	if err := in.err(); err != nil {
 		return err
 	}
-	t, err := c.accounts.Login(r.Context(), user, password, r.RemoteAddr)
+	t, err := c.accounts.Login(r.Context(), user, password, r.RemoteAddr, auth.ForPage)
 	return answerTokens(w, t, err)
 }
 

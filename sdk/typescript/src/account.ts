@@ -3,7 +3,7 @@ import type { Credentials, UserSession } from "./credentials.js";
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
 import { segment } from "./path.js";
-import type { CallOptions, NewToken, Token } from "./types.js";
+import type { CallOptions, NewToken, SignInSession, Token } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** The account of the client's user, and its session. Safe for concurrent use. */
@@ -25,12 +25,30 @@ export class Account {
     return this.credentials.refresh(this.http, session);
   }
 
-  /** Ends the session; for an API token there is `tokens.revoke`. */
-  async logout(options: CallOptions = {}): Promise<void> {
-    await this.http.done({ method: "POST", path: "/v1/auth/logout", signal: options.signal, repeatable: false });
+  /**
+   * Ends the session with all its tokens; for an API token there is `tokens.revoke`. With `everywhere` all sessions of
+   * the user end, whatever the client has; API tokens go on.
+   */
+  async logout(options: CallOptions & { everywhere?: boolean | undefined } = {}): Promise<void> {
+    const request = options.everywhere
+      ? ({ method: "DELETE", path: "/v1/account/sessions" } as const)
+      : ({ method: "POST", path: "/v1/auth/logout" } as const);
+    await this.http.done({ ...request, signal: options.signal, repeatable: false });
   }
 
-  /** Changes the user's password, of at least 8 characters. All its sessions end, this one too; its API tokens go on. */
+  /** Lists the user's sign-ins that have not ended, the newest first: at most 1000. */
+  async sessions(options: CallOptions = {}): Promise<SignInSession[]> {
+    const path = "/v1/account/sessions";
+    const w = await this.http.json<wire.SessionList>({ method: "GET", path, signal: options.signal, repeatable: true });
+    return w.items.map(decode.signInSession);
+  }
+
+  /** Ends one of the user's sessions; its tokens stop working at once. */
+  async endSession(id: string, options: CallOptions = {}): Promise<void> {
+    await this.http.done({ method: "DELETE", path: `/v1/account/sessions/${segment(id)}`, signal: options.signal, repeatable: false });
+  }
+
+  /** Changes the user's password, of at least 8 characters. All its sessions end but this one; its API tokens go on. */
   async setPassword(password: string, options: CallOptions & { currentPassword?: string | undefined } = {}): Promise<void> {
     const json: wire.SetPassword = { password, current_password: options.currentPassword };
     await this.http.done({ method: "PUT", path: "/v1/account/password", json, signal: options.signal, repeatable: false });

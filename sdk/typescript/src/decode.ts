@@ -4,7 +4,7 @@ import type { Execution, OutputStream } from "./executions.js";
 import type { PublishedPort } from "./ports.js";
 import type { Snapshot } from "./snapshots.js";
 import type * as wire from "./wire.js";
-import type { FileInfo, Forked, Image, NewToken, Runtime, Sandbox, SandboxEvent, Stats, Timeouts, Token, Usage } from "./types.js";
+import type { FileInfo, Forked, Image, NewToken, Runtime, Sandbox, SandboxEvent, SignInSession, Stats, Timeouts, Token, Usage } from "./types.js";
 
 // One function for each shape of the wire. A generic change of names would also
 // change the keys of labels, events' data and the like.
@@ -212,6 +212,18 @@ export function token(w: wire.Token): Token {
     scopes: w.scopes ?? [],
     createdAt: w.created_at,
     lastUsedAt: w.last_used_at,
+    expiresAt: w.expires_at,
+  };
+}
+
+export function signInSession(w: wire.SignInSession): SignInSession {
+  return {
+    id: w.id,
+    method: w.method,
+    address: w.address,
+    current: w.current,
+    createdAt: w.created_at,
+    refreshedAt: w.refreshed_at,
     expiresAt: w.expires_at,
   };
 }

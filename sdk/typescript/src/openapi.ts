@@ -14,11 +14,55 @@ export interface paths {
         get?: never;
         /**
          * Change one's password
-         * @description Ends all sessions of the user.
+         * @description Ends all sessions of the user but the one whose access token was presented; API tokens go on.
          */
         put: operations["set-password"];
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/account/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List sessions
+         * @description The caller's sign-ins that have not ended, the newest first.
+         */
+        get: operations["list-sessions"];
+        put?: never;
+        post?: never;
+        /**
+         * Sign out everywhere
+         * @description Ends all sessions of the caller, also the one whose access token was presented. API tokens go on.
+         */
+        delete: operations["end-sessions"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/account/sessions/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End a session
+         * @description One of the caller's. Its tokens stop working at once.
+         */
+        delete: operations["end-session"];
         options?: never;
         head?: never;
         patch?: never;
@@ -155,7 +199,7 @@ export interface paths {
         put?: never;
         /**
          * Sign out
-         * @description Ends the session whose access token was presented.
+         * @description Ends the session whose access token was presented, with all its access and refresh tokens. API tokens go on. DELETE /v1/account/sessions signs out everywhere.
          */
         post: operations["logout"];
         delete?: never;
@@ -1791,6 +1835,8 @@ export interface components {
             name?: string;
             /** @description The password, of at least 8 characters. */
             password: string;
+            /** @description The session is of a program on the user's machine: it lasts 90 days, and ends when it is not refreshed for 30. */
+            program?: boolean;
         };
         AddMember: {
             /** @description The user's e-mail address. One that is nobody's is invited. */
@@ -2882,6 +2928,8 @@ export interface components {
         Login: {
             /** @description Its password. */
             password: string;
+            /** @description The session is of a program on the user's machine: it lasts 90 days, and ends when it is not refreshed for 30. */
+            program?: boolean;
             /** @description The user's name or e-mail address. */
             username: string;
         };
@@ -3544,6 +3592,10 @@ export interface components {
             /** @description The ports it publishes, in the order asked for. */
             ports: components["schemas"]["PublishedPort"][];
         };
+        SessionList: {
+            /** @description The sessions, the newest first; at most 1000. */
+            items: components["schemas"]["SignInSession"][];
+        };
         SessionTokens: {
             /** @description The bearer token of requests. */
             access_token: string;
@@ -3572,6 +3624,34 @@ export interface components {
              * @enum {string}
              */
             role: "owner" | "admin" | "member" | "viewer";
+        };
+        SignInSession: {
+            /** @description The IP address from which the user signed in. */
+            address: string;
+            /**
+             * Format: date-time
+             * @description When the user signed in.
+             */
+            created_at: string;
+            /** @description The request was made with its access token. */
+            current: boolean;
+            /**
+             * Format: date-time
+             * @description When it ends unless it is refreshed before.
+             */
+            expires_at: string;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description How the user signed in: password, invitation, or the name of another service. */
+            method: string;
+            /**
+             * Format: date-time
+             * @description When it last got tokens; one in use gets them every 5 minutes.
+             */
+            refreshed_at: string;
         };
         Snapshot: {
             /** @description The root file system it was laid on. */
@@ -4196,6 +4276,101 @@ export interface operations {
                 "application/json": components["schemas"]["SetPassword"];
             };
         };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-sessions": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionList"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "end-sessions": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "end-session": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The session's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
         responses: {
             /** @description No Content */
             204: {

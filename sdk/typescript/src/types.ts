@@ -427,6 +427,22 @@ export interface Runtime {
   createdAt: string | null;
 }
 
+/** A sign-in that has not ended, without its tokens. */
+export interface SignInSession {
+  id: string;
+  /** How the user signed in: `password`, `invitation`, or the name of another service. */
+  method: string;
+  /** The IP address from which the user signed in. */
+  address: string;
+  /** Whether it is the client's own. */
+  current: boolean;
+  createdAt: string;
+  /** When it last got tokens. */
+  refreshedAt: string;
+  /** When it ends unless it is refreshed before. */
+  expiresAt: string;
+}
+
 /** An API token, without its text. */
 export interface Token {
   id: string;

@@ -9,9 +9,9 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, List, Optional, Union
 
-from ._calls import Call, _body, _load, _nothing
+from ._calls import Call, _body, _items, _load, _nothing, _segment
 from .errors import new_error
-from .models import UserSession
+from .models import SignInSession, UserSession
 
 if TYPE_CHECKING:
     from . import aio, client
@@ -171,8 +171,18 @@ class AsyncRenewing:
         return credentials.told(session)
 
 
-def _logout() -> Call[None]:
+def _logout(everywhere: bool) -> Call[None]:
+    if everywhere:
+        return Call("DELETE", "/v1/account/sessions", _nothing, repeatable=False)
     return Call("POST", "/v1/auth/logout", _nothing, repeatable=False)
+
+
+def _sessions() -> Call[List[SignInSession]]:
+    return Call("GET", "/v1/account/sessions", _items(SignInSession), repeatable=True)
+
+
+def _end_session(session_id: str) -> Call[None]:
+    return Call("DELETE", f"/v1/account/sessions/{_segment(session_id)}", _nothing, repeatable=False)
 
 
 def _set_password(password: str, current_password: Optional[str]) -> Call[None]:
@@ -199,14 +209,25 @@ class Account:
         """Renews the session's tokens now; calls do so by themselves. Raises AuthError when the session has ended."""
         return self._session.renew()
 
-    def logout(self) -> None:
-        """Ends the session; for an API token there is ``tokens.revoke``."""
-        self._session.perform(_logout())
+    def logout(self, *, everywhere: bool = False) -> None:
+        """Ends the session with all its tokens; for an API token there is ``tokens.revoke``.
+
+        With ``everywhere`` all sessions of the user end, whatever the client has; API tokens go on.
+        """
+        self._session.perform(_logout(everywhere))
+
+    def sessions(self) -> List[SignInSession]:
+        """Lists the user's sign-ins that have not ended, the newest first: at most 1000."""
+        return self._session.perform(_sessions())
+
+    def end_session(self, session_id: str) -> None:
+        """Ends one of the user's sessions; its tokens stop working at once."""
+        self._session.perform(_end_session(session_id))
 
     def set_password(self, password: str, *, current_password: Optional[str] = None) -> None:
         """Changes the user's password, of at least 8 characters.
 
-        All its sessions end, this one too; its API tokens go on.
+        All its sessions end but this one; its API tokens go on.
         """
         self._session.perform(_set_password(password, current_password))
 
@@ -230,14 +251,25 @@ class AsyncAccount:
         """Renews the session's tokens now; calls do so by themselves. Raises AuthError when the session has ended."""
         return await self._session.renew()
 
-    async def logout(self) -> None:
-        """Ends the session; for an API token there is ``tokens.revoke``."""
-        await self._session.perform(_logout())
+    async def logout(self, *, everywhere: bool = False) -> None:
+        """Ends the session with all its tokens; for an API token there is ``tokens.revoke``.
+
+        With ``everywhere`` all sessions of the user end, whatever the client has; API tokens go on.
+        """
+        await self._session.perform(_logout(everywhere))
+
+    async def sessions(self) -> List[SignInSession]:
+        """Lists the user's sign-ins that have not ended, the newest first: at most 1000."""
+        return await self._session.perform(_sessions())
+
+    async def end_session(self, session_id: str) -> None:
+        """Ends one of the user's sessions; its tokens stop working at once."""
+        await self._session.perform(_end_session(session_id))
 
     async def set_password(self, password: str, *, current_password: Optional[str] = None) -> None:
         """Changes the user's password, of at least 8 characters.
 
-        All its sessions end, this one too; its API tokens go on.
+        All its sessions end but this one; its API tokens go on.
         """
         await self._session.perform(_set_password(password, current_password))
 

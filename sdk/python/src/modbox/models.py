@@ -401,6 +401,24 @@ class UserSession:
 
 
 @dataclass(frozen=True)
+class SignInSession:
+    """A sign-in that has not ended, without its tokens."""
+
+    id: str
+    #: How the user signed in: ``password``, ``invitation``, or the name of another service.
+    method: str
+    #: The IP address from which the user signed in.
+    address: str
+    #: Whether it is the client's own.
+    current: bool
+    created_at: datetime = _time()
+    #: When it last got tokens.
+    refreshed_at: datetime = _time()
+    #: When it ends unless it is refreshed before.
+    expires_at: datetime = _time()
+
+
+@dataclass(frozen=True)
 class Identity:
     """Who the client's token speaks for."""
 

@@ -233,6 +233,9 @@ def answer_all(seen, handler, n):
         return handler.end_headers()
     if seen.path == "/v1/auth/providers":
         return send_json(handler, {"items": ["acme"]})
+    if seen.path == "/v1/account/sessions" and seen.method == "GET":
+        session = {"id": "s", "method": "password", "address": "192.0.2.1", "current": True, "later": 1}
+        return send_json(handler, {"items": [{**session, "created_at": WHEN, "refreshed_at": WHEN, "expires_at": WHEN}]})
     if seen.path == "/v1/users" and seen.method == "GET":
         names = {"": ["a", "b"], "b": ["c"]}.get(seen.query.get("after", [""])[0], [])
         return send_json(handler, {"items": [{"id": n, "name": n, "created_at": WHEN} for n in names]})
@@ -251,6 +254,9 @@ REQUESTS = [
     ("GET", "/v1/auth/providers", {}, None),
     ("PUT", "/v1/account/password", {}, {"password": "new", "current_password": "old"}),
     ("POST", "/v1/auth/logout", {}, None),
+    ("GET", "/v1/account/sessions", {}, None),
+    ("DELETE", "/v1/account/sessions/s", {}, None),
+    ("DELETE", "/v1/account/sessions", {}, None),
     ("POST", "/v1/users", {}, {"name": "ada", "email": "a@b.example"}),
     ("GET", "/v1/users", {}, None),
     ("GET", "/v1/users", {"after": ["b"]}, None),
@@ -283,6 +289,10 @@ class CallsTest(unittest.TestCase):
         self.assertEqual(await done(c.account.providers()), ["acme"])
         await done(c.account.set_password("new", current_password="old"))
         await done(c.account.logout())
+        [session] = await done(c.account.sessions())
+        self.assertEqual((session.address, session.current, session.expires_at.year), ("192.0.2.1", True, 2026))
+        await done(c.account.end_session(session.id))
+        await done(c.account.logout(everywhere=True))
         made = await done(c.users.create("ada", email="a@b.example"))
         self.assertEqual((made.code, made.disabled_at), ("mbi_2", None))
         self.assertNotIn("mbi", repr(made))

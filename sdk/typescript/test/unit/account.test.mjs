@@ -129,7 +129,9 @@ test("an API token has no session", async (t) => {
 });
 
 test("the account's calls", async (t) => {
-  const s = await serve(t, (req, res) => (req.path === "/v1/auth/providers" ? json(res, { items: ["acme"] }) : res.writeHead(204).end()));
+  const login = { id: "s", method: "password", address: "192.0.2.1", current: true, created_at: "c", refreshed_at: "r", expires_at: "e" };
+  const lists = { "/v1/auth/providers": ["acme"], "/v1/account/sessions": [login] };
+  const s = await serve(t, (req, res) => (req.method === "GET" ? json(res, { items: lists[req.path] }) : res.writeHead(204).end()));
   const { account } = s.client();
   assert.deepEqual(await account.providers(), ["acme"]);
   assert.equal(s.requests[0].headers.authorization, undefined);
@@ -138,6 +140,12 @@ test("the account's calls", async (t) => {
   assert.deepEqual(s.requests[1].json(), { password: "new one", current_password: "old one" });
   await account.logout();
   assert.equal(s.requests[2].path, "/v1/auth/logout");
+  const { created_at: createdAt, refreshed_at: refreshedAt, expires_at: expiresAt, ...same } = login;
+  assert.deepEqual(await account.sessions(), [{ ...same, createdAt, refreshedAt, expiresAt }]);
+  await account.endSession("a/b");
+  await account.logout({ everywhere: true });
+  const ends = s.requests.slice(4).map((r) => `${r.method} ${r.path}`);
+  assert.deepEqual(ends, ["DELETE /v1/account/sessions/a%2Fb", "DELETE /v1/account/sessions"]);
 });
 
 test("users are walked over by name", async (t) => {

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+)
+
+func (a *app) sessionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "session",
+		Short: "List and end your logins",
+		Long: `List and end your logins: each is a session at the server, on whichever machine or
+in whichever browser you have signed in.`,
+	}
+	cmd.AddCommand(a.sessionListCommand(), a.sessionEndCommand())
+	return cmd
+}
+
+func (a *app) sessionListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List your logins",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			sessions, err := c.Sessions(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(sessions)
+			}
+			var rows [][]string
+			for _, s := range sessions {
+				current := ""
+				if s.Current {
+					current = "yes"
+				}
+				rows = append(rows, []string{s.ID, s.Method, s.Address, current, age(s.CreatedAt), age(s.RefreshedAt) + " ago", until(&s.ExpiresAt)})
+			}
+			return a.printTable([]string{"ID", "METHOD", "ADDRESS", "CURRENT", "AGE", "USED", "EXPIRES IN"}, rows)
+		},
+	}
+}
+
+func (a *app) sessionEndCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "end ID...",
+		Short:             "End logins; \"modbox logout --all\" ends all",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeSessions,
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				if err := c.EndSession(cmd.Context(), id); err != nil {
+					return fmt.Errorf("%s: %w", id, err)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// completeSessions offers the ids of logins, with the address that each came from.
+func (a *app) completeSessions(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
+		sessions, err := c.Sessions(cmd.Context())
+		for _, s := range sessions {
+			list = append(list, cobra.CompletionWithDesc(s.ID, clean(s.Method+" from "+s.Address)))
+		}
+		return list, err
+	})
+}
