@@ -51,6 +51,7 @@ with 1 when something is missing without which Modbox does not work.`,
 				Images:   func(ctx context.Context) (map[string]bool, error) { return builtImages(ctx, cfg) },
 				Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
 
+				FirstToken: func(ctx context.Context) (*doctor.FirstToken, error) { return describeFirstToken(ctx, cfg) },
 				Quarantine: func(ctx context.Context) (string, error) { return describeQuarantine(ctx, cfg) },
 			}
 			if every := cfg.Backup.Every.Std(); every > 0 {

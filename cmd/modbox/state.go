@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/modbox/modbox/internal/auth"
@@ -114,6 +115,9 @@ func writeSecret(dir, name string, secret func() (string, bool, error)) (made bo
 	if _, err := fmt.Fprintln(f, text); err != nil {
 		return false, fmt.Errorf("write file %s: %w", name, err)
 	}
+	if err := giveToOwner(f, dir); err != nil {
+		return false, fmt.Errorf("write file %s: %w", name, err)
+	}
 	if err := f.Sync(); err != nil {
 		return false, fmt.Errorf("write file %s: %w", name, err)
 	}
@@ -124,6 +128,19 @@ func writeSecret(dir, name string, secret func() (string, bool, error)) (made bo
 		return false, fmt.Errorf("write file %s: %w", name, err)
 	}
 	return true, nil
+}
+
+// giveToOwner gives a file that root makes to the user whose directory it is in: the server may
+// run as another user than its administrator's commands.
+func giveToOwner(f *os.File, dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return err
+	}
+	return f.Chown(int(st.Uid), int(st.Gid))
 }
 
 // forgetFirstLogin returns what removes the code for the first sign-in once its user has signed in.

@@ -19,7 +19,7 @@ import (
 
 func (a *app) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "token", Short: "Make, list and revoke API tokens"}
-	cmd.AddCommand(a.tokenCreateCommand(), a.tokenListCommand(), a.tokenRevokeCommand())
+	cmd.AddCommand(a.tokenCreateCommand(), a.tokenListCommand(), a.tokenRevokeCommand(), a.tokenRotateFirstCommand(), a.tokenRemoveFirstCommand())
 	return cmd
 }
 
@@ -29,7 +29,8 @@ func (a *app) tokenCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [DESCRIPTION]",
 		Short: "Make a token and print it; it cannot be shown again",
-		Long: `Make a token and print it; it cannot be shown again.
+		Long: `Make a token and print it; it cannot be shown again. A warning on standard error
+says when it works for ever, or may do all that its user may.
 
 With --state-dir no token is needed to make one: it is written into the database
 of the server on this machine, which may be running, and belongs to the owner of
@@ -48,6 +49,9 @@ its default workspace. Who may write there can do so; usually that is root.`,
 			if err != nil {
 				return err
 			}
+			if missing := broad(t); missing != "" {
+				fmt.Fprintln(a.stderr, "Warning: this token "+missing)
+			}
 			if a.json {
 				return a.printJSON(t)
 			}
@@ -60,6 +64,18 @@ its default workspace. Who may write there can do so; usually that is root.`,
 	cmd.Flags().BoolVar(&options.WorkspaceOnly, "workspace-only", false, "keep it out of its user's other workspaces")
 	cmd.Flags().StringVar(&stateDir, "state-dir", "", "make it in the database of the server with this state directory, without a token")
 	return cmd
+}
+
+// broad says in which way a token is not narrowed, and how to narrow it; "" when it is in both.
+func broad(t *client.NewToken) string {
+	var broad []string
+	if t.ExpiresAt == nil {
+		broad = append(broad, "works for ever (--expires-in ends it)")
+	}
+	if len(t.Scopes) == 0 {
+		broad = append(broad, "may do all that its user may (--scope narrows it)")
+	}
+	return strings.Join(broad, " and ")
 }
 
 func (a *app) createToken(ctx context.Context, description string, options client.TokenOptions) (*client.NewToken, error) {

@@ -67,6 +67,13 @@ func TestBootstrapMakesOneToken(t *testing.T) {
 	if err != nil || created || token != "" {
 		t.Errorf("second Bootstrap = %q, %v, %v; want nothing", token, created, err)
 	}
+	// Whoever does without it gets none at the next start.
+	if err := f.auth.RevokeToken(t.Context(), f.owner, f.token); err != nil {
+		t.Fatal(err)
+	}
+	if token, created, err := f.auth.Bootstrap(t.Context(), f.store); err != nil || created || token != "" {
+		t.Errorf("Bootstrap after the token was revoked = %q, %v, %v; want nothing", token, created, err)
+	}
 	if f.owner.User == "" || f.owner.Workspace == "" || f.owner.TokenID == "" {
 		t.Errorf("identity of the first token = %+v", f.owner)
 	}

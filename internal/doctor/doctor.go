@@ -40,6 +40,8 @@ type Options struct {
 	SharedOriginFix string
 	// Quarantine says what the server keeps although its database does not know it; "" for nothing.
 	Quarantine func(ctx context.Context) (string, error)
+	// FirstToken returns what there is to know of the first token; nil when none works.
+	FirstToken func(ctx context.Context) (*FirstToken, error)
 	// LastBackup returns when the last backup was made, zero for never; nil when the
 	// server makes none by itself. BackupEvery is how often it does.
 	LastBackup  func() (time.Time, error)
@@ -60,7 +62,7 @@ const sandboxTime = time.Minute
 func Run(ctx context.Context, o Options, seen func(Result)) []Result {
 	var results []Result
 	for _, check := range []func(context.Context, Options) Result{
-		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, quarantine, backups, capacity, runDir, openFiles, port, origin, tools, images, trySandbox,
+		architecture, kernel, userNamespaces, controlGroups, memory, stateDir, quarantine, backups, firstToken, capacity, runDir, openFiles, port, origin, tools, images, trySandbox,
 	} {
 		r := check(ctx, o)
 		if seen != nil {

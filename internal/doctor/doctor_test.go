@@ -135,13 +135,14 @@ func TestRunMakesAllChecks(t *testing.T) {
 	var seen []string
 	results := Run(t.Context(), Options{
 		StateDir: dir, RunDir: dir, Listen: "127.0.0.1:0", Capacity: func() (string, error) { return "enough", nil },
+		FirstToken: func(context.Context) (*FirstToken, error) { return nil, nil },
 		Quarantine: func(context.Context) (string, error) { return "", nil },
 		Images:     func(context.Context) (map[string]bool, error) { return map[string]bool{"a": true}, nil },
 		Sandbox: func(context.Context) (Trial, error) {
 			return Trial{Start: 50 * time.Millisecond, Missing: []string{"CPU limits are not enforced."}}, nil
 		},
 	}, func(r Result) { seen = append(seen, r.Name) })
-	want := []string{"architecture", "kernel", "user namespaces", "control groups", "memory", "state directory", "quarantine", "backups", "capacity",
+	want := []string{"architecture", "kernel", "user namespaces", "control groups", "memory", "state directory", "quarantine", "backups", "first token", "capacity",
 		"run directory", "open files", "port", "sandbox URLs", "image tools", "images", "sandbox"}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("checks (-want +got):\n%s", diff)

@@ -63,6 +63,16 @@ func (s *Store) ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user san
 	return tokens, nil
 }
 
+// HadTokens reports whether a user has or had a token: also one that has expired or was
+// revoked.
+func (s *Store) HadTokens(ctx context.Context, user sandbox.UserID) (bool, error) {
+	had, err := exists(ctx, s.reader, "SELECT 1 FROM tokens WHERE user_id = $1 LIMIT 1", user)
+	if err != nil {
+		return false, fmt.Errorf("look for tokens of user %s: %w", user, err)
+	}
+	return had, nil
+}
+
 // RevokeToken marks a token of that user and workspace as revoked and returns
 // it. A token that was revoked before keeps its time. Errors: NotFound.
 func (s *Store) RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, id string, at time.Time) (t sandbox.Token, err error) {
