@@ -38,20 +38,20 @@ type Keys interface {
 type Registries struct {
 	store  Store
 	keys   Keys
-	signIn SignIn
-	asking chan struct{} // holds one element per registry being asked
+	checks *checks
 }
 
 // SignIn asks the registry at a host whether it accepts a login, for a bounded
 // time. Errors: Forbidden when it does not. Internal/image has one.
 type SignIn func(ctx context.Context, host string, login sandbox.RegistryLogin) error
 
-// askingMax is how many registries are asked at the same time.
-const askingMax = 8
-
 // New returns the credentials in a store. Without signIn no registry is asked.
-func New(store Store, keys Keys, signIn SignIn) *Registries {
-	return &Registries{store: store, keys: keys, signIn: signIn, asking: make(chan struct{}, askingMax)}
+func New(store Store, keys Keys, signIn SignIn, options ...Option) *Registries {
+	s := &Registries{store: store, keys: keys, checks: newChecks(signIn)}
+	for _, o := range options {
+		o(s)
+	}
+	return s
 }
 
 // Fields are those of a credential that callers write; nil is the one it has.
@@ -64,7 +64,8 @@ type Fields struct {
 
 // Create makes a credential, enabled unless it says otherwise. Errors: Invalid,
 // naming the field, password when the registry does not accept it; Exists,
-// QuotaExceeded; Timeout and Unavailable when the registry cannot be asked.
+// QuotaExceeded, also when the workspace has too many checks under way; Unavailable when
+// the registry cannot be asked. A check that fails takes [CheckTime].
 func (s *Registries) Create(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, f Fields) (sandbox.Registry, error) {
 	for name, value := range map[string]*string{"name": f.Name, "server": f.Server, "username": f.Username, "password": f.Password} {
 		if value == nil {
@@ -87,20 +88,14 @@ func (s *Registries) Create(ctx context.Context, ws sandbox.WorkspaceID, user sa
 
 // verify asks the registry whether it accepts the credential.
 func (s *Registries) verify(ctx context.Context, r *sandbox.Registry) error {
-	if s.signIn == nil {
+	if s.checks.signIn == nil {
 		return sandbox.Errorf(sandbox.Unsupported, "this server asks no registries")
 	}
 	login, err := s.loginOf(r)
 	if err != nil {
 		return err
 	}
-	select {
-	case s.asking <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-s.asking }()
-	err = s.signIn(ctx, r.Host, login)
+	err = s.checks.check(ctx, r.Workspace, r.Host, login)
 	var refused *sandbox.Error
 	if errors.As(err, &refused) && refused.Code == sandbox.Forbidden {
 		return &sandbox.Error{Code: sandbox.Invalid, Field: "password", Message: refused.Message, Err: refused.Err}

@@ -47,7 +47,7 @@ func newEnv(t *testing.T) *env {
 	e.Registries = registry.New(st, keys, func(_ context.Context, host string, login sandbox.RegistryLogin) error {
 		e.asked = append(e.asked, host+" "+login.Username+" "+login.Password)
 		return e.answer
-	})
+	}, registry.FailAfter(0))
 	return e
 }
 

@@ -125,7 +125,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.Accounts.Start(t.Context())
 	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
 	check()
-	s.Registries, s.Catalogue = registry.New(s.Store, keys, signIn), catalogue.New(s.Store, images{}, 512<<20)
+	s.Registries, s.Catalogue = registry.New(s.Store, keys, signIn, registry.FailAfter(0)), catalogue.New(s.Store, images{}, 512<<20)
 	s.Links = preview.New(keys)
 	s.openImages()
 	err = s.Service.Start(t.Context())
