@@ -168,7 +168,15 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
-	s := &server{cfg: cfg, log: log, listener: clients.Listen(l), disk: p.disk, http: &http.Server{
+	s := &server{cfg: cfg, log: log, listener: clients.Listen(l), disk: p.disk, http: httpServer(handler, clients, log)}
+	s.http.RegisterOnShutdown(p.service.StopWaiting) // nobody holds it up by waiting for room
+	s.release = cu.Release()
+	return s, nil
+}
+
+// httpServer returns what serves the connections of clients.
+func httpServer(handler http.Handler, clients *conns.Tracker, log *slog.Logger) *http.Server {
+	return &http.Server{
 		Handler:           handler,
 		ConnState:         clients.State,
 		ConnContext:       clients.Context,
@@ -177,10 +185,7 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
-	}}
-	s.http.RegisterOnShutdown(p.service.StopWaiting) // nobody holds it up by waiting for room
-	s.release = cu.Release()
-	return s, nil
+	}
 }
 
 // open makes everything below HTTP. accept is for [parts.openStore].
