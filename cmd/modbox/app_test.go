@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/internal/statedir"
 )
 
 var update = flag.Bool("update", false, "write the golden files and the generated part of docs/cli.md")
@@ -204,11 +206,11 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 // lock is the caller's to give up.
 func runServer(t *testing.T, dir, address string) (unlock func()) {
 	t.Helper()
-	unlock, err := lockDir(dir, dir)
+	unlock, err := statedir.Lock(dir, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{addressFile: address, tokenFile: "mbx_local"} {
+	for name, text := range map[string]string{statedir.AddressFile: address, statedir.TokenFile: "mbx_local"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

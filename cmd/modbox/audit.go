@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/store"
 )
 
 const (
@@ -29,15 +27,6 @@ const (
 	// auditLineMax bounds a line of an exported log.
 	auditLineMax = 1 << 20
 )
-
-// recordLocally does something in the database itself, without the server, and
-// records it; it is not done when that cannot be recorded.
-func recordLocally(ctx context.Context, st *store.Store, r audit.Record, do func(context.Context) error) error {
-	log := audit.Open(st, audit.Config{}, slog.New(slog.DiscardHandler))
-	defer log.Close()
-	r.Via = "local"
-	return log.Do(ctx, r, do)
-}
 
 // auditFlags are what narrows a list of the audit log.
 type auditFlags struct {

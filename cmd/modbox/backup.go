@@ -5,53 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/server"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
-
-// backupSource is the state that a backup is made of.
-func backupSource(cfg config.Config, st *store.Store) backup.Source {
-	return backup.Source{StateDir: cfg.StateDir, KeyFile: cfg.Secrets.KeyFile, Store: st, Version: version}
-}
-
-// backupSettings returns when the server makes backups by itself, and of what.
-func backupSettings(cfg config.Config) (backup.Schedule, backup.Options) {
-	return backup.Schedule{Every: time.Duration(cfg.Backup.Every), Directory: cfg.Backup.Directory, Keep: cfg.Backup.Keep},
-		backup.Options{Images: backup.Images(cfg.Backup.Images)}
-}
-
-// makeBackups has backups made as the settings say, until the server ends.
-func (p *parts) makeBackups(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	s, options := backupSettings(cfg)
-	s.Log = log
-	s.Write = func(ctx context.Context, path string) error {
-		_, err := backup.Write(ctx, backupSource(cfg, p.store), path, options)
-		return err
-	}
-	go func() {
-		defer close(done)
-		s.Run(ctx)
-	}()
-	cu.Add(func() {
-		cancel()
-		<-done
-	})
-}
 
 func (a *app) backupCommand() *cobra.Command {
 	var local localFlags
@@ -82,14 +50,14 @@ the name of the time. "modbox restore" makes a state directory of it.`,
 			} else if err := durable.MkdirAll(cfg.Backup.Directory); err != nil {
 				return fmt.Errorf("make directory: %w", err)
 			}
-			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, databaseFile))
+			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, statedir.DatabaseFile))
 			if err != nil {
 				return err
 			}
 			defer func() { _ = st.Close() }() // what was written is committed
 			var m backup.Manifest
-			err = recordLocally(cmd.Context(), st, audit.Record{Action: "backup"}, func(ctx context.Context) (err error) {
-				m, err = backup.Write(ctx, backupSource(cfg, st), file, backup.Options{Images: choice, WithoutCheckpoints: without})
+			err = audit.RecordLocally(cmd.Context(), st, audit.Record{Action: "backup"}, func(ctx context.Context) (err error) {
+				m, err = backup.Write(ctx, server.BackupSource(cfg, st, version), file, backup.Options{Images: choice, WithoutCheckpoints: without})
 				return err
 			})
 			if err != nil {
@@ -171,7 +139,7 @@ func (a *app) restore(ctx context.Context, cfg config.Config, file string, o bac
 	if err := statedir.Make(cfg.StateDir); err != nil {
 		return m, "", err
 	}
-	unlock, err := lockDir(cfg.StateDir, cfg.StateDir)
+	unlock, err := statedir.Lock(cfg.StateDir, cfg.StateDir)
 	if err != nil {
 		return m, "", err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/modbox/modbox/images"
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
@@ -24,6 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/server"
 	"github.com/modbox/modbox/internal/statedir"
 )
 
@@ -45,8 +44,8 @@ with 1 when something is missing without which Modbox does not work.`,
 				show = nil
 			}
 			o := doctor.Options{
-				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen, Running: runningAddress(cfg.StateDir),
-				SharedOrigin: sharesOrigin(cfg), SharedOriginFix: pathURLsAdvice,
+				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen, Running: statedir.RunningAddress(cfg.StateDir),
+				SharedOrigin: server.SharesOrigin(cfg), SharedOriginFix: server.PathURLsAdvice,
 				Capacity: func() (string, error) { return describeCapacity(cfg) },
 				Images:   func(ctx context.Context) (map[string]bool, error) { return builtImages(ctx, cfg) },
 				Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
@@ -78,40 +77,21 @@ func (a *app) printCheck(r doctor.Result) {
 	}
 }
 
-// openImages returns the image store, which is made when it is missing, in a state directory
-// that other users cannot enter.
-func openImages(cfg config.Config) (*image.Store, error) {
-	if err := statedir.Make(cfg.StateDir); err != nil {
-		return nil, err
-	}
-	return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, localImageOptions(cfg))
-}
-
 // images loads the configuration and opens the images of this machine.
 func (l *localFlags) images(a *app) (config.Config, *image.Store, error) {
 	cfg, err := l.load(a)
 	if err != nil {
 		return cfg, nil, err
 	}
-	st, err := openImages(cfg)
+	st, err := server.OpenImages(cfg)
 	return cfg, st, err
-}
-
-var errNoImage = errors.New("no image is built: run modbox images build")
-
-// lookAtImages is openImages, but errNoImage where there is no store: who only looks makes none.
-func lookAtImages(cfg config.Config) (*image.Store, error) {
-	if _, err := os.Stat(filepath.Join(cfg.StateDir, imagesDir)); errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoImage
-	}
-	return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, localImageOptions(cfg))
 }
 
 // builtImages returns those that "modbox images build" builds, and whether they are built, and
 // all others that are here: sandboxes can be made of imported ones too.
 func builtImages(ctx context.Context, cfg config.Config) (map[string]bool, error) {
-	st, err := lookAtImages(cfg)
-	if errors.Is(err, errNoImage) {
+	st, err := server.OpenExistingImages(cfg)
+	if errors.Is(err, server.ErrNoImage) {
 		return nil, nil
 	}
 	if err != nil {
@@ -140,7 +120,7 @@ func builtImages(ctx context.Context, cfg config.Config) (map[string]bool, error
 // trySandbox starts a sandbox with a driver of its own, in directories of its
 // own below the server's, so that a running server is not disturbed.
 func trySandbox(ctx context.Context, cfg config.Config) (t doctor.Trial, err error) {
-	st, err := lookAtImages(cfg)
+	st, err := server.OpenExistingImages(cfg)
 	if err != nil {
 		return t, err
 	}
@@ -148,7 +128,7 @@ func trySandbox(ctx context.Context, cfg config.Config) (t doctor.Trial, err err
 	if err != nil {
 		return t, err
 	}
-	programs, err := embedded.Unpack(filepath.Join(cfg.StateDir, binDir))
+	programs, err := embedded.Unpack(filepath.Join(cfg.StateDir, statedir.BinDir))
 	if err != nil {
 		return t, err
 	}
@@ -189,7 +169,7 @@ func anyRootFS(ctx context.Context, st *image.Store) (string, error) {
 		}
 	}
 	if smallest == nil {
-		return "", errNoImage
+		return "", server.ErrNoImage
 	}
 	_, path, err := st.Resolve(ctx, smallest.Ref())
 	return path, err
@@ -210,7 +190,7 @@ func describeCapacity(cfg config.Config) (string, error) {
 	}
 	bytes := func(n int64) string { return humanize.IBytes(uint64(n)) }
 	count := func(n int64) string { return fmt.Sprint(n) }
-	promise, quota := machine.Promise(capacityPolicy(cfg)), defaultQuota(cfg, machine)
+	promise, quota := machine.Promise(server.CapacityPolicy(cfg)), server.DefaultQuota(cfg, machine)
 	return fmt.Sprintf("all sandboxes together are promised at most: memory %s, disk %s; a workspace may have: sandboxes %s, memory %s, cores %s, disk %s, creates a minute %s",
 		show(promise.MemoryBytes, bytes), show(promise.DiskBytes, bytes), show(quota[sandbox.LimitSandboxes], count), show(quota[sandbox.LimitMemory], bytes),
 		show(quota[sandbox.LimitCPU], func(n int64) string { return fmt.Sprint(float64(n) / 1000) }), show(quota[sandbox.LimitDisk], bytes), show(quota[sandbox.LimitCreates], count)), nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/doctor"
+	"github.com/modbox/modbox/internal/server"
 )
 
 func TestDoctorMakesNothingWhereNoServerWas(t *testing.T) {
@@ -35,7 +36,7 @@ func TestDoctorMakesNothingWhereNoServerWas(t *testing.T) {
 
 func TestDoctorAsksForNoImageThatIsBuiltByItself(t *testing.T) {
 	cfg := config.Config{StateDir: t.TempDir()}
-	if _, err := openImages(cfg); err != nil {
+	if _, err := server.OpenImages(cfg); err != nil {
 		t.Fatal(err)
 	}
 	got, err := builtImages(t.Context(), cfg)
@@ -45,28 +46,5 @@ func TestDoctorAsksForNoImageThatIsBuiltByItself(t *testing.T) {
 	want := map[string]bool{"modbox/base:latest": false, "modbox/code-exec:latest": false}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("images to be built (-want +got):\n%s", diff)
-	}
-}
-
-// TestImagesCloseTheStateDirectory has a state directory that an older version made open to
-// all users, and none yet.
-func TestImagesCloseTheStateDirectory(t *testing.T) {
-	for name, mode := range map[string]os.FileMode{"new": 0, "open": 0o755} {
-		t.Run(name, func(t *testing.T) {
-			cfg := config.Config{StateDir: filepath.Join(t.TempDir(), "state")}
-			if mode != 0 {
-				if err := os.Mkdir(cfg.StateDir, mode); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if _, err := openImages(cfg); err != nil {
-				t.Fatal(err)
-			}
-			for _, dir := range []string{cfg.StateDir, filepath.Join(cfg.StateDir, imagesDir)} {
-				if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-					t.Errorf("%s has mode %v, %v, want 0700", dir, info.Mode(), err)
-				}
-			}
-		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/doctor"
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
 
@@ -76,7 +77,7 @@ func (a *app) withFirstToken(ctx context.Context, local *localFlags, do func(*fi
 	if err != nil {
 		return err
 	}
-	st, err := store.OpenExisting(ctx, filepath.Join(cfg.StateDir, databaseFile))
+	st, err := store.OpenExisting(ctx, filepath.Join(cfg.StateDir, statedir.DatabaseFile))
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func (a *app) withFirstToken(ctx context.Context, local *localFlags, do func(*fi
 // rotate revokes the token before it makes the next: interrupted in the middle it leaves no
 // token that works and is in no file.
 func (f *firstToken) rotate(ctx context.Context, lifetime time.Duration) error {
-	_, err := writeSecret(f.dir, tokenFile, func() (secret string, _ bool, err error) {
+	_, err := statedir.WriteSecret(f.dir, statedir.TokenFile, func() (secret string, _ bool, err error) {
 		if err := f.revoke(ctx); err != nil {
 			return "", false, err
 		}
@@ -100,7 +101,7 @@ func (f *firstToken) rotate(ctx context.Context, lifetime time.Duration) error {
 		if err != nil {
 			return "", false, err
 		}
-		err = recordLocally(ctx, f.st, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) error {
+		err = audit.RecordLocally(ctx, f.st, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) error {
 			secret, _, err = f.auth.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, auth.TokenRequest{Description: "first token", Lifetime: lifetime})
 			return err
 		})
@@ -114,7 +115,7 @@ func (f *firstToken) remove(ctx context.Context) error {
 	if err := f.revoke(ctx); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(f.dir, tokenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(f.dir, statedir.TokenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the first token: %w", err)
 	}
 	return durable.Sync(f.dir)
@@ -126,7 +127,7 @@ func (f *firstToken) revoke(ctx context.Context) error {
 	if err != nil || t == nil {
 		return err
 	}
-	return recordLocally(ctx, f.st, audit.Record{Action: "revoke-token", User: string(t.User), Workspace: string(t.Workspace)}, func(ctx context.Context) error {
+	return audit.RecordLocally(ctx, f.st, audit.Record{Action: "revoke-token", User: string(t.User), Workspace: string(t.Workspace)}, func(ctx context.Context) error {
 		return f.auth.RevokeToken(ctx, auth.Identity{User: t.User, Workspace: t.Workspace}, t.ID)
 	})
 }
@@ -134,7 +135,7 @@ func (f *firstToken) revoke(ctx context.Context) error {
 // readFirstToken returns the token in the file of a state directory; nil without a file, and
 // when the database has no such token.
 func readFirstToken(ctx context.Context, dir string, st *store.Store) (*sandbox.Token, error) {
-	text, err := os.ReadFile(filepath.Join(dir, tokenFile))
+	text, err := os.ReadFile(filepath.Join(dir, statedir.TokenFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -153,7 +154,7 @@ func readFirstToken(ctx context.Context, dir string, st *store.Store) (*sandbox.
 
 // describeFirstToken returns what there is to know of the first token; nil without one that works.
 func describeFirstToken(ctx context.Context, cfg config.Config) (_ *doctor.FirstToken, err error) {
-	st, err := store.OpenExisting(ctx, filepath.Join(cfg.StateDir, databaseFile))
+	st, err := store.OpenExisting(ctx, filepath.Join(cfg.StateDir, statedir.DatabaseFile))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil, nil // no server has run yet
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
 )
 
 func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
@@ -21,8 +22,8 @@ func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.Close)
-	path := filepath.Join(dir, tokenFile)
-	if _, err := writeSecret(dir, tokenFile, func() (string, bool, error) { return a.Bootstrap(t.Context(), st) }); err != nil {
+	path := filepath.Join(dir, statedir.TokenFile)
+	if _, err := statedir.WriteSecret(dir, statedir.TokenFile, func() (string, bool, error) { return a.Bootstrap(t.Context(), st) }); err != nil {
 		t.Fatal(err)
 	}
 	read := func() (string, sandbox.Token) {

@@ -14,7 +14,8 @@ import (
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/server"
+	"github.com/modbox/modbox/internal/statedir"
 )
 
 // localImageFlags are those of commands that remove images over the API, or on this
@@ -153,7 +154,7 @@ func (a *app) pruneLocal(ctx context.Context, local *localImageFlags) error {
 	if err != nil {
 		return err
 	}
-	inUse := digestsInUse(filepath.Join(cfg.StateDir, databaseFile))
+	inUse := server.DigestsInUse(filepath.Join(cfg.StateDir, statedir.DatabaseFile))
 	freed, err := backoff.Retry(ctx, func() (int64, error) {
 		freed, err := st.Prune(ctx, inUse)
 		if err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
@@ -168,65 +169,4 @@ func (a *app) pruneLocal(ctx context.Context, local *localImageFlags) error {
 		return a.printJSON(map[string]int64{"freed_bytes": freed})
 	}
 	return a.printFreed(freed, "freed")
-}
-
-// digestsInUse returns what tells the images that a database still needs: of
-// sandboxes that have not ended, their checkpoints and snapshots. It fails with
-// Unavailable while a sandbox is being started: its image is chosen then, but not
-// written down yet.
-func digestsInUse(database string) func(context.Context) ([]string, error) {
-	return func(ctx context.Context) (digests []string, err error) {
-		st, err := store.OpenExisting(ctx, database)
-		if sandbox.CodeOf(err) == sandbox.NotFound {
-			return nil, nil // no server, no sandboxes
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, st.Close()) }()
-		live, err := st.LiveSandboxes(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, sb := range live {
-			if sb.ImageDigest == "" {
-				return nil, sandbox.Errorf(sandbox.Unavailable, "sandbox %s (%s) is being started; try again when it runs", sb.Name, sb.ID)
-			}
-		}
-		return st.DigestsInUse(ctx)
-	}
-}
-
-// digestsReleased returns what tells the root filesystems that a database had and gave up.
-func digestsReleased(database string) func(context.Context) ([]string, error) {
-	return func(ctx context.Context) (digests []string, err error) {
-		st, err := store.OpenExisting(ctx, database)
-		if sandbox.CodeOf(err) == sandbox.NotFound {
-			return nil, nil // it may come back
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, st.Close()) }()
-		return st.DigestsReleased(ctx)
-	}
-}
-
-// imagesInUse returns what tells the images that sandboxes and snapshots need:
-// their digests, and the references of sandboxes that are being started, whose
-// image may not be chosen yet.
-func imagesInUse(st *store.Store) func(context.Context) ([]string, error) {
-	return func(ctx context.Context) ([]string, error) {
-		live, err := st.LiveSandboxes(ctx)
-		if err != nil {
-			return nil, err
-		}
-		used, err := st.DigestsInUse(ctx)
-		for _, sb := range live {
-			if sb.ImageDigest == "" {
-				used = append(used, sb.Image)
-			}
-		}
-		return used, err
-	}
 }

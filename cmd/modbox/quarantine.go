@@ -11,27 +11,11 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
-	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/server"
+	"github.com/modbox/modbox/internal/statedir"
 )
-
-func openQuarantine(cfg config.Config) *quarantine.Store {
-	return quarantine.New(filepath.Join(cfg.StateDir, quarantineDir))
-}
-
-// quarantineLimits bounds the quarantine, of saved states and of root filesystems each.
-func quarantineLimits(cfg config.Config) quarantine.Limits {
-	l := quarantine.Limits{MaxAge: cfg.Quarantine.MaxAge.Std(), MaxBytes: int64(cfg.Quarantine.MaxBytes)}
-	if l.MaxBytes == config.Auto {
-		l.MaxBytes = 0 // without a size the room on the disk bounds it
-		if machine, err := capacity.Detect(cfg.StateDir); err == nil {
-			l.MaxBytes = machine.DiskBytes / 4
-		}
-	}
-	return l
-}
 
 // The kinds of what is in quarantine.
 const (
@@ -54,7 +38,7 @@ type quarantined struct {
 // listQuarantine returns what is in quarantine, each kind the oldest first.
 func listQuarantine(ctx context.Context, cfg config.Config) ([]quarantined, error) {
 	list := []quarantined{}
-	q := openQuarantine(cfg)
+	q := server.OpenQuarantine(cfg)
 	entries, err := q.List()
 	if err != nil {
 		return nil, err
@@ -62,8 +46,8 @@ func listQuarantine(ctx context.Context, cfg config.Config) ([]quarantined, erro
 	for _, e := range entries {
 		list = append(list, quarantined{ID: e.ID, Kind: kindSaved, Path: q.Path(e.ID), Sandbox: e.Sandbox, Reason: e.Reason, At: e.At, SizeBytes: e.SizeBytes})
 	}
-	st, err := lookAtImages(cfg)
-	if errors.Is(err, errNoImage) {
+	st, err := server.OpenExistingImages(cfg)
+	if errors.Is(err, server.ErrNoImage) {
 		return list, nil
 	}
 	if err != nil {
@@ -72,7 +56,7 @@ func listQuarantine(ctx context.Context, cfg config.Config) ([]quarantined, erro
 	lost, err := st.Lost(ctx)
 	for _, l := range lost {
 		list = append(list, quarantined{
-			ID: l.Digest, Kind: kindRootFS, Path: filepath.Join(cfg.StateDir, imagesDir, "images", strings.TrimPrefix(l.Digest, "sha256:")+".erofs"),
+			ID: l.Digest, Kind: kindRootFS, Path: filepath.Join(cfg.StateDir, statedir.ImagesDir, "images", strings.TrimPrefix(l.Digest, "sha256:")+".erofs"),
 			Reason: "the database has no snapshot and no sandbox that needs it", At: l.At, SizeBytes: l.SizeBytes,
 		})
 	}
@@ -131,7 +115,7 @@ func (a *app) quarantineRemoveCommand() *cobra.Command {
 				return err
 			}
 			for _, id := range args {
-				err := openQuarantine(cfg).Remove(id)
+				err := server.OpenQuarantine(cfg).Remove(id)
 				if sandbox.CodeOf(err) == sandbox.NotFound {
 					err = removeLost(cmd.Context(), cfg, id, err)
 				}
@@ -148,8 +132,8 @@ func (a *app) quarantineRemoveCommand() *cobra.Command {
 
 // removeLost removes a root filesystem in quarantine; notFound is the error where there are no images.
 func removeLost(ctx context.Context, cfg config.Config, digest string, notFound error) error {
-	st, err := lookAtImages(cfg)
-	if errors.Is(err, errNoImage) {
+	st, err := server.OpenExistingImages(cfg)
+	if errors.Is(err, server.ErrNoImage) {
 		return notFound
 	}
 	if err != nil {

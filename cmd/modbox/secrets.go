@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -12,16 +11,10 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/config"
-	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/server"
+	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
-
-// secretKeyVariable has the keys for secrets, instead of the file.
-const secretKeyVariable = "MODBOX_SECRET_KEY"
-
-func openKeys(cfg config.Config) (*secret.Keys, error) {
-	return secret.Open(cfg.Secrets.KeyFile, os.Getenv(secretKeyVariable))
-}
 
 func (a *app) secretsCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -50,17 +43,17 @@ by a comma, restart the server, rotate, and then take the old one away.`,
 			if err != nil {
 				return err
 			}
-			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, databaseFile))
+			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, statedir.DatabaseFile))
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, st.Close()) }()
-			keys, err := openKeys(cfg)
+			keys, err := server.OpenKeys(cfg)
 			if err != nil {
 				return err
 			}
 			var count int
-			err = recordLocally(cmd.Context(), st, audit.Record{Action: "rotate-secrets"}, func(ctx context.Context) (err error) {
+			err = audit.RecordLocally(cmd.Context(), st, audit.Record{Action: "rotate-secrets"}, func(ctx context.Context) (err error) {
 				count, err = keys.Rotate(ctx, st)
 				audit.FromContext(ctx).Detail("secrets", strconv.Itoa(count))
 				return err

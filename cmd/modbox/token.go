@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
 
@@ -90,7 +91,7 @@ func (a *app) createToken(ctx context.Context, description string, options clien
 // needed: SQLite makes the two take turns, and the schema is not touched.
 func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptions) (*client.NewToken, error) {
 	return func(ctx context.Context, description string, options client.TokenOptions) (_ *client.NewToken, err error) {
-		st, err := store.OpenExisting(ctx, filepath.Join(stateDir, databaseFile))
+		st, err := store.OpenExisting(ctx, filepath.Join(stateDir, statedir.DatabaseFile))
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +111,7 @@ func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptio
 		}
 		var secret string
 		var t sandbox.Token
-		err = recordLocally(ctx, st, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) (err error) {
+		err = audit.RecordLocally(ctx, st, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) (err error) {
 			secret, t, err = authenticator.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, req)
 			return err
 		})

@@ -1,5 +1,6 @@
-// Package statedir makes the directories that a server keeps its things in, so that other
-// users of the machine cannot read what is in them.
+// Package statedir makes the directories in which a server keeps its files, so that other
+// users of the machine cannot read them. It names the files of the state directory, locks
+// it for one server, and finds the address of that server.
 package statedir
 
 import (

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"fmt"
@@ -88,7 +88,7 @@ func wired(t *testing.T, environ ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, a := lifecycleConfig(cfg, capacity.Machine{MemoryBytes: 16 << 30, DiskBytes: 100 << 30, Cores: 4}, urls), apiConfig(cfg, urls)
+	l, a := lifecycleConfig(cfg, capacity.Machine{MemoryBytes: 16 << 30, DiskBytes: 100 << 30, Cores: 4}, urls), apiConfig(cfg, urls, "test")
 	shown := fmt.Sprintln(l.SandboxURL("label"), a.SandboxURL("label"))
 	l.SandboxURL, a.SandboxURL = nil, nil // functions differ each time
 	log := slog.New(slog.DiscardHandler)

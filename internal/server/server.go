@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -48,21 +48,6 @@ import (
 	"github.com/modbox/modbox/internal/stream"
 )
 
-// Files in the state directory.
-const (
-	tokenFile      = "token"
-	firstLoginFile = "first-login"
-	addressFile    = "address"
-	lockFile       = "lock" // in the run directory as well
-	databaseFile   = "modbox.db"
-	binDir         = "bin"
-	streamsDir     = "streams"
-	imagesDir      = "images"
-	checkpointsDir = "checkpoints"
-	spoolDir       = "spool" // files under way
-	quarantineDir  = "quarantine"
-)
-
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -75,19 +60,32 @@ const (
 	closeTimeout = 30 * time.Second
 )
 
-// server is a running server: its parts, and what ends them.
-type server struct {
+// Options say how a server starts.
+type Options struct {
+	Config config.Config
+	// AcceptDatabase starts also with a database that does not fit the files beside it.
+	AcceptDatabase bool
+	// Version is the version of this program, for clients, logs and backups.
+	Version string
+	// Logger takes the log of the server.
+	Logger *slog.Logger
+}
+
+// Server is a running server: its parts, and what ends them.
+type Server struct {
 	cfg      config.Config
 	log      *slog.Logger
+	version  string
 	listener net.Listener
 	http     *http.Server
 	disk     *disk
-	// release undoes what start did, last first.
+	// release undoes what Start did, last first.
 	release func()
 }
 
-// parts is what start makes before there is HTTP.
+// parts is what Start makes before there is HTTP.
 type parts struct {
+	version   string
 	store     *store.Store
 	images    *image.Store
 	driver    *gvisor.Driver
@@ -105,10 +103,10 @@ type parts struct {
 	links     *preview.Links
 }
 
-// start makes all parts in order, takes over the sandboxes of the server that
-// ran before, and listens. Nothing is served before run. On an error nothing is left.
-// accept is for [parts.openStore].
-func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger) (_ *server, err error) {
+// Start makes all parts in order, takes over the sandboxes of the server that
+// ran before, and listens. It serves nothing before [Server.Run]. On an error nothing is left.
+func Start(ctx context.Context, o Options) (_ *Server, err error) {
+	cfg, log := o.Config, o.Logger
 	cu := cleanup.Make(func() {})
 	defer cu.Clean()
 	for _, dir := range []string{cfg.StateDir, cfg.RunDir} {
@@ -117,7 +115,7 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 		}
 	}
 	for _, dir := range slices.Compact([]string{cfg.StateDir, cfg.RunDir}) {
-		unlock, err := lockDir(dir, cfg.StateDir)
+		unlock, err := statedir.Lock(dir, cfg.StateDir)
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +124,7 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 	if err := backup.Finish(cfg.StateDir); err != nil {
 		return nil, err
 	}
-	if err := os.Remove(filepath.Join(cfg.StateDir, addressFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(cfg.StateDir, statedir.AddressFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove the address of the server before: %w", err)
 	}
 	// The address is taken first: without it nothing else should happen.
@@ -138,11 +136,11 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 	if err := checkExposure(cfg, l.Addr(), log); err != nil {
 		return nil, err
 	}
-	var p parts
+	p := parts{version: o.Version}
 	if p.urls, err = proxy.NewURLs(publicURL(cfg, l.Addr()), cfg.Domain); err != nil {
 		return nil, err
 	}
-	if err := p.open(ctx, cfg, accept, log, &cu); err != nil {
+	if err := p.open(ctx, cfg, o.AcceptDatabase, log, &cu); err != nil {
 		return nil, err
 	}
 	if err := p.disk.retry(func() error { return p.bootstrap(ctx, cfg, log) }); err != nil {
@@ -168,7 +166,7 @@ func start(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
-	s := &server{cfg: cfg, log: log, listener: clients.Listen(l), disk: p.disk, http: httpServer(handler, clients, log)}
+	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, http: httpServer(handler, clients, log)}
 	s.http.RegisterOnShutdown(p.service.StopWaiting) // nobody holds it up by waiting for room
 	s.release = cu.Release()
 	return s, nil
@@ -194,11 +192,11 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if p.disk, err = openDisk(ctx, cfg, accept, log); err != nil {
 		return err
 	}
-	programs, err := withSpace(p.disk, func() (embedded.Paths, error) { return embedded.Unpack(filepath.Join(cfg.StateDir, binDir)) })
+	programs, err := withSpace(p.disk, func() (embedded.Paths, error) { return embedded.Unpack(filepath.Join(cfg.StateDir, statedir.BinDir)) })
 	if err != nil {
 		return err
 	}
-	keys, err := withSpace(p.disk, func() (*secret.Keys, error) { return openKeys(cfg) })
+	keys, err := withSpace(p.disk, func() (*secret.Keys, error) { return OpenKeys(cfg) })
 	if err != nil {
 		return err
 	}
@@ -219,7 +217,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 		return p.images.SignIn(ctx, host, login)
 	})
 	if p.images, err = withSpace(p.disk, func() (*image.Store, error) {
-		return image.Open(filepath.Join(cfg.StateDir, imagesDir), images.FS, imageOptions(cfg, p.store, p.signIns, log))
+		return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, imageOptions(cfg, p.store, p.signIns, log))
 	}); err != nil {
 		return err
 	}
@@ -263,7 +261,7 @@ func (p *parts) openService(cfg config.Config, log *slog.Logger) error {
 	p.metrics = prometheus.NewRegistry()
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics.MustRegister(p.disk.collectors()...)
-	streams, err := stream.Open(filepath.Join(cfg.StateDir, streamsDir), log)
+	streams, err := stream.Open(filepath.Join(cfg.StateDir, statedir.StreamsDir), log)
 	if err != nil {
 		return err
 	}
@@ -290,7 +288,7 @@ func (p *parts) openService(cfg config.Config, log *slog.Logger) error {
 
 // handler puts the API, the dialects and the proxy together.
 func (p *parts) handler(cfg config.Config, clients *conns.Tracker, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
-	v1, err := api.New(apiConfig(cfg, p.urls), api.Deps{
+	v1, err := api.New(apiConfig(cfg, p.urls, p.version), api.Deps{
 		Service: p.service, Auth: p.auth, Accounts: p.accounts, Registries: p.signIns, Catalogue: p.catalogue, Images: p.images, Builder: p.builder, Audit: p.audit, SSO: p.sso, Links: p.links, Logger: log, Driver: p.driver.Capabilities().Name,
 		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
 		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
@@ -345,11 +343,12 @@ func (p *parts) imageReady(ctx context.Context) error {
 	return errors.New("the default image is not built: run modbox images build")
 }
 
-// run serves until ctx ends, then lets requests under way end.
-func (s *server) run(ctx context.Context) error {
+// Run serves until ctx ends, then lets requests under way end, and releases everything.
+// Call it once.
+func (s *Server) Run(ctx context.Context) error {
 	defer s.release()
 	address := s.listener.Addr().String()
-	path := filepath.Join(s.cfg.StateDir, addressFile)
+	path := filepath.Join(s.cfg.StateDir, statedir.AddressFile)
 	if err := s.disk.retry(func() error { return os.WriteFile(path, []byte(address+"\n"), 0o600) }); ballast.IsFull(err) {
 		s.log.Error("the address is not written, and commands on this machine do not find the server", "error", err)
 	} else if err != nil {
@@ -364,7 +363,7 @@ func (s *server) run(ctx context.Context) error {
 		}
 		served <- s.http.Serve(s.listener)
 	}()
-	s.log.Info("listening", "address", address, "version", version, "state_dir", s.cfg.StateDir)
+	s.log.Info("listening", "address", address, "version", s.version, "state_dir", s.cfg.StateDir)
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve %s: %w", address, err)

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func TestPublicURL(t *testing.T) {
 
 func TestLogger(t *testing.T) {
 	var b bytes.Buffer
-	log := newLogger(config.Log{Level: "warn", Format: "json"}, &b)
+	log := NewLogger(config.Log{Level: "warn", Format: "json"}, &b)
 	log.Info("quiet")
 	log.Warn("loud")
 	if got := b.String(); strings.Contains(got, "quiet") || !strings.Contains(got, `"msg":"loud"`) {

@@ -1,64 +1,26 @@
-package main
+package server
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
-	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/installation"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
 
-// lockDir makes sure that only one server, which has the state directory stateDir, works
-// on dir. The lock ends with the process, however it ends.
-func lockDir(dir, stateDir string) (unlock func(), err error) {
-	path := filepath.Join(dir, lockFile)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock directory: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := io.ReadAll(io.LimitReader(f, 8<<10)) // only to name it
-		_ = f.Close()                                     // nothing was written
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		pid, other, _ := strings.Cut(strings.TrimSpace(string(holder)), "\n")
-		if dir == stateDir {
-			return nil, fmt.Errorf("another server (process %s) works on %s", pid, dir)
-		}
-		return nil, fmt.Errorf("another server (process %s, state directory %s) works on the run directory %s; give this server a run directory of its own (--run-dir or MODBOX_RUN_DIR)",
-			pid, other, dir)
-	}
-	// The file says who holds the lock; on a full disk a new one cannot.
-	text := fmt.Appendf(nil, "%d\n%s\n", os.Getpid(), stateDir)
-	if _, err = f.WriteAt(text, 0); err == nil {
-		err = f.Truncate(int64(len(text)))
-	}
-	if err != nil && !ballast.IsFull(err) {
-		_ = f.Close()
-		return nil, fmt.Errorf("write %s: %w", path, err)
-	}
-	return func() { _ = f.Close() }, nil // closing gives up the lock
-}
-
 func installationDirs(cfg config.Config) installation.Dirs {
 	return installation.Dirs{
-		State: cfg.StateDir, Run: cfg.RunDir, Database: filepath.Join(cfg.StateDir, databaseFile),
-		Saved: filepath.Join(cfg.StateDir, checkpointsDir), Boxes: filepath.Join(cfg.RunDir, "boxes"),
+		State: cfg.StateDir, Run: cfg.RunDir, Database: filepath.Join(cfg.StateDir, statedir.DatabaseFile),
+		Saved: filepath.Join(cfg.StateDir, statedir.CheckpointsDir), Boxes: filepath.Join(cfg.RunDir, "boxes"),
 	}
 }
 

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/modbox/modbox/internal/conns"
 )
 
-// pathURLsAdvice is what to do when pages of sandboxes have the host that people sign in at.
-const pathURLsAdvice = "set domain, with a wildcard DNS record, or http.path_urls to off"
+// PathURLsAdvice says what to do when pages of sandboxes have the host that people sign in at.
+const PathURLsAdvice = "set domain, with a wildcard DNS record, or http.path_urls to off"
 
 // checkExposure refuses to listen where others could read tokens, unless a setting
 // says so, and warns of what only a header protects.
@@ -25,14 +25,14 @@ func checkExposure(cfg config.Config, addr net.Addr, log *slog.Logger) error {
 		}
 		log.Warn("TLS is off and others reach the address: tokens travel in clear text, unless a TLS proxy stands in front", "address", addr.String())
 	}
-	if sharesOrigin(cfg) {
-		log.Warn("pages of sandboxes have the host at which people sign in, and only a header keeps browsers from taking them for one origin: " + pathURLsAdvice)
+	if SharesOrigin(cfg) {
+		log.Warn("pages of sandboxes have the host at which people sign in, and only a header keeps browsers from taking them for one origin: " + PathURLsAdvice)
 	}
 	return nil
 }
 
-// sharesOrigin reports whether pages of sandboxes have the host at which people sign in with a browser.
-func sharesOrigin(cfg config.Config) bool { return len(cfg.OIDC) > 0 && cfg.AnswersPaths() }
+// SharesOrigin reports whether pages of sandboxes have the host at which people sign in with a browser.
+func SharesOrigin(cfg config.Config) bool { return len(cfg.OIDC) > 0 && cfg.AnswersPaths() }
 
 func isLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)

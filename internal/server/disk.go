@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -21,10 +21,9 @@ import (
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
-
-const ballastDir = "ballast" // in the state directory
 
 // startSpace is how many bytes must be free for the start of a server: the
 // write-ahead log of the database is made then, and several small files are written.
@@ -50,11 +49,11 @@ type disk struct {
 // openDisk makes space on a full disk for the start of the server, from the ballast that
 // the server before has left. accept is for [parts.openStore].
 func openDisk(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger) (*disk, error) {
-	b, err := ballast.Open(filepath.Join(cfg.StateDir, ballastDir), int64(cfg.Disk.Ballast), log)
+	b, err := ballast.Open(filepath.Join(cfg.StateDir, statedir.BallastDir), int64(cfg.Disk.Ballast), log)
 	if err != nil {
 		return nil, err
 	}
-	d := &disk{dir: cfg.StateDir, ballast: b, log: log, cfg: evictionConfig(cfg), quarantine: openQuarantine(cfg), limits: quarantineLimits(cfg)}
+	d := &disk{dir: cfg.StateDir, ballast: b, log: log, cfg: evictionConfig(cfg), quarantine: OpenQuarantine(cfg), limits: quarantineLimits(cfg)}
 	short := func() (bool, error) {
 		free, err := ballast.Free(d.dir)
 		return free.Bytes < startSpace || free.Inodes == 0, err

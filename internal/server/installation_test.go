@@ -1,9 +1,8 @@
-package main
+package server
 
 import (
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,45 +10,8 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/statedir"
 )
-
-func TestADirectoryHasOneServer(t *testing.T) {
-	state := t.TempDir()
-	unlock, err := lockDir(state, state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lockDir(state, state); err == nil || !strings.Contains(err.Error(), "another server") {
-		t.Errorf("second lock = %v, want it refused with the holder's name", err)
-	}
-	// A child of the holder, such as a sandbox, must not keep the lock.
-	child := exec.Command("sleep", "1000")
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = child.Process.Kill()
-		_ = child.Wait()
-	}()
-	unlock()
-	unlock, err = lockDir(state, state)
-	if err != nil {
-		t.Fatalf("lock after it was given up: %v", err)
-	}
-	unlock()
-}
-
-func TestARunDirectoryHasOneServer(t *testing.T) {
-	state, run := t.TempDir(), t.TempDir()
-	unlock, err := lockDir(run, state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unlock()
-	if _, err := lockDir(run, t.TempDir()); err == nil || !strings.Contains(err.Error(), state) || !strings.Contains(err.Error(), "--run-dir") {
-		t.Errorf("lock of another server's run directory: %v, want it refused, naming %s", err, state)
-	}
-}
 
 // installationTest is a state and a run directory with a database, which was used.
 type installationTest struct {
@@ -61,7 +23,7 @@ type installationTest struct {
 func newInstallation(t *testing.T, run string) *installationTest {
 	t.Helper()
 	it := &installationTest{T: t, cfg: config.Config{StateDir: t.TempDir(), RunDir: run}}
-	it.db = filepath.Join(it.cfg.StateDir, databaseFile)
+	it.db = filepath.Join(it.cfg.StateDir, statedir.DatabaseFile)
 	it.use(false)
 	return it
 }
@@ -72,7 +34,7 @@ func (it *installationTest) open(accept bool) error {
 	cu := cleanup.Make(func() {})
 	defer cu.Clean()
 	it.cfg.Secrets.KeyFile = filepath.Join(it.cfg.StateDir, "secret.key")
-	keys, err := openKeys(it.cfg)
+	keys, err := OpenKeys(it.cfg)
 	if err != nil {
 		it.Fatal(err)
 	}
@@ -155,7 +117,7 @@ func TestAMissingDatabaseIsRefused(t *testing.T) {
 func TestAMissingDatabaseIsRefusedWithoutAMark(t *testing.T) {
 	run := t.TempDir()
 	it := &installationTest{T: t, cfg: config.Config{StateDir: t.TempDir(), RunDir: run}}
-	it.db = filepath.Join(it.cfg.StateDir, databaseFile)
+	it.db = filepath.Join(it.cfg.StateDir, statedir.DatabaseFile)
 	box := filepath.Join(run, "boxes", "sb-1")
 	if err := os.MkdirAll(box, 0o700); err != nil {
 		t.Fatal(err)
@@ -192,7 +154,7 @@ func TestTheRunDirectoryOfAnotherServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := &installationTest{T: t, cfg: config.Config{StateDir: t.TempDir(), RunDir: run}}
-	second.db = filepath.Join(second.cfg.StateDir, databaseFile)
+	second.db = filepath.Join(second.cfg.StateDir, statedir.DatabaseFile)
 	for _, accept := range []bool{false, true} {
 		if err := second.open(accept); err == nil || !strings.Contains(err.Error(), first.cfg.StateDir) || !strings.Contains(err.Error(), "--run-dir") {
 			t.Errorf("open with accept %v = %v, want it refused, naming %s", accept, err, first.cfg.StateDir)

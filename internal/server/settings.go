@@ -1,13 +1,12 @@
-package main
+package server
 
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"log/slog"
 
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/audit"
@@ -25,6 +24,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
 
@@ -49,8 +49,8 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		MaxBuilds: cfg.Build.MaxCount, ImageTimeout: cfg.Build.Timeout.Std(), DependenciesMaxAge: cfg.Build.DependenciesMaxAge.Std(),
 		Build:             sandbox.Resources{MemoryBytes: int64(cfg.Build.Memory), DiskBytes: int64(cfg.Build.Disk)},
 		MaxSandboxes:      cfg.Sandbox.MaxCount,
-		Quota:             defaultQuota(cfg, machine),
-		Promise:           machine.Promise(capacityPolicy(cfg)),
+		Quota:             DefaultQuota(cfg, machine),
+		Promise:           machine.Promise(CapacityPolicy(cfg)),
 		MinFreeDisk:       int64(cfg.MinFreeDisk),
 		SandboxFreeDisk:   sandboxFreeDisk(cfg),
 		MaxProcesses:      cfg.Sandbox.MaxProcesses,
@@ -67,8 +67,8 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		MaxSnapshots:      cfg.Snapshot.MaxCount,
 		MaxSnapshotBytes:  int64(cfg.Snapshot.MaxBytes),
 		SandboxURL:        urls.Sandbox,
-		CheckpointDir:     filepath.Join(cfg.StateDir, checkpointsDir),
-		SpoolDir:          filepath.Join(cfg.StateDir, spoolDir),
+		CheckpointDir:     filepath.Join(cfg.StateDir, statedir.CheckpointsDir),
+		SpoolDir:          filepath.Join(cfg.StateDir, statedir.SpoolDir),
 	}
 }
 
@@ -76,8 +76,8 @@ func accountsConfig(cfg config.Config) auth.AccountsConfig {
 	return auth.AccountsConfig{MaxWorkspaces: cfg.Quota.Workspaces}
 }
 
-// capacityPolicy says how much of the machine all workspaces may be promised.
-func capacityPolicy(cfg config.Config) capacity.Policy {
+// CapacityPolicy returns how much of the machine the server promises to all workspaces together.
+func CapacityPolicy(cfg config.Config) capacity.Policy {
 	return capacity.Policy{
 		MemoryOvercommit: float64(cfg.Capacity.MemoryOvercommit), DiskOvercommit: float64(cfg.Capacity.DiskOvercommit),
 		MemoryReserve: int64(cfg.Capacity.MemoryReserve), MaxSandboxes: cfg.Sandbox.MaxCount,
@@ -91,9 +91,9 @@ func capacityPolicy(cfg config.Config) capacity.Policy {
 // buildCPUMilli is what a box of a build has, for which there is no setting.
 const buildCPUMilli = 2000
 
-// defaultQuota is the quota of workspaces for which none was set.
-func defaultQuota(cfg config.Config, machine capacity.Machine) sandbox.Quota {
-	q, derived := cfg.Quota, machine.Quota(capacityPolicy(cfg))
+// DefaultQuota returns the quota of workspaces that have none of their own.
+func DefaultQuota(cfg config.Config, machine capacity.Machine) sandbox.Quota {
+	q, derived := cfg.Quota, machine.Quota(CapacityPolicy(cfg))
 	quota := sandbox.Quota{
 		sandbox.LimitSandboxes: int64(q.Sandboxes), sandbox.LimitMemory: int64(q.Memory), sandbox.LimitCPU: int64(q.CPU),
 		sandbox.LimitDisk: int64(q.Disk), sandbox.LimitCreates: int64(q.CreatesPerMinute),
@@ -120,7 +120,7 @@ func localImageOptions(cfg config.Config) image.Options {
 	opts := image.Options{
 		DefaultRegistry: cfg.Images.DefaultRegistry, PublicOnly: !cfg.Images.PrivateRegistries,
 		StallTimeout: cfg.Images.StallTimeout.Std(), MinFree: int64(cfg.MinFreeDisk), Memory: int64(cfg.Images.Memory),
-		Released: digestsReleased(filepath.Join(cfg.StateDir, databaseFile)),
+		Released: digestsReleased(filepath.Join(cfg.StateDir, statedir.DatabaseFile)),
 		LostAge:  quarantineLimits(cfg).MaxAge, LostBytes: quarantineLimits(cfg).MaxBytes,
 	}
 	for _, r := range cfg.Images.InsecureRegistries {
@@ -155,7 +155,7 @@ func auditConfig(cfg config.Config) audit.Config {
 	return audit.Config{Retention: cfg.Audit.Retention.Std(), MaxBytes: int64(cfg.Audit.MaxBytes)}
 }
 
-func apiConfig(cfg config.Config, urls proxy.URLs) api.Config {
+func apiConfig(cfg config.Config, urls proxy.URLs, version string) api.Config {
 	return api.Config{
 		Version: version, SandboxURL: urls.Sandbox,
 		ExecTimeout: cfg.Exec.DefaultTimeout.Std(), ExecTimeoutMax: cfg.Exec.MaxTimeout.Std(),

@@ -1,0 +1,44 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/backup"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// BackupSource returns the parts of the state for a backup; version is the version of this program.
+func BackupSource(cfg config.Config, st *store.Store, version string) backup.Source {
+	return backup.Source{StateDir: cfg.StateDir, KeyFile: cfg.Secrets.KeyFile, Store: st, Version: version}
+}
+
+// backupSettings returns when the server makes backups by itself, and of what.
+func backupSettings(cfg config.Config) (backup.Schedule, backup.Options) {
+	return backup.Schedule{Every: time.Duration(cfg.Backup.Every), Directory: cfg.Backup.Directory, Keep: cfg.Backup.Keep},
+		backup.Options{Images: backup.Images(cfg.Backup.Images)}
+}
+
+// makeBackups makes backups as the settings say, until the server ends.
+func (p *parts) makeBackups(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	s, options := backupSettings(cfg)
+	s.Log = log
+	s.Write = func(ctx context.Context, path string) error {
+		_, err := backup.Write(ctx, BackupSource(cfg, p.store, p.version), path, options)
+		return err
+	}
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	cu.Add(func() {
+		cancel()
+		<-done
+	})
+}

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/modbox/modbox/images"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// OpenImages opens the image store of a state directory for a command beside the server. It
+// makes the store when it is missing, and closes the state directory to other users.
+func OpenImages(cfg config.Config) (*image.Store, error) {
+	if err := statedir.Make(cfg.StateDir); err != nil {
+		return nil, err
+	}
+	return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, localImageOptions(cfg))
+}
+
+// ErrNoImage says that a state directory has no image.
+var ErrNoImage = errors.New("no image is built: run modbox images build")
+
+// OpenExistingImages is [OpenImages] for a command that only reads: it makes no store.
+//
+// Errors: ErrNoImage when there is no store.
+func OpenExistingImages(cfg config.Config) (*image.Store, error) {
+	if _, err := os.Stat(filepath.Join(cfg.StateDir, statedir.ImagesDir)); errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNoImage
+	}
+	return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, localImageOptions(cfg))
+}
+
+// DigestsInUse returns a function that lists the digests of the images that the database at
+// the path needs: of sandboxes that have not ended, their checkpoints and snapshots. Without
+// a database it lists none.
+//
+// Errors of the function: Unavailable while a sandbox starts, because its image is chosen
+// then, but not yet in the database.
+func DigestsInUse(database string) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) (digests []string, err error) {
+		st, err := store.OpenExisting(ctx, database)
+		if sandbox.CodeOf(err) == sandbox.NotFound {
+			return nil, nil // no server, no sandboxes
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, st.Close()) }()
+		live, err := st.LiveSandboxes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, sb := range live {
+			if sb.ImageDigest == "" {
+				return nil, sandbox.Errorf(sandbox.Unavailable, "sandbox %s (%s) is being started; try again when it runs", sb.Name, sb.ID)
+			}
+		}
+		return st.DigestsInUse(ctx)
+	}
+}
+
+// digestsReleased returns a function that lists the root filesystems that a database had and gave up.
+func digestsReleased(database string) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) (digests []string, err error) {
+		st, err := store.OpenExisting(ctx, database)
+		if sandbox.CodeOf(err) == sandbox.NotFound {
+			return nil, nil // it may come back
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, st.Close()) }()
+		return st.DigestsReleased(ctx)
+	}
+}
+
+// imagesInUse returns a function that lists the images that sandboxes and snapshots need:
+// their digests, and the references of sandboxes that start, whose image may not be chosen yet.
+func imagesInUse(st *store.Store) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
+		live, err := st.LiveSandboxes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		used, err := st.DigestsInUse(ctx)
+		for _, sb := range live {
+			if sb.ImageDigest == "" {
+				used = append(used, sb.Image)
+			}
+		}
+		return used, err
+	}
+}

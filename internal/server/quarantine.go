@@ -1,0 +1,27 @@
+package server
+
+import (
+	"path/filepath"
+
+	"github.com/modbox/modbox/internal/capacity"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/quarantine"
+	"github.com/modbox/modbox/internal/statedir"
+)
+
+// OpenQuarantine returns the quarantine of a state directory.
+func OpenQuarantine(cfg config.Config) *quarantine.Store {
+	return quarantine.New(filepath.Join(cfg.StateDir, statedir.QuarantineDir))
+}
+
+// quarantineLimits bounds the quarantine, of saved states and of root filesystems each.
+func quarantineLimits(cfg config.Config) quarantine.Limits {
+	l := quarantine.Limits{MaxAge: cfg.Quarantine.MaxAge.Std(), MaxBytes: int64(cfg.Quarantine.MaxBytes)}
+	if l.MaxBytes == config.Auto {
+		l.MaxBytes = 0 // without a size the room on the disk bounds it
+		if machine, err := capacity.Detect(cfg.StateDir); err == nil {
+			l.MaxBytes = machine.DiskBytes / 4
+		}
+	}
+	return l
+}

@@ -1,0 +1,19 @@
+package statedir
+
+// Names of files and directories in the state directory.
+const (
+	TokenFile      = "token"       // first token, one line
+	FirstLoginFile = "first-login" // code for the first sign-in, one line
+	AddressFile    = "address"     // host:port that the running server listens on
+	DatabaseFile   = "modbox.db"
+	BinDir         = "bin" // programs that the server unpacks
+	StreamsDir     = "streams"
+	ImagesDir      = "images"
+	CheckpointsDir = "checkpoints"
+	SpoolDir       = "spool" // files under way
+	QuarantineDir  = "quarantine"
+	BallastDir     = "ballast"
+)
+
+// lockFile is in the run directory as well.
+const lockFile = "lock"
