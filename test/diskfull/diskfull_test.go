@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -282,6 +284,45 @@ func TestOutputGoesOnAfterTheDiskWasFull(t *testing.T) {
 	if !info.Truncated {
 		t.Errorf("%+v, want truncated", info)
 	}
+}
+
+// TestDiskWithoutInodes is a disk that has bytes but no inodes: the server creates no
+// sandbox, and those that there are go on and can be destroyed.
+func TestDiskWithoutInodes(t *testing.T) {
+	const inodes = 20_000 // worth more than 1 GiB to the server; mkfs rounds their number up
+	fs := loopfs.New(t, 2600<<20, "-N", strconv.Itoa(inodes))
+	s := testserver.StartIn(t, fs.Dir)
+	quiet := newTenant(t, s, "quiet")
+	bystander := quiet.create(client.CreateOptions{Resources: small})
+	mark(t, quiet, bystander.ID)
+	doomed := quiet.create(client.CreateOptions{Resources: small}).ID
+	files := filepath.Join(fs.Dir, "files")
+	if err := os.Mkdir(files, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	made := 0
+	for ; made <= 2*inodes; made++ {
+		err := os.WriteFile(filepath.Join(files, strconv.Itoa(made)), nil, 0o600)
+		if errors.Is(err, syscall.ENOSPC) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if free := fs.Free(); made > 2*inodes || free < 1<<30 {
+		t.Fatalf("%d files, %d bytes are free: want all inodes taken, and space left", made, free)
+	}
+	var c tally
+	c.use(t.Context(), s, quiet, bystander.ID, doomed)
+	c.report(t)
+	if _, err := quiet.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Resources: small}); !client.IsCode(err, client.Unavailable) {
+		t.Errorf("create without inodes: %v, want code unavailable", err)
+	}
+	if err := os.RemoveAll(files); err != nil {
+		t.Fatal(err)
+	}
+	quiet.create(client.CreateOptions{Resources: small})
 }
 
 // mark writes what [tally.use] reads.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -24,10 +25,10 @@ type FS struct {
 	image string
 }
 
-// New makes a file system of size bytes, all of them usable, and mounts it. The test is
-// skipped unless MODBOX_TEST_GVISOR is 1, as those of sandboxes are; then, without root
-// or loop devices it fails, because it would prove nothing.
-func New(t testing.TB, size int64) *FS {
+// New makes a file system of size bytes, all of them usable, and mounts it; options are
+// further ones of mkfs.ext4. The test is skipped unless MODBOX_TEST_GVISOR is 1, as tests
+// of sandboxes are; without root or loop devices it fails, because it would prove nothing.
+func New(t testing.TB, size int64, options ...string) *FS {
 	t.Helper()
 	if os.Getenv("MODBOX_TEST_GVISOR") != "1" {
 		t.Skip("needs root and loop devices: set MODBOX_TEST_GVISOR=1 (make test does)")
@@ -53,7 +54,7 @@ func New(t testing.TB, size int64) *FS {
 	if err := errors.Join(image.Truncate(size), image.Close()); err != nil {
 		t.Fatal(err)
 	}
-	f.run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", f.image)
+	f.run("mkfs.ext4", slices.Concat([]string{"-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"}, options, []string{f.image})...)
 	f.Mount()
 	t.Cleanup(func() {
 		if err := unix.Unmount(f.Dir, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: it is not mounted
