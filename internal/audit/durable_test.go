@@ -153,6 +153,35 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 	}
 }
 
+// TestDestroyOnAFullDisk: a destroy frees the space that its record needs.
+func TestDestroyOnAFullDisk(t *testing.T) {
+	f := newFixture(t, audit.Config{})
+	var full atomic.Bool
+	f.hinder(&hindered{change: func(*sandbox.AuditChange) error {
+		if full.Load() {
+			return sandbox.NoSpace(errors.New("database or disk is full"))
+		}
+		return nil
+	}}, audit.Config{Patience: 500 * time.Millisecond})
+	full.Store(true)
+	if w := f.handle("remove-file", func(*audit.Entry) { t.Error("a file was removed without a record") }); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("remove-file: answered with %d", w.Code)
+	}
+	destroyed := false
+	if w := f.handle("destroy-sandbox", func(*audit.Entry) { destroyed = true; full.Store(false) }); w.Code != http.StatusOK || !destroyed {
+		t.Errorf("destroy-sandbox: answered with %d, destroyed: %t", w.Code, destroyed)
+	}
+	f.log.Close()
+	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
+	defer f.log.Close()
+	if n := len(f.records(sandbox.AuditFilter{Action: "destroy-sandbox", Outcome: audit.OK})); n != 1 {
+		t.Errorf("%d records of the destroy, want 1", n)
+	}
+	if r := f.verify(); r.Problem != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
 // hang has the fixture's log be one that writes nothing until it is released.
 func (f *fixture) hang() (release func()) {
 	f.Helper()

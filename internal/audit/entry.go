@@ -151,6 +151,10 @@ func runsCommand(action string) bool {
 	return false
 }
 
+// freesSpace reports whether operations of an action free space on the disk. They are done
+// while it is too full for their records, which are then kept in memory.
+func freesSpace(action string) bool { return action == "destroy-sandbox" }
+
 // Begin puts down that the operation is done, with what is known about it, and
 // returns when that is written: nothing may be done before. It outlives a loss of power
 // unless it is about a command, of which there are too many to wait for the disk each
@@ -169,7 +173,7 @@ func (e *Entry) Begin(ctx context.Context) error {
 		e.intent = rand.Text()
 	}
 	r := e.record.clone()
-	it := item{begun: &sandbox.AuditIntent{ID: e.intent}, synced: !runsCommand(r.Action), nobody: r.User == "" && r.Via == "" && e.group != ""}
+	it := item{begun: &sandbox.AuditIntent{ID: e.intent}, synced: !runsCommand(r.Action), nobody: r.User == "" && r.Via == "" && e.group != "", inMemory: freesSpace(r.Action)}
 	e.mu.Unlock()
 	r.Outcome = Started
 	stamp(r, e.begun)

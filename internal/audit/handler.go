@@ -29,7 +29,7 @@ const requestIDHeader = "X-Request-Id"
 // requests come.
 func (l *Log) Handler(op *Operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := l.ready(); err != nil {
+		if err := l.ready(op.Action); err != nil {
 			op.fail(w, r, err)
 			return
 		}

@@ -77,6 +77,7 @@ type Log struct {
 	// verifying holds one verification at a time.
 	verifying chan struct{}
 	failing   atomic.Bool // whether the last attempt to write failed
+	full      *signal     // on while the disk has no space for the log
 	// writing is since when a batch is being written, 0 while none is.
 	writing atomic.Int64
 	// whole keeps cuts out while the log is verified.
@@ -102,12 +103,15 @@ type item struct {
 	written chan<- struct{} // closed when it is written; nil when nobody waits
 	synced  bool            // it is written only when a loss of power leaves it
 	nobody  bool            // it lets in somebody of whom nothing is known
+	// inMemory is set for what need not be written while the disk is full, but is kept in
+	// memory until it is.
+	inMemory bool
 }
 
 // Open returns the log in the store; it writes until Close.
 func Open(store Store, cfg Config, logger *slog.Logger) *Log {
 	l := &Log{
-		store: store, cfg: cfg, logger: logger, limit: newLimit(cmp.Or(cfg.MaxRefused, refusedAnonymous)), turns: newTurns(), verifying: make(chan struct{}, 1),
+		store: store, cfg: cfg, logger: logger, limit: newLimit(cmp.Or(cfg.MaxRefused, refusedAnonymous)), turns: newTurns(), full: newSignal(), verifying: make(chan struct{}, 1),
 		urgent: make(chan struct{}, 1), finished: make(chan struct{}), open: map[*Entry]struct{}{},
 	}
 	l.cfg.Patience, l.cfg.Linger = cmp.Or(cfg.Patience, patience), cmp.Or(cfg.Linger, patience)
@@ -185,8 +189,12 @@ func unavailable() error {
 	return sandbox.Errorf(sandbox.Unavailable, "the audit log cannot be written, and without it nothing is done; the server's log says why")
 }
 
-// ready returns code Unavailable while records cannot be written.
-func (l *Log) ready() error {
+// ready returns code Unavailable while records cannot be written, unless the disk is full
+// and the action frees space.
+func (l *Log) ready(action string) error {
+	if freesSpace(action) && l.full.isOn() {
+		return nil
+	}
 	since := l.writing.Load()
 	if l.failing.Load() || since != 0 && time.Since(time.Unix(0, since)) > l.cfg.Patience {
 		return unavailable()
@@ -229,7 +237,8 @@ func (l *Log) hurry() {
 }
 
 // putWait queues an item and waits until it is written, ctx ends, or Patience is
-// over. It may be written later then.
+// over. It may be written later then. It does not wait for an item that may be kept in
+// memory while the disk is full.
 func (l *Log) putWait(ctx context.Context, it item) error {
 	written := make(chan struct{})
 	it.written = written
@@ -238,8 +247,14 @@ func (l *Log) putWait(ctx context.Context, it item) error {
 	}
 	late := time.NewTimer(l.cfg.Patience)
 	defer late.Stop()
+	var full <-chan struct{} // nil: it must be written
+	if it.inMemory {
+		full = l.full.on()
+	}
 	select {
 	case <-written:
+		return nil
+	case <-full:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -102,6 +103,7 @@ func (l *Log) change(change *sandbox.AuditChange, records []*Record, durable boo
 	var chain sandbox.AuditChain
 	_, err := backoff.Retry(l.ctx, func() (_ struct{}, err error) {
 		chain, err = l.store.ChangeAudit(context.WithoutCancel(l.ctx), change)
+		l.full.set(errors.Is(err, sandbox.ErrNoSpace))
 		if err != nil && !l.failing.Swap(true) {
 			l.logger.Error("audit log not written; operations are refused until it is", "err", err)
 		}

@@ -286,6 +286,39 @@ func TestOutputGoesOnAfterTheDiskWasFull(t *testing.T) {
 	}
 }
 
+// TestDestroyWithoutAnySpace is a disk on which something else takes what the server has in
+// reserve, too: only a destroy is done, and frees space for the rest.
+func TestDestroyWithoutAnySpace(t *testing.T) {
+	fs := loopfs.New(t, 2600<<20)
+	s := testserver.StartIn(t, fs.Dir, "--disk-evict-below", "0", "--disk-ballast", "0") // it would take long to use them up
+	quiet := newTenant(t, s, "quiet")
+	sb := quiet.create(client.CreateOptions{})
+	if res, err := quiet.Exec(t.Context(), sb.ID, client.Command{Shell: "dd if=/dev/urandom of=/var/tmp/f bs=1M count=200", User: "root"}); err != nil || res.ExitCode != 0 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	const most = 5000
+	refused := false
+	for i := 0; i < most && !refused; i++ {
+		if i%100 == 0 {
+			fs.Fill("f"+strconv.Itoa(i), 0)
+		}
+		made, err := quiet.CreateToken(t.Context(), "full", client.TokenOptions{})
+		if err == nil {
+			err = quiet.RevokeToken(t.Context(), made.ID)
+		}
+		if refused = client.IsCode(err, client.Unavailable); err != nil && !refused {
+			t.Fatal(err)
+		}
+	}
+	if !refused {
+		t.Fatalf("the server still has space after %d tokens on a full disk", most)
+	}
+	if got, err := quiet.Delete(t.Context(), sb.ID); err != nil || got.State != client.Destroyed {
+		t.Errorf("destroy: %+v, %v", got, err)
+	}
+	quiet.signIn(s)
+}
+
 // TestDiskWithoutInodes is a disk that has bytes but no inodes: the server creates no
 // sandbox, and those that there are go on and can be destroyed.
 func TestDiskWithoutInodes(t *testing.T) {
