@@ -22,7 +22,7 @@ suite_go() {
 	local packages
 	packages=$(go list ./... | grep -vxFf <(go list "${racy[@]}")) || return
 	# shellcheck disable=SC2086 # a list
-	tidily go test -v -timeout 60m $packages && go test -v -count=1 ./internal/archtest
+	tidily go test -v -timeout 60m $packages
 }
 suite_race() { CGO_ENABLED=1 tidily go test -race -v -timeout 60m "${racy[@]}"; }
 suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./internal/driver/gvisor/...; }

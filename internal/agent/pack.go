@@ -73,9 +73,13 @@ func (a *Agent) packArchive(w http.ResponseWriter, r *http.Request) error {
 // packer writes an archive. Names are relative, with slashes; those of
 // directories have none at their end.
 type packer interface {
+	// dir adds a directory.
 	dir(name string, info fs.FileInfo) error
+	// symlink adds a symbolic link to target.
 	symlink(name, target string, info fs.FileInfo) error
+	// file adds a regular file of info.Size() bytes of content.
 	file(name string, info fs.FileInfo, content io.Reader) error
+	// close writes the end of the archive; it does not close the underlying writer.
 	close() error
 }
 

@@ -17,14 +17,23 @@ import (
 // tree is the part of the filesystem a call may touch. *os.Root is one: nothing
 // leads out of it, not even a symlink made meanwhile.
 type tree interface {
+	// OpenFile opens a file as [os.Root.OpenFile] does.
 	OpenFile(name string, flag int, perm os.FileMode) (*os.File, error)
+	// Lstat describes a file and follows no symbolic link at its end.
 	Lstat(name string) (os.FileInfo, error)
+	// Mkdir makes a directory.
 	Mkdir(name string, perm os.FileMode) error
+	// Chmod sets the mode of a file.
 	Chmod(name string, mode os.FileMode) error
+	// Lchown sets the owner of a file and follows no symbolic link at its end.
 	Lchown(name string, uid, gid int) error
+	// Readlink returns the target of a symbolic link.
 	Readlink(name string) (string, error)
+	// Remove removes a file or an empty directory.
 	Remove(name string) error
+	// RemoveAll removes a file, or a directory with all it has.
 	RemoveAll(name string) error
+	// Close releases the descriptor of the tree.
 	Close() error
 }
 

@@ -137,7 +137,9 @@ var administered = map[string]bool{
 
 // router is where the routes of /v1 are added.
 type router interface {
+	// HandleFunc adds a route.
 	HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request))
+	// ServeHTTP serves a request by the route that matches it.
 	ServeHTTP(w http.ResponseWriter, r *http.Request)
 }
 

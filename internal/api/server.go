@@ -78,6 +78,7 @@ type Deps struct {
 
 // Dialect is another API over the same services.
 type Dialect interface {
+	// Register adds the routes of the dialect to mux.
 	Register(mux *auth.Mux)
 }
 

@@ -46,12 +46,21 @@ const (
 	retryMin, retryMax = 50 * time.Millisecond, 5 * time.Second
 )
 
-// Store keeps the log; the methods are documented with the store.
+// Store keeps the log.
 type Store interface {
+	// ChangeAudit adds and removes intents and adds rows, all in one transaction, and returns the
+	// state of the log after it. Nobody else adds rows meanwhile. Errors: Unavailable, wrapping
+	// sandbox.ErrNoSpace, when the disk is full.
 	ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (sandbox.AuditChain, error)
+	// CutAudit removes the oldest rows, keeps the hash of the last row removed, and returns the
+	// number removed.
 	CutAudit(ctx context.Context, cut sandbox.AuditCut) (int, error)
+	// AuditChain returns the state of the log.
 	AuditChain(ctx context.Context) (sandbox.AuditChain, error)
+	// AuditRows returns a page of rows, the newest first unless the filter says otherwise. Errors:
+	// Invalid, naming limit.
 	AuditRows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error)
+	// AuditIntents returns at most limit intents, in no order.
 	AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditIntent, error)
 }
 

@@ -18,55 +18,103 @@ const (
 
 // Users keeps users, and whom providers know them as.
 type Users interface {
+	// CreateUser records a user and the home workspace that it owns. Errors: Exists, naming name,
+	// email or slug.
 	CreateUser(ctx context.Context, u sandbox.User, home sandbox.Workspace) error
+	// User returns the user with an id. Errors: NotFound.
 	User(ctx context.Context, id sandbox.UserID) (sandbox.User, error)
+	// UserByLogin returns the user with a name, or with an e-mail address in lower case. Errors:
+	// NotFound.
 	UserByLogin(ctx context.Context, login string) (sandbox.User, error)
+	// Users returns at most limit users, sorted by name, whose names come after the one given.
 	Users(ctx context.Context, after string, limit int) ([]sandbox.User, error)
+	// UpdateUser changes a user. A new password ends all its sessions but c.KeepSession; disabling
+	// it ends all of them. Errors: NotFound; Conflict when no administrator would remain.
 	UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.UserUpdate) (sandbox.User, error)
+	// DeleteUser removes a user with its tokens, sessions and memberships, and marks the
+	// workspaces in alone as MarkWorkspaceDeleting does. Errors: NotFound; Conflict for the last
+	// administrator and for the last owner of another workspace.
 	DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandbox.WorkspaceID, at time.Time) error
 }
 
 // Workspaces keeps workspaces.
 type Workspaces interface {
+	// CreateWorkspace records a workspace whose maker is its owner. Errors: Exists, naming slug;
+	// QuotaExceeded when the maker has made most workspaces (0: no limit); a deleted workspace
+	// does not count.
 	CreateWorkspace(ctx context.Context, ws sandbox.Workspace, most int) error
+	// Workspace returns a workspace that is not being deleted. Errors: NotFound.
 	Workspace(ctx context.Context, id sandbox.WorkspaceID) (sandbox.Workspace, error)
+	// Workspaces returns the workspaces of a user, with its roles, sorted by name.
 	Workspaces(ctx context.Context, user sandbox.UserID) ([]sandbox.Workspace, error)
+	// UpdateWorkspace changes a workspace. Errors: NotFound; Exists, naming slug.
 	UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c sandbox.WorkspaceUpdate) (sandbox.Workspace, error)
+	// MarkWorkspaceDeleting records that a workspace is being deleted: from then on no user has
+	// it. Idempotent. Errors: NotFound; Conflict for the first workspace of the installation.
 	MarkWorkspaceDeleting(ctx context.Context, id sandbox.WorkspaceID, at time.Time) error
+	// DeletingWorkspaces returns the workspaces that are being deleted.
 	DeletingWorkspaces(ctx context.Context) ([]sandbox.WorkspaceID, error)
+	// DeleteWorkspace removes a workspace that is being deleted once nothing refers to it.
+	// Idempotent.
 	DeleteWorkspace(ctx context.Context, id sandbox.WorkspaceID) error
 }
 
 // Members keeps who is in which workspace.
 type Members interface {
+	// Members returns the members of a workspace, the earliest first.
 	Members(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Member, error)
+	// Member returns a member of a workspace. Errors: NotFound.
 	Member(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) (sandbox.Member, error)
+	// AddMember makes a user a member. Errors: Exists for a member.
 	AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role, at time.Time) error
+	// SetRole changes the role of a member and ends the invitations that it made. Errors:
+	// NotFound; Conflict when no owner would remain.
 	SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role) error
+	// RemoveMember ends a membership, the invitations that the user made and its tokens for the
+	// workspace. Errors: NotFound; Conflict when no owner would remain.
 	RemoveMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, at time.Time) error
 }
 
 // SignIns keeps sessions.
 type SignIns interface {
+	// CreateSession records a session. When the user has more than 1,000, the sessions whose
+	// refresh is the longest ago end. Errors: NotFound when the user is gone or disabled.
 	CreateSession(ctx context.Context, s sandbox.Session) error
+	// RotateSession replaces the tokens of the session whose refresh token is old by the tokens of
+	// next, and returns the session as it was. A refresh token that was replaced before ends its
+	// session, because somebody has a copy; sandbox.RefreshGrace is the exception. Errors:
+	// NotFound for a token that is unknown, expired or replaced; in the last case RotateSession
+	// also returns the session that ended.
 	RotateSession(ctx context.Context, old sandbox.TokenHash, next sandbox.Session) (was sandbox.Session, err error)
+	// Sessions returns the sessions of a user that have not expired, at most 1,000, the newest
+	// first.
 	Sessions(ctx context.Context, user sandbox.UserID, now time.Time) ([]sandbox.Session, error)
+	// DeleteSession ends a session of a user. Errors: NotFound.
 	DeleteSession(ctx context.Context, user sandbox.UserID, id string) error
+	// DeleteSessions ends all sessions of a user. Idempotent.
 	DeleteSessions(ctx context.Context, user sandbox.UserID) error
+	// DeleteExpired removes sessions and invitations that have expired.
 	DeleteExpired(ctx context.Context, now time.Time) error
 }
 
 // Invitations keeps one-time codes.
 type Invitations interface {
+	// CreateInvitation records an invitation. It ends an earlier invitation of the same address,
+	// or the same user, to the workspace.
 	CreateInvitation(ctx context.Context, i sandbox.Invitation) error
+	// Invitations returns the open invitations to a workspace, the newest first.
 	Invitations(ctx context.Context, ws sandbox.WorkspaceID, now time.Time) ([]sandbox.Invitation, error)
+	// InvitationByHash returns the open invitation whose code has a hash. Errors: NotFound.
 	InvitationByHash(ctx context.Context, hash sandbox.TokenHash, now time.Time) (sandbox.Invitation, error)
+	// DeleteInvitation withdraws an invitation to a workspace. Errors: NotFound.
 	DeleteInvitation(ctx context.Context, ws sandbox.WorkspaceID, id string) error
+	// AcceptInvitation uses up an invitation: it creates the user u with its home workspace, or
+	// sets the password of the invited user, and makes the user a member. It returns the id of the
+	// user. Errors: NotFound; Exists, naming name.
 	AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u sandbox.User, home sandbox.Workspace) (sandbox.UserID, error)
 }
 
-// AccountStore is what [Accounts] keeps its things in; the methods are
-// documented with the store.
+// AccountStore stores what [Accounts] manages.
 type AccountStore interface {
 	Users
 	Workspaces

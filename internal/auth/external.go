@@ -14,9 +14,15 @@ import (
 
 // Identities keeps whom providers know users as.
 type Identities interface {
+	// UserByIdentity returns the user that a provider knows as subject. Errors: NotFound.
 	UserByIdentity(ctx context.Context, provider, subject string) (sandbox.User, error)
+	// LinkIdentity records the user that a provider knows as subject. Idempotent for the same
+	// user.
 	LinkIdentity(ctx context.Context, provider, subject string, user sandbox.UserID, at time.Time) error
+	// Invited reports whether an e-mail address has an open invitation.
 	Invited(ctx context.Context, email string, now time.Time) (bool, error)
+	// AcceptInvitationsFor makes a user a member of the workspaces that its e-mail address has
+	// invitations to.
 	AcceptInvitationsFor(ctx context.Context, user sandbox.UserID, email string, at time.Time) error
 }
 

@@ -20,12 +20,26 @@ import (
 
 // Host is what builds need of the service; [lifecycle.Service] is one.
 type Host interface {
-	// They are documented there.
+	// MayBuild returns why the caller's workspace may not build now. Errors: QuotaExceeded; Unavailable.
 	MayBuild(ctx context.Context, c lifecycle.Caller) error
+	// MayKeepBuilt returns QuotaExceeded or Unavailable when add bytes more of built images do not
+	// fit the quota of the workspace or the disk. It removes nothing, so the image store may call
+	// it under its lock.
 	MayKeepBuilt(ctx context.Context, c lifecycle.Caller, have sandbox.Resources, add int64) error
+	// BuildPlace waits for a build slot of the workspace and reserves resources: those asked for,
+	// or for a zero value the default of builds within the quota. It calls waits with the reason
+	// while it waits for room in the quota, for patience at most. Release ends the reservation.
+	// Errors: the context's; QuotaExceeded; Invalid, naming the field.
 	BuildPlace(ctx context.Context, c lifecycle.Caller, asked sandbox.Resources, patience time.Duration, waits func(string)) (have sandbox.Resources, release func(), err error)
+	// BuildBase returns the image of a FROM, and pulls it where necessary. Errors: Invalid;
+	// NotFound; those of a pull.
 	BuildBase(ctx context.Context, c lifecycle.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
+	// RunBuildCommand runs a RUN instruction in a box of its own, passes stdout and stderr to
+	// output, and writes the changed files to layer when the command exits with 0. Errors:
+	// Invalid; NotFound; Unavailable when the box ended; Unsupported; errors of layer.
 	RunBuildCommand(ctx context.Context, cmd lifecycle.BuildCommand, output func([]byte), layer io.Writer) (agentapi.Exit, error)
+	// CheckBuildResources checks the limits and the waiting time that a build asks for. Errors:
+	// Invalid, naming the field.
 	CheckBuildResources(r sandbox.Resources, patience time.Duration) error
 }
 

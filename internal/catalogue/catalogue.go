@@ -13,14 +13,26 @@ import (
 
 // Store records entries. Internal/store has one.
 type Store interface {
+	// CreateCatalogueImage records an entry of a workspace. A new default replaces the former
+	// default. Errors: Exists for a name that is taken; QuotaExceeded when the workspace has limit
+	// entries.
 	CreateCatalogueImage(ctx context.Context, c sandbox.CatalogueImage, limit int) error
+	// CatalogueImage returns an entry of a workspace. Errors: NotFound.
 	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error)
+	// CatalogueImages returns the entries of a workspace, the oldest first.
 	CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.CatalogueImage, error)
+	// UpdateCatalogueImage changes an entry with change, which runs inside the transaction and
+	// whose error cancels it. Errors: NotFound; Exists for a name that is taken; those of change.
 	UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*sandbox.CatalogueImage) error) (sandbox.CatalogueImage, error)
+	// DeleteCatalogueImage removes an entry. Errors: NotFound.
 	DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error
+	// DisabledImages returns the built-in images that are disabled, and since when.
 	DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Time, error)
+	// SetImageEnabled enables or disables a built-in image. Idempotent.
 	SetImageEnabled(ctx context.Context, id sandbox.ImageID, enabled bool, by sandbox.UserID, at time.Time) error
+	// Registry returns a registry credential of a workspace. Errors: NotFound.
 	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error)
+	// Registries returns the registry credentials of a workspace, the oldest first.
 	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error)
 }
 

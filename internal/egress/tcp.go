@@ -167,6 +167,7 @@ func relay(ctx context.Context, guest *guestConn, host *net.TCPConn) {
 // stream is one side of a connection.
 type stream interface {
 	net.Conn
+	// CloseWrite ends the direction to the peer; reads go on.
 	CloseWrite() error
 }
 

@@ -20,16 +20,25 @@ import (
 
 // Store records credentials. Internal/store has one.
 type Store interface {
+	// CreateRegistry records a credential. Errors: Exists for a name that is taken; QuotaExceeded
+	// when the workspace has limit credentials.
 	CreateRegistry(ctx context.Context, r sandbox.Registry, limit int) error
+	// Registry returns a credential of a workspace. Errors: NotFound.
 	Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error)
+	// Registries returns the credentials of a workspace, the oldest first.
 	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error)
+	// UpdateRegistry changes a credential with change, which runs inside the transaction and whose
+	// error cancels it. Errors: NotFound; Exists for a name that is taken; those of change.
 	UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*sandbox.Registry) error) (sandbox.Registry, error)
+	// DeleteRegistry removes a credential. Errors: NotFound.
 	DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error
 }
 
 // Keys encrypts passwords. Internal/secret has one.
 type Keys interface {
+	// Seal encrypts a secret so that only Unseal for the same object decrypts it.
 	Seal(plain, object string) (sandbox.Sealed, error)
+	// Unseal decrypts a secret of an object. Errors: Unavailable when its key is missing.
 	Unseal(s sandbox.Sealed, object string) (string, error)
 }
 

@@ -158,7 +158,9 @@ func (s *Store) Check(ctx context.Context) error {
 
 // querier is what reads need of a database or a transaction.
 type querier interface {
+	// QueryContext runs a query that returns rows; see [sql.DB.QueryContext].
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	// QueryRowContext runs a query that returns at most one row; see [sql.DB.QueryRowContext].
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 

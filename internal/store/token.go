@@ -110,7 +110,10 @@ func joinScopes(scopes []sandbox.Permission) string {
 }
 
 // scanner is one row of a result.
-type scanner interface{ Scan(dest ...any) error }
+type scanner interface {
+	// Scan copies the columns of the row into dest; see [sql.Row.Scan].
+	Scan(dest ...any) error
+}
 
 func scanToken(row scanner) (sandbox.Token, error) {
 	var t sandbox.Token

@@ -27,9 +27,9 @@ const (
 
 // URLs says under which URLs things are reached.
 type URLs interface {
-	// Server returns the URL of the server, Sandbox the URL for the label of a published
-	// port, both without a slash at the end.
+	// Server returns the URL of the server, without a slash at the end.
 	Server() string
+	// Sandbox returns the URL for the label of a published port, without a slash at the end.
 	Sandbox(label string) string
 }
 

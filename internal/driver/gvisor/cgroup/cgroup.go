@@ -61,6 +61,7 @@ type hierarchy interface {
 	limit(id string, l Limits) error
 	// start runs fn so that processes it starts are born in the group.
 	start(id string, fn func(*syscall.SysProcAttr) error) error
+	// usage returns what the processes of a group have used and how many there are.
 	usage(id string) (Usage, error)
 }
 

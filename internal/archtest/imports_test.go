@@ -1,20 +1,11 @@
 package archtest_test
 
 import (
-	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 )
-
-const module = "github.com/modbox/modbox/"
 
 // mayImport is the import table: for each package of ours the packages of ours
 // that its non-test files may import. A package that is missing fails the test,
@@ -24,7 +15,7 @@ var mayImport = map[string][]string{
 	"internal/sandbox":   {},
 	"internal/agentapi":  {},
 	"internal/agent":     {"internal/agentapi"},
-	"cmd/modbox-agent":   {"internal/agent", "internal/agentapi"},
+	"cmd/modbox-agent":   {"internal/agent"},
 	"cmd/modbox-sandbox": {},
 	"internal/driver":    {"internal/sandbox"},
 	"internal/config":    {"internal/sandbox", "internal/installation"},
@@ -40,7 +31,7 @@ var mayImport = map[string][]string{
 	"images":             {},
 	"internal/store":     {"internal/sandbox", "internal/durable"},
 	"internal/audit":     {"internal/sandbox"},
-	"internal/access":    {"internal/sandbox"},
+	"internal/access":    {},
 	"internal/conns":     {"internal/sandbox"},
 	"internal/auth":      {"internal/sandbox", "internal/audit", "internal/access"},
 	"internal/secret":    {"internal/sandbox", "internal/durable"},
@@ -53,10 +44,9 @@ var mayImport = map[string][]string{
 	"internal/build":     {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/image"},
 	"internal/proxy":     {"internal/sandbox", "internal/auth", "internal/access", "internal/preview"},
 	"internal/api":       {"internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview"},
-	"internal/dialect":   {"internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/image", "internal/api", "internal/registry", "internal/catalogue"},
+	"internal/dialect":   {"internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue"},
 	"client":             {},
 	"internal/archtest":  {},
-	"internal/deps":      {},
 
 	// What is on disk beside the database.
 	"internal/installation": {"internal/sandbox", "internal/durable"},
@@ -64,7 +54,7 @@ var mayImport = map[string][]string{
 
 	// The drivers, and what proves them.
 	"internal/driver/gvisor":     {"internal/driver", "internal/sandbox", "internal/agentapi", "internal/durable"},
-	"internal/driver/fake":       {"internal/driver", "internal/sandbox", "internal/agentapi", "internal/agent"},
+	"internal/driver/fake":       {"internal/driver", "internal/sandbox", "internal/agent"},
 	"internal/driver/drivertest": {"internal/driver", "internal/sandbox", "internal/agentapi"},
 
 	// A whole server for the tests of the HTTP interfaces.
@@ -76,40 +66,7 @@ var mayImport = map[string][]string{
 }
 
 // wiring packages may import everything.
-var wiring = []string{"cmd/modbox", "internal/server", "internal/doctor", "bench", "test", "scripts", "examples"}
-
-type pkg struct {
-	ImportPath string
-	Dir        string
-	GoFiles    []string
-	Imports    []string
-}
-
-// packages lists the packages of the module. It reads the sources itself, by
-// go list, and is therefore only as fresh as the test cache: the runner passes
-// -count=1 to this package.
-func packages(t *testing.T) []pkg {
-	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports", "./...")
-	cmd.Dir = filepath.Join("..", "..")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	var pkgs []pkg
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p pkg
-		switch err := dec.Decode(&p); err {
-		case nil:
-			pkgs = append(pkgs, p)
-			continue
-		case io.EOF:
-			return pkgs
-		default:
-			t.Fatalf("go list output: %v", err)
-		}
-	}
-}
+var wiring = []string{"cmd/modbox", "internal/server", "internal/doctor", "bench", "test", "examples"}
 
 // row returns the longest entry of names that is path or a parent of it.
 func row(path string, names []string) (string, bool) {
@@ -123,29 +80,37 @@ func row(path string, names []string) (string, bool) {
 }
 
 func TestImportDirection(t *testing.T) {
-	rows := make([]string, 0, len(mayImport))
-	for name := range mayImport {
-		rows = append(rows, name)
-	}
-	all := append(slices.Clone(rows), wiring...)
+	all := append(slices.Collect(maps.Keys(mayImport)), wiring...)
+	found := map[string]bool{}           // rows that have packages
+	used := map[string]map[string]bool{} // by row, the rows that it imports
 	for _, p := range packages(t) {
-		path := strings.TrimPrefix(p.ImportPath, module)
-		name, ok := row(path, all)
+		name, ok := row(p.path, all)
 		if !ok {
-			t.Errorf("package %s is not in the import table; decide what it may import", path)
+			t.Errorf("package %s is not in the import table; decide what it may import", p.path)
 			continue
 		}
+		found[name] = true
 		if slices.Contains(wiring, name) {
 			continue
 		}
-		for _, imp := range p.Imports {
-			target, ours := strings.CutPrefix(imp, module)
-			if !ours {
-				continue
-			}
+		for _, target := range p.imports() {
 			targetRow, _ := row(target, all)
 			if targetRow != name && !slices.Contains(mayImport[name], targetRow) {
-				t.Errorf("%s imports %s, which its row in the import table does not allow", path, target)
+				t.Errorf("%s imports %s, which its row in the import table does not allow", p.path, target)
+			}
+			if used[name] == nil {
+				used[name] = map[string]bool{}
+			}
+			used[name][targetRow] = true
+		}
+	}
+	for _, name := range all {
+		if !found[name] {
+			t.Errorf("row %s of the import table has no package: remove it", name)
+		}
+		for _, target := range mayImport[name] {
+			if !used[name][target] {
+				t.Errorf("row %s of the import table allows %s, which no package of the row imports: remove it", name, target)
 			}
 		}
 	}
@@ -154,55 +119,26 @@ func TestImportDirection(t *testing.T) {
 func TestPackageComments(t *testing.T) {
 	for _, p := range packages(t) {
 		n := 0
-		for _, file := range p.GoFiles {
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.PackageClauseOnly|parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if f.Doc != nil && len(f.Doc.List) > 0 && !ast.IsGenerated(f) {
+		for _, f := range p.files {
+			if f.syntax.Doc != nil && len(f.syntax.Doc.List) > 0 && !f.generated {
 				n++
 			}
 		}
-		if n != 1 && len(p.GoFiles) > 0 {
-			t.Errorf("package %s has %d package comments, want 1", p.ImportPath, n)
+		if n != 1 {
+			t.Errorf("package %s has %d package comments, want 1", p.path, n)
 		}
 	}
 }
 
-// The bounds of the style guide for hand-written code.
-const (
-	maxFileLines     = 500
-	maxFunctionLines = 80
-)
-
-func TestSizes(t *testing.T) {
-	for _, p := range packages(t) {
-		for _, file := range p.GoFiles {
-			path := filepath.Join(p.Dir, file)
-			src, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, path, src, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ast.IsGenerated(f) {
-				continue
-			}
-			if n := strings.Count(string(src), "\n"); n > maxFileLines {
-				t.Errorf("%s/%s has %d lines, more than %d: split it by noun", p.ImportPath, file, n, maxFileLines)
-			}
-			for _, d := range f.Decls {
-				fn, ok := d.(*ast.FuncDecl)
-				if !ok {
-					continue
-				}
-				if n := fset.Position(fn.End()).Line - fset.Position(fn.Pos()).Line + 1; n > maxFunctionLines {
-					t.Errorf("%s/%s: function %s has %d lines, more than %d", p.ImportPath, file, fn.Name.Name, n, maxFunctionLines)
-				}
+// imports returns the packages of ours that the package imports, by path, without duplicates.
+func (p *pkg) imports() []string {
+	paths := map[string]bool{}
+	for _, f := range p.files {
+		for _, spec := range f.syntax.Imports {
+			if target, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module); ours {
+				paths[target] = true
 			}
 		}
 	}
+	return slices.Sorted(maps.Keys(paths))
 }

@@ -1,0 +1,39 @@
+package archtest_test
+
+// What is over a bound today. Take from these lists; do not add to them.
+var (
+	// largePackages have over 4,000 lines; in hundreds, rounded up.
+	largePackages = exceptions{
+		"cmd/modbox":             79,
+		"internal/agent":         51,
+		"internal/api":           53,
+		"internal/driver/gvisor": 41,
+		"internal/image":         100,
+		"internal/lifecycle":     131,
+		"internal/store":         46,
+	}
+	// largeReceivers have over 40 methods.
+	largeReceivers = exceptions{
+		"client.Client":                      125,
+		"cmd/modbox.app":                     205,
+		"internal/agent.Agent":               42,
+		"internal/api.Server":                155,
+		"internal/dialect/agentuity.Dialect": 87,
+		"internal/driver/gvisor.Driver":      56,
+		"internal/image.Store":               142,
+		"internal/lifecycle.Service":         305,
+		"internal/store.Store":               157,
+	}
+	// largeInterfaces have over 10 methods.
+	largeInterfaces = exceptions{
+		"internal/auth.AccountStore":       33,
+		"internal/auth.Store":              12,
+		"internal/lifecycle.Images":        12,
+		"internal/lifecycle.SnapshotStore": 13,
+		"internal/lifecycle.Store":         54,
+	}
+	// undocumentedMethods are the interface methods of a package that have no comment.
+	undocumentedMethods = exceptions{
+		"internal/lifecycle": 14,
+	}
+)
