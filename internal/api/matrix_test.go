@@ -14,8 +14,6 @@ import (
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/dialect/agentuity"
-	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -61,12 +59,7 @@ type matrix struct {
 func newMatrix(t *testing.T) *matrix {
 	m := &matrix{members: map[sandbox.Role]auth.Identity{}}
 	m.Server = apitest.NewWith(t, func(_ *api.Config, deps *api.Deps) {
-		urls, err := proxy.NewURLs("http://127.0.0.1", "")
-		if err != nil {
-			t.Fatal(err)
-		}
 		deps.Metrics = http.NotFoundHandler()
-		deps.Dialects = append(deps.Dialects, agentuity.New(deps.Service, urls))
 	})
 	make := func(name string) sandbox.User {
 		u, _, err := m.Accounts.CreateUser(t.Context(), auth.Identity{}, auth.NewUser{Name: name})

@@ -48,6 +48,13 @@ var mayImport = map[string][]string{
 	"client":             {},
 	"internal/archtest":  {},
 
+	// The services of a server, over whatever store, images and driver there are.
+	"internal/server/services": {
+		"internal/sandbox", "internal/audit", "internal/auth", "internal/build", "internal/catalogue", "internal/driver", "internal/image",
+		"internal/lifecycle", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
+		"internal/store", "internal/stream", "internal/api", "internal/dialect",
+	},
+
 	// What is on disk beside the database.
 	"internal/installation": {"internal/sandbox", "internal/durable"},
 	"internal/quarantine":   {"internal/sandbox", "internal/durable"},
@@ -60,8 +67,7 @@ var mayImport = map[string][]string{
 	// A whole server for the tests of the HTTP interfaces.
 	"internal/api/apitest": {
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
-		"internal/driver/fake", "internal/dialect", "internal/api", "internal/registry", "internal/catalogue", "internal/secret",
-		"internal/image", "internal/build", "internal/preview",
+		"internal/driver/fake", "internal/api", "internal/registry", "internal/secret", "internal/image", "internal/server/services",
 	},
 }
 

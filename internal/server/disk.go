@@ -112,7 +112,7 @@ func (d *disk) attach(st *store.Store) {
 
 // watch begins to free space when it is short. The parts must be made and started.
 func (d *disk) watch(ctx context.Context, p *parts, cu *cleanup.Cleanup) {
-	d.images, d.service = p.images, p.service
+	d.images, d.service = p.images, p.Lifecycle
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
 	tasks.Go(func() { eviction.New(d.cfg, d, d.log).Run(ctx) })

@@ -22,7 +22,7 @@ import (
 func (p *parts) bootstrap(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	var token string
 	made, err := statedir.WriteSecret(cfg.StateDir, statedir.TokenFile, func() (_ string, created bool, err error) {
-		token, created, err = p.auth.Bootstrap(ctx, p.store)
+		token, created, err = p.Auth.Bootstrap(ctx, p.store)
 		return token, created, err
 	})
 	if err != nil || !made {
@@ -34,7 +34,7 @@ func (p *parts) bootstrap(ctx context.Context, cfg config.Config, log *slog.Logg
 	}
 	var code string
 	if _, err := statedir.WriteSecret(cfg.StateDir, statedir.FirstLoginFile, func() (_ string, _ bool, err error) {
-		code, err = p.accounts.ResetPassword(ctx, auth.Identity{User: user}, user)
+		code, err = p.Accounts.ResetPassword(ctx, auth.Identity{User: user}, user)
 		return code, true, err
 	}); err != nil {
 		return err

@@ -20,29 +20,20 @@ import (
 
 	"github.com/modbox/modbox/images"
 	"github.com/modbox/modbox/internal/api"
-	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/audit"
-	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/backup"
 	"github.com/modbox/modbox/internal/ballast"
-	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/capacity"
-	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/conns"
-	"github.com/modbox/modbox/internal/dialect/agentuity"
-	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/image"
-	"github.com/modbox/modbox/internal/lifecycle"
-	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/server/services"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
@@ -85,22 +76,15 @@ type Server struct {
 
 // parts is what Start makes before there is HTTP.
 type parts struct {
-	version   string
-	store     *store.Store
-	images    *image.Store
-	driver    *gvisor.Driver
-	auth      *auth.Authenticator
-	accounts  *auth.Accounts
-	signIns   *registry.Registries
-	builder   *build.Builder
-	sso       *sso.SignIn
-	audit     *audit.Log
-	service   *lifecycle.Service
-	metrics   *prometheus.Registry
-	catalogue *catalogue.Catalogue
-	urls      proxy.URLs
-	disk      *disk
-	links     *preview.Links
+	*services.Services
+	version string
+	store   *store.Store
+	keys    *secret.Keys
+	images  *image.Store
+	driver  *gvisor.Driver
+	metrics *prometheus.Registry
+	urls    proxy.URLs
+	disk    *disk
 }
 
 // Start makes all parts in order, takes over the sandboxes of the server that
@@ -152,22 +136,21 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.service.Start(ctx); err != nil {
-		return nil, fmt.Errorf("start lifecycle: %w", err)
+	if err := p.Services.Start(ctx); err != nil {
+		return nil, err
 	}
 	cu.Add(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		if err := p.service.Close(ctx); err != nil {
+		if err := p.Lifecycle.Close(ctx); err != nil {
 			log.Error("background work did not end in time", "err", err)
 		}
 	})
-	p.accounts.Start(ctx)
 	p.verifyImages(ctx, log, &cu)
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
 	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, http: httpServer(handler, clients, log)}
-	s.http.RegisterOnShutdown(p.service.StopWaiting) // nobody holds it up by waiting for room
+	s.http.RegisterOnShutdown(p.Lifecycle.StopWaiting) // nobody holds it up by waiting for room
 	s.release = cu.Release()
 	return s, nil
 }
@@ -196,32 +179,24 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if err != nil {
 		return err
 	}
-	keys, err := withSpace(p.disk, func() (*secret.Keys, error) { return OpenKeys(cfg) })
-	if err != nil {
+	if p.keys, err = withSpace(p.disk, func() (*secret.Keys, error) { return OpenKeys(cfg) }); err != nil {
 		return err
 	}
-	if err := p.openStore(ctx, cfg, accept, keys, log, cu); err != nil {
+	if err := p.openStore(ctx, cfg, accept, p.keys, log, cu); err != nil {
 		return err
 	}
 	if err := p.store.SealVariables(ctx); err != nil {
 		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "err", err)
 	}
-	p.audit = audit.Open(p.store, auditConfig(cfg), log)
-	cu.Add(p.audit.Close)
-	if err := p.audit.Recover(ctx); err != nil {
-		return err
-	}
-	p.links = preview.New(keys)
 	// Each needs the other: images are pulled with the credentials, which the store of images tries.
-	p.signIns = registry.New(p.store, keys, func(ctx context.Context, host string, login sandbox.RegistryLogin) error {
+	registries := registry.New(p.store, p.keys, func(ctx context.Context, host string, login sandbox.RegistryLogin) error {
 		return p.images.SignIn(ctx, host, login)
 	})
 	if p.images, err = withSpace(p.disk, func() (*image.Store, error) {
-		return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, imageOptions(cfg, p.store, p.signIns, log))
+		return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, imageOptions(cfg, p.store, registries, log))
 	}); err != nil {
 		return err
 	}
-	p.catalogue = catalogue.New(p.store, p.images, int64(cfg.Sandbox.DefaultMemory))
 	if p.driver, err = withSpace(p.disk, func() (*gvisor.Driver, error) { return gvisor.New(driverConfig(cfg, programs, log)) }); err != nil {
 		return err
 	}
@@ -229,87 +204,80 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	for _, missing := range p.driver.Capabilities().Missing {
 		log.Warn(missing)
 	}
-	if p.auth, err = auth.New(p.store); err != nil {
-		return err
-	}
-	cu.Add(p.auth.Close)
-	if err := p.openService(cfg, log); err != nil {
-		return err
-	}
-	p.builder = build.New(build.Config{}, p.service, p.images)
-	accounts := accountsConfig(cfg)
-	if accounts.SignedIn, err = p.forgetFirstLogin(ctx, cfg, log); err != nil {
-		return err
-	}
-	if p.accounts, err = auth.NewAccounts(accounts, p.store, p.auth, p.service, log); err != nil {
-		return err
-	}
-	cu.Add(p.accounts.Close)
-	providers, err := signInProviders(cfg)
-	if err != nil {
-		return err
-	}
-	if p.sso, err = sso.New(providers, p.accounts, p.urls.Server()); err != nil {
-		return err
-	}
-	cu.Add(p.sso.Close)
-	return nil
-}
-
-// openService makes what changes the state of sandboxes, and what counts.
-func (p *parts) openService(cfg config.Config, log *slog.Logger) error {
 	p.metrics = prometheus.NewRegistry()
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics.MustRegister(p.disk.collectors()...)
-	streams, err := stream.Open(filepath.Join(cfg.StateDir, statedir.StreamsDir), log)
+	settings, err := p.settings(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
-	network, err := egress.New(egressConfig(cfg, log))
-	if err != nil {
-		return fmt.Errorf("network settings: %w", err)
-	}
-	machine, err := capacity.Detect(cfg.StateDir)
+	ports, err := p.ports(cfg, registries, log)
 	if err != nil {
 		return err
 	}
-	life := lifecycleConfig(cfg, machine, p.urls)
-	if life.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
+	if p.Services, err = services.New(ctx, settings, ports); err != nil {
 		return err
 	}
-	p.service, err = lifecycle.New(life, lifecycle.Deps{
-		Streams: streams, Store: p.store, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Network: gateways{network}, Quarantine: p.disk.quarantine, Logger: log, Metrics: p.metrics,
-	})
-	if err != nil {
-		return err
-	}
+	cu.Add(p.Close)
 	return nil
 }
 
-// handler puts the API, the dialects and the proxy together.
+// settings returns the settings of the services.
+func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logger) (services.Config, error) {
+	machine, err := capacity.Detect(cfg.StateDir)
+	if err != nil {
+		return services.Config{}, err
+	}
+	s := services.Config{
+		Lifecycle: lifecycleConfig(cfg, machine, p.urls), Audit: auditConfig(cfg), Accounts: accountsConfig(cfg),
+		DefaultMemory: int64(cfg.Sandbox.DefaultMemory), URLs: p.urls,
+	}
+	if s.Lifecycle.NetworkCA, err = readCA(cfg.Network.CAFile); err != nil {
+		return services.Config{}, err
+	}
+	if s.Accounts.SignedIn, err = p.forgetFirstLogin(ctx, cfg, log); err != nil {
+		return services.Config{}, err
+	}
+	s.Providers, err = signInProviders(cfg)
+	return s, err
+}
+
+// ports returns what the services work with.
+func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *slog.Logger) (services.Ports, error) {
+	streams, err := stream.Open(filepath.Join(cfg.StateDir, statedir.StreamsDir), log)
+	if err != nil {
+		return services.Ports{}, err
+	}
+	network, err := egress.New(egressConfig(cfg, log))
+	if err != nil {
+		return services.Ports{}, fmt.Errorf("network settings: %w", err)
+	}
+	return services.Ports{
+		Store: p.store, Keys: p.keys, Driver: p.driver, Images: p.images, Layers: layers{p.images}, Installed: p.images, Registries: registries,
+		Streams: streams, Network: gateways{network}, Quarantine: p.disk.quarantine, Metrics: p.metrics, Logger: log,
+	}, nil
+}
+
+// handler returns the handler of all requests.
 func (p *parts) handler(cfg config.Config, clients *conns.Tracker, log *slog.Logger, cu *cleanup.Cleanup) (http.Handler, error) {
-	v1, err := api.New(apiConfig(cfg, p.urls, p.version), api.Deps{
-		Service: p.service, Auth: p.auth, Accounts: p.accounts, Registries: p.signIns, Catalogue: p.catalogue, Images: p.images, Builder: p.builder, Audit: p.audit, SSO: p.sso, Links: p.links, Logger: log, Driver: p.driver.Capabilities().Name,
-		Metrics:  promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}),
-		Ready:    map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady},
-		Dialects: []api.Dialect{modbox.NewControl(p.service, p.auth, p.accounts, p.signIns, p.catalogue, p.urls.Sandbox), agentuity.New(p.service, p.urls)},
-	})
+	deps := p.API()
+	deps.Metrics = promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{})
+	deps.Ready = map[string]func(context.Context) error{"store": p.store.Check, "image": p.imageReady}
+	v1, err := api.New(apiConfig(cfg, p.urls, p.version), deps)
 	if err != nil {
 		return nil, err
 	}
-	access := accessConfig(cfg, p.store, p.auth)
-	px, err := proxy.New(proxyConfig(cfg, p.urls), proxy.Deps{
-		Sandboxes: p.service, Routes: modbox.NewDataPlane(p.service, access, p.audit), Links: p.links, Tokens: p.auth, Logger: log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	cu.Add(px.Close)
-	wrap := edge.Options{Logger: log, Admission: clients, Memory: p.service.Memory(), AccessURLs: cfg.Log.Requests == "all"}
+	front := edgeConfig(cfg, p.urls)
+	front.Requests.Logger, front.Requests.Admission = log, clients
 	if cfg.Log.Requests != "off" {
-		wrap.Access = log
+		front.Requests.Access = log
 	}
-	return auth.Forwarded(cfg.HTTP.TrustedProxies, wrap.Wrap(px.Wrap(v1))), nil
+	h, release, err := p.Handler(v1, front)
+	if err != nil {
+		return nil, err
+	}
+	cu.Add(release)
+	return h, nil
 }
 
 // verifyImages checks the images in the background, so that the first sandbox of

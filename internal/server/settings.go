@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/capacity"
 	"github.com/modbox/modbox/internal/config"
-	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/egress"
 	"github.com/modbox/modbox/internal/embedded"
@@ -24,6 +24,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/server/services"
 	"github.com/modbox/modbox/internal/statedir"
 	"github.com/modbox/modbox/internal/store"
 )
@@ -171,9 +172,12 @@ func proxyConfig(cfg config.Config, urls proxy.URLs) proxy.Config {
 	}
 }
 
-// accessConfig returns the checks of the management routes on the URLs of sandboxes.
-func accessConfig(cfg config.Config, workspaces modbox.Workspaces, tokens modbox.Tokens) modbox.Access {
-	return modbox.Access{Server: sandbox.URLAccess(cfg.Sandbox.URLAccess), Workspaces: workspaces, Tokens: tokens}
+// edgeConfig returns the settings in front of the API; the caller adds loggers and connections.
+func edgeConfig(cfg config.Config, urls proxy.URLs) services.Edge {
+	return services.Edge{
+		Proxy: proxyConfig(cfg, urls), URLAccess: sandbox.URLAccess(cfg.Sandbox.URLAccess),
+		Requests: edge.Options{AccessURLs: cfg.Log.Requests == "all"}, TrustedProxies: cfg.HTTP.TrustedProxies,
+	}
 }
 
 // signInProviders reads the secrets of the services that people sign in with.

@@ -95,8 +95,8 @@ func wired(t *testing.T, environ ...string) string {
 	d := driverConfig(cfg, embedded.Paths{}, log)
 	d.Logger = nil
 	n := egressConfig(cfg, nil)
-	p := proxyConfig(cfg, urls)
-	p.URLs = proxy.URLs{}
+	p := edgeConfig(cfg, urls)
+	p.Proxy.URLs = proxy.URLs{}
 	o, err := signInProviders(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func wired(t *testing.T, environ ...string) string {
 	i := imageOptions(cfg, nil, nil, nil)
 	i.InUse, i.Login, i.Released = nil, nil, nil
 	schedule, backups := backupSettings(cfg)
-	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast) + fmt.Sprintln(accessConfig(cfg, nil, nil).Server)
+	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))
 }
 

@@ -23,17 +23,14 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
-	"github.com/modbox/modbox/internal/build"
-	"github.com/modbox/modbox/internal/catalogue"
-	"github.com/modbox/modbox/internal/dialect/modbox"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
-	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/server/services"
 	"github.com/modbox/modbox/internal/store"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -49,23 +46,17 @@ type Server struct {
 	Token string
 	HTTP  *http.Client
 
-	Service  *lifecycle.Service
-	Auth     *auth.Authenticator
-	Accounts *auth.Accounts
-	// Registries are the sign-ins to registries.
-	Registries *registry.Registries
-	// Catalogue is the image catalogues of workspaces.
-	Catalogue *catalogue.Catalogue
+	// Services are the same as those of a real server, but over the fake driver, without
+	// images of its own, and with a registry that accepts [RegistryPassword].
+	*services.Services
+	// Service is Services.Lifecycle.
+	Service *lifecycle.Service
 	// Images are what workspaces build; it begins without any.
 	Images *image.Store
-	SSO    *sso.SignIn
-	// Links are signed links to private ports.
-	Links *preview.Links
-	API   *api.Server
-	Store *store.Store
-	Audit *audit.Log
-	Host  *fake.Host
-	Log   *Log
+	API    *api.Server
+	Store  *store.Store
+	Host   *fake.Host
+	Log    *Log
 }
 
 // Log keeps what the server logs.
@@ -109,51 +100,43 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	s.Store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"), store.WithKeys(keys))
 	check()
 	t.Cleanup(func() { s.Store.Close() })
-	s.openAudit(logger)
 	s.Host = fake.NewHost(t.TempDir())
 	t.Cleanup(func() { s.Host.Close() })
-	streams, err := stream.Open(filepath.Join(t.TempDir(), "streams"), logger)
-	check()
-	s.Service, err = lifecycle.New(lifecycle.Config{CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}, lifecycle.Deps{Streams: streams, Store: s.Store, Driver: fake.New(s.Host), Images: images{}, Layers: images{}, Logger: logger})
-	check()
-	s.Auth, err = auth.New(s.Store)
-	check()
-	t.Cleanup(s.Auth.Close)
-	s.Accounts, err = auth.NewAccounts(auth.AccountsConfig{MaxWorkspaces: 3}, s.Store, s.Auth, s.Service, logger)
-	check()
-	t.Cleanup(s.Accounts.Close)
-	s.Accounts.Start(t.Context())
-	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
-	check()
-	s.Registries, s.Catalogue = registry.New(s.Store, keys, signIn, registry.FailAfter(0)), catalogue.New(s.Store, images{}, 512<<20)
-	s.Links = preview.New(keys)
-	s.openImages()
-	err = s.Service.Start(t.Context())
-	check()
 	front := httptest.NewUnstartedServer(nil)
 	s.URL = "http://" + front.Listener.Addr().String()
 	urls, err := proxy.NewURLs(s.URL, "")
 	check()
-	s.SSO, err = sso.New(providers, s.Accounts, s.URL)
+	s.openImages()
+	streams, err := stream.Open(filepath.Join(t.TempDir(), "streams"), logger)
 	check()
-	t.Cleanup(s.SSO.Close)
-	config := api.Config{SandboxURL: urls.Sandbox, Version: "test"}
-	deps := api.Deps{
-		Service: s.Service, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, Catalogue: s.Catalogue, Images: s.Images, Builder: build.New(build.Config{}, s.Service, s.Images), Audit: s.Audit, SSO: s.SSO, Links: s.Links, Logger: logger, Driver: "fake",
-		Dialects: []api.Dialect{modbox.NewControl(s.Service, s.Auth, s.Accounts, s.Registries, s.Catalogue, urls.Sandbox)},
-	}
+	s.Services, err = services.New(t.Context(), services.Config{
+		Lifecycle: lifecycle.Config{CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}, Audit: audit.Config{MaxRefused: 1 << 20},
+		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: providers, DefaultMemory: 512 << 20, URLs: urls,
+	}, services.Ports{
+		Store: s.Store, Keys: keys, Driver: fake.New(s.Host), Images: images{}, Layers: images{}, Installed: s.Images,
+		Registries: registry.New(s.Store, keys, signIn, registry.FailAfter(0)), Streams: streams, Logger: logger,
+	})
+	check()
+	t.Cleanup(s.Services.Close)
+	s.Service = s.Lifecycle
+	s.Token, _, err = s.Auth.Bootstrap(t.Context(), s.Store)
+	check()
+	err = s.Services.Start(t.Context())
+	check()
+	config, deps := api.Config{SandboxURL: urls.Sandbox, Version: "test"}, s.Services.API()
 	if change != nil {
 		change(&config, &deps)
 	}
 	s.API, err = api.New(config, deps)
 	check()
-	p := s.newProxy(urls, logger)
-	front.Config.Handler = edge.Options{Logger: logger, Memory: s.Service.Memory()}.Wrap(p.Wrap(s.API))
+	handler, release, err := s.Handler(s.API, services.Edge{Proxy: proxy.Config{URLs: urls}, Requests: edge.Options{Logger: logger}})
+	check()
+	front.Config.Handler = handler
 	front.Start()
 	s.HTTP = front.Client()
 	t.Cleanup(func() {
 		front.Close()
-		p.Close()
+		release()
 		// Sandboxes outlive a server by design; those of a test end here.
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -163,27 +146,15 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 		}
 		for _, sb := range live {
 			caller := lifecycle.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}
-			if _, err := s.Service.Destroy(ctx, caller, string(sb.ID), sandbox.CauseDestroyed); err != nil {
+			if _, err := s.Lifecycle.Destroy(ctx, caller, string(sb.ID), sandbox.CauseDestroyed); err != nil {
 				t.Errorf("destroy %s: %v", sb.Name, err)
 			}
 		}
-		if err := s.Service.Close(ctx); err != nil {
+		if err := s.Lifecycle.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	return s
-}
-
-// newProxy returns what carries requests to sandboxes.
-func (s *Server) newProxy(urls proxy.URLs, logger *slog.Logger) *proxy.Proxy {
-	access := modbox.Access{Workspaces: s.Store, Tokens: s.Auth}
-	p, err := proxy.New(proxy.Config{URLs: urls}, proxy.Deps{
-		Sandboxes: s.Service, Routes: modbox.NewDataPlane(s.Service, access, s.Audit), Links: s.Links, Tokens: s.Auth, Logger: logger,
-	})
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	return p
 }
 
 // openImages opens a store without images.
@@ -193,12 +164,6 @@ func (s *Server) openImages() {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-}
-
-// openAudit opens the audit log, which is closed with the test.
-func (s *Server) openAudit(logger *slog.Logger) {
-	s.Audit = audit.Open(s.Store, audit.Config{MaxRefused: 1 << 20}, logger)
-	s.T.Cleanup(s.Audit.Close)
 }
 
 // Answer is an answer with its whole body.

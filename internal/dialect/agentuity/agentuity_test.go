@@ -8,10 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/dialect/agentuity"
-	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -20,13 +17,7 @@ import (
 
 func server(t *testing.T) *apitest.Server {
 	t.Helper()
-	return apitest.NewWith(t, func(_ *api.Config, deps *api.Deps) {
-		urls, err := proxy.NewURLs("http://modbox.test", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		deps.Dialects = append(deps.Dialects, agentuity.New(deps.Service, urls))
-	})
+	return apitest.New(t)
 }
 
 // answer is an answer as the dialect gives it.

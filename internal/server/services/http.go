@@ -1,0 +1,52 @@
+package services
+
+import (
+	"net/http"
+	"net/netip"
+
+	"github.com/modbox/modbox/internal/api"
+	"github.com/modbox/modbox/internal/api/edge"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/dialect/agentuity"
+	"github.com/modbox/modbox/internal/dialect/modbox"
+	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// API returns what the HTTP API needs of the services, with all dialects. The caller may add
+// checks and metrics before it passes the result to [api.New].
+func (s *Services) API() api.Deps {
+	return api.Deps{
+		Service: s.Lifecycle, Auth: s.Auth, Accounts: s.Accounts, Registries: s.Registries, Catalogue: s.Catalogue, Images: s.ports.Installed,
+		Builder: s.Builder, Audit: s.Audit, SSO: s.SSO, Links: s.Links, Logger: s.ports.Logger, Driver: s.ports.Driver.Capabilities().Name,
+		Dialects: []api.Dialect{
+			modbox.NewControl(s.Lifecycle, s.Auth, s.Accounts, s.Registries, s.Catalogue, s.urls.Sandbox),
+			agentuity.New(s.Lifecycle, s.urls),
+		},
+	}
+}
+
+// Edge are the settings of the handler in front of the API.
+type Edge struct {
+	Proxy proxy.Config
+	// URLAccess is the least credential for the management routes on the URLs of sandboxes.
+	URLAccess sandbox.URLAccess
+	// Requests bounds and logs requests; Memory is set by [Services.Handler].
+	Requests edge.Options
+	// TrustedProxies are the addresses whose X-Forwarded headers count.
+	TrustedProxies []netip.Prefix
+}
+
+// Handler returns the handler of all requests: those to the URLs of sandboxes go through a
+// proxy, all others to v1. release closes the connections of the proxy.
+func (s *Services) Handler(v1 http.Handler, cfg Edge) (_ http.Handler, release func(), err error) {
+	access := modbox.Access{Server: cfg.URLAccess, Workspaces: s.ports.Store, Tokens: s.Auth}
+	p, err := proxy.New(cfg.Proxy, proxy.Deps{
+		Sandboxes: s.Lifecycle, Routes: modbox.NewDataPlane(s.Lifecycle, access, s.Audit), Links: s.Links, Tokens: s.Auth, Logger: s.ports.Logger,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Requests.Memory = s.Lifecycle.Memory()
+	return auth.Forwarded(cfg.TrustedProxies, cfg.Requests.Wrap(p.Wrap(v1))), p.Close, nil
+}

@@ -1,0 +1,144 @@
+// Package services assembles the services of a server: it gives each what it needs of the
+// others, and joins their HTTP interfaces to one handler. It opens no file and no listener:
+// its caller brings the store, the images and the driver, which are real in package server
+// and fakes in tests.
+package services
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/auth/sso"
+	"github.com/modbox/modbox/internal/build"
+	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/preview"
+	"github.com/modbox/modbox/internal/proxy"
+	"github.com/modbox/modbox/internal/quarantine"
+	"github.com/modbox/modbox/internal/registry"
+	"github.com/modbox/modbox/internal/secret"
+	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/stream"
+)
+
+// Images are the images that sandboxes start from. An [image.Store] is one.
+type Images interface {
+	lifecycle.Images
+	catalogue.Images
+}
+
+// Ports are what the services work with. The caller opens them before [New] and closes them
+// after [Services.Close].
+type Ports struct {
+	Store  *store.Store
+	Keys   *secret.Keys // encrypt secrets and sign links
+	Driver driver.Driver
+	Images Images
+	Layers lifecycle.Layers
+	// Installed are the images on this machine that the image routes show and builds add to.
+	Installed  *image.Store
+	Registries *registry.Registries
+	Streams    *stream.Store
+	// Network connects sandboxes to networks; nil means that none has a network.
+	Network lifecycle.Network
+	// Quarantine keeps saved states that the store does not know; nil means a directory
+	// beside the checkpoints.
+	Quarantine *quarantine.Store
+	// Metrics receives the metrics of the services; nil means none.
+	Metrics prometheus.Registerer
+	Logger  *slog.Logger
+}
+
+// Config are the settings of the services.
+type Config struct {
+	Lifecycle lifecycle.Config
+	Audit     audit.Config
+	Accounts  auth.AccountsConfig
+	// Providers sign people in; none means that only passwords do.
+	Providers []sso.Provider
+	// DefaultMemory is the memory in bytes of a sandbox whose image names none.
+	DefaultMemory int64
+	// URLs are the addresses of the server and its sandboxes.
+	URLs proxy.URLs
+}
+
+// Services are the services of one server.
+type Services struct {
+	Audit      *audit.Log
+	Auth       *auth.Authenticator
+	Accounts   *auth.Accounts
+	Registries *registry.Registries
+	Catalogue  *catalogue.Catalogue
+	Lifecycle  *lifecycle.Service
+	Builder    *build.Builder
+	SSO        *sso.SignIn
+	Links      *preview.Links
+
+	ports   Ports
+	urls    proxy.URLs
+	closers []func() // in the order of making
+}
+
+// New makes the services, and records as interrupted the operations that a killed server had
+// begun. On an error it closes what it has made. The caller calls [Services.Start] before it
+// serves a request, and [Services.Close] at the end.
+func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) {
+	s := &Services{Registries: ports.Registries, Links: preview.New(ports.Keys), ports: ports, urls: cfg.URLs}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	s.Audit = audit.Open(ports.Store, cfg.Audit, ports.Logger)
+	s.closers = append(s.closers, s.Audit.Close)
+	if err := s.Audit.Recover(ctx); err != nil {
+		return nil, err
+	}
+	s.Catalogue = catalogue.New(ports.Store, ports.Images, cfg.DefaultMemory)
+	if s.Auth, err = auth.New(ports.Store); err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, s.Auth.Close)
+	s.Lifecycle, err = lifecycle.New(cfg.Lifecycle, lifecycle.Deps{
+		Streams: ports.Streams, Store: ports.Store, Driver: ports.Driver, Images: ports.Images, Layers: ports.Layers, Network: ports.Network,
+		Quarantine: ports.Quarantine, Logger: ports.Logger, Metrics: ports.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Builder = build.New(build.Config{}, s.Lifecycle, ports.Installed)
+	if s.Accounts, err = auth.NewAccounts(cfg.Accounts, ports.Store, s.Auth, s.Lifecycle, ports.Logger); err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, s.Accounts.Close)
+	if s.SSO, err = sso.New(cfg.Providers, s.Accounts, cfg.URLs.Server()); err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, s.SSO.Close)
+	return s, nil
+}
+
+// Start takes over the sandboxes of the server before and starts the work in the background.
+// The caller ends that with Close of s.Lifecycle, before [Services.Close].
+func (s *Services) Start(ctx context.Context) error {
+	if err := s.Lifecycle.Start(ctx); err != nil {
+		return fmt.Errorf("start lifecycle: %w", err)
+	}
+	s.Accounts.Start(ctx)
+	return nil
+}
+
+// Close ends the services, the last that New made first.
+func (s *Services) Close() {
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		s.closers[i]()
+	}
+	s.closers = nil
+}
