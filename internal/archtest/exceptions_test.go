@@ -9,7 +9,7 @@ var (
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
 		"internal/image":         100,
-		"internal/lifecycle":     131,
+		"internal/lifecycle":     127,
 		"internal/store":         46,
 	}
 	// largeReceivers have over 40 methods.

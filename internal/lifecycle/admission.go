@@ -51,7 +51,7 @@ func (s *Service) waitInLine(ctx context.Context, e entry, err error, try func(*
 	deadline := time.NewTimer(e.patience)
 	defer deadline.Stop()
 	for {
-		changed := s.gate.room.wait()
+		changed := s.gate.room.Wait()
 		if s.gate.stopped() {
 			return errStopping()
 		}

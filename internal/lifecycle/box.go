@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -20,9 +21,9 @@ type box struct {
 	// ctx ends, with end's cause, when the sandbox's end is recorded, or with the service.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// spare says that it was taken from the pool, its box made and started before the
-	// row was written. Set before that; afterwards for provisioning alone.
-	spare bool
+	// warm says that the box comes from the pool, made and started before the row was
+	// written. Set before that; afterwards for provisioning alone.
+	warm bool
 	// work counts what must have stopped before the driver may destroy the box:
 	// provisioning and the watcher, which both obey ctx.
 	work sync.WaitGroup
@@ -32,7 +33,7 @@ type box struct {
 	// flight is the operation that has the box for itself; nil for none. Replaced only with mu held.
 	flight   atomic.Pointer[flight]
 	activity activity
-	news     news // of the sandbox and its executions
+	changes  broadcast.Broadcast // of the sandbox and its executions
 	line     line
 	// published are the labels of its ports in the index; guarded by the index's mu.
 	published []*portURL
@@ -97,7 +98,7 @@ func (b *box) set(sb sandbox.Sandbox) {
 	if old := b.current.Swap(&view{sb: sb, changed: make(chan struct{})}); old != nil {
 		close(old.changed)
 	}
-	b.news.tell()
+	b.changes.Send()
 }
 
 // recorded returns b once it is known whether it was recorded, and nil when it was not.
@@ -145,6 +146,17 @@ func (x *boxes) reserve(b *box) *box {
 	return b
 }
 
+// claim reserves the id of b. While the id belongs to a box whose record is not decided yet,
+// it waits for that. Where a sandbox has the id, b stays without it: the store refuses b.
+func (x *boxes) claim(b *box) {
+	for {
+		old := x.reserve(b)
+		if old == b || old.recorded() != nil {
+			return
+		}
+	}
+}
+
 // index makes a reserved box findable by name and label. One that is being destroyed
 // leaves the name to another.
 func (x *boxes) index(b *box) {
@@ -162,7 +174,9 @@ func (x *boxes) index(b *box) {
 func (x *boxes) remove(b *box) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.ids, b.id)
+	if x.ids[b.id] == b {
+		delete(x.ids, b.id)
+	}
 	v := b.view()
 	if v == nil {
 		return

@@ -1,36 +1,9 @@
 package lifecycle
 
-import (
-	"context"
-	"sync"
-)
-
-// news tells many that something has changed.
-type news struct {
-	mu   sync.Mutex
-	next chan struct{} // guarded by mu; closed at the next change; nil when nobody waits
-}
-
-func (n *news) tell() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.next != nil {
-		close(n.next)
-		n.next = nil
-	}
-}
-
-func (n *news) wait() <-chan struct{} {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.next == nil {
-		n.next = make(chan struct{})
-	}
-	return n.next
-}
+import "context"
 
 // Changed returns a channel that is closed when something happens to the sandbox
-// or to one of its executions after the call. Who wants to miss nothing calls it
+// or to one of its executions after the call. A caller that must miss nothing calls it
 // before looking. Of a sandbox that has ended it is nil: nothing happens to it
 // any more. Errors: NotFound.
 func (s *Service) Changed(ctx context.Context, c Caller, ref string) (<-chan struct{}, error) {
@@ -38,5 +11,5 @@ func (s *Service) Changed(ctx context.Context, c Caller, ref string) (<-chan str
 	if err != nil || b == nil {
 		return nil, err
 	}
-	return b.news.wait(), nil
+	return b.changes.Wait(), nil
 }

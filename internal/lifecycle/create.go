@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -50,17 +51,17 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 		return sandbox.Sandbox{}, false, err
 	}
 	cut(limits, &creation.Sandbox.Resources)
-	kind := template{digest: creation.Sandbox.ImageDigest, resources: creation.Sandbox.Resources}
+	kind := pool.Kind{Digest: creation.Sandbox.ImageDigest, Resources: creation.Sandbox.Resources}
 	if req.Snapshot != "" && !dependenciesOf(&creation.Sandbox).empty() {
-		kind.digest = "" // it is made from neither the snapshot nor anything known yet
+		kind.Digest = "" // it is made from neither the snapshot nor anything known yet
 	}
 	b, rec, err := s.recordIn(ctx, c, creation, &req, kind)
 	switch old := rec.Sandbox; {
 	case err != nil:
 		return sandbox.Sandbox{}, false, err
 	case rec.By == sandbox.MatchNone:
-		s.pool.asked(kind)
-		s.metrics.pooled(b.spare, 1)
+		s.pool.Created(kind)
+		s.metrics.pooled(b.warm, 1)
 		if err := s.queueFirst(ctx, c, b, &req); err != nil {
 			return sandbox.Sandbox{}, false, err
 		}

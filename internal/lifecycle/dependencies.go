@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -159,12 +160,12 @@ type installRoom struct {
 // that it needs: each of them ends. It holds no place and nothing of the quota while it
 // waits, for an hour at most. Errors: those of install; the context's.
 func (s *Service) makeWithDisk(ctx context.Context, progress func(sandbox.ImageEvent), install func() (sandbox.Image, error)) (sandbox.Image, error) {
-	over := time.NewTimer(turnsPatience)
+	over := time.NewTimer(fairsem.MaxWait)
 	defer over.Stop()
 	poll := time.NewTicker(installPoll)
 	defer poll.Stop()
 	for {
-		changed := s.gate.room.wait()
+		changed := s.gate.room.Wait()
 		img, err := install()
 		if !errors.Is(err, errDiskReserved) {
 			return img, err

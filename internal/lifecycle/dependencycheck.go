@@ -119,7 +119,7 @@ func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sand
 		return err
 	}
 	defer release()
-	leave, err := s.builds.take(ctx, ws, nil)
+	leave, err := s.builds.Acquire(ctx, ws, nil)
 	if err != nil {
 		return err
 	}

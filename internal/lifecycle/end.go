@@ -213,7 +213,7 @@ func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandb
 	}
 	next, err := s.store.Transition(s.ctx, sb.ID, sb.State, to, mutate, ev)
 	if err == nil && (to == sandbox.Paused || to == sandbox.Destroying) {
-		s.gate.room.tell()
+		s.gate.room.Send()
 	}
 	return next, err
 }

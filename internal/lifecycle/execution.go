@@ -53,7 +53,7 @@ func (x *execution) set(e sandbox.Execution) {
 	if old := x.current.Swap(&executionView{Execution: e, changed: make(chan struct{})}); old != nil {
 		close(old.changed)
 	}
-	x.box.news.tell()
+	x.box.changes.Send()
 }
 
 // dropRequest forgets what the execution was started with: it is not started again, and

@@ -48,12 +48,10 @@ func (s *Service) Purge() { s.purge() }
 
 // Ready returns the resources of the boxes in the pool, in no order.
 func (s *Service) Ready() []sandbox.Resources {
-	s.pool.mu.Lock()
-	defer s.pool.mu.Unlock()
 	var ready []sandbox.Resources
-	for t, list := range s.pool.ready {
-		for range list {
-			ready = append(ready, t.resources)
+	for kind, n := range s.pool.Ready() {
+		for range n {
+			ready = append(ready, kind.Resources)
 		}
 	}
 	return ready
@@ -90,5 +88,5 @@ func (s *Service) WaitingForServer() []sandbox.WorkspaceID {
 
 // DependencyPlace takes a place for dependencies to be installed.
 func (s *Service) DependencyPlace(ctx context.Context, ws sandbox.WorkspaceID) (release func(), err error) {
-	return s.builds.take(ctx, ws, nil)
+	return s.builds.Acquire(ctx, ws, nil)
 }

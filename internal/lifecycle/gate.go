@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/broadcast"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -25,9 +26,9 @@ type gate struct {
 	// full has the workspaces whose first in line finds the server full, the next to
 	// come in first; guarded by mu.
 	full []sandbox.WorkspaceID
-	room news          // something may have made room
-	shut chan struct{} // closed when nobody may wait any more
-	stop func()        // closes shut, once
+	room broadcast.Broadcast // something may have made room
+	shut chan struct{}       // closed when nobody may wait any more
+	stop func()              // closes shut, once
 }
 
 // door is the gate of one workspace.
@@ -148,7 +149,7 @@ func (g *gate) leave(ws sandbox.WorkspaceID, w *waiter, in bool) {
 		g.pass(ws)
 	}
 	g.mu.Unlock()
-	g.room.tell()
+	g.room.Send()
 }
 
 // pass has a workspace wait for room on the server no more.
@@ -170,7 +171,7 @@ func (g *gate) refused(ws sandbox.WorkspaceID, err error) {
 	}
 	g.mu.Unlock()
 	if waits && !full {
-		g.room.tell() // others need not leave room for it
+		g.room.Send() // others need not leave room for it
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -37,7 +38,7 @@ type watcher struct{ progress func(sandbox.ImageEvent) }
 //
 // Errors: the work's; the context's; QuotaExceeded when too many of the workspace
 // wait; Unavailable when the service closes, and when the disk is nearly full.
-func (s *Service) make(ctx context.Context, places *turns, ws sandbox.WorkspaceID, key string, progress func(sandbox.ImageEvent),
+func (s *Service) make(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, progress func(sandbox.ImageEvent),
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (sandbox.Image, error) {
 	w := &watcher{progress: progress}
@@ -55,7 +56,7 @@ func (s *Service) make(ctx context.Context, places *turns, ws sandbox.WorkspaceI
 }
 
 // joinMaking makes w a watcher of the key's making, which it starts when there is none.
-func (s *Service) joinMaking(places *turns, ws sandbox.WorkspaceID, key string, w *watcher,
+func (s *Service) joinMaking(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, w *watcher,
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (*making, error) {
 	s.makings.mu.Lock()
@@ -92,7 +93,7 @@ func (s *Service) joinMaking(places *turns, ws sandbox.WorkspaceID, key string, 
 }
 
 // runMaking does the work when there is a place for it; its time begins then.
-func (s *Service) runMaking(ctx context.Context, places *turns, ws sandbox.WorkspaceID, m *making,
+func (s *Service) runMaking(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, m *making,
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (sandbox.Image, error) {
 	progress := func(e sandbox.ImageEvent) {
@@ -105,7 +106,7 @@ func (s *Service) runMaking(ctx context.Context, places *turns, ws sandbox.Works
 			}
 		}
 	}
-	release, err := places.take(ctx, ws, func() {
+	release, err := places.Acquire(ctx, ws, func() {
 		progress(sandbox.ImageEvent{Phase: "waiting", Message: "other images are being made"})
 	})
 	if err != nil && ctx.Err() != nil {

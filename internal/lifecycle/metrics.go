@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -22,7 +23,7 @@ type metrics struct {
 }
 
 // newMetrics makes the metrics and registers them with r, when that is not nil.
-func newMetrics(x *boxes, p *pool, promises promiseCollector, r prometheus.Registerer) (*metrics, error) {
+func newMetrics(x *boxes, p *pool.Pool[warmBox], promises promiseCollector, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		created: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "modbox_sandbox_create_seconds",
@@ -62,8 +63,8 @@ func newMetrics(x *boxes, p *pool, promises promiseCollector, r prometheus.Regis
 }
 
 // pool makes the metrics of the pool, if there is one.
-func (m *metrics) pool(p *pool) []prometheus.Collector {
-	if p.size == 0 {
+func (m *metrics) pool(p *pool.Pool[warmBox]) []prometheus.Collector {
+	if p.Size() == 0 {
 		return nil
 	}
 	m.taken = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -75,7 +76,7 @@ func (m *metrics) pool(p *pool) []prometheus.Collector {
 	return []prometheus.Collector{m.taken, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "modbox_pool_boxes",
 		Help: "Started boxes that wait for a sandbox.",
-	}, func() float64 { return float64(p.count()) })}
+	}, func() float64 { return float64(p.Len()) })}
 }
 
 // pooled adds n to the sandboxes that got a box of the pool, or did not.

@@ -60,7 +60,7 @@ func (s *Service) makeRunning(b *box) error {
 // startBox makes and starts the box, or takes one of the pool, and configures its agent.
 func (s *Service) startBox(b *box, img *sandbox.Image, rootfs string) error {
 	sb := b.sandbox()
-	if done, err := s.useSpare(b, &sb, img); done || err != nil {
+	if done, err := s.useWarmBox(b, &sb, img); done || err != nil {
 		return err
 	}
 	return s.bootBox(b, &sb, img, rootfs)
@@ -136,7 +136,7 @@ func (s *Service) recordRunning(b *box, img *sandbox.Image) error {
 	now := time.Now().UTC()
 	took := now.Sub(b.sandbox().CreatedAt)
 	data := map[string]string{"after_ms": strconv.FormatInt(took.Milliseconds(), 10), "image_digest": img.Digest}
-	if b.spare {
+	if b.warm {
 		data["from_pool"] = "true"
 	}
 	sb, err := s.transition(b.sandbox(), sandbox.Running,

@@ -65,7 +65,7 @@ func (s *Service) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q sandbo
 	if err := s.store.SetQuota(ctx, ws, q); err != nil {
 		return QuotaReport{}, err
 	}
-	s.gate.room.tell()
+	s.gate.room.Send()
 	return s.Quota(ctx, ws)
 }
 

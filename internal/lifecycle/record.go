@@ -4,15 +4,16 @@ import (
 	"context"
 	"time"
 
+	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // recordIn is record for a sandbox that waits for room as the request says. With
 // Replace the live sandbox of its name ends when there is room for the new one in
 // its place, and not before.
-func (s *Service) recordIn(ctx context.Context, c Caller, creation sandbox.Creation, req *CreateRequest, kind template) (b *box, rec sandbox.Recorded, err error) {
+func (s *Service) recordIn(ctx context.Context, c Caller, creation sandbox.Creation, req *CreateRequest, kind pool.Kind) (b *box, rec sandbox.Recorded, err error) {
 	if req.ID != "" {
-		kind = template{} // no box of the pool has that id
+		kind = pool.Kind{} // no box of the pool has that id
 	}
 	err = s.letIn(ctx, entry{workspace: c.Workspace, count: 1, patience: req.WaitForQuota}, func(a sandbox.Admission) (int, error) {
 		creation.Admission = a
@@ -35,7 +36,7 @@ func (s *Service) recordIn(ctx context.Context, c Caller, creation sandbox.Creat
 }
 
 // recordInPlace is record for a sandbox that may end that of old, which may be nil.
-func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, old *box, kind template) (*box, sandbox.Recorded, error) {
+func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, old *box, kind pool.Kind) (*box, sandbox.Recorded, error) {
 	if old == nil {
 		b, rec, err := s.record(ctx, creation, kind)
 		if rec.Dying != nil { // another had taken the name meanwhile
@@ -74,60 +75,58 @@ func (s *Service) foundEnding(row sandbox.Sandbox) {
 func (s *Service) seeEnding(b *box, row sandbox.Sandbox) {
 	if sb := b.sandbox(); sb.State != sandbox.Destroying && !sb.State.Ended() {
 		s.ending(b, row)
-		s.gate.room.tell()
+		s.gate.room.Send()
 	}
 }
 
-// record writes a creation, of a sandbox that gets a box of the pool once it is let
-// in if there is one of its kind. The box is non-nil when a new sandbox was recorded:
-// it counts as being provisioned by the caller, who launches or ends it.
-func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind template) (*box, sandbox.Recorded, error) {
+// record writes a creation, of a sandbox that gets a warm box of its kind if the pool has
+// one. The box is non-nil when a new sandbox was recorded: it counts as being provisioned by
+// the caller, who launches or ends it.
+func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind pool.Kind) (*box, sandbox.Recorded, error) {
+	var warm *pool.Reservation[warmBox]
+	if creation.Admission.Refuse == nil { // a create that is refused anyway must not keep a box from others
+		warm = s.pool.Reserve(ctx, kind)
+	}
+	// The box is locked until the outcome is known: callers that find the row meanwhile wait.
 	var b *box
-	var sp *spare
-	// It is locked until the outcome is known: who finds the row meanwhile waits for it.
-	creation.Admitted = func(sb *sandbox.Sandbox) {
-		if sp = s.pool.take(kind); sp == nil {
-			b = s.newBox(sb.ID)
-			b.mu.Lock()
-			s.boxes.reserve(b)
-			return
-		}
-		b = sp.box
-		sb.ID, sb.Handle = b.id, sp.handle
+	if warm != nil {
+		b = warm.Box().Value.box
+		creation.Sandbox.ID, creation.Sandbox.Handle = b.id, warm.Box().Value.handle
 		b.mu.Lock()
+	} else {
+		b = s.newBox(creation.Sandbox.ID)
+		b.mu.Lock()
+		s.boxes.claim(b)
 	}
 	rec, err := s.store.CreateSandbox(ctx, creation)
-	if b == nil {
-		return nil, rec, err
-	}
 	// It is another one when a second attempt to write found that there is one by now.
-	if err == nil && rec.Sandbox.ID == b.id {
+	if err == nil && rec.By == sandbox.MatchNone && rec.Sandbox.ID == b.id {
 		defer b.mu.Unlock()
-		if b.spare = sp != nil; b.spare {
-			sp.stop()
+		if b.warm = warm != nil; b.warm {
+			warm.Commit()
+			warm.Box().Value.stop()
 		}
+		s.boxes.reserve(b)
 		b.set(rec.Sandbox)
 		b.provisioning = true // by who recorded it, whatever the sweep thinks of that
 		s.boxes.index(b)
 		return b, rec, nil
 	}
-	b.mu.Unlock()
-	if sp == nil {
+	if warm == nil {
 		s.unreserve(b)
+		b.mu.Unlock()
 		return nil, rec, err
 	}
+	b.mu.Unlock()
 	// The row may have been written although the store says otherwise: without the box
 	// the sweep finds it.
-	if sandbox.CodeOf(err) == sandbox.Internal || !s.pool.add(sp) {
-		s.discard(sp)
+	if sandbox.CodeOf(err) == sandbox.Internal {
+		warm.Commit()
+		s.discard(warm.Box())
+	} else if !warm.Cancel() {
+		s.discard(warm.Box())
 	}
 	return nil, rec, err
-}
-
-// unreserve forgets a box that was not recorded.
-func (s *Service) unreserve(b *box) {
-	s.boxes.remove(b)
-	b.cancel()
 }
 
 // recordForks writes the creations of the children of a fork, as record does. The
@@ -148,9 +147,15 @@ func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, 
 			b.mu.Unlock()
 			continue
 		}
-		b.mu.Unlock()
 		s.unreserve(b)
+		b.mu.Unlock()
 		list[i] = nil
 	}
 	return list, recs, err
+}
+
+// unreserve forgets a box that was not recorded.
+func (s *Service) unreserve(b *box) {
+	s.boxes.remove(b)
+	b.cancel()
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -41,12 +42,12 @@ type takeReservation func(w *waiter) (reservation, error)
 // Where there is a place but no room in the quota, it waits in line for room for as long as
 // it may, without a place; it has the room then while it waits for a place again. Waits, which
 // may be nil, is told what it waits for. Errors: take's; those of places; as [Service.letIn].
-func (s *Service) placed(ctx context.Context, places *turns, ws sandbox.WorkspaceID, patience time.Duration, waits func(string), take takeReservation) (got reservation, err error) {
+func (s *Service) placed(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, patience time.Duration, waits func(string), take takeReservation) (got reservation, err error) {
 	if waits == nil {
 		waits = func(string) {}
 	}
 	turn := func() { waits("other images are being built") }
-	leave, err := places.take(ctx, ws, turn)
+	leave, err := places.Acquire(ctx, ws, turn)
 	if err != nil {
 		return got, err
 	}
@@ -59,7 +60,7 @@ func (s *Service) placed(ctx context.Context, places *turns, ws sandbox.Workspac
 		if got, err = s.waitReserved(ctx, ws, patience, err, take); err != nil {
 			return got, err
 		}
-		if leave, err = places.take(ctx, ws, turn); err != nil {
+		if leave, err = places.Acquire(ctx, ws, turn); err != nil {
 			got.release()
 			return got, err
 		}
@@ -235,7 +236,7 @@ func (s *Service) beginBuild(ctx context.Context, ws sandbox.WorkspaceID, least,
 		if err := s.store.EndBuild(ctx, id); err != nil {
 			s.log.Error("a build that is over counts for the quota, trying again soon", "workspace", ws, "error", err)
 		}
-		s.gate.room.tell()
+		s.gate.room.Send()
 	}), nil
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
@@ -191,23 +193,23 @@ type Service struct {
 
 	boxes      *boxes
 	evicting   atomic.Int64 // boxes being destroyed to free the disk
-	pool       *pool
+	pool       *pool.Pool[warmBox]
 	saved      *vault
 	quarantine *quarantine.Store
 	layers     Layers // nil for none
 	snapshots  *snapshots
 	begun      *begunBuilds
 	reads      *snapshotReads
-	calls      *agentapi.Memory // of all boxes' agents
-	slots      chan struct{}    // holds one element per sandbox being started
-	pulls      *turns           // for images being pulled, or built of a recipe
-	builds     *turns           // for dependencies being installed in a work box
+	calls      *agentapi.Memory   // of all boxes' agents
+	slots      chan struct{}      // holds one element per sandbox being started
+	pulls      *fairsem.Semaphore // for images being pulled, or built of a recipe
+	builds     *fairsem.Semaphore // for dependencies being installed in a work box
 	makings    makings
 	checks     dependencyChecks
 	packages   packageList
 	notes      chan sandbox.Event // to be written by noteLoop
 
-	dockerfiles *turns               // for Dockerfiles being built: what callers run there may take an hour
+	dockerfiles *fairsem.Semaphore   // for Dockerfiles being built: what callers run there may take an hour
 	reserved    underWay[sandbox.ID] // of the rows that keep room for Dockerfiles
 
 	ctx    context.Context // of all background work; ends with Close
@@ -243,8 +245,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		inputs: inputs{made: map[sandbox.StreamID]waitingInput{}},
 		layers: deps.Layers, quarantine: deps.Quarantine, snapshots: newSnapshots(), begun: newBegunBuilds(), reads: newSnapshotReads(),
 		gate:  newGate(),
-		boxes: newBoxes(), pool: newPool(cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
-		notes: make(chan sandbox.Event, notesMax), builds: newTurns(cfg.MaxBuilds), pulls: newTurns(cfg.MaxBuilds), dockerfiles: newTurns(cfg.MaxBuilds),
+		boxes: newBoxes(), pool: pool.New[warmBox](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
+		notes: make(chan sandbox.Event, notesMax), builds: fairsem.New(cfg.MaxBuilds), pulls: fairsem.New(cfg.MaxBuilds), dockerfiles: fairsem.New(cfg.MaxBuilds),
 		calls:   agentapi.NewMemory(cfg.callMemory),
 		makings: makings{byKey: map[string]*making{}},
 		checks:  dependencyChecks{answers: map[[2]string]dependencyAnswer{}},
@@ -295,7 +297,7 @@ func (s *Service) Start(ctx context.Context) error {
 	}
 	s.spawn(s.sweepLoop)
 	s.spawn(s.noteLoop)
-	if s.pool.size > 0 {
+	if s.pool.Size() > 0 {
 		s.spawn(s.poolLoop)
 	}
 	return nil

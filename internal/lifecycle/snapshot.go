@@ -211,7 +211,7 @@ func (s *Service) growNow(sn sandbox.Snapshot, prepare func() error, layer func(
 	if err := prepare(); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	done, err := s.snapshots.places.take(s.ctx, sn.Workspace, nil)
+	done, err := s.snapshots.places.Acquire(s.ctx, sn.Workspace, nil)
 	if err != nil && s.ctx.Err() != nil {
 		return sandbox.Snapshot{}, errClosed
 	}

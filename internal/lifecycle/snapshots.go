@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -17,7 +18,7 @@ const snapshotWorkers = 2
 
 // snapshots are those being made.
 type snapshots struct {
-	places *turns
+	places *fairsem.Semaphore
 
 	// deleted: one was deleted since root filesystems were collected.
 	deleted atomic.Bool
@@ -25,7 +26,7 @@ type snapshots struct {
 	making underWay[sandbox.SnapshotID]
 }
 
-func newSnapshots() *snapshots { return &snapshots{places: newTurns(snapshotWorkers)} }
+func newSnapshots() *snapshots { return &snapshots{places: fairsem.New(snapshotWorkers)} }
 
 // sweepSnapshots forgets snapshots that nobody is making any more.
 func (s *Service) sweepSnapshots() {

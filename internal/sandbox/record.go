@@ -39,10 +39,6 @@ type Creation struct {
 	// Replaces, when not nil, ends the live sandbox of its name in the same transaction
 	// in which this one gets its place.
 	Replaces *Ending
-	// Admitted, unless nil, is called when there is room for Sandbox, at most once, and
-	// may give it another ID and a Handle: those of a box that is there already. The
-	// sandbox may not be recorded nevertheless.
-	Admitted func(*Sandbox)
 	// Event is appended together with the row.
 	Event Event
 }

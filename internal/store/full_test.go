@@ -106,7 +106,7 @@ func TestWriteIsTriedAgainWhenSpaceWasMade(t *testing.T) {
 	}
 }
 
-func TestSandboxIsAdmittedOnceHoweverOftenItsRowIsWritten(t *testing.T) {
+func TestSandboxIsRecordedOnceHoweverOftenItsRowIsWritten(t *testing.T) {
 	s, full := tiny(t)
 	ws, _, err := s.EnsureDefaults(t.Context())
 	if err != nil {
@@ -121,15 +121,14 @@ func TestSandboxIsAdmittedOnceHoweverOftenItsRowIsWritten(t *testing.T) {
 	for i := range 20 { // more than the log has at once
 		c := with(ws, fmt.Sprint("a", i), nil)
 		c.Event.Message = strings.Repeat("x", 1<<20)
-		admitted := 0
-		given := sandbox.NewID()
-		c.Admitted = func(sb *sandbox.Sandbox) {
-			admitted++
-			sb.ID = given
-		}
+		c.Sandbox.Handle = []byte("of a warm box")
 		rec, err := s.CreateSandbox(t.Context(), c)
-		if err != nil || admitted != 1 || rec.Sandbox.ID != given {
-			t.Fatalf("sandbox %s, %v: admitted %d times, want once and with id %s", rec.Sandbox.ID, err, admitted, given)
+		if err != nil || rec.By != sandbox.MatchNone || rec.Sandbox.ID != c.Sandbox.ID || string(rec.Sandbox.Handle) != "of a warm box" {
+			t.Fatalf("recorded %s with handle %q, %v, want the new sandbox %s", rec.Sandbox.ID, rec.Sandbox.Handle, err, c.Sandbox.ID)
+		}
+		events, err := s.Events(t.Context(), rec.Sandbox.ID, 0, 10, false)
+		if err != nil || len(events) != 1 {
+			t.Fatalf("events of sandbox %s: %v, %v, want one", rec.Sandbox.ID, events, err)
 		}
 	}
 	if released != 1 {

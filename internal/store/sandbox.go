@@ -33,7 +33,6 @@ const (
 // Errors: QuotaExceeded when the quota of the workspace, or the installation, has
 // no room for it; nothing is recorded then.
 func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
-	admitted := false // in an attempt before, which found the disk full
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if rec, err = s.findExisting(ctx, tx, c); err != nil {
 			return err
@@ -56,10 +55,6 @@ func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sand
 			}
 			ended := *gone
 			dying = &ended
-		}
-		if c.Admitted != nil && !admitted {
-			admitted = true
-			c.Admitted(&c.Sandbox)
 		}
 		rec = sandbox.Recorded{Sandbox: c.Sandbox, RequestHash: c.RequestHash, Dying: dying}
 		return s.insertSandbox(ctx, tx, c)

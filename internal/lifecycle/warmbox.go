@@ -7,8 +7,30 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+const (
+	// poolInterval is the interval at which the plan of the pool is made anew.
+	poolInterval = 5 * time.Second
+	// poolPause is the time after a create in which no warm box is made, so that the
+	// new sandbox's first commands have the host for themselves; poolPatience bounds the
+	// time for which creates may put that off.
+	poolPause    = 100 * time.Millisecond
+	poolPatience = time.Second
+)
+
+// warmBox is what the service knows of a box in the pool. Its agent answers, and nothing was
+// ever run in it but its image's "true". It is in the index of boxes without a view, so
+// that nobody can find it and the sweep leaves it alone; it has no row, so that
+// the next server's sweep destroys it.
+type warmBox struct {
+	box    *box
+	handle driver.Handle
+	stop   func() // ends its watcher
+}
 
 // poolLoop keeps the pool filled until the service closes.
 func (s *Service) poolLoop() {
@@ -18,7 +40,7 @@ func (s *Service) poolLoop() {
 	for {
 		s.fillPool()
 		select {
-		case <-s.pool.wake:
+		case <-s.pool.Wake():
 		case <-ticker.C:
 			s.planPool()
 		case <-s.ctx.Done():
@@ -29,18 +51,18 @@ func (s *Service) poolLoop() {
 
 // planPool decides what the pool shall hold and gives up the rest.
 func (s *Service) planPool() {
-	var standing *template
+	var standing *pool.Kind
 	// Without a default image there is only what was asked for.
 	if img, err := s.defaultImage(s.ctx); err == nil && img.Digest != "" {
-		standing = &template{digest: img.Digest, resources: s.resources(sandbox.Resources{}, &img)}
+		standing = &pool.Kind{Digest: img.Digest, Resources: s.resources(sandbox.Resources{}, &img)}
 	}
-	s.pool.share(time.Now(), standing)
-	for _, t := range s.pool.kinds() {
-		if _, _, err := s.images.Resolve(s.ctx, t.digest); err != nil {
-			s.pool.forget(t) // the image was removed
+	s.pool.Plan(time.Now(), standing)
+	for _, t := range s.pool.Planned() {
+		if _, _, err := s.images.Resolve(s.ctx, t.Digest); err != nil {
+			s.pool.Drop(t) // the image was removed
 		}
 	}
-	for _, sp := range s.pool.surplus(time.Now()) {
+	for _, sp := range s.pool.Surplus(time.Now()) {
 		s.discard(sp)
 	}
 }
@@ -48,27 +70,27 @@ func (s *Service) planPool() {
 // fillPool makes what the pool lacks, one box after the other.
 func (s *Service) fillPool() {
 	for {
-		t, ok := s.pool.missing()
-		if !ok || !s.calm() || !s.roomForSpare(t) {
+		t, ok := s.pool.Missing()
+		if !ok || !s.calm() || !s.roomForWarmBox(t) {
 			return
 		}
-		sp, err := s.makeSpare(t)
+		sp, err := s.makeWarmBox(t)
 		if err != nil {
 			if s.ctx.Err() == nil {
-				s.log.Warn("no box could be made for the pool", "image", t.digest, "error", err)
-				s.pool.forget(t) // until the next plan
+				s.log.Warn("no box could be made for the pool", "image", t.Digest, "error", err)
+				s.pool.Drop(t) // until the next plan
 			}
 			return
 		}
-		if !s.pool.add(sp) {
+		if !s.pool.Add(sp) {
 			s.discard(sp)
 		}
 	}
 }
 
-// roomForSpare reports whether the pool may have one more box: it has only what is left
+// roomForWarmBox reports whether the pool may have one more box: it has only what is left
 // of the disk, and of what may be promised.
-func (s *Service) roomForSpare(t template) bool {
+func (s *Service) roomForWarmBox(t pool.Kind) bool {
 	if s.saved.enough(s.cfg.MinFreeDisk) != nil {
 		return false
 	}
@@ -77,10 +99,10 @@ func (s *Service) roomForSpare(t template) bool {
 		s.logSweep("look for room for the pool", err)
 		return false
 	}
-	for kind, n := range s.pool.have() {
-		promised.Add(kind.resources, n)
+	for kind, n := range s.pool.Ready() {
+		promised.Add(kind.Resources, n)
 	}
-	return s.cfg.Promise.Admits(promised, t.resources, 1) == nil
+	return s.cfg.Promise.Admits(promised, t.Resources, 1) == nil
 }
 
 // calm waits for a moment at which a box for the pool is in nobody's way, and
@@ -88,7 +110,7 @@ func (s *Service) roomForSpare(t template) bool {
 func (s *Service) calm() bool {
 	begin := time.Now()
 	for {
-		busy := len(s.slots) > 0 || s.pool.quiet() < poolPause && time.Since(begin) < poolPatience
+		busy := len(s.slots) > 0 || s.pool.SinceCreate() < poolPause && time.Since(begin) < poolPatience
 		if !busy {
 			return s.ctx.Err() == nil
 		}
@@ -100,27 +122,27 @@ func (s *Service) calm() bool {
 	}
 }
 
-// makeSpare makes a box that is ready for a sandbox. On an error nothing of it is left.
-func (s *Service) makeSpare(t template) (*spare, error) {
+// makeWarmBox makes a box that is ready for a sandbox. On an error nothing of it is left.
+func (s *Service) makeWarmBox(t pool.Kind) (*pool.Box[warmBox], error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.StartTimeout)
 	defer cancel()
-	_, rootfs, err := s.images.Resolve(ctx, t.digest)
+	_, rootfs, err := s.images.Resolve(ctx, t.Digest)
 	if err != nil {
 		return nil, err
 	}
 	b := s.newBox(sandbox.NewID())
 	s.boxes.reserve(b) // first, so that the sweep knows whose the box is
 	watching, stop := context.WithCancel(b.ctx)
-	sp := &spare{box: b, kind: t, stop: stop}
-	if sp.handle, err = s.driver.Create(ctx, s.spec(&sandbox.Sandbox{ID: b.id, Resources: t.resources}, rootfs)); err == nil {
+	sp := &pool.Box[warmBox]{Kind: t, Value: warmBox{box: b, stop: stop}}
+	if sp.Value.handle, err = s.driver.Create(ctx, s.spec(&sandbox.Sandbox{ID: b.id, Resources: t.Resources}, rootfs)); err == nil {
 		err = s.warmUp(ctx, b)
 	}
 	if err != nil {
 		s.discard(sp)
 		return nil, fmt.Errorf("box %s: %w", b.id, err)
 	}
-	sp.born = time.Now()
-	s.spawn(func() { s.watchSpare(watching, sp) })
+	sp.Started = time.Now()
+	s.spawn(func() { s.watchWarmBox(watching, sp) })
 	return sp, nil
 }
 
@@ -150,21 +172,21 @@ func (s *Service) warmUp(ctx context.Context, b *box) error {
 	return ctx.Err()
 }
 
-// watchSpare gives a box up that ends while it is in the pool. The next plan
+// watchWarmBox gives a box up that ends while it is in the pool. The next plan
 // makes another; at once, boxes that cannot live would be made without end.
-func (s *Service) watchSpare(ctx context.Context, sp *spare) {
-	_, _ = s.driver.Wait(ctx, sp.box.id) // an error, too, means that it is of no use
-	if ctx.Err() == nil && s.pool.remove(sp) {
-		s.log.Warn("a box of the pool has ended", "box", sp.box.id)
+func (s *Service) watchWarmBox(ctx context.Context, sp *pool.Box[warmBox]) {
+	_, _ = s.driver.Wait(ctx, sp.Value.box.id) // an error, too, means that it is of no use
+	if ctx.Err() == nil && s.pool.Remove(sp) {
+		s.log.Warn("a box of the pool has ended", "box", sp.Value.box.id)
 		s.discard(sp)
 	}
 }
 
 // discard destroys a box that is in the pool no more. What is left of it after
 // an error is an orphan, which the sweep destroys.
-func (s *Service) discard(sp *spare) {
-	sp.stop()
-	b := sp.box
+func (s *Service) discard(sp *pool.Box[warmBox]) {
+	sp.Value.stop()
+	b := sp.Value.box
 	_ = b.agent.Close() // does not fail
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), destroyTimeout)
 	defer cancel()
@@ -177,7 +199,7 @@ func (s *Service) discard(sp *spare) {
 
 // drainPool destroys what is in the pool. Work in the background must have ended.
 func (s *Service) drainPool(ctx context.Context) {
-	for _, sp := range s.pool.close() {
+	for _, sp := range s.pool.Close() {
 		if ctx.Err() != nil {
 			return // the next server destroys the rest
 		}
@@ -185,10 +207,10 @@ func (s *Service) drainPool(ctx context.Context) {
 	}
 }
 
-// useSpare makes the box that a sandbox took from the pool its own, and reports
+// useWarmBox makes the box that a sandbox took from the pool its own, and reports
 // false when there is none or it turned out to be of no use; then nothing of it is left.
-func (s *Service) useSpare(b *box, sb *sandbox.Sandbox, img *sandbox.Image) (bool, error) {
-	if !b.spare {
+func (s *Service) useWarmBox(b *box, sb *sandbox.Sandbox, img *sandbox.Image) (bool, error) {
+	if !b.warm {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, attemptTimeout)
@@ -208,7 +230,7 @@ func (s *Service) useSpare(b *box, sb *sandbox.Sandbox, img *sandbox.Image) (boo
 		return false, b.ctx.Err()
 	}
 	s.log.Warn("a box of the pool is of no use, making another", "sandbox", b.id, "error", err)
-	b.spare = false
+	b.warm = false
 	b.line.disconnect(false)
 	b.agent.Reset()
 	if err := s.driver.Destroy(b.ctx, b.id); err != nil {

@@ -1,0 +1,170 @@
+// Package fairsem has a semaphore whose places are shared among workspaces fairly, for work
+// that takes long and of which one workspace may ask for much.
+package fairsem
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// waitersMax is the number of callers of one workspace that may wait for a place: each
+	// may be a sandbox with an image of its own, and many sandboxes are made at once.
+	waitersMax = 1000
+	// MaxWait bounds the time that a caller waits for a place.
+	MaxWait = time.Hour
+	// keepFree is the time for which a place is kept free for a workspace after it asked
+	// for a place.
+	keepFree = time.Hour
+	// retryAfter is the time after which refused callers are told to try again.
+	retryAfter = time.Minute
+)
+
+// Semaphore has a number of places. A workspace gets all of them only if no other has asked
+// for a place lately. A place that becomes free goes to the workspace with the fewest places,
+// and among the callers of these workspaces to the one that has waited longest. Safe for
+// concurrent use.
+type Semaphore struct {
+	places int
+
+	mu      sync.Mutex
+	asked   map[sandbox.WorkspaceID]time.Time // time of each workspace's last request, unless long ago; guarded by mu
+	free    int                               // guarded by mu
+	has     map[sandbox.WorkspaceID]int       // places in use; guarded by mu
+	waiting []*waiter                         // the longest first; guarded by mu
+	lapse   *time.Timer                       // fires when a place need not be kept free any longer; guarded by mu
+}
+
+// waiter is a caller of Acquire that has no place yet.
+type waiter struct {
+	ws  sandbox.WorkspaceID
+	got chan struct{} // closed when it has a place
+}
+
+// New returns a semaphore with so many places.
+func New(places int) *Semaphore {
+	s := &Semaphore{places: places, free: places, asked: map[sandbox.WorkspaceID]time.Time{}, has: map[sandbox.WorkspaceID]int{}}
+	s.lapse = time.AfterFunc(keepFree, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.assign()
+	})
+	s.lapse.Stop()
+	return s
+}
+
+// Acquire returns when the workspace has a place, which the caller must give back by
+// release; release is idempotent. Acquire calls waits, unless nil, once when there is no place
+// at the moment. The empty workspace is the server itself, for which no place is kept free.
+// Errors: the context's; QuotaExceeded when too many callers of the workspace wait;
+// Unavailable when no place became free within [MaxWait].
+func (s *Semaphore) Acquire(ctx context.Context, ws sandbox.WorkspaceID, waits func()) (release func(), err error) {
+	mine := &waiter{ws: ws, got: make(chan struct{})}
+	s.mu.Lock()
+	n := 0
+	for _, w := range s.waiting {
+		if w.ws == ws {
+			n++
+		}
+	}
+	if n >= waitersMax {
+		s.mu.Unlock()
+		e := sandbox.Errorf(sandbox.QuotaExceeded, "%d images or snapshots of the workspace wait to be made, and no more may", waitersMax)
+		e.RetryAfter = retryAfter
+		return nil, e
+	}
+	s.waiting = append(s.waiting, mine)
+	if ws != "" { // no place is kept free for the server's own work
+		s.asked[ws] = time.Now()
+	}
+	s.assign()
+	s.mu.Unlock()
+	release = sync.OnceFunc(func() { s.giveBack(ws) })
+	select {
+	case <-mine.got:
+		return release, nil
+	default:
+	}
+	if waits != nil {
+		waits()
+	}
+	over := time.NewTimer(MaxWait)
+	defer over.Stop()
+	select {
+	case <-mine.got:
+		return release, nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-over.C:
+		e := sandbox.Errorf(sandbox.Unavailable, "other images and snapshots are being made, and no turn came within %s; try again", MaxWait)
+		e.RetryAfter = retryAfter
+		err = e
+	}
+	s.giveUp(mine)
+	return nil, err
+}
+
+// giveUp removes a waiter, with the place that it may have got at this moment.
+func (s *Semaphore) giveUp(w *waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.waiting, w); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+	} else { // it got a place at this moment
+		s.takeBack(w.ws)
+	}
+}
+
+func (s *Semaphore) giveBack(ws sandbox.WorkspaceID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takeBack(ws)
+}
+
+// takeBack takes a place from the workspace and assigns the place anew.
+//
+// Preconditions: s.mu is held.
+func (s *Semaphore) takeBack(ws sandbox.WorkspaceID) {
+	s.free++
+	if s.has[ws]--; s.has[ws] == 0 {
+		delete(s.has, ws)
+	}
+	s.assign()
+}
+
+// assign gives the free places to waiters.
+//
+// Preconditions: s.mu is held.
+func (s *Semaphore) assign() {
+	maps.DeleteFunc(s.asked, func(_ sandbox.WorkspaceID, at time.Time) bool { return time.Since(at) > keepFree })
+	most := s.places
+	if len(s.asked) > 1 {
+		most = max(1, s.places-1)
+	}
+	for s.free > 0 {
+		next := -1
+		for i, w := range s.waiting {
+			if n := s.has[w.ws]; n < most && (next < 0 || n < s.has[s.waiting[next].ws]) {
+				next = i
+			}
+		}
+		if next < 0 {
+			break
+		}
+		w := s.waiting[next]
+		s.waiting = slices.Delete(s.waiting, next, next+1)
+		s.free--
+		s.has[w.ws]++
+		close(w.got)
+	}
+	s.lapse.Stop()
+	if s.free > 0 && len(s.waiting) > 0 { // a place is kept free for another workspace
+		oldest := slices.MinFunc(slices.Collect(maps.Values(s.asked)), time.Time.Compare)
+		s.lapse.Reset(time.Until(oldest) + keepFree + time.Nanosecond)
+	}
+}

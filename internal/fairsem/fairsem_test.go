@@ -1,0 +1,146 @@
+package fairsem
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// wait waits for a place in the background and hands over its release.
+func wait(t *testing.T, places *Semaphore, ws sandbox.WorkspaceID) <-chan func() {
+	t.Helper()
+	got, waits := make(chan func(), 1), make(chan struct{})
+	go func() {
+		release, err := places.Acquire(t.Context(), ws, func() { close(waits) })
+		if err != nil {
+			t.Errorf("place of %s: %v", ws, err)
+		}
+		got <- release
+	}()
+	<-waits
+	return got
+}
+
+func mustTake(t *testing.T, places *Semaphore, ws sandbox.WorkspaceID) func() {
+	t.Helper()
+	release, err := places.Acquire(t.Context(), ws, func() { t.Errorf("%s has to wait", ws) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return release
+}
+
+func TestPlacesAreShared(t *testing.T) {
+	places := New(3)
+	mustTake(t, places, "b")() // which may want one again
+	a1, a2 := mustTake(t, places, "a"), mustTake(t, places, "a")
+	a3 := wait(t, places, "a") // although a place is free
+	b1 := mustTake(t, places, "b")
+	a4, b2, c1 := wait(t, places, "a"), wait(t, places, "b"), wait(t, places, "c")
+	a1()
+	releaseC := <-c1 // c has none, and the others have one
+	releaseC()
+	releaseC() // twice is once
+	releaseA := <-a3
+	b1()
+	(<-b2)()
+	releaseA()
+	a2()
+	(<-a4)()
+	places.mu.Lock()
+	defer places.mu.Unlock()
+	if places.free != 3 || len(places.has) != 0 || len(places.waiting) != 0 {
+		t.Errorf("in the end %d are free, taken by %v", places.free, places.has)
+	}
+}
+
+// TestOneWorkspaceGetsAllPlaces: who is alone has all places.
+func TestOneWorkspaceGetsAllPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := New(2)
+		mustTake(t, places, "b")()
+		time.Sleep(keepFree + time.Second)
+		mustTake(t, places, "")() // the server's own, for which none is kept free
+		a1, a2 := mustTake(t, places, "a"), mustTake(t, places, "a")
+		b1, a3 := wait(t, places, "b"), wait(t, places, "a")
+		a1()
+		releaseB := <-b1
+		a2()
+		releaseA := <-a3
+		a4 := wait(t, places, "a")
+		releaseB()
+		synctest.Wait()
+		select {
+		case <-a4:
+			t.Error("the place that b may want again was given away")
+		default:
+		}
+		releaseA()
+		(<-a4)()
+	})
+}
+
+// TestKeptPlacesLapse: a place that is kept free for a workspace is given to who waits
+// when that has not asked for long, also when nothing else happens.
+func TestKeptPlacesLapse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := New(2)
+		mustTake(t, places, "b")()
+		time.Sleep(keepFree / 2)
+		mustTake(t, places, "c")()
+		time.Sleep(keepFree / 4)
+		asked := time.Now()
+		a1 := mustTake(t, places, "a")
+		a2 := wait(t, places, "a")
+		(<-a2)()
+		if got := time.Since(asked); got < keepFree/2 || got > MaxWait {
+			t.Errorf("the place that is kept for others was given away after %s", got)
+		}
+		a1()
+	})
+}
+
+func TestWaitersGiveUp(t *testing.T) {
+	places := New(1)
+	release := mustTake(t, places, "a") // the only place may be anybody's
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, waitersMax)
+	for range waitersMax {
+		waits := make(chan struct{})
+		go func() {
+			_, err := places.Acquire(ctx, "b", func() { close(waits) })
+			left <- err
+		}()
+		<-waits
+	}
+	if _, err := places.Acquire(t.Context(), "b", nil); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		t.Errorf("one too many in the line: %v, want code quota_exceeded", err)
+	}
+	cancel()
+	for range waitersMax {
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("who went away got %v", err)
+		}
+	}
+	release()
+	mustTake(t, places, "c")()
+}
+
+// TestWaitIsBounded: who waits is told when no turn comes.
+func TestWaitIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := New(1)
+		release := mustTake(t, places, "a")
+		_, err := places.Acquire(t.Context(), "b", nil)
+		var coded *sandbox.Error
+		if !errors.As(err, &coded) || coded.Code != sandbox.Unavailable || coded.RetryAfter <= 0 {
+			t.Errorf("after %s: %v, want code unavailable and a time to try again", MaxWait, err)
+		}
+		release()
+		mustTake(t, places, "c")()
+	})
+}

@@ -1,0 +1,280 @@
+// Package pool keeps warm boxes, which are started before anybody asks for them, and decides
+// how many of which kind there shall be. It neither makes nor destroys a box: its user does.
+//
+// A create takes a box in two phases: [Pool.Reserve] before it is recorded, then
+// [Reservation.Commit] when it was, or [Reservation.Cancel].
+package pool
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/internal/broadcast"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+const (
+	// demandHalfLife is the time after which a create counts half as much.
+	demandHalfLife = 10 * time.Minute
+	// demandMin is the demand from which on a kind gets boxes: the only create of its kind
+	// must not cost another kind its box.
+	demandMin = 1.5
+	// demandKinds bounds the number of kinds whose demand is remembered.
+	demandKinds = 256
+	// maxAge is the age at which an unused box is replaced.
+	maxAge = time.Hour
+)
+
+// Kind tells warm boxes apart: a sandbox can use a box of its own kind.
+type Kind struct {
+	Digest    string // of the root filesystem; "" for an image that is still to be made
+	Resources sandbox.Resources
+}
+
+// before is an arbitrary order, which makes plans reproducible.
+func (k Kind) before(o Kind) bool {
+	return cmp.Or(cmp.Compare(k.Digest, o.Digest), cmp.Compare(k.Resources.MemoryBytes, o.Resources.MemoryBytes),
+		cmp.Compare(k.Resources.CPUMilli, o.Resources.CPUMilli), cmp.Compare(k.Resources.DiskBytes, o.Resources.DiskBytes)) < 0
+}
+
+// Box is a started box that belongs to no sandbox yet.
+type Box[T any] struct {
+	Kind Kind
+	// Started is the time at which the box became ready.
+	Started time.Time
+	// Value is whatever the user of the pool needs for the box.
+	Value T
+
+	reserved bool // guarded by Pool.mu
+	ended    bool // the box ended while it was reserved; guarded by Pool.mu
+}
+
+// Pool holds warm boxes. They are shared out among the kinds in proportion to recent creates;
+// without any, all are of the standing kind of [Pool.Plan]. Safe for concurrent use.
+type Pool[T any] struct {
+	size    int
+	wake    chan struct{}
+	decided broadcast.Broadcast // a reservation was committed or cancelled
+
+	mu       sync.Mutex
+	closed   bool                // guarded by mu
+	ready    map[Kind][]*Box[T]  // guarded by mu; the oldest first
+	reserved map[Kind]int        // guarded by mu; reservations neither committed nor cancelled
+	wanted   map[Kind]int        // guarded by mu; boxes that there shall be of each kind
+	demand   map[Kind]popularity // guarded by mu
+	created  time.Time           // guarded by mu; time of the last Created
+}
+
+// popularity is a number of creates, each counting less the longer ago it was.
+type popularity struct {
+	weight float64
+	at     time.Time // the time at which the number was weight
+}
+
+func (d popularity) now(now time.Time) float64 {
+	return d.weight * math.Exp2(-float64(now.Sub(d.at))/float64(demandHalfLife))
+}
+
+// New returns a pool that shall hold size boxes; with 0 it stays empty.
+func New[T any](size int) *Pool[T] {
+	return &Pool[T]{
+		size: size, wake: make(chan struct{}, 1),
+		ready: map[Kind][]*Box[T]{}, reserved: map[Kind]int{}, wanted: map[Kind]int{}, demand: map[Kind]popularity{},
+	}
+}
+
+// Size returns the number of boxes that the pool shall hold.
+func (p *Pool[T]) Size() int { return p.size }
+
+// Wake returns a channel that receives after creates, when boxes may be missing.
+func (p *Pool[T]) Wake() <-chan struct{} { return p.wake }
+
+// Add puts a box into the pool. It reports false when the pool is closed: then the caller
+// destroys the box.
+func (p *Pool[T]) Add(b *Box[T]) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.ready[b.Kind] = append(p.ready[b.Kind], b)
+	}
+	return !p.closed
+}
+
+// Remove takes a box that has ended out of the pool. It reports whether the caller must
+// destroy the box: not one that is reserved, whose reservation decides that, and not one that
+// is in the pool no more.
+func (p *Pool[T]) Remove(b *Box[T]) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.reserved {
+		b.ended = true
+		return false
+	}
+	i := slices.Index(p.ready[b.Kind], b)
+	if i >= 0 {
+		p.ready[b.Kind] = slices.Delete(p.ready[b.Kind], i, i+1)
+	}
+	return i >= 0
+}
+
+// Created counts a create of a kind.
+func (p *Pool[T]) Created(k Kind) {
+	if p.size == 0 || k.Digest == "" {
+		return
+	}
+	now := time.Now()
+	p.mu.Lock()
+	if _, known := p.demand[k]; !known && len(p.demand) >= demandKinds {
+		p.forgetLeast(now)
+	}
+	p.demand[k] = popularity{weight: p.demand[k].now(now) + 1, at: now}
+	p.created = now
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// forgetLeast forgets the kind with the least demand.
+//
+// Preconditions: p.mu is held.
+func (p *Pool[T]) forgetLeast(now time.Time) {
+	var least Kind
+	weight := math.Inf(1)
+	for k, d := range p.demand {
+		if w := d.now(now); w < weight {
+			least, weight = k, w
+		}
+	}
+	delete(p.demand, least)
+}
+
+// Plan decides how many boxes of each kind there shall be: each next box goes to the kind
+// with the most creates for each of its boxes. The standing kind, unless nil, counts as one
+// create that is always recent.
+func (p *Pool[T]) Plan(now time.Time, standing *Kind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	weights := map[Kind]float64{}
+	for k, d := range p.demand {
+		if w := d.now(now); w >= demandMin {
+			weights[k] = w
+		} else if w < demandMin/8 {
+			delete(p.demand, k)
+		}
+	}
+	if standing != nil {
+		weights[*standing]++
+	}
+	p.wanted = map[Kind]int{}
+	for range p.size {
+		var best Kind
+		most := 0.0
+		for k, w := range weights {
+			w /= float64(p.wanted[k] + 1)
+			if w > most || w == most && k.before(best) {
+				best, most = k, w
+			}
+		}
+		if most == 0 {
+			return
+		}
+		p.wanted[best]++
+	}
+}
+
+// Drop stops keeping boxes of a kind until there are creates of it again.
+func (p *Pool[T]) Drop(k Kind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.demand, k)
+	delete(p.wanted, k)
+}
+
+// Planned returns the kinds of which there shall be boxes.
+func (p *Pool[T]) Planned() []Kind {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]Kind, 0, len(p.wanted))
+	for k := range p.wanted {
+		list = append(list, k)
+	}
+	return list
+}
+
+// Surplus takes out the boxes beyond the plan and those that are too old. The caller
+// destroys them.
+func (p *Pool[T]) Surplus(now time.Time) []*Box[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*Box[T]
+	for k, list := range p.ready {
+		n := max(0, len(list)-p.wanted[k])
+		for n < len(list) && now.Sub(list[n].Started) > maxAge {
+			n++
+		}
+		out = append(out, list[:n]...)
+		if p.ready[k] = list[n:]; n == len(list) {
+			delete(p.ready, k)
+		}
+	}
+	return out
+}
+
+// Missing returns a kind of which there are fewer boxes than planned. A reserved box counts
+// as there: its reservation may be cancelled.
+func (p *Pool[T]) Missing() (Kind, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k, n := range p.wanted {
+		if len(p.ready[k])+p.reserved[k] < n && !p.closed {
+			return k, true
+		}
+	}
+	return Kind{}, false
+}
+
+// SinceCreate returns the time since the last create.
+func (p *Pool[T]) SinceCreate() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.created)
+}
+
+// Close takes all boxes out, which the caller destroys; Add and Cancel put none back from
+// then on.
+func (p *Pool[T]) Close() []*Box[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	var all []*Box[T]
+	for _, list := range p.ready {
+		all = append(all, list...)
+	}
+	clear(p.ready)
+	return all
+}
+
+// Ready returns the number of ready boxes of each kind.
+func (p *Pool[T]) Ready() map[Kind]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	counts := make(map[Kind]int, len(p.ready))
+	for k, list := range p.ready {
+		counts[k] = len(list)
+	}
+	return counts
+}
+
+// Len returns the number of ready boxes.
+func (p *Pool[T]) Len() int {
+	n := 0
+	for _, of := range p.Ready() {
+		n += of
+	}
+	return n
+}

@@ -1,0 +1,167 @@
+package pool_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+var (
+	small = pool.Kind{Digest: "a", Resources: sandbox.Resources{MemoryBytes: 1 << 20}}
+	large = pool.Kind{Digest: "a", Resources: sandbox.Resources{MemoryBytes: 1 << 30}}
+)
+
+// filled returns a pool with boxes 0 to n-1 of kind small, the oldest first, as planned.
+func filled(t *testing.T, n int) (*pool.Pool[int], []*pool.Box[int]) {
+	t.Helper()
+	p := pool.New[int](n)
+	p.Plan(time.Now(), &small)
+	boxes := make([]*pool.Box[int], n)
+	for i := range n {
+		boxes[i] = &pool.Box[int]{Kind: small, Started: time.Unix(int64(i), 0), Value: i}
+		if !p.Add(boxes[i]) {
+			t.Fatal("Add reports a closed pool")
+		}
+	}
+	return p, boxes
+}
+
+// mustReserve reserves a box of kind small, which must be number want.
+func mustReserve(t *testing.T, p *pool.Pool[int], want int) *pool.Reservation[int] {
+	t.Helper()
+	r := p.Reserve(t.Context(), small)
+	if r == nil {
+		t.Fatalf("no box reserved, want %d", want)
+	}
+	if got := r.Box().Value; got != want {
+		t.Fatalf("reserved box %d, want %d", got, want)
+	}
+	return r
+}
+
+func TestCancelPutsTheBoxBackInItsPlace(t *testing.T) {
+	p, _ := filled(t, 3)
+	first, second := mustReserve(t, p, 0), mustReserve(t, p, 1)
+	if k, missing := p.Missing(); missing {
+		t.Errorf("%v is missing while its boxes are only reserved", k)
+	}
+	for _, r := range []*pool.Reservation[int]{second, first} {
+		if !r.Cancel() {
+			t.Error("Cancel = false, want the box back in the pool")
+		}
+	}
+	mustReserve(t, p, 0).Commit()
+	mustReserve(t, p, 1).Commit()
+	if n := p.Len(); n != 1 {
+		t.Errorf("%d boxes are ready, want 1", n)
+	}
+	if k, missing := p.Missing(); !missing || k != small {
+		t.Errorf("Missing = %v, %v, want kind small", k, missing)
+	}
+}
+
+// TestRefusedCreatesCostNoBox: a create that finds the only box reserved gets the box when
+// the reservation is cancelled, and none when it is committed.
+func TestRefusedCreatesCostNoBox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := filled(t, 1)
+		reserve := func() <-chan *pool.Reservation[int] {
+			got := make(chan *pool.Reservation[int], 1)
+			go func() { got <- p.Reserve(t.Context(), small) }()
+			synctest.Wait()
+			return got
+		}
+		refused := mustReserve(t, p, 0)
+		second := reserve()
+		select {
+		case r := <-second:
+			t.Fatalf("Reserve = %v before the outcome of the first is known", r)
+		default:
+		}
+		refused.Cancel()
+		r := <-second
+		if r == nil {
+			t.Fatal("no box although the first create was refused")
+		}
+		third := reserve()
+		r.Commit()
+		if r := <-third; r != nil {
+			t.Errorf("box %d reserved twice", r.Box().Value)
+		}
+		if r := p.Reserve(t.Context(), large); r != nil {
+			t.Errorf("reserved a box of kind %v, want none", r.Box().Kind)
+		}
+	})
+}
+
+func TestReserveEndsWithItsContext(t *testing.T) {
+	p, _ := filled(t, 1)
+	mustReserve(t, p, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r := p.Reserve(ctx, small); r != nil {
+		t.Errorf("reserved box %d, want none", r.Box().Value)
+	}
+}
+
+// TestNoDeadBoxComesBack: a reserved box that ends, or whose pool is closed, is its holder's
+// to destroy.
+func TestNoDeadBoxComesBack(t *testing.T) {
+	p, boxes := filled(t, 3)
+	dead := mustReserve(t, p, 0)
+	if p.Remove(boxes[0]) {
+		t.Error("Remove of a reserved box = true, want the reservation to decide")
+	}
+	if dead.Cancel() {
+		t.Error("Cancel puts a dead box back")
+	}
+	if !p.Remove(boxes[1]) || p.Remove(boxes[1]) {
+		t.Error("Remove of a ready box must be true once")
+	}
+	late := mustReserve(t, p, 2)
+	if left := p.Close(); len(left) != 0 {
+		t.Errorf("Close returns %d boxes, want none", len(left))
+	}
+	if late.Cancel() {
+		t.Error("Cancel puts a box into a closed pool")
+	}
+	if p.Add(&pool.Box[int]{Kind: small}) {
+		t.Error("Add puts a box into a closed pool")
+	}
+}
+
+func TestPlanFollowsDemand(t *testing.T) {
+	p := pool.New[int](4)
+	now := time.Now()
+	p.Plan(now, &small)
+	if d := cmp.Diff([]pool.Kind{small}, p.Planned()); d != "" {
+		t.Errorf("without creates, planned (-want +got):\n%s", d)
+	}
+	for range 6 {
+		p.Created(large)
+	}
+	select {
+	case <-p.Wake():
+	default:
+		t.Error("creates do not wake")
+	}
+	p.Plan(now, nil)
+	if d := cmp.Diff([]pool.Kind{large}, p.Planned()); d != "" {
+		t.Errorf("after creates, planned (-want +got):\n%s", d)
+	}
+	p.Drop(large)
+	if k, missing := p.Missing(); missing {
+		t.Errorf("%v is missing after it was dropped", k)
+	}
+	old := &pool.Box[int]{Kind: small, Started: now.Add(-2 * time.Hour)}
+	p.Plan(now, &small)
+	p.Add(old)
+	if got := p.Surplus(now); len(got) != 1 || got[0] != old {
+		t.Errorf("Surplus = %v, want the old box", got)
+	}
+}
