@@ -113,7 +113,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 		Lifecycle: lifecycle.Config{CheckpointDir: filepath.Join(t.TempDir(), "checkpoints")}, Audit: audit.Config{MaxRefused: 1 << 20},
 		Accounts: auth.AccountsConfig{MaxWorkspaces: 3}, Providers: providers, DefaultMemory: 512 << 20, URLs: urls,
 	}, services.Ports{
-		Store: s.Store, Keys: keys, Driver: fake.New(s.Host), Images: images{}, Layers: images{}, Installed: s.Images,
+		Store: s.Store, Keys: keys, Driver: fake.New(s.Host), Images: images{}, Known: images{}, Layers: images{}, Installed: s.Images,
 		Registries: registry.New(s.Store, keys, signIn, registry.FailAfter(0)), Streams: streams, Logger: logger,
 	})
 	check()

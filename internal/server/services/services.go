@@ -28,19 +28,16 @@ import (
 	"github.com/modbox/modbox/internal/stream"
 )
 
-// Images are the images that sandboxes start from. An [image.Store] is one.
-type Images interface {
-	lifecycle.Images
-	catalogue.Images
-}
-
 // Ports are what the services work with. The caller opens them before [New] and closes them
 // after [Services.Close].
 type Ports struct {
 	Store  *store.Store
 	Keys   *secret.Keys // encrypt secrets and sign links
 	Driver driver.Driver
-	Images Images
+	// Images are the images that sandboxes start from, and Known the same for the catalogue. An
+	// [image.Store] is both.
+	Images lifecycle.Images
+	Known  catalogue.Images
 	Layers lifecycle.Layers
 	// Installed are the images on this machine that the image routes show and builds add to.
 	Installed  *image.Store
@@ -101,7 +98,7 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	if err := s.Audit.Recover(ctx); err != nil {
 		return nil, err
 	}
-	s.Catalogue = catalogue.New(ports.Store, ports.Images, cfg.DefaultMemory)
+	s.Catalogue = catalogue.New(ports.Store, ports.Known, cfg.DefaultMemory)
 	if s.Auth, err = auth.New(ports.Store); err != nil {
 		return nil, err
 	}
