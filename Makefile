@@ -36,7 +36,7 @@ lint: ## check style, and that generated files are what their sources say
 
 gen: ## write the generated files
 	go generate ./...
-	go test ./internal/config ./cmd/modbox -update >/dev/null
+	go test ./internal/config ./internal/cli -update >/dev/null
 	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent generate --prefix sdk/typescript
 
 bench: build ## measure against Docker, when it is there

@@ -22,7 +22,7 @@ sdk() {
 	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent check:types --prefix sdk/typescript
 }
 # The documentation of settings and commands is compared by tests.
-docs() { go test ./internal/config ./cmd/modbox; }
+docs() { go test ./internal/config ./internal/cli; }
 shells() { shellcheck scripts/*.sh .ci/run && git ls-files -z 'images/*.sh' 'internal/*.sh' | xargs -0 shellcheck --shell=sh; }
 
 check gofmt unformatted

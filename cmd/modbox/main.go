@@ -1,19 +1,14 @@
+// Command modbox is all of Modbox: the server ("modbox server") and the command
+// line that talks to it. docs/cli.md describes it for users.
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/modbox/modbox/internal/cli"
 )
 
 // version is set by the build.
 var version = "unknown"
 
-func main() {
-	mustKeepDescriptors()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	code := newApp().execute(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
-}
+func main() { os.Exit(cli.Main(version)) }

@@ -1,0 +1,126 @@
+package account
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/cli/base"
+)
+
+const (
+	// browserTime is how long a sign-in in a browser may take; the server gives up then, too.
+	browserTime = 10 * time.Minute
+	// farewellTime is how long the browser has for reading its last page.
+	farewellTime = 2 * time.Second
+)
+
+// loginThrough signs in with another service and leaves a session behind.
+func loginThrough(ctx context.Context, env *base.Env, anonymous *client.Client, o loginOptions) (base.Login, error) {
+	verifier := rand.Text() + rand.Text()
+	code, err := "", error(nil)
+	if !o.noBrowser && hasBrowser(env) {
+		code, err = codeFromBrowser(ctx, env, anonymous, o.provider, verifier)
+	} else {
+		fmt.Fprintf(env.Stderr, "Open this page in a browser, on any machine, and sign in:\n\n  %s\n\n", anonymous.SignInURL(o.provider, "", "", verifier))
+		code, err = env.Ask("The code it shows: ")
+	}
+	if err != nil {
+		return base.Login{}, err
+	}
+	s, err := anonymous.Exchange(ctx, code, verifier)
+	if err != nil {
+		return base.Login{}, err
+	}
+	return base.SessionLogin(s), nil
+}
+
+// codeFromBrowser opens a browser and waits for it to come back with a code.
+func codeFromBrowser(ctx context.Context, env *base.Env, anonymous *client.Client, provider, verifier string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, browserTime, errors.New("nobody has signed in within ten minutes"))
+	defer cancel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("wait for the browser: %w", err)
+	}
+	state := rand.Text()
+	answers := make(chan url.Values, 1)
+	srv := &http.Server{Handler: browserAnswer(state, answers), ReadHeaderTimeout: farewellTime, MaxHeaderBytes: 16 << 10}
+	go func() { _ = srv.Serve(l) }() // ends by the Shutdown below
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTime)
+		defer cancel()
+		_ = srv.Shutdown(ctx) // a browser that keeps its connection open is no reason to stay
+	}()
+	page := anonymous.SignInURL(provider, "http://"+l.Addr().String()+"/callback", state, verifier)
+	fmt.Fprintf(env.Stderr, "Sign in with %s in the browser. If none opens:\n\n  %s\n\n", provider, page)
+	if err := browse(ctx, env, page); err != nil {
+		return "", fmt.Errorf("open a browser: %w; --no-browser does without", err)
+	}
+	select {
+	case q := <-answers:
+		if code := q.Get("error"); code != "" {
+			return "", &client.Error{Code: client.Code(code), Message: q.Get("error_description")}
+		}
+		return q.Get("code"), nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// browserAnswer takes the one answer that carries the state. Other pages that the
+// user has open may guess the port, but not that.
+func browserAnswer(state string, answers chan<- url.Values) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /callback", func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(state)) != 1 {
+			http.Error(w, "This is not the sign-in that was begun.", http.StatusBadRequest)
+			return
+		}
+		text := "You are signed in. This page can be closed."
+		if q.Get("error") != "" {
+			text = q.Get("error_description")
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'")
+		w.Header().Set("Connection", "close")
+		_, _ = io.WriteString(w, "<!doctype html><title>Modbox</title><p>"+html.EscapeString(text)+"</p>\n")
+		select {
+		case answers <- q:
+		default: // reloaded
+		}
+	})
+	return mux
+}
+
+// hasBrowser reports whether there is a screen to show one on.
+func hasBrowser(env *base.Env) bool {
+	return env.Getenv("DISPLAY") != "" || env.Getenv("WAYLAND_DISPLAY") != "" || env.Getenv("BROWSER") != ""
+}
+
+// browse opens a page in the user's browser and does not wait for it.
+func browse(ctx context.Context, env *base.Env, page string) error {
+	program := env.Getenv("BROWSER")
+	if program == "" {
+		program = "xdg-open"
+	}
+	// Not with ctx: a browser that this starts is to live on.
+	cmd := exec.Command(program, page)
+	cmd.Env = env.Environ
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // whatever it says: the page can be opened by hand
+	return ctx.Err()
+}

@@ -1,0 +1,200 @@
+package account
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// NewTokenCommand returns the command "modbox token".
+func NewTokenCommand(env *base.Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "token", Short: "Make, list and revoke API tokens"}
+	cmd.AddCommand(newTokenCreateCommand(env), newTokenListCommand(env), newTokenRevokeCommand(env), newTokenRotateFirstCommand(env), newTokenRemoveFirstCommand(env))
+	return cmd
+}
+
+func newTokenCreateCommand(env *base.Env) *cobra.Command {
+	var options client.TokenOptions
+	var stateDir string
+	cmd := &cobra.Command{
+		Use:   "create [DESCRIPTION]",
+		Short: "Make a token and print it; it cannot be shown again",
+		Long: `Make a token and print it; it cannot be shown again. A warning on standard error
+says when it works for ever, or may do all that its user may.
+
+With --state-dir no token is needed to make one: it is written into the database
+of the server on this machine, which may be running, and belongs to the owner of
+its default workspace. Who may write there can do so; usually that is root.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			description := ""
+			if len(args) > 0 {
+				description = args[0]
+			}
+			create := tokenMaker(stateDir)
+			if stateDir == "" {
+				create = func(ctx context.Context, description string, options client.TokenOptions) (*client.NewToken, error) {
+					return createToken(ctx, env, description, options)
+				}
+			}
+			t, err := create(cmd.Context(), description, options)
+			if err != nil {
+				return err
+			}
+			if missing := broad(t); missing != "" {
+				fmt.Fprintln(env.Stderr, "Warning: this token "+missing)
+			}
+			if env.JSON {
+				return env.PrintJSON(t)
+			}
+			_, err = fmt.Fprintln(env.Stdout, t.Secret)
+			return err
+		},
+	}
+	cmd.Flags().DurationVar(&options.Lifetime, "expires-in", 0, "how long it works (default: for ever)")
+	cmd.Flags().StringSliceVar(&options.Scopes, "scope", nil, "what it may do, e.g. sandboxes:write; may be repeated (default: all that its user may)")
+	cmd.Flags().BoolVar(&options.WorkspaceOnly, "workspace-only", false, "keep it out of its user's other workspaces")
+	cmd.Flags().StringVar(&stateDir, "state-dir", "", "make it in the database of the server with this state directory, without a token")
+	return cmd
+}
+
+// broad says in which way a token is not narrowed, and how to narrow it; "" when it is in both.
+func broad(t *client.NewToken) string {
+	var broad []string
+	if t.ExpiresAt == nil {
+		broad = append(broad, "works for ever (--expires-in ends it)")
+	}
+	if len(t.Scopes) == 0 {
+		broad = append(broad, "may do all that its user may (--scope narrows it)")
+	}
+	return strings.Join(broad, " and ")
+}
+
+func createToken(ctx context.Context, env *base.Env, description string, options client.TokenOptions) (*client.NewToken, error) {
+	c, err := env.Client()
+	if err != nil {
+		return nil, err
+	}
+	return c.CreateToken(ctx, description, options)
+}
+
+// tokenMaker makes tokens in a server's own database. The server's lock is not
+// needed: SQLite makes the two take turns, and the schema is not touched.
+func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptions) (*client.NewToken, error) {
+	return func(ctx context.Context, description string, options client.TokenOptions) (_ *client.NewToken, err error) {
+		st, err := store.OpenExisting(ctx, filepath.Join(stateDir, statedir.DatabaseFile))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, st.Close()) }()
+		authenticator, err := auth.New(st)
+		if err != nil {
+			return nil, err
+		}
+		defer authenticator.Close()
+		ws, user, err := st.EnsureDefaults(ctx)
+		if err != nil {
+			return nil, err
+		}
+		req := auth.TokenRequest{Description: description, Lifetime: options.Lifetime, WorkspaceOnly: options.WorkspaceOnly}
+		for _, scope := range options.Scopes {
+			req.Scopes = append(req.Scopes, sandbox.Permission(scope))
+		}
+		var secret string
+		var t sandbox.Token
+		err = audit.RecordLocally(ctx, st, audit.Record{Action: "create-token", User: string(user), Workspace: string(ws)}, func(ctx context.Context) (err error) {
+			secret, t, err = authenticator.CreateToken(ctx, auth.Identity{User: user, Workspace: ws}, req)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		made := &client.NewToken{Secret: secret, Token: client.Token{
+			ID: t.ID, Description: t.Description, WorkspaceID: string(t.Workspace), WorkspaceOnly: t.WorkspaceOnly, CreatedAt: t.CreatedAt,
+		}}
+		for _, scope := range t.Scopes {
+			made.Scopes = append(made.Scopes, string(scope))
+		}
+		if !t.ExpiresAt.IsZero() {
+			made.ExpiresAt = &t.ExpiresAt
+		}
+		return made, nil
+	}
+}
+
+func newTokenListCommand(env *base.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List tokens, without their secrets",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			tokens, err := c.Tokens(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if env.JSON {
+				return env.PrintJSON(tokens)
+			}
+			var rows [][]string
+			for _, t := range tokens {
+				used := "never"
+				if t.LastUsedAt != nil {
+					used = base.Age(*t.LastUsedAt) + " ago"
+				}
+				rows = append(rows, []string{t.ID, t.Description, cmp.Or(strings.Join(t.Scopes, " "), "all"), base.Age(t.CreatedAt), used, base.Until(t.ExpiresAt)})
+			}
+			return env.PrintTable([]string{"ID", "DESCRIPTION", "SCOPES", "AGE", "USED", "EXPIRES IN"}, rows)
+		},
+	}
+}
+
+func newTokenRevokeCommand(env *base.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:               "revoke ID...",
+		Short:             "Make tokens useless",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: completeTokens(env),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				if err := c.RevokeToken(cmd.Context(), id); err != nil {
+					return fmt.Errorf("%s: %w", id, err)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// completeTokens offers the ids of tokens, with what they are for.
+func completeTokens(env *base.Env) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
+			tokens, err := c.Tokens(cmd.Context())
+			for _, t := range tokens {
+				list = append(list, cobra.CompletionWithDesc(t.ID, base.Clean(t.Description)))
+			}
+			return list, err
+		})
+	}
+}

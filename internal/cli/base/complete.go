@@ -1,0 +1,66 @@
+package base
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+)
+
+// completeTime is how long the shell may be kept waiting for names.
+const completeTime = 2 * time.Second
+
+// Complete asks the server for names; when it does not answer nothing is offered.
+func (env *Env) Complete(cmd *cobra.Command, ask func(*client.Client) ([]cobra.Completion, error)) ([]cobra.Completion, cobra.ShellCompDirective) {
+	c, err := env.Client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	defer cancel()
+	cmd.SetContext(ctx)
+	list, err := ask(c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return list, cobra.ShellCompDirectiveNoFileComp
+}
+
+// CompleteSandboxes offers the names of live sandboxes that are not arguments
+// yet, for the first n arguments, or for all when n is 0.
+func (env *Env) CompleteSandboxes(n int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if n > 0 && len(args) >= n {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
+			page, err := c.List(cmd.Context(), client.ListOptions{})
+			if err != nil {
+				return nil, err
+			}
+			for _, sb := range page.Items {
+				if !slices.Contains(args, sb.Name) {
+					list = append(list, cobra.CompletionWithDesc(sb.Name, string(sb.State)+" "+sb.Image))
+				}
+			}
+			return list, nil
+		})
+	}
+}
+
+// CompleteImages offers the images for the first argument.
+func (env *Env) CompleteImages(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
+		images, err := c.Images(cmd.Context())
+		for _, i := range images {
+			list = append(list, cobra.CompletionWithDesc(i.Name, i.Description))
+		}
+		return list, err
+	})
+}

@@ -1,0 +1,29 @@
+package base
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/internal/config"
+)
+
+// LocalFlags are the flags of commands that work on the directories of a server on this
+// machine. Set File and Flags with Add, or with other settings by hand, before Load.
+type LocalFlags struct {
+	File  string        // YAML file with settings; "" means none
+	Flags *config.Flags // flags of single settings
+}
+
+// Add adds --config, --state-dir and --run-dir to cmd.
+func (l *LocalFlags) Add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&l.File, "config", "", "the server's YAML file with settings")
+	l.Flags = config.AddFlags(cmd.Flags(), "state_dir", "run_dir")
+}
+
+// Load returns the settings of the flags, the variables and the file. Errors are about usage.
+func (l *LocalFlags) Load(env *Env) (config.Config, error) {
+	cfg, err := config.Load(config.Source{File: l.File, Environ: env.Environ, Flags: l.Flags})
+	if err != nil {
+		return cfg, &ExitError{Code: ExitUsage, Err: err}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,67 @@
+package base
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/modbox/modbox/internal/image"
+)
+
+// Progress shows a build: a bar on a terminal, a line per phase elsewhere.
+type Progress struct {
+	out  io.Writer
+	what string
+	bar  *progressbar.ProgressBar // nil without a terminal
+	last image.Phase
+}
+
+// NewProgress returns the progress of what, which it shows on out.
+func NewProgress(out io.Writer, what string) *Progress {
+	p := &Progress{out: out, what: what}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.bar = progressbar.NewOptions64(-1,
+			progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetWidth(20), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSpinnerType(14),
+			progressbar.OptionShowCount(), progressbar.OptionSetElapsedTime(true))
+	}
+	return p
+}
+
+// Event shows an event of the work.
+func (p *Progress) Event(e image.Event) {
+	if p.bar == nil {
+		if e.Phase != p.last && e.Phase != image.PhaseDone {
+			fmt.Fprintf(p.out, "%s: %s: %s\n", p.what, e.Phase, Clean(e.Message))
+		}
+		p.last = e.Phase
+		return
+	}
+	p.bar.Describe(fmt.Sprintf("%s: %s: %s", p.what, e.Phase, Clean(e.Message)))
+	total := e.Total
+	if total == 0 {
+		total = -1 // a spinner
+	}
+	if p.bar.GetMax64() != total {
+		p.bar.ChangeMax64(total)
+	}
+	_ = p.bar.Set64(min(e.Done, max(total-1, 0))) // the end of a phase is not the bar's end
+}
+
+// Tick shows that time goes by.
+func (p *Progress) Tick() {
+	if p.bar != nil {
+		_ = p.bar.RenderBlank() // a bar that cannot be drawn hides nothing
+	}
+}
+
+// End takes the bar away.
+func (p *Progress) End() {
+	if p.bar != nil {
+		_ = p.bar.Finish() // a bar that cannot be drawn hides nothing
+	}
+}

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/cli/account"
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/cli/image"
+	"github.com/modbox/modbox/internal/cli/operator"
+	"github.com/modbox/modbox/internal/cli/sandbox"
+	"github.com/modbox/modbox/internal/cli/snapshot"
+)
+
+// Main runs the command line of this process, a program of the version, and returns its exit
+// code. SIGINT and SIGTERM end the context of the command.
+func Main(version string) int {
+	mustKeepDescriptors()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return execute(ctx, base.NewEnv(version), os.Args[1:])
+}
+
+// execute runs the command line and returns its exit code.
+func execute(ctx context.Context, env *base.Env, args []string) int {
+	root := root(env)
+	running := false // arguments are accepted and the work of a command began
+	root.PersistentPreRun = func(*cobra.Command, []string) { running = true }
+	root.SetArgs(args)
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	cmd, err := unknownCommand(root, args)
+	if err == nil {
+		cmd, err = root.ExecuteContextC(ctx)
+	}
+	if err == nil {
+		return 0
+	}
+	code := base.ExitFailure
+	if !running {
+		code = base.ExitUsage
+	}
+	var ec *base.ExitError
+	if errors.As(err, &ec) {
+		code = ec.Code
+		if ec.Err == nil {
+			return code
+		}
+	}
+	printError(env, err)
+	switch {
+	case code == base.ExitUsage && cmd.HasParent():
+		fmt.Fprintf(env.Stderr, "Usage: %s\nSee \"%s --help\".\n", cmd.UseLine(), cmd.CommandPath())
+	case code == base.ExitUsage:
+		fmt.Fprintln(env.Stderr, `See "modbox help" or "modbox COMMAND --help".`)
+	}
+	return code
+}
+
+// unknownCommand returns an error, and the command it is about, for the name of a
+// command that a group of commands does not have. The library would print the
+// group's help and call that success.
+func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
+	group, rest, err := root.Find(args)
+	if err != nil || group.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return nil, nil
+	}
+	return group, base.UsageError("unknown command %q for %q", rest[0], group.CommandPath())
+}
+
+// printError tells the user, with the code when the server gave one.
+func printError(env *base.Env, err error) {
+	text := base.Clean(err.Error())
+	var e *client.Error
+	if errors.As(err, &e) {
+		text = fmt.Sprintf("%s [%s]", text, e.Code)
+		switch e.Code {
+		case client.Unauthenticated:
+			text += "\nSign in with \"modbox login\", or set MODBOX_API_TOKEN to a token of this server; its first one is in the file \"token\" of the server's state directory, and \"modbox token create --state-dir DIR\" makes another."
+		case client.Internal:
+			if e.RequestID != "" {
+				text += "\nThe server's log has the details under request " + e.RequestID + "."
+			}
+		}
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		text += fmt.Sprintf("\nNo server answers at %s. Start one with \"modbox server\", or set MODBOX_URL.", env.ServerURL())
+	}
+	fmt.Fprintln(env.Stderr, "Error: "+text)
+}
+
+// root returns the tree of commands.
+func root(env *base.Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "modbox",
+		Short: "Isolated Linux sandboxes for AI agents",
+		Long: `Modbox gives programs their own isolated Linux machines, called sandboxes.
+
+"modbox server" runs the service on this machine; all other commands call a server.
+MODBOX_URL is its address. Without MODBOX_URL they call the server of the last
+"modbox login", or else the server that runs with your state directory, or else
+` + base.DefaultURL + `. MODBOX_API_TOKEN is the token. Without MODBOX_API_TOKEN they use
+the token of the last "modbox login" to the server, or else the token that a server on
+this machine made for itself. The commands send a token only to a server that you
+named, signed in to or run: with MODBOX_API_TOKEN set MODBOX_URL too.`,
+		Version:       env.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&env.URL, "url", "", "address of the server (default $MODBOX_URL, else the server of the last login, else the server of your state directory, else "+base.DefaultURL+")")
+	root.PersistentFlags().StringVar(&env.Token, "token", "", "API token (default $MODBOX_API_TOKEN)")
+	root.PersistentFlags().StringVar(&env.Workspace, "workspace", "", "id or slug of the workspace to act in (default $MODBOX_WORKSPACE or the token's own)")
+	root.PersistentFlags().BoolVar(&env.JSON, "json", false, "print JSON, for programs")
+	root.AddGroup(
+		&cobra.Group{ID: groupUse, Title: "Use sandboxes:"},
+		&cobra.Group{ID: groupServe, Title: "Run a server:"},
+	)
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, cmd := range cmds {
+			cmd.GroupID = group
+			root.AddCommand(cmd)
+		}
+	}
+	add(groupUse, sandbox.NewRunCommand(env), sandbox.NewCreateCommand(env), sandbox.NewListCommand(env), sandbox.NewGetCommand(env), sandbox.NewExecCommand(env), sandbox.NewAttachCommand(env), sandbox.NewJobsCommand(env), sandbox.NewLogsCommand(env), sandbox.NewCancelCommand(env), sandbox.NewEnvCommand(env), sandbox.NewCopyCommand(env), sandbox.NewFilesCommand(env), sandbox.NewWatchCommand(env),
+		sandbox.NewRemoveCommand(env), sandbox.NewPauseCommand(env), sandbox.NewResumeCommand(env), sandbox.NewCheckpointCommand(env), snapshot.NewSnapshotCommand(env), sandbox.NewForkCommand(env), sandbox.NewWaitCommand(env), sandbox.NewEventsCommand(env), sandbox.NewStatsCommand(env), sandbox.NewUsageCommand(env), sandbox.NewNetworkCommand(env), sandbox.NewPortCommand(env), image.NewBuildCommand(env), image.NewImagesCommand(env), image.NewRuntimesCommand(env), image.NewCatalogueCommand(env), image.NewRegistryCommand(env), account.NewTokenCommand(env), account.NewWorkspaceCommand(env), account.NewLoginCommand(env), account.NewLogoutCommand(env), account.NewSessionCommand(env), account.NewWhoamiCommand(env))
+	add(groupServe, operator.NewServerCommand(env), account.NewUserCommand(env), operator.NewAuditCommand(env), operator.NewBackupCommand(env), operator.NewRestoreCommand(env), operator.NewQuarantineCommand(env), operator.NewSecretsCommand(env), operator.NewDoctorCommand(env), newOpenapiCommand(env), newVersionCommand(env))
+	return root
+}
+
+const (
+	groupUse   = "use"
+	groupServe = "serve"
+)

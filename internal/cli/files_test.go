@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/cli/base"
+)
+
+func TestEnvAndFilesOfASandbox(t *testing.T) {
+	s := apitest.New(t)
+	try := func(args ...string) result {
+		var out, errOut bytes.Buffer
+		a := &base.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errOut, Environ: []string{"MODBOX_URL=" + s.URL, "MODBOX_API_TOKEN=" + s.Token, "MINE=yes"}}
+		code := execute(t.Context(), a, args)
+		return result{code, out.String(), errOut.String()}
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		r := try(args...)
+		if r.code != 0 {
+			t.Fatalf("modbox %v = %+v", args, r)
+		}
+		return r.stdout
+	}
+	run("create", "--name", "a", "-e", "FIRST=1")
+	if got, want := run("env", "a", "MINE", "TWO=a=b"), "FIRST=1\nMINE=yes\nTWO=a=b\n"; got != want {
+		t.Errorf("env after setting = %q, want %q", got, want)
+	}
+	if got, want := run("env", "a", "--unset", "FIRST"), "MINE=yes\nTWO=a=b\n"; got != want {
+		t.Errorf("env after deleting = %q, want %q", got, want)
+	}
+	if got, want := run("env", "a"), "MINE=yes\nTWO=a=b\n"; got != want {
+		t.Errorf("env = %q, want %q", got, want)
+	}
+	if r := try("env", "a", "X=1", "--unset", "X"); r.code != base.ExitUsage {
+		t.Errorf("setting and deleting one variable = %+v, want code %d", r, base.ExitUsage)
+	}
+
+	dir := t.TempDir() // the fake driver's sandboxes have the host's files
+	run("files", "mkdir", "-p", "a", dir+"/sub/deep")
+	run("files", "mv", "a", dir+"/sub/deep", dir+"/moved")
+	if got := run("files", "ls", "a", dir); !strings.Contains(got, "moved") || !strings.Contains(got, "sub") {
+		t.Errorf("files ls = %s", got)
+	}
+	if got := run("files", "stat", "a", dir+"/moved"); !strings.Contains(got, "directory") {
+		t.Errorf("files stat = %s", got)
+	}
+	run("files", "mkdir", "a", dir+"/moved/full")
+	if r := try("files", "rm", "a", dir+"/moved"); r.code != base.ExitFailure {
+		t.Errorf("files rm of a directory that is not empty = %+v, want code %d", r, base.ExitFailure)
+	}
+	run("files", "rm", "-r", "a", dir+"/moved", dir+"/sub")
+	if got := run("files", "ls", "a", dir); strings.Contains(got, "moved") || strings.Contains(got, "sub") {
+		t.Errorf("files ls after rm = %s", got)
+	}
+}

@@ -1,0 +1,173 @@
+package image
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/server"
+	"github.com/modbox/modbox/internal/statedir"
+)
+
+// localImageFlags are those of commands that remove images over the API, or on this
+// machine when that is said.
+type localImageFlags struct {
+	base.LocalFlags
+	local bool
+}
+
+func (l *localImageFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&l.local, "local", false, "work on the state directory of this machine, whose server need not run")
+	l.LocalFlags.Add(cmd)
+}
+
+// here reports whether the command is about this machine's directories: also when it
+// says where they are.
+func (l *localImageFlags) here(cmd *cobra.Command) bool {
+	return l.local || slices.ContainsFunc([]string{"config", "state-dir", "run-dir"}, cmd.Flags().Changed)
+}
+
+func newImagesRemoveCommand(env *base.Env) *cobra.Command {
+	var local localImageFlags
+	cmd := &cobra.Command{
+		Use:     "rm IMAGE...",
+		Aliases: []string{"discard"},
+		Short:   "Remove images",
+		Long: `Remove images, named by id or reference, so that no more sandboxes are made from
+them: those that the workspace has built, or has by signing in to a registry. What
+is for all workspaces, such as built-in images, only administrators may remove;
+those can be built or pulled again. Sandboxes and snapshots that were made from an
+image go on. "modbox images prune" then frees the disk.
+
+With --local, images for all workspaces are removed on this machine without a server.`,
+		Example: "  modbox images rm app:v1\n  modbox images rm --local ghcr.io/org/app:v1",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			remove, err := imageRemover(env, cmd, &local)
+			if err != nil {
+				return err
+			}
+			var failed []error
+			for _, ref := range refs {
+				if err := remove(cmd.Context(), ref); err != nil {
+					failed = append(failed, fmt.Errorf("%s: %w", base.Clean(ref), err))
+				}
+			}
+			return errors.Join(failed...)
+		},
+	}
+	local.add(cmd)
+	return cmd
+}
+
+// imageRemover returns what removes an image: the server, or this command.
+func imageRemover(env *base.Env, cmd *cobra.Command, local *localImageFlags) (func(context.Context, string) error, error) {
+	if !local.here(cmd) {
+		c, err := env.Client()
+		if err != nil {
+			return nil, err
+		}
+		return c.RemoveImage, nil
+	}
+	_, st, err := openLocal(env, &local.LocalFlags)
+	if err != nil {
+		return nil, err
+	}
+	return st.Remove, nil
+}
+
+func newImagesPruneCommand(env *base.Env) *cobra.Command {
+	var local localImageFlags
+	var o client.ImagePruneOptions
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Free the disk of images that nothing uses",
+		Long: `Delete what the workspace has of images that were removed or built anew, and the
+layers that its builds left and did not use again within ten minutes. What a sandbox
+that has not ended, a checkpoint or a snapshot needs stays.
+
+With --all, which is for administrators, delete it for all workspaces, and pulled
+images too that nothing used within ten minutes and no catalogue has. With --local, delete
+the files of removed images and older builds on this machine without a server.`,
+		Example: "  modbox images prune --dry-run\n  modbox images prune --all",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !local.here(cmd) {
+				return pruneImages(cmd.Context(), env, o)
+			}
+			if o.All || o.DryRun {
+				return base.UsageError("--all and --dry-run are for a server, and not for the directories of this machine")
+			}
+			return pruneLocal(cmd.Context(), env, &local)
+		},
+	}
+	cmd.Flags().BoolVarP(&o.All, "all", "a", false, "of all workspaces, and pulled images that nothing uses")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "delete nothing, and show what would be")
+	local.add(cmd)
+	return cmd
+}
+
+// pruneImages has the server prune images, and shows which.
+func pruneImages(ctx context.Context, env *base.Env, o client.ImagePruneOptions) error {
+	c, err := env.Client()
+	if err != nil {
+		return err
+	}
+	pruned, err := c.PruneImages(ctx, o)
+	if err != nil {
+		return err
+	}
+	if env.JSON {
+		return env.PrintJSON(pruned)
+	}
+	for _, img := range pruned.Images {
+		fmt.Fprintln(env.Stdout, base.Clean(cmp.Or(img.Ref, img.Digest)))
+	}
+	freed := "freed"
+	if pruned.DryRun {
+		freed = "would be freed"
+	}
+	return printFreed(env, pruned.FreedBytes, freed)
+}
+
+// printFreed says how many bytes were freed, or would be.
+func printFreed(env *base.Env, n int64, freed string) error {
+	_, err := fmt.Fprintln(env.Stdout, cmp.Or(base.Size(n), "0 B"), freed)
+	return err
+}
+
+// pruneWait is how long pruning waits for sandboxes that are being started.
+const pruneWait = 30 * time.Second
+
+// pruneLocal prunes the images of this machine. The server may be running.
+func pruneLocal(ctx context.Context, env *base.Env, local *localImageFlags) error {
+	cfg, st, err := openLocal(env, &local.LocalFlags)
+	if err != nil {
+		return err
+	}
+	inUse := server.DigestsInUse(filepath.Join(cfg.StateDir, statedir.DatabaseFile))
+	freed, err := backoff.Retry(ctx, func() (int64, error) {
+		freed, err := st.Prune(ctx, inUse)
+		if err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
+			err = backoff.Permanent(err)
+		}
+		return freed, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(time.Second/2)), backoff.WithMaxElapsedTime(pruneWait))
+	if err != nil {
+		return err
+	}
+	if env.JSON {
+		return env.PrintJSON(map[string]int64{"freed_bytes": freed})
+	}
+	return printFreed(env, freed, "freed")
+}

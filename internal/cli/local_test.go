@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// stateDir is that of a server that runs, as far as its database goes.
+func stateDir(t *testing.T) (string, *store.Store) {
+	t.Helper()
+	dir := t.TempDir()
+	st, err := store.Open(t.Context(), filepath.Join(dir, statedir.DatabaseFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, st
+}
+
+func TestTokenWithoutAToken(t *testing.T) {
+	dir, st := stateDir(t)
+	a, err := auth.New(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	r := invoke(t, nil, "", "token", "create", "found again", "--state-dir", dir, "--expires-in", "1h")
+	if r.code != 0 {
+		t.Fatalf("token create = %+v", r)
+	}
+	made, err := st.TokenByHash(t.Context(), auth.Hash(strings.TrimSpace(r.stdout)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, user, err := st.EnsureDefaults(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.Workspace != ws || made.User != user || made.Description != "found again" || made.ExpiresAt.Sub(made.CreatedAt) != time.Hour {
+		t.Errorf("the token made is %+v", made)
+	}
+	rows, err := st.AuditRows(t.Context(), sandbox.AuditFilter{Action: "create-token", Object: made.ID, Workspace: ws})
+	if err != nil || len(rows) != 1 || !strings.Contains(string(rows[0].Record), `"via":"local"`) {
+		t.Errorf("records of it: %+v, %v", rows, err)
+	}
+	if r := invoke(t, nil, "", "token", "create", "--state-dir", t.TempDir()); r.code != base.ExitFailure || !strings.Contains(r.stderr, "no server has run") {
+		t.Errorf("token create for no server = %+v", r)
+	}
+}

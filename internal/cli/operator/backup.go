@@ -1,0 +1,170 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/backup"
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/server"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// NewBackupCommand returns the command "modbox backup".
+func NewBackupCommand(env *base.Env) *cobra.Command {
+	var local base.LocalFlags
+	var images string
+	var without bool
+	cmd := &cobra.Command{
+		Use:   "backup [FILE]",
+		Short: "Make one file of the state of the server on this machine",
+		Long: `Make one file of the state of the server on this machine, which may be running:
+its database, the keys that its secrets are encrypted with, saved sandboxes, output of
+executions, and images. Whoever has the file has all of that; only this user can read it.
+
+Without FILE the backup is made in the directory of the setting backup.directory, under
+the name of the time. "modbox restore" makes a state directory of it.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := local.Load(env)
+			if err != nil {
+				return err
+			}
+			choice, err := backup.ParseImages(images)
+			if err != nil {
+				return &base.ExitError{Code: base.ExitUsage, Err: err}
+			}
+			file := filepath.Join(cfg.Backup.Directory, backup.Name(time.Now()))
+			if len(args) > 0 {
+				file = args[0]
+			} else if err := durable.MkdirAll(cfg.Backup.Directory); err != nil {
+				return fmt.Errorf("make directory: %w", err)
+			}
+			st, err := store.OpenExisting(cmd.Context(), filepath.Join(cfg.StateDir, statedir.DatabaseFile))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = st.Close() }() // what was written is committed
+			var m backup.Manifest
+			err = audit.RecordLocally(cmd.Context(), st, audit.Record{Action: "backup"}, func(ctx context.Context) (err error) {
+				m, err = backup.Write(ctx, server.BackupSource(cfg, st, env.Version), file, backup.Options{Images: choice, WithoutCheckpoints: without})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return printBackup(env, file, &m, "")
+		},
+	}
+	cmd.Flags().StringVar(&images, "images", string(backup.ImagesNeeded), "images in the backup: needed (by sandboxes and snapshots), all or none")
+	cmd.Flags().BoolVar(&without, "without-checkpoints", false, "leave out saved sandboxes and checkpoints")
+	cmd.Flags().StringVar(&local.File, "config", "", "the server's YAML file with settings")
+	local.Flags = config.AddFlags(cmd.Flags(), "state_dir", "secrets.key_file", "backup.directory")
+	return cmd
+}
+
+// printBackup prints what a backup is, and where what it replaced is.
+func printBackup(env *base.Env, file string, m *backup.Manifest, aside string) error {
+	if env.JSON {
+		return env.PrintJSON(map[string]any{
+			"file": file, "created_at": m.CreatedAt, "version": m.Version, "images": m.Images, "checkpoints": m.Checkpoints,
+			"files": len(m.Files), "size_bytes": m.Size(), "set_aside": aside,
+		})
+	}
+	_, err := fmt.Fprintf(env.Stdout, "%s: %d files of %s\n", file, len(m.Files), humanize.IBytes(uint64(m.Size())))
+	return err
+}
+
+// NewRestoreCommand returns the command "modbox restore".
+func NewRestoreCommand(env *base.Env) *cobra.Command {
+	var local base.LocalFlags
+	var o backup.RestoreOptions
+	var check bool
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make the state directory on this machine that of a backup",
+		Long: `Make the state directory on this machine that of a backup, while no server uses it.
+Everything is verified before anything is changed. What the directory holds is set aside
+with --force, and never deleted. FILE may also be a copy of the database from before an
+upgrade, in the directory "backups" of the state directory: that replaces the database only.
+
+Then start the server. Sandboxes that were running when the backup was made have ended;
+saved ones can be resumed.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := local.Load(env)
+			if err != nil {
+				return err
+			}
+			if check {
+				m, err := backup.Check(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return printBackup(env, args[0], &m, "")
+			}
+			o.Prepare = prepareRestored
+			m, aside, err := restore(cmd.Context(), env, cfg, args[0], o)
+			if err != nil {
+				return err
+			}
+			if err := printBackup(env, args[0], &m, aside); err != nil || env.JSON {
+				return err
+			}
+			if aside != "" {
+				fmt.Fprintln(env.Stderr, backup.Hint(aside))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&o.Force, "force", false, "set aside what the state directory holds")
+	cmd.Flags().BoolVar(&o.KeepImages, "keep-images", false, "leave the images of the state directory as they are")
+	cmd.Flags().BoolVar(&check, "check", false, "verify the file, and change nothing")
+	cmd.Flags().StringVar(&local.File, "config", "", "the server's YAML file with settings")
+	local.Flags = config.AddFlags(cmd.Flags(), "state_dir", "secrets.key_file")
+	return cmd
+}
+
+// restore restores a backup while no server uses the state directory.
+func restore(ctx context.Context, env *base.Env, cfg config.Config, file string, o backup.RestoreOptions) (m backup.Manifest, aside string, err error) {
+	if err := statedir.Make(cfg.StateDir); err != nil {
+		return m, "", err
+	}
+	unlock, err := statedir.Lock(cfg.StateDir, cfg.StateDir)
+	if err != nil {
+		return m, "", err
+	}
+	defer unlock()
+	if m, aside, err = backup.Restore(ctx, file, cfg.StateDir, o); err != nil {
+		return m, "", err
+	}
+	if key := filepath.Join(cfg.StateDir, "secret.key"); key != cfg.Secrets.KeyFile {
+		if _, err := os.Stat(key); !errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(env.Stderr, "The keys of the backup are in %s: put them where the setting secrets.key_file says, %s, before you start the server.\n", key, cfg.Secrets.KeyFile)
+		}
+	}
+	return m, aside, nil
+}
+
+// prepareRestored brings the database of a backup to the version of this program. It is an
+// installation of its own from then on: what the one before had made does not belong to it.
+func prepareRestored(ctx context.Context, database string) error {
+	st, err := store.Open(ctx, database)
+	if err != nil {
+		return err
+	}
+	_, err = st.RenewInstallation(ctx)
+	return errors.Join(err, st.Close())
+}

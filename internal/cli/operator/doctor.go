@@ -1,0 +1,93 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/internal/backup"
+	"github.com/modbox/modbox/internal/capacity"
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/cli/image"
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/doctor"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/server"
+	"github.com/modbox/modbox/internal/statedir"
+)
+
+// NewDoctorCommand returns the command "modbox doctor".
+func NewDoctorCommand(env *base.Env) *cobra.Command {
+	var local base.LocalFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine lacks to run sandboxes, and how to get it",
+		Long: `Check this machine, with the server's settings, and really start a sandbox. Exits
+with 1 when something is missing without which Modbox does not work.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := local.Load(env)
+			if err != nil {
+				return err
+			}
+			show := func(r doctor.Result) { printCheck(env, r) }
+			if env.JSON {
+				show = nil
+			}
+			o := doctor.Options{
+				StateDir: cfg.StateDir, RunDir: cfg.RunDir, Listen: cfg.Listen, Running: statedir.RunningAddress(cfg.StateDir),
+				SharedOrigin: server.SharesOrigin(cfg), SharedOriginFix: server.PathURLsAdvice,
+				Capacity: func() (string, error) { return describeCapacity(cfg) },
+				Images:   func(ctx context.Context) (map[string]bool, error) { return image.BuiltImages(ctx, cfg) },
+				Sandbox:  func(ctx context.Context) (doctor.Trial, error) { return trySandbox(ctx, cfg) },
+
+				FirstToken: func(ctx context.Context) (*doctor.FirstToken, error) { return DescribeFirstToken(ctx, cfg) },
+				Quarantine: func(ctx context.Context) (string, error) { return describeQuarantine(ctx, cfg) },
+			}
+			if every := cfg.Backup.Every.Std(); every > 0 {
+				o.BackupEvery, o.LastBackup = every, func() (time.Time, error) { return backup.Last(cfg.Backup.Directory) }
+			}
+			results := doctor.Run(cmd.Context(), o, show)
+			if env.JSON {
+				err = env.PrintJSON(results)
+			}
+			if err == nil && doctor.Failed(results) {
+				err = &base.ExitError{Code: base.ExitFailure}
+			}
+			return err
+		},
+	}
+	local.Add(cmd)
+	return cmd
+}
+
+func printCheck(env *base.Env, r doctor.Result) {
+	fmt.Fprintf(env.Stdout, "%-5s %-16s %s\n", r.Status, r.Name, base.Clean(r.Detail))
+	if r.Fix != "" {
+		fmt.Fprintf(env.Stdout, "%22s -> %s\n", "", base.Clean(r.Fix))
+	}
+}
+
+// describeCapacity says what the server promises on this machine, and what of that one
+// workspace may have.
+func describeCapacity(cfg config.Config) (string, error) {
+	machine, err := capacity.Detect(cfg.StateDir)
+	if err != nil {
+		return "", err
+	}
+	show := func(n int64, text func(int64) string) string {
+		if n <= 0 {
+			return "no limit"
+		}
+		return text(n)
+	}
+	bytes := func(n int64) string { return humanize.IBytes(uint64(n)) }
+	count := func(n int64) string { return fmt.Sprint(n) }
+	promise, quota := machine.Promise(server.CapacityPolicy(cfg)), server.DefaultQuota(cfg, machine)
+	return fmt.Sprintf("all sandboxes together are promised at most: memory %s, disk %s; a workspace may have: sandboxes %s, memory %s, cores %s, disk %s, creates a minute %s",
+		show(promise.MemoryBytes, bytes), show(promise.DiskBytes, bytes), show(quota[sandbox.LimitSandboxes], count), show(quota[sandbox.LimitMemory], bytes),
+		show(quota[sandbox.LimitCPU], func(n int64) string { return fmt.Sprint(float64(n) / 1000) }), show(quota[sandbox.LimitDisk], bytes), show(quota[sandbox.LimitCreates], count)), nil
+}

@@ -1,0 +1,50 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/modbox/modbox/internal/config"
+	"github.com/modbox/modbox/internal/doctor"
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/server"
+	"github.com/modbox/modbox/internal/statedir"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// DescribeFirstToken returns the age and the use of the first token for doctor; nil when there
+// is none, or it is revoked or has expired.
+func DescribeFirstToken(ctx context.Context, cfg config.Config) (_ *doctor.FirstToken, err error) {
+	st, err := store.OpenExisting(ctx, filepath.Join(cfg.StateDir, statedir.DatabaseFile))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, nil // no server has run yet
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	t, err := server.ReadFirstToken(ctx, cfg.StateDir, st)
+	if err != nil || t == nil || !t.RevokedAt.IsZero() || !t.ExpiresAt.IsZero() && time.Now().After(t.ExpiresAt) {
+		return nil, err
+	}
+	found := &doctor.FirstToken{Made: t.CreatedAt, Used: t.LastUsedAt, Expires: t.ExpiresAt}
+	for after, more := "", true; more; {
+		users, err := st.Users(ctx, after, usersPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range users {
+			after = u.Name
+			if u.Administrator && u.DisabledAt.IsZero() && u.ID != t.User {
+				found.Administrators++
+			}
+		}
+		more = len(users) == usersPage
+	}
+	return found, nil
+}
+
+// usersPage is how many users are read at a time.
+const usersPage = 1000

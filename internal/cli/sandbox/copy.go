@@ -1,0 +1,197 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/cli/tree"
+)
+
+// NewCopyCommand returns the command "modbox cp".
+func NewCopyCommand(env *base.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp SOURCE TARGET",
+		Short: "Copy files and directories into and out of a sandbox",
+		Long: `Copy a file or a directory with all that is in it. One side is SANDBOX:PATH, the
+other a path of this machine, or "-" for standard input or output. A target that
+is a directory receives the source under its own name. A path in a sandbox that
+is not absolute begins at the image's working directory. A path of this machine
+that holds a colon is written with ./ in front.`,
+		Example: `  modbox cp main.py my-agent:/workspace/
+  modbox cp my-agent:/workspace/results ./results
+  echo hello | modbox cp - my-agent:/tmp/greeting`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: completeCopy(env),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			from, to := parsePlace(args[0]), parsePlace(args[1])
+			cp := copier{env: env, c: c}
+			switch {
+			case from.sandbox == "" && to.sandbox != "":
+				cp.sandbox = to.sandbox
+				return cp.into(cmd.Context(), from.path, to.path)
+			case from.sandbox != "" && to.sandbox == "":
+				cp.sandbox = from.sandbox
+				return cp.outOf(cmd.Context(), from.path, to.path)
+			default:
+				return base.UsageError("exactly one side must be SANDBOX:PATH")
+			}
+		},
+	}
+}
+
+// place is one side of a copy; sandbox is "" for this machine.
+type place struct{ sandbox, path string }
+
+func parsePlace(s string) place {
+	name, p, ok := strings.Cut(s, ":")
+	if !ok || name == "" || strings.ContainsAny(name[:1], "./") {
+		return place{path: s}
+	}
+	return place{name, p}
+}
+
+// copier copies between this machine and one sandbox.
+type copier struct {
+	env     *base.Env
+	c       *client.Client
+	sandbox string
+}
+
+// into copies local to remote.
+func (cp *copier) into(ctx context.Context, local, remote string) error {
+	if local == "-" {
+		_, err := cp.c.WriteFile(ctx, cp.sandbox, remote, cp.env.Stdin, client.WriteOptions{})
+		return err
+	}
+	info, err := os.Stat(local)
+	if err != nil {
+		return err
+	}
+	remote, err = cp.remoteTarget(ctx, filepath.Base(filepath.Clean(local)), remote)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		f, err := os.Open(local)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = cp.c.WriteFile(ctx, cp.sandbox, remote, f, client.WriteOptions{Mode: uint32(info.Mode().Perm())})
+		return err
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(tree.Pack(w, local)) }()
+	defer r.Close() // ends tree.Pack when the upload ended early
+	return cp.c.UploadArchive(ctx, cp.sandbox, remote, r, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
+}
+
+// remoteTarget returns where a source called base goes: below remote when that
+// is a directory, else remote itself.
+func (cp *copier) remoteTarget(ctx context.Context, base, remote string) (string, error) {
+	if remote == "" {
+		return base, nil
+	}
+	info, err := cp.c.Stat(ctx, cp.sandbox, remote)
+	switch {
+	case client.IsCode(err, client.NotFound) && !strings.HasSuffix(remote, "/"):
+		return remote, nil
+	case err != nil:
+		return "", err
+	case info.Type == "directory":
+		return path.Join(remote, base), nil
+	}
+	return remote, nil
+}
+
+// outOf copies remote to local.
+func (cp *copier) outOf(ctx context.Context, remote, local string) error {
+	if local == "-" {
+		return cp.download(ctx, remote, cp.env.Stdout)
+	}
+	info, err := cp.c.Stat(ctx, cp.sandbox, remote)
+	if err != nil {
+		return err
+	}
+	// The name under which it arrives is the caller's own word, not the sandbox's.
+	if st, err := os.Stat(local); err == nil && st.IsDir() {
+		name := path.Base(path.Clean("/" + remote))
+		if name == "/" {
+			return base.UsageError("the root of a sandbox has no name; name a target directory that does not exist")
+		}
+		local = filepath.Join(local, name)
+	}
+	if info.Type == "directory" {
+		return cp.outOfTree(ctx, remote, local)
+	}
+	mode, err := strconv.ParseUint(info.Mode, 8, 32)
+	if err != nil {
+		mode = 0o644
+	}
+	f, err := os.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, os.FileMode(mode).Perm())
+	if err != nil {
+		return err
+	}
+	return errors.Join(cp.download(ctx, remote, f), f.Close())
+}
+
+func (cp *copier) download(ctx context.Context, remote string, w io.Writer) error {
+	r, err := cp.c.ReadFile(ctx, cp.sandbox, remote)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(w, r)
+	return err
+}
+
+func (cp *copier) outOfTree(ctx context.Context, remote, local string) error {
+	if err := os.MkdirAll(local, 0o755); err != nil {
+		return err
+	}
+	r, err := cp.c.DownloadArchive(ctx, cp.sandbox, remote, client.Tar)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	err = tree.Unpack(r, local, func(name string) {
+		fmt.Fprintf(cp.env.Stderr, "left out: %s is a symlink that leads out of %s\n", base.Clean(name), base.Clean(remote))
+	})
+	if err == nil {
+		_, err = io.Copy(io.Discard, r) // whether the archive is whole shows at its end
+	}
+	return err
+}
+
+// completeCopy offers the names of sandboxes with a colon, and files.
+func completeCopy(env *base.Env) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		if strings.ContainsAny(word, "/.:") {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		names, _ := env.CompleteSandboxes(0)(cmd, nil, word)
+		for i, name := range names {
+			bare, _, _ := strings.Cut(name, "\t")
+			names[i] = bare + ":"
+		}
+		return names, cobra.ShellCompDirectiveNoSpace
+	}
+}

@@ -1,0 +1,82 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/cli/base"
+)
+
+const (
+	eventsPage = 100
+	// eventsPause is how often events -f asks for new ones.
+	eventsPause = time.Second
+)
+
+// NewEventsCommand returns the command "modbox events".
+func NewEventsCommand(env *base.Env) *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use:               "events SANDBOX",
+		Short:             "Show what happened to a sandbox",
+		Long:              "Show what happened to a sandbox, oldest first. With --json one object per line.",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: env.CompleteSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			return events(cmd.Context(), env, c, args[0], follow)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the sandbox has ended")
+	return cmd
+}
+
+func events(ctx context.Context, env *base.Env, c *client.Client, ref string, follow bool) error {
+	var last int64
+	for {
+		// Asked before the events: those of an end that came since are then still read.
+		sb, err := c.Get(ctx, ref)
+		if err != nil {
+			return err
+		}
+		for {
+			list, err := c.Events(ctx, sb.ID, client.EventsOptions{After: last, Limit: eventsPage})
+			if err != nil {
+				return err
+			}
+			for _, e := range list {
+				if err := printEvent(env, e); err != nil {
+					return err
+				}
+				last = e.Seq
+			}
+			if len(list) < eventsPage {
+				break
+			}
+		}
+		if !follow || sb.State.Ended() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return &base.ExitError{Code: base.ExitInterrupt}
+		case <-time.After(eventsPause):
+		}
+	}
+}
+
+func printEvent(env *base.Env, e client.Event) error {
+	if env.JSON {
+		return json.NewEncoder(env.Stdout).Encode(e)
+	}
+	_, err := fmt.Fprintf(env.Stdout, "%s  %-10s  %s\n", e.Time.Local().Format(time.RFC3339), e.Type, base.Clean(e.Message))
+	return err
+}

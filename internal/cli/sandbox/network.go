@@ -1,0 +1,125 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/cli/base"
+)
+
+// NewNetworkCommand returns the command "modbox network".
+func NewNetworkCommand(env *base.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "network",
+		Short: "Switch sandboxes' access to the internet, or publish ports",
+		Long: `Switch the access to the internet of sandboxes that run or are paused, or change
+the ports that one publishes. Switching it off cuts their connections.`,
+	}
+	cmd.AddCommand(
+		newChangeCommand(env, "on SANDBOX...", "Give sandboxes access to the internet", "Give sandboxes access to the internet, a paused one when it is resumed.", switchNetwork(true)),
+		newChangeCommand(env, "off SANDBOX...", "Take sandboxes off the internet", "Take sandboxes off the internet; their connections are cut.", switchNetwork(false)),
+		newPublishCommand(env),
+	)
+	return cmd
+}
+
+func switchNetwork(on bool) func(context.Context, *client.Client, string) (*client.Sandbox, error) {
+	return func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
+		return c.SetNetwork(ctx, ref, client.NetworkChange{Enabled: &on})
+	}
+}
+
+func newPublishCommand(env *base.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "publish SANDBOX [PORT...]", Short: "Replace the ports that a sandbox publishes, and print their URLs",
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: env.CompleteSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ports := []uint16{}
+			for _, arg := range args[1:] {
+				n, err := strconv.ParseUint(arg, 10, 16)
+				if err != nil {
+					return base.UsageError("%q is no port, 1 to 65535", arg)
+				}
+				ports = append(ports, uint16(n))
+			}
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			sb, err := c.SetNetwork(cmd.Context(), args[0], client.NetworkChange{Ports: &ports})
+			if err != nil {
+				return err
+			}
+			if env.JSON {
+				return env.PrintJSON(sb)
+			}
+			for _, p := range sb.Network.Ports {
+				if _, err := fmt.Fprintln(env.Stdout, p.Port, p.URL); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// usageRow is one sandbox and what it has used.
+type usageRow struct {
+	ID    string        `json:"id"`
+	Name  string        `json:"name"`
+	Usage *client.Usage `json:"usage"`
+}
+
+// NewUsageCommand returns the command "modbox usage".
+func NewUsageCommand(env *base.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "usage SANDBOX...",
+		Short: "Show what sandboxes have used in all",
+		Long: `Show what sandboxes have used since they were made, over pauses and restarts of
+the server. Those that have ended keep it.`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: env.CompleteSandboxes(0),
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			rows := []usageRow{}
+			for _, ref := range refs {
+				sb, err := c.Get(cmd.Context(), ref)
+				if err != nil {
+					return err
+				}
+				u, err := c.Usage(cmd.Context(), sb.ID)
+				if err != nil {
+					return err
+				}
+				rows = append(rows, usageRow{ID: sb.ID, Name: sb.Name, Usage: u})
+			}
+			return printUsage(env, rows)
+		},
+	}
+}
+
+func printUsage(env *base.Env, rows []usageRow) error {
+	if env.JSON {
+		return env.PrintJSON(rows)
+	}
+	var table [][]string
+	for _, r := range rows {
+		u := r.Usage
+		table = append(table, []string{r.Name, inSeconds(u.RunningSeconds), inSeconds(u.CPUSeconds),
+			fmt.Sprintf("%.3f GiB·h", float64(u.MemoryByteSeconds)/(1<<30)/3600), base.Size(u.SentBytes), base.Size(u.ReceivedBytes)})
+	}
+	return env.PrintTable([]string{"NAME", "RUNNING", "CPU TIME", "MEMORY", "SENT", "RECEIVED"}, table)
+}
+
+// inSeconds shows a number of seconds.
+func inSeconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(10 * time.Millisecond).String()
+}

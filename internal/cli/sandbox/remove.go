@@ -1,0 +1,84 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/cli/base"
+)
+
+// removeConcurrency is how many sandboxes rm ends at the same time.
+const removeConcurrency = 8
+
+// NewRemoveCommand returns the command "modbox rm".
+func NewRemoveCommand(env *base.Env) *cobra.Command {
+	var all, yes bool
+	cmd := &cobra.Command{
+		Use:               "rm SANDBOX...",
+		Aliases:           []string{"destroy", "kill"},
+		Short:             "Destroy sandboxes",
+		Long:              "Destroy sandboxes, whatever they do, and wait until nothing of them is left.",
+		ValidArgsFunction: env.CompleteSandboxes(0),
+		Args: func(_ *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return errors.New("name sandboxes, or give --all")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			if all {
+				for sb, err := range c.All(cmd.Context(), client.ListOptions{}) {
+					if err != nil {
+						return err
+					}
+					refs = append(refs, sb.ID)
+				}
+				if len(refs) > 0 && !yes && !env.Confirm(fmt.Sprintf("Destroy all %d sandboxes of the workspace?", len(refs))) {
+					return errors.New("nothing was destroyed")
+				}
+			}
+			return remove(env, cmd, c, refs)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all that live in the workspace")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// remove ends them all and reports each; one that fails does not stop the others.
+func remove(env *base.Env, cmd *cobra.Command, c *client.Client, refs []string) error {
+	removed := make([]*client.Sandbox, len(refs))
+	failed := make([]error, len(refs))
+	var g errgroup.Group
+	g.SetLimit(removeConcurrency)
+	for i, ref := range refs {
+		g.Go(func() error {
+			if removed[i], failed[i] = c.Delete(cmd.Context(), ref); failed[i] != nil {
+				failed[i] = fmt.Errorf("%s: %w", ref, failed[i])
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return no errors
+	list := []*client.Sandbox{}
+	for _, sb := range removed {
+		if sb != nil {
+			list = append(list, sb)
+		}
+	}
+	if env.JSON {
+		return errors.Join(append(failed, env.PrintJSON(list))...)
+	}
+	for _, sb := range list {
+		fmt.Fprintln(env.Stdout, base.Clean(sb.Name))
+	}
+	return errors.Join(failed...)
+}

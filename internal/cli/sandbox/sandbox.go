@@ -1,0 +1,320 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/cli/image"
+)
+
+// createFlags are the flags of run and create.
+type createFlags struct {
+	name, memory, cpu, disk string
+	snapshot, catalogue     string
+	env, labels             []string
+	dependencies, packages  []string
+	urlAccess               string
+	ttl, idle, pausedFor    time.Duration
+	waitForQuota            time.Duration
+	onIdle                  string
+	replace, network        bool
+	ports                   []uint
+}
+
+func (f *createFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.name, "name", "", "your own name for it (default: made up)")
+	fs.StringVar(&f.snapshot, "snapshot", "", "make it from this snapshot instead of an image")
+	fs.StringVar(&f.catalogue, "catalogue", "", "make it from this image of the workspace's catalogue, by name or id")
+	fs.StringVar(&f.memory, "memory", "", "memory, e.g. 512Mi (default: the image's)")
+	fs.StringVar(&f.cpu, "cpu", "", "CPU, e.g. 500m for half a core, or 2")
+	fs.StringVar(&f.disk, "disk", "", "disk it may fill, e.g. 2Gi")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable NAME=VALUE; NAME alone takes yours (repeatable)")
+	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
+	fs.StringArrayVar(&f.dependencies, "dependency", nil, "Debian package to have in it: NAME, NAME=VERSION or NAME=VERSION* (repeatable)")
+	fs.StringArrayVar(&f.packages, "package", nil, "npm package to have in it, installed globally: NAME or NAME@VERSION (repeatable)")
+	fs.DurationVar(&f.ttl, "ttl", 0, "destroy it after this time, 1m to 24h (default: the image's)")
+	fs.DurationVar(&f.idle, "idle", 0, "what --on-idle says happens when nothing used it for this time, from 10s (default: never)")
+	fs.StringVar(&f.onIdle, "on-idle", "", "destroy or pause (default: destroy)")
+	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
+	fs.BoolVar(&f.network, "network", false, "give it access to the internet")
+	fs.UintSliceVarP(&f.ports, "port", "p", nil, "publish this port; its URL leads to the first (repeatable)")
+	fs.StringVar(&f.urlAccess, "url-access", "", "credential for the management routes on its URL: key (its SANDBOX_API_KEY or an API token) or open (default: key)")
+	fs.Lookup("port").DefValue = "" // else help says "default []"
+	base.WaitForQuotaFlag(fs, &f.waitForQuota)
+	fs.BoolVar(&f.replace, "replace", false, "destroy a live sandbox of the same name first")
+}
+
+// options returns the options of the flags; getenv looks up the variables that --env names without a value.
+func (f *createFlags) options(getenv func(string) string, image string) (client.CreateOptions, error) {
+	env, err := base.Pairs(f.env, getenv)
+	if err != nil {
+		return client.CreateOptions{}, base.UsageError("--env: %w", err)
+	}
+	labels, err := base.Pairs(f.labels, nil)
+	if err != nil {
+		return client.CreateOptions{}, base.UsageError("--label: %w", err)
+	}
+	network := client.Network{Enabled: f.network}
+	for _, port := range f.ports {
+		if port < 1 || port > 65535 {
+			return client.CreateOptions{}, base.UsageError("--port: %d is no port, 1 to 65535", port)
+		}
+		network.Ports = append(network.Ports, uint16(port))
+	}
+	return client.CreateOptions{
+		Network: network,
+		Name:    f.name, Image: image, Snapshot: f.snapshot, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
+		Timeouts:     client.Timeouts{IdleSeconds: base.WholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: base.WholeSeconds(f.pausedFor)},
+		Dependencies: f.dependencies, Packages: f.packages,
+		Resources:    client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
+		WaitForQuota: f.waitForQuota, URLAccess: client.URLAccess(f.urlAccess),
+	}, nil
+}
+
+// find puts in what only the server knows.
+func (f *createFlags) find(ctx context.Context, c *client.Client, o *client.CreateOptions) (err error) {
+	if f.catalogue != "" {
+		o.ImageID, err = image.CatalogueID(ctx, c, f.catalogue)
+	}
+	return err
+}
+
+// ended returns an error that says why a sandbox is no longer there.
+func ended(sb *client.Sandbox) error {
+	cause := string(sb.State)
+	if sb.Cause != nil {
+		cause = sb.Cause.Message
+	}
+	return fmt.Errorf("sandbox %s has ended: %s", sb.Name, cause)
+}
+
+// NewCreateCommand returns the command "modbox create".
+func NewCreateCommand(env *base.Env) *cobra.Command {
+	var f createFlags
+	var noWait bool
+	cmd := &cobra.Command{
+		Use:     "create [IMAGE]",
+		Short:   "Make a sandbox and print its id",
+		Long:    "Make a sandbox, wait until it runs, and print its id. Without IMAGE the default\nimage of the workspace is used, else the server's.",
+		Example: "  modbox create modbox/code-exec --name my-agent --ttl 1h --memory 1Gi -e API_KEY=secret",
+		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: env.CompleteImages,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			image := ""
+			if len(args) > 0 {
+				image = args[0]
+			}
+			o, err := f.options(env.Getenv, image)
+			if err != nil {
+				return err
+			}
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			if image != "" && f.catalogue != "" {
+				return base.UsageError("give either IMAGE or --catalogue")
+			}
+			if err := f.find(cmd.Context(), c, &o); err != nil {
+				return err
+			}
+			create := c.Create
+			if !noWait {
+				create = func(ctx context.Context, o client.CreateOptions) (*client.Sandbox, error) {
+					return start(ctx, env, c, o)
+				}
+			}
+			sb, err := create(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if env.JSON {
+				err = env.PrintJSON(sb)
+			} else {
+				_, err = fmt.Fprintln(env.Stdout, sb.ID)
+			}
+			if sb.State.Ended() {
+				err = errors.Join(err, ended(sb))
+			}
+			return err
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until it runs")
+	return cmd
+}
+
+// NewListCommand returns the command "modbox ls".
+func NewListCommand(env *base.Env) *cobra.Command {
+	var all, quiet bool
+	var labels, states []string
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list", "ps"},
+		Short:   "List sandboxes",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sel, err := base.Pairs(labels, nil)
+			if err != nil {
+				return base.UsageError("--label: %w", err)
+			}
+			o := client.ListOptions{Labels: sel}
+			for _, s := range states {
+				o.States = append(o.States, client.State(s))
+			}
+			if all {
+				o.States = []client.State{client.Provisioning, client.Running, client.Pausing, client.Paused, client.Resuming, client.Destroying, client.Destroyed, client.Failed}
+			}
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			sandboxes := []client.Sandbox{}
+			for sb, err := range c.All(cmd.Context(), o) {
+				if err != nil {
+					return err
+				}
+				sandboxes = append(sandboxes, sb)
+			}
+			return printSandboxes(env, sandboxes, quiet)
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
+	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "only with this label KEY=VALUE (repeatable)")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only in these states, e.g. running,failed")
+	return cmd
+}
+
+func printSandboxes(env *base.Env, list []client.Sandbox, quiet bool) error {
+	switch {
+	case env.JSON:
+		return env.PrintJSON(list)
+	case quiet:
+		for _, sb := range list {
+			fmt.Fprintln(env.Stdout, sb.ID)
+		}
+		return nil
+	case len(list) == 0:
+		_, err := fmt.Fprintln(env.Stderr, "No sandboxes.")
+		return err
+	}
+	var rows [][]string
+	for _, sb := range list {
+		state, left := string(sb.State), base.Until(sb.Deadline)
+		if sb.State.Ended() {
+			left = ""
+			if sb.Cause != nil {
+				state += " (" + sb.Cause.Code + ")"
+			}
+		}
+		rows = append(rows, []string{sb.Name, sb.ID, state, sb.Image, sb.Resources.Memory, sb.Resources.CPU, base.Age(sb.CreatedAt), left})
+	}
+	return env.PrintTable([]string{"NAME", "ID", "STATE", "IMAGE", "MEMORY", "CPU", "AGE", "ENDS IN"}, rows)
+}
+
+// NewGetCommand returns the command "modbox get".
+func NewGetCommand(env *base.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:               "get SANDBOX",
+		Short:             "Show a sandbox, named by its id or name",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: env.CompleteSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			sb, err := c.Get(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return printSandbox(env, sb)
+		},
+	}
+}
+
+func printSandbox(env *base.Env, sb *client.Sandbox) error {
+	if env.JSON {
+		return env.PrintJSON(sb)
+	}
+	fields := [][2]string{
+		{"NAME", sb.Name}, {"ID", sb.ID}, {"STATE", string(sb.State)}, {"URL", sb.URL}, {"IMAGE", sb.Image},
+		{"MEMORY", sb.Resources.Memory}, {"CPU", sb.Resources.CPU}, {"DISK", sb.Resources.Disk},
+		{"CREATED", sb.CreatedAt.Format(time.RFC3339)}, {"CREATED BY", sb.CreatedBy},
+	}
+	for k, v := range sb.Labels {
+		fields = append(fields, [2]string{"LABEL", k + "=" + v})
+	}
+	if sb.Deadline != nil {
+		fields = append(fields, [2]string{"DEADLINE", sb.Deadline.Format(time.RFC3339)})
+	}
+	if sb.LastActivity != nil && !sb.State.Ended() {
+		fields = append(fields, [2]string{"LAST USED", sb.LastActivity.Format(time.RFC3339)})
+	}
+	if sb.IdleDeadline != nil {
+		fields = append(fields, [2]string{"IDLE AT", sb.IdleDeadline.Format(time.RFC3339)})
+	}
+	if sb.MemoryLost != "" {
+		fields = append(fields, [2]string{"MEMORY LOST", base.Clean(sb.MemoryLost)})
+	}
+	if sb.PausedAt != nil {
+		fields = append(fields, [2]string{"PAUSED", sb.PausedAt.Format(time.RFC3339)})
+	}
+	if sb.Parent != "" {
+		fields = append(fields, [2]string{"FORKED FROM", sb.Parent})
+	}
+	if sb.EndedAt != nil {
+		fields = append(fields, [2]string{"ENDED", sb.EndedAt.Format(time.RFC3339)})
+	}
+	if sb.Cause != nil {
+		fields = append(fields, [2]string{"CAUSE", sb.Cause.Code + ": " + sb.Cause.Message})
+	}
+	return env.PrintFields(fields)
+}
+
+// NewWaitCommand returns the command "modbox wait".
+func NewWaitCommand(env *base.Env) *cobra.Command {
+	var state string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:               "wait SANDBOX",
+		Short:             "Wait until a sandbox runs, or is in another state",
+		Long:              "Wait until a sandbox is in a state. Fails when it ends in another one, or when the time is over.",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: env.CompleteSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := env.Client()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			sb, err := c.Wait(ctx, args[0], client.State(state))
+			switch {
+			case errors.Is(err, context.DeadlineExceeded):
+				return fmt.Errorf("sandbox %s is not %s after %v", args[0], state, timeout)
+			case err != nil:
+				return err
+			}
+			if env.JSON {
+				err = env.PrintJSON(sb)
+			}
+			if string(sb.State) != state {
+				err = errors.Join(err, ended(sb))
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&state, "state", string(client.Running), "state to wait for")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
+	return cmd
+}

@@ -1,0 +1,76 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/modbox/modbox/client"
+	"github.com/modbox/modbox/internal/cli/base"
+	"github.com/modbox/modbox/internal/image"
+)
+
+const (
+	// startMax is the longest time that commands wait for a sandbox to run. What is
+	// made for it first may take an image's and a build's time, and wait its turn.
+	startMax = 30 * time.Minute
+	// quietStart is how long a sandbox may take to start before it is shown why.
+	quietStart = time.Second
+)
+
+// start makes a sandbox and waits until it runs or has ended. While its image or
+// dependencies are made first, it shows how that goes. A sandbox that was made
+// is returned with an error, too.
+func start(ctx context.Context, env *base.Env, c *client.Client, o client.CreateOptions) (*client.Sandbox, error) {
+	o.WaitUpTo = quietStart
+	made, err := c.Create(ctx, o)
+	if err != nil || made.State != client.Provisioning {
+		return made, err
+	}
+	show := base.NewProgress(env.Stderr, base.Clean(cmp.Or(made.Image, made.Name)))
+	defer show.End()
+	wait, cancel := context.WithTimeout(ctx, startMax)
+	defer cancel()
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() { showMaking(wait, c, made.ID, show, over) })
+	sb, err := c.Wait(wait, made.ID, client.Running)
+	late := ctx.Err() == nil && wait.Err() != nil
+	close(over)
+	watching.Wait()
+	switch {
+	case late:
+		return made, fmt.Errorf("sandbox %s does not run after %v; \"modbox events %s\" shows what it is at", base.Clean(made.Name), startMax, made.ID)
+	case err != nil:
+		return made, err
+	}
+	return sb, nil
+}
+
+// showMaking shows what is made for a sandbox, until that is over or its events
+// cannot be had: whoever waits for the sandbox learns why.
+func showMaking(ctx context.Context, c *client.Client, id string, show *base.Progress, over <-chan struct{}) {
+	var last int64
+	for {
+		list, err := c.Events(ctx, id, client.EventsOptions{After: last, Limit: eventsPage})
+		if err != nil {
+			return
+		}
+		for _, e := range list {
+			last = e.Seq
+			if phase := e.Data["phase"]; e.Type == "image_building" && phase != "" {
+				total, _ := strconv.ParseInt(e.Data["total"], 10, 64) // 0 when it is not known
+				show.Event(image.Event{Phase: image.Phase(base.Clean(phase)), Message: e.Data["detail"], Total: total})
+			}
+		}
+		show.Tick()
+		select {
+		case <-over:
+			return
+		case <-time.After(eventsPause):
+		}
+	}
+}
