@@ -17,7 +17,7 @@ const readyTime = 5 * time.Second
 
 // registerPublic adds the routes that need no token. They show
 // nothing of any sandbox, but streams to those who have their ids.
-func (s *Server) registerPublic() error {
+func (s *Server) registerPublic() {
 	open := func(pattern string, h http.Handler) {
 		s.mux.Handle(pattern, auth.Rule{Needs: auth.Public, Action: publicActions[pattern], Fail: edge.Error}, h)
 	}
@@ -32,23 +32,22 @@ func (s *Server) registerPublic() error {
 	if s.deps.Metrics != nil {
 		s.registerMetrics()
 	}
-	document, err := json.Marshal(s.openapi)
-	if err != nil {
-		return fmt.Errorf("encode OpenAPI document: %w", err)
-	}
-	yaml, err := s.openapi.YAML()
-	if err != nil {
-		return fmt.Errorf("encode OpenAPI document: %w", err)
-	}
-	open("GET /openapi.json", static("application/openapi+json", document))
-	open("GET /openapi.yaml", static("application/openapi+yaml", yaml))
-	return nil
+	open("GET /openapi.json", document("application/openapi+json", func() ([]byte, error) { return json.Marshal(s.openapi) }))
+	open("GET /openapi.yaml", document("application/openapi+yaml", s.openapi.YAML))
 }
 
-func static(contentType string, b []byte) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
+// document serves what encode returns, which it calls with the first request: encoding
+// the whole description of the API takes longer than all else at the server's start.
+func document(contentType string, encode func() ([]byte, error)) edge.Handler {
+	encoded := sync.OnceValues(encode)
+	return func(w http.ResponseWriter, _ *http.Request) error {
+		b, err := encoded()
+		if err != nil {
+			return fmt.Errorf("encode OpenAPI document: %w", err)
+		}
 		w.Header().Set("Content-Type", contentType)
-		_, _ = w.Write(b)
+		_, _ = w.Write(b) // an error is the client's
+		return nil
 	}
 }
 

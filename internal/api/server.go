@@ -113,9 +113,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 		s.v1.ServeHTTP(w, r)
 	})))
-	if err := s.registerPublic(); err != nil {
-		return nil, err
-	}
+	s.registerPublic()
 	for _, d := range deps.Dialects {
 		d.Register(s.mux)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/storetest"
 )
 
 // fixture is a log in a database of its own.
@@ -32,11 +33,7 @@ type fixture struct {
 func newFixture(t *testing.T, cfg audit.Config) *fixture {
 	t.Helper()
 	f := &fixture{T: t, path: filepath.Join(t.TempDir(), "modbox.db")}
-	var err error
-	if f.store, err = store.Open(t.Context(), f.path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.store.Close() })
+	f.store = storetest.Open(t, f.path)
 	f.log = audit.Open(f.store, cfg, slog.New(slog.DiscardHandler))
 	t.Cleanup(f.log.Close)
 	return f

@@ -8,7 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/storetest"
 )
 
 // images knows every reference; big is what one says about itself.
@@ -26,11 +26,7 @@ func (images) LookupFor(_ context.Context, _ sandbox.WorkspaceID, ref string) (s
 
 func newCatalogue(t *testing.T) (*catalogue.Catalogue, catalogue.Caller) {
 	t.Helper()
-	st, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { st.Close() })
+	st := storetest.Open(t, filepath.Join(t.TempDir(), "modbox.db"))
 	ws, user, err := st.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)

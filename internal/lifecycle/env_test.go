@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/storetest"
 	"github.com/modbox/modbox/internal/stream"
 	"go.uber.org/goleak"
 )
@@ -86,6 +87,7 @@ func (e *env) openStore() *store.Store {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	storetest.Create(e.t, e.dbPath)
 	st, err := store.Open(e.t.Context(), e.dbPath, store.WithKeys(keys))
 	if err != nil {
 		e.t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/storetest"
 )
 
 type env struct {
@@ -31,11 +32,8 @@ type env struct {
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	e := &env{dir: t.TempDir()}
-	st, err := store.Open(t.Context(), filepath.Join(e.dir, "modbox.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { st.Close() })
+	st := storetest.Open(t, filepath.Join(e.dir, "modbox.db"))
+	var err error
 	if e.ws, e.user, err = st.EnsureDefaults(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,15 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/storetest"
 )
 
 func TestCatalogueImages(t *testing.T) {
-	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
+	s := storetest.Open(t, filepath.Join(t.TempDir(), "modbox.db"))
 	ws, user, err := s.EnsureDefaults(t.Context())
 	if err != nil {
 		t.Fatal(err)

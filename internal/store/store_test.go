@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/storetest"
 )
 
 // openStore returns a store in a new file with its default workspace.
@@ -30,16 +31,7 @@ func reopen(t *testing.T, path string) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(t.Context(), path, store.WithKeys(keys))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return s
+	return storetest.Open(t, path, store.WithKeys(keys))
 }
 
 // creation returns a complete creation of a sandbox called name.

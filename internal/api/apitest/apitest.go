@@ -32,6 +32,7 @@ import (
 	"github.com/modbox/modbox/internal/secret"
 	"github.com/modbox/modbox/internal/server/services"
 	"github.com/modbox/modbox/internal/store"
+	"github.com/modbox/modbox/internal/store/storetest"
 	"github.com/modbox/modbox/internal/stream"
 )
 
@@ -97,9 +98,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 	}
 	keys, err := secret.Open(filepath.Join(t.TempDir(), "secret.key"), "")
 	check()
-	s.Store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "modbox.db"), store.WithKeys(keys))
-	check()
-	t.Cleanup(func() { s.Store.Close() })
+	s.Store = storetest.Open(t, filepath.Join(t.TempDir(), "modbox.db"), store.WithKeys(keys))
 	s.Host = fake.NewHost(t.TempDir())
 	t.Cleanup(func() { s.Host.Close() })
 	front := httptest.NewUnstartedServer(nil)
