@@ -37,7 +37,11 @@ if ! command -v go >/dev/null; then
 	echo "Go is not installed; get the version named in go.mod from https://go.dev/dl" >&2
 	exit 1
 fi
-if [ ${#missing[@]} = 0 ]; then exit 0; fi
+source "$(dirname "$0")/node.sh"
+if [ ${#missing[@]} = 0 ]; then
+	if [ "${1:-}" = --test ]; then install_node >&2; fi
+	exit 0
+fi
 
 echo "Missing packages: ${missing[*]}" >&2
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
@@ -55,3 +59,4 @@ for package in "${missing[@]}"; do
 	if [ "$package" != docker-cli ] || [ -n "$(apt-cache show docker-cli 2>/dev/null)" ]; then packages+=("$package"); fi
 done
 "${apt[@]}" install -y --no-install-recommends "${packages[@]}" >&2
+if [ "${1:-}" = --test ]; then install_node >&2; fi
