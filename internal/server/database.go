@@ -26,7 +26,7 @@ func adviseOnDatabase(cfg config.Config, err error) error {
 
 // lastBackup returns the newest backup, or copy from before a migration; "" when there is none.
 func lastBackup(cfg config.Config) string {
-	backups, _ := backup.List(cfg.Backup.Directory) // what cannot be read is as good as not there
+	backups, _ := backup.List(cfg.Backup.Directory) // an unreadable directory has no backup to offer
 	copies, _ := store.Copies(cfg.StateDir)
 	last, at := "", time.Time{}
 	for _, name := range slices.Concat(backups, copies) {

@@ -18,7 +18,7 @@ func OpenQuarantine(cfg config.Config) *quarantine.Store {
 func quarantineLimits(cfg config.Config) quarantine.Limits {
 	l := quarantine.Limits{MaxAge: cfg.Quarantine.MaxAge.Std(), MaxBytes: int64(cfg.Quarantine.MaxBytes)}
 	if l.MaxBytes == config.Auto {
-		l.MaxBytes = 0 // without a size the room on the disk bounds it
+		l.MaxBytes = 0 // the size of the disk is unknown: only the free space on it bounds the quarantine
 		if machine, err := capacity.Detect(cfg.StateDir); err == nil {
 			l.MaxBytes = machine.DiskBytes / 4
 		}

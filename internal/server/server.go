@@ -150,7 +150,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
 	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, http: httpServer(handler, clients, log)}
-	s.http.RegisterOnShutdown(p.Lifecycle.StopWaiting) // nobody holds it up by waiting for room
+	s.http.RegisterOnShutdown(p.Lifecycle.StopWaiting) // requests that wait for quota end at once
 	s.release = cu.Release()
 	return s, nil
 }
@@ -165,7 +165,7 @@ func httpServer(handler http.Handler, clients *conns.Tracker, log *slog.Logger) 
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // errors of clients
 	}
 }
 

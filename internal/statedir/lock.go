@@ -49,10 +49,10 @@ func Lock(dir, stateDir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // closing gives up the lock
 }
 
-// RunningAddress returns the address that the server of a state directory listens on, ""
-// when none runs or this user may not know. Only the server's user can write there, so that
-// nobody else can name an address; that of a server that was killed is not believed,
-// because a stranger may listen there now.
+// RunningAddress returns the address, as host:port, that the server of a state directory
+// listens on; "" when no server runs or this user may not read it. Only the user of the server
+// can write the address. The address of a server that was killed does not count, because
+// another program may listen there now.
 func RunningAddress(stateDir string) string {
 	address, err := os.ReadFile(filepath.Join(stateDir, AddressFile))
 	if err != nil || !isLocked(filepath.Join(stateDir, lockFile)) {
@@ -62,7 +62,8 @@ func RunningAddress(stateDir string) string {
 }
 
 // isLocked reports whether a server has the lock at path. It tries the lock only while the
-// process that is written there lives: that one has it, so that no starting server is in the way.
+// process that the file names lives and so holds it: otherwise the try could refuse the lock to
+// a server that starts.
 func isLocked(path string) bool {
 	holder, err := os.ReadFile(path)
 	if err != nil {

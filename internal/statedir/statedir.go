@@ -11,7 +11,7 @@ import (
 )
 
 // Make makes a directory, with those above it, that only its owner can enter. One that
-// exists and that others can enter is closed to them, whoever made it.
+// exists and that others can enter is closed to them.
 //
 // Errors: when path is the root or a directory that all users share, such as /tmp: they
 // cannot be closed.

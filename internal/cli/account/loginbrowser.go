@@ -121,6 +121,6 @@ func browse(ctx context.Context, env *base.Env, page string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // whatever it says: the page can be opened by hand
+	go func() { _ = cmd.Wait() }() // on an error the user opens the page by hand
 	return ctx.Err()
 }

@@ -196,7 +196,7 @@ reads mail there, to be used with "modbox login --code CODE NAME" within a week.
 }
 
 // workspaceID returns the id of the caller's workspace with that id, slug or name;
-// what none has the server refuses. Several with the name are an error.
+// the server refuses a name that no workspace has. Several with the name are an error.
 func workspaceID(ctx context.Context, c *client.Client, called string) (string, error) {
 	list, err := c.Workspaces(ctx)
 	if err != nil {

@@ -315,7 +315,7 @@ func verifyLines(in io.Reader, head *sandbox.AuditPoint) (*client.AuditReport, e
 			return report, nil
 		}
 		row := sandbox.AuditRow{Seq: e.Seq, Record: e.Raw}
-		row.Prev, _ = parseAuditHash(e.Prev) // what is no hash is not the right one either
+		row.Prev, _ = parseAuditHash(e.Prev) // an invalid hash differs from the right one, too
 		row.Hash, _ = parseAuditHash(e.Hash)
 		if report.Records == 0 {
 			report.AnchorSeq, report.AnchorHash = e.Seq-1, e.Prev
