@@ -9,7 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -31,7 +31,7 @@ func (s *Server) registerQuotas(a huma.API, one string, tags []string) {
 
 func (s *Server) getQuota(ctx context.Context, _ *WorkspaceRef) (*body[wire.QuotaReport], error) {
 	id, _ := auth.FromContext(ctx)
-	report, err := s.svc.Quota(ctx, id.Workspace)
+	report, err := s.svc.Quotas().Report(ctx, id.Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s *Server) setQuota(ctx context.Context, in *setQuotaInput) (*body[wire.Qu
 	if err != nil {
 		return nil, err
 	}
-	report, err := s.svc.SetQuota(ctx, id.Workspace, q)
+	report, err := s.svc.Quotas().Set(ctx, id.Workspace, q)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func formatQuota(q sandbox.Quota) wire.Quota {
 	return out
 }
 
-func quotaReport(ws sandbox.WorkspaceID, r lifecycle.QuotaReport) wire.QuotaReport {
+func quotaReport(ws sandbox.WorkspaceID, r quota.Report) wire.QuotaReport {
 	all := sandbox.Quota{}
 	for _, limit := range sandbox.Limits {
 		all[limit] = r.Limits[limit]

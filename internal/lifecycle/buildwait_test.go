@@ -130,7 +130,7 @@ func TestWaitingBuildsEndWithTheServer(t *testing.T) {
 		failed <- err
 	}()
 	eventually(t, "the build waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
-	s.StopWaiting()
+	s.Quotas().StopWaiting()
 	if err := <-failed; sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("a build that waits when the server stops: %v, want unavailable", err)
 	}

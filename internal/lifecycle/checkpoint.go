@@ -61,7 +61,7 @@ func (s *Service) checkpoint(fl *flight, cp *sandbox.Checkpoint) (err error) {
 			},
 		}
 		ws := b.sandbox().Workspace
-		err = s.admit(s.ctx, s.admission(ws), ws, func(a sandbox.Admission) error {
+		err = s.quotas.Record(s.ctx, s.quotas.Admission(ws), ws, func(a sandbox.Admission) error {
 			return s.store.CreateCheckpoint(s.ctx, *cp, sandbox.CheckpointsMax, ev, a)
 		})
 	}
@@ -86,7 +86,7 @@ func (s *Service) saveTo(b *box, path string, opts driver.CheckpointOptions) err
 
 // mayCheckpoint refuses what would be refused after the work.
 func (s *Service) mayCheckpoint(b *box, name string) error {
-	if err := s.mayKeep(s.ctx, b.sandbox().Workspace); err != nil {
+	if err := s.quotas.CheckDisk(s.ctx, b.sandbox().Workspace); err != nil {
 		return err
 	}
 	list, err := s.store.Checkpoints(s.ctx, b.id)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -151,10 +152,10 @@ func (c Config) withDefaults() (Config, error) {
 	c.commandPatience = cmp.Or(c.commandPatience, commandPatience)
 	c.callMemory = cmp.Or(c.callMemory, callMemory)
 
-	for _, r := range resourceTable {
-		if d, m := *r.of(&c.Defaults), *r.of(&c.Max); d < r.min || d > m || m > r.max {
+	for _, r := range quota.Fields {
+		if d, m := *r.Of(&c.Defaults), *r.Of(&c.Max); d < r.Min || d > m || m > r.Max {
 			return c, fmt.Errorf("lifecycle settings: %s of a sandbox: default %s, maximum %s, want at least %s and the default within the maximum",
-				r.name, r.show(d), r.show(m), r.show(r.min))
+				r.Name, r.Show(d), r.Show(m), r.Show(r.Min))
 		}
 	}
 	if c.MaxSandboxes < 0 || c.MaxProcesses < 0 || c.CreateConcurrency < 0 || c.MaxBuilds < 0 || c.PoolSize < 0 || c.ImageTimeout < 0 || c.StartTimeout < 0 || c.AnswerTimeout < 0 || c.ReadinessTimeout < 0 || c.SweepInterval < 0 {

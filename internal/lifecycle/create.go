@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -39,18 +40,18 @@ func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb s
 	if err := s.offers(&req); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	limits, err := s.limits(ctx, c.Workspace)
+	limits, err := s.quotas.Limits(ctx, c.Workspace)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	if err := checkMax(c.Workspace, limits, req.Resources); err != nil {
+	if err := quota.CheckMax(c.Workspace, limits, req.Resources); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	creation, err := s.creationFor(ctx, c, &req)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	cut(limits, &creation.Sandbox.Resources)
+	quota.Cut(limits, &creation.Sandbox.Resources)
 	kind := pool.Kind{Digest: creation.Sandbox.ImageDigest, Resources: creation.Sandbox.Resources}
 	if req.Snapshot != "" && !dependenciesOf(&creation.Sandbox).empty() {
 		kind.Digest = "" // it is made from neither the snapshot nor anything known yet
@@ -187,10 +188,10 @@ func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) san
 // resources returns the limits of a sandbox for which those are asked.
 func (s *Service) resources(asked sandbox.Resources, img *sandbox.Image) sandbox.Resources {
 	fromImage := sandbox.Resources{MemoryBytes: img.MemoryBytes}
-	for _, r := range resourceTable {
+	for _, r := range quota.Fields {
 		// A caller's wish beyond the maximum was refused; an image's is cut.
-		value := cmp.Or(*r.of(&asked), *r.of(&fromImage), *r.of(&s.cfg.Defaults))
-		*r.of(&asked) = min(max(value, r.min), *r.of(&s.cfg.Max))
+		value := cmp.Or(*r.Of(&asked), *r.Of(&fromImage), *r.Of(&s.cfg.Defaults))
+		*r.Of(&asked) = min(max(value, r.Min), *r.Of(&s.cfg.Max))
 	}
 	return asked
 }

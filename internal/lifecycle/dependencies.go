@@ -14,6 +14,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -121,19 +122,19 @@ func (s *Service) withDependencies(ctx context.Context, ws sandbox.WorkspaceID, 
 		if img, _, err := s.layers.Cached(ctx, ws, key, s.dependenciesMaxAge()); sandbox.CodeOf(err) != sandbox.NotFound {
 			return img, err // another workspace was faster
 		}
-		if err := s.mayKeep(ctx, ws); err != nil {
+		if err := s.quotas.CheckDisk(ctx, ws); err != nil {
 			return sandbox.Image{}, err
 		}
 		got := room.reserved
 		if got == nil {
-			mine, err := s.reserveInstall(ctx, ws, room.own)
+			mine, err := s.quotas.ReserveInstall(ctx, ws, room.own)
 			if err != nil {
 				return sandbox.Image{}, err
 			}
-			defer mine.release()
+			defer mine.Release()
 			got = &mine
 		}
-		spec := workSpec{base: base.Digest, network: true, resources: got.have, reserved: got.disk}
+		spec := workSpec{base: base.Digest, network: true, resources: got.Have, reserved: got.Disk}
 		done, err := s.derive(ctx, ws, key, spec, func(ctx context.Context, w *workbox) error {
 			return w.install(ctx, d, progress)
 		})
@@ -153,7 +154,7 @@ type installRoom struct {
 	// own is what the sandbox that waits for it counts for and does not use meanwhile.
 	own sandbox.Resources
 	// reserved, when not nil, is what the build has reserved that waits for it.
-	reserved *reservation
+	reserved *quota.Reservation
 }
 
 // makeWithDisk has an install made, again for as long as builds under way hold the disk
@@ -165,9 +166,9 @@ func (s *Service) makeWithDisk(ctx context.Context, progress func(sandbox.ImageE
 	poll := time.NewTicker(installPoll)
 	defer poll.Stop()
 	for {
-		changed := s.gate.room.Wait()
+		changed := s.quotas.Changed()
 		img, err := install()
-		if !errors.Is(err, errDiskReserved) {
+		if !errors.Is(err, quota.ErrDiskReserved) {
 			return img, err
 		}
 		progress(sandbox.ImageEvent{Phase: "waiting", Message: "other builds of the workspace use its disk"})
@@ -197,7 +198,7 @@ func (s *Service) dependenciesOffered() error {
 	return nil
 }
 
-// installPoll is how often an install looks for disk that came without news.
+// installPoll is how often an install looks for disk that was freed without a wakeup.
 const installPoll = 10 * time.Second
 
 // quiet has tools neither ask nor draw; what they download goes where no image keeps it.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -126,14 +127,14 @@ func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sand
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
 	defer cancel()
-	var got reservation
+	var got quota.Reservation
 	if ws != "" {
-		if got, err = s.reserveInstall(ctx, ws, sandbox.Resources{}); err != nil {
+		if got, err = s.quotas.ReserveInstall(ctx, ws, sandbox.Resources{}); err != nil {
 			return err
 		}
-		defer got.release()
+		defer got.Release()
 	}
-	w, err := s.openWorkbox(ctx, workSpec{base: img.Digest, network: true, resources: got.have})
+	w, err := s.openWorkbox(ctx, workSpec{base: img.Digest, network: true, resources: got.Have})
 	if err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func (s *Service) transition(sb sandbox.Sandbox, to sandbox.State, mutate func(*
 func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) (sandbox.Sandbox, error) {
 	if sb.State == sandbox.Paused && to == sandbox.Resuming {
 		var next sandbox.Sandbox
-		err := s.admit(s.ctx, s.resumption(sb), sb.Workspace, func(a sandbox.Admission) (err error) {
+		err := s.quotas.Record(s.ctx, s.quotas.ResumeAdmission(sb.Workspace), sb.Workspace, func(a sandbox.Admission) (err error) {
 			next, err = s.store.ResumeSandbox(s.ctx, sb.ID, mutate, ev, a)
 			return err
 		})
@@ -213,7 +213,7 @@ func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandb
 	}
 	next, err := s.store.Transition(s.ctx, sb.ID, sb.State, to, mutate, ev)
 	if err == nil && (to == sandbox.Paused || to == sandbox.Destroying) {
-		s.gate.room.Send()
+		s.quotas.Released()
 	}
 	return next, err
 }

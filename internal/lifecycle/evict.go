@@ -46,16 +46,19 @@ func (s *Service) Evict(id sandbox.ID, message string) error {
 	if b != nil && !b.evicted.CompareAndSwap(nil, &sandbox.Cause{Code: sandbox.CauseDiskFull, Message: clip(message)}) {
 		return nil
 	}
-	s.evicting.Add(1)
+	s.disk.evicting.Add(1)
 	if !s.spawn(func() {
-		defer s.evicting.Add(-1)
+		defer func() {
+			s.disk.evicting.Add(-1)
+			s.quotas.Released()
+		}()
 		ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
 		defer cancel()
 		if err := s.driver.Destroy(ctx, id); err != nil && s.ctx.Err() == nil {
 			s.logSweep(fmt.Sprintf("destroy box %s to free space", id), err)
 		}
 	}) {
-		s.evicting.Add(-1)
+		s.disk.evicting.Add(-1)
 		return errClosed
 	}
 	if b != nil {

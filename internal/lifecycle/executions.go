@@ -99,7 +99,7 @@ func (s *Service) measureStreams() {
 	for id, n := range sizes {
 		of[cmp.Or(owners[id], s.inputs.owner(id))] += n
 	}
-	s.streamBytes.set(of)
+	s.disk.setStreams(of)
 }
 
 // trimStreams forgets the executions that ended first while all streams together

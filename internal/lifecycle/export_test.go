@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -70,20 +69,13 @@ func (s *Service) DownloadKey(id sandbox.SnapshotID, ws sandbox.WorkspaceID, pat
 
 // Waiting returns how many creates of a workspace wait for room.
 func (s *Service) Waiting(ws sandbox.WorkspaceID) int {
-	s.gate.mu.Lock()
-	defer s.gate.mu.Unlock()
-	if d := s.gate.doors[ws]; d != nil {
-		return len(d.line)
-	}
-	return 0
+	return s.quotas.Waiting(ws)
 }
 
 // WaitingForServer returns the workspaces whose first in line found the server full,
 // the next to come in first.
 func (s *Service) WaitingForServer() []sandbox.WorkspaceID {
-	s.gate.mu.Lock()
-	defer s.gate.mu.Unlock()
-	return slices.Clone(s.gate.full)
+	return s.quotas.WaitingForServer()
 }
 
 // DependencyPlace takes a place for dependencies to be installed.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -30,15 +31,15 @@ func (s *Service) Fork(ctx context.Context, c Caller, ref string, req ForkReques
 	if err != nil {
 		return nil, err
 	}
-	limits, err := s.limits(ctx, c.Workspace)
+	limits, err := s.quotas.Limits(ctx, c.Workspace)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkMax(c.Workspace, limits, b.sandbox().Resources); err != nil {
+	if err := quota.CheckMax(c.Workspace, limits, b.sandbox().Resources); err != nil {
 		return nil, err
 	}
 	f := &fork{service: s, caller: c, parent: b, request: req, saved: make(chan struct{}), results: make([]ForkResult, req.Count)}
-	if err := f.letIn(ctx); err != nil {
+	if err := f.admit(ctx); err != nil {
 		return nil, err
 	}
 	for _, child := range f.results {
@@ -111,14 +112,14 @@ type fork struct {
 	err    error         // why the parent could not be saved; valid when saved
 }
 
-// letIn records the children, each as being made, when there is room for all.
-func (f *fork) letIn(ctx context.Context) error {
+// admit records the children, each as being made, when there is room for all.
+func (f *fork) admit(ctx context.Context) error {
 	s := f.service
 	if err := f.parent.settled(ctx); err != nil {
 		return err
 	}
-	e := entry{workspace: f.caller.Workspace, count: f.request.Count, patience: f.request.WaitForQuota}
-	return s.letIn(ctx, e, func(a sandbox.Admission) (n int, err error) {
+	e := quota.Request{Workspace: f.caller.Workspace, Count: f.request.Count, MaxWait: f.request.WaitForQuota}
+	return s.quotas.Admit(ctx, e, func(a sandbox.Admission) (n int, err error) {
 		parent := f.parent.sandbox()
 		if err := s.forkable(f.parent, &parent); err != nil {
 			return 0, err

@@ -62,13 +62,15 @@ type BuildCommand struct {
 // MayBuild returns why nothing more may be built in the caller's workspace at the
 // moment. Errors: QuotaExceeded when its disk is used up; Unavailable when the
 // server's is.
-func (s *Service) MayBuild(ctx context.Context, c Caller) error { return s.mayKeep(ctx, c.Workspace) }
+func (s *Service) MayBuild(ctx context.Context, c Caller) error {
+	return s.quotas.CheckDisk(ctx, c.Workspace)
+}
 
 // MayKeepBuilt returns why add bytes more of what the caller's workspace builds may not
 // be kept, as [Service.MayBuild], by a build that has what [Service.BuildPlace] said. It
 // removes nothing, and so may be asked under the lock of the images.
 func (s *Service) MayKeepBuilt(ctx context.Context, c Caller, have sandbox.Resources, add int64) error {
-	return s.hasRoom(ctx, c.Workspace, have.DiskBytes, add)
+	return s.quotas.CheckDiskFor(ctx, c.Workspace, have.DiskBytes, add)
 }
 
 // BuildPlace returns when a build of the caller's workspace has its turn, which ends
@@ -84,13 +86,11 @@ func (s *Service) MayKeepBuilt(ctx context.Context, c Caller, have sandbox.Resou
 // quota has no room; Invalid, naming the field, for resources beyond the maximum of a
 // sandbox there.
 func (s *Service) BuildPlace(ctx context.Context, c Caller, asked sandbox.Resources, patience time.Duration, waits func(string)) (have sandbox.Resources, release func(), err error) {
-	got, err := s.placed(ctx, s.dockerfiles, c.Workspace, patience, waits, func(w *waiter) (reservation, error) {
-		return s.reserve(ctx, c.Workspace, asked, w)
-	})
+	got, err := s.quotas.ReserveWithPlace(ctx, s.dockerfiles, c.Workspace, asked, patience, waits)
 	if err != nil {
 		return have, nil, err
 	}
-	return got.have, got.release, nil
+	return got.Have, got.Release, nil
 }
 
 // BuildUnkept are the files of a box that are the service's own: what a command of

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -108,7 +109,7 @@ func (m *metrics) unregister() {
 
 // promiseCollector tells what is promised when it is asked.
 type promiseCollector struct {
-	store QuotaStore
+	store quota.Store
 	most  sandbox.Promise
 }
 

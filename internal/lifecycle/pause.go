@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -54,8 +55,8 @@ func (s *Service) Resume(ctx context.Context, c Caller, ref string, req ResumeRe
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(b.ctx, stop)()
-	e := entry{workspace: c.Workspace, count: 1, resumes: true, patience: req.WaitForQuota}
-	err = s.letIn(waiting, e, func(sandbox.Admission) (int, error) {
+	e := quota.Request{Workspace: c.Workspace, Count: 1, Resumes: true, MaxWait: req.WaitForQuota}
+	err = s.quotas.Admit(waiting, e, func(sandbox.Admission) (int, error) {
 		return 0, s.fly(ctx, b, flightResume, func(fl *flight) error { return s.resume(fl, req.Memory) })
 	})
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil { // it ended while this waited

@@ -17,7 +17,7 @@ import (
 // used returns what the quota of the caller's workspace limits.
 func (s *server) used() sandbox.QuotaUse {
 	s.t.Helper()
-	q, err := s.Quota(s.t.Context(), s.caller.Workspace)
+	q, err := s.Quotas().Report(s.t.Context(), s.caller.Workspace)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func (s *server) used() sandbox.QuotaUse {
 
 func (s *server) setQuota(q sandbox.Quota) {
 	s.t.Helper()
-	if _, err := s.SetQuota(s.t.Context(), s.caller.Workspace, q); err != nil {
+	if _, err := s.Quotas().Set(s.t.Context(), s.caller.Workspace, q); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -364,7 +364,7 @@ func TestWaitingForQuotaEnds(t *testing.T) {
 		left <- err
 	}()
 	eventually(t, "it waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
-	s.StopWaiting() // the server still answers
+	s.Quotas().StopWaiting() // the server still answers
 	var e *sandbox.Error
 	if err := <-left; !errors.As(err, &e) || e.Code != sandbox.Unavailable || e.RetryAfter <= 0 {
 		t.Errorf("who waits when the server stops got %v", err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -15,7 +16,7 @@ func (s *Service) recordIn(ctx context.Context, c Caller, creation sandbox.Creat
 	if req.ID != "" {
 		kind = pool.Kind{} // no box of the pool has that id
 	}
-	err = s.letIn(ctx, entry{workspace: c.Workspace, count: 1, patience: req.WaitForQuota}, func(a sandbox.Admission) (int, error) {
+	err = s.quotas.Admit(ctx, quota.Request{Workspace: c.Workspace, Count: 1, MaxWait: req.WaitForQuota}, func(a sandbox.Admission) (int, error) {
 		creation.Admission = a
 		now := time.Now().UTC() // its ttl begins when it is let in
 		sb := &creation.Sandbox
@@ -75,7 +76,7 @@ func (s *Service) foundEnding(row sandbox.Sandbox) {
 func (s *Service) seeEnding(b *box, row sandbox.Sandbox) {
 	if sb := b.sandbox(); sb.State != sandbox.Destroying && !sb.State.Ended() {
 		s.ending(b, row)
-		s.gate.room.Send()
+		s.quotas.Released()
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
@@ -14,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quarantine"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,8 +23,7 @@ import (
 // is done as a whole or not at all. Internal/store has one.
 type Store interface {
 	SnapshotStore
-	QuotaStore
-	BuildStore
+	quota.Store
 	// CreateSandbox records a new sandbox with its event and idempotency key,
 	// unless the key was used before or a live sandbox of the workspace has the
 	// name and is not replaced: then it answers that one. Errors: QuotaExceeded.
@@ -188,11 +187,10 @@ type Service struct {
 	executions executions
 	inputs     inputs
 
-	gate        *gate
-	streamBytes streamBytes
+	quotas *quota.Controller
+	disk   *quotaDisk
 
 	boxes      *boxes
-	evicting   atomic.Int64 // boxes being destroyed to free the disk
 	pool       *pool.Pool[warmBox]
 	saved      *vault
 	quarantine *quarantine.Store
@@ -209,8 +207,7 @@ type Service struct {
 	packages   packageList
 	notes      chan sandbox.Event // to be written by noteLoop
 
-	dockerfiles *fairsem.Semaphore   // for Dockerfiles being built: what callers run there may take an hour
-	reserved    underWay[sandbox.ID] // of the rows that keep room for Dockerfiles
+	dockerfiles *fairsem.Semaphore // for Dockerfiles being built: what callers run there may take an hour
 
 	ctx    context.Context // of all background work; ends with Close
 	cancel context.CancelFunc
@@ -224,6 +221,9 @@ type Service struct {
 // Memory returns what bounds the memory of calls into sandboxes, by workspace. What else
 // requests make this process hold is to be counted there as well.
 func (s *Service) Memory() *agentapi.Memory { return s.calls }
+
+// Quotas returns the admission control of the service: quotas, and what waits for them.
+func (s *Service) Quotas() *quota.Controller { return s.quotas }
 
 // callMemory bounds what calls to the agents of all boxes hold unread, and their
 // input. It is the default of Config.callMemory.
@@ -244,7 +244,6 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
 		inputs: inputs{made: map[sandbox.StreamID]waitingInput{}},
 		layers: deps.Layers, quarantine: deps.Quarantine, snapshots: newSnapshots(), begun: newBegunBuilds(), reads: newSnapshotReads(),
-		gate:  newGate(),
 		boxes: newBoxes(), pool: pool.New[warmBox](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax), builds: fairsem.New(cfg.MaxBuilds), pulls: fairsem.New(cfg.MaxBuilds), dockerfiles: fairsem.New(cfg.MaxBuilds),
 		calls:   agentapi.NewMemory(cfg.callMemory),
@@ -258,6 +257,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.cancel()
 		return nil, err
 	}
+	s.disk = &quotaDisk{images: s.images, saved: s.saved, begun: s.begun, log: s.log}
+	s.quotas = quota.New(quota.Config{
+		Quota: cfg.Quota, Defaults: cfg.Defaults, Build: cfg.Build, Max: cfg.Max, MaxSandboxes: cfg.MaxSandboxes, Promise: cfg.Promise,
+		MinFreeDisk: cfg.MinFreeDisk, SandboxFreeDisk: cfg.SandboxFreeDisk,
+	}, s.store, s.disk, s.log)
 	if s.quarantine == nil && cfg.CheckpointDir != "" {
 		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
 	}
@@ -284,7 +288,7 @@ func (s *Service) Start(ctx context.Context) error {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}
-	if err := s.store.EndBuilds(ctx, s.reserved.has); err != nil {
+	if err := s.quotas.EndStale(ctx); err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}
@@ -311,7 +315,7 @@ func (s *Service) Close(ctx context.Context) error {
 	was := s.running
 	s.running = false
 	s.mu.Unlock()
-	s.StopWaiting()
+	s.quotas.StopWaiting()
 	if was {
 		s.saveActivity(ctx, 0)
 		s.saveUsage(ctx, 0, 0)

@@ -204,7 +204,7 @@ func (s *Service) grow(ctx context.Context, sn sandbox.Snapshot, prepare func() 
 // growNow records the intent, does the work and records its result. A server
 // that dies in between leaves a row that the next one forgets.
 func (s *Service) growNow(sn sandbox.Snapshot, prepare func() error, layer func(*os.File) (base string, err error)) (_ sandbox.Snapshot, err error) {
-	if err := s.mayKeep(s.ctx, sn.Workspace); err != nil {
+	if err := s.quotas.CheckDisk(s.ctx, sn.Workspace); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	// What is prepared has places of its own: none of these is held meanwhile.
@@ -225,7 +225,7 @@ func (s *Service) growNow(sn sandbox.Snapshot, prepare func() error, layer func(
 	}
 	s.snapshots.making.add(sn.ID)
 	defer s.snapshots.making.remove(sn.ID)
-	if err := s.admit(s.ctx, s.admission(sn.Workspace), sn.Workspace, func(a sandbox.Admission) error {
+	if err := s.quotas.Record(s.ctx, s.quotas.Admission(sn.Workspace), sn.Workspace, func(a sandbox.Admission) error {
 		return s.store.BeginSnapshot(s.ctx, sn, s.cfg.MaxSnapshots, s.cfg.MaxSnapshotBytes, a)
 	}); err != nil {
 		return sandbox.Snapshot{}, err
@@ -275,7 +275,7 @@ func (s *Service) commit(sn *sandbox.Snapshot, base string, spool *os.File) (san
 		},
 	}
 	var made sandbox.Snapshot
-	err = s.admit(s.ctx, s.admission(sn.Workspace), sn.Workspace, func(a sandbox.Admission) (err error) {
+	err = s.quotas.Record(s.ctx, s.quotas.Admission(sn.Workspace), sn.Workspace, func(a sandbox.Admission) (err error) {
 		made, err = s.store.FinishSnapshot(s.ctx, sn.ID, g, a, ev)
 		return err
 	})

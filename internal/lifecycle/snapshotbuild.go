@@ -15,6 +15,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -70,9 +71,9 @@ type build struct {
 	key     string
 	begun   time.Time
 
-	room      *reservation // what its boxes have; nil when each takes its own at its turn
-	size      atomic.Int64 // bytes of files, and of the upload that is under way
-	uploading sync.Mutex   // held by the upload that is under way
+	room      *quota.Reservation // what its boxes have; nil when each takes its own at its turn
+	size      atomic.Int64       // bytes of files, and of the upload that is under way
+	uploading sync.Mutex         // held by the upload that is under way
 
 	mu    sync.Mutex
 	files *os.File           // nil until uploaded; guarded by mu
@@ -127,144 +128,6 @@ func (b *build) close() {
 	}
 }
 
-// begunBuilds are those begun, by id: first those that wait for their files or
-// their finish, then those being made, then, for a while, those that are over.
-type begunBuilds struct {
-	mu     sync.Mutex
-	ids    map[sandbox.SnapshotID]*build // guarded by mu
-	making map[sandbox.SnapshotID]*build // guarded by mu
-	over   map[sandbox.SnapshotID]*build // guarded by mu
-}
-
-func newBegunBuilds() *begunBuilds {
-	return &begunBuilds{ids: map[sandbox.SnapshotID]*build{}, making: map[sandbox.SnapshotID]*build{}, over: map[sandbox.SnapshotID]*build{}}
-}
-
-// add adds one. Errors: QuotaExceeded.
-func (x *begunBuilds) add(id sandbox.SnapshotID, b *build) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	n := 0
-	for _, builds := range []map[sandbox.SnapshotID]*build{x.ids, x.making} {
-		for _, other := range builds {
-			if other.caller.Workspace == b.caller.Workspace {
-				n++
-			}
-		}
-	}
-	if n >= buildsMax {
-		return sandbox.Errorf(sandbox.QuotaExceeded, "a workspace has at most %d builds that are not over; finish them, or wait", buildsMax)
-	}
-	x.ids[id] = b
-	return nil
-}
-
-// find returns the build that match says is meant. Errors: NotFound.
-func (x *begunBuilds) find(match func(sandbox.SnapshotID, *build) bool) (*build, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for id, b := range x.ids {
-		if match(id, b) {
-			return b, nil
-		}
-	}
-	return nil, sandbox.Errorf(sandbox.NotFound, "there is no such build; it may have taken too long, or the server was restarted: begin again")
-}
-
-// take returns a caller's build, which waits no more but is being made, until it is
-// released. Errors: NotFound.
-func (x *begunBuilds) take(c Caller, id sandbox.SnapshotID) (*build, error) {
-	b, err := x.find(func(at sandbox.SnapshotID, b *build) bool { return at == id && b.caller.Workspace == c.Workspace })
-	if err != nil {
-		return nil, err
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.ids[id] != b {
-		return nil, sandbox.Errorf(sandbox.Conflict, "the build is being finished already")
-	}
-	delete(x.ids, id)
-	x.making[id] = b
-	b.mu.Lock()
-	b.over = true // an upload that is under way must not replace the files that are being read
-	b.mu.Unlock()
-	b.report(sandbox.ImageEvent{Phase: "waiting", Message: "for its turn"})
-	return b, nil
-}
-
-// release ends a build that was taken, with what came of it, and forgets its
-// files; its log stays for a while.
-func (x *begunBuilds) release(id sandbox.SnapshotID, b *build, err error) {
-	b.end(err)
-	b.close()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.making, id)
-	x.over[id] = b
-	x.forget(b.caller.Workspace)
-}
-
-// forget forgets the build of a workspace that has been over for longest, when
-// the logs of too many are kept. x.mu is held.
-func (x *begunBuilds) forget(ws sandbox.WorkspaceID) {
-	var oldest sandbox.SnapshotID
-	n := 0
-	for id, b := range x.over {
-		if b.caller.Workspace != ws {
-			continue
-		}
-		n++
-		if oldest == "" || b.begun.Before(x.over[oldest].begun) {
-			oldest = id
-		}
-	}
-	if n > buildsMax {
-		delete(x.over, oldest)
-	}
-}
-
-// bytes returns what the files of a workspace's builds take.
-func (x *begunBuilds) bytes(ws sandbox.WorkspaceID) (n int64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, builds := range []map[sandbox.SnapshotID]*build{x.ids, x.making} {
-		for _, b := range builds {
-			if b.caller.Workspace == ws {
-				n += b.size.Load()
-			}
-		}
-	}
-	return n
-}
-
-// expire forgets those begun before a time.
-func (x *begunBuilds) expire(before time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for id, b := range x.ids {
-		if b.begun.Before(before) {
-			delete(x.ids, id)
-			b.close()
-		}
-	}
-	for id, b := range x.over {
-		if b.begun.Before(before) {
-			delete(x.over, id)
-		}
-	}
-}
-
-// known returns a build of a caller, in whatever phase. Errors: NotFound.
-func (x *begunBuilds) known(c Caller, id sandbox.SnapshotID) (*build, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	b := cmp.Or(x.ids[id], x.making[id], x.over[id])
-	if b == nil || b.caller.Workspace != c.Workspace {
-		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such build, it was over long ago, or the server was restarted")
-	}
-	return b, nil
-}
-
 // BuildProgress says what a build of the caller is at: which phase, and what it is
 // about. It waits for its finish, is being made or, until an hour after it was
 // begun, is over. Errors: NotFound.
@@ -311,7 +174,7 @@ func (s *Service) BeginBuild(ctx context.Context, c Caller, req BuildRequest) (B
 			return Begun{}, err
 		}
 	}
-	if err := s.mayKeep(ctx, c.Workspace); err != nil {
+	if err := s.quotas.CheckDisk(ctx, c.Workspace); err != nil {
 		return Begun{}, err
 	}
 	id, key := sandbox.NewSnapshotID(), rand.Text()
@@ -384,7 +247,7 @@ func (s *Service) receive(ctx context.Context, b *build, spool *os.File, r io.Re
 		if err := b.open(); err != nil {
 			return n, err
 		}
-		if err := s.mayKeepBeside(ctx, b.caller.Workspace, 0); err != nil {
+		if err := s.quotas.CheckDiskReserved(ctx, b.caller.Workspace, 0); err != nil {
 			return n, err
 		}
 		part, err := io.CopyN(spool, r, buildUploadStep)
@@ -423,7 +286,7 @@ func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.Snapshot
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	release := func(err error) { b.room.giveBack(); s.begun.release(id, b, err) }
+	release := func(err error) { b.room.Release(); s.begun.release(id, b, err) }
 	sn := b.request.snapshot(c)
 	sn.ID, sn.ContentHash, sn.Env, sn.Image = id, b.request.ContentHash, maps.Clone(contents.Env), b.request.Runtime
 	if contents.Metadata != nil {
@@ -482,14 +345,14 @@ func (s *Service) runBuild(b *build, base string, into *os.File) error {
 	if err != nil {
 		return err
 	}
-	got := cmp.Or(b.room, &reservation{release: func() {}})
+	got := cmp.Or(b.room, &quota.Reservation{})
 	if b.room == nil {
-		if *got, err = s.reserve(ctx, b.caller.Workspace, sandbox.Resources{}, nil); err != nil {
+		if *got, err = s.quotas.Reserve(ctx, b.caller.Workspace, sandbox.Resources{}); err != nil {
 			return err
 		}
-		defer got.release()
+		defer got.Release()
 	}
-	return s.workLayer(ctx, workSpec{base: base, resources: got.have}, reader, into, func(ctx context.Context, w *workbox) error {
+	return s.workLayer(ctx, workSpec{base: base, resources: got.Have}, reader, into, func(ctx context.Context, w *workbox) error {
 		opts := agentapi.ArchiveOptions{Format: buildFilesFormat, KeepLinks: true}
 		return w.explain(ctx, w.files().UnpackArchive(ctx, cmp.Or(b.request.Dir, "."), files, opts))
 	})

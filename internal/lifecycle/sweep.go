@@ -39,7 +39,9 @@ func (s *Service) sweep() {
 	s.sweepHost()
 	s.sweepSaved()
 	s.sweepSnapshots()
-	s.sweepBuilds()
+	if err := s.quotas.EndStale(s.ctx); err != nil {
+		s.logSweep("delete reservations of builds that are over", err)
+	}
 	s.saveActivity(s.ctx, activityInterval)
 	s.saveUsage(s.ctx, usageInterval, usageLag)
 }
@@ -170,7 +172,7 @@ func (s *Service) purge() {
 		}
 	}
 	s.purgeExecutions(now)
-	s.gate.tidy(now)
+	s.quotas.Tidy(now)
 }
 
 // logSweep logs what the next sweep tries again.

@@ -4,40 +4,25 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"math"
 	"path"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// resource describes one field of sandbox.Resources for checks and messages.
-type resource struct {
-	name     string        // on the wire
-	limit    sandbox.Limit // of one sandbox's
-	of       func(*sandbox.Resources) *int64
-	min, max int64
-	show     func(int64) string
-}
-
-var resourceTable = []resource{
-	{"memory", sandbox.LimitSandboxMemory, func(r *sandbox.Resources) *int64 { return &r.MemoryBytes }, sandbox.MemoryMin, math.MaxInt64, sandbox.ShowBytes},
-	{"cpu", sandbox.LimitSandboxCPU, func(r *sandbox.Resources) *int64 { return &r.CPUMilli }, sandbox.CPUMilliMin, sandbox.CPUMilliMax, sandbox.ShowMilli},
-	{"disk", sandbox.LimitSandboxDisk, func(r *sandbox.Resources) *int64 { return &r.DiskBytes }, sandbox.DiskMin, math.MaxInt64, sandbox.ShowBytes},
-}
-
 // checkResources checks limits that a caller asked for; 0 is the default.
 func (c *Config) checkResources(asked *sandbox.Resources) error {
-	for _, r := range resourceTable {
-		switch n := *r.of(asked); {
+	for _, r := range quota.Fields {
+		switch n := *r.Of(asked); {
 		case n == 0:
-		case n < r.min:
-			return sandbox.InvalidField("resources."+r.name, "must be at least %s", r.show(r.min))
-		case n > *r.of(&c.Max):
-			return sandbox.InvalidField("resources."+r.name, "must be at most %s, the maximum of this server", r.show(*r.of(&c.Max)))
+		case n < r.Min:
+			return sandbox.InvalidField("resources."+r.Name, "must be at least %s", r.Show(r.Min))
+		case n > *r.Of(&c.Max):
+			return sandbox.InvalidField("resources."+r.Name, "must be at most %s, the maximum of this server", r.Show(*r.Of(&c.Max)))
 		}
 	}
 	return nil

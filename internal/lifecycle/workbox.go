@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"gvisor.dev/gvisor/pkg/cleanup"
 )
@@ -64,7 +65,7 @@ func (s *Service) derive(ctx context.Context, ws sandbox.WorkspaceID, key string
 	if _, err := spool.Seek(0, io.SeekStart); err != nil {
 		return Layered{}, err
 	}
-	room := func(ctx context.Context, add int64) error { return s.hasRoom(ctx, ws, spec.reserved, add) }
+	room := func(ctx context.Context, add int64) error { return s.quotas.CheckDiskFor(ctx, ws, spec.reserved, add) }
 	return s.layers.CommitCached(ctx, CacheEntry{Key: key, Workspace: ws, Room: room}, spec.base, spool)
 }
 
@@ -102,9 +103,9 @@ func (s *Service) openWorkbox(ctx context.Context, spec workSpec) (*workbox, err
 		ID: w.box.id, Name: "build", HostLabel: "build-" + string(w.box.id), Env: spec.env, Resources: spec.resources,
 		Network: sandbox.Network{Enabled: spec.network},
 	}
-	for _, r := range resourceTable {
-		if n := r.of(&w.sandbox.Resources); *n == 0 {
-			*n = *r.of(&s.cfg.Build)
+	for _, r := range quota.Fields {
+		if n := r.Of(&w.sandbox.Resources); *n == 0 {
+			*n = *r.Of(&s.cfg.Build)
 		}
 	}
 	s.boxes.reserve(w.box) // so that the sweep does not take it for an orphan

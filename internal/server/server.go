@@ -150,7 +150,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	p.makeBackups(ctx, cfg, log, &cu)
 	p.disk.watch(ctx, &p, &cu)
 	s := &Server{cfg: cfg, log: log, version: o.Version, listener: clients.Listen(l), disk: p.disk, http: httpServer(handler, clients, log)}
-	s.http.RegisterOnShutdown(p.Lifecycle.StopWaiting) // requests that wait for quota end at once
+	s.http.RegisterOnShutdown(p.Lifecycle.Quotas().StopWaiting) // requests that wait for quota end at once
 	s.release = cu.Release()
 	return s, nil
 }

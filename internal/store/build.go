@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -55,16 +54,11 @@ func (s *Store) EndBuild(ctx context.Context, id sandbox.ID) error {
 	})
 }
 
-// EndBuilds forgets all builds but those that underWay reports.
-func (s *Store) EndBuilds(ctx context.Context, underWay func(sandbox.ID) bool) error {
-	ids, err := collect(ctx, s.reader, func(row scanner) (id sandbox.ID, err error) { return id, row.Scan(&id) }, "SELECT id FROM builds")
+// Builds returns the ids of all builds that are recorded as under way.
+func (s *Store) Builds(ctx context.Context) ([]sandbox.ID, error) {
+	list, err := collect(ctx, s.reader, func(row scanner) (id sandbox.ID, err error) { return id, row.Scan(&id) }, "SELECT id FROM builds")
 	if err != nil {
-		return fmt.Errorf("list builds: %w", err)
+		return nil, fmt.Errorf("list builds: %w", err)
 	}
-	for _, id := range slices.DeleteFunc(ids, underWay) {
-		if err := s.EndBuild(ctx, id); err != nil {
-			return fmt.Errorf("forget build %s: %w", id, err)
-		}
-	}
-	return nil
+	return list, nil
 }

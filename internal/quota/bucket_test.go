@@ -1,4 +1,4 @@
-package lifecycle
+package quota
 
 import (
 	"errors"
@@ -8,13 +8,13 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// TestTicketsComeBack: what is given back is there again, also when others asked meanwhile.
-func TestTicketsComeBack(t *testing.T) {
-	g := newGate()
+// TestTokensComeBack: tokens that are given back are there again, also when others asked meanwhile.
+func TestTokensComeBack(t *testing.T) {
+	var b buckets
 	now := time.Now()
 	take := func() func(int) {
 		t.Helper()
-		giveBack, err := g.tickets("w", 1, 2, now)
+		giveBack, err := b.take("w", 1, 2, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -22,10 +22,10 @@ func TestTicketsComeBack(t *testing.T) {
 	}
 	none := func(wait time.Duration) {
 		t.Helper()
-		_, err := g.tickets("w", 1, 2, now)
+		_, err := b.take("w", 1, 2, now)
 		var e *sandbox.Error
 		if !errors.As(err, &e) || e.Code != sandbox.QuotaExceeded || e.RetryAfter.Round(time.Millisecond) != wait {
-			t.Fatalf("a third ticket: %v, want none for %s", err, wait)
+			t.Fatalf("a third token: %v, want none for %s", err, wait)
 		}
 	}
 	one, two := take(), take()
@@ -40,11 +40,11 @@ func TestTicketsComeBack(t *testing.T) {
 	none(10 * time.Second)
 	now = now.Add(10*time.Second + time.Millisecond)
 	take()(1)
-	g.tidy(now)
+	b.tidy(now)
 	take()
 	now = now.Add(time.Hour)
-	g.tidy(now)
-	if len(g.doors) != 0 {
-		t.Errorf("%d workspaces are remembered", len(g.doors))
+	b.tidy(now)
+	if len(b.of) != 0 {
+		t.Errorf("%d workspaces are remembered", len(b.of))
 	}
 }

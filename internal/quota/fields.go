@@ -1,0 +1,48 @@
+package quota
+
+import (
+	"math"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Field describes one field of sandbox.Resources for checks and messages.
+type Field struct {
+	Name  string        // on the wire
+	Limit sandbox.Limit // the most that one sandbox may have of it
+	// Of returns where the field is in some resources.
+	Of func(*sandbox.Resources) *int64
+	// Min and Max bound what any sandbox may have.
+	Min, Max int64
+	// Show formats a value as callers write it.
+	Show func(int64) string
+}
+
+// Fields are all fields of sandbox.Resources.
+var Fields = []Field{
+	{"memory", sandbox.LimitSandboxMemory, func(r *sandbox.Resources) *int64 { return &r.MemoryBytes }, sandbox.MemoryMin, math.MaxInt64, sandbox.ShowBytes},
+	{"cpu", sandbox.LimitSandboxCPU, func(r *sandbox.Resources) *int64 { return &r.CPUMilli }, sandbox.CPUMilliMin, sandbox.CPUMilliMax, sandbox.ShowMilli},
+	{"disk", sandbox.LimitSandboxDisk, func(r *sandbox.Resources) *int64 { return &r.DiskBytes }, sandbox.DiskMin, math.MaxInt64, sandbox.ShowBytes},
+}
+
+// CheckMax returns an error with code Invalid that names the field when resources are beyond
+// what the limits of a workspace allow one sandbox.
+func CheckMax(ws sandbox.WorkspaceID, limits sandbox.Quota, asked sandbox.Resources) error {
+	most := limits.SandboxMax()
+	for _, f := range Fields {
+		if m := *f.Of(&most); m > 0 && *f.Of(&asked) > m {
+			return sandbox.InvalidField("resources."+f.Name, "must be at most %s, the maximum of a sandbox in workspace %s (quota %s)", f.Show(m), ws, f.Limit)
+		}
+	}
+	return nil
+}
+
+// Cut reduces resources that no caller asked for to what the limits allow one sandbox.
+func Cut(limits sandbox.Quota, have *sandbox.Resources) {
+	most := limits.SandboxMax()
+	for _, f := range Fields {
+		if m := *f.Of(&most); m > 0 {
+			*f.Of(have) = min(*f.Of(have), m)
+		}
+	}
+}
