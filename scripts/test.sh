@@ -8,6 +8,7 @@ set -uo pipefail
 source "$(dirname "$0")/env.sh"
 source scripts/node.sh
 use_node
+source scripts/images.sh
 logs=$PWD/tmp/test-logs
 mkdir -p "$logs"
 
@@ -29,7 +30,9 @@ suite_go() {
 # SQLite is C translated to Go: with the race detector in it, it would take most of the time.
 suite_race() { CGO_ENABLED=1 tidily go test -race -gcflags='modernc.org/...=-race=false' -v -timeout 60m "${racy[@]}"; }
 suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./internal/driver/gvisor/...; }
-suite_images() { bin/modbox images build && MODBOX_TEST_IMAGES=1 go test -v -count=1 -timeout 60m ./internal/image/...; }
+suite_images() {
+	use_cached_images && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m ./internal/image/...
+}
 suite_system() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./test/...; }
 # Docker's own tools and ours make the same files of one Dockerfile.
 suite_docker() { MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
@@ -43,7 +46,7 @@ suite_seeds() { scripts/with-server.sh test/seeds/run.sh; }
 suite_agentuity() { scripts/with-server.sh test/agentuity/run.sh; }
 # A browser in a sandbox, driven by Playwright over the sandbox's URL. It needs no
 # browser on this machine.
-suite_browser() { bin/modbox images build chromium && scripts/with-server.sh test/browser/run.sh; }
+suite_browser() { cached_images browser chromium && MODBOX_IMAGES=$images_cache/browser/images scripts/with-server.sh test/browser/run.sh; }
 
 # The programs under examples/, which check what they print.
 suite_examples() { scripts/with-server.sh examples/run.sh; }

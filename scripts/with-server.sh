@@ -3,19 +3,13 @@
 # MODBOX_URL and MODBOX_API_TOKEN; ends it and all its sandboxes afterwards.
 set -euo pipefail
 source "$(dirname "$0")/env.sh"
-images=$MODBOX_STATE_DIR/images
+source scripts/images.sh
+images=${MODBOX_IMAGES:-$MODBOX_STATE_DIR/images}
 work=$(mktemp -d)
 MODBOX_STATE_DIR=$work/state
 MODBOX_RUN_DIR=$(mktemp -d /tmp/mbxXXXXXX) # short: sockets are made below it
 mkdir "$MODBOX_STATE_DIR"
-# A store of its own, of the same files: they are never changed but replaced, and
-# what is pulled, built and removed here is nobody else's.
-cp -al "$images" "$MODBOX_STATE_DIR/images" 2>/dev/null || {
-	rm -rf "$MODBOX_STATE_DIR/images"
-	cp -as "$images" "$MODBOX_STATE_DIR/images" # on another file system
-}
-rm -rf "$MODBOX_STATE_DIR/images/tmp"
-find "$MODBOX_STATE_DIR/images" -name '*.lock' -delete
+link_images "$images" "$MODBOX_STATE_DIR/images" # a store of its own
 
 # Where the hosts that packages come from are addresses of this host's own
 # network, or have certificates of a CA of their own, sandboxes are given both.

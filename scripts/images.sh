@@ -1,0 +1,40 @@
+# Sourced by the other scripts: images that were built once on this machine, for the
+# tests of every clone. They are in the user's cache directory, in state directories of
+# their own, and are built anew after a week, to get newer packages.
+# shellcheck shell=bash
+images_cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/modbox/images
+
+# link_images FROM TO: makes the image store TO with the files of FROM, which are never
+# changed but replaced, so what is pulled, built and removed in either is its own.
+link_images() {
+	mkdir -p "$(dirname "$2")"
+	cp -al "$1" "$2" 2>/dev/null || {
+		rm -rf "$2"
+		cp -a "$1" "$2" # on another file system
+	}
+	rm -rf "$2/tmp"
+	find "$2" -name '*.lock' -delete
+}
+
+# cached_images NAME [IMAGE...]: builds images, by default base and code-exec, into the
+# state directory NAME of the cache, unless it has them.
+cached_images() {
+	local state=$images_cache/$1 made=$images_cache/$1/made
+	shift
+	mkdir -p "$images_cache"
+	(
+		flock 9
+		if [ -n "$(find "$made" -mtime +7 2>/dev/null)" ]; then rm -rf "$state"; fi
+		if ! [ -e "$state" ] && [ "${state##*/}" != base ]; then link_images "$images_cache/base/images" "$state/images"; fi
+		mkdir -p "$state" && chmod 700 "$state"
+		[ -e "$made" ] || touch "$made"
+		bin/modbox images build --state-dir "$state" --run-dir "$state/run" "$@"
+	) 9>"$images_cache/lock"
+}
+
+# use_cached_images: gives this clone's state directory the images base and code-exec.
+use_cached_images() {
+	cached_images base || return
+	if ! [ -e "$MODBOX_STATE_DIR/images" ]; then link_images "$images_cache/base/images" "$MODBOX_STATE_DIR/images"; fi
+	bin/modbox images build
+}
