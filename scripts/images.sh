@@ -34,7 +34,11 @@ cached_images() {
 
 # use_cached_images: gives this clone's state directory the images base and code-exec.
 use_cached_images() {
-	cached_images base || return
-	if ! [ -e "$MODBOX_STATE_DIR/images" ]; then link_images "$images_cache/base/images" "$MODBOX_STATE_DIR/images"; fi
-	bin/modbox images build
+	mkdir -p "$MODBOX_STATE_DIR" && chmod 700 "$MODBOX_STATE_DIR" || return
+	(
+		flock 8
+		cached_images base || exit
+		if ! [ -e "$MODBOX_STATE_DIR/images" ]; then link_images "$images_cache/base/images" "$MODBOX_STATE_DIR/images"; fi
+		bin/modbox images build
+	) 8>"${MODBOX_STATE_DIR%/*}/images.lock"
 }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs all test suites, a line of result for each, and ends with a summary and
-# "N passed, N failed". Arguments choose suites by name; none means all, in two
-# lanes side by side: suites that compute, and suites on real sandboxes, which wait
-# much. Each suite's output is kept in tmp/test-logs/. A suite that ran no test has
+# "N passed, N failed". Arguments choose suites by name; none means all, in three
+# lanes side by side: suites that compute, suites on real sandboxes, which wait much, and
+# suites of clients. Each suite's output is kept in tmp/test-logs/. A suite that ran no test has
 # failed.
 set -uo pipefail
 source "$(dirname "$0")/env.sh"
@@ -33,27 +33,28 @@ suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./in
 suite_images() {
 	use_cached_images && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m ./internal/image/...
 }
-suite_system() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./test/...; }
+suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./test/...; }
 # Docker's own tools and ours make the same files of one Dockerfile.
-suite_docker() { MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
+suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
 suite_typescript() { npm ci --no-audit --no-fund --prefix sdk/typescript && npm test --prefix sdk/typescript; }
 suite_python() { sdk/python/test.sh unit; }
 # The SDKs against a real server: its own, so that the quickstart's is left alone.
-suite_sdks() { scripts/with-server.sh scripts/test-sdks.sh; }
+suite_sdks() { use_cached_images && scripts/with-server.sh scripts/test-sdks.sh; }
 # The code of the product's documentation, as published, against a real server.
-suite_seeds() { scripts/with-server.sh test/seeds/run.sh; }
+suite_seeds() { use_cached_images && scripts/with-server.sh test/seeds/run.sh; }
 # The published Agentuity client against a real server.
-suite_agentuity() { scripts/with-server.sh test/agentuity/run.sh; }
+suite_agentuity() { use_cached_images && scripts/with-server.sh test/agentuity/run.sh; }
 # A browser in a sandbox, driven by Playwright over the sandbox's URL. It needs no
 # browser on this machine.
-suite_browser() { cached_images browser chromium && MODBOX_IMAGES=$images_cache/browser/images scripts/with-server.sh test/browser/run.sh; }
+suite_browser() { use_cached_images && cached_images browser chromium && MODBOX_IMAGES=$images_cache/browser/images scripts/with-server.sh test/browser/run.sh; }
 
 # The programs under examples/, which check what they print.
-suite_examples() { scripts/with-server.sh examples/run.sh; }
+suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; }
 
-# The two lanes. The sandboxes of sdks and the suites after it use the built images.
-computing=(race go lint typescript python)
-sandboxed=(gvisor images docker system sdks seeds examples agentuity browser)
+# The lanes. The suites that install the packages of the TypeScript SDK are in one lane.
+computing=(race go lint python)
+sandboxed=(system gvisor docker)
+clients=(typescript sdks seeds examples agentuity browser images)
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is short, for sockets, and the same for each run of
@@ -111,15 +112,16 @@ run() {
 chosen=("$@")
 for name in "${chosen[@]}"; do
 	if ! declare -F "suite_$name" >/dev/null; then
-		echo "no suite $name; there are: ${computing[*]} ${sandboxed[*]}" >&2
+		echo "no suite $name; there are: ${computing[*]} ${sandboxed[*]} ${clients[*]}" >&2
 		exit 2
 	fi
 done
-if [ $# = 0 ]; then chosen=("${computing[@]}" "${sandboxed[@]}"); fi
+if [ $# = 0 ]; then chosen=("${computing[@]}" "${sandboxed[@]}" "${clients[@]}"); fi
 for name in "${chosen[@]}"; do rm -f "$logs/$name".{log,result,why}; done
 if [ $# = 0 ]; then
 	for name in "${computing[@]}"; do run "$name"; done &
-	for name in "${sandboxed[@]}"; do run "$name"; done
+	for name in "${sandboxed[@]}"; do run "$name"; done &
+	for name in "${clients[@]}"; do run "$name"; done &
 	wait
 else
 	for name in "${chosen[@]}"; do run "$name"; done
