@@ -17,7 +17,7 @@ export MODBOX_BIN=$PWD/bin/modbox MODBOX_SANDBOX_BIN=$PWD/bin/modbox-sandbox MOD
 export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
 
 # The packages with concurrency worth the race detector (which needs cgo).
-racy=(./client/... ./internal/{agent,agentapi,api,auth,dialect,lifecycle,proxy,store}/... ./internal/driver/{drivertest,fake}/...)
+racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,broadcast,dialect,eviction,fairsem,lifecycle,pool,proxy,quota,store,stream}/... ./internal/driver/{drivertest,fake}/...)
 
 suite_lint() { scripts/lint.sh; }
 # What the race suite runs is not run twice.
