@@ -100,11 +100,16 @@ func (d Debian) run(ctx context.Context, program, overlay string, job Job, w io.
 	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
 	cmd.Dir = job.Dir
 	cmd.Env = append(toolEnv(os.Environ()), "SOURCE_DATE_EPOCH="+strconv.FormatInt(job.Recipe.date.Unix(), 10), "LC_ALL=C.UTF-8")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if os.Geteuid() == 0 {
 		// An ordinary user's is left alone: the user namespace must be able to reach it.
 		cmd.Env = append(cmd.Env, "TMPDIR="+job.Dir)
+		// As root mmdebstrap binds /sys into the new root, with all that is mounted below it,
+		// and unmounts that later. Where mounts are shared, as systemd makes them, this would
+		// unmount the host's control groups, too. Package syscall makes all mounts of a
+		// namespace that it unshares private.
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopGrace
 	cmd.Stdout = w

@@ -200,6 +200,35 @@ func checkOverlay(t *testing.T, name string) {
 	}
 }
 
+// TestDebianLeavesTheHostsMountsAlone: mmdebstrap has mounts of its own, and nothing that
+// it unmounts is unmounted on the host.
+func TestDebianLeavesTheHostsMountsAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can share its mounts with mmdebstrap")
+	}
+	archive, integrity := npmArchive(t)
+	mounts := filepath.Join(t.TempDir(), "mounts")
+	programs(t, map[string]string{"ARCHIVE": archive, "MOUNTS": mounts}, map[string]string{"npm": fakeNPM, "mmdebstrap": `
+cat /proc/self/mountinfo >"$MOUNTS"
+exit 1`})
+	_, _, err := bootstrap(t.Context(), t, debianRecipe(t, integrity), io.Discard)
+	wantCode(t, "Bootstrap", err, sandbox.Unavailable)
+	its, err := os.ReadFile(mounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, own, _ := strings.Cut(string(its), " "); strings.HasPrefix(string(ours), id+" ") || !strings.Contains(own, " / ") {
+		t.Errorf("mmdebstrap has the mounts of the host:\n%s", its)
+	}
+	if strings.Contains(string(its), " shared:") {
+		t.Errorf("mounts of mmdebstrap are shared with the host:\n%s", its)
+	}
+}
+
 func TestDebianErrors(t *testing.T) {
 	archive, integrity := npmArchive(t)
 	const mmdebstrap = "echo E: the mirror is away >&2; exit 1"
