@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -196,6 +198,9 @@ func (s *Server) Launch() {
 			s.URL = "http://" + strings.TrimSpace(string(b))
 			break
 		}
+		if hasExited(s.cmd.Process.Pid) {
+			s.t.Fatalf("the server ended before it was ready; its log:\n%s", s.Log())
+		}
 		if time.Now().After(deadline) {
 			s.t.Fatalf("server not ready in %v; its log:\n%s", patience, s.Log())
 		}
@@ -230,6 +235,13 @@ func (s *Server) Kill() {
 	}
 	_ = s.cmd.Wait()
 	s.cmd = nil
+}
+
+// hasExited reports whether a child process has ended; its exit code can still be read.
+func hasExited(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo == int32(unix.SIGCHLD)
 }
 
 // Stop ends the server process with SIGTERM and waits for it.
