@@ -14,7 +14,7 @@ node_is_old() {
 # install_node installs Node.js from the npm registry into the user's cache directory
 # when the one of the system is old.
 install_node() {
-	if node_is_old && ! [ -x "$node_dir/node_modules/.bin/node" ]; then
+	if node_is_old && ! { [ -x "$node_dir/node_modules/.bin/node" ] && [ -x "$node_dir/node_modules/.bin/npm" ]; }; then
 		echo "Installing Node.js $node_least and npm 10 in $node_dir"
 		npm install --silent --no-audit --no-fund --prefix "$node_dir" "node@$node_least" npm@10
 	fi
