@@ -1,8 +1,10 @@
 package gvisor_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +28,7 @@ func TestOrdinaryUser(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestOrdinaryUser$", "-test.v")
 	cmd.Env = []string{
 		"MODBOX_TEST_GVISOR=1", "PATH=" + os.Getenv("PATH"),
-		rootlessChild + "=" + strings.Join([]string{built.sandbox, built.agent, built.rootfs}, ":"),
+		rootlessChild + "=" + strings.Join([]string{forEverybody(t, built.sandbox), forEverybody(t, built.agent), built.rootfs}, ":"),
 	}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345}}
@@ -35,6 +37,26 @@ func TestOrdinaryUser(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestOrdinaryUser") {
 		t.Errorf("as user 12345: %v", err)
 	}
+}
+
+// forEverybody copies an executable to where every user can run it: the working copy may be
+// in a directory that other users cannot enter, such as /root.
+func forEverybody(t *testing.T, path string) string {
+	t.Helper()
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/tmp", "mbxbin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	copied := filepath.Join(dir, filepath.Base(path))
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(copied, program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return copied
 }
 
 func ordinaryUser(t *testing.T) {
