@@ -169,7 +169,8 @@ func (e *Entry) Begin(ctx context.Context) error {
 		e.mu.Unlock()
 		return nil
 	}
-	if e.intent == "" {
+	first := e.intent == ""
+	if first {
 		e.intent = rand.Text()
 	}
 	r := e.record.clone()
@@ -183,6 +184,12 @@ func (e *Entry) Begin(ctx context.Context) error {
 	}
 	if err == nil {
 		return nil
+	}
+	if first && errors.Is(err, errFull) {
+		// There is no intent to end: the end of this operation is bounded as its beginning is.
+		e.mu.Lock()
+		e.intent = ""
+		e.mu.Unlock()
 	}
 	e.Fail(sandbox.Unavailable)
 	return unavailable()
