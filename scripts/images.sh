@@ -6,14 +6,18 @@ images_cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/modbox/images
 
 # link_images FROM TO: makes the image store TO with the files of FROM, which are never
 # changed but replaced, so what is pulled, built and removed in either is its own.
+# A script that is killed leaves no half of it under its name.
 link_images() {
+	local new=$2.new
 	mkdir -p "$(dirname "$2")"
-	cp -al "$1" "$2" 2>/dev/null || {
-		rm -rf "$2"
-		cp -a "$1" "$2" # on another file system
+	rm -rf "$new"
+	cp -al "$1" "$new" 2>/dev/null || {
+		rm -rf "$new"
+		cp -a "$1" "$new" # on another file system
 	}
-	rm -rf "$2/tmp"
-	find "$2" -name '*.lock' -delete
+	rm -rf "$new/tmp"
+	find "$new" -name '*.lock' -delete
+	mv "$new" "$2"
 }
 
 # cached_images NAME [IMAGE...]: builds images, by default base and code-exec, into the
