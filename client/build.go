@@ -32,7 +32,7 @@ type ImageBuildOptions struct {
 	Resources Resources
 	// Timeout is how long the build may take, in whole seconds; 0 is the server's limit.
 	Timeout time.Duration
-	// WaitForQuota is how long the server may wait for room in the workspace's quota, in
+	// WaitForQuota bounds the time for which the server waits for room in the workspace's quota, in
 	// whole seconds up to 10 minutes, within Timeout; 0 does not wait.
 	WaitForQuota time.Duration
 }

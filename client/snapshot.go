@@ -158,7 +158,7 @@ type BuildOptions struct {
 	Packages     []string `json:"-"`
 	// Env are default variables of sandboxes made from it.
 	Env map[string]string `json:"-"`
-	// WaitForQuota is how long the server may wait for room in the workspace's quota for the
+	// WaitForQuota bounds the time for which the server waits for room in the workspace's quota for the
 	// boxes of the build, in whole seconds up to 10 minutes; 0 does not wait.
 	WaitForQuota time.Duration `json:"-"`
 	// Progress, when set, is told what the build is at, about once a second, by one

@@ -41,7 +41,7 @@ type ForkOptions struct {
 	TTL time.Duration
 	// Timeouts replace the parent's when not nil.
 	Timeouts *Timeouts
-	// WaitForQuota is how long the server may wait for room for all children in the
+	// WaitForQuota bounds the time for which the server waits for room for all children in the
 	// workspace's quota, in whole seconds, at most 10 minutes. 0 does not wait.
 	WaitForQuota time.Duration
 }
@@ -93,7 +93,7 @@ func (c *Client) Resume(ctx context.Context, ref string) (*Sandbox, error) {
 type ResumeOptions struct {
 	// Memory is MemoryPrefer when empty.
 	Memory Memory
-	// WaitForQuota is how long the server may wait for room in the workspace's quota,
+	// WaitForQuota bounds the time for which the server waits for room in the workspace's quota,
 	// in whole seconds, at most 10 minutes; the sandbox stays paused meanwhile. 0 does
 	// not wait.
 	WaitForQuota time.Duration

@@ -110,7 +110,7 @@ type CreateOptions struct {
 	// WaitUpTo, when not 0, makes the call answer only when the sandbox runs or has
 	// ended, or this time is over; at most 10 minutes.
 	WaitUpTo time.Duration
-	// WaitForQuota is how long the server may wait for room in the workspace's quota;
+	// WaitForQuota bounds the time for which the server waits for room in the workspace's quota;
 	// at most 10 minutes. 0 answers QuotaExceeded at once.
 	WaitForQuota time.Duration
 	// IdempotencyKey makes repeated creates one; empty: a new one for this call.
