@@ -40,7 +40,7 @@ With --code an invitation is accepted, or a new password chosen; NAME is then
 what a new user signs in as. A password that does not come from a terminal is
 read from standard input.
 
-The login works for 90 days, while it is used every 30 days. It is kept in
+The login is valid for 90 days, and ends after 30 days without use. Its file is
 credentials.json in the user's configuration directory; "modbox session" shows it
 beside the user's other logins. MODBOX_API_TOKEN and --token go before it.`,
 		Args: cobra.MaximumNArgs(1),
