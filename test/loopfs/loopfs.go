@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -68,7 +69,11 @@ func New(t testing.TB, size int64, options ...string) *FS {
 // Mount mounts the file system, again after Unmount, which replays its journal.
 func (f *FS) Mount() {
 	f.t.Helper()
-	f.run("mount", "-o", "loop", f.image, f.Dir)
+	// Direct, as a disk is: through the page cache, each flush of the device would write
+	// all that anything has written to the file system.
+	device := strings.TrimSpace(f.run("losetup", "--find", "--show", "--direct-io=on", f.image))
+	f.run("mount", device, f.Dir)
+	f.run("losetup", "--detach", device) // with the unmount
 }
 
 // Unmount unmounts the file system. Nothing may have files of it open, but processes that
@@ -150,9 +155,11 @@ func (f *FS) Fill(name string, left int64) (remove func()) {
 	}
 }
 
-func (f *FS) run(name string, args ...string) {
+func (f *FS) run(name string, args ...string) string {
 	f.t.Helper()
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
 		f.t.Fatal(fmt.Errorf("%s %v: %w\n%s", name, args, err, out))
 	}
+	return string(out)
 }
