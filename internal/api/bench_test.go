@@ -6,7 +6,6 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -20,7 +19,7 @@ func BenchmarkExec(b *testing.B) {
 	if err != nil || len(page) != 1 {
 		b.Fatalf("%d sandboxes, %v", len(page), err)
 	}
-	caller := lifecycle.Caller{User: page[0].CreatedBy, Workspace: page[0].Workspace}
+	caller := sandbox.Caller{User: page[0].CreatedBy, Workspace: page[0].Workspace}
 	b.Run("lifecycle", func(b *testing.B) {
 		for b.Loop() {
 			stream, err := s.Service.Exec(b.Context(), caller, string(sandbox.ID(sb.ID)), agentapi.Command{Argv: []string{"true"}})

@@ -28,12 +28,12 @@ import (
 // busyHost takes a moment to answer, and never has a place for a build.
 type busyHost struct{ build.Host }
 
-func (busyHost) MayBuild(context.Context, lifecycle.Caller) error {
+func (busyHost) MayBuild(context.Context, sandbox.Caller) error {
 	<-time.After(50 * time.Millisecond)
 	return nil
 }
 
-func (busyHost) BuildPlace(ctx context.Context, _ lifecycle.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
+func (busyHost) BuildPlace(ctx context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
 	waits("other images are being built")
 	<-ctx.Done()
 	return r, nil, ctx.Err()
@@ -88,15 +88,15 @@ func newTurnHost() *turnHost {
 	return &turnHost{asked: make(chan struct{}), turn: make(chan struct{}), given: make(chan struct{}, 1)}
 }
 
-func (*turnHost) MayBuild(context.Context, lifecycle.Caller) error { return nil }
+func (*turnHost) MayBuild(context.Context, sandbox.Caller) error { return nil }
 
-func (*turnHost) MayKeepBuilt(context.Context, lifecycle.Caller, sandbox.Resources, int64) error {
+func (*turnHost) MayKeepBuilt(context.Context, sandbox.Caller, sandbox.Resources, int64) error {
 	return nil
 }
 
 func (*turnHost) CheckBuildResources(sandbox.Resources, time.Duration) error { return nil }
 
-func (h *turnHost) BuildPlace(ctx context.Context, _ lifecycle.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
+func (h *turnHost) BuildPlace(ctx context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
 	waits("other images are being built")
 	close(h.asked)
 	select {

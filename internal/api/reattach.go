@@ -81,7 +81,7 @@ func (s *Server) sendExecution(ctx context.Context, conn *websocket.Conn, t *lif
 		err = other
 	}
 	if err == nil {
-		e, err = s.svc.WaitExecution(ctx, lifecycle.Caller{User: e.CreatedBy, Workspace: e.Workspace}, e.ID, writeTime)
+		e, err = s.svc.WaitExecution(ctx, sandbox.Caller{User: e.CreatedBy, Workspace: e.Workspace}, e.ID, writeTime)
 	}
 	if ctx.Err() != nil {
 		return // the client is gone

@@ -212,7 +212,7 @@ func (m *missWriter) WriteHeader(status int)      { m.status = status }
 func (m *missWriter) Write(p []byte) (int, error) { return len(p), nil }
 
 // caller is who makes an authenticated request.
-func caller(ctx context.Context) lifecycle.Caller {
+func caller(ctx context.Context) sandbox.Caller {
 	id, _ := auth.FromContext(ctx)
-	return lifecycle.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
+	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
 }

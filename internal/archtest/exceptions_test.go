@@ -8,7 +8,7 @@ var (
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
 		"internal/image":         100,
-		"internal/lifecycle":     120,
+		"internal/lifecycle":     113,
 		"internal/store":         46,
 	}
 	// largeReceivers have over 40 methods.
@@ -19,7 +19,7 @@ var (
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
 		"internal/image.Store":               142,
-		"internal/lifecycle.Service":         282,
+		"internal/lifecycle.Service":         278,
 		"internal/store.Store":               157,
 	}
 	// largeInterfaces have over 10 methods.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -51,7 +50,7 @@ func TestHostileDockerfiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBuilder(t, 10)
-			_, err := b.Build(t.Context(), lifecycle.Caller{Workspace: "me"}, Request{Source: []byte(c.source)}, bytes.NewReader(emptyTar), func(Event) {})
+			_, err := b.Build(t.Context(), sandbox.Caller{Workspace: "me"}, Request{Source: []byte(c.source)}, bytes.NewReader(emptyTar), func(Event) {})
 			if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Build = %.300v, want an error with %q", err, c.want)
 			}
@@ -130,7 +129,7 @@ func TestBuildEndsWithItsClient(t *testing.T) {
 			defer cancel()
 			b := newBuilder(t, 10)
 			if name == "AfterFrom" {
-				_, err := b.Build(ctx, lifecycle.Caller{Workspace: "me"}, Request{Source: []byte(source)}, bytes.NewReader(emptyTar), func(e Event) {
+				_, err := b.Build(ctx, sandbox.Caller{Workspace: "me"}, Request{Source: []byte(source)}, bytes.NewReader(emptyTar), func(e Event) {
 					if strings.HasPrefix(e.Instruction, "WORKDIR") {
 						cancel()
 					}

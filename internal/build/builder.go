@@ -21,19 +21,19 @@ import (
 // Host is what builds need of the service; [lifecycle.Service] is one.
 type Host interface {
 	// MayBuild returns why the caller's workspace may not build now. Errors: QuotaExceeded; Unavailable.
-	MayBuild(ctx context.Context, c lifecycle.Caller) error
+	MayBuild(ctx context.Context, c sandbox.Caller) error
 	// MayKeepBuilt returns QuotaExceeded or Unavailable when add bytes more of built images do not
 	// fit the quota of the workspace or the disk. It removes nothing, so the image store may call
 	// it under its lock.
-	MayKeepBuilt(ctx context.Context, c lifecycle.Caller, have sandbox.Resources, add int64) error
+	MayKeepBuilt(ctx context.Context, c sandbox.Caller, have sandbox.Resources, add int64) error
 	// BuildPlace waits for a build slot of the workspace and reserves resources: those asked for,
 	// or for a zero value the default of builds within the quota. It calls waits with the reason
 	// while it waits for room in the quota, for patience at most. Release ends the reservation.
 	// Errors: the context's; QuotaExceeded; Invalid, naming the field.
-	BuildPlace(ctx context.Context, c lifecycle.Caller, asked sandbox.Resources, patience time.Duration, waits func(string)) (have sandbox.Resources, release func(), err error)
+	BuildPlace(ctx context.Context, c sandbox.Caller, asked sandbox.Resources, patience time.Duration, waits func(string)) (have sandbox.Resources, release func(), err error)
 	// BuildBase returns the image of a FROM, and pulls it where necessary. Errors: Invalid;
 	// NotFound; those of a pull.
-	BuildBase(ctx context.Context, c lifecycle.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
+	BuildBase(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
 	// RunBuildCommand runs a RUN instruction in a box of its own, passes stdout and stderr to
 	// output, and writes the changed files to layer when the command exits with 0. Errors:
 	// Invalid; NotFound; Unavailable when the box ended; Unsupported; errors of layer.
@@ -196,7 +196,7 @@ func (b *Builder) UploadTimeout() time.Duration { return b.cfg.UploadTimeout }
 // Errors: a [Failure] where an instruction is at fault. Invalid, naming the field,
 // also for a Dockerfile that is not supported and for a command that fails;
 // QuotaExceeded; TooLarge; Timeout; those of pulls and of pushes.
-func (b *Builder) Build(ctx context.Context, c lifecycle.Caller, req Request, files io.Reader, tell func(Event)) (sandbox.Image, error) {
+func (b *Builder) Build(ctx context.Context, c sandbox.Caller, req Request, files io.Reader, tell func(Event)) (sandbox.Image, error) {
 	if err := b.validate(&req); err != nil {
 		return sandbox.Image{}, err
 	}
@@ -218,7 +218,7 @@ func (b *Builder) Build(ctx context.Context, c lifecycle.Caller, req Request, fi
 // reference, or with "" to what its name says. Progress should return soon. Errors:
 // as [image.Store.Push]; QuotaExceeded when the workspace has as many builds and
 // pushes under way as it may.
-func (b *Builder) Push(ctx context.Context, c lifecycle.Caller, ref, to string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (b *Builder) Push(ctx context.Context, c sandbox.Caller, ref, to string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 	img, err := b.images.Built(ctx, c.Workspace, ref)
 	if err != nil {
 		return sandbox.Image{}, err
@@ -237,7 +237,7 @@ func (b *Builder) Push(ctx context.Context, c lifecycle.Caller, ref, to string, 
 }
 
 // enter counts a build of a workspace until leave is called. Errors: QuotaExceeded.
-func (b *Builder) enter(ctx context.Context, c lifecycle.Caller, req *Request) (leave func(), err error) {
+func (b *Builder) enter(ctx context.Context, c sandbox.Caller, req *Request) (leave func(), err error) {
 	if req.WaitForQuota == 0 { // else it may wait for the disk, too
 		if err := b.host.MayBuild(ctx, c); err != nil {
 			return nil, err
@@ -314,7 +314,7 @@ func (b *Builder) count(ws sandbox.WorkspaceID) (leave func(), err error) {
 }
 
 // build does the work of Build.
-func (b *Builder) build(ctx context.Context, c lifecycle.Caller, req Request, upload io.Reader, tell func(Event)) (sandbox.Image, error) {
+func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, upload io.Reader, tell func(Event)) (sandbox.Image, error) {
 	resources, release, err := b.host.BuildPlace(ctx, c, req.Resources, req.WaitForQuota, func(what string) {
 		tell(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "waiting", Message: what}})
 	})

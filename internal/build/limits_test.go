@@ -21,7 +21,7 @@ var emptyTar = make([]byte, 1024)
 // buildScratch builds a small image.
 func buildScratch(ctx context.Context, b *Builder, tag string, tell func(Event)) error {
 	req := Request{Tag: tag, Source: []byte("FROM scratch\nWORKDIR /w\n")}
-	_, err := b.Build(ctx, lifecycle.Caller{Workspace: "me"}, req, bytes.NewReader(emptyTar), tell)
+	_, err := b.Build(ctx, sandbox.Caller{Workspace: "me"}, req, bytes.NewReader(emptyTar), tell)
 	return err
 }
 
@@ -61,7 +61,7 @@ type orderedHost struct {
 	place func()
 }
 
-func (h *orderedHost) BuildPlace(_ context.Context, _ lifecycle.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
+func (h *orderedHost) BuildPlace(_ context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
 	h.place()
 	return r, func() {}, nil
 }
@@ -82,7 +82,7 @@ func TestTurnComesFirst(t *testing.T) {
 		return files.Read(p)
 	})
 	req := Request{Source: []byte("FROM scratch\nWORKDIR /w\n")}
-	if _, err := b.Build(t.Context(), lifecycle.Caller{Workspace: "me"}, req, upload, func(Event) {}); err != nil {
+	if _, err := b.Build(t.Context(), sandbox.Caller{Workspace: "me"}, req, upload, func(Event) {}); err != nil {
 		t.Fatal(err)
 	}
 	if before != 0 || reads == 0 {
@@ -131,7 +131,7 @@ func TestFailedRunLeavesNothing(t *testing.T) {
 			b.host = host
 			run := func() error {
 				req := Request{Tag: "app", Source: []byte("FROM scratch\nWORKDIR /w\nRUN [\"/x\"]\n")}
-				_, err := b.Build(t.Context(), lifecycle.Caller{Workspace: "me"}, req, bytes.NewReader(emptyTar), func(Event) {})
+				_, err := b.Build(t.Context(), sandbox.Caller{Workspace: "me"}, req, bytes.NewReader(emptyTar), func(Event) {})
 				return err
 			}
 			if err := run(); err == nil {

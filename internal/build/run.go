@@ -25,7 +25,7 @@ import (
 // run is one build under way.
 type run struct {
 	builder *Builder
-	caller  lifecycle.Caller
+	caller  sandbox.Caller
 	req     *Request
 	plan    *plan
 	context *image.Files

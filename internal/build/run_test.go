@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/image"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -21,18 +20,18 @@ type crowdedHost struct {
 	room int
 }
 
-func (h *crowdedHost) MayBuild(context.Context, lifecycle.Caller) error {
+func (h *crowdedHost) MayBuild(context.Context, sandbox.Caller) error {
 	if h.room--; h.room < 0 {
 		return sandbox.Errorf(sandbox.QuotaExceeded, "the disk is used up")
 	}
 	return nil
 }
 
-func (h *crowdedHost) MayKeepBuilt(context.Context, lifecycle.Caller, sandbox.Resources, int64) error {
+func (h *crowdedHost) MayKeepBuilt(context.Context, sandbox.Caller, sandbox.Resources, int64) error {
 	return nil
 }
 
-func (h *crowdedHost) BuildPlace(_ context.Context, _ lifecycle.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
+func (h *crowdedHost) BuildPlace(_ context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
 	return r, func() {}, nil
 }
 
@@ -62,7 +61,7 @@ func TestDiskUsedUp(t *testing.T) {
 	}
 	for room, want := range map[int]sandbox.Code{0: sandbox.QuotaExceeded, 2: sandbox.QuotaExceeded, 3: sandbox.QuotaExceeded, 4: ""} {
 		req := Request{Source: []byte("FROM scratch\nCOPY f /a\nCOPY f /b\n")}
-		_, err := newBuilder(t, room).Build(t.Context(), lifecycle.Caller{Workspace: "me"}, req, bytes.NewReader(files.Bytes()), func(Event) {})
+		_, err := newBuilder(t, room).Build(t.Context(), sandbox.Caller{Workspace: "me"}, req, bytes.NewReader(files.Bytes()), func(Event) {})
 		if sandbox.CodeOf(err) != want {
 			t.Errorf("Build with room for %d = %v, want %q", room, err, want)
 		}
@@ -82,7 +81,7 @@ func TestFewFilesOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{
-		builder: b, caller: lifecycle.Caller{Workspace: "me"}, req: &Request{}, plan: p, context: files,
+		builder: b, caller: sandbox.Caller{Workspace: "me"}, req: &Request{}, plan: p, context: files,
 		tell: func(Event) {}, ends: make([]*state, len(p.stages)), used: map[string]bool{},
 	}
 	defer r.close()
@@ -101,7 +100,7 @@ func TestFewFilesOpen(t *testing.T) {
 
 // TestLayerSaysWhatWentWrong: not that its writer was told to end.
 func TestLayerSaysWhatWentWrong(t *testing.T) {
-	r := &run{builder: newBuilder(t, 1), caller: lifecycle.Caller{Workspace: "me"}, req: &Request{}}
+	r := &run{builder: newBuilder(t, 1), caller: sandbox.Caller{Workspace: "me"}, req: &Request{}}
 	st := &state{digest: "sha256:that is not there"}
 	err := r.layer(t.Context(), st, "", nil, func() {}, func(ctx context.Context, w io.Writer) error {
 		if _, err := w.Write([]byte{0}); err != nil { // before that nothing is begun

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -25,7 +26,7 @@ func (r *revived) event(now, begin time.Time) sandbox.Event {
 		Data: map[string]string{"took_ms": milliseconds(time.Since(begin))},
 	}
 	if r.lost != "" {
-		ev.Type, ev.Message = sandbox.EventResumedFromFiles, clip("it was started anew with its files: "+r.lost)
+		ev.Type, ev.Message = sandbox.EventResumedFromFiles, sandbox.OneLine("it was started anew with its files: "+r.lost)
 		ev.Data["image_digest"] = r.digest
 		if r.late {
 			ev.Data["ready"] = "false"
@@ -36,10 +37,10 @@ func (r *revived) event(now, begin time.Time) sandbox.Event {
 
 // bringBackOrAnew makes a box run from what was saved: with its memory unless
 // that is lost already or turns out to be damaged, and else from its files.
-func (s *Service) bringBackOrAnew(b *box, path, lost string, memory sandbox.MemoryPolicy) (revived, error) {
+func (s *Service) bringBackOrAnew(b *entry, path, lost string, memory sandbox.MemoryPolicy) (revived, error) {
 	if lost == "" {
 		handle, err := s.bringBack(b, path)
-		if useless(err) && b.ctx.Err() == nil {
+		if useless(err) && b.Context().Err() == nil {
 			// What looks like damage may be a box that something else ended.
 			if derr := s.destroyNow(b); derr != nil {
 				return revived{}, fmt.Errorf("%w; then: %w", err, derr)
@@ -47,15 +48,15 @@ func (s *Service) bringBackOrAnew(b *box, path, lost string, memory sandbox.Memo
 			handle, err = s.bringBack(b, path)
 		}
 		if err == nil {
-			return revived{handle: handle, digest: b.sandbox().ImageDigest}, nil
+			return revived{handle: handle, digest: b.Sandbox().ImageDigest}, nil
 		}
-		if !useless(err) || b.ctx.Err() != nil || memory == sandbox.MemoryRequire {
+		if !useless(err) || b.Context().Err() != nil || memory == sandbox.MemoryRequire {
 			return revived{}, err
 		}
 		if derr := s.destroyNow(b); derr != nil {
 			return revived{}, fmt.Errorf("%w; then: %w", err, derr)
 		}
-		s.log.Warn("memory of sandbox cannot be brought back, starting it anew", "sandbox", b.id, "error", err)
+		s.log.Warn("memory of sandbox cannot be brought back, starting it anew", "sandbox", b.ID, "error", err)
 		lost = publicReason("its memory cannot be brought back", err)
 	}
 	handle, digest, err := s.startAnew(b, path)
@@ -89,7 +90,7 @@ func (e *muteError) Unwrap() error { return e.err }
 // late waits until a sandbox that was started anew is ready, or for as long as it
 // may take. One that is not ready then runs nevertheless, so that its files can
 // be reached; one that has ended meanwhile is an error.
-func (s *Service) late(b *box) (bool, error) {
+func (s *Service) late(b *entry) (bool, error) {
 	err := s.probe(b)
 	if err == nil {
 		return false, nil
@@ -97,46 +98,46 @@ func (s *Service) late(b *box) (bool, error) {
 	if cause, ended := s.endedItself(b); ended {
 		return true, &failure{cause: cause, err: err}
 	}
-	s.log.Warn("sandbox started anew is not ready", "sandbox", b.id, "error", err)
-	return true, b.ctx.Err()
+	s.log.Warn("sandbox started anew is not ready", "sandbox", b.ID, "error", err)
+	return true, b.Context().Err()
 }
 
 // startAnew makes a box of the files in a checkpoint, which become a root
 // filesystem, and starts it as a new sandbox is started.
-func (s *Service) startAnew(b *box, path string) (driver.Handle, string, error) {
-	sb := b.sandbox()
+func (s *Service) startAnew(b *entry, path string) (driver.Handle, string, error) {
+	sb := b.Sandbox()
 	img, rootfs, err := s.commitSaved(b, sb.ImageDigest, path)
 	if err != nil {
-		return nil, "", fmt.Errorf("files of sandbox %s: %w", b.id, err)
+		return nil, "", fmt.Errorf("files of sandbox %s: %w", b.ID, err)
 	}
 	select {
 	case s.slots <- struct{}{}:
-	case <-b.ctx.Done():
-		return nil, "", b.ctx.Err()
+	case <-b.Context().Done():
+		return nil, "", b.Context().Err()
 	}
 	defer func() { <-s.slots }()
-	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
+	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.StartTimeout)
 	defer cancel()
 	handle, err := s.driver.Create(ctx, s.spec(&sb, rootfs))
 	if err == nil {
-		err = s.driver.Start(ctx, b.id)
+		err = s.driver.Start(ctx, b.ID)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("start sandbox %s from its files: %w", b.id, err)
+		return nil, "", fmt.Errorf("start sandbox %s from its files: %w", b.ID, err)
 	}
-	b.meter.begin(time.Now().UTC())
-	b.agent.Reset()
+	b.Meter.Begin(time.Now().UTC())
+	b.Agent.Reset()
 	if err := s.connect(ctx, b); err != nil {
-		return nil, "", fmt.Errorf("network of sandbox %s started from its files: %w", b.id, err)
+		return nil, "", fmt.Errorf("network of sandbox %s started from its files: %w", b.ID, err)
 	}
 	if err := s.configure(ctx, b, s.agentConfig(&sb, &img)); err != nil {
-		return nil, "", fmt.Errorf("agent of sandbox %s started from its files: %w", b.id, AgentError(err))
+		return nil, "", fmt.Errorf("agent of sandbox %s started from its files: %w", b.ID, box.AgentError(err))
 	}
 	return handle, img.Digest, nil
 }
 
 // commitSaved lays the files of a checkpoint on the root filesystem that they were written on.
-func (s *Service) commitSaved(b *box, base, path string) (sandbox.Image, string, error) {
+func (s *Service) commitSaved(b *entry, base, path string) (sandbox.Image, string, error) {
 	saver, err := s.saved.checkpointer()
 	if err != nil {
 		return sandbox.Image{}, "", err
@@ -144,7 +145,7 @@ func (s *Service) commitSaved(b *box, base, path string) (sandbox.Image, string,
 	if s.layers == nil {
 		return sandbox.Image{}, "", sandbox.Errorf(sandbox.Unsupported, "this server makes no root filesystems")
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.ImageTimeout)
+	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ImageTimeout)
 	defer cancel()
 	layer, err := saver.OpenLayer(path)
 	if err != nil {

@@ -24,7 +24,7 @@ type FileContent struct {
 // they miss, and returns how many were written. It stops at the first that
 // cannot be, and its error names that one. At most sandbox.ExecutionFiles files
 // and sandbox.ExecutionFilesMax bytes are taken.
-func (f Files) WriteFiles(ctx context.Context, c Caller, ref string, files []FileContent) (int, error) {
+func (f Files) WriteFiles(ctx context.Context, c sandbox.Caller, ref string, files []FileContent) (int, error) {
 	total := 0
 	for _, file := range files {
 		total += len(file.Content)
@@ -60,19 +60,19 @@ func about(path string, err error) error {
 	if !errors.As(err, &coded) || coded.Code == sandbox.Internal {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return sandbox.Wrap(coded.Code, err, "%s: %s", fieldText(path), coded.Message)
+	return sandbox.Wrap(coded.Code, err, "%s: %s", sandbox.Excerpt(path), coded.Message)
 }
 
 // UploadArchive unpacks an archive into a directory of a running sandbox; see
 // agentapi.Files.UnpackArchive for what it does and refuses. An error of r is
 // returned as it is. Unavailable when the sandbox was saved before all was unpacked:
 // some of it may be. Formats are "tar.gz", "zip", "tar" and "", which is whatever it is.
-func (f Files) UploadArchive(ctx context.Context, c Caller, ref, dir, format string, r io.Reader) error {
+func (f Files) UploadArchive(ctx context.Context, c sandbox.Caller, ref, dir, format string, r io.Reader) error {
 	return f.UnpackArchive(ctx, c, ref, dir, r, agentapi.ArchiveOptions{Format: agentapi.Format(format)})
 }
 
 // UnpackArchive is UploadArchive with options.
-func (f Files) UnpackArchive(ctx context.Context, c Caller, ref, dir string, r io.Reader, opts agentapi.ArchiveOptions) error {
+func (f Files) UnpackArchive(ctx context.Context, c sandbox.Caller, ref, dir string, r io.Reader, opts agentapi.ArchiveOptions) error {
 	if err := checkFormat(string(opts.Format)); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (f Files) UnpackArchive(ctx context.Context, c Caller, ref, dir string, r i
 // agentapi.Files.PackArchive. Formats are as in UploadArchive, "" is tar.gz. The
 // reader's errors have codes, and Unavailable when the sandbox was saved before the
 // archive was whole; the caller closes it.
-func (f Files) DownloadArchive(ctx context.Context, c Caller, ref, path, format string) (io.ReadCloser, error) {
+func (f Files) DownloadArchive(ctx context.Context, c sandbox.Caller, ref, path, format string) (io.ReadCloser, error) {
 	if err := checkFormat(format); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -29,30 +30,30 @@ func (w *Wakes) MemoryLost() bool { return w.memoryLost.Load() }
 // awake returns when the sandbox of b can be used, resuming it when it is paused
 // and after waiting for what has the box for itself, and notes the activity.
 // Many callers at once wait for one resume.
-func (s *Service) awake(ctx context.Context, b *box) error {
-	b.activity.at(time.Now())
-	if b.flight.Load() == nil && b.view().sb.State == sandbox.Running {
+func (s *Service) awake(ctx context.Context, b *entry) error {
+	b.Activity.At(time.Now())
+	if !b.Busy() && b.View().Sandbox.State == sandbox.Running {
 		return nil
 	}
-	if err := b.settled(ctx); err != nil {
+	if err := b.Settled(ctx); err != nil {
 		return err
 	}
-	sb := b.sandbox()
+	sb := b.Sandbox()
 	switch sb.State {
 	case sandbox.Running:
 		return nil
 	case sandbox.Paused, sandbox.Pausing, sandbox.Resuming:
 	default:
-		return stateError(&sb)
+		return box.StateError(&sb)
 	}
-	err := s.fly(ctx, b, flightResume, func(fl *flight) error { return s.resume(fl, sandbox.MemoryPrefer) })
+	err := b.Exclusively(ctx, box.Resume, func() error { return s.resume(b, sandbox.MemoryPrefer) })
 	if err != nil {
 		return err
 	}
 	if w, ok := ctx.Value(wakesKey{}).(*Wakes); ok {
 		w.resumed.Store(true)
-		w.memoryLost.Store(b.view().sb.MemoryLost != "")
+		w.memoryLost.Store(b.View().Sandbox.MemoryLost != "")
 	}
-	b.activity.at(time.Now())
+	b.Activity.At(time.Now())
 	return nil
 }

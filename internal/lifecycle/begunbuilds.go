@@ -55,7 +55,7 @@ func (x *begunBuilds) find(match func(sandbox.SnapshotID, *build) bool) (*build,
 
 // take returns a caller's build, which waits no more but is being made, until it is
 // released. Errors: NotFound.
-func (x *begunBuilds) take(c Caller, id sandbox.SnapshotID) (*build, error) {
+func (x *begunBuilds) take(c sandbox.Caller, id sandbox.SnapshotID) (*build, error) {
 	b, err := x.find(func(at sandbox.SnapshotID, b *build) bool { return at == id && b.caller.Workspace == c.Workspace })
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (x *begunBuilds) expire(before time.Time) {
 }
 
 // known returns a build of a caller, in whatever phase. Errors: NotFound.
-func (x *begunBuilds) known(c Caller, id sandbox.SnapshotID) (*build, error) {
+func (x *begunBuilds) known(c sandbox.Caller, id sandbox.SnapshotID) (*build, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	b := cmp.Or(x.ids[id], x.making[id], x.over[id])
@@ -150,7 +150,7 @@ func (x *begunBuilds) known(c Caller, id sandbox.SnapshotID) (*build, error) {
 // takeBuild takes the begun build of a snapshot, when there is room for it where it may wait
 // for that. Until then it stays as it was begun. Errors: NotFound; QuotaExceeded; as
 // [quota.Controller.Admit].
-func (s *Service) takeBuild(ctx context.Context, c Caller, id sandbox.SnapshotID, maxWait time.Duration) (*build, error) {
+func (s *Service) takeBuild(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, maxWait time.Duration) (*build, error) {
 	if _, err := s.begun.known(c, id); err != nil {
 		return nil, err
 	}

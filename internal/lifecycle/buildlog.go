@@ -20,7 +20,7 @@ type buildLog struct {
 
 // add appends an event, unless it only counts further than the last one.
 func (l *buildLog) add(e sandbox.ImageEvent) {
-	line := sandbox.BuildLine{Time: time.Now().UTC(), Phase: e.Phase, Message: clip(e.Message)}
+	line := sandbox.BuildLine{Time: time.Now().UTC(), Phase: e.Phase, Message: sandbox.OneLine(e.Message)}
 	if n := len(l.lines); n > 0 && l.lines[n-1].Phase == line.Phase && l.lines[n-1].Message == line.Message {
 		return
 	}
@@ -35,7 +35,7 @@ func (l *buildLog) add(e sandbox.ImageEvent) {
 
 // BuildLog returns what happened in a build of the caller, with the lines that its
 // tools wrote, while BuildProgress knows it. Errors: NotFound.
-func (s *Service) BuildLog(_ context.Context, c Caller, id sandbox.SnapshotID) (sandbox.BuildLog, error) {
+func (s *Service) BuildLog(_ context.Context, c sandbox.Caller, id sandbox.SnapshotID) (sandbox.BuildLog, error) {
 	b, err := s.begun.known(c, id)
 	if err != nil {
 		return sandbox.BuildLog{}, err

@@ -22,7 +22,7 @@ type meant struct {
 //
 // Errors: Invalid, naming the field, for one that is unknown or disabled, and for
 // more memory than its entry in the catalogue lets a sandbox have.
-func (s *Service) imageFor(ctx context.Context, c Caller, req *CreateRequest) (meant, error) {
+func (s *Service) imageFor(ctx context.Context, c sandbox.Caller, req *CreateRequest) (meant, error) {
 	field := "image"
 	var img meant
 	var err error
@@ -64,7 +64,7 @@ func (s *Service) checkEnabled(ctx context.Context, field string, img *sandbox.I
 	return err
 }
 
-func (s *Service) imageByID(ctx context.Context, c Caller, req *CreateRequest) (meant, error) {
+func (s *Service) imageByID(ctx context.Context, c sandbox.Caller, req *CreateRequest) (meant, error) {
 	entry, err := s.store.CatalogueImage(ctx, c.Workspace, req.ImageID)
 	if err == nil {
 		return s.fromEntry(ctx, "image_id", &entry, req)
@@ -80,7 +80,7 @@ func (s *Service) imageByID(ctx context.Context, c Caller, req *CreateRequest) (
 }
 
 // unnamedImage returns the workspace's default image, or else the server's.
-func (s *Service) unnamedImage(ctx context.Context, c Caller, req *CreateRequest) (meant, error) {
+func (s *Service) unnamedImage(ctx context.Context, c sandbox.Caller, req *CreateRequest) (meant, error) {
 	entry, err := s.store.DefaultCatalogueImage(ctx, c.Workspace)
 	if err == nil {
 		return s.fromEntry(ctx, "image", &entry, req)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -18,7 +19,7 @@ import (
 //
 // Errors: as [Service.Pause]; Invalid, naming name; Exists when the sandbox has a
 // checkpoint of that name; QuotaExceeded for too many, or too much.
-func (s *Service) CreateCheckpoint(ctx context.Context, c Caller, ref, name string) (sandbox.Checkpoint, error) {
+func (s *Service) CreateCheckpoint(ctx context.Context, c sandbox.Caller, ref, name string) (sandbox.Checkpoint, error) {
 	cp := sandbox.Checkpoint{ID: sandbox.NewCheckpointID(), Name: name, CreatedBy: c.User}
 	if name == "" {
 		cp.Name = "checkpoint-" + string(cp.ID[len(cp.ID)-12:])
@@ -29,9 +30,9 @@ func (s *Service) CreateCheckpoint(ctx context.Context, c Caller, ref, name stri
 	if err != nil {
 		return sandbox.Checkpoint{}, err
 	}
-	cp.Sandbox = b.id
+	cp.Sandbox = b.ID
 	audit.FromContext(ctx).Made("checkpoint", string(cp.ID), cp.Name)
-	err = s.fly(ctx, b, flightCheckpoint, func(fl *flight) error { return s.checkpoint(fl, &cp) })
+	err = b.Exclusively(ctx, box.Checkpoint, func() error { return s.checkpoint(b, &cp) })
 	if err != nil {
 		return sandbox.Checkpoint{}, err
 	}
@@ -39,28 +40,27 @@ func (s *Service) CreateCheckpoint(ctx context.Context, c Caller, ref, name stri
 }
 
 // checkpoint saves the flight's box under cp's id and records cp.
-func (s *Service) checkpoint(fl *flight, cp *sandbox.Checkpoint) (err error) {
-	b := fl.box
+func (s *Service) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 	begin := time.Now()
 	if err := s.mayCheckpoint(b, cp.Name); err != nil {
 		return err
 	}
-	defer func() { s.metrics.op(flightCheckpoint, begin, err) }()
-	path := s.saved.path(b.id, cp.ID)
+	defer func() { s.metrics.op(box.Checkpoint, begin, err) }()
+	path := s.saved.path(b.ID, cp.ID)
 	if err := s.saveTo(b, path, driver.CheckpointOptions{Layer: true}); err != nil {
 		return err
 	}
-	cp.ImageDigest = b.sandbox().ImageDigest
+	cp.ImageDigest = b.Sandbox().ImageDigest
 	if cp.SizeBytes, err = s.saved.size(path); err == nil {
 		cp.CreatedAt = time.Now().UTC()
 		ev := sandbox.Event{
-			Sandbox: b.id, Time: cp.CreatedAt, Type: sandbox.EventCheckpointCreated, Message: clip(fmt.Sprintf("its state was saved as %q", cp.Name)),
+			Sandbox: b.ID, Time: cp.CreatedAt, Type: sandbox.EventCheckpointCreated, Message: sandbox.OneLine(fmt.Sprintf("its state was saved as %q", cp.Name)),
 			Data: map[string]string{
-				"checkpoint": string(cp.ID), "name": clip(cp.Name),
+				"checkpoint": string(cp.ID), "name": sandbox.OneLine(cp.Name),
 				"size_bytes": strconv.FormatInt(cp.SizeBytes, 10), "took_ms": milliseconds(time.Since(begin)),
 			},
 		}
-		ws := b.sandbox().Workspace
+		ws := b.Sandbox().Workspace
 		err = s.quotas.Record(s.ctx, s.quotas.Admission(ws), ws, func(a sandbox.Admission) error {
 			return s.store.CreateCheckpoint(s.ctx, *cp, sandbox.CheckpointsMax, ev, a)
 		})
@@ -73,23 +73,23 @@ func (s *Service) checkpoint(fl *flight, cp *sandbox.Checkpoint) (err error) {
 }
 
 // saveTo writes the state of a running or paused box, which goes on as before.
-func (s *Service) saveTo(b *box, path string, opts driver.CheckpointOptions) error {
-	switch sb := b.sandbox(); sb.State {
+func (s *Service) saveTo(b *entry, path string, opts driver.CheckpointOptions) error {
+	switch sb := b.Sandbox(); sb.State {
 	case sandbox.Running:
 		return s.save(b, path, opts)
 	case sandbox.Paused:
-		return s.saved.copy(s.saved.path(b.id, sb.Saved), path)
+		return s.saved.copy(s.saved.path(b.ID, sb.Saved), path)
 	default:
-		return stateError(&sb)
+		return box.StateError(&sb)
 	}
 }
 
 // mayCheckpoint refuses what would be refused after the work.
-func (s *Service) mayCheckpoint(b *box, name string) error {
-	if err := s.quotas.CheckDisk(s.ctx, b.sandbox().Workspace); err != nil {
+func (s *Service) mayCheckpoint(b *entry, name string) error {
+	if err := s.quotas.CheckDisk(s.ctx, b.Sandbox().Workspace); err != nil {
 		return err
 	}
-	list, err := s.store.Checkpoints(s.ctx, b.id)
+	list, err := s.store.Checkpoints(s.ctx, b.ID)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *Service) mayCheckpoint(b *box, name string) error {
 	for _, c := range list {
 		size += c.SizeBytes
 		if c.Name == name {
-			return sandbox.Errorf(sandbox.Exists, "the sandbox has a checkpoint %q already", fieldText(name))
+			return sandbox.Errorf(sandbox.Exists, "the sandbox has a checkpoint %q already", sandbox.Excerpt(name))
 		}
 	}
 	if len(list) >= sandbox.CheckpointsMax {
@@ -110,20 +110,20 @@ func (s *Service) mayCheckpoint(b *box, name string) error {
 }
 
 // forget removes a checkpoint whose record is in doubt, row first.
-func (s *Service) forget(b *box, cp sandbox.Checkpoint) {
-	ev := sandbox.Event{Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted, Message: "saving it did not work"}
+func (s *Service) forget(b *entry, cp sandbox.Checkpoint) {
+	ev := sandbox.Event{Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted, Message: "saving it did not work"}
 	if err := s.store.DeleteCheckpoint(s.ctx, cp.ID, ev); err != nil {
-		s.log.Error("checkpoint in doubt is kept", "sandbox", b.id, "checkpoint", cp.ID, "error", err)
+		s.log.Error("checkpoint in doubt is kept", "sandbox", b.ID, "checkpoint", cp.ID, "error", err)
 		return
 	}
-	if err := s.saved.remove(b.id, cp.ID); err != nil {
-		s.log.Error("checkpoint not removed, trying again soon", "sandbox", b.id, "checkpoint", cp.ID, "error", err)
+	if err := s.saved.remove(b.ID, cp.ID); err != nil {
+		s.log.Error("checkpoint not removed, trying again soon", "sandbox", b.ID, "checkpoint", cp.ID, "error", err)
 	}
 }
 
 // Checkpoints returns the checkpoints of a sandbox, the oldest first; an ended
 // one has none. Errors: NotFound.
-func (s *Service) Checkpoints(ctx context.Context, c Caller, ref string) ([]sandbox.Checkpoint, error) {
+func (s *Service) Checkpoints(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Checkpoint, error) {
 	_, sb, err := s.find(ctx, c, ref)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (s *Service) findCheckpoint(ctx context.Context, id sandbox.ID, ref string)
 			}
 		}
 	}
-	return sandbox.Checkpoint{}, sandbox.Errorf(sandbox.NotFound, "the sandbox has no checkpoint %q", fieldText(ref))
+	return sandbox.Checkpoint{}, sandbox.Errorf(sandbox.NotFound, "the sandbox has no checkpoint %q", sandbox.Excerpt(ref))
 }
 
 // RestoreCheckpoint takes a running or paused sandbox back to one of its
@@ -157,57 +157,56 @@ func (s *Service) findCheckpoint(ctx context.Context, id sandbox.ID, ref string)
 // sandbox is left paused with it.
 //
 // Errors: as [Service.Resume], and NotFound for the checkpoint.
-func (s *Service) RestoreCheckpoint(ctx context.Context, c Caller, ref, checkpoint string) (sandbox.Sandbox, error) {
+func (s *Service) RestoreCheckpoint(ctx context.Context, c sandbox.Caller, ref, checkpoint string) (sandbox.Sandbox, error) {
 	b, err := s.stateful(ctx, c, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	err = s.fly(ctx, b, flightRestore, func(fl *flight) error {
+	err = b.Exclusively(ctx, box.Restore, func() error {
 		begin := time.Now()
-		err := s.restoreTo(fl, checkpoint)
-		s.metrics.op(flightRestore, begin, err)
+		err := s.restoreTo(b, checkpoint)
+		s.metrics.op(box.Restore, begin, err)
 		return err
 	})
-	return b.sandbox(), err
+	return b.Sandbox(), err
 }
 
 // restoreTo replaces the state of the flight's box. The checkpoint is copied
 // first, so that what the sandbox is restored from is its own.
-func (s *Service) restoreTo(fl *flight, checkpoint string) error {
-	b := fl.box
-	cp, err := s.findCheckpoint(b.ctx, b.id, checkpoint)
+func (s *Service) restoreTo(b *entry, checkpoint string) error {
+	cp, err := s.findCheckpoint(b.Context(), b.ID, checkpoint)
 	if err != nil {
 		return err
 	}
-	lost, err := s.saved.restorable(s.saved.path(b.id, cp.ID), sandbox.MemoryPrefer)
+	lost, err := s.saved.restorable(s.saved.path(b.ID, cp.ID), sandbox.MemoryPrefer)
 	if err != nil {
 		return err
 	}
 	// What runs is given up for it, so nothing is left to chance.
-	if err := s.saved.verify(b.ctx, s.saved.path(b.id, cp.ID), lost); err != nil {
+	if err := s.saved.verify(b.Context(), s.saved.path(b.ID, cp.ID), lost); err != nil {
 		return err
 	}
 	from := sandbox.NewCheckpointID()
-	if err := s.saved.copy(s.saved.path(b.id, cp.ID), s.saved.path(b.id, from)); err != nil {
+	if err := s.saved.copy(s.saved.path(b.ID, cp.ID), s.saved.path(b.ID, from)); err != nil {
 		return err
 	}
-	switch sb := b.sandbox(); sb.State {
+	switch sb := b.Sandbox(); sb.State {
 	case sandbox.Paused:
 	case sandbox.Running:
-		if err := s.abandon(fl, from, cp.ImageDigest); err != nil {
+		if err := s.abandon(b, from, cp.ImageDigest); err != nil {
 			return err
 		}
 	default:
-		return stateError(&sb)
+		return box.StateError(&sb)
 	}
 	s.executions.forgetTyped(b)
-	if err := s.resumeFrom(fl, from, cp.ImageDigest, sandbox.MemoryPrefer); err != nil {
+	if err := s.resumeFrom(b, from, cp.ImageDigest, sandbox.MemoryPrefer); err != nil {
 		return err
 	}
 	return s.store.AppendEvent(s.ctx, sandbox.Event{
-		Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventCheckpointRestored,
-		Message: clip(fmt.Sprintf("it went back to checkpoint %q", cp.Name)),
-		Data:    map[string]string{"checkpoint": string(cp.ID), "name": clip(cp.Name)},
+		Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventCheckpointRestored,
+		Message: sandbox.OneLine(fmt.Sprintf("it went back to checkpoint %q", cp.Name)),
+		Data:    map[string]string{"checkpoint": string(cp.ID), "name": sandbox.OneLine(cp.Name)},
 	})
 }
 
@@ -215,46 +214,45 @@ func (s *Service) restoreTo(fl *flight, checkpoint string) error {
 // on the root filesystem of digest. It stays pausing until it is resumed from that,
 // which keeps its place in the quota: paused, another could take it. Once the
 // intent is recorded a restarted server has it paused with the checkpoint.
-func (s *Service) abandon(fl *flight, from sandbox.CheckpointID, digest string) error {
-	b := fl.box
-	err := s.move(fl, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved, sb.ImageDigest = from, digest },
+func (s *Service) abandon(b *entry, from sandbox.CheckpointID, digest string) error {
+	err := s.move(b, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved, sb.ImageDigest = from, digest },
 		sandbox.Event{Time: time.Now().UTC(), Type: sandbox.EventPausing, Message: "it is being taken back to a checkpoint"})
 	if err != nil {
 		return err
 	}
 	s.unwatch(b)
-	if b.sandbox().Saved != from {
+	if b.Sandbox().Saved != from {
 		// The record of an earlier pause had its effect after all: that comes first.
-		return errors.Join(sandbox.Errorf(sandbox.Unavailable, "the sandbox was being paused; try again"), s.settle(fl))
+		return errors.Join(sandbox.Errorf(sandbox.Unavailable, "the sandbox was being paused; try again"), s.settle(b))
 	}
 	if err := s.destroyNow(b); err != nil {
 		return err // settled later, the same way
 	}
 	if err := s.recordUsage(b); err != nil {
-		s.log.Error("usage of a sandbox not recorded, trying again soon", "sandbox", b.id, "error", err)
+		s.log.Error("usage of a sandbox not recorded, trying again soon", "sandbox", b.ID, "error", err)
 	}
-	b.agent.Reset()
+	b.Agent.Reset()
 	return nil
 }
 
 // DeleteCheckpoint deletes a checkpoint, named by id or name. Errors: NotFound.
-func (s *Service) DeleteCheckpoint(ctx context.Context, c Caller, ref, checkpoint string) error {
+func (s *Service) DeleteCheckpoint(ctx context.Context, c sandbox.Caller, ref, checkpoint string) error {
 	b, err := s.stateful(ctx, c, ref)
 	if err != nil {
 		return err
 	}
-	return s.fly(ctx, b, flightDelete, func(*flight) error {
-		cp, err := s.findCheckpoint(b.ctx, b.id, checkpoint)
+	return b.Exclusively(ctx, box.DeleteCheckpoint, func() error {
+		cp, err := s.findCheckpoint(b.Context(), b.ID, checkpoint)
 		if err != nil {
 			return err
 		}
 		err = s.store.DeleteCheckpoint(s.ctx, cp.ID, sandbox.Event{
-			Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted,
-			Message: clip(fmt.Sprintf("checkpoint %q was deleted", cp.Name)), Data: map[string]string{"checkpoint": string(cp.ID), "name": clip(cp.Name)},
+			Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted,
+			Message: sandbox.OneLine(fmt.Sprintf("checkpoint %q was deleted", cp.Name)), Data: map[string]string{"checkpoint": string(cp.ID), "name": sandbox.OneLine(cp.Name)},
 		})
 		if err != nil {
 			return err
 		}
-		return s.saved.remove(b.id, cp.ID)
+		return s.saved.remove(b.ID, cp.ID)
 	})
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -24,7 +26,7 @@ import (
 // makes the connection again. All other methods may be called at any time.
 type Command struct {
 	service *Service
-	box     *box
+	box     *entry
 	ctx     context.Context // of the command's whole life
 	command agentapi.Command
 	handle  driver.Handle // of the box it was started in
@@ -46,8 +48,8 @@ func (c *Command) Hold(n int) error {
 	if c.held < 0 {
 		return nil // nothing follows that could make it more
 	}
-	if err := c.box.agent.Hold(int64(n), true); err != nil {
-		return AgentError(err)
+	if err := c.box.Agent.Hold(int64(n), true); err != nil {
+		return box.AgentError(err)
 	}
 	c.held += int64(n)
 	return nil
@@ -58,38 +60,38 @@ func (c *Command) Hold(n int) error {
 const commandPatience = agentapi.DetachGrace
 
 // startCommand starts cmd in a box that runs.
-func (s *Service) startCommand(ctx context.Context, b *box, cmd agentapi.Command) (*Command, error) {
+func (s *Service) startCommand(ctx context.Context, b *entry, cmd agentapi.Command) (*Command, error) {
 	if cmd.ID == "" {
 		cmd.ID = rand.Text()
 	}
-	c := &Command{service: s, box: b, ctx: ctx, command: cmd, handle: b.view().sb.Handle}
+	c := &Command{service: s, box: b, ctx: ctx, command: cmd, handle: b.View().Sandbox.Handle}
 	if cmd.Stdin {
 		var err error
-		if c.input, err = newInput(b.agent, cmd.StdinHeld); err != nil {
-			return nil, AgentError(err)
+		if c.input, err = newInput(b.Agent, cmd.StdinHeld); err != nil {
+			return nil, box.AgentError(err)
 		}
 	}
-	release := b.activity.hold()
+	release := b.Activity.Begin()
 	c.release = sync.OnceFunc(func() {
 		if c.input != nil {
 			c.input.end()
 		}
 		c.mu.Lock()
-		c.box.agent.Free(c.held)
+		c.box.Agent.Free(c.held)
 		c.held = -1
 		c.mu.Unlock()
 		release()
 	})
 	for {
-		saves := b.saves.Load()
-		stream, err := b.agent.Exec(ctx, cmd) // an id is started once
+		saves := b.Saves()
+		stream, err := b.Agent.Exec(ctx, cmd) // an id is started once
 		if err == nil {
 			c.use(stream, saves)
 			return c, nil
 		}
-		if !b.savedSince(saves) || !looksEnded(err) {
+		if !b.SavedSince(saves) || !box.LooksEnded(err) {
 			c.release()
-			return nil, s.explain(ctx, b, err)
+			return nil, b.Explain(ctx, err)
 		}
 		if err := c.standing(); err != nil {
 			c.release()
@@ -99,13 +101,13 @@ func (s *Service) startCommand(ctx context.Context, b *box, cmd agentapi.Command
 }
 
 // savedSince reports whether the box was or is being saved since saves was read.
-func (b *box) savedSince(saves int64) bool { return saves%2 == 1 || b.saves.Load() != saves }
+func (b *entry) savedSince(saves int64) bool { return saves%2 == 1 || b.Saves() != saves }
 
 // use makes a stream the one there is.
 func (c *Command) use(stream *agentapi.Stream, saves int64) {
 	stream.OnExit(func(exit agentapi.Exit) {
 		audit.FromContext(c.ctx).Detail("exit_code", strconv.Itoa(exit.Code))
-		c.service.execEnded(c.ctx, c.box.id, c.command.Argv[0], exit)
+		c.service.execEnded(c.ctx, c.box.ID, c.command.Argv[0], exit)
 	})
 	c.mu.Lock()
 	c.stream, c.saves = stream, saves
@@ -124,13 +126,13 @@ func (c *Command) current() (*agentapi.Stream, int64) {
 // standing waits for the end of what is done with the sandbox as a whole, and
 // returns an error when the command's processes are not there any more after it.
 func (c *Command) standing() error {
-	if err := c.box.settled(c.ctx); err != nil {
+	if err := c.box.Settled(c.ctx); err != nil {
 		return err
 	}
-	sb := c.box.sandbox()
+	sb := c.box.Sandbox()
 	switch {
 	case sb.State == sandbox.Destroying || sb.State.Ended():
-		return stateError(&sb)
+		return box.StateError(&sb)
 	case sb.State != sandbox.Running || !bytes.Equal(sb.Handle, c.handle):
 		return sandbox.Errorf(sandbox.NotRunning,
 			"sandbox %q was paused or taken back to a checkpoint while the command ran; start what is to outlive that as an execution", sb.Name)
@@ -146,45 +148,45 @@ func (c *Command) again(old *agentapi.Stream, saves int64, reason error) error {
 			return err
 		}
 	}
-	if c.ctx.Err() != nil || !looksEnded(reason) {
-		return AgentError(reason)
+	if c.ctx.Err() != nil || !box.LooksEnded(reason) {
+		return box.AgentError(reason)
 	}
-	if !c.box.savedSince(saves) {
-		if sb := c.box.sandbox(); sb.State == sandbox.Running && bytes.Equal(sb.Handle, c.handle) {
-			return c.service.explain(c.ctx, c.box, reason)
+	if !c.box.SavedSince(saves) {
+		if sb := c.box.Sandbox(); sb.State == sandbox.Running && bytes.Equal(sb.Handle, c.handle) {
+			return c.box.Explain(c.ctx, reason)
 		}
 	}
-	if sb := c.box.view().sb; sb.State != sandbox.Running { // in the middle of a checkpoint it may be attached to
+	if sb := c.box.View().Sandbox; sb.State != sandbox.Running { // in the middle of a checkpoint it may be attached to
 		if err := c.standing(); err != nil {
 			return err
 		}
 	}
 	for {
-		before := c.box.saves.Load()
+		before := c.box.Saves()
 		err := c.attach(old.Offset())
 		if err == nil {
 			return nil
 		}
 		// A box stands still for as long as saving it takes: its agent's silence means
 		// nothing then, and the grace of its processes begins after that.
-		if c.ctx.Err() == nil && noAnswer(err) && c.box.savedSince(before) {
+		if c.ctx.Err() == nil && box.NoAnswer(err) && c.box.SavedSince(before) {
 			continue
 		}
 		if moved := c.standing(); moved != nil {
 			return moved
 		}
-		return c.service.explain(c.ctx, c.box, err)
+		return c.box.Explain(c.ctx, err)
 	}
 }
 
 // attach connects to the process, from a byte of its output on.
 func (c *Command) attach(offset int64) error {
 	_, err := backoff.Retry(c.ctx, func() (struct{}, error) {
-		if sb := c.box.view().sb; sb.State != sandbox.Running || !bytes.Equal(sb.Handle, c.handle) {
+		if sb := c.box.View().Sandbox; sb.State != sandbox.Running || !bytes.Equal(sb.Handle, c.handle) {
 			return struct{}{}, backoff.Permanent(errMoved)
 		}
-		saves := c.box.saves.Load()
-		stream, err := c.box.agent.Attach(c.ctx, c.command.ID, offset)
+		saves := c.box.Saves()
+		stream, err := c.box.Agent.Attach(c.ctx, c.command.ID, offset)
 		if err == nil {
 			c.use(stream, saves)
 		}
@@ -193,7 +195,7 @@ func (c *Command) attach(offset int64) error {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, patience(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(c.service.cfg.commandPatience))
+	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(c.service.cfg.commandPatience))
 	return err
 }
 
@@ -247,20 +249,20 @@ func (c *Command) CloseStdin() error {
 
 // Resize tells the command's terminal its size. Errors: Invalid when it has none.
 func (c *Command) Resize(size agentapi.Size) error {
-	if err := c.box.settled(c.ctx); err != nil {
+	if err := c.box.Settled(c.ctx); err != nil {
 		return err
 	}
 	stream, _ := c.current()
-	return AgentError(stream.Resize(size))
+	return box.AgentError(stream.Resize(size))
 }
 
 // Signal sends a signal to the command's processes; see [agentapi.Client.Signal].
 func (c *Command) Signal(signal int) error {
-	if err := c.box.settled(c.ctx); err != nil {
+	if err := c.box.Settled(c.ctx); err != nil {
 		return err
 	}
 	stream, _ := c.current()
-	return AgentError(stream.Signal(signal))
+	return box.AgentError(stream.Signal(signal))
 }
 
 // Close lets go of the command, which is ended when nobody is there for

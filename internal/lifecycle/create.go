@@ -25,7 +25,7 @@ import (
 // Errors: Invalid, naming the field; Exists when a live sandbox of that name came
 // from another request; Conflict when the idempotency key did; QuotaExceeded;
 // Unsupported for a power this server lacks; Unavailable; the context's error.
-func (s *Service) Create(ctx context.Context, c Caller, req CreateRequest) (sb sandbox.Sandbox, created bool, err error) {
+func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateRequest) (sb sandbox.Sandbox, created bool, err error) {
 	defer func() {
 		if err == nil {
 			audit.FromContext(ctx).Made("sandbox", string(sb.ID), sb.Name)
@@ -92,9 +92,9 @@ func (s *Service) awaitEnd(ctx context.Context, dying *sandbox.Sandbox) {
 	if b == nil {
 		return // nothing is
 	}
-	for v := b.view(); !v.sb.State.Ended(); v = b.view() {
+	for v := b.View(); !v.Sandbox.State.Ended(); v = b.View() {
 		select {
-		case <-v.changed:
+		case <-v.Changed:
 		case <-ctx.Done():
 			return
 		case <-s.ctx.Done():
@@ -125,7 +125,7 @@ func (s *Service) offers(req *CreateRequest) error {
 
 // creationFor is what to record for a valid request, once it is known what the
 // sandbox is made from.
-func (s *Service) creationFor(ctx context.Context, c Caller, req *CreateRequest) (sandbox.Creation, error) {
+func (s *Service) creationFor(ctx context.Context, c sandbox.Caller, req *CreateRequest) (sandbox.Creation, error) {
 	if req.Snapshot != "" {
 		return s.fromSnapshot(ctx, c, req)
 	}
@@ -159,7 +159,7 @@ func (s *Service) madeFrom(ctx context.Context, sb *sandbox.Sandbox) string {
 }
 
 // creation is what to record for a valid request.
-func (s *Service) creation(c Caller, req *CreateRequest, img *sandbox.Image) sandbox.Creation {
+func (s *Service) creation(c sandbox.Caller, req *CreateRequest, img *sandbox.Image) sandbox.Creation {
 	now := time.Now().UTC()
 	sb := sandbox.Sandbox{
 		ID: cmp.Or(req.ID, sandbox.NewID()), Workspace: c.Workspace, State: sandbox.Provisioning,
@@ -203,22 +203,22 @@ func newName() string {
 }
 
 // launch has a recorded sandbox made to run in the background and returns it.
-func (s *Service) launch(b *box, makeRunning func(*box) error) sandbox.Sandbox {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	sb := b.sandbox()
+func (s *Service) launch(b *entry, makeRunning func(*entry) error) sandbox.Sandbox {
+	b.Lock()
+	defer b.Unlock()
+	sb := b.Sandbox()
 	if sb.State != sandbox.Provisioning {
 		return sb // somebody was quick to destroy it
 	}
 	s.armTimer(b)
 	// When the server closes at this moment, the next one ends the sandbox.
-	b.work.Add(1)
-	b.provisioning = s.spawn(func() {
-		defer b.work.Done()
+	b.Work.Add(1)
+	b.provisioning = s.work.Go(func() {
+		defer b.Work.Done()
 		s.provision(b, makeRunning)
 	})
 	if !b.provisioning {
-		b.work.Done()
+		b.Work.Done()
 	}
 	return sb
 }

@@ -118,7 +118,7 @@ func TestSameName(t *testing.T) {
 	if third.ID == first.ID {
 		t.Error("the name of a destroyed sandbox was not reused")
 	}
-	stranger := lifecycle.Caller{User: "x", Workspace: sandbox.NewWorkspaceID()}
+	stranger := sandbox.Caller{User: "x", Workspace: sandbox.NewWorkspaceID()}
 	for _, ref := range []string{"job", string(third.ID)} {
 		if _, err := s.Get(t.Context(), stranger, ref); sandbox.CodeOf(err) != sandbox.NotFound {
 			t.Errorf("Get(%q) from another workspace: %v, want code not_found", ref, err)

@@ -52,7 +52,7 @@ func checkDependencies(apt, npm []string) error {
 		}
 		for i, name := range list.names {
 			if why := list.check(name); why != "" {
-				return sandbox.InvalidField(fmt.Sprintf("%s[%d]", list.field, i), "%q %s", fieldText(name), why)
+				return sandbox.InvalidField(fmt.Sprintf("%s[%d]", list.field, i), "%q %s", sandbox.Excerpt(name), why)
 			}
 		}
 	}
@@ -293,5 +293,5 @@ func (w *workbox) tool(ctx context.Context, field string, code sandbox.Code, cmd
 	case exit.Code == 0:
 		return nil
 	}
-	return &sandbox.Error{Code: code, Field: field, Message: clip(fmt.Sprintf("%s ended with code %d: %s", cmd.Argv[0], exit.Code, last.String()))}
+	return &sandbox.Error{Code: code, Field: field, Message: sandbox.OneLine(fmt.Sprintf("%s ended with code %d: %s", cmd.Argv[0], exit.Code, last.String()))}
 }

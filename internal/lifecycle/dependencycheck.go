@@ -54,7 +54,7 @@ type dependencyAnswer struct {
 //
 // Errors: Invalid, naming the field; QuotaExceeded; Unsupported when this server cannot
 // install dependencies; Unavailable when the mirror cannot be reached.
-func (s *Service) ValidateDependencies(ctx context.Context, c Caller, image string, names []string) ([]DependencyCheck, error) {
+func (s *Service) ValidateDependencies(ctx context.Context, c sandbox.Caller, image string, names []string) ([]DependencyCheck, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
 	}

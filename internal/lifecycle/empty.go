@@ -16,7 +16,7 @@ const emptyPage = 100
 // images that it has built, for a workspace that is being deleted. What has ended is kept its time. Idempotent;
 // after an error it is called again.
 func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
-	c := Caller{Workspace: ws}
+	c := sandbox.Caller{Workspace: ws}
 	for {
 		page, err := s.store.ListSandboxes(ctx, ws, Filter{Limit: emptyPage})
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -18,7 +20,7 @@ import (
 // with an error of code Timeout, and the work goes on.
 //
 // Errors: NotFound, Timeout, Unavailable.
-func (s *Service) Destroy(ctx context.Context, c Caller, ref string, cause sandbox.CauseCode) (sandbox.Sandbox, error) {
+func (s *Service) Destroy(ctx context.Context, c sandbox.Caller, ref string, cause sandbox.CauseCode) (sandbox.Sandbox, error) {
 	if err := s.ready(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -26,20 +28,20 @@ func (s *Service) Destroy(ctx context.Context, c Caller, ref string, cause sandb
 	if err != nil || b == nil {
 		return sb, err
 	}
-	if err := s.endAnyway(b, sandbox.Cause{Code: cmp.Or(cause, sandbox.CauseDestroyed), Message: clip("it was destroyed by " + string(c.User))}); err != nil {
-		return b.sandbox(), err
+	if err := s.endAnyway(b, sandbox.Cause{Code: cmp.Or(cause, sandbox.CauseDestroyed), Message: sandbox.OneLine("it was destroyed by " + string(c.User))}); err != nil {
+		return b.Sandbox(), err
 	}
 	for {
-		v := b.view()
-		if v.sb.State.Ended() {
-			return v.sb, nil
+		v := b.View()
+		if v.Sandbox.State.Ended() {
+			return v.Sandbox, nil
 		}
 		select {
-		case <-v.changed:
+		case <-v.Changed:
 		case <-ctx.Done():
-			return v.sb, sandbox.Wrap(sandbox.Timeout, ctx.Err(), "sandbox %q is still being destroyed", v.sb.Name)
+			return v.Sandbox, sandbox.Wrap(sandbox.Timeout, ctx.Err(), "sandbox %q is still being destroyed", v.Sandbox.Name)
 		case <-s.ctx.Done():
-			return v.sb, errClosed
+			return v.Sandbox, box.ErrClosed
 		}
 	}
 }
@@ -48,10 +50,10 @@ func (s *Service) Destroy(ctx context.Context, c Caller, ref string, cause sandb
 // cause, stops the work on the sandbox, and has it destroyed in the background.
 // It does nothing when the end was decided before. When recording fails nothing
 // else happens; the sweep tries it again.
-func (s *Service) end(b *box, cause sandbox.Cause) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	sb := b.sandbox()
+func (s *Service) end(b *entry, cause sandbox.Cause) error {
+	b.Lock()
+	defer b.Unlock()
+	sb := b.Sandbox()
 	if sb.State == sandbox.Destroying || sb.State.Ended() {
 		return nil
 	}
@@ -65,9 +67,9 @@ func (s *Service) end(b *box, cause sandbox.Cause) error {
 			b.wanted = &cause
 		}
 		if s.ctx.Err() != nil {
-			return errClosed
+			return box.ErrClosed
 		}
-		return fmt.Errorf("record the end of sandbox %s: %w", b.id, err)
+		return fmt.Errorf("record the end of sandbox %s: %w", b.ID, err)
 	}
 	s.ending(b, next)
 	return nil
@@ -76,14 +78,14 @@ func (s *Service) end(b *box, cause sandbox.Cause) error {
 // endAnyway is end, and destroys the box before the end is recorded where recording
 // fails because the disk is full: what the box's files took is then free for the record.
 // A server that is killed in between finds a sandbox without a box.
-func (s *Service) endAnyway(b *box, cause sandbox.Cause) error {
+func (s *Service) endAnyway(b *entry, cause sandbox.Cause) error {
 	err := s.end(b, cause)
-	if !errors.Is(err, sandbox.ErrNoSpace) || b.sandbox().State == sandbox.Paused {
+	if !errors.Is(err, sandbox.ErrNoSpace) || b.Sandbox().State == sandbox.Paused {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
 	defer cancel()
-	if derr := s.driver.Destroy(ctx, b.id); derr != nil {
+	if derr := s.driver.Destroy(ctx, b.ID); derr != nil {
 		return errors.Join(err, derr)
 	}
 	return s.end(b, cause)
@@ -99,48 +101,48 @@ func ending(cause sandbox.Cause) sandbox.Ending {
 
 // ending sees to the end of a sandbox once it is recorded, as next.
 //
-// Preconditions: b.mu is held.
-func (s *Service) ending(b *box, next sandbox.Sandbox) {
+// Preconditions: b is locked.
+func (s *Service) ending(b *entry, next sandbox.Sandbox) {
 	b.wanted = nil
-	b.set(next)
+	b.Set(next)
 	s.destroyLater(b)
 }
 
 // endOrLog is end for those who have nobody to tell.
-func (s *Service) endOrLog(b *box, cause sandbox.Cause) {
+func (s *Service) endOrLog(b *entry, cause sandbox.Cause) {
 	if err := s.endAnyway(b, cause); err != nil && s.ctx.Err() == nil {
-		s.log.Error("end of sandbox not recorded, trying again soon", "sandbox", b.id, "cause", cause.Code, "error", err)
+		s.log.Error("end of sandbox not recorded, trying again soon", "sandbox", b.ID, "cause", cause.Code, "error", err)
 	}
 }
 
 // destroyLater has a sandbox in state destroying destroyed, once.
 //
-// Preconditions: b.mu is held.
-func (s *Service) destroyLater(b *box) {
-	b.cancel()
+// Preconditions: b is locked.
+func (s *Service) destroyLater(b *entry) {
+	b.Cancel()
 	if b.timer != nil {
 		b.timer.Stop()
 	}
 	if !b.destroying {
-		b.destroying = s.spawn(func() { s.destroy(b) })
+		b.destroying = s.work.Go(func() { s.destroy(b) })
 	}
 }
 
 // destroy removes everything of a sandbox and records its end. It goes on until
 // that worked or the service closes; then the next server goes on.
-func (s *Service) destroy(b *box) {
-	b.work.Wait()
-	_ = b.agent.Close() // does not fail
+func (s *Service) destroy(b *entry) {
+	b.Work.Wait()
+	_ = b.Agent.Close() // does not fail
 	s.letGo(b)
 	err := s.persist("destroy box", b, func() error {
 		ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
 		defer cancel()
-		return s.driver.Destroy(ctx, b.id)
+		return s.driver.Destroy(ctx, b.ID)
 	})
 	if err != nil {
 		return // the service closes
 	}
-	if s.persist("remove checkpoints", b, func() error { return s.saved.removeAll(b.id) }) != nil {
+	if s.persist("remove checkpoints", b, func() error { return s.saved.removeAll(b.ID) }) != nil {
 		return
 	}
 	if s.persist("record usage", b, func() error { return s.recordUsage(b) }) != nil {
@@ -148,7 +150,7 @@ func (s *Service) destroy(b *box) {
 	}
 	var ended sandbox.Sandbox
 	err = s.persist("record end", b, func() (err error) {
-		ended, err = s.recordEnd(b.sandbox())
+		ended, err = s.recordEnd(b.Sandbox())
 		return err
 	})
 	if err != nil {
@@ -156,9 +158,9 @@ func (s *Service) destroy(b *box) {
 	}
 	s.metrics.ends.WithLabelValues(string(ended.Cause.Code)).Inc()
 	s.boxes.remove(b)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.set(ended)
+	b.Lock()
+	defer b.Unlock()
+	b.Set(ended)
 }
 
 // recordEnd moves a sandbox of which nothing is left to its final state.
@@ -219,13 +221,30 @@ func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandb
 }
 
 // persist repeats f until it works. It fails only when the service closes.
-func (s *Service) persist(what string, b *box, f func() error) error {
+func (s *Service) persist(what string, b *entry, f func() error) error {
 	_, err := backoff.Retry(s.ctx, func() (struct{}, error) { return struct{}{}, f() },
-		patience(50*time.Millisecond, 15*time.Second), forever,
+		retry.Pauses(50*time.Millisecond, 15*time.Second), retry.Forever(),
 		backoff.WithNotify(func(err error, wait time.Duration) {
 			if s.ctx.Err() == nil {
-				s.log.Error("sandbox is hard to end, trying again", "step", what, "sandbox", b.id, "error", err, "wait", wait)
+				s.log.Error("sandbox is hard to end, trying again", "step", what, "sandbox", b.ID, "error", err, "wait", wait)
 			}
 		}))
 	return err
+}
+
+// move records a change of the sandbox's state, unless its end is recorded. The caller has the
+// box exclusively.
+func (s *Service) move(b *entry, to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) error {
+	b.Lock()
+	defer b.Unlock()
+	if err := b.Over(); err != nil {
+		return err
+	}
+	sb, err := s.transition(b.Sandbox(), to, mutate, ev)
+	if err != nil {
+		return err
+	}
+	b.Set(sb)
+	s.armTimer(b)
+	return nil
 }

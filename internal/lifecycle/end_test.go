@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -406,7 +407,7 @@ func TestAgentErrorCodes(t *testing.T) {
 		"closed":      errors.Join(agentapi.ErrUnreachable, sandbox.Errorf(sandbox.PortClosed, "no agent")),
 		"other":       net.ErrClosed,
 	} {
-		got[name] = sandbox.CodeOf(lifecycle.AgentError(err))
+		got[name] = sandbox.CodeOf(box.AgentError(err))
 	}
 	want := map[string]sandbox.Code{
 		"nil": "", "refused": sandbox.NotFound, "made-up": sandbox.AgentUnreachable, "bad": sandbox.AgentUnreachable,

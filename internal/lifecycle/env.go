@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // UpdateEnv sets and, where the value is nil, deletes environment variables of a
@@ -15,7 +16,7 @@ import (
 // brings it back.
 //
 // Errors: Invalid, naming the field; those of every call into a sandbox.
-func (s *Service) UpdateEnv(ctx context.Context, c Caller, ref string, changes map[string]*string) (map[string]string, error) {
+func (s *Service) UpdateEnv(ctx context.Context, c sandbox.Caller, ref string, changes map[string]*string) (map[string]string, error) {
 	b, err := s.use(ctx, c, ref)
 	if err != nil {
 		return nil, err
@@ -25,7 +26,7 @@ func (s *Service) UpdateEnv(ctx context.Context, c Caller, ref string, changes m
 	}
 	b.envMu.Lock()
 	defer b.envMu.Unlock()
-	sb := b.sandbox()
+	sb := b.Sandbox()
 	env := make(map[string]string, len(sb.Env)+len(changes))
 	maps.Copy(env, sb.Env)
 	for name, value := range changes {
@@ -35,7 +36,7 @@ func (s *Service) UpdateEnv(ctx context.Context, c Caller, ref string, changes m
 			env[name] = *value
 		}
 	}
-	if err := checkEnv(env); err != nil {
+	if err := sandbox.CheckEnv(env); err != nil {
 		return nil, err
 	}
 	if len(changes) == 0 {
@@ -46,20 +47,20 @@ func (s *Service) UpdateEnv(ctx context.Context, c Caller, ref string, changes m
 		return nil, err
 	}
 	sb.Env = env
-	if err := s.explain(ctx, b, b.agent.Configure(ctx, s.agentConfig(&sb, &img))); err != nil {
+	if err := b.Explain(ctx, b.Agent.Configure(ctx, s.agentConfig(&sb, &img))); err != nil {
 		return nil, err
 	}
 	return maps.Clone(env), s.recordEnv(ctx, b, env)
 }
 
-func (s *Service) recordEnv(ctx context.Context, b *box, env map[string]string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := s.store.SetEnv(ctx, b.id, env); err != nil {
+func (s *Service) recordEnv(ctx context.Context, b *entry, env map[string]string) error {
+	b.Lock()
+	defer b.Unlock()
+	if err := s.store.SetEnv(ctx, b.ID, env); err != nil {
 		return err
 	}
-	sb := b.sandbox()
+	sb := b.Sandbox()
 	sb.Env = env
-	b.set(sb)
+	b.Set(sb)
 	return nil
 }

@@ -30,7 +30,7 @@ type env struct {
 	t      *testing.T
 	host   *host
 	dbPath string
-	caller lifecycle.Caller
+	caller sandbox.Caller
 	cfg    lifecycle.Config
 	images *catalogue
 	// network is what servers have; nil for none.
@@ -77,7 +77,7 @@ func newEnvHere(t *testing.T) *env {
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	e.caller = lifecycle.Caller{User: user, Workspace: ws}
+	e.caller = sandbox.Caller{User: user, Workspace: ws}
 	return e
 }
 
@@ -116,7 +116,7 @@ func (e *env) backdate(id sandbox.ID, at time.Time) {
 type server struct {
 	*lifecycle.Service
 	t      *testing.T
-	caller lifecycle.Caller
+	caller sandbox.Caller
 	store  *faultyStore
 	driver *faultyDriver
 }

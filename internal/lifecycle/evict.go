@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -31,7 +32,7 @@ func (s *Service) DiskUse() ([]BoxDisk, error) {
 	for id, n := range use {
 		b := s.boxes.byID(id)
 		orphan := b == nil && !s.boxes.has(id) // the sweep destroys it
-		list = append(list, BoxDisk{ID: id, Bytes: n, Ending: orphan || b != nil && (b.evicted.Load() != nil || b.sandbox().State == sandbox.Destroying)})
+		list = append(list, BoxDisk{ID: id, Bytes: n, Ending: orphan || b != nil && (b.evicted.Load() != nil || b.Sandbox().State == sandbox.Destroying)})
 	}
 	return list, nil
 }
@@ -43,11 +44,11 @@ func (s *Service) DiskUse() ([]BoxDisk, error) {
 // was made for fails. Errors: Unavailable.
 func (s *Service) Evict(id sandbox.ID, message string) error {
 	b := s.boxes.byID(id)
-	if b != nil && !b.evicted.CompareAndSwap(nil, &sandbox.Cause{Code: sandbox.CauseDiskFull, Message: clip(message)}) {
+	if b != nil && !b.evicted.CompareAndSwap(nil, &sandbox.Cause{Code: sandbox.CauseDiskFull, Message: sandbox.OneLine(message)}) {
 		return nil
 	}
 	s.disk.evicting.Add(1)
-	if !s.spawn(func() {
+	if !s.work.Go(func() {
 		defer func() {
 			s.disk.evicting.Add(-1)
 			s.quotas.Released()
@@ -59,10 +60,10 @@ func (s *Service) Evict(id sandbox.ID, message string) error {
 		}
 	}) {
 		s.disk.evicting.Add(-1)
-		return errClosed
+		return box.ErrClosed
 	}
 	if b != nil {
-		s.spawn(func() { s.endOrLog(b, *b.evicted.Load()) })
+		s.work.Go(func() { s.endOrLog(b, *b.evicted.Load()) })
 	}
 	return nil
 }

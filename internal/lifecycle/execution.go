@@ -10,6 +10,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,7 +20,7 @@ const cancelGrace = 5 * time.Second
 
 // execution is one that has not ended.
 type execution struct {
-	box     *box
+	box     *entry
 	request *ExecutionRequest // nil when it was found after a restart, or was started
 	held    int64             // bytes of request.Files that the box's agent counts
 	typed   *input            // what is typed on its terminal; nil when it has none
@@ -35,12 +36,12 @@ type executionView struct {
 	changed chan struct{} // closed when this view is not current any more
 }
 
-func newExecution(b *box, e sandbox.Execution, req *ExecutionRequest) *execution {
+func newExecution(b *entry, e sandbox.Execution, req *ExecutionRequest) *execution {
 	x := &execution{box: b, request: req}
 	if e.TTY {
 		// Without memory it is narrow all the same, and not counted: executions of a
 		// sandbox are few.
-		x.typed, _ = newInput(b.agent, 0)
+		x.typed, _ = newInput(b.Agent, 0)
 	}
 	x.set(e)
 	return x
@@ -53,14 +54,14 @@ func (x *execution) set(e sandbox.Execution) {
 	if old := x.current.Swap(&executionView{Execution: e, changed: make(chan struct{})}); old != nil {
 		close(old.changed)
 	}
-	x.box.changes.Send()
+	x.box.Changes.Send()
 }
 
 // dropRequest forgets what the execution was started with: it is not started again, and
 // files can be large. It is called by the goroutine that works on the execution.
 func (x *execution) dropRequest() {
 	x.request = nil
-	x.box.agent.Free(x.held)
+	x.box.Agent.Free(x.held)
 	x.held = 0
 }
 
@@ -83,7 +84,7 @@ func (x *executions) remove(id sandbox.ExecutionID) {
 }
 
 // forgetTyped drops what was typed in a box that is taken back to a checkpoint.
-func (x *executions) forgetTyped(b *box) {
+func (x *executions) forgetTyped(b *entry) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, e := range x.ids {
@@ -106,7 +107,7 @@ func (x *executions) byID(id sandbox.ExecutionID) *execution {
 //
 // Errors: Invalid, naming the field; QuotaExceeded; those of every call into a
 // sandbox, see Exec; DiskFull; Unsupported when the server keeps no streams.
-func (s *Service) StartExecution(ctx context.Context, c Caller, ref string, req ExecutionRequest) (sandbox.Execution, error) {
+func (s *Service) StartExecution(ctx context.Context, c sandbox.Caller, ref string, req ExecutionRequest) (sandbox.Execution, error) {
 	if err := s.ready(); err != nil {
 		return sandbox.Execution{}, err
 	}
@@ -124,24 +125,24 @@ func (s *Service) StartExecution(ctx context.Context, c Caller, ref string, req 
 	if err != nil {
 		return sandbox.Execution{}, err
 	}
-	s.spawn(func() { s.execute(x) })
+	s.work.Go(func() { s.execute(x) })
 	return s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State != sandbox.ExecutionQueued })
 }
 
 // queue records an execution with its streams. The caller has noted its command in
 // the audit log, and has it executed.
-func (s *Service) queue(ctx context.Context, c Caller, b *box, req *ExecutionRequest, oneShot bool) (*execution, error) {
+func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *entry, req *ExecutionRequest, oneShot bool) (*execution, error) {
 	if s.streams == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
 	}
 	held := req.size()
-	if err := b.agent.Hold(held, true); err != nil {
-		return nil, AgentError(err)
+	if err := b.Agent.Hold(held, true); err != nil {
+		return nil, box.AgentError(err)
 	}
-	cu := cleanup.Make(func() { b.agent.Free(held) })
+	cu := cleanup.Make(func() { b.Agent.Free(held) })
 	defer cu.Clean()
 	e := sandbox.Execution{
-		ID: sandbox.NewExecutionID(), Sandbox: b.id, Workspace: c.Workspace, Kind: req.Kind,
+		ID: sandbox.NewExecutionID(), Sandbox: b.ID, Workspace: c.Workspace, Kind: req.Kind,
 		Argv: req.argv(bash), State: sandbox.ExecutionQueued, TTY: req.TTY != nil, OneShot: oneShot,
 		Stdin:     req.StdinStream,
 		Stdout:    sandbox.StreamRef{ID: sandbox.NewStreamID(), Off: req.StdoutOff},
@@ -184,11 +185,11 @@ func (s *Service) queue(ctx context.Context, c Caller, b *box, req *ExecutionReq
 
 // queueFirst records the command that a sandbox is made with. It starts when the
 // sandbox runs; when it cannot be recorded the sandbox ends.
-func (s *Service) queueFirst(ctx context.Context, c Caller, b *box, req *CreateRequest) error {
+func (s *Service) queueFirst(ctx context.Context, c sandbox.Caller, b *entry, req *CreateRequest) error {
 	if req.Command == nil {
 		return nil
 	}
-	err := audit.FromContext(ctx).Command(ctx, req.Command.argv(bash), b.view().sb.Env, req.Command.Env)
+	err := audit.FromContext(ctx).Command(ctx, req.Command.argv(bash), b.View().Sandbox.Env, req.Command.Env)
 	var x *execution
 	if err == nil {
 		x, err = s.queue(ctx, c, b, req.Command, req.OneShot)
@@ -197,7 +198,7 @@ func (s *Service) queueFirst(ctx context.Context, c Caller, b *box, req *CreateR
 		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseInternal, Message: "its command could not be recorded"})
 		return err
 	}
-	s.spawn(func() { s.execute(x) })
+	s.work.Go(func() { s.execute(x) })
 	return nil
 }
 
@@ -235,7 +236,7 @@ func (s *Service) await(ctx context.Context, x *execution, ok func(*sandbox.Exec
 		case <-ctx.Done():
 			return s.measured(x.view().Execution), nil
 		case <-s.ctx.Done():
-			return s.measured(x.view().Execution), errClosed
+			return s.measured(x.view().Execution), box.ErrClosed
 		}
 	}
 }
@@ -254,28 +255,28 @@ func (s *Service) measured(e sandbox.Execution) sandbox.Execution {
 }
 
 // Execution returns an execution. Errors: NotFound.
-func (s *Service) Execution(ctx context.Context, c Caller, id sandbox.ExecutionID) (sandbox.Execution, error) {
+func (s *Service) Execution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (sandbox.Execution, error) {
 	return s.WaitExecution(ctx, c, id, 0)
 }
 
 // WaitExecution returns an execution as soon as it has ended, or as it is after
 // timeout or when ctx ends. Errors: NotFound; Unavailable when the server closes.
-func (s *Service) WaitExecution(ctx context.Context, c Caller, id sandbox.ExecutionID, timeout time.Duration) (sandbox.Execution, error) {
+func (s *Service) WaitExecution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, timeout time.Duration) (sandbox.Execution, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil || x == nil {
-		return c.shownExecution(e), err
+		return c.ShownExecution(e), err
 	}
 	if timeout <= 0 {
-		return c.shownExecution(s.measured(e)), nil
+		return c.ShownExecution(s.measured(e)), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	e, err = s.await(ctx, x, func(e *sandbox.Execution) bool { return e.State.Ended() })
-	return c.shownExecution(e), err
+	return c.ShownExecution(e), err
 }
 
 // findExecution returns an execution, with what works on it unless it has ended.
-func (s *Service) findExecution(ctx context.Context, c Caller, id sandbox.ExecutionID) (*execution, sandbox.Execution, error) {
+func (s *Service) findExecution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (*execution, sandbox.Execution, error) {
 	x := s.executions.byID(id)
 	if x != nil {
 		if e := x.view().Execution; e.Workspace == c.Workspace {
@@ -292,14 +293,14 @@ func (s *Service) findExecution(ctx context.Context, c Caller, id sandbox.Execut
 // Executions returns the executions of a sandbox, also after its end, of one
 // kind unless that is empty, newest first. A limit of 0 means 100. Errors:
 // NotFound; Invalid, naming limit.
-func (s *Service) Executions(ctx context.Context, c Caller, ref string, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error) {
+func (s *Service) Executions(ctx context.Context, c sandbox.Caller, ref string, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error) {
 	_, sb, err := s.find(ctx, c, ref)
 	if err != nil {
 		return nil, err
 	}
 	list, err := s.store.Executions(ctx, sb.ID, kind, limit)
 	for i := range list {
-		list[i] = c.shownExecution(s.measured(list[i]))
+		list[i] = c.ShownExecution(s.measured(list[i]))
 	}
 	return list, err
 }
@@ -310,7 +311,7 @@ func (s *Service) Executions(ctx context.Context, c Caller, ref string, kind san
 // resume a paused sandbox: the execution ends when that is resumed.
 //
 // Errors: NotFound; Unavailable.
-func (s *Service) CancelExecution(ctx context.Context, c Caller, id sandbox.ExecutionID, force bool) (sandbox.Execution, error) {
+func (s *Service) CancelExecution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, force bool) (sandbox.Execution, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil || x == nil {
 		return e, err
@@ -331,23 +332,23 @@ func (s *Service) CancelExecution(ctx context.Context, c Caller, id sandbox.Exec
 	connected := x.stream != nil
 	x.mu.Unlock()
 	if connected {
-		s.spawn(func() { s.signalCancel(x) })
+		s.work.Go(func() { s.signalCancel(x) })
 	}
 	return s.measured(x.view().Execution), nil
 }
 
 // signalCancel ends the process of an execution as it was asked to.
 func (s *Service) signalCancel(x *execution) {
-	ctx, cancel := context.WithTimeout(x.box.ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(x.box.Context(), attemptTimeout)
 	defer cancel()
 	e := x.view()
 	var err error
 	if e.Cancel == sandbox.CancelForce {
-		err = x.box.agent.Signal(ctx, string(e.ID), sigkill)
+		err = x.box.Agent.Signal(ctx, string(e.ID), sigkill)
 	} else {
-		err = x.box.agent.Terminate(ctx, string(e.ID), cancelGrace)
+		err = x.box.Agent.Terminate(ctx, string(e.ID), cancelGrace)
 	}
-	if err == nil || x.view().State.Ended() || x.box.ctx.Err() != nil {
+	if err == nil || x.view().State.Ended() || x.box.Context().Err() != nil {
 		return
 	}
 	// Most often it has ended by itself. When not, a broken connection is made

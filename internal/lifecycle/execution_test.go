@@ -79,7 +79,7 @@ func TestExecutionKeepsItsResultAndOutput(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].ID != e.ID {
 		t.Errorf("Executions = %v, %v, want the one", list, err)
 	}
-	other := lifecycle.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()}
+	other := sandbox.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()}
 	if _, err := s.Execution(t.Context(), other, e.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("another workspace's execution: %v, want not_found", err)
 	}
@@ -200,13 +200,13 @@ func TestInputStreamsOfAUserAreBounded(t *testing.T) {
 		ids = append(ids, id)
 	}
 	more := func() sandbox.Code {
-		_, err := s.CreateStream(t.Context(), lifecycle.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()})
+		_, err := s.CreateStream(t.Context(), sandbox.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()})
 		return sandbox.CodeOf(err)
 	}
 	if code := more(); code != sandbox.QuotaExceeded {
 		t.Errorf("one more, in another workspace: %q, want quota_exceeded", code)
 	}
-	if _, err := s.CreateStream(t.Context(), lifecycle.Caller{User: "somebody else", Workspace: s.caller.Workspace}); err != nil {
+	if _, err := s.CreateStream(t.Context(), sandbox.Caller{User: "somebody else", Workspace: s.caller.Workspace}); err != nil {
 		t.Errorf("somebody else's: %v", err)
 	}
 	s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"cat"}, Stdin: true})

@@ -30,7 +30,7 @@ func (s *Service) recoverExecutions(ctx context.Context) error {
 		}
 		x := newExecution(b, e, nil)
 		s.executions.add(x)
-		s.spawn(func() { s.execute(x) })
+		s.work.Go(func() { s.execute(x) })
 	}
 	finished, err := s.store.FinishedOneShots(ctx)
 	if err != nil {
@@ -45,13 +45,13 @@ func (s *Service) recoverExecutions(ctx context.Context) error {
 }
 
 // endedBox stands for the box of a sandbox that has ended.
-func (s *Service) endedBox(sb sandbox.Sandbox) *box {
+func (s *Service) endedBox(sb sandbox.Sandbox) *entry {
 	if !sb.State.Ended() {
 		sb.State = sandbox.Failed // there is no row any more
 	}
 	b := s.newBox(sb.ID)
-	b.set(sb)
-	b.cancel()
+	b.Set(sb)
+	b.Cancel()
 	return b
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -40,12 +41,12 @@ func timeoutCause(code sandbox.CauseCode, sb *sandbox.Sandbox) sandbox.Cause {
 
 // armTimer has the next clock of the sandbox looked at when it may have run out.
 //
-// Preconditions: b.mu is held.
-func (s *Service) armTimer(b *box) {
+// Preconditions: b is locked.
+func (s *Service) armTimer(b *entry) {
 	if b.timer != nil {
 		b.timer.Stop()
 	}
-	sb := b.sandbox()
+	sb := b.Sandbox()
 	var next time.Time
 	for _, clock := range []func() (time.Time, bool){sb.Deadline, sb.PausedDeadline, sb.IdleDeadline} {
 		if at, ok := clock(); ok && (next.IsZero() || at.Before(next)) {
@@ -56,46 +57,46 @@ func (s *Service) armTimer(b *box) {
 		return
 	}
 	b.timer = time.AfterFunc(time.Until(next), func() {
-		s.spawn(func() { s.expire(b) })
+		s.work.Go(func() { s.expire(b) })
 	})
 }
 
 // expire does what the clock that has run out says, if one has, and arms the timer for the next.
-func (s *Service) expire(b *box) {
-	sb := b.sandbox()
+func (s *Service) expire(b *entry) {
+	sb := b.Sandbox()
 	switch code := due(&sb, time.Now()); {
 	case code == "":
 	case code != sandbox.CauseIdle:
 		s.endOrLog(b, timeoutCause(code, &sb))
 		return
 	case s.working(b):
-		b.activity.at(time.Now())
+		b.Activity.At(time.Now())
 	case sb.Timeouts.OnIdle == sandbox.OnIdlePause:
 		s.pauseIdle(b)
 	default:
 		// A call that came in the meantime wins.
-		if sb = b.sandbox(); due(&sb, time.Now()) == sandbox.CauseIdle {
+		if sb = b.Sandbox(); due(&sb, time.Now()) == sandbox.CauseIdle {
 			s.endOrLog(b, timeoutCause(code, &sb))
 			return
 		}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ctx.Err() == nil {
+	b.Lock()
+	defer b.Unlock()
+	if b.Context().Err() == nil {
 		s.armTimer(b)
 	}
 }
 
 // pauseIdle pauses an idle sandbox, unless a call comes in the meantime.
-func (s *Service) pauseIdle(b *box) {
-	err := s.fly(b.ctx, b, flightPause, func(f *flight) error {
-		if sb := b.sandbox(); due(&sb, time.Now()) != sandbox.CauseIdle {
+func (s *Service) pauseIdle(b *entry) {
+	err := b.Exclusively(b.Context(), box.Pause, func() error {
+		if sb := b.Sandbox(); due(&sb, time.Now()) != sandbox.CauseIdle {
 			return nil
 		}
-		return s.pause(f, "nothing used it for its idle timeout")
+		return s.pause(b, "nothing used it for its idle timeout")
 	})
-	if err != nil && b.ctx.Err() == nil {
-		s.log.Warn("idle sandbox could not be paused", "sandbox", b.id, "error", err)
-		b.activity.at(time.Now()) // the next attempt is in one idle timeout from now
+	if err != nil && b.Context().Err() == nil {
+		s.log.Warn("idle sandbox could not be paused", "sandbox", b.ID, "error", err)
+		b.Activity.At(time.Now()) // the next attempt is in one idle timeout from now
 	}
 }

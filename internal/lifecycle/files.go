@@ -6,6 +6,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Files are the calls on the files of running sandboxes. The errors of all are
@@ -21,11 +22,11 @@ type Files struct {
 func (s *Service) Beneath(dir string) Files { return Files{service: s, beneath: dir} }
 
 // of returns the agent's calls for a box.
-func (f Files) of(b *box) agentapi.Files {
+func (f Files) of(b *entry) agentapi.Files {
 	if f.beneath != "" {
-		return b.agent.Beneath(f.beneath)
+		return b.Agent.Beneath(f.beneath)
 	}
-	return b.agent.Files
+	return b.Agent.Files
 }
 
 // ReadFile opens a file of a running sandbox and returns length bytes
@@ -33,7 +34,7 @@ func (f Files) of(b *box) agentapi.Files {
 // the sandbox is saved for a checkpoint or a fork. Its own errors have codes: further
 // Unavailable, when the sandbox was paused or taken back meanwhile, and Conflict, when
 // it was saved and the file is another one since.
-func (f Files) ReadFile(ctx context.Context, c Caller, ref, path string, offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
+func (f Files) ReadFile(ctx context.Context, c sandbox.Caller, ref, path string, offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return nil, agentapi.FileInfo{}, err
@@ -54,7 +55,7 @@ func (f Files) ReadFile(ctx context.Context, c Caller, ref, path string, offset,
 // WriteFile makes or replaces a file of a running sandbox with everything r
 // holds, atomically. An error of r is returned as it is. Unavailable when the
 // sandbox was saved before the file was whole.
-func (f Files) WriteFile(ctx context.Context, c Caller, ref, path string, r io.Reader, opts agentapi.WriteOptions) (agentapi.FileInfo, error) {
+func (f Files) WriteFile(ctx context.Context, c sandbox.Caller, ref, path string, r io.Reader, opts agentapi.WriteOptions) (agentapi.FileInfo, error) {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return agentapi.FileInfo{}, err
@@ -67,54 +68,54 @@ func (f Files) WriteFile(ctx context.Context, c Caller, ref, path string, r io.R
 }
 
 // Stat describes a path in a running sandbox, not following a last symlink.
-func (f Files) Stat(ctx context.Context, c Caller, ref, path string) (agentapi.FileInfo, error) {
+func (f Files) Stat(ctx context.Context, c sandbox.Caller, ref, path string) (agentapi.FileInfo, error) {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return agentapi.FileInfo{}, err
 	}
 	info, err := f.of(b).Stat(ctx, path)
-	return info, f.service.explain(ctx, b, err)
+	return info, b.Explain(ctx, err)
 }
 
 // ListDir returns at most limit entries of a directory in a running sandbox,
 // sorted by name.
-func (f Files) ListDir(ctx context.Context, c Caller, ref, path string, limit int) (agentapi.FileList, error) {
+func (f Files) ListDir(ctx context.Context, c sandbox.Caller, ref, path string, limit int) (agentapi.FileList, error) {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return agentapi.FileList{}, err
 	}
 	list, err := f.of(b).List(ctx, path, limit)
-	return list, f.service.explain(ctx, b, err)
+	return list, b.Explain(ctx, err)
 }
 
 // Mkdir makes a directory in a running sandbox.
-func (f Files) Mkdir(ctx context.Context, c Caller, ref string, req agentapi.MkdirRequest) error {
+func (f Files) Mkdir(ctx context.Context, c sandbox.Caller, ref string, req agentapi.MkdirRequest) error {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return err
 	}
 	audit.FromContext(ctx).Detail("path", req.Path)
-	return f.service.explain(ctx, b, f.of(b).Mkdir(ctx, req))
+	return b.Explain(ctx, f.of(b).Mkdir(ctx, req))
 }
 
 // Move renames a path in a running sandbox.
-func (f Files) Move(ctx context.Context, c Caller, ref string, req agentapi.MoveRequest) error {
+func (f Files) Move(ctx context.Context, c sandbox.Caller, ref string, req agentapi.MoveRequest) error {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return err
 	}
 	audit.FromContext(ctx).Detail("path", req.From)
 	audit.FromContext(ctx).Detail("to", req.To)
-	return f.service.explain(ctx, b, f.of(b).Move(ctx, req))
+	return b.Explain(ctx, f.of(b).Move(ctx, req))
 }
 
 // Remove removes a path in a running sandbox, a directory with content only when
 // recursive.
-func (f Files) Remove(ctx context.Context, c Caller, ref, path string, recursive bool) error {
+func (f Files) Remove(ctx context.Context, c sandbox.Caller, ref, path string, recursive bool) error {
 	b, err := f.service.use(ctx, c, ref)
 	if err != nil {
 		return err
 	}
 	audit.FromContext(ctx).Detail("path", path)
-	return f.service.explain(ctx, b, f.of(b).Remove(ctx, path, recursive))
+	return b.Explain(ctx, f.of(b).Remove(ctx, path, recursive))
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // FileWatch reports what happens to files of a sandbox. It goes on when the
@@ -25,7 +26,7 @@ type FileWatch struct {
 // Watch begins to report what happens to a path of a running sandbox; see
 // agentapi.Client.Watch. ctx holds for the whole of the watch, and the caller
 // closes it. A watch that is open is no activity: it does not keep a sandbox from being idle.
-func (s *Service) Watch(ctx context.Context, c Caller, ref, path string, recursive bool) (*FileWatch, error) {
+func (s *Service) Watch(ctx context.Context, c sandbox.Caller, ref, path string, recursive bool) (*FileWatch, error) {
 	b, err := s.use(ctx, c, ref)
 	if err != nil {
 		return nil, err
@@ -40,7 +41,7 @@ func (s *Service) Watch(ctx context.Context, c Caller, ref, path string, recursi
 // open connects to the agent.
 func (w *FileWatch) open() error {
 	for {
-		watch, err := w.passage.box.agent.Watch(w.passage.ctx, w.path, w.recursive)
+		watch, err := w.passage.box.Agent.Watch(w.passage.ctx, w.path, w.recursive)
 		if err == nil {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -23,7 +24,7 @@ import (
 //
 // Errors: as [Service.Pause]; Invalid, naming the field; QuotaExceeded. Errors of
 // single children are in their results.
-func (s *Service) Fork(ctx context.Context, c Caller, ref string, req ForkRequest) ([]ForkResult, error) {
+func (s *Service) Fork(ctx context.Context, c sandbox.Caller, ref string, req ForkRequest) ([]ForkResult, error) {
 	if err := s.cfg.validateFork(&req); err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func (s *Service) Fork(ctx context.Context, c Caller, ref string, req ForkReques
 	if err != nil {
 		return nil, err
 	}
-	if err := quota.CheckMax(c.Workspace, limits, b.sandbox().Resources); err != nil {
+	if err := quota.CheckMax(c.Workspace, limits, b.Sandbox().Resources); err != nil {
 		return nil, err
 	}
 	f := &fork{service: s, caller: c, parent: b, request: req, saved: make(chan struct{}), results: make([]ForkResult, req.Count)}
@@ -49,13 +50,13 @@ func (s *Service) Fork(ctx context.Context, c Caller, ref string, req ForkReques
 		audit.FromContext(ctx).Made("sandbox", string(child.Sandbox.ID), child.Sandbox.Name)
 	}
 	done := make(chan struct{})
-	if !s.spawn(func() {
+	if !s.work.Go(func() {
 		defer close(done)
 		begin := time.Now()
 		err = f.run()
-		s.metrics.op(flightFork, begin, err)
+		s.metrics.op(box.Fork, begin, err)
 	}) {
-		return nil, errClosed // the next server ends them
+		return nil, box.ErrClosed // the next server ends them
 	}
 	select {
 	case <-done:
@@ -85,7 +86,7 @@ func (c *Config) validateFork(req *ForkRequest) error {
 			return err
 		}
 		if seen[name] {
-			return sandbox.InvalidField("names", "has %q twice", fieldText(name))
+			return sandbox.InvalidField("names", "has %q twice", sandbox.Excerpt(name))
 		}
 		seen[name] = true
 	}
@@ -99,12 +100,12 @@ func (c *Config) validateFork(req *ForkRequest) error {
 // fork is the children of a sandbox while they are made.
 type fork struct {
 	service *Service
-	caller  Caller
-	parent  *box
+	caller  sandbox.Caller
+	parent  *entry
 	request ForkRequest
 
 	results []ForkResult
-	boxes   []*box // of the children; nil for those whose names others have
+	boxes   []*entry // of the children; nil for those whose names others have
 
 	saved  chan struct{} // closed when the parent is saved, or could not be
 	path   string        // of what they are made from; valid when saved
@@ -115,12 +116,12 @@ type fork struct {
 // admit records the children, each as being made, when there is room for all.
 func (f *fork) admit(ctx context.Context) error {
 	s := f.service
-	if err := f.parent.settled(ctx); err != nil {
+	if err := f.parent.Settled(ctx); err != nil {
 		return err
 	}
 	e := quota.Request{Workspace: f.caller.Workspace, Count: f.request.Count, MaxWait: f.request.WaitForQuota}
 	return s.quotas.Admit(ctx, e, func(a sandbox.Admission) (n int, err error) {
-		parent := f.parent.sandbox()
+		parent := f.parent.Sandbox()
 		if err := s.forkable(f.parent, &parent); err != nil {
 			return 0, err
 		}
@@ -149,17 +150,17 @@ func (f *fork) admit(ctx context.Context) error {
 
 // forkable returns why children of a sandbox cannot be made, as far as that is known
 // before it is saved.
-func (s *Service) forkable(b *box, sb *sandbox.Sandbox) error {
+func (s *Service) forkable(b *entry, sb *sandbox.Sandbox) error {
 	switch sb.State {
 	case sandbox.Running, sandbox.Pausing, sandbox.Resuming: // what is under way ends first
 		return nil
 	case sandbox.Paused:
-		if _, err := s.saved.restorable(s.saved.path(b.id, sb.Saved), sandbox.MemoryRequire); err != nil {
+		if _, err := s.saved.restorable(s.saved.path(b.ID, sb.Saved), sandbox.MemoryRequire); err != nil {
 			return sandbox.Wrap(sandbox.Unsupported, err, "%s; resume it, which starts it anew with its files, and fork it then", publicReason("it cannot be forked", err))
 		}
 		return nil
 	}
-	return stateError(sb)
+	return box.StateError(sb)
 }
 
 // run saves the parent and makes the children of that. It returns when each runs or
@@ -170,7 +171,7 @@ func (f *fork) run() error {
 	path, release := s.saved.fork()
 	defer func() {
 		if err := release(); err != nil {
-			s.log.Error("checkpoint of a fork not removed, trying again soon", "sandbox", f.parent.id, "error", err)
+			s.log.Error("checkpoint of a fork not removed, trying again soon", "sandbox", f.parent.ID, "error", err)
 		}
 	}()
 	f.path = path
@@ -182,7 +183,7 @@ func (f *fork) run() error {
 		}
 	}
 	if count > 0 {
-		f.err = s.fly(s.ctx, f.parent, flightFork, func(*flight) error { return f.save(count) })
+		f.err = f.parent.Exclusively(s.ctx, box.Fork, func() error { return f.save(count) })
 	}
 	close(f.saved)
 	var g sync.WaitGroup
@@ -199,8 +200,8 @@ func (f *fork) run() error {
 func (f *fork) save(count int) error {
 	s, b := f.service, f.parent
 	begin := time.Now()
-	b.activity.at(begin)
-	sb := b.sandbox()
+	b.Activity.At(begin)
+	sb := b.Sandbox()
 	if err := s.forkable(b, &sb); err != nil {
 		return err
 	}
@@ -209,25 +210,25 @@ func (f *fork) save(count int) error {
 	}
 	f.digest = sb.ImageDigest
 	return s.store.AppendEvent(s.ctx, sandbox.Event{
-		Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventForked, Message: "sandboxes are made from it",
+		Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventForked, Message: "sandboxes are made from it",
 		Data: map[string]string{"count": strconv.Itoa(count), "saved_ms": milliseconds(time.Since(begin))},
 	})
 }
 
 // await returns what became of a child. What makes it has times of its own, which begin
 // when it is its turn: until then it needs what was saved.
-func (f *fork) await(b *box) ForkResult {
-	v := b.view()
-	for ; !reached(v.sb.State, sandbox.Running); v = b.view() {
+func (f *fork) await(b *entry) ForkResult {
+	v := b.View()
+	for ; !reached(v.Sandbox.State, sandbox.Running); v = b.View() {
 		select {
-		case <-v.changed:
+		case <-v.Changed:
 		case <-f.service.ctx.Done():
-			return ForkResult{Sandbox: f.caller.shown(v.sb), Err: errClosed}
+			return ForkResult{Sandbox: f.caller.Shown(v.Sandbox), Err: box.ErrClosed}
 		}
 	}
-	sb := f.caller.shown(v.sb)
+	sb := f.caller.Shown(v.Sandbox)
 	if sb.State != sandbox.Running {
-		return ForkResult{Sandbox: sb, Err: stateError(&sb)}
+		return ForkResult{Sandbox: sb, Err: box.StateError(&sb)}
 	}
 	return ForkResult{Sandbox: sb}
 }
@@ -251,7 +252,7 @@ func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error
 	if req.Timeouts != nil {
 		sb.Timeouts = *req.Timeouts
 	}
-	if err := checkEnv(sb.Env); err != nil {
+	if err := sandbox.CheckEnv(sb.Env); err != nil {
 		return sandbox.Creation{}, err
 	}
 	if err := checkLabels(sb.Labels); err != nil {
@@ -279,19 +280,19 @@ func merged(base, over map[string]string) map[string]string {
 
 // revive takes the steps from a child's row to a running sandbox, once the parent is
 // saved. What was made so far is left to the destroyer when it fails.
-func (f *fork) revive(b *box) error {
+func (f *fork) revive(b *entry) error {
 	s := f.service
 	select {
 	case <-f.saved:
-	case <-b.ctx.Done():
-		return b.ctx.Err()
+	case <-b.Context().Done():
+		return b.Context().Err()
 	}
 	if f.err != nil {
 		return fail(sandbox.CauseStart, f.err, "what it was to be forked from could not be saved")
 	}
-	if b.sandbox().ImageDigest != f.digest { // the parent went back to a checkpoint meanwhile
+	if b.Sandbox().ImageDigest != f.digest { // the parent went back to a checkpoint meanwhile
 		if err := s.recordBox(b, f.digest, nil); err != nil {
-			return fmt.Errorf("fork of sandbox %s: %w", f.parent.id, err)
+			return fmt.Errorf("fork of sandbox %s: %w", f.parent.ID, err)
 		}
 	}
 	handle, err := s.bringBack(b, f.path)
@@ -299,12 +300,12 @@ func (f *fork) revive(b *box) error {
 		return fail(sandbox.CauseStart, err, "the fork could not be started")
 	}
 	if err := s.recordBox(b, f.digest, handle); err != nil {
-		return fmt.Errorf("fork of sandbox %s: %w", f.parent.id, err)
+		return fmt.Errorf("fork of sandbox %s: %w", f.parent.ID, err)
 	}
-	b.mu.Lock()
-	if b.ctx.Err() == nil {
+	b.Lock()
+	if b.Context().Err() == nil {
 		s.watchLater(b)
 	}
-	b.mu.Unlock()
+	b.Unlock()
 	return s.recordRunning(b, &sandbox.Image{Digest: f.digest})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -21,7 +22,7 @@ import (
 // only: what it means may change. Progress is as in [Service.PullImage].
 //
 // Errors: Invalid and NotFound; as [Service.PullImage].
-func (s *Service) BuildBase(ctx context.Context, c Caller, ref string, progress func(sandbox.ImageEvent)) (img sandbox.Image, err error) {
+func (s *Service) BuildBase(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (img sandbox.Image, err error) {
 	if err := sandbox.CheckText("from", ref, 1, sandbox.ImageRefMax); err != nil {
 		return sandbox.Image{}, err
 	}
@@ -62,14 +63,14 @@ type BuildCommand struct {
 // MayBuild returns why nothing more may be built in the caller's workspace at the
 // moment. Errors: QuotaExceeded when its disk is used up; Unavailable when the
 // server's is.
-func (s *Service) MayBuild(ctx context.Context, c Caller) error {
+func (s *Service) MayBuild(ctx context.Context, c sandbox.Caller) error {
 	return s.quotas.CheckDisk(ctx, c.Workspace)
 }
 
 // MayKeepBuilt returns why add bytes more of what the caller's workspace builds may not
 // be kept, as [Service.MayBuild], by a build that has what [Service.BuildPlace] said. It
 // removes nothing, and so may be asked under the lock of the images.
-func (s *Service) MayKeepBuilt(ctx context.Context, c Caller, have sandbox.Resources, add int64) error {
+func (s *Service) MayKeepBuilt(ctx context.Context, c sandbox.Caller, have sandbox.Resources, add int64) error {
 	return s.quotas.CheckDiskFor(ctx, c.Workspace, have.DiskBytes, add)
 }
 
@@ -85,7 +86,7 @@ func (s *Service) MayKeepBuilt(ctx context.Context, c Caller, have sandbox.Resou
 // Errors: the context's; QuotaExceeded when too many of the workspace wait, and when its
 // quota has no room; Invalid, naming the field, for resources beyond the maximum of a
 // sandbox there.
-func (s *Service) BuildPlace(ctx context.Context, c Caller, asked sandbox.Resources, patience time.Duration, waits func(string)) (have sandbox.Resources, release func(), err error) {
+func (s *Service) BuildPlace(ctx context.Context, c sandbox.Caller, asked sandbox.Resources, patience time.Duration, waits func(string)) (have sandbox.Resources, release func(), err error) {
 	got, err := s.quotas.ReserveWithPlace(ctx, s.dockerfiles, c.Workspace, asked, patience, waits)
 	if err != nil {
 		return have, nil, err
@@ -132,18 +133,18 @@ func (s *Service) RunBuildCommand(ctx context.Context, cmd BuildCommand, output 
 		return err
 	}
 	done := make(chan struct{})
-	if !s.spawn(func() { // so that Close waits for it
+	if !s.work.Go(func() { // so that Close waits for it
 		defer close(done)
 		err = s.workLayer(ctx, workSpec{base: cmd.Base, network: cmd.Network, plainTmp: true, resources: cmd.Resources}, reader, layer, work)
 	}) {
-		return agentapi.Exit{}, errClosed
+		return agentapi.Exit{}, box.ErrClosed
 	}
 	<-done
 	switch {
 	case err == errCommandFailed:
 		return exit, nil
 	case err != nil && s.ctx.Err() != nil:
-		return exit, errClosed
+		return exit, box.ErrClosed
 	}
 	return exit, err
 }

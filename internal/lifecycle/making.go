@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -73,7 +74,7 @@ func (s *Service) joinMaking(places *fairsem.Semaphore, ws sandbox.WorkspaceID, 
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	m := &making{done: make(chan struct{}), cancel: cancel, watchers: map[*watcher]struct{}{w: {}}}
-	started := s.spawn(func() {
+	started := s.work.Go(func() {
 		defer cancel()
 		img, err := s.runMaking(ctx, places, ws, m, work)
 		s.makings.mu.Lock()
@@ -86,7 +87,7 @@ func (s *Service) joinMaking(places *fairsem.Semaphore, ws sandbox.WorkspaceID, 
 	})
 	if !started {
 		cancel()
-		return nil, errClosed
+		return nil, box.ErrClosed
 	}
 	s.makings.byKey[key] = m
 	return m, nil
@@ -128,7 +129,7 @@ func (s *Service) runMaking(ctx context.Context, places *fairsem.Semaphore, ws s
 // explainMaking says why the context of a making ended.
 func (s *Service) explainMaking(ctx context.Context) error {
 	if s.ctx.Err() != nil {
-		return errClosed
+		return box.ErrClosed
 	}
 	return sandbox.Wrap(sandbox.Timeout, ctx.Err(), "it was not made within %s", s.cfg.ImageTimeout)
 }
@@ -149,13 +150,13 @@ func (s *Service) leaveMaking(key string, m *making, w *watcher) {
 
 // obtainImage returns the image of a sandbox, with its dependencies, and the path
 // of its root filesystem, and has it made when it is not here.
-func (s *Service) obtainImage(b *box) (sandbox.Image, string, error) {
-	sb := b.sandbox()
+func (s *Service) obtainImage(b *entry) (sandbox.Image, string, error) {
+	sb := b.Sandbox()
 	ref, who := sb.Image, sandbox.Puller{Workspace: sb.Workspace, Registry: sb.Registry}
 	if sb.Snapshot != "" {
 		ref, who = sb.ImageDigest, sandbox.Puller{} // who may use a snapshot was seen before
 	}
-	ctx := b.ctx // what is made has its own time
+	ctx := b.Context() // what is made has its own time
 	img, rootfs, err := s.ensureImage(ctx, ref, who, s.imageProgress(b, ref))
 	if err != nil {
 		return img, "", fail(sandbox.CauseImage, err, "the image "+sb.Image+" could not be had")
@@ -204,7 +205,7 @@ func makingKey(kind, ref string, who sandbox.Puller) string {
 //
 // Errors: Invalid, naming the field; NotFound, Forbidden, Unsupported, TooLarge,
 // Timeout and Unavailable with the registry's words.
-func (s *Service) PullImage(ctx context.Context, c Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+func (s *Service) PullImage(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 	if ref == "" {
 		return sandbox.Image{}, sandbox.InvalidField("image", "name the image to pull")
 	}
@@ -223,7 +224,7 @@ const imageEventsMax = 32
 
 // imageProgress returns a function that appends an event to a sandbox for each
 // phase in the making of its image.
-func (s *Service) imageProgress(b *box, what string) func(sandbox.ImageEvent) {
+func (s *Service) imageProgress(b *entry, what string) func(sandbox.ImageEvent) {
 	var last sandbox.ImagePhase
 	count := 0
 	return func(e sandbox.ImageEvent) { // one call at a time: makings.mu is held
@@ -232,13 +233,13 @@ func (s *Service) imageProgress(b *box, what string) func(sandbox.ImageEvent) {
 		}
 		last = e.Phase
 		count++
-		data := map[string]string{"image": what, "phase": string(e.Phase), "detail": clip(e.Message)}
+		data := map[string]string{"image": what, "phase": string(e.Phase), "detail": sandbox.OneLine(e.Message)}
 		if e.Total > 0 {
 			data["total"] = strconv.FormatInt(e.Total, 10)
 		}
 		ev := sandbox.Event{
-			Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventImageBuilding,
-			Message: clip(fmt.Sprintf("its image is being made: %s: %s", e.Phase, e.Message)), Data: data,
+			Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventImageBuilding,
+			Message: sandbox.OneLine(fmt.Sprintf("its image is being made: %s: %s", e.Phase, e.Message)), Data: data,
 		}
 		select {
 		case s.notes <- ev:

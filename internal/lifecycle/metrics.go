@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -93,7 +94,7 @@ func (m *metrics) pooled(hit bool, n float64) {
 }
 
 // op notes an operation that began at some time and has ended.
-func (m *metrics) op(kind flightKind, begin time.Time, err error) {
+func (m *metrics) op(kind box.OperationKind, begin time.Time, err error) {
 	outcome := "ok"
 	if err != nil {
 		outcome = "error"
@@ -164,7 +165,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 func (x *boxes) count() map[sandbox.State]int {
 	counts := map[sandbox.State]int{}
 	for _, b := range x.all() {
-		counts[b.sandbox().State]++
+		counts[b.Sandbox().State]++
 	}
 	return counts
 }

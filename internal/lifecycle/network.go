@@ -3,15 +3,14 @@ package lifecycle
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -19,21 +18,9 @@ import (
 // Network makes the other side of sandboxes' interfaces. It is safe for concurrent use.
 type Network interface {
 	// Attach makes the gateway of a sandbox and the interface to plug into its box.
-	Attach(id sandbox.ID) (Gateway, driver.NIC, error)
+	Attach(id sandbox.ID) (box.Gateway, driver.NIC, error)
 	// Nameserver is the address at which gateways answer DNS.
 	Nameserver() netip.Addr
-}
-
-// Gateway is the other side of one sandbox's interface. It is safe for concurrent use.
-type Gateway interface {
-	// Traffic returns the bytes that the sandbox sent and received so far, also
-	// after Close.
-	Traffic() (sent, received int64)
-	// Dial connects to a TCP port at the sandbox's interface; the connection outlives
-	// ctx and breaks with Close. It fails, soon or with ctx, when no server listens there.
-	Dial(ctx context.Context, port uint16) (net.Conn, error)
-	// Close cuts every connection at once. Idempotent.
-	Close()
 }
 
 // NetworkChange says what to change of a sandbox's network; nil fields stay.
@@ -42,82 +29,6 @@ type NetworkChange struct {
 	Enabled *bool
 	// Ports are those it publishes from now on.
 	Ports *[]uint16
-}
-
-// line is a box's end of the network: its gateway, and what went through those before.
-type line struct {
-	mu             sync.Mutex
-	gateway        Gateway // guarded by mu; nil for none
-	closed         bool    // nothing is connected any more; guarded by mu
-	sent, received int64   // of the gateways before; guarded by mu
-}
-
-// connect replaces the gateway. One that comes too late is closed.
-func (l *line) connect(g Gateway) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		g.Close()
-		return
-	}
-	l.cut()
-	l.gateway = g
-}
-
-// disconnect closes the gateway; for good when last is set.
-func (l *line) disconnect(last bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = l.closed || last
-	l.cut()
-}
-
-// cut closes the gateway.
-//
-// Preconditions: l.mu is held.
-func (l *line) cut() {
-	if l.gateway == nil {
-		return
-	}
-	l.gateway.Close()
-	sent, received := l.gateway.Traffic()
-	l.sent, l.received, l.gateway = l.sent+sent, l.received+received, nil
-}
-
-// traffic returns what went through all gateways of this server's time.
-func (l *line) traffic() (sent, received int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gateway == nil {
-		return l.sent, l.received
-	}
-	sent, received = l.gateway.Traffic()
-	return l.sent + sent, l.received + received
-}
-
-// dial connects to a port at the sandbox's interface, when it has one and a
-// server listens there.
-func (l *line) dial(ctx context.Context, port uint16) (net.Conn, bool) {
-	l.mu.Lock()
-	g := l.gateway
-	l.mu.Unlock()
-	if g == nil {
-		return nil, false
-	}
-	// What runs in the sandbox can have its interface not answer at all.
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	c, err := g.Dial(ctx, port)
-	return c, err == nil
-}
-
-// answerTimeout is how long a sandbox's interface may take to answer.
-const answerTimeout = time.Second
-
-func (l *line) connected() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.gateway != nil
 }
 
 // checkPorts checks the ports in a field that a caller wants published.
@@ -159,7 +70,7 @@ func (s *Service) networker() (driver.Networker, error) {
 // Errors: Invalid, naming the field; NotFound; NotRunning while it is
 // provisioning; Ended; Unsupported; Unavailable when it could not be connected
 // now: that is tried again.
-func (s *Service) SetNetwork(ctx context.Context, c Caller, ref string, change NetworkChange) (sandbox.Sandbox, error) {
+func (s *Service) SetNetwork(ctx context.Context, c sandbox.Caller, ref string, change NetworkChange) (sandbox.Sandbox, error) {
 	if err := s.ready(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -184,18 +95,17 @@ func (s *Service) SetNetwork(ctx context.Context, c Caller, ref string, change N
 	case err != nil:
 		return sandbox.Sandbox{}, err
 	case b == nil:
-		return sandbox.Sandbox{}, stateError(&sb)
+		return sandbox.Sandbox{}, box.StateError(&sb)
 	}
-	err = s.fly(ctx, b, flightNetwork, func(fl *flight) error { return s.setNetwork(fl, change) })
-	return b.sandbox(), err
+	err = b.Exclusively(ctx, box.Network, func() error { return s.setNetwork(b, change) })
+	return b.Sandbox(), err
 }
 
 // setNetwork records a change and makes it true.
-func (s *Service) setNetwork(fl *flight, change NetworkChange) error {
-	b := fl.box
-	sb := b.sandbox()
+func (s *Service) setNetwork(b *entry, change NetworkChange) error {
+	sb := b.Sandbox()
 	if sb.State != sandbox.Running && sb.State != sandbox.Paused {
-		return stateError(&sb)
+		return box.StateError(&sb)
 	}
 	sb, err := s.recordNetwork(b, func(sb *sandbox.Sandbox) error {
 		if change.Enabled != nil {
@@ -215,7 +125,7 @@ func (s *Service) setNetwork(fl *flight, change NetworkChange) error {
 	if !sb.Network.Enabled {
 		return s.unplug(b)
 	}
-	if b.line.connected() {
+	if b.Link.Connected() {
 		return nil
 	}
 	return s.reconnect(b)
@@ -223,13 +133,13 @@ func (s *Service) setNetwork(fl *flight, change NetworkChange) error {
 
 // recordNetwork records what change makes of the sandbox's network and published
 // ports, if that is anything new, and returns the sandbox as it is then.
-func (s *Service) recordNetwork(b *box, change func(*sandbox.Sandbox) error) (sandbox.Sandbox, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.over(); err != nil {
+func (s *Service) recordNetwork(b *entry, change func(*sandbox.Sandbox) error) (sandbox.Sandbox, error) {
+	b.Lock()
+	defer b.Unlock()
+	if err := b.Over(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	before := b.sandbox()
+	before := b.Sandbox()
 	sb := before
 	sb.Published = slices.Clone(before.Published)
 	if err := change(&sb); err != nil {
@@ -246,18 +156,18 @@ func (s *Service) recordNetwork(b *box, change func(*sandbox.Sandbox) error) (sa
 		Time: time.Now().UTC(), Type: sandbox.EventNetwork, Message: message + portsMessage(sb.Published),
 		Data: map[string]string{"enabled": strconv.FormatBool(sb.Network.Enabled), "ports": fmt.Sprint(sb.Network.Ports)},
 	}
-	sb, err := s.store.SetNetwork(s.ctx, b.id, sb.Network.Enabled, sb.Published, ev)
+	sb, err := s.store.SetNetwork(s.ctx, b.ID, sb.Network.Enabled, sb.Published, ev)
 	if err != nil {
 		return before, err
 	}
-	b.set(sb)
+	b.Set(sb)
 	s.boxes.publish(b)
-	return b.sandbox(), nil
+	return b.Sandbox(), nil
 }
 
 // reconnect gives a running box its interface and tells its agent.
-func (s *Service) reconnect(b *box) error {
-	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
+func (s *Service) reconnect(b *entry) error {
+	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.StartTimeout)
 	defer cancel()
 	if err := s.connect(ctx, b); err != nil {
 		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox could not be connected to its network; it is tried again soon")
@@ -268,74 +178,74 @@ func (s *Service) reconnect(b *box) error {
 // reconnectLater gives a box that a server before left its interface, and tells
 // its agent in the background, which may take its time. What does not work is
 // mended by the sweep.
-func (s *Service) reconnectLater(ctx context.Context, b *box) {
-	if !b.sandbox().Network.Enabled {
+func (s *Service) reconnectLater(ctx context.Context, b *entry) {
+	if !b.Sandbox().Network.Enabled {
 		return
 	}
 	if err := s.connect(ctx, b); err != nil {
-		s.log.Error("sandbox is without its network", "sandbox", b.id, "error", err)
+		s.log.Error("sandbox is without its network", "sandbox", b.ID, "error", err)
 		return
 	}
-	s.spawn(func() {
-		ctx, cancel := context.WithTimeout(b.ctx, attemptTimeout)
+	s.work.Go(func() {
+		ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
 		defer cancel()
-		if err := s.tellAgent(ctx, b); err != nil && b.ctx.Err() == nil {
-			s.log.Warn("agent not told of its network", "sandbox", b.id, "error", err)
+		if err := s.tellAgent(ctx, b); err != nil && b.Context().Err() == nil {
+			s.log.Warn("agent not told of its network", "sandbox", b.ID, "error", err)
 		}
 	})
 }
 
 // tellAgent has the agent of a running box know what its sandbox is now.
-func (s *Service) tellAgent(ctx context.Context, b *box) error {
+func (s *Service) tellAgent(ctx context.Context, b *entry) error {
 	b.envMu.Lock()
 	defer b.envMu.Unlock()
-	sb := b.sandbox()
+	sb := b.Sandbox()
 	img, _, err := s.images.Resolve(ctx, sb.ImageDigest)
 	if err != nil {
-		return fmt.Errorf("image of sandbox %s: %w", b.id, err)
+		return fmt.Errorf("image of sandbox %s: %w", b.ID, err)
 	}
-	return s.explain(ctx, b, b.agent.Configure(ctx, s.agentConfig(&sb, &img)))
+	return b.Explain(ctx, b.Agent.Configure(ctx, s.agentConfig(&sb, &img)))
 }
 
 // connect gives a box that was started its interface, when its sandbox is to have one.
-func (s *Service) connect(ctx context.Context, b *box) error {
-	if !b.sandbox().Network.Enabled {
+func (s *Service) connect(ctx context.Context, b *entry) error {
+	if !b.Sandbox().Network.Enabled {
 		return nil
 	}
 	return s.plug(ctx, b)
 }
 
 // plug gives a box that was started an interface.
-func (s *Service) plug(ctx context.Context, b *box) error {
+func (s *Service) plug(ctx context.Context, b *entry) error {
 	n, err := s.networker()
 	if err != nil {
 		// Not Unsupported: that would be said of what was saved of the sandbox.
 		return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox has a network, which this server cannot give it")
 	}
-	gateway, nic, err := s.network.Attach(b.id)
+	gateway, nic, err := s.network.Attach(b.ID)
 	if err != nil {
 		return err
 	}
-	if err := n.Plug(ctx, b.id, nic); err != nil {
+	if err := n.Plug(ctx, b.ID, nic); err != nil {
 		gateway.Close()
-		return fmt.Errorf("plug network into box %s: %w", b.id, err)
+		return fmt.Errorf("plug network into box %s: %w", b.ID, err)
 	}
-	b.line.connect(gateway)
+	b.Link.Connect(gateway)
 	return nil
 }
 
 // unplug takes the interface of a running box away. Whatever the box thinks of
 // it, nothing leads out any more.
-func (s *Service) unplug(b *box) error {
-	b.line.disconnect(false)
+func (s *Service) unplug(b *entry) error {
+	b.Link.Disconnect(false)
 	n, err := s.networker()
 	if err != nil {
 		return nil // it never had one from this server
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
 	defer cancel()
-	if err := n.Unplug(ctx, b.id); err != nil {
-		s.log.Warn("interface of a sandbox not switched off; it leads nowhere", "sandbox", b.id, "error", err)
+	if err := n.Unplug(ctx, b.ID); err != nil {
+		s.log.Warn("interface of a sandbox not switched off; it leads nowhere", "sandbox", b.ID, "error", err)
 	}
 	return nil
 }
@@ -349,9 +259,9 @@ func (s *Service) agentNetwork(sb *sandbox.Sandbox) *agentapi.Network {
 }
 
 // mendNetwork connects a running sandbox again that should be and is not.
-func (s *Service) mendNetwork(b *box) {
-	err := s.fly(b.ctx, b, flightNetwork, func(fl *flight) error { return s.setNetwork(fl, NetworkChange{}) })
-	if err != nil && b.ctx.Err() == nil {
-		s.log.Error("sandbox is without its network, trying again soon", "sandbox", b.id, "error", err)
+func (s *Service) mendNetwork(b *entry) {
+	err := b.Exclusively(b.Context(), box.Network, func() error { return s.setNetwork(b, NetworkChange{}) })
+	if err != nil && b.Context().Err() == nil {
+		s.log.Error("sandbox is without its network, trying again soon", "sandbox", b.ID, "error", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -52,7 +53,7 @@ func (g *gateway) Dial(_ context.Context, port uint16) (net.Conn, error) {
 
 func newGateways() *gateways { return &gateways{open: map[sandbox.ID][]*gateway{}} }
 
-func (n *gateways) Attach(id sandbox.ID) (lifecycle.Gateway, driver.NIC, error) {
+func (n *gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fail != nil {

@@ -17,7 +17,7 @@ const notesMax = 256
 // program's name is kept: arguments and environment may hold secrets.
 func (s *Service) execEnded(ctx context.Context, id sandbox.ID, program string, exit agentapi.Exit) {
 	data := map[string]string{
-		"program":     clip(program),
+		"program":     sandbox.OneLine(program),
 		"exit_code":   strconv.Itoa(exit.Code),
 		"duration_ms": strconv.FormatInt(exit.Duration.Milliseconds(), 10),
 	}

@@ -70,7 +70,7 @@ func (s *Service) debianPackages(ctx context.Context) map[string][]string {
 	l.mu.Lock()
 	if l.reading == nil && time.Now().After(l.until) {
 		done := make(chan struct{})
-		if s.spawn(func() {
+		if s.work.Go(func() {
 			defer close(done)
 			s.readPackages()
 		}) {

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // portURL is the label of a published port, as the index has it.
 type portURL struct {
-	box  *box
+	box  *entry
 	port sandbox.PublishedPort
 	// ctx ends when the label does not lead to the port any more, or not for everybody.
 	ctx    context.Context
@@ -27,8 +28,8 @@ func (u *portURL) is(p sandbox.PublishedPort) bool {
 }
 
 // publish makes the labels in the index those of the ports that b publishes.
-func (x *boxes) publish(b *box) {
-	ports := b.view().sb.Published
+func (x *boxes) publish(b *entry) {
+	ports := b.View().Sandbox.Published
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.publishLocked(b, ports)
@@ -38,7 +39,7 @@ func (x *boxes) publish(b *box) {
 // that goes, or that is private from now on, is cut off.
 //
 // Preconditions: x.mu is held.
-func (x *boxes) publishLocked(b *box, ports []sandbox.PublishedPort) {
+func (x *boxes) publishLocked(b *entry, ports []sandbox.PublishedPort) {
 	var list []*portURL
 	for _, p := range ports {
 		switch old := x.ports[p.Label]; {
@@ -81,7 +82,7 @@ func (s *Service) ByPortLabel(label string) (sb sandbox.Sandbox, port sandbox.Pu
 	if u == nil {
 		return sandbox.Sandbox{}, sandbox.PublishedPort{}, nil, sandbox.Errorf(sandbox.NotFound, "there is no published port with this label")
 	}
-	return u.box.sandbox(), u.port, u.ctx, nil
+	return u.box.Sandbox(), u.port, u.ctx, nil
 }
 
 // PortChange says what to do with a port of a sandbox.
@@ -101,7 +102,7 @@ type PortChange struct {
 //
 // Errors: Invalid, naming port or access; NotFound, also for a port that is not
 // published when Access is ""; Ended; QuotaExceeded beyond [sandbox.PortsMax] ports.
-func (s *Service) ChangePort(ctx context.Context, c Caller, ref string, change PortChange) (sandbox.Sandbox, error) {
+func (s *Service) ChangePort(ctx context.Context, c sandbox.Caller, ref string, change PortChange) (sandbox.Sandbox, error) {
 	if err := s.ready(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -116,7 +117,7 @@ func (s *Service) ChangePort(ctx context.Context, c Caller, ref string, change P
 	case err != nil:
 		return sandbox.Sandbox{}, err
 	case b == nil:
-		return sandbox.Sandbox{}, stateError(&sb)
+		return sandbox.Sandbox{}, box.StateError(&sb)
 	}
 	e := audit.FromContext(ctx)
 	e.Detail("port", strconv.Itoa(int(change.Port)))
@@ -124,7 +125,7 @@ func (s *Service) ChangePort(ctx context.Context, c Caller, ref string, change P
 		e.Detail("access", string(change.Access))
 	}
 	sb, err = s.recordNetwork(b, func(sb *sandbox.Sandbox) error { return change.apply(sb, time.Now().UTC()) })
-	return c.shown(sb), err
+	return c.Shown(sb), err
 }
 
 // apply makes the change to sb, whose lists it may change.

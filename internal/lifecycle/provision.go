@@ -12,17 +12,19 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // provision makes a recorded sandbox run, or ends it with the cause why not.
-func (s *Service) provision(b *box, makeRunning func(*box) error) {
+func (s *Service) provision(b *entry, makeRunning func(*entry) error) {
 	err := makeRunning(b)
-	b.mu.Lock()
+	b.Lock()
 	b.provisioning = false
-	b.mu.Unlock()
-	if err == nil || b.ctx.Err() != nil {
+	b.Unlock()
+	if err == nil || b.Context().Err() != nil {
 		return // it runs; or its end was decided, or the server closes: this work was canceled
 	}
 	cause := sandbox.Cause{Code: sandbox.CauseInternal, Message: "the server could not start it; its log says why"}
@@ -30,19 +32,19 @@ func (s *Service) provision(b *box, makeRunning func(*box) error) {
 	if errors.As(err, &f) {
 		cause = f.cause
 	}
-	s.log.Warn("sandbox could not be started", "sandbox", b.id, "error", err)
+	s.log.Warn("sandbox could not be started", "sandbox", b.ID, "error", err)
 	s.endOrLog(b, cause)
 }
 
 // makeRunning takes the steps from a row to a running sandbox. What it made so
 // far is left to the destroyer when it fails.
-func (s *Service) makeRunning(b *box) error {
+func (s *Service) makeRunning(b *entry) error {
 	img, rootfs, err := s.obtainImage(b)
 	if err != nil {
 		return err
 	}
-	if s.layers != nil && b.sandbox().ImageDigest != img.Digest { // no row says yet that it is in use
-		release, err := s.layers.Hold(b.ctx, img.Digest)
+	if s.layers != nil && b.Sandbox().ImageDigest != img.Digest { // no row says yet that it is in use
+		release, err := s.layers.Hold(b.Context(), img.Digest)
 		if err != nil {
 			return fail(sandbox.CauseImage, err, "its image was removed")
 		}
@@ -58,8 +60,8 @@ func (s *Service) makeRunning(b *box) error {
 }
 
 // startBox makes and starts the box, or takes one of the pool, and configures its agent.
-func (s *Service) startBox(b *box, img *sandbox.Image, rootfs string) error {
-	sb := b.sandbox()
+func (s *Service) startBox(b *entry, img *sandbox.Image, rootfs string) error {
+	sb := b.Sandbox()
 	if done, err := s.useWarmBox(b, &sb, img); done || err != nil {
 		return err
 	}
@@ -68,14 +70,14 @@ func (s *Service) startBox(b *box, img *sandbox.Image, rootfs string) error {
 
 // bootBox is startBox for a sandbox that gets a box of its own making. Only so
 // many are made at once; a slow readiness probe afterwards holds nobody up.
-func (s *Service) bootBox(b *box, sb *sandbox.Sandbox, img *sandbox.Image, rootfs string) error {
+func (s *Service) bootBox(b *entry, sb *sandbox.Sandbox, img *sandbox.Image, rootfs string) error {
 	select {
 	case s.slots <- struct{}{}:
-	case <-b.ctx.Done():
-		return b.ctx.Err()
+	case <-b.Context().Done():
+		return b.Context().Err()
 	}
 	defer func() { <-s.slots }()
-	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.StartTimeout)
+	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.StartTimeout)
 	defer cancel()
 	handle, err := s.driver.Create(ctx, s.spec(sb, rootfs))
 	if err != nil {
@@ -84,13 +86,13 @@ func (s *Service) bootBox(b *box, sb *sandbox.Sandbox, img *sandbox.Image, rootf
 	if err := s.recordBox(b, img.Digest, handle); err != nil {
 		return err
 	}
-	if err := s.driver.Start(ctx, b.id); err != nil {
+	if err := s.driver.Start(ctx, b.ID); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be started")
 	}
-	b.meter.begin(time.Now().UTC())
-	b.mu.Lock()
+	b.Meter.Begin(time.Now().UTC())
+	b.Lock()
 	s.watchLater(b)
-	b.mu.Unlock()
+	b.Unlock()
 	if err := s.connect(ctx, b); err != nil {
 		return fail(sandbox.CauseStart, err, "the sandbox could not be connected to its network")
 	}
@@ -98,7 +100,7 @@ func (s *Service) bootBox(b *box, sb *sandbox.Sandbox, img *sandbox.Image, rootf
 		if cause, ended := s.endedItself(b); ended {
 			return &failure{cause: cause, err: err}
 		}
-		return fail(sandbox.CauseStart, AgentError(err), "its agent did not come up")
+		return fail(sandbox.CauseStart, box.AgentError(err), "its agent did not come up")
 	}
 	return nil
 }
@@ -112,41 +114,41 @@ func (s *Service) spec(sb *sandbox.Sandbox, rootfs string) driver.Spec {
 }
 
 // recordBox writes down what a restarted server needs to find the box.
-func (s *Service) recordBox(b *box, digest string, handle driver.Handle) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.ctx.Err(); err != nil {
+func (s *Service) recordBox(b *entry, digest string, handle driver.Handle) error {
+	b.Lock()
+	defer b.Unlock()
+	if err := b.Context().Err(); err != nil {
 		return err
 	}
-	sb, err := s.store.SetBox(s.ctx, b.id, digest, handle)
+	sb, err := s.store.SetBox(s.ctx, b.ID, digest, handle)
 	if err != nil {
 		return fmt.Errorf("record box: %w", err)
 	}
-	b.set(sb)
+	b.Set(sb)
 	return nil
 }
 
 // recordRunning ends provisioning, unless the sandbox's end was decided before.
-func (s *Service) recordRunning(b *box, img *sandbox.Image) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.ctx.Err(); err != nil {
+func (s *Service) recordRunning(b *entry, img *sandbox.Image) error {
+	b.Lock()
+	defer b.Unlock()
+	if err := b.Context().Err(); err != nil {
 		return err
 	}
 	now := time.Now().UTC()
-	took := now.Sub(b.sandbox().CreatedAt)
+	took := now.Sub(b.Sandbox().CreatedAt)
 	data := map[string]string{"after_ms": strconv.FormatInt(took.Milliseconds(), 10), "image_digest": img.Digest}
 	if b.warm {
 		data["from_pool"] = "true"
 	}
-	sb, err := s.transition(b.sandbox(), sandbox.Running,
+	sb, err := s.transition(b.Sandbox(), sandbox.Running,
 		func(sb *sandbox.Sandbox) { sb.StartedAt, sb.LastActivityAt = now, now },
 		sandbox.Event{Time: now, Type: sandbox.EventRunning, Message: "the sandbox is ready", Data: data})
 	if err != nil {
 		return fmt.Errorf("record running: %w", err)
 	}
-	b.set(sb)
-	b.activity.at(now)
+	b.Set(sb)
+	b.Activity.At(now)
 	s.armTimer(b)
 	s.metrics.created.Observe(took.Seconds())
 	return nil
@@ -186,24 +188,14 @@ func (s *Service) agentConfig(sb *sandbox.Sandbox, img *sandbox.Image) agentapi.
 	}
 }
 
-// patience returns the pauses between attempts to reach what is coming up.
-func patience(first, most time.Duration) backoff.RetryOption {
-	return backoff.WithBackOff(&backoff.ExponentialBackOff{
-		InitialInterval: first, MaxInterval: most, Multiplier: 1.5, RandomizationFactor: 0.2,
-	})
-}
-
-// forever lets a retry go on until its context ends.
-var forever = backoff.WithMaxElapsedTime(0)
-
 // configure calls the agent until it answers or ctx ends. Configuring is
 // idempotent, so it serves as the question whether the agent is there, too.
-func (s *Service) configure(ctx context.Context, b *box, cfg agentapi.Config) error {
+func (s *Service) configure(ctx context.Context, b *entry, cfg agentapi.Config) error {
 	var last error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		defer cancel()
-		err := b.agent.Configure(attempt, cfg)
+		err := b.Agent.Configure(attempt, cfg)
 		var refused *agentapi.Error
 		if errors.As(err, &refused) || errors.Is(err, agentapi.ErrBadAnswer) {
 			err = backoff.Permanent(err)
@@ -211,7 +203,7 @@ func (s *Service) configure(ctx context.Context, b *box, cfg agentapi.Config) er
 			last = err
 		}
 		return struct{}{}, err
-	}, patience(2*time.Millisecond, 100*time.Millisecond), forever)
+	}, retry.Pauses(2*time.Millisecond, 100*time.Millisecond), retry.Forever())
 	if ctx.Err() != nil && last != nil {
 		return last // says more than that the time is up
 	}
@@ -220,18 +212,18 @@ func (s *Service) configure(ctx context.Context, b *box, cfg agentapi.Config) er
 
 // probe waits until the sandbox's readiness port, when it has one, answers GET /
 // with a 2xx.
-func (s *Service) probe(b *box) error {
-	sb := b.sandbox()
+func (s *Service) probe(b *entry) error {
+	sb := b.Sandbox()
 	if sb.ReadinessPort == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, s.cfg.ReadinessTimeout)
+	ctx, cancel := context.WithTimeout(b.Context(), s.cfg.ReadinessTimeout)
 	defer cancel()
 	// What answers is hostile: bounded headers, no redirects, the body is not read.
 	client := &http.Client{
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return s.driver.Dial(ctx, b.id, sb.ReadinessPort)
+				return s.driver.Dial(ctx, b.ID, sb.ReadinessPort)
 			},
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: 64 << 10,
@@ -246,7 +238,7 @@ func (s *Service) probe(b *box) error {
 			last = err
 		}
 		return struct{}{}, err
-	}, patience(10*time.Millisecond, 500*time.Millisecond), forever)
+	}, retry.Pauses(10*time.Millisecond, 500*time.Millisecond), retry.Forever())
 	if err != nil {
 		return &failure{
 			cause: sandbox.Cause{Code: sandbox.CauseNotReady, Message: fmt.Sprintf(

@@ -13,6 +13,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -53,7 +55,7 @@ func (s *Service) execute(x *execution) {
 		return
 	case err != nil:
 		s.finish(x, p, func(e *sandbox.Execution) {
-			e.State, e.Error = sandbox.ExecutionFailed, clip(publicMessage(err))
+			e.State, e.Error = sandbox.ExecutionFailed, sandbox.OneLine(publicMessage(err))
 			if errors.Is(err, errNotStarted) {
 				e.State, e.Error = sandbox.ExecutionCancelled, ""
 			}
@@ -85,7 +87,7 @@ func judge(e *sandbox.Execution, exit *agentapi.Exit) {
 // publicMessage returns what may be told about an error.
 func publicMessage(err error) string {
 	var public *sandbox.Error
-	if errors.As(AgentError(err), &public) && public.Code != sandbox.Internal {
+	if errors.As(box.AgentError(err), &public) && public.Code != sandbox.Internal {
 		return public.Message
 	}
 	return "a fault of the server; its log says more"
@@ -135,7 +137,7 @@ func (s *Service) finish(x *execution, p *pump, end func(*sandbox.Execution)) {
 // noteExecution queues the event that an execution ended.
 func (s *Service) noteExecution(e *sandbox.Execution) {
 	data := map[string]string{
-		"program": clip(e.Argv[0]), "execution_id": string(e.ID), "kind": string(e.Kind), "state": string(e.State),
+		"program": sandbox.OneLine(e.Argv[0]), "execution_id": string(e.ID), "kind": string(e.Kind), "state": string(e.State),
 		"duration_ms": strconv.FormatInt(e.Duration.Milliseconds(), 10),
 	}
 	if e.ExitCode != nil {
@@ -192,9 +194,9 @@ func (p *pump) offset() int64 {
 // run connects to the process, again whenever the connection breaks, until its
 // exit. It waits while the sandbox is paused and does not resume it.
 func (p *pump) run() (*agentapi.Exit, error) {
-	ctx := p.x.box.ctx
+	ctx := p.x.box.Context()
 	for idle := 0; idle < idleConnections; idle++ {
-		before, saves := p.offset(), p.x.box.saves.Load()
+		before, saves := p.offset(), p.x.box.Saves()
 		conn, err := p.connect(ctx)
 		if err != nil {
 			return nil, err
@@ -214,7 +216,7 @@ func (p *pump) run() (*agentapi.Exit, error) {
 				return nil, err
 			}
 		}
-		if p.offset() > before || p.x.box.savedSince(saves) || time.Since(begin) > agentPatience {
+		if p.offset() > before || p.x.box.SavedSince(saves) || time.Since(begin) > agentPatience {
 			idle = 0
 		}
 	}
@@ -228,23 +230,23 @@ func (p *pump) run() (*agentapi.Exit, error) {
 func (p *pump) terminate(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	_ = p.x.box.agent.Terminate(ctx, string(p.x.view().ID), cancelGrace)
+	_ = p.x.box.Agent.Terminate(ctx, string(p.x.view().ID), cancelGrace)
 }
 
 // ready returns when the sandbox runs, or an error when it has ended, or the service.
 func (p *pump) ready(ctx context.Context) error {
 	for {
-		v := p.x.box.view()
+		v := p.x.box.View()
 		switch {
 		case p.service.ctx.Err() != nil:
-			return errClosed
-		case v.sb.State == sandbox.Running && ctx.Err() == nil:
+			return box.ErrClosed
+		case v.Sandbox.State == sandbox.Running && ctx.Err() == nil:
 			return nil
-		case v.sb.State == sandbox.Destroying || v.sb.State.Ended():
-			return stateError(&v.sb)
+		case v.Sandbox.State == sandbox.Destroying || v.Sandbox.State.Ended():
+			return box.StateError(&v.Sandbox)
 		}
 		select {
-		case <-v.changed:
+		case <-v.Changed:
 		case <-p.service.ctx.Done():
 		}
 	}
@@ -256,9 +258,9 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 		if err := p.ready(ctx); err != nil {
 			return nil, err
 		}
-		v, saves := p.x.box.view(), p.x.box.saves.Load()
+		v, saves := p.x.box.View(), p.x.box.Saves()
 		conn, err := backoff.Retry(ctx, func() (*agentapi.Stream, error) {
-			if now := p.x.box.view(); now != v && now.sb.State != sandbox.Running {
+			if now := p.x.box.View(); now != v && now.Sandbox.State != sandbox.Running {
 				return nil, backoff.Permanent(errMoved)
 			}
 			conn, err := p.attempt(ctx)
@@ -267,7 +269,7 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 				err = backoff.Permanent(err)
 			}
 			return conn, err
-		}, patience(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(p.service.cfg.agentPatience))
+		}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(p.service.cfg.agentPatience))
 		var refused *agentapi.Error
 		switch {
 		case err == nil:
@@ -283,8 +285,8 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 			return nil, stateErr
 		}
 		// It may have stood still for long, to be saved.
-		stood := p.x.box.savedSince(saves) && noAnswer(err)
-		if p.x.box.view() == v && !stood { // it ran all the time
+		stood := p.x.box.SavedSince(saves) && box.NoAnswer(err)
+		if p.x.box.View() == v && !stood { // it ran all the time
 			return nil, err
 		}
 	}
@@ -303,25 +305,25 @@ var errMoved = errors.New("the sandbox does not run")
 func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
 	e := p.x.view()
 	if e.State != sandbox.ExecutionQueued || p.x.request == nil {
-		conn, err := p.x.box.agent.Attach(ctx, string(e.ID), p.offset())
+		conn, err := p.x.box.Agent.Attach(ctx, string(e.ID), p.offset())
 		return conn, err
 	}
 	if e.Cancel != sandbox.CancelNone {
 		return nil, errNotStarted
 	}
 	if req := p.x.request; req.MakeCwd {
-		if err := p.x.box.agent.Mkdir(ctx, agentapi.MkdirRequest{Path: req.Cwd, Parents: true, User: req.User}); err != nil {
+		if err := p.x.box.Agent.Mkdir(ctx, agentapi.MkdirRequest{Path: req.Cwd, Parents: true, User: req.User}); err != nil {
 			return nil, err
 		}
 	}
 	if err := p.writeFiles(ctx); err != nil {
 		return nil, err
 	}
-	sb := p.x.box.sandbox()
-	conn, err := p.x.box.agent.Exec(ctx, p.x.request.command(&e.Execution, &sb, bash))
+	sb := p.x.box.Sandbox()
+	conn, err := p.x.box.Agent.Exec(ctx, p.x.request.command(&e.Execution, &sb, bash))
 	var refused *agentapi.Error
 	if errors.As(err, &refused) && refused.Code == agentapi.CodeNotFound && p.x.request.Script != "" {
-		conn, err = p.x.box.agent.Exec(ctx, p.x.request.command(&e.Execution, &sb, sh))
+		conn, err = p.x.box.Agent.Exec(ctx, p.x.request.command(&e.Execution, &sb, sh))
 	}
 	return conn, err
 }
@@ -342,7 +344,7 @@ func (p *pump) writeFiles(ctx context.Context) error {
 			}
 			name = path.Join(dir, name)
 		}
-		if _, err := p.x.box.agent.WriteFile(ctx, name, bytes.NewReader(f.Content), opts); err != nil {
+		if _, err := p.x.box.Agent.WriteFile(ctx, name, bytes.NewReader(f.Content), opts); err != nil {
 			var refused *agentapi.Error
 			if errors.As(err, &refused) {
 				return &agentapi.Error{Code: refused.Code, Message: "write " + f.Path + ": " + refused.Message}
@@ -358,7 +360,7 @@ func (p *pump) workingDir(ctx context.Context) (string, error) {
 	if dir := p.x.request.Cwd; dir != "" {
 		return dir, nil
 	}
-	img, _, err := p.service.images.Resolve(ctx, p.x.box.view().sb.ImageDigest)
+	img, _, err := p.service.images.Resolve(ctx, p.x.box.View().Sandbox.ImageDigest)
 	if err != nil {
 		return "", backoff.Permanent(err)
 	}
@@ -424,7 +426,7 @@ func (p *pump) connected(conn *agentapi.Stream) error {
 		x.typed.follow(conn)
 	}
 	if x.view().Cancel != sandbox.CancelNone {
-		s.spawn(func() { s.signalCancel(x) })
+		s.work.Go(func() { s.signalCancel(x) })
 	}
 	return nil
 }

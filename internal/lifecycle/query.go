@@ -6,31 +6,32 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Get returns the sandbox that ref means: an id, or a name, of which the live
 // sandbox is meant and else the one that was made last. Errors: NotFound.
-func (s *Service) Get(ctx context.Context, c Caller, ref string) (sandbox.Sandbox, error) {
+func (s *Service) Get(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Sandbox, error) {
 	_, sb, err := s.find(ctx, c, ref)
-	return c.shown(sb), err
+	return c.Shown(sb), err
 }
 
 // List returns a page of the workspace's sandboxes, newest first. Errors:
 // Invalid, naming limit, cursor or state.
-func (s *Service) List(ctx context.Context, c Caller, f Filter) (Page, error) {
+func (s *Service) List(ctx context.Context, c sandbox.Caller, f Filter) (Page, error) {
 	page, err := s.store.ListSandboxes(ctx, c.Workspace, f)
 	for i, sb := range page.Sandboxes {
 		if b := s.boxes.byID(sb.ID); b != nil {
-			page.Sandboxes[i] = b.noted(sb)
+			page.Sandboxes[i] = b.WithActivity(sb)
 		}
-		page.Sandboxes[i] = c.shown(page.Sandboxes[i])
+		page.Sandboxes[i] = c.Shown(page.Sandboxes[i])
 	}
 	return page, err
 }
 
 // Images returns the images that the caller can make sandboxes from.
-func (s *Service) Images(ctx context.Context, c Caller) ([]sandbox.Image, error) {
+func (s *Service) Images(ctx context.Context, c sandbox.Caller) ([]sandbox.Image, error) {
 	list, err := s.images.List(ctx)
 	return slices.DeleteFunc(list, func(img sandbox.Image) bool { return !img.VisibleTo(c.Workspace) }), err
 }
@@ -38,7 +39,7 @@ func (s *Service) Images(ctx context.Context, c Caller) ([]sandbox.Image, error)
 // Image returns what a reference means: an image that is here, a built-in one, or
 // one that a registry may have, of which only id and name are known; so it is with
 // one that is not known to be for the caller. Errors: Invalid, NotFound.
-func (s *Service) Image(ctx context.Context, c Caller, ref string) (sandbox.Image, error) {
+func (s *Service) Image(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Image, error) {
 	img, err := s.images.Lookup(ctx, ref)
 	if err != nil || img.VisibleTo(c.Workspace) {
 		return img, err
@@ -48,7 +49,7 @@ func (s *Service) Image(ctx context.Context, c Caller, ref string) (sandbox.Imag
 
 // Runtimes returns the images that describe themselves as runtimes, made or not,
 // the default one first.
-func (s *Service) Runtimes(ctx context.Context, _ Caller) ([]sandbox.Runtime, error) {
+func (s *Service) Runtimes(ctx context.Context, _ sandbox.Caller) ([]sandbox.Runtime, error) {
 	return s.images.Runtimes(ctx)
 }
 
@@ -57,7 +58,7 @@ func (s *Service) Runtimes(ctx context.Context, _ Caller) ([]sandbox.Runtime, er
 // memory only.
 func (s *Service) ByLabel(label string) (sandbox.Sandbox, bool) {
 	if b := s.boxes.byLabel(label); b != nil {
-		return b.sandbox(), true
+		return b.Sandbox(), true
 	}
 	return sandbox.Sandbox{}, false
 }
@@ -71,7 +72,7 @@ func (s *Service) EndedByLabel(ctx context.Context, label string) (sandbox.Sandb
 // Events returns a sandbox's events: in ascending order those with a Seq greater
 // than after, in descending order those with a smaller one, from the newest when
 // after is 0. A limit of 0 means 100. Errors: NotFound; Invalid, naming limit.
-func (s *Service) Events(ctx context.Context, c Caller, ref string, after int64, limit int, descending bool) ([]sandbox.Event, error) {
+func (s *Service) Events(ctx context.Context, c sandbox.Caller, ref string, after int64, limit int, descending bool) ([]sandbox.Event, error) {
 	_, sb, err := s.find(ctx, c, ref)
 	if err != nil {
 		return nil, err
@@ -86,12 +87,12 @@ func (s *Service) Events(ctx context.Context, c Caller, ref string, after int64,
 //
 // Errors: NotFound; Invalid, naming state; Unavailable when the server closes;
 // the context's error.
-func (s *Service) Wait(ctx context.Context, c Caller, ref string, want sandbox.State, timeout time.Duration) (sandbox.Sandbox, error) {
+func (s *Service) Wait(ctx context.Context, c sandbox.Caller, ref string, want sandbox.State, timeout time.Duration) (sandbox.Sandbox, error) {
 	sb, err := s.wait(ctx, c, ref, want, timeout)
-	return c.shown(sb), err
+	return c.Shown(sb), err
 }
 
-func (s *Service) wait(ctx context.Context, c Caller, ref string, want sandbox.State, timeout time.Duration) (sandbox.Sandbox, error) {
+func (s *Service) wait(ctx context.Context, c sandbox.Caller, ref string, want sandbox.State, timeout time.Duration) (sandbox.Sandbox, error) {
 	if want == "" {
 		want = sandbox.Running
 	}
@@ -105,18 +106,18 @@ func (s *Service) wait(ctx context.Context, c Caller, ref string, want sandbox.S
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
-		v := b.view()
-		if reached(v.sb.State, want) {
-			return v.sb, nil
+		v := b.View()
+		if reached(v.Sandbox.State, want) {
+			return v.Sandbox, nil
 		}
 		select {
-		case <-v.changed:
+		case <-v.Changed:
 		case <-timer.C:
-			return b.sandbox(), nil
+			return b.Sandbox(), nil
 		case <-ctx.Done():
-			return v.sb, ctx.Err()
+			return v.Sandbox, ctx.Err()
 		case <-s.ctx.Done():
-			return v.sb, errClosed
+			return v.Sandbox, box.ErrClosed
 		}
 	}
 }
@@ -136,7 +137,7 @@ func reached(state, want sandbox.State) bool {
 }
 
 // find returns the sandbox that ref means, and its box unless it has ended.
-func (s *Service) find(ctx context.Context, c Caller, ref string) (*box, sandbox.Sandbox, error) {
+func (s *Service) find(ctx context.Context, c sandbox.Caller, ref string) (*entry, sandbox.Sandbox, error) {
 	b, sb, err := s.findRef(ctx, c, ref)
 	if err == nil {
 		audit.FromContext(ctx).Object("sandbox", string(sb.ID), sb.Name)
@@ -144,7 +145,7 @@ func (s *Service) find(ctx context.Context, c Caller, ref string) (*box, sandbox
 	return b, sb, err
 }
 
-func (s *Service) findRef(ctx context.Context, c Caller, ref string) (*box, sandbox.Sandbox, error) {
+func (s *Service) findRef(ctx context.Context, c sandbox.Caller, ref string) (*entry, sandbox.Sandbox, error) {
 	if id, ok := sandbox.ParseID(ref); ok {
 		b, sb, err := s.findID(ctx, id)
 		if err == nil && sb.Workspace == c.Workspace {
@@ -169,7 +170,7 @@ func (s *Service) findRef(ctx context.Context, c Caller, ref string) (*box, sand
 }
 
 // findID is find by id, in any workspace.
-func (s *Service) findID(ctx context.Context, id sandbox.ID) (*box, sandbox.Sandbox, error) {
+func (s *Service) findID(ctx context.Context, id sandbox.ID) (*entry, sandbox.Sandbox, error) {
 	// A row that lives while its box is not there has ended in between: the box
 	// goes only after the row says so. The second look at the row sees that.
 	for range 2 {
@@ -189,9 +190,9 @@ func (s *Service) findID(ctx context.Context, id sandbox.ID) (*box, sandbox.Sand
 				return nil, sb, err
 			}
 			if b := s.adopt(sb); b != nil {
-				b.mu.Lock()
+				b.Lock()
 				b.wanted = lostCause() // for the sweep, should the caller not end it
-				b.mu.Unlock()
+				b.Unlock()
 				return b.live()
 			}
 		}
@@ -200,8 +201,8 @@ func (s *Service) findID(ctx context.Context, id sandbox.ID) (*box, sandbox.Sand
 }
 
 // live returns b and its sandbox, and no box when that has ended.
-func (b *box) live() (*box, sandbox.Sandbox, error) {
-	sb := b.sandbox()
+func (b *entry) live() (*entry, sandbox.Sandbox, error) {
+	sb := b.Sandbox()
 	if sb.State.Ended() {
 		return nil, sb, nil
 	}
@@ -210,15 +211,15 @@ func (b *box) live() (*box, sandbox.Sandbox, error) {
 
 // adopt makes a box for a live row that has none; it returns nil when one was
 // being made that did not come to be.
-func (s *Service) adopt(sb sandbox.Sandbox) *box {
+func (s *Service) adopt(sb sandbox.Sandbox) *entry {
 	b := s.newBox(sb.ID)
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Lock()
+	defer b.Unlock()
 	if old := s.boxes.reserve(b); old != b {
-		b.cancel()
+		b.Cancel()
 		return old.recorded()
 	}
-	b.set(sb)
+	b.Set(sb)
 	s.boxes.index(b)
 	return b
 }

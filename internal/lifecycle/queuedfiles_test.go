@@ -24,7 +24,7 @@ func TestFilesOfQueuedExecutions(t *testing.T) {
 		}
 		return nil
 	}, nil)
-	create := func(c lifecycle.Caller, name string, size int) (sandbox.Sandbox, error) {
+	create := func(c sandbox.Caller, name string, size int) (sandbox.Sandbox, error) {
 		req := shell("exit 0")
 		req.Files = []lifecycle.ExecutionFile{{Path: "/tmp/f", Content: make([]byte, size)}}
 		sb, _, err := s.Create(t.Context(), c, lifecycle.CreateRequest{Name: name, Command: &req})

@@ -12,7 +12,7 @@ import (
 // recordIn is record for a sandbox that waits for room as the request says. With
 // Replace the live sandbox of its name ends when there is room for the new one in
 // its place, and not before.
-func (s *Service) recordIn(ctx context.Context, c Caller, creation sandbox.Creation, req *CreateRequest, kind pool.Kind) (b *box, rec sandbox.Recorded, err error) {
+func (s *Service) recordIn(ctx context.Context, c sandbox.Caller, creation sandbox.Creation, req *CreateRequest, kind pool.Kind) (b *entry, rec sandbox.Recorded, err error) {
 	if req.ID != "" {
 		kind = pool.Kind{} // no box of the pool has that id
 	}
@@ -21,9 +21,9 @@ func (s *Service) recordIn(ctx context.Context, c Caller, creation sandbox.Creat
 		now := time.Now().UTC() // its ttl begins when it is let in
 		sb := &creation.Sandbox
 		sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt, creation.Event.Time = now, now, now, now
-		var old *box
+		var old *entry
 		if req.Replace {
-			end := ending(sandbox.Cause{Code: sandbox.CauseReplaced, Message: clip("a new sandbox of the same name was asked for by " + string(c.User))})
+			end := ending(sandbox.Cause{Code: sandbox.CauseReplaced, Message: sandbox.OneLine("a new sandbox of the same name was asked for by " + string(c.User))})
 			creation.Replaces = &end
 			old = s.boxes.byName(c.Workspace, sb.Name)
 		}
@@ -37,7 +37,7 @@ func (s *Service) recordIn(ctx context.Context, c Caller, creation sandbox.Creat
 }
 
 // recordInPlace is record for a sandbox that may end that of old, which may be nil.
-func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, old *box, kind pool.Kind) (*box, sandbox.Recorded, error) {
+func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, old *entry, kind pool.Kind) (*entry, sandbox.Recorded, error) {
 	if old == nil {
 		b, rec, err := s.record(ctx, creation, kind)
 		if rec.Dying != nil { // another had taken the name meanwhile
@@ -45,14 +45,14 @@ func (s *Service) recordInPlace(ctx context.Context, creation sandbox.Creation, 
 		}
 		return b, rec, err
 	}
-	old.mu.Lock()
+	old.Lock()
 	b, rec, err := s.record(ctx, creation, kind)
 	dying := rec.Dying
-	if dying != nil && dying.ID == old.id {
+	if dying != nil && dying.ID == old.ID {
 		s.seeEnding(old, *dying)
 		dying = nil
 	}
-	old.mu.Unlock()
+	old.Unlock()
 	if dying != nil { // another had taken the name
 		s.foundEnding(*dying)
 	}
@@ -65,16 +65,16 @@ func (s *Service) foundEnding(row sandbox.Sandbox) {
 	if b == nil {
 		return // it has ended, or the sweep finds it
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Lock()
+	defer b.Unlock()
 	s.seeEnding(b, row)
 }
 
 // seeEnding sees to the end of b as its row has it, unless that is seen to.
 //
-// Preconditions: b.mu is held.
-func (s *Service) seeEnding(b *box, row sandbox.Sandbox) {
-	if sb := b.sandbox(); sb.State != sandbox.Destroying && !sb.State.Ended() {
+// Preconditions: b is locked.
+func (s *Service) seeEnding(b *entry, row sandbox.Sandbox) {
+	if sb := b.Sandbox(); sb.State != sandbox.Destroying && !sb.State.Ended() {
 		s.ending(b, row)
 		s.quotas.Released()
 	}
@@ -83,42 +83,42 @@ func (s *Service) seeEnding(b *box, row sandbox.Sandbox) {
 // record writes a creation, of a sandbox that gets a warm box of its kind if the pool has
 // one. The box is non-nil when a new sandbox was recorded: it counts as being provisioned by
 // the caller, who launches or ends it.
-func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind pool.Kind) (*box, sandbox.Recorded, error) {
+func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind pool.Kind) (*entry, sandbox.Recorded, error) {
 	var warm *pool.Reservation[warmBox]
 	if creation.Admission.Refuse == nil { // a create that is refused anyway must not keep a box from others
 		warm = s.pool.Reserve(ctx, kind)
 	}
 	// The box is locked until the outcome is known: callers that find the row meanwhile wait.
-	var b *box
+	var b *entry
 	if warm != nil {
 		b = warm.Box().Value.box
-		creation.Sandbox.ID, creation.Sandbox.Handle = b.id, warm.Box().Value.handle
-		b.mu.Lock()
+		creation.Sandbox.ID, creation.Sandbox.Handle = b.ID, warm.Box().Value.handle
+		b.Lock()
 	} else {
 		b = s.newBox(creation.Sandbox.ID)
-		b.mu.Lock()
+		b.Lock()
 		s.boxes.claim(b)
 	}
 	rec, err := s.store.CreateSandbox(ctx, creation)
 	// It is another one when a second attempt to write found that there is one by now.
-	if err == nil && rec.By == sandbox.MatchNone && rec.Sandbox.ID == b.id {
-		defer b.mu.Unlock()
+	if err == nil && rec.By == sandbox.MatchNone && rec.Sandbox.ID == b.ID {
+		defer b.Unlock()
 		if b.warm = warm != nil; b.warm {
 			warm.Commit()
 			warm.Box().Value.stop()
 		}
 		s.boxes.reserve(b)
-		b.set(rec.Sandbox)
+		b.Set(rec.Sandbox)
 		b.provisioning = true // by who recorded it, whatever the sweep thinks of that
 		s.boxes.index(b)
 		return b, rec, nil
 	}
 	if warm == nil {
 		s.unreserve(b)
-		b.mu.Unlock()
+		b.Unlock()
 		return nil, rec, err
 	}
-	b.mu.Unlock()
+	b.Unlock()
 	// The row may have been written although the store says otherwise: without the box
 	// the sweep finds it.
 	if sandbox.CodeOf(err) == sandbox.Internal {
@@ -132,31 +132,31 @@ func (s *Service) record(ctx context.Context, creation sandbox.Creation, kind po
 
 // recordForks writes the creations of the children of a fork, as record does. The
 // boxes of those that were not recorded, because others have their names, are nil.
-func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) ([]*box, []sandbox.Recorded, error) {
-	list := make([]*box, len(children))
+func (s *Service) recordForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) ([]*entry, []sandbox.Recorded, error) {
+	list := make([]*entry, len(children))
 	for i, c := range children {
 		list[i] = s.newBox(c.Sandbox.ID)
-		list[i].mu.Lock()
+		list[i].Lock()
 		s.boxes.reserve(list[i])
 	}
 	recs, err := s.store.CreateForks(ctx, children, a)
 	for i, b := range list {
 		if err == nil && recs[i].By == sandbox.MatchNone {
-			b.set(recs[i].Sandbox)
+			b.Set(recs[i].Sandbox)
 			b.provisioning = true
 			s.boxes.index(b)
-			b.mu.Unlock()
+			b.Unlock()
 			continue
 		}
 		s.unreserve(b)
-		b.mu.Unlock()
+		b.Unlock()
 		list[i] = nil
 	}
 	return list, recs, err
 }
 
 // unreserve forgets a box that was not recorded.
-func (s *Service) unreserve(b *box) {
+func (s *Service) unreserve(b *entry) {
 	s.boxes.remove(b)
-	b.cancel()
+	b.Cancel()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 	"golang.org/x/sync/errgroup"
 )
@@ -39,14 +40,14 @@ func (s *Service) recover(ctx context.Context) error {
 }
 
 // recoverBox makes one sandbox usable again, or sees to its end.
-func (s *Service) recoverBox(ctx context.Context, b *box) {
+func (s *Service) recoverBox(ctx context.Context, b *entry) {
 	s.recallUsage(ctx, b)
-	sb := b.sandbox()
+	sb := b.Sandbox()
 	late := due(&sb, time.Now())
 	switch {
 	case sb.State == sandbox.Destroying:
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.Lock()
+		defer b.Unlock()
 		s.destroyLater(b)
 	case late != "" && late != sandbox.CauseIdle: // what is idle is looked at when it can be asked
 		s.endOrLog(b, timeoutCause(late, &sb))
@@ -56,9 +57,9 @@ func (s *Service) recoverBox(ctx context.Context, b *box) {
 		s.readopt(ctx, b)
 	default:
 		s.settleLater(ctx, b)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.ctx.Err() == nil {
+		b.Lock()
+		defer b.Unlock()
+		if b.Context().Err() == nil {
 			b.recallActivity(time.Now())
 			s.armTimer(b)
 		}
@@ -66,25 +67,25 @@ func (s *Service) recoverBox(ctx context.Context, b *box) {
 }
 
 // readopt has the driver take over the box of a running sandbox.
-func (s *Service) readopt(ctx context.Context, b *box) {
+func (s *Service) readopt(ctx context.Context, b *entry) {
 	err := s.takeOver(ctx, b)
 	if ctx.Err() != nil {
 		return // the start is given up; nothing is decided about the sandbox
 	}
 	if err != nil {
-		s.log.Warn("sandbox did not survive the restart", "sandbox", b.id, "error", err)
+		s.log.Warn("sandbox did not survive the restart", "sandbox", b.ID, "error", err)
 		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "its processes did not survive a restart of the server or host"})
 		return
 	}
 	err = s.store.AppendEvent(ctx, sandbox.Event{
-		Sandbox: b.id, Time: time.Now().UTC(), Type: sandbox.EventRecovered, Message: "the sandbox was found again after a restart of the server",
+		Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventRecovered, Message: "the sandbox was found again after a restart of the server",
 	})
 	if err != nil {
-		s.log.Error("recovery not recorded", "sandbox", b.id, "error", err) // the sandbox is as good without
+		s.log.Error("recovery not recorded", "sandbox", b.ID, "error", err) // the sandbox is as good without
 	}
 	s.reconnectLater(ctx, b)
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Lock()
+	defer b.Unlock()
 	b.recallActivity(time.Now())
 	s.armTimer(b)
 	s.watchLater(b)
@@ -92,14 +93,14 @@ func (s *Service) readopt(ctx context.Context, b *box) {
 
 // takeOver has the driver know the box again. It tries for a while, but not
 // where the driver says that the box is gone.
-func (s *Service) takeOver(ctx context.Context, b *box) error {
-	handle := b.sandbox().Handle
+func (s *Service) takeOver(ctx context.Context, b *entry) error {
+	handle := b.Sandbox().Handle
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := s.driver.Recover(ctx, b.id, handle)
+		err := s.driver.Recover(ctx, b.ID, handle)
 		if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, patience(50*time.Millisecond, 2*time.Second), backoff.WithMaxElapsedTime(recoverTimeout))
+	}, retry.Pauses(50*time.Millisecond, 2*time.Second), backoff.WithMaxElapsedTime(recoverTimeout))
 	return err
 }

@@ -126,8 +126,8 @@ func (req *ExecutionRequest) validate() error {
 	if total > sandbox.ExecutionFilesMax {
 		return sandbox.InvalidField("files", "must be at most %d bytes together; upload larger ones", sandbox.ExecutionFilesMax)
 	}
-	if err := checkPlace(req.Cwd, req.User); err != nil {
+	if err := sandbox.CheckPlace(req.Cwd, req.User); err != nil {
 		return err
 	}
-	return checkEnv(req.Env)
+	return sandbox.CheckEnv(req.Env)
 }

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/background"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/pool"
@@ -209,13 +210,8 @@ type Service struct {
 
 	dockerfiles *fairsem.Semaphore // for Dockerfiles being built: what callers run there may take an hour
 
-	ctx    context.Context // of all background work; ends with Close
-	cancel context.CancelFunc
-
-	mu      sync.Mutex
-	running bool // between Start and Close; guarded by mu
-	// work counts the background goroutines; it grows only while running.
-	work sync.WaitGroup
+	work *background.Group // between Start and Close
+	ctx  context.Context   // of work
 }
 
 // Memory returns what bounds the memory of calls into sandboxes, by workspace. What else
@@ -252,9 +248,10 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s.calls.SetPatience(cfg.AnswerTimeout)
 	s.Files.service = s
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.work = background.New()
+	s.ctx = s.work.Context()
 	if s.saved, err = openVault(cfg.CheckpointDir, deps.Driver); err != nil {
-		s.cancel()
+		s.work.Cancel()
 		return nil, err
 	}
 	s.disk = &quotaDisk{images: s.images, saved: s.saved, begun: s.begun, log: s.log}
@@ -266,7 +263,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
 	}
 	if s.metrics, err = newMetrics(s.boxes, s.pool, promiseCollector{s.store, cfg.Promise}, deps.Metrics); err != nil {
-		s.cancel()
+		s.work.Cancel()
 		return nil, err
 	}
 	return s, nil
@@ -277,13 +274,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 // can be used again; ending those that were lost goes on in the background. When
 // it fails, or ctx ends, the service is as good as closed.
 func (s *Service) Start(ctx context.Context) error {
-	s.mu.Lock()
-	if s.running || s.ctx.Err() != nil {
-		s.mu.Unlock()
+	if !s.work.Start() {
 		return errors.New("lifecycle: started twice")
 	}
-	s.running = true
-	s.mu.Unlock()
 	if err := s.recover(ctx); err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
@@ -299,10 +292,10 @@ func (s *Service) Start(ctx context.Context) error {
 	if err := s.saved.tidy(s.driver, s.quarantine); err != nil {
 		s.log.Error("what earlier servers kept for sandboxes is not removed", "error", err)
 	}
-	s.spawn(s.sweepLoop)
-	s.spawn(s.noteLoop)
+	s.work.Go(s.sweepLoop)
+	s.work.Go(s.noteLoop)
 	if s.pool.Size() > 0 {
-		s.spawn(s.poolLoop)
+		s.work.Go(s.poolLoop)
 	}
 	return nil
 }
@@ -311,58 +304,34 @@ func (s *Service) Start(ctx context.Context) error {
 // for its end or for ctx's, with ctx's error. Sandboxes keep running: the next
 // server's Start takes them over. The boxes of the pool are destroyed. Idempotent.
 func (s *Service) Close(ctx context.Context) error {
-	s.mu.Lock()
-	was := s.running
-	s.running = false
-	s.mu.Unlock()
+	was := s.work.Stop()
 	s.quotas.StopWaiting()
 	if was {
 		s.saveActivity(ctx, 0)
 		s.saveUsage(ctx, 0, 0)
 	}
-	s.cancel()
+	s.work.Cancel()
 	for _, b := range s.boxes.all() {
-		b.mu.Lock()
+		b.Lock()
 		if b.timer != nil {
 			b.timer.Stop()
 		}
-		b.mu.Unlock()
-		_ = b.agent.Close() // does not fail
-		b.line.disconnect(true)
+		b.Unlock()
+		_ = b.Agent.Close() // does not fail
+		b.Link.Disconnect(true)
 	}
 	s.metrics.unregister()
-	stopped := make(chan struct{})
-	go func() {
-		s.work.Wait()
-		close(stopped)
-	}()
-	select {
-	case <-stopped:
-		s.drainPool(ctx)
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := s.work.Wait(ctx); err != nil {
+		return err
 	}
-}
-
-// spawn runs f in the background and reports whether it does: not before Start
-// and not after Close.
-func (s *Service) spawn(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.running {
-		return false
-	}
-	s.work.Go(f)
-	return true
+	s.drainPool(ctx)
+	return nil
 }
 
 // ready returns an error unless the service is between Start and Close.
 func (s *Service) ready() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.running {
-		return errClosed
+	if !s.work.Running() {
+		return box.ErrClosed
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 	"golang.org/x/sys/unix"
@@ -137,7 +138,7 @@ func (req *SnapshotRequest) validate() error {
 //
 // Errors: Invalid, naming the field; NotFound; NotRunning; Ended; Unsupported;
 // QuotaExceeded; DiskFull; TooLarge; Unavailable.
-func (s *Service) CreateSnapshot(ctx context.Context, c Caller, ref string, req SnapshotRequest) (sandbox.Snapshot, error) {
+func (s *Service) CreateSnapshot(ctx context.Context, c sandbox.Caller, ref string, req SnapshotRequest) (sandbox.Snapshot, error) {
 	if err := req.validate(); err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -152,7 +153,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, c Caller, ref string, req 
 		return sandbox.Snapshot{}, err
 	}
 	if b == nil || sb.State == sandbox.Provisioning {
-		return sandbox.Snapshot{}, stateError(&sb)
+		return sandbox.Snapshot{}, box.StateError(&sb)
 	}
 	sn := req.snapshot(c)
 	sn.Sandbox, sn.Image, sn.Parent = sb.ID, sb.Image, sb.Snapshot
@@ -167,7 +168,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, c Caller, ref string, req 
 }
 
 // snapshot is what a request says about one.
-func (req *SnapshotRequest) snapshot(c Caller) sandbox.Snapshot {
+func (req *SnapshotRequest) snapshot(c sandbox.Caller) sandbox.Snapshot {
 	return sandbox.Snapshot{
 		ID: sandbox.NewSnapshotID(), Workspace: c.Workspace, Name: req.Name, Tag: req.Tag,
 		Description: req.Description, Message: req.Message, Metadata: maps.Clone(req.Metadata), Public: req.Public,
@@ -183,15 +184,15 @@ func (s *Service) grow(ctx context.Context, sn sandbox.Snapshot, prepare func() 
 	done := make(chan struct{})
 	var out sandbox.Snapshot
 	var err error
-	if !s.spawn(func() {
+	if !s.work.Go(func() {
 		defer close(done)
 		defer func() { release(err) }()
 		begin := time.Now()
 		out, err = s.growNow(sn, prepare, layer)
-		s.metrics.op(flightSnapshot, begin, err)
+		s.metrics.op(box.Snapshot, begin, err)
 	}) {
-		release(errClosed)
-		return sandbox.Snapshot{}, errClosed
+		release(box.ErrClosed)
+		return sandbox.Snapshot{}, box.ErrClosed
 	}
 	select {
 	case <-done:
@@ -213,7 +214,7 @@ func (s *Service) growNow(sn sandbox.Snapshot, prepare func() error, layer func(
 	}
 	done, err := s.snapshots.places.Acquire(s.ctx, sn.Workspace, nil)
 	if err != nil && s.ctx.Err() != nil {
-		return sandbox.Snapshot{}, errClosed
+		return sandbox.Snapshot{}, box.ErrClosed
 	}
 	if err != nil {
 		return sandbox.Snapshot{}, err
@@ -268,7 +269,7 @@ func (s *Service) commit(sn *sandbox.Snapshot, base string, spool *os.File) (san
 		BaseDigest: base, Digest: img.Digest, SizeBytes: img.SizeBytes, LayerBytes: img.LayerBytes, FileCount: img.FileCount, CreatedAt: now,
 	}
 	ev := sandbox.Event{
-		Sandbox: sn.Sandbox, Time: now, Type: sandbox.EventSnapshotCreated, Message: clip("its files were saved as snapshot " + sn.Name + ":" + sn.Tag),
+		Sandbox: sn.Sandbox, Time: now, Type: sandbox.EventSnapshotCreated, Message: sandbox.OneLine("its files were saved as snapshot " + sn.Name + ":" + sn.Tag),
 		Data: map[string]string{
 			"snapshot": string(sn.ID), "name": sn.Name, "tag": sn.Tag, "size_bytes": strconv.FormatInt(g.SizeBytes, 10),
 			"took_ms": milliseconds(now.Sub(sn.CreatedAt)),
@@ -311,25 +312,24 @@ func (s *Service) snapshotter() (driver.Snapshotter, error) {
 
 // readLayer writes what a sandbox has written into a file and returns the
 // digest of the root filesystem below.
-func (s *Service) readLayer(b *box, into *os.File) (base string, err error) {
+func (s *Service) readLayer(b *entry, into *os.File) (base string, err error) {
 	reader, err := s.snapshotter()
 	if err != nil {
 		return "", err
 	}
-	err = s.fly(s.ctx, b, flightSnapshot, func(*flight) error {
-		sb := b.sandbox()
+	err = b.Exclusively(s.ctx, box.Snapshot, func() error {
+		sb := b.Sandbox()
 		base = sb.ImageDigest
-		ctx, cancel := context.WithTimeout(b.ctx, saveTimeout)
+		ctx, cancel := context.WithTimeout(b.Context(), saveTimeout)
 		defer cancel()
 		switch sb.State {
 		case sandbox.Running:
-			b.saves.Add(1) // it stands still, which connections do not outlast when it takes long
-			defer b.saves.Add(1)
-			return reader.WriteLayer(ctx, b.id, into)
+			defer b.BeginSave()() // the sandbox stands still; connections time out when that takes long
+			return reader.WriteLayer(ctx, b.ID, into)
 		case sandbox.Paused:
 			return s.readPaused(ctx, reader, &sb, into)
 		default:
-			return stateError(&sb)
+			return box.StateError(&sb)
 		}
 	})
 	return base, err
@@ -362,17 +362,17 @@ func (s *Service) readPaused(ctx context.Context, reader driver.Snapshotter, sb 
 	hidden := s.newBox(sandbox.NewID())
 	s.boxes.reserve(hidden) // so that the sweep does not take it for an orphan
 	defer s.boxes.remove(hidden)
-	defer hidden.cancel()
+	defer hidden.Cancel()
 	spec := s.spec(sb, rootfs)
-	spec.ID = hidden.id
+	spec.ID = hidden.ID
 	if _, err := saver.Restore(ctx, spec, path); err != nil {
 		return fmt.Errorf("restore sandbox %s for a snapshot: %w", sb.ID, err)
 	}
-	err = reader.WriteLayer(ctx, hidden.id, into)
+	err = reader.WriteLayer(ctx, hidden.ID, into)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
 	defer cancel()
-	if derr := s.driver.Destroy(end, hidden.id); derr != nil {
-		s.log.Error("box of a snapshot not removed, trying again soon", "box", hidden.id, "error", derr) // the sweep does
+	if derr := s.driver.Destroy(end, hidden.ID); derr != nil {
+		s.log.Error("box of a snapshot not removed, trying again soon", "box", hidden.ID, "error", derr) // the sweep does
 	}
 	return err
 }

@@ -66,7 +66,7 @@ type BuildContents struct {
 
 // build is one that was begun. It is lost with the server, and so are its files.
 type build struct {
-	caller  Caller
+	caller  sandbox.Caller
 	request BuildRequest
 	key     string
 	begun   time.Time
@@ -131,7 +131,7 @@ func (b *build) close() {
 // BuildProgress says what a build of the caller is at: which phase, and what it is
 // about. It waits for its finish, is being made or, until an hour after it was
 // begun, is over. Errors: NotFound.
-func (s *Service) BuildProgress(_ context.Context, c Caller, id sandbox.SnapshotID) (sandbox.ImageEvent, error) {
+func (s *Service) BuildProgress(_ context.Context, c sandbox.Caller, id sandbox.SnapshotID) (sandbox.ImageEvent, error) {
 	b, err := s.begun.known(c, id)
 	if err != nil {
 		return sandbox.ImageEvent{}, err
@@ -146,7 +146,7 @@ func (s *Service) BuildProgress(_ context.Context, c Caller, id sandbox.Snapshot
 // forgets it.
 //
 // Errors: Invalid, naming the field; QuotaExceeded; Unsupported.
-func (s *Service) BeginBuild(ctx context.Context, c Caller, req BuildRequest) (Begun, error) {
+func (s *Service) BeginBuild(ctx context.Context, c sandbox.Caller, req BuildRequest) (Begun, error) {
 	if err := req.validate(); err != nil {
 		return Begun{}, err
 	}
@@ -190,7 +190,7 @@ func (s *Service) BeginBuild(ctx context.Context, c Caller, req BuildRequest) (B
 // UploadBuild takes the files of a build, a tar.gz whose names are relative to
 // where they go, in place of those uploaded before. They are looked at when the
 // build is finished. Errors: NotFound; Conflict while another upload is under way; TooLarge; those of r.
-func (s *Service) UploadBuild(ctx context.Context, c Caller, id sandbox.SnapshotID, r io.Reader) error {
+func (s *Service) UploadBuild(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, r io.Reader) error {
 	b, err := s.begun.find(func(at sandbox.SnapshotID, b *build) bool { return at == id && b.caller.Workspace == c.Workspace })
 	if err != nil {
 		return err
@@ -272,11 +272,11 @@ func (s *Service) receive(ctx context.Context, b *build, spool *os.File, r io.Re
 //
 // Errors: NotFound; Invalid, naming the field, also for an archive that is
 // hostile; as [Service.CreateSnapshot].
-func (s *Service) FinishBuild(ctx context.Context, c Caller, id sandbox.SnapshotID, contents BuildContents) (sandbox.Snapshot, error) {
+func (s *Service) FinishBuild(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, contents BuildContents) (sandbox.Snapshot, error) {
 	if err := checkDependencies(contents.Dependencies, contents.Packages); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	if err := checkEnv(contents.Env); err != nil {
+	if err := sandbox.CheckEnv(contents.Env); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	if err := cmp.Or(checkMetadata("", contents.Metadata), checkWait(contents.WaitForQuota)); err != nil {

@@ -48,7 +48,7 @@ func TestProgressOfABuild(t *testing.T) {
 	if d := cmp.Diff(installing, at); d != "" || err != nil {
 		t.Errorf("meanwhile: %v (-want +got):\n%s", err, d)
 	}
-	if _, err := s.BuildProgress(t.Context(), lifecycle.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.BuildProgress(t.Context(), sandbox.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("for another workspace: %v, want not_found", err)
 	}
 	close(release)
@@ -61,7 +61,7 @@ func TestProgressOfABuild(t *testing.T) {
 	if got := phases(t, s, begun.ID, true); !slices.Equal(got, []sandbox.ImagePhase{"begun", "waiting", "installing", "writing", "done"}) {
 		t.Errorf("its log has the phases %v", got)
 	}
-	if _, err := s.BuildLog(t.Context(), lifecycle.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.BuildLog(t.Context(), sandbox.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("the log for another workspace: %v, want not_found", err)
 	}
 }

@@ -67,7 +67,7 @@ func (x *snapshotReads) begin(ws sandbox.WorkspaceID) (end func(), err error) {
 // SnapshotFiles returns a part of the files of a snapshot that the caller may
 // read. They are those of the whole root filesystem, its image's included.
 // Errors: NotFound; Invalid, naming path, after or limit; Unsupported; QuotaExceeded; Unavailable.
-func (s *Service) SnapshotFiles(ctx context.Context, c Caller, ref string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
+func (s *Service) SnapshotFiles(ctx context.Context, c sandbox.Caller, ref string, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
 	if q.Limit < 0 || q.Limit > sandbox.SnapshotFilesMax {
 		return sandbox.SnapshotFilePage{}, sandbox.InvalidField("limit", "must be 1 to %d", sandbox.SnapshotFilesMax)
 	}
@@ -90,7 +90,7 @@ func (s *Service) SnapshotFiles(ctx context.Context, c Caller, ref string, q san
 // read while it is read, as tar.gz, also when format is "", or tar; see
 // [Layers.Archive]. The caller closes the reader. Errors: as SnapshotFiles;
 // Invalid, naming format.
-func (s *Service) SnapshotArchive(ctx context.Context, c Caller, ref, path, format string) (io.ReadCloser, error) {
+func (s *Service) SnapshotArchive(ctx context.Context, c sandbox.Caller, ref, path, format string) (io.ReadCloser, error) {
 	switch agentapi.Format(format) {
 	case "", agentapi.FormatTarGzip, agentapi.FormatTar:
 	default:
@@ -136,7 +136,7 @@ func (r endingReader) Close() error {
 // file of a snapshot, by [Service.OpenDownload], until a time, unless the
 // snapshot is deleted or the server restarted before. Errors: NotFound; Invalid,
 // naming path; Forbidden for a caller who may only read.
-func (s *Service) SnapshotDownload(ctx context.Context, c Caller, ref, path string) (key string, until time.Time, err error) {
+func (s *Service) SnapshotDownload(ctx context.Context, c sandbox.Caller, ref, path string) (key string, until time.Time, err error) {
 	if c.ReadOnly {
 		return "", until, sandbox.Errorf(sandbox.Forbidden, "the files of snapshots may hold keys; who may only look at sandboxes does not get them")
 	}
@@ -179,7 +179,7 @@ func (s *Service) OpenDownload(ctx context.Context, key string) (io.ReadCloser, 
 		return nil, sandbox.Snapshot{}, missing
 	}
 	ws := sandbox.WorkspaceID(said[2])
-	sn, err := s.Snapshot(ctx, Caller{Workspace: ws}, said[1])
+	sn, err := s.Snapshot(ctx, sandbox.Caller{Workspace: ws}, said[1])
 	if err != nil {
 		return nil, sandbox.Snapshot{}, err
 	}

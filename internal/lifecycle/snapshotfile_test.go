@@ -43,7 +43,7 @@ func TestSnapshotFiles(t *testing.T) {
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "s"})
 	own, open := s.snap("s", lifecycle.SnapshotRequest{Name: "own"}), s.snap("s", lifecycle.SnapshotRequest{Name: "open", Public: true})
-	stranger := lifecycle.Caller{User: "else", Workspace: sandbox.NewWorkspaceID()}
+	stranger := sandbox.Caller{User: "else", Workspace: sandbox.NewWorkspaceID()}
 	if page, err := s.SnapshotFiles(t.Context(), s.caller, "own", sandbox.SnapshotFileQuery{Path: "/x"}); err != nil || page.Files[0].Path != own.Digest+" /x" {
 		t.Errorf("SnapshotFiles = %+v, %v", page, err)
 	}
@@ -127,7 +127,7 @@ func TestSnapshotsAreReadByFewAtATime(t *testing.T) {
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "s"})
 	sn := s.snap("s", lifecycle.SnapshotRequest{Name: "n", Public: true})
-	read := func(c lifecycle.Caller) (io.ReadCloser, error) {
+	read := func(c sandbox.Caller) (io.ReadCloser, error) {
 		return s.SnapshotArchive(t.Context(), c, string(sn.ID), "", "")
 	}
 	var open []io.ReadCloser
@@ -145,7 +145,7 @@ func TestSnapshotsAreReadByFewAtATime(t *testing.T) {
 	}
 	for sandbox.CodeOf(last) != sandbox.Unavailable && len(open) < 100 {
 		var r io.ReadCloser
-		if r, last = read(lifecycle.Caller{User: "u", Workspace: sandbox.NewWorkspaceID()}); last == nil {
+		if r, last = read(sandbox.Caller{User: "u", Workspace: sandbox.NewWorkspaceID()}); last == nil {
 			open = append(open, r)
 		}
 	}

@@ -69,7 +69,7 @@ func (s *Service) collect() {
 // Snapshot returns the snapshot that ref means: an id, name, name:tag, or
 // @workspace/name:tag; a name alone means its latest. Public ones of other
 // workspaces are found by id and by their full name. Errors: NotFound.
-func (s *Service) Snapshot(ctx context.Context, c Caller, ref string) (sandbox.Snapshot, error) {
+func (s *Service) Snapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error) {
 	return s.snapshot(ctx, ref, c.Workspace, func(sn *sandbox.Snapshot) bool { return sn.Public || sn.Workspace == c.Workspace })
 }
 
@@ -80,14 +80,14 @@ func (s *Service) PublicSnapshot(ctx context.Context, ref string) (sandbox.Snaps
 }
 
 // ownSnapshot is Snapshot for what only the owner may do.
-func (s *Service) ownSnapshot(ctx context.Context, c Caller, ref string) (sandbox.Snapshot, error) {
+func (s *Service) ownSnapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error) {
 	return s.snapshot(ctx, ref, c.Workspace, func(sn *sandbox.Snapshot) bool { return sn.Workspace == c.Workspace })
 }
 
 // noSnapshot is the message when ref leads to none, which surprises those who gave
 // another tag when they made it.
 func noSnapshot(ref string) string {
-	message := fmt.Sprintf("there is no snapshot %q", fieldText(ref))
+	message := fmt.Sprintf("there is no snapshot %q", sandbox.Excerpt(ref))
 	if parsed, ok := sandbox.ParseSnapshotRef(ref); ok && parsed.ID == "" && !strings.Contains(ref, ":") {
 		message += fmt.Sprintf("; a name alone means its tag %s", parsed.Tag)
 	}
@@ -122,7 +122,7 @@ func (s *Service) snapshot(ctx context.Context, ref string, ws sandbox.Workspace
 
 // Snapshots returns a part of the workspace's snapshots. Errors: Invalid, naming
 // limit, offset or sort.
-func (s *Service) Snapshots(ctx context.Context, c Caller, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+func (s *Service) Snapshots(ctx context.Context, c sandbox.Caller, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
 	return s.store.Snapshots(ctx, c.Workspace, f)
 }
 
@@ -134,7 +134,7 @@ func (s *Service) PublicSnapshots(ctx context.Context, f sandbox.SnapshotFilter)
 
 // TagSnapshot gives the snapshot a tag, which leaves the one of the same name
 // that held it; nil takes its tag away. Errors: NotFound; Invalid, naming tag.
-func (s *Service) TagSnapshot(ctx context.Context, c Caller, ref string, tag *string) (sandbox.Snapshot, error) {
+func (s *Service) TagSnapshot(ctx context.Context, c sandbox.Caller, ref string, tag *string) (sandbox.Snapshot, error) {
 	to := ""
 	if tag != nil {
 		if err := sandbox.CheckSnapshotTag(*tag); err != nil {
@@ -157,9 +157,9 @@ func (s *Service) TagSnapshot(ctx context.Context, c Caller, ref string, tag *st
 
 // snapshotEvent is what a caller did to a snapshot, for the events of the sandbox
 // it was taken of.
-func snapshotEvent(c Caller, sn *sandbox.Snapshot, kind sandbox.EventType, message string) sandbox.Event {
+func snapshotEvent(c sandbox.Caller, sn *sandbox.Snapshot, kind sandbox.EventType, message string) sandbox.Event {
 	return sandbox.Event{
-		Sandbox: sn.Sandbox, Time: time.Now().UTC(), Type: kind, Message: clip(message),
+		Sandbox: sn.Sandbox, Time: time.Now().UTC(), Type: kind, Message: sandbox.OneLine(message),
 		Data: map[string]string{"snapshot": string(sn.ID), "name": sn.Name, "user": string(c.User)},
 	}
 }
@@ -167,7 +167,7 @@ func snapshotEvent(c Caller, sn *sandbox.Snapshot, kind sandbox.EventType, messa
 // DeleteSnapshot deletes a snapshot. Sandboxes that were made from it go on, and
 // snapshots of these stay good; its files go when nothing needs them any more.
 // Errors: NotFound.
-func (s *Service) DeleteSnapshot(ctx context.Context, c Caller, ref string) error {
+func (s *Service) DeleteSnapshot(ctx context.Context, c sandbox.Caller, ref string) error {
 	sn, err := s.ownSnapshot(ctx, c, ref)
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, c Caller, ref string) erro
 // Lineage returns a snapshot and those before it, the newest first, deleted ones
 // included; of other workspaces only public ones. A limit of 0 means 100.
 // Errors: NotFound; Invalid, naming limit.
-func (s *Service) Lineage(ctx context.Context, c Caller, ref string, limit int) ([]sandbox.Snapshot, error) {
+func (s *Service) Lineage(ctx context.Context, c sandbox.Caller, ref string, limit int) ([]sandbox.Snapshot, error) {
 	if limit == 0 {
 		limit = 100
 	}
@@ -200,7 +200,7 @@ func (s *Service) Lineage(ctx context.Context, c Caller, ref string, limit int) 
 
 // fromSnapshot is what to record for a sandbox made from a snapshot: it has the
 // root filesystem from the beginning, so that this counts as in use.
-func (s *Service) fromSnapshot(ctx context.Context, c Caller, req *CreateRequest) (sandbox.Creation, error) {
+func (s *Service) fromSnapshot(ctx context.Context, c sandbox.Caller, req *CreateRequest) (sandbox.Creation, error) {
 	if req.Image != "" || req.ImageID != "" {
 		return sandbox.Creation{}, sandbox.InvalidField("snapshot", "give either a snapshot or an image, not both")
 	}
@@ -216,7 +216,7 @@ func (s *Service) fromSnapshot(ctx context.Context, c Caller, req *CreateRequest
 		return sandbox.Creation{}, fmt.Errorf("root filesystem of snapshot %s: %w", sn.ID, err)
 	}
 	env := merged(sn.Env, req.Env)
-	if err := checkEnv(env); err != nil {
+	if err := sandbox.CheckEnv(env); err != nil {
 		return sandbox.Creation{}, err
 	}
 	creation := s.creation(c, req, &img)

@@ -13,7 +13,7 @@ import (
 // CreateStream makes an input stream for a command that is to come. It can be
 // written to at once, with [Service.WriteStdin]. Errors: Unsupported;
 // QuotaExceeded when the user has too many that no command has been given.
-func (s *Service) CreateStream(_ context.Context, c Caller) (sandbox.StreamID, error) {
+func (s *Service) CreateStream(_ context.Context, c sandbox.Caller) (sandbox.StreamID, error) {
 	if s.streams == nil {
 		return "", sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
 	}
@@ -32,12 +32,12 @@ type inputs struct {
 }
 
 type waitingInput struct {
-	of Caller
+	of sandbox.Caller
 	at time.Time
 }
 
 // add notes one. Those older than kept are removed, or will be soon. Errors: QuotaExceeded.
-func (x *inputs) add(id sandbox.StreamID, of Caller, now time.Time, kept time.Duration) error {
+func (x *inputs) add(id sandbox.StreamID, of sandbox.Caller, now time.Time, kept time.Duration) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	n := 0

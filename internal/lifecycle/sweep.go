@@ -49,24 +49,24 @@ func (s *Service) sweep() {
 // sweepBoxes finds sandboxes whose next step nobody takes.
 func (s *Service) sweepBoxes() {
 	for _, b := range s.boxes.all() {
-		if !b.mu.TryLock() {
+		if !b.TryLock() {
 			continue // its state is being changed at this moment
 		}
-		sb, wanted, working := b.sandbox(), b.wanted, b.provisioning
+		sb, wanted, working := b.Sandbox(), b.wanted, b.provisioning
 		if sb.State == sandbox.Destroying {
 			s.destroyLater(b)
 		}
-		b.mu.Unlock()
+		b.Unlock()
 		switch {
 		case sb.State == sandbox.Destroying || sb.State.Ended():
 		case wanted != nil:
 			s.endOrLog(b, *wanted)
-		case due(&sb, time.Now()) != "" && b.flight.Load() == nil: // the clock was set, or the host slept
-			s.spawn(func() { s.expire(b) }) // it may have to ask the sandbox, or pause it
-		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && b.flight.Load() == nil:
-			s.settleLater(b.ctx, b)
-		case sb.State == sandbox.Running && sb.Network.Enabled && !b.line.connected() && b.flight.Load() == nil && s.networkOffered() == nil:
-			s.spawn(func() { s.mendNetwork(b) })
+		case due(&sb, time.Now()) != "" && !b.Busy(): // the clock was set, or the host slept
+			s.work.Go(func() { s.expire(b) }) // it may have to ask the sandbox, or pause it
+		case (sb.State == sandbox.Pausing || sb.State == sandbox.Resuming) && !b.Busy():
+			s.settleLater(b.Context(), b)
+		case sb.State == sandbox.Running && sb.Network.Enabled && !b.Link.Connected() && !b.Busy() && s.networkOffered() == nil:
+			s.work.Go(func() { s.mendNetwork(b) })
 		case sb.State == sandbox.Provisioning && !working && time.Since(sb.UpdatedAt) > s.cfg.SweepInterval:
 			s.endOrLog(b, *lostCause())
 		}
@@ -114,7 +114,7 @@ func (s *Service) sweepHost() {
 	}
 	unknown := map[sandbox.ID]bool{}
 	for _, id := range ids {
-		if b := s.boxes.byID(id); b != nil && b.sandbox().State == sandbox.Paused {
+		if b := s.boxes.byID(id); b != nil && b.Sandbox().State == sandbox.Paused {
 			s.settleLater(s.ctx, b) // its pause could not remove it
 		}
 		if !s.boxes.has(id) {

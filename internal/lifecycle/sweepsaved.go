@@ -28,7 +28,7 @@ func (s *Service) sweepSaved() {
 	}
 	for owner, names := range found {
 		b := s.boxes.byID(owner)
-		if b == nil && s.boxes.has(owner) || b != nil && b.flight.Load() != nil {
+		if b == nil && s.boxes.has(owner) || b != nil && b.Busy() {
 			continue
 		}
 		if err := s.sweepOwner(owner, b, names); err != nil {
@@ -42,7 +42,7 @@ func (s *Service) sweepSaved() {
 
 // sweepOwner is sweepSaved for the names in the vault of one sandbox, whose box is nil
 // when it does not live.
-func (s *Service) sweepOwner(owner sandbox.ID, b *box, names []string) error {
+func (s *Service) sweepOwner(owner sandbox.ID, b *entry, names []string) error {
 	row, err := s.store.SandboxByID(s.ctx, owner)
 	reason := unknownCheckpoint
 	switch {
@@ -65,7 +65,7 @@ func (s *Service) sweepOwner(owner sandbox.ID, b *box, names []string) error {
 			keep[string(c.ID)] = true
 		}
 		// A write may have had its effect although the store reported an error.
-		keep[string(row.Saved)], keep[string(b.sandbox().Saved)] = true, true
+		keep[string(row.Saved)], keep[string(b.Sandbox().Saved)] = true, true
 	}
 	var errs []error
 	for _, name := range names {

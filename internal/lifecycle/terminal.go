@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,7 +20,7 @@ type Terminal struct {
 
 // Terminal connects to an execution, which may have ended. When it has not, a
 // paused sandbox is resumed. Errors: NotFound; those of every call into a sandbox.
-func (s *Service) Terminal(ctx context.Context, c Caller, id sandbox.ExecutionID) (*Terminal, error) {
+func (s *Service) Terminal(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (*Terminal, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func (s *Service) Terminal(ctx context.Context, c Caller, id sandbox.ExecutionID
 // to break.
 func (t *Terminal) connected(ctx context.Context) error {
 	if t.x != nil {
-		if err := t.x.box.settled(ctx); err != nil {
+		if err := t.x.box.Settled(ctx); err != nil {
 			return err
 		}
 	}
@@ -56,7 +57,7 @@ func (t *Terminal) connected(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-t.service.ctx.Done():
-			return errClosed
+			return box.ErrClosed
 		}
 	}
 	return errExecutionEnded
@@ -78,7 +79,7 @@ func (t *Terminal) Write(ctx context.Context, p []byte) error {
 	_, err := t.x.typed.write(ctx, p)
 	switch {
 	case err == io.ErrClosedPipe && t.service.ctx.Err() != nil:
-		return errClosed
+		return box.ErrClosed
 	case err == io.ErrClosedPipe:
 		return errExecutionEnded
 	default:
@@ -94,7 +95,7 @@ func (t *Terminal) Resize(ctx context.Context, size agentapi.Size) error {
 	if err := t.connected(ctx); err != nil {
 		return err
 	}
-	return AgentError(t.x.box.agent.Resize(ctx, string(t.Execution.ID), size))
+	return box.AgentError(t.x.box.Agent.Resize(ctx, string(t.Execution.ID), size))
 }
 
 // Signal sends a signal to the process and its group. Errors: Conflict when it
@@ -103,5 +104,5 @@ func (t *Terminal) Signal(ctx context.Context, signal int) error {
 	if err := t.connected(ctx); err != nil {
 		return err
 	}
-	return AgentError(t.x.box.agent.Signal(ctx, string(t.Execution.ID), signal))
+	return box.AgentError(t.x.box.Agent.Signal(ctx, string(t.Execution.ID), signal))
 }

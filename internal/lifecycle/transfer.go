@@ -6,78 +6,34 @@ import (
 	"errors"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// transfers counts the files that are on their way into a box or out of it.
-type transfers struct {
-	mu   sync.Mutex
-	open int           // guarded by mu
-	none chan struct{} // guarded by mu; closed when open is 0 again; nil when nobody waits
-}
-
-func (t *transfers) begin() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.open++
-}
-
-func (t *transfers) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.open--; t.open == 0 && t.none != nil {
-		close(t.none)
-		t.none = nil
-	}
-}
-
-// wait returns when none is open, after the patience, or when ctx ends. The caller
-// sees to it that no new ones begin.
-func (t *transfers) wait(ctx context.Context, patience time.Duration) {
-	t.mu.Lock()
-	if t.open == 0 {
-		t.mu.Unlock()
-		return
-	}
-	if t.none == nil {
-		t.none = make(chan struct{})
-	}
-	none := t.none
-	t.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-none:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
 
 // passage is a call into a box that takes its time, and finds out what it means
 // when its connection breaks. It is used by one goroutine at a time.
 type passage struct {
 	service *Service
 	ctx     context.Context // of the call
-	box     *box
+	box     *entry
 	handle  driver.Handle // of the box it began in
 	saves   int64         // of the box, when the connection was made or later
 }
 
-func (s *Service) passage(ctx context.Context, b *box) *passage {
-	return &passage{service: s, ctx: ctx, box: b, handle: b.view().sb.Handle, saves: b.saves.Load()}
+func (s *Service) passage(ctx context.Context, b *entry) *passage {
+	return &passage{service: s, ctx: ctx, box: b, handle: b.View().Sandbox.Handle, saves: b.Saves()}
 }
 
 // transfer is a passage of a file's content: activity, and waited for before the
 // box is saved. The caller calls end once, or more often.
-func (s *Service) transfer(ctx context.Context, b *box) (p *passage, end func()) {
-	release := b.activity.hold()
-	b.transfers.begin()
+func (s *Service) transfer(ctx context.Context, b *entry) (p *passage, end func()) {
+	release := b.Activity.Begin()
+	b.Transfers.Begin()
 	return s.passage(ctx, b), sync.OnceFunc(func() {
-		b.transfers.end()
+		b.Transfers.End()
 		release()
 	})
 }
@@ -86,17 +42,17 @@ func (s *Service) transfer(ctx context.Context, b *box) (p *passage, end func())
 // was that the box was saved, and the box goes on. Otherwise it returns what the
 // caller is told instead of reason.
 func (p *passage) again(reason error) error {
-	if p.ctx.Err() != nil || !looksEnded(reason) || !p.saved() && p.goesOn() {
-		return p.service.explain(p.ctx, p.box, reason)
+	if p.ctx.Err() != nil || !box.LooksEnded(reason) || !p.saved() && p.goesOn() {
+		return p.box.Explain(p.ctx, reason)
 	}
-	if err := p.box.settled(p.ctx); err != nil {
+	if err := p.box.Settled(p.ctx); err != nil {
 		return err
 	}
-	p.saves = p.box.saves.Load()
-	sb := p.box.sandbox()
+	p.saves = p.box.Saves()
+	sb := p.box.Sandbox()
 	switch {
 	case sb.State == sandbox.Destroying || sb.State.Ended():
-		return stateError(&sb)
+		return box.StateError(&sb)
 	case !p.goesOn():
 		return sandbox.Wrap(sandbox.Unavailable, reason,
 			"sandbox %q was paused or taken back to a checkpoint before the call had ended; try again", sb.Name)
@@ -106,11 +62,11 @@ func (p *passage) again(reason error) error {
 }
 
 // saved reports whether the box is being saved, or was since the connection was made.
-func (p *passage) saved() bool { return p.box.savedSince(p.saves) }
+func (p *passage) saved() bool { return p.box.SavedSince(p.saves) }
 
 // goesOn reports whether the box is still the one that the call began in.
 func (p *passage) goesOn() bool {
-	sb := p.box.view().sb
+	sb := p.box.View().Sandbox
 	return sb.State == sandbox.Running && bytes.Equal(sb.Handle, p.handle)
 }
 
@@ -124,7 +80,7 @@ func (p *passage) cut(reason error) error {
 		return err
 	}
 	return sandbox.Wrap(sandbox.Unavailable, reason,
-		"sandbox %q was saved for a checkpoint or a fork before the transfer had ended; try again", p.box.view().sb.Name)
+		"sandbox %q was saved for a checkpoint or a fork before the transfer had ended; try again", p.box.View().Sandbox.Name)
 }
 
 // download is the content of a file, read on after the box was saved.
@@ -167,7 +123,7 @@ func (d *download) reopen(reason error) error {
 			return err
 		}
 		if d.info.Size == 0 && d.at > 0 { // as those of /proc, which are other ones each time
-			return sandbox.Wrap(sandbox.Unavailable, reason, "the sandbox was saved while %s was read; try again", fieldText(d.path))
+			return sandbox.Wrap(sandbox.Unavailable, reason, "the sandbox was saved while %s was read; try again", sandbox.Excerpt(d.path))
 		}
 		body, info, err := d.files.ReadFile(d.passage.ctx, d.path, d.at, d.left)
 		switch {
@@ -188,7 +144,7 @@ func (d *download) reopen(reason error) error {
 }
 
 func (d *download) changed() error {
-	return sandbox.Errorf(sandbox.Conflict, "%s was changed while it was read, and the sandbox was saved; try again", fieldText(d.path))
+	return sandbox.Errorf(sandbox.Conflict, "%s was changed while it was read, and the sandbox was saved; try again", sandbox.Excerpt(d.path))
 }
 
 // Close ends the download. Closing twice does nothing.

@@ -1,42 +1,10 @@
 package lifecycle
 
 import (
-	"slices"
 	"time"
 
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// Caller is who asks: every call is made by a user within one workspace, and
-// sees only that workspace's objects.
-type Caller struct {
-	User      sandbox.UserID
-	Workspace sandbox.WorkspaceID
-	// ReadOnly callers are not shown what lets its holder in: the host label of a
-	// sandbox, the stream that a command reads. What they may call is not the
-	// service's matter.
-	ReadOnly bool
-}
-
-// shown is sb as the caller may see it.
-func (c Caller) shown(sb sandbox.Sandbox) sandbox.Sandbox {
-	if c.ReadOnly {
-		sb.HostLabel = ""
-		sb.Published = slices.Clone(sb.Published)
-		for i := range sb.Published {
-			sb.Published[i].Label = ""
-		}
-	}
-	return sb
-}
-
-// shownExecution is e as the caller may see it.
-func (c Caller) shownExecution(e sandbox.Execution) sandbox.Execution {
-	if c.ReadOnly {
-		e.Stdin = ""
-	}
-	return e
-}
 
 // CreateRequest asks for a sandbox. Zero values mean the image's or the server's default.
 type CreateRequest struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -14,18 +15,18 @@ import (
 // use returns the box of a sandbox that runs, for a call into it; a paused one is
 // resumed. Every call into a sandbox passes here or through awake. Errors:
 // NotFound; NotRunning while it is provisioning; Ended, with the cause; those of Resume.
-func (s *Service) use(ctx context.Context, c Caller, ref string) (*box, error) {
+func (s *Service) use(ctx context.Context, c sandbox.Caller, ref string) (*entry, error) {
 	b, sb, err := s.find(ctx, c, ref)
 	return s.inUse(ctx, b, &sb, err)
 }
 
 // inUse is use for what find answered.
-func (s *Service) inUse(ctx context.Context, b *box, sb *sandbox.Sandbox, err error) (*box, error) {
+func (s *Service) inUse(ctx context.Context, b *entry, sb *sandbox.Sandbox, err error) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
 	if b == nil {
-		return nil, stateError(sb)
+		return nil, box.StateError(sb)
 	}
 	if err := s.awake(ctx, b); err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func (s *Service) inUse(ctx context.Context, b *box, sb *sandbox.Sandbox, err er
 //
 // Errors: as for every call into a sandbox: NotFound, NotRunning, Ended,
 // AgentUnreachable, Timeout; further those of agentapi.Client.Exec.
-func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.Command) (*Command, error) {
+func (s *Service) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
 	size := 0
 	for _, arg := range cmd.Argv {
 		size += len(arg)
@@ -53,10 +54,10 @@ func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.C
 	if size > sandbox.CommandMax {
 		return nil, sandbox.InvalidField("command", "must be at most %d bytes; write longer scripts to a file", sandbox.CommandMax)
 	}
-	if err := checkEnv(cmd.Env); err != nil {
+	if err := sandbox.CheckEnv(cmd.Env); err != nil {
 		return nil, err
 	}
-	if err := checkPlace(cmd.Cwd, cmd.User); err != nil {
+	if err := sandbox.CheckPlace(cmd.Cwd, cmd.User); err != nil {
 		return nil, err
 	}
 	b, sb, err := s.find(ctx, c, ref)
@@ -66,7 +67,7 @@ func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.C
 	if b, err = s.inUse(ctx, b, &sb, err); err != nil {
 		return nil, err
 	}
-	sb = b.view().sb
+	sb = b.View().Sandbox
 	if cmd.Timeout == 0 {
 		cmd.Timeout = sb.Timeouts.Execution
 	}
@@ -75,16 +76,16 @@ func (s *Service) Exec(ctx context.Context, c Caller, ref string, cmd agentapi.C
 
 // Stats measures a running sandbox now. It neither resumes a paused one nor
 // counts as activity. Errors: NotFound, NotRunning, Ended.
-func (s *Service) Stats(ctx context.Context, c Caller, ref string) (sandbox.Stats, error) {
+func (s *Service) Stats(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Stats, error) {
 	b, sb, err := s.find(ctx, c, ref)
 	if err != nil {
 		return sandbox.Stats{}, err
 	}
 	if b == nil || sb.State != sandbox.Running {
-		return sandbox.Stats{}, stateError(&sb)
+		return sandbox.Stats{}, box.StateError(&sb)
 	}
-	stats, err := s.driver.Stats(ctx, b.id)
-	return stats, s.explain(ctx, b, err)
+	stats, err := s.driver.Stats(ctx, b.ID)
+	return stats, b.Explain(ctx, err)
 }
 
 // Dial connects to a TCP port of a running sandbox, whoever asks: it is for the
@@ -104,7 +105,7 @@ func (s *Service) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Con
 		return nil, err
 	}
 	p := s.passage(ctx, b)
-	if conn, ok := b.line.dial(ctx, port); ok {
+	if conn, ok := b.Link.Dial(ctx, port); ok {
 		return p.hold(conn, false), nil
 	}
 	for {

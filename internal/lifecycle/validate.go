@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"path"
 	"strings"
 	"time"
 	"unicode"
@@ -81,7 +80,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := checkDependencies(req.Dependencies, req.Packages); err != nil {
 		return err
 	}
-	if err := checkEnv(req.Env); err != nil {
+	if err := sandbox.CheckEnv(req.Env); err != nil {
 		return err
 	}
 	return checkLabels(req.Labels)
@@ -111,13 +110,13 @@ func (c *Config) checkTimeouts(t sandbox.Timeouts) error {
 
 // checkMetadata checks the caller's own words about a sandbox.
 func checkMetadata(description string, metadata map[string]string) error {
-	if len(description) > sandbox.DescriptionMax || !isText(description) {
+	if len(description) > sandbox.DescriptionMax || !sandbox.IsText(description) {
 		return sandbox.InvalidField("description", "must be at most %d bytes of UTF-8 without NUL", sandbox.DescriptionMax)
 	}
 	size := 0
 	for key, value := range metadata {
-		if key == "" || !isText(key) || !isText(value) {
-			return sandbox.InvalidField(fieldOf("metadata", key), "keys and values must be UTF-8 without NUL, keys not empty")
+		if key == "" || !sandbox.IsText(key) || !sandbox.IsText(value) {
+			return sandbox.InvalidField(sandbox.FieldOf("metadata", key), "keys and values must be UTF-8 without NUL, keys not empty")
 		}
 		size += len(key) + len(value)
 	}
@@ -125,52 +124,6 @@ func checkMetadata(description string, metadata map[string]string) error {
 		return sandbox.InvalidField("metadata", "must hold at most %d entries and %d bytes", sandbox.MetadataMax, sandbox.MetadataByteMax)
 	}
 	return nil
-}
-
-// checkEnv checks environment variables. No message holds a value: they are secrets.
-func checkEnv(env map[string]string) error {
-	if len(env) > sandbox.EnvMax {
-		return sandbox.InvalidField("env", "must hold at most %d variables", sandbox.EnvMax)
-	}
-	size := 0
-	for name, value := range env {
-		size += len(name) + len(value)
-		if !validEnvName(name) {
-			return sandbox.InvalidField(fieldOf("env", name), "names of variables are letters, digits and underscores and do not begin with a digit")
-		}
-		if !isText(value) {
-			return sandbox.InvalidField("env."+name, "must be valid UTF-8 without NUL")
-		}
-	}
-	if size > sandbox.EnvBytesMax {
-		return sandbox.InvalidField("env", "names and values together must be at most %d bytes", sandbox.EnvBytesMax)
-	}
-	return nil
-}
-
-// checkPlace checks where and as whom a command is to run, as far as that can be
-// told without its sandbox.
-func checkPlace(cwd, user string) error {
-	if cwd != "" && (!path.IsAbs(cwd) || !isText(cwd)) {
-		return sandbox.InvalidField("cwd", "%.100q is not an absolute path", cwd)
-	}
-	if strings.ContainsFunc(user, unicode.IsControl) || !utf8.ValidString(user) || user == ":" {
-		return sandbox.InvalidField("user", "%.100q is neither a name nor a number, with a group after a colon or without", user)
-	}
-	return nil
-}
-
-// isText reports whether s is UTF-8 that every program takes.
-func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
-
-func validEnvName(name string) bool {
-	for i, r := range name {
-		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		if !letter && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-	}
-	return name != ""
 }
 
 func checkLabels(labels map[string]string) error {
@@ -182,27 +135,13 @@ func checkLabels(labels map[string]string) error {
 			return len(s) > sandbox.LabelMax || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl)
 		}
 		if key == "" || bad(key) {
-			return sandbox.InvalidField(fieldOf("labels", key), "keys must be 1 to %d bytes of UTF-8 without control characters", sandbox.LabelMax)
+			return sandbox.InvalidField(sandbox.FieldOf("labels", key), "keys must be 1 to %d bytes of UTF-8 without control characters", sandbox.LabelMax)
 		}
 		if bad(value) {
 			return sandbox.InvalidField("labels."+key, "must be at most %d bytes of UTF-8 without control characters", sandbox.LabelMax)
 		}
 	}
 	return nil
-}
-
-// fieldOf names an entry whose key is itself in doubt.
-func fieldOf(field, key string) string {
-	const most = 64
-	if len(key) > most {
-		key = key[:most] + "…"
-	}
-	return field + "." + strings.ToValidUTF8(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return '?'
-		}
-		return r
-	}, key), "?")
 }
 
 // checkWait checks for how long a request may wait for room.

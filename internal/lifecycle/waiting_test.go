@@ -13,14 +13,14 @@ import (
 )
 
 // workspace makes another workspace of the caller's.
-func (e *env) workspace(name string) lifecycle.Caller {
+func (e *env) workspace(name string) sandbox.Caller {
 	e.t.Helper()
 	st := e.openStore()
 	ws := sandbox.Workspace{ID: sandbox.NewWorkspaceID(), Name: name, Slug: name, CreatedBy: e.caller.User, CreatedAt: time.Now()}
 	if err := errors.Join(st.CreateWorkspace(e.t.Context(), ws, 0), st.Close()); err != nil {
 		e.t.Fatal(err)
 	}
-	return lifecycle.Caller{User: e.caller.User, Workspace: ws.ID}
+	return sandbox.Caller{User: e.caller.User, Workspace: ws.ID}
 }
 
 // TestResumesAndForksWait: they come in behind those that wait already. Nobody who wants
@@ -137,11 +137,11 @@ func TestFullServerTakesTurns(t *testing.T) {
 	last := s.run(lifecycle.CreateRequest{Name: "filler"})
 	owner := s.caller
 	type let struct {
-		who lifecycle.Caller
+		who sandbox.Caller
 		sb  sandbox.Sandbox
 	}
 	in := make(chan let)
-	join := func(c lifecycle.Caller) {
+	join := func(c sandbox.Caller) {
 		t.Helper()
 		n := s.Waiting(c.Workspace)
 		go func() {

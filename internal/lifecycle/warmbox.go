@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -27,7 +28,7 @@ const (
 // that nobody can find it and the sweep leaves it alone; it has no row, so that
 // the next server's sweep destroys it.
 type warmBox struct {
-	box    *box
+	box    *entry
 	handle driver.Handle
 	stop   func() // ends its watcher
 }
@@ -132,36 +133,36 @@ func (s *Service) makeWarmBox(t pool.Kind) (*pool.Box[warmBox], error) {
 	}
 	b := s.newBox(sandbox.NewID())
 	s.boxes.reserve(b) // first, so that the sweep knows whose the box is
-	watching, stop := context.WithCancel(b.ctx)
+	watching, stop := context.WithCancel(b.Context())
 	sp := &pool.Box[warmBox]{Kind: t, Value: warmBox{box: b, stop: stop}}
-	if sp.Value.handle, err = s.driver.Create(ctx, s.spec(&sandbox.Sandbox{ID: b.id, Resources: t.Resources}, rootfs)); err == nil {
+	if sp.Value.handle, err = s.driver.Create(ctx, s.spec(&sandbox.Sandbox{ID: b.ID, Resources: t.Resources}, rootfs)); err == nil {
 		err = s.warmUp(ctx, b)
 	}
 	if err != nil {
 		s.discard(sp)
-		return nil, fmt.Errorf("box %s: %w", b.id, err)
+		return nil, fmt.Errorf("box %s: %w", b.ID, err)
 	}
 	sp.Started = time.Now()
-	s.spawn(func() { s.watchWarmBox(watching, sp) })
+	s.work.Go(func() { s.watchWarmBox(watching, sp) })
 	return sp, nil
 }
 
 // warmUp starts a box and returns when its agent answers and has run a command:
 // the first one in a box takes half as long again as those after it.
-func (s *Service) warmUp(ctx context.Context, b *box) error {
-	if err := s.driver.Start(ctx, b.id); err != nil {
+func (s *Service) warmUp(ctx context.Context, b *entry) error {
+	if err := s.driver.Start(ctx, b.ID); err != nil {
 		return err
 	}
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		defer cancel()
-		_, err := b.agent.Health(attempt)
+		_, err := b.Agent.Health(attempt)
 		return struct{}{}, err
-	}, patience(2*time.Millisecond, 100*time.Millisecond), forever)
+	}, retry.Pauses(2*time.Millisecond, 100*time.Millisecond), retry.Forever())
 	if err != nil {
 		return err
 	}
-	rehearsal, err := b.agent.Exec(ctx, agentapi.Command{Argv: []string{"true"}})
+	rehearsal, err := b.Agent.Exec(ctx, agentapi.Command{Argv: []string{"true"}})
 	if err != nil {
 		return ctx.Err() // an image without that program is as good
 	}
@@ -175,9 +176,9 @@ func (s *Service) warmUp(ctx context.Context, b *box) error {
 // watchWarmBox gives a box up that ends while it is in the pool. The next plan
 // makes another; at once, boxes that cannot live would be made without end.
 func (s *Service) watchWarmBox(ctx context.Context, sp *pool.Box[warmBox]) {
-	_, _ = s.driver.Wait(ctx, sp.Value.box.id) // an error, too, means that it is of no use
+	_, _ = s.driver.Wait(ctx, sp.Value.box.ID) // an error, too, means that it is of no use
 	if ctx.Err() == nil && s.pool.Remove(sp) {
-		s.log.Warn("a box of the pool has ended", "box", sp.Value.box.id)
+		s.log.Warn("a box of the pool has ended", "box", sp.Value.box.ID)
 		s.discard(sp)
 	}
 }
@@ -187,13 +188,13 @@ func (s *Service) watchWarmBox(ctx context.Context, sp *pool.Box[warmBox]) {
 func (s *Service) discard(sp *pool.Box[warmBox]) {
 	sp.Value.stop()
 	b := sp.Value.box
-	_ = b.agent.Close() // does not fail
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), destroyTimeout)
+	_ = b.Agent.Close() // does not fail
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), destroyTimeout)
 	defer cancel()
-	if err := s.driver.Destroy(ctx, b.id); err != nil {
-		s.log.Error("box of the pool not destroyed, trying again soon", "box", b.id, "error", err)
+	if err := s.driver.Destroy(ctx, b.ID); err != nil {
+		s.log.Error("box of the pool not destroyed, trying again soon", "box", b.ID, "error", err)
 	}
-	b.cancel()
+	b.Cancel()
 	s.boxes.remove(b)
 }
 
@@ -209,40 +210,40 @@ func (s *Service) drainPool(ctx context.Context) {
 
 // useWarmBox makes the box that a sandbox took from the pool its own, and reports
 // false when there is none or it turned out to be of no use; then nothing of it is left.
-func (s *Service) useWarmBox(b *box, sb *sandbox.Sandbox, img *sandbox.Image) (bool, error) {
+func (s *Service) useWarmBox(b *entry, sb *sandbox.Sandbox, img *sandbox.Image) (bool, error) {
 	if !b.warm {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(b.Context(), attemptTimeout)
 	defer cancel()
 	var err error
 	// The reference may mean another image since the row was written.
 	if sb.ImageDigest != img.Digest {
 		err = fmt.Errorf("it is of image %s", sb.ImageDigest)
 	} else if err = s.introduce(ctx, b, sb, img); err == nil {
-		b.meter.begin(time.Now().UTC())
-		b.mu.Lock()
+		b.Meter.Begin(time.Now().UTC())
+		b.Lock()
 		s.watchLater(b)
-		b.mu.Unlock()
+		b.Unlock()
 		return true, nil
 	}
-	if b.ctx.Err() != nil {
-		return false, b.ctx.Err()
+	if b.Context().Err() != nil {
+		return false, b.Context().Err()
 	}
-	s.log.Warn("a box of the pool is of no use, making another", "sandbox", b.id, "error", err)
+	s.log.Warn("a box of the pool is of no use, making another", "sandbox", b.ID, "error", err)
 	b.warm = false
-	b.line.disconnect(false)
-	b.agent.Reset()
-	if err := s.driver.Destroy(b.ctx, b.id); err != nil {
+	b.Link.Disconnect(false)
+	b.Agent.Reset()
+	if err := s.driver.Destroy(b.Context(), b.ID); err != nil {
 		return false, fail(sandbox.CauseStart, err, "the sandbox could not be made")
 	}
 	return false, nil
 }
 
 // introduce connects a box that was in the pool to its network, and tells its agent who it is.
-func (s *Service) introduce(ctx context.Context, b *box, sb *sandbox.Sandbox, img *sandbox.Image) error {
+func (s *Service) introduce(ctx context.Context, b *entry, sb *sandbox.Sandbox, img *sandbox.Image) error {
 	if err := s.connect(ctx, b); err != nil {
 		return err
 	}
-	return b.agent.Configure(ctx, s.agentConfig(sb, img))
+	return b.Agent.Configure(ctx, s.agentConfig(sb, img))
 }

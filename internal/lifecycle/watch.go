@@ -7,6 +7,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/ballast"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -29,11 +30,11 @@ func (e exit) cause() sandbox.Cause {
 }
 
 // endedItself says how a box ended whose agent does not answer, if that is why.
-func (s *Service) endedItself(b *box) (sandbox.Cause, bool) {
+func (s *Service) endedItself(b *entry) (sandbox.Cause, bool) {
 	const reported = time.Second // of its end, by the driver
-	ctx, cancel := context.WithTimeout(b.ctx, reported)
+	ctx, cancel := context.WithTimeout(b.Context(), reported)
 	defer cancel()
-	e, err := s.driver.Wait(ctx, b.id)
+	e, err := s.driver.Wait(ctx, b.ID)
 	return exit{Exit: e}.cause(), err == nil
 }
 
@@ -41,54 +42,54 @@ func detail(what, more string) string {
 	if more == "" {
 		return what
 	}
-	return clip(what + ": " + more)
+	return sandbox.OneLine(what + ": " + more)
 }
 
 // watchLater has a started box watched in the background, until its end or unwatched.
 //
 // Preconditions: b.mu is held, the sandbox's end was not decided, and nobody watches it.
-func (s *Service) watchLater(b *box) {
-	ctx, cancel := context.WithCancel(b.ctx)
+func (s *Service) watchLater(b *entry) {
+	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan struct{})
 	b.unwatch = func() {
 		cancel()
 		<-done
 	}
-	b.work.Add(1)
-	if !s.spawn(func() {
-		defer b.work.Done()
+	b.Work.Add(1)
+	if !s.work.Go(func() {
+		defer b.Work.Done()
 		defer cancel()
 		defer close(done)
 		s.watch(ctx, b)
 	}) {
-		b.work.Done()
+		b.Work.Done()
 		cancel()
 		close(done)
 	}
 }
 
 // unwatch ends the watcher of a box, so that its end means nothing.
-func (s *Service) unwatch(b *box) {
-	b.mu.Lock()
+func (s *Service) unwatch(b *entry) {
+	b.Lock()
 	stop := b.unwatch
 	b.unwatch = nil
-	b.mu.Unlock()
+	b.Unlock()
 	if stop != nil {
 		stop()
 	}
 }
 
 // watch waits for a started box to end by itself, and then ends its sandbox.
-func (s *Service) watch(ctx context.Context, b *box) {
+func (s *Service) watch(ctx context.Context, b *entry) {
 	ended, err := backoff.Retry(ctx, func() (e exit, err error) {
-		e.Exit, err = s.driver.Wait(ctx, b.id)
+		e.Exit, err = s.driver.Wait(ctx, b.ID)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return exit{gone: true}, nil
 		}
 		return e, err
-	}, patience(50*time.Millisecond, 5*time.Second), forever, backoff.WithNotify(func(err error, _ time.Duration) {
+	}, retry.Pauses(50*time.Millisecond, 5*time.Second), retry.Forever(), backoff.WithNotify(func(err error, _ time.Duration) {
 		if ctx.Err() == nil {
-			s.log.Error("cannot watch sandbox, trying again", "sandbox", b.id, "error", err)
+			s.log.Error("cannot watch sandbox, trying again", "sandbox", b.ID, "error", err)
 		}
 	}))
 	if err != nil || ctx.Err() != nil {
@@ -110,5 +111,5 @@ func (s *Service) blame(c sandbox.Cause) sandbox.Cause {
 	if space, err := ballast.Free(s.saved.dir); err != nil || space.Bytes >= noSpaceLeft {
 		return c
 	}
-	return sandbox.Cause{Code: sandbox.CauseDiskFull, Message: clip("the server's disk was full when it ended, and it could not write: " + c.Message)}
+	return sandbox.Cause{Code: sandbox.CauseDiskFull, Message: sandbox.OneLine("the server's disk was full when it ended, and it could not write: " + c.Message)}
 }

@@ -6,8 +6,10 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -21,7 +23,7 @@ import (
 // What runs in it is as hostile as in any sandbox.
 type workbox struct {
 	service *Service
-	box     *box
+	box     *entry
 	base    sandbox.Image
 	release func()          // of base, which is not removed to save disk meanwhile
 	sandbox sandbox.Sandbox // never recorded
@@ -82,8 +84,8 @@ func (s *Service) workLayer(ctx context.Context, spec workSpec, reader driver.Sn
 	if err := w.forgetNetwork(ctx); err != nil {
 		return err
 	}
-	if err := reader.WriteLayer(ctx, w.box.id, into); err != nil {
-		return fmt.Errorf("read what was made in box %s: %w", w.box.id, err)
+	if err := reader.WriteLayer(ctx, w.box.ID, into); err != nil {
+		return fmt.Errorf("read what was made in box %s: %w", w.box.ID, err)
 	}
 	return nil
 }
@@ -100,7 +102,7 @@ func (s *Service) openWorkbox(ctx context.Context, spec workSpec) (*workbox, err
 	}
 	w := &workbox{service: s, box: s.newBox(sandbox.NewID()), base: img, release: release}
 	w.sandbox = sandbox.Sandbox{
-		ID: w.box.id, Name: "build", HostLabel: "build-" + string(w.box.id), Env: spec.env, Resources: spec.resources,
+		ID: w.box.ID, Name: "build", HostLabel: "build-" + string(w.box.ID), Env: spec.env, Resources: spec.resources,
 		Network: sandbox.Network{Enabled: spec.network},
 	}
 	for _, r := range quota.Fields {
@@ -113,13 +115,13 @@ func (s *Service) openWorkbox(ctx context.Context, spec workSpec) (*workbox, err
 	defer undo.Clean()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StartTimeout)
 	defer cancel()
-	box := s.spec(&w.sandbox, rootfs)
-	box.PlainTmp = spec.plainTmp
-	if _, err := s.driver.Create(ctx, box); err != nil {
+	desc := s.spec(&w.sandbox, rootfs)
+	desc.PlainTmp = spec.plainTmp
+	if _, err := s.driver.Create(ctx, desc); err != nil {
 		return nil, fmt.Errorf("make work box: %w", err)
 	}
-	if err := s.driver.Start(ctx, w.box.id); err != nil {
-		return nil, fmt.Errorf("start work box %s: %w", w.box.id, err)
+	if err := s.driver.Start(ctx, w.box.ID); err != nil {
+		return nil, fmt.Errorf("start work box %s: %w", w.box.ID, err)
 	}
 	if spec.network {
 		if err := s.plug(ctx, w.box); err != nil {
@@ -129,7 +131,7 @@ func (s *Service) openWorkbox(ctx context.Context, spec workSpec) (*workbox, err
 	cfg := s.agentConfig(&w.sandbox, &img)
 	cfg.Main = nil
 	if err := s.configure(ctx, w.box, cfg); err != nil {
-		return nil, AgentError(err)
+		return nil, box.AgentError(err)
 	}
 	undo.Release()
 	return w, nil
@@ -138,13 +140,13 @@ func (s *Service) openWorkbox(ctx context.Context, spec workSpec) (*workbox, err
 // close destroys the box. What cannot be destroyed now the sweep finds.
 func (w *workbox) close() {
 	s := w.service
-	w.box.line.disconnect(true)
-	w.box.cancel()
-	_ = w.box.agent.Close() // does not fail
+	w.box.Link.Disconnect(true)
+	w.box.Cancel()
+	_ = w.box.Agent.Close() // does not fail
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), destroyTimeout)
 	defer cancel()
-	if err := s.driver.Destroy(ctx, w.box.id); err != nil {
-		s.log.Error("work box not removed, trying again soon", "box", w.box.id, "error", err)
+	if err := s.driver.Destroy(ctx, w.box.ID); err != nil {
+		s.log.Error("work box not removed, trying again soon", "box", w.box.ID, "error", err)
 	}
 	s.boxes.remove(w.box)
 	w.release()
@@ -156,8 +158,8 @@ func (w *workbox) forgetNetwork(ctx context.Context) error {
 	if !w.sandbox.Network.Enabled {
 		return nil
 	}
-	w.box.line.disconnect(true)
-	if err := w.files().Remove(ctx, agentapi.OperatorCA, false); err != nil && sandbox.CodeOf(AgentError(err)) != sandbox.NotFound {
+	w.box.Link.Disconnect(true)
+	if err := w.files().Remove(ctx, agentapi.OperatorCA, false); err != nil && sandbox.CodeOf(box.AgentError(err)) != sandbox.NotFound {
 		return w.explain(ctx, err)
 	}
 	_, err := w.files().WriteFile(ctx, agentapi.ResolvConf, strings.NewReader(""), agentapi.WriteOptions{Mode: 0o644})
@@ -165,7 +167,7 @@ func (w *workbox) forgetNetwork(ctx context.Context) error {
 }
 
 // files are the files of the box.
-func (w *workbox) files() agentapi.Files { return w.box.agent.Files }
+func (w *workbox) files() agentapi.Files { return w.box.Agent.Files }
 
 // run runs a command to its end and hands its output, which is both of its
 // streams, to output, which may be nil.
@@ -175,7 +177,7 @@ func (w *workbox) files() agentapi.Files { return w.box.agent.Files }
 func (w *workbox) run(ctx context.Context, cmd agentapi.Command, output func([]byte)) (agentapi.Exit, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := w.box.agent.Exec(ctx, cmd)
+	stream, err := w.box.Agent.Exec(ctx, cmd)
 	if err != nil {
 		return agentapi.Exit{}, w.explain(ctx, err)
 	}
@@ -196,17 +198,20 @@ func (w *workbox) run(ctx context.Context, cmd agentapi.Command, output func([]b
 	}
 }
 
+// endNotice is how long the driver may take to notice the end of a box whose agent is gone.
+const endNotice = 1500 * time.Millisecond
+
 // explain gives an error of the agent its code, and says how the box ended when it did.
 func (w *workbox) explain(ctx context.Context, err error) error {
-	if err == nil || !looksEnded(err) || ctx.Err() != nil {
-		return AgentError(err)
+	if err == nil || !box.LooksEnded(err) || ctx.Err() != nil {
+		return box.AgentError(err)
 	}
-	wait, cancel := context.WithTimeout(ctx, endGrace)
+	wait, cancel := context.WithTimeout(ctx, endNotice)
 	defer cancel()
-	exit, werr := w.service.driver.Wait(wait, w.box.id)
+	exit, werr := w.service.driver.Wait(wait, w.box.ID)
 	switch {
 	case werr != nil:
-		return AgentError(err)
+		return box.AgentError(err)
 	case exit.Cause == sandbox.CauseOOM:
 		return sandbox.Errorf(sandbox.Unavailable, "it needs more than %s of memory", sandbox.ShowBytes(w.sandbox.Resources.MemoryBytes))
 	default:
@@ -264,7 +269,7 @@ func (l *liner) add(p []byte) {
 			}
 			continue
 		}
-		if line := strings.TrimSpace(clip(string(l.line))); line != "" {
+		if line := strings.TrimSpace(sandbox.OneLine(string(l.line))); line != "" {
 			l.say(line)
 		}
 		l.line = l.line[:0]

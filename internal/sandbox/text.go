@@ -30,3 +30,42 @@ func CheckText(field, text string, least, most int) error {
 func unseen(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
+
+// Excerpt makes a caller's text fit for a message: at most 100 characters.
+func Excerpt(s string) string {
+	const most = 100
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}
+
+// OneLine makes a message fit for storing and showing: at most MessageMax bytes of valid
+// UTF-8, without control characters.
+func OneLine(s string) string {
+	s = strings.ToValidUTF8(s[:min(len(s), MessageMax)], "")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// IsText reports whether s is UTF-8 without NUL, which every program takes.
+func IsText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+
+// FieldOf names the entry of a field that holds a map. The key itself may be invalid, so it
+// is cut to 64 bytes and cleaned.
+func FieldOf(field, key string) string {
+	const most = 64
+	if len(key) > most {
+		key = key[:most] + "…"
+	}
+	return field + "." + strings.ToValidUTF8(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, key), "?")
+}

@@ -9,9 +9,9 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/egress"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,7 +19,7 @@ import (
 type gateways struct{ network *egress.Network }
 
 // Attach implements [lifecycle.Network].
-func (g gateways) Attach(id sandbox.ID) (lifecycle.Gateway, driver.NIC, error) {
+func (g gateways) Attach(id sandbox.ID) (box.Gateway, driver.NIC, error) {
 	gw, nic, err := g.network.Attach(string(id))
 	if err != nil {
 		return nil, driver.NIC{}, err
@@ -32,7 +32,7 @@ func (gateways) Nameserver() netip.Addr { return egress.GatewayAddr }
 
 type gateway struct{ *egress.Gateway }
 
-// Traffic implements [lifecycle.Gateway].
+// Traffic implements [box.Gateway].
 func (g gateway) Traffic() (sent, received int64) {
 	u := g.Usage()
 	return u.SentBytes, u.ReceivedBytes

@@ -144,7 +144,7 @@ func NewWith(t testing.TB, change func(*api.Config, *api.Deps), providers ...sso
 			t.Error(err)
 		}
 		for _, sb := range live {
-			caller := lifecycle.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}
+			caller := sandbox.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}
 			if _, err := s.Lifecycle.Destroy(ctx, caller, string(sb.ID), sandbox.CauseDestroyed); err != nil {
 				t.Errorf("destroy %s: %v", sb.Name, err)
 			}

@@ -137,9 +137,9 @@ func organization(r *http.Request) (string, error) {
 	return "", &sandbox.Error{Code: sandbox.NotFound, Field: "orgId", Message: "there is no such organization; give the id of a workspace"}
 }
 
-func caller(ctx context.Context) lifecycle.Caller {
+func caller(ctx context.Context) sandbox.Caller {
 	id, _ := auth.FromContext(ctx)
-	return lifecycle.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
+	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
 }
 
 // decode reads a JSON body. Fields that are not known are no fault: newer clients

@@ -9,7 +9,6 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/content"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -201,7 +200,7 @@ func (d *Dialect) upload(w http.ResponseWriter, r *http.Request) error {
 }
 
 // unpack unpacks an archive into a directory, which is made when it is missing.
-func (d *Dialect) unpack(ctx context.Context, c lifecycle.Caller, id sandbox.ID, dir, format string, archive io.Reader) error {
+func (d *Dialect) unpack(ctx context.Context, c sandbox.Caller, id sandbox.ID, dir, format string, archive io.Reader) error {
 	if err := d.svc.Mkdir(ctx, c, string(id), agentapi.MkdirRequest{Path: dir, Parents: true}); err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -43,8 +42,8 @@ type Access struct {
 //
 // Errors: Unauthenticated; Forbidden for the token of somebody else; QuotaExceeded
 // after too many wrong tokens, or keys of this sandbox.
-func (a *Access) admit(r *http.Request, sb *sandbox.Sandbox) (lifecycle.Caller, error) {
-	owner := lifecycle.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}
+func (a *Access) admit(r *http.Request, sb *sandbox.Sandbox) (sandbox.Caller, error) {
+	owner := sandbox.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}
 	key := sb.Env[keyVariable]
 	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
@@ -71,7 +70,7 @@ func (a *Access) admit(r *http.Request, sb *sandbox.Sandbox) (lifecycle.Caller, 
 	audit.FromContext(r.Context()).By(audit.Who{
 		User: id.User, Workspace: id.Workspace, Token: id.TokenID, Session: id.Session, Role: id.Role, Administrator: id.Administrator,
 	})
-	return lifecycle.Caller{User: id.User, Workspace: sb.Workspace}, nil
+	return sandbox.Caller{User: id.User, Workspace: sb.Workspace}, nil
 }
 
 // knows reports whether a token is the sandbox's key. Only guesses at keys that people

@@ -98,9 +98,9 @@ func (c *Control) Register(mux *auth.Mux) {
 	}
 }
 
-func caller(ctx context.Context) lifecycle.Caller {
+func caller(ctx context.Context) sandbox.Caller {
 	id, _ := auth.FromContext(ctx)
-	return lifecycle.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
+	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
 }
 
 // provisioned is the answer to provision.

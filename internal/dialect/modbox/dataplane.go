@@ -98,7 +98,7 @@ func (d *DataPlane) enter(w http.ResponseWriter, r *http.Request, v *visit) (err
 // for its owner.
 type visit struct {
 	sb     sandbox.Sandbox
-	caller lifecycle.Caller
+	caller sandbox.Caller
 	ref    string
 }
 

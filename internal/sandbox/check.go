@@ -1,0 +1,52 @@
+package sandbox
+
+import (
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// CheckEnv checks environment variables. No message holds a value: values are secrets.
+// Errors: Invalid, naming env or the variable.
+func CheckEnv(env map[string]string) error {
+	if len(env) > EnvMax {
+		return InvalidField("env", "must hold at most %d variables", EnvMax)
+	}
+	size := 0
+	for name, value := range env {
+		size += len(name) + len(value)
+		if !validEnvName(name) {
+			return InvalidField(FieldOf("env", name), "names of variables are letters, digits and underscores and do not begin with a digit")
+		}
+		if !IsText(value) {
+			return InvalidField("env."+name, "must be valid UTF-8 without NUL")
+		}
+	}
+	if size > EnvBytesMax {
+		return InvalidField("env", "names and values together must be at most %d bytes", EnvBytesMax)
+	}
+	return nil
+}
+
+func validEnvName(name string) bool {
+	for i, r := range name {
+		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// CheckPlace checks the working directory and the user of a command, as far as that is
+// possible without its sandbox; "" is the default of each. Errors: Invalid, naming cwd or user.
+func CheckPlace(cwd, user string) error {
+	if cwd != "" && (!path.IsAbs(cwd) || !IsText(cwd)) {
+		return InvalidField("cwd", "%.100q is not an absolute path", cwd)
+	}
+	if strings.ContainsFunc(user, unicode.IsControl) || !utf8.ValidString(user) || user == ":" {
+		return InvalidField("user", "%.100q is neither a name nor a number, with a group after a colon or without", user)
+	}
+	return nil
+}
