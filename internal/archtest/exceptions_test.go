@@ -7,7 +7,7 @@ var (
 		"internal/agent":         51,
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
-		"internal/image":         100,
+		"internal/image":         99,
 		"internal/lifecycle":     113,
 		"internal/store":         46,
 	}

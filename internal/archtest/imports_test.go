@@ -25,13 +25,11 @@ var mayImport = map[string][]string{
 	"internal/embedded":   {},
 	"internal/statedir":   {"internal/ballast", "internal/durable"},
 	"internal/durable":    {},
-	"internal/egress":     {"internal/sandbox"},
 	"internal/share":      {},
 	"internal/broadcast":  {},
 	"internal/fairsem":    {"internal/sandbox"},
 	"internal/pool":       {"internal/sandbox", "internal/broadcast"},
 	"internal/quota":      {"internal/sandbox", "internal/broadcast", "internal/fairsem"},
-	"internal/image":      {"internal/sandbox", "internal/share", "internal/durable"},
 	"images":              {},
 	"internal/store":      {"internal/sandbox", "internal/durable"},
 	"internal/audit":      {"internal/sandbox"},
@@ -76,6 +74,11 @@ var mayImport = map[string][]string{
 		"internal/lifecycle", "internal/preview", "internal/proxy", "internal/quarantine", "internal/registry", "internal/secret",
 		"internal/store", "internal/stream", "internal/api", "internal/dialect",
 	},
+
+	// Images, and the network that guests and registries are reached by.
+	"internal/netguard": {},
+	"internal/egress":   {"internal/sandbox", "internal/netguard"},
+	"internal/image":    {"internal/sandbox", "internal/netguard", "internal/share", "internal/durable"},
 
 	// What is on disk beside the database.
 	"internal/installation": {"internal/sandbox", "internal/durable"},

@@ -21,7 +21,7 @@
 // A destination is looked at as an address, right when the host's socket is
 // connected, whatever name led to it. Closed are the host itself, loopback,
 // private, shared, link-local and reserved ranges, metadata services, multicast
-// and broadcast; see [closedRanges]. [Config].AllowCIDRs opens some again.
+// and broadcast; package netguard has the list. [Config].AllowCIDRs opens some again.
 // A [Policy] decides about what remains. A closed or refused destination is
 // answered at once, by a reset or an ICMP error, and never by silence.
 //

@@ -112,7 +112,7 @@ func New(cfg Config) (*Network, error) {
 	n := &Network{
 		log:      cfg.Log,
 		policy:   cfg.Policy,
-		closure:  closure{allow: cfg.AllowCIDRs, local: hostAnswers},
+		closure:  closure{allow: cfg.AllowCIDRs},
 		resolver: newResolver(cfg.Resolvers),
 		connect: func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 			return d.DialContext(ctx, network, address)

@@ -1,10 +1,12 @@
 package image_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -173,6 +176,34 @@ func TestPrivateAddresses(t *testing.T) {
 		wantCode(t, "SignIn at "+host, err, sandbox.Unavailable)
 		if err != nil && !strings.Contains(err.Error(), "images.private_registries") {
 			t.Errorf("SignIn at %s: the error %q does not name the setting", host, err)
+		}
+	}
+}
+
+// TestReservedAddresses: a registry at a reserved or private address, or on the server's
+// machine, is asked when the operator listed it, and only then. A list does not make the
+// server ask what cannot be an operator's registry.
+func TestReservedAddresses(t *testing.T) {
+	for addr, want := range map[string]struct{ listed, public, private bool }{
+		"1.1.1.1": {true, true, true}, "2606:4700::1111": {true, true, true},
+		"10.1.2.3": {true, false, true}, "fd00::5": {true, false, true}, "198.18.0.9": {true, false, true},
+		"240.0.0.1": {true, false, false}, "192.0.2.7": {true, false, false}, "203.0.113.9": {true, false, false}, "2001:db8::5": {true, false, false},
+		"127.0.0.1": {true, false, false}, "::1": {true, false, false}, "::ffff:127.0.0.1": {true, false, false},
+		"169.254.169.254": {}, "100.100.100.200": {}, "0.0.0.0": {}, "224.0.0.1": {}, "255.255.255.255": {}, "fd00:ec2::254": {}, "64:ff9b::a9fe:a9fe": {},
+	} {
+		ip := netip.MustParseAddr(addr)
+		for kind, check := range map[string]struct {
+			err  error
+			want bool
+		}{
+			"listed": {image.CheckListed(ip), want.listed}, "public": {image.CheckUnlisted(ip, true), want.public}, "private": {image.CheckUnlisted(ip, false), want.private},
+		} {
+			if errors.Is(check.err, unix.ENETUNREACH) {
+				continue // a machine without a route to this address does not reach it either
+			}
+			if (check.err == nil) != check.want {
+				t.Errorf("a registry at %s, %s: %v, want it to be asked: %t", addr, kind, check.err, check.want)
+			}
 		}
 	}
 }

@@ -290,7 +290,7 @@ func (r *registry) explain(ctx context.Context, err error) error {
 	case errors.Is(err, errStalled):
 		return unusable(host, err)
 	case !errors.As(err, &answer):
-		for _, closed := range []error{errNever, errOwn, errPrivate, errPlain} {
+		for _, closed := range refusals {
 			if errors.Is(err, closed) { // before anything was sent
 				return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s cannot be used: it %v", host, closed)
 			}

@@ -1,0 +1,4 @@
+package netguard
+
+// Ranges are all closed ranges.
+var Ranges = ranges
