@@ -8,7 +8,7 @@ var (
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
 		"internal/image":         99,
-		"internal/lifecycle":     113,
+		"internal/lifecycle":     110,
 		"internal/store":         46,
 	}
 	// largeReceivers have over 40 methods.
@@ -20,7 +20,7 @@ var (
 		"internal/driver/gvisor.Driver":      56,
 		"internal/image.Store":               142,
 		"internal/lifecycle.Service":         278,
-		"internal/store.Store":               157,
+		"internal/store.Store":               153,
 	}
 	// largeInterfaces have over 10 methods.
 	largeInterfaces = exceptions{
@@ -28,7 +28,7 @@ var (
 		"internal/auth.Store":              12,
 		"internal/lifecycle.Images":        12,
 		"internal/lifecycle.SnapshotStore": 13,
-		"internal/lifecycle.Store":         54,
+		"internal/lifecycle.Store":         50,
 	}
 	// undocumentedMethods are the interface methods of a package that have no comment.
 	undocumentedMethods = exceptions{

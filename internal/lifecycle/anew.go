@@ -57,12 +57,12 @@ func (s *Service) bringBackOrAnew(b *entry, path, lost string, memory sandbox.Me
 			return revived{}, fmt.Errorf("%w; then: %w", err, derr)
 		}
 		s.log.Warn("memory of sandbox cannot be brought back, starting it anew", "sandbox", b.ID, "error", err)
-		lost = publicReason("its memory cannot be brought back", err)
+		lost = sandbox.Explain("its memory cannot be brought back", err)
 	}
 	handle, digest, err := s.startAnew(b, path)
 	if sandbox.CodeOf(err) == sandbox.Unsupported {
 		err = sandbox.Wrap(sandbox.Unsupported, err, "%s; delete the sandbox, or take it back to one of its checkpoints",
-			publicReason(lost+"; its files cannot be brought back either", err))
+			sandbox.Explain(lost+"; its files cannot be brought back either", err))
 	}
 	if err != nil {
 		return revived{}, err
@@ -138,7 +138,7 @@ func (s *Service) startAnew(b *entry, path string) (driver.Handle, string, error
 
 // commitSaved lays the files of a checkpoint on the root filesystem that they were written on.
 func (s *Service) commitSaved(b *entry, base, path string) (sandbox.Image, string, error) {
-	saver, err := s.saved.checkpointer()
+	saver, err := s.saved.Checkpointer()
 	if err != nil {
 		return sandbox.Image{}, "", err
 	}

@@ -46,12 +46,12 @@ func (s *Service) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 		return err
 	}
 	defer func() { s.metrics.op(box.Checkpoint, begin, err) }()
-	path := s.saved.path(b.ID, cp.ID)
-	if err := s.saveTo(b, path, driver.CheckpointOptions{Layer: true}); err != nil {
+	err = s.saved.Make(s.ctx, b.ID, cp.ID, func(path string) error { return s.saveTo(b, path, driver.CheckpointOptions{Layer: true}) })
+	if err != nil {
 		return err
 	}
 	cp.ImageDigest = b.Sandbox().ImageDigest
-	if cp.SizeBytes, err = s.saved.size(path); err == nil {
+	if cp.SizeBytes, err = s.saved.Size(s.saved.Path(b.ID, cp.ID)); err == nil {
 		cp.CreatedAt = time.Now().UTC()
 		ev := sandbox.Event{
 			Sandbox: b.ID, Time: cp.CreatedAt, Type: sandbox.EventCheckpointCreated, Message: sandbox.OneLine(fmt.Sprintf("its state was saved as %q", cp.Name)),
@@ -62,7 +62,7 @@ func (s *Service) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 		}
 		ws := b.Sandbox().Workspace
 		err = s.quotas.Record(s.ctx, s.quotas.Admission(ws), ws, func(a sandbox.Admission) error {
-			return s.store.CreateCheckpoint(s.ctx, *cp, sandbox.CheckpointsMax, ev, a)
+			return s.saved.Records().Create(s.ctx, *cp, sandbox.CheckpointsMax, ev, a)
 		})
 	}
 	if err != nil && s.ctx.Err() == nil {
@@ -78,7 +78,7 @@ func (s *Service) saveTo(b *entry, path string, opts driver.CheckpointOptions) e
 	case sandbox.Running:
 		return s.save(b, path, opts)
 	case sandbox.Paused:
-		return s.saved.copy(s.saved.path(b.ID, sb.Saved), path)
+		return s.saved.Copy(s.saved.Path(b.ID, sb.Saved), path)
 	default:
 		return box.StateError(&sb)
 	}
@@ -89,7 +89,7 @@ func (s *Service) mayCheckpoint(b *entry, name string) error {
 	if err := s.quotas.CheckDisk(s.ctx, b.Sandbox().Workspace); err != nil {
 		return err
 	}
-	list, err := s.store.Checkpoints(s.ctx, b.ID)
+	list, err := s.saved.Records().List(s.ctx, b.ID)
 	if err != nil {
 		return err
 	}
@@ -112,13 +112,11 @@ func (s *Service) mayCheckpoint(b *entry, name string) error {
 // forget removes a checkpoint whose record is in doubt, row first.
 func (s *Service) forget(b *entry, cp sandbox.Checkpoint) {
 	ev := sandbox.Event{Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted, Message: "saving it did not work"}
-	if err := s.store.DeleteCheckpoint(s.ctx, cp.ID, ev); err != nil {
+	if err := s.saved.Records().Delete(s.ctx, cp.ID, ev); err != nil {
 		s.log.Error("checkpoint in doubt is kept", "sandbox", b.ID, "checkpoint", cp.ID, "error", err)
 		return
 	}
-	if err := s.saved.remove(b.ID, cp.ID); err != nil {
-		s.log.Error("checkpoint not removed, trying again soon", "sandbox", b.ID, "checkpoint", cp.ID, "error", err)
-	}
+	s.saved.DiscardOrLog(s.ctx, b.ID, cp.ID)
 }
 
 // Checkpoints returns the checkpoints of a sandbox, the oldest first; an ended
@@ -128,12 +126,12 @@ func (s *Service) Checkpoints(ctx context.Context, c sandbox.Caller, ref string)
 	if err != nil {
 		return nil, err
 	}
-	return s.store.Checkpoints(ctx, sb.ID)
+	return s.saved.Records().List(ctx, sb.ID)
 }
 
 // findCheckpoint returns the checkpoint of a sandbox that an id or name means.
 func (s *Service) findCheckpoint(ctx context.Context, id sandbox.ID, ref string) (sandbox.Checkpoint, error) {
-	list, err := s.store.Checkpoints(ctx, id)
+	list, err := s.saved.Records().List(ctx, id)
 	if err != nil {
 		return sandbox.Checkpoint{}, err
 	}
@@ -178,16 +176,17 @@ func (s *Service) restoreTo(b *entry, checkpoint string) error {
 	if err != nil {
 		return err
 	}
-	lost, err := s.saved.restorable(s.saved.path(b.ID, cp.ID), sandbox.MemoryPrefer)
+	lost, err := s.saved.Restorable(s.saved.Path(b.ID, cp.ID), sandbox.MemoryPrefer)
 	if err != nil {
 		return err
 	}
 	// What runs is given up for it, so nothing is left to chance.
-	if err := s.saved.verify(b.Context(), s.saved.path(b.ID, cp.ID), lost); err != nil {
+	if err := s.saved.Verify(b.Context(), s.saved.Path(b.ID, cp.ID), lost); err != nil {
 		return err
 	}
 	from := sandbox.NewCheckpointID()
-	if err := s.saved.copy(s.saved.path(b.ID, cp.ID), s.saved.path(b.ID, from)); err != nil {
+	err = s.saved.Make(s.ctx, b.ID, from, func(path string) error { return s.saved.Copy(s.saved.Path(b.ID, cp.ID), path) })
+	if err != nil {
 		return err
 	}
 	switch sb := b.Sandbox(); sb.State {
@@ -246,13 +245,13 @@ func (s *Service) DeleteCheckpoint(ctx context.Context, c sandbox.Caller, ref, c
 		if err != nil {
 			return err
 		}
-		err = s.store.DeleteCheckpoint(s.ctx, cp.ID, sandbox.Event{
+		err = s.saved.Records().Delete(s.ctx, cp.ID, sandbox.Event{
 			Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted,
 			Message: sandbox.OneLine(fmt.Sprintf("checkpoint %q was deleted", cp.Name)), Data: map[string]string{"checkpoint": string(cp.ID), "name": sandbox.OneLine(cp.Name)},
 		})
 		if err != nil {
 			return err
 		}
-		return s.saved.remove(b.ID, cp.ID)
+		return s.saved.Remove(b.ID, cp.ID)
 	})
 }

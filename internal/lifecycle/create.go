@@ -116,7 +116,7 @@ func (s *Service) offers(req *CreateRequest) error {
 		}
 	}
 	if req.Timeouts.OnIdle == sandbox.OnIdlePause {
-		if _, err := s.saved.checkpointer(); err != nil {
+		if _, err := s.saved.Checkpointer(); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,9 @@
 // back to paused. Going back to a named checkpoint is pausing with a copy of it,
 // and resuming: never paused between, it keeps its place in the quota. A fork is
 // one checkpoint and many restores under new ids, all recorded as provisioning, which
-// takes their places in the quota, before the parent is saved. What nothing refers to is removed by the sweep.
+// takes their places in the quota, before the parent is saved. A named checkpoint, and the copy
+// that a restore makes, is recorded as begun before its files are made and until a row has it.
+// The sweep removes what no row has; the start, what a killed server had begun.
 //
 // # Who ends what
 //

@@ -142,7 +142,7 @@ func (s *Service) destroy(b *entry) {
 	if err != nil {
 		return // the service closes
 	}
-	if s.persist("remove checkpoints", b, func() error { return s.saved.removeAll(b.ID) }) != nil {
+	if s.persist("remove checkpoints", b, func() error { return s.saved.RemoveAll(b.ID) }) != nil {
 		return
 	}
 	if s.persist("record usage", b, func() error { return s.recordUsage(b) }) != nil {

@@ -148,7 +148,7 @@ func (e *env) prepare() *server {
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams,
-		Store:   s.store, Driver: s.driver, Images: e.images, Layers: e.images, Logger: logger, Network: e.network,
+		Store:   s.store, Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Driver: s.driver, Images: e.images, Layers: e.images, Logger: logger, Network: e.network,
 	})
 	if err != nil {
 		e.t.Fatal(err)

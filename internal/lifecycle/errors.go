@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/modbox/modbox/internal/sandbox"
@@ -29,13 +28,5 @@ func (f *failure) Unwrap() error { return f.err }
 // fail returns a failure whose public message is what happened and, when err has
 // a public message, that too.
 func fail(code sandbox.CauseCode, err error, what string) *failure {
-	msg := what
-	var public *sandbox.Error
-	if errors.As(err, &public) && public.Code != sandbox.Internal {
-		msg += ": " + public.Message
-		if public.Field != "" {
-			msg = what + ": " + public.Field + ": " + public.Message
-		}
-	}
-	return &failure{cause: sandbox.Cause{Code: code, Message: sandbox.OneLine(msg)}, err: err}
+	return &failure{cause: sandbox.Cause{Code: code, Message: sandbox.Explain(what, err)}, err: err}
 }

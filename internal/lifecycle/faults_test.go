@@ -8,7 +8,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -191,10 +193,23 @@ func (d *faultyDriver) Restore(ctx context.Context, spec driver.Spec, dir string
 	return h, err
 }
 
-func (s *faultyStore) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
-	return s.faults.do("store.CreateCheckpoint", func() error { return s.Store.CreateCheckpoint(ctx, c, limit, ev, a) })
+type faultyCheckpoints struct {
+	checkpoint.Records
+	faults *faults
 }
 
-func (s *faultyStore) DeleteCheckpoint(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
-	return s.faults.do("store.DeleteCheckpoint", func() error { return s.Store.DeleteCheckpoint(ctx, id, ev) })
+func (c *faultyCheckpoints) Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, at time.Time) error {
+	return c.faults.do("checkpoints.Begin", func() error { return c.Records.Begin(ctx, id, owner, at) })
+}
+
+func (c *faultyCheckpoints) Abandon(ctx context.Context, id sandbox.CheckpointID) error {
+	return c.faults.do("checkpoints.Abandon", func() error { return c.Records.Abandon(ctx, id) })
+}
+
+func (c *faultyCheckpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
+	return c.faults.do("checkpoints.Create", func() error { return c.Records.Create(ctx, cp, limit, ev, a) })
+}
+
+func (c *faultyCheckpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
+	return c.faults.do("checkpoints.Delete", func() error { return c.Records.Delete(ctx, id, ev) })
 }

@@ -155,8 +155,8 @@ func (s *Service) forkable(b *entry, sb *sandbox.Sandbox) error {
 	case sandbox.Running, sandbox.Pausing, sandbox.Resuming: // what is under way ends first
 		return nil
 	case sandbox.Paused:
-		if _, err := s.saved.restorable(s.saved.path(b.ID, sb.Saved), sandbox.MemoryRequire); err != nil {
-			return sandbox.Wrap(sandbox.Unsupported, err, "%s; resume it, which starts it anew with its files, and fork it then", publicReason("it cannot be forked", err))
+		if _, err := s.saved.Restorable(s.saved.Path(b.ID, sb.Saved), sandbox.MemoryRequire); err != nil {
+			return sandbox.Wrap(sandbox.Unsupported, err, "%s; resume it, which starts it anew with its files, and fork it then", sandbox.Explain("it cannot be forked", err))
 		}
 		return nil
 	}
@@ -168,7 +168,7 @@ func (s *Service) forkable(b *entry, sb *sandbox.Sandbox) error {
 // parent could not be saved.
 func (f *fork) run() error {
 	s := f.service
-	path, release := s.saved.fork()
+	path, release := s.saved.Fork()
 	defer func() {
 		if err := release(); err != nil {
 			s.log.Error("checkpoint of a fork not removed, trying again soon", "sandbox", f.parent.ID, "error", err)

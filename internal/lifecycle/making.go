@@ -69,7 +69,7 @@ func (s *Service) joinMaking(places *fairsem.Semaphore, ws sandbox.WorkspaceID, 
 		}
 		return m, nil
 	}
-	if err := s.saved.enough(s.cfg.MinFreeDisk); err != nil {
+	if err := s.saved.Enough(s.cfg.MinFreeDisk); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(s.ctx)

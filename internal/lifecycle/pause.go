@@ -73,7 +73,7 @@ func (s *Service) stateful(ctx context.Context, c sandbox.Caller, ref string) (*
 	if err := s.ready(); err != nil {
 		return nil, err
 	}
-	if _, err := s.saved.checkpointer(); err != nil {
+	if _, err := s.saved.Checkpointer(); err != nil {
 		return nil, err
 	}
 	b, sb, err := s.find(ctx, c, ref)
@@ -105,7 +105,7 @@ func (s *Service) pause(b *entry, why string) error {
 	}
 	id = b.Sandbox().Saved // of an earlier attempt, whose record had its effect after all
 	s.unwatch(b)
-	if err := s.save(b, s.saved.path(b.ID, id), driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
+	if err := s.save(b, s.saved.Path(b.ID, id), driver.CheckpointOptions{Stop: true, Layer: true}); err != nil {
 		s.metrics.op(box.Pause, begin, err)
 		return s.pauseFailed(b, err)
 	}
@@ -119,7 +119,7 @@ func (s *Service) pause(b *entry, why string) error {
 
 // save writes a checkpoint of a started box. Layer is left out when there is no room for it.
 func (s *Service) save(b *entry, path string, opts driver.CheckpointOptions) error {
-	saver, err := s.saved.checkpointer()
+	saver, err := s.saved.Checkpointer()
 	if err != nil {
 		return err
 	}
@@ -130,11 +130,11 @@ func (s *Service) save(b *entry, path string, opts driver.CheckpointOptions) err
 	if err != nil {
 		return fmt.Errorf("measure sandbox %s: %w", b.ID, err)
 	}
-	opts.Layer = opts.Layer && s.layers != nil && s.saved.room(stats.MemoryBytes+2*stats.DiskBytes) == nil
-	if err := s.saved.room(stats.MemoryBytes + stats.DiskBytes); err != nil {
+	opts.Layer = opts.Layer && s.layers != nil && s.saved.Room(stats.MemoryBytes+2*stats.DiskBytes) == nil
+	if err := s.saved.Room(stats.MemoryBytes + stats.DiskBytes); err != nil {
 		return err
 	}
-	if err := s.saved.makeOwner(path); err != nil {
+	if err := s.saved.MakeOwner(path); err != nil {
 		return err
 	}
 	b.Transfers.Wait(ctx, s.cfg.transferPatience) // no new ones begin while the box is taken
@@ -154,7 +154,7 @@ func (s *Service) pauseFailed(b *entry, reason error) error {
 		return reason // its end was decided, or the next server sorts it out
 	}
 	err := s.move(b, sandbox.Running, func(sb *sandbox.Sandbox) { sb.Saved = "" }, sandbox.Event{
-		Time: time.Now().UTC(), Type: sandbox.EventPauseFailed, Message: publicReason("it could not be saved and goes on", reason),
+		Time: time.Now().UTC(), Type: sandbox.EventPauseFailed, Message: sandbox.Explain("it could not be saved and goes on", reason),
 	})
 	if err != nil {
 		return err // the sweep settles it
@@ -170,7 +170,7 @@ func (s *Service) pauseFailed(b *entry, reason error) error {
 // recordPaused records that a box is saved and removes what is left of it.
 func (s *Service) recordPaused(b *entry, message string, data map[string]string) error {
 	now := time.Now().UTC()
-	size, err := s.saved.size(s.saved.path(b.ID, b.Sandbox().Saved))
+	size, err := s.saved.Size(s.saved.Path(b.ID, b.Sandbox().Saved))
 	if err != nil {
 		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
 	}
@@ -238,7 +238,7 @@ func (s *Service) settle(b *entry) error {
 	default:
 		return nil
 	}
-	if s.saved.whole(b.ID, sb.Saved) {
+	if s.saved.Whole(b.ID, sb.Saved) {
 		if err := s.destroyNow(b); err != nil {
 			return err
 		}
@@ -268,8 +268,5 @@ func (s *Service) settleLater(ctx context.Context, b *entry) {
 		s.log.Error("sandbox not settled, trying again soon", "sandbox", b.ID, "state", b.Sandbox().State, "error", err)
 	}
 }
-
-// publicReason is a message for an event: what happened, and what of the reason may be shown.
-func publicReason(what string, reason error) string { return fail("", reason, what).cause.Message }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

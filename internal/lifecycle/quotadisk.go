@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -13,7 +14,7 @@ import (
 // quota.Disk.
 type quotaDisk struct {
 	images   Images
-	saved    *vault
+	saved    *checkpoint.Vault
 	begun    *begunBuilds
 	log      *slog.Logger
 	evicting atomic.Int64 // boxes being destroyed to free the disk
@@ -40,7 +41,7 @@ func (d *quotaDisk) FreeCache(ctx context.Context, ws sandbox.WorkspaceID, bytes
 }
 
 // CheckFree returns why nothing may be added to the disk.
-func (d *quotaDisk) CheckFree(least int64) error { return d.saved.enough(least) }
+func (d *quotaDisk) CheckFree(least int64) error { return d.saved.Enough(least) }
 
 // Evicting reports whether boxes are being destroyed to free the disk.
 func (d *quotaDisk) Evicting() bool { return d.evicting.Load() > 0 }

@@ -17,6 +17,9 @@ func (s *Service) recover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("recover sandboxes: %w", err)
 	}
+	if err := s.saved.RemoveBegun(ctx); err != nil {
+		return fmt.Errorf("recover sandboxes: %w", err)
+	}
 	if err := s.returnSaved(ctx, rows); err != nil {
 		return fmt.Errorf("recover sandboxes: %w", err)
 	}

@@ -36,11 +36,11 @@ func (s *Service) resume(b *entry, memory sandbox.MemoryPolicy) error {
 // What it was paused with is gone once this is recorded.
 func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string, memory sandbox.MemoryPolicy) error {
 	begin := time.Now()
-	lost, err := s.saved.restorable(s.saved.path(b.ID, from), memory)
+	lost, err := s.saved.Restorable(s.saved.Path(b.ID, from), memory)
 	if err != nil {
 		return err
 	}
-	size, err := s.saved.size(s.saved.path(b.ID, from))
+	size, err := s.saved.Size(s.saved.Path(b.ID, from))
 	if err != nil {
 		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
 	}
@@ -56,7 +56,7 @@ func (s *Service) resumeFrom(b *entry, from sandbox.CheckpointID, digest string,
 		return err
 	}
 	from = b.Sandbox().Saved // of an earlier attempt, whose record had its effect after all
-	back, err := s.bringBackOrAnew(b, s.saved.path(b.ID, from), lost, memory)
+	back, err := s.bringBackOrAnew(b, s.saved.Path(b.ID, from), lost, memory)
 	if err != nil {
 		s.metrics.op(box.Resume, begin, err)
 		return s.resumeFailed(b, err)
@@ -85,7 +85,7 @@ func (s *Service) goesOn(b *entry, at time.Time, used ...sandbox.CheckpointID) {
 	}
 	b.Unlock()
 	for _, c := range used {
-		if err := s.saved.remove(b.ID, c); err != nil {
+		if err := s.saved.Remove(b.ID, c); err != nil {
 			s.log.Error("used checkpoint not removed, trying again soon", "sandbox", b.ID, "checkpoint", c, "error", err)
 		}
 	}
@@ -102,12 +102,12 @@ func (s *Service) bringBack(b *entry, path string) (driver.Handle, error) {
 		return nil, b.Context().Err()
 	}
 	defer func() { <-s.slots }()
-	saver, err := s.saved.checkpointer()
+	saver, err := s.saved.Checkpointer()
 	if err != nil {
 		return nil, err
 	}
 	sb := b.Sandbox()
-	size, err := s.saved.size(path)
+	size, err := s.saved.Size(path)
 	if err != nil {
 		s.log.Error("size of checkpoint not known", "sandbox", b.ID, "error", err)
 	}
@@ -116,7 +116,7 @@ func (s *Service) bringBack(b *entry, path string) (driver.Handle, error) {
 	// Its reference may mean another image by now.
 	img, rootfs, err := s.images.Resolve(ctx, sb.ImageDigest)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil, sandbox.Wrap(sandbox.Unavailable, err, "%s", publicReason("the root filesystem of the sandbox is not on this server", err))
+		return nil, sandbox.Wrap(sandbox.Unavailable, err, "%s", sandbox.Explain("the root filesystem of the sandbox is not on this server", err))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("image of sandbox %s: %w", b.ID, err)
@@ -152,7 +152,7 @@ func (s *Service) resumeFailed(b *entry, reason error) error {
 		return fmt.Errorf("%w; then: %w", reason, err) // the sweep settles it
 	}
 	err := s.move(b, sandbox.Paused, func(sb *sandbox.Sandbox) { sb.Handle = nil }, sandbox.Event{
-		Time: time.Now().UTC(), Type: sandbox.EventResumeFailed, Message: publicReason("it could not be brought back and stays paused", reason),
+		Time: time.Now().UTC(), Type: sandbox.EventResumeFailed, Message: sandbox.Explain("it could not be brought back and stays paused", reason),
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/pool"
@@ -53,15 +54,6 @@ type Store interface {
 	// ListSandboxes returns a page of a workspace's sandboxes, newest first. Errors: Invalid.
 	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (sandbox.Page, error)
 
-	// CreateCheckpoint records a named checkpoint with its event. Errors: Exists,
-	// QuotaExceeded when the sandbox has limit of them, or there is no room.
-	CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error
-	// Checkpoints returns a sandbox's named checkpoints, the oldest first.
-	Checkpoints(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error)
-	// CheckpointReleased reports whether a row had a checkpoint and gave it up a short time ago.
-	CheckpointReleased(ctx context.Context, id sandbox.CheckpointID) (bool, error)
-	// DeleteCheckpoint forgets one with an event; idempotent.
-	DeleteCheckpoint(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error
 	// NoteActivity records when sandboxes were last used.
 	NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error
 	// CreateExecution records an execution. Errors: QuotaExceeded when limit of its
@@ -147,7 +139,10 @@ type Images interface {
 // Deps are what the service stands on; all but Network, Streams, Layers and Metrics must be set. The service
 // uses them until Close and does not close them.
 type Deps struct {
-	Store  Store
+	Store Store
+	// Checkpoints records the saved states of sandboxes in the same database as Store.
+	Checkpoints checkpoint.Records
+
 	Driver driver.Driver
 	Images Images
 	Logger *slog.Logger
@@ -193,7 +188,7 @@ type Service struct {
 
 	boxes      *boxes
 	pool       *pool.Pool[warmBox]
-	saved      *vault
+	saved      *checkpoint.Vault
 	quarantine *quarantine.Store
 	layers     Layers // nil for none
 	snapshots  *snapshots
@@ -232,8 +227,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if deps.Store == nil || deps.Driver == nil || deps.Images == nil || deps.Logger == nil {
-		return nil, errors.New("lifecycle: store, driver, images and logger must all be given")
+	if deps.Store == nil || deps.Checkpoints == nil || deps.Driver == nil || deps.Images == nil || deps.Logger == nil {
+		return nil, errors.New("lifecycle: store, checkpoints, driver, images and logger must all be given")
 	}
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
@@ -250,7 +245,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.Files.service = s
 	s.work = background.New()
 	s.ctx = s.work.Context()
-	if s.saved, err = openVault(cfg.CheckpointDir, deps.Driver); err != nil {
+	if s.saved, err = checkpoint.Open(cfg.CheckpointDir, deps.Driver, deps.Checkpoints, deps.Logger); err != nil {
 		s.work.Cancel()
 		return nil, err
 	}
@@ -289,7 +284,7 @@ func (s *Service) Start(ctx context.Context) error {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}
-	if err := s.saved.tidy(s.driver, s.quarantine); err != nil {
+	if err := s.saved.Tidy(s.driver, s.quarantine); err != nil {
 		s.log.Error("what earlier servers kept for sandboxes is not removed", "error", err)
 	}
 	s.work.Go(s.sweepLoop)

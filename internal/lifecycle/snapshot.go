@@ -221,7 +221,7 @@ func (s *Service) growNow(sn sandbox.Snapshot, prepare func() error, layer func(
 	}
 	defer done()
 	// Only now is it known what those before it take: any number may have waited.
-	if err := s.saved.enough(s.cfg.MinFreeDisk); err != nil {
+	if err := s.saved.Enough(s.cfg.MinFreeDisk); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	s.snapshots.making.add(sn.ID)
@@ -339,11 +339,11 @@ func (s *Service) readLayer(b *entry, into *os.File) (base string, err error) {
 // beside the memory, what was saved is brought to life under another id, without
 // network and unknown to anybody, and thrown away.
 func (s *Service) readPaused(ctx context.Context, reader driver.Snapshotter, sb *sandbox.Sandbox, into io.Writer) error {
-	saver, err := s.saved.checkpointer()
+	saver, err := s.saved.Checkpointer()
 	if err != nil {
 		return err
 	}
-	path := s.saved.path(sb.ID, sb.Saved)
+	path := s.saved.Path(sb.ID, sb.Saved)
 	layer, err := saver.OpenLayer(path)
 	if err == nil {
 		_, err = io.Copy(into, layer)
@@ -353,7 +353,7 @@ func (s *Service) readPaused(ctx context.Context, reader driver.Snapshotter, sb 
 		return fmt.Errorf("files of paused sandbox %s: %w", sb.ID, err)
 	}
 	if err := saver.CanRestore(path); err != nil {
-		return sandbox.Wrap(sandbox.Unsupported, err, "%s", publicReason("what was saved cannot be read on this host", err))
+		return sandbox.Wrap(sandbox.Unsupported, err, "%s", sandbox.Explain("what was saved cannot be read on this host", err))
 	}
 	_, rootfs, err := s.images.Resolve(ctx, sb.ImageDigest)
 	if err != nil {

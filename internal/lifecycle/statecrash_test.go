@@ -135,6 +135,7 @@ func crashInOperation(t *testing.T, prepare func(*server), do func(*server) erro
 
 	s = e.start()
 	s.Sweep()
+	e.wantQuarantined()
 	sb, err := s.Get(t.Context(), e.caller, "s")
 	if err != nil || sb.State != sandbox.Running && sb.State != sandbox.Paused {
 		t.Fatalf("the sandbox is %s (%v), %v; want it running or paused", sb.State, sb.Cause, err)

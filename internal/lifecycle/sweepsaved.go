@@ -18,10 +18,10 @@ const (
 // whole saved states that the store does not know into quarantine: the store may be the
 // wrong one, and the vault right.
 func (s *Service) sweepSaved() {
-	if s.saved.driver == nil {
+	if _, err := s.saved.Checkpointer(); err != nil {
 		return // nobody can tell here what is whole
 	}
-	found, err := s.saved.list()
+	found, err := s.saved.List()
 	if err != nil {
 		s.logSweep("list checkpoints", err)
 		return
@@ -35,7 +35,7 @@ func (s *Service) sweepSaved() {
 			s.logSweep("saved states of "+string(owner), err)
 		}
 	}
-	if err := s.saved.sweepForks(); err != nil {
+	if err := s.saved.SweepForks(); err != nil {
 		s.logSweep("remove checkpoints of forks", err)
 	}
 }
@@ -57,7 +57,7 @@ func (s *Service) sweepOwner(owner sandbox.ID, b *entry, names []string) error {
 	}
 	keep := map[string]bool{}
 	if b != nil {
-		rows, err := s.store.Checkpoints(s.ctx, owner)
+		rows, err := s.saved.Records().List(s.ctx, owner)
 		if err != nil {
 			return err
 		}
@@ -73,25 +73,25 @@ func (s *Service) sweepOwner(owner sandbox.ID, b *entry, names []string) error {
 			errs = append(errs, s.sweepName(owner, sandbox.CheckpointID(name), reason))
 		}
 	}
-	s.saved.removeOwner(owner)
+	s.saved.RemoveOwner(owner)
 	return errors.Join(errs...)
 }
 
 // sweepName removes what no row has from the vault, or moves it into quarantine when it
-// is whole, was not given up by a row, and there is a reason.
+// is whole, was not discarded, and there is a reason.
 func (s *Service) sweepName(owner sandbox.ID, id sandbox.CheckpointID, reason string) error {
 	_, saved := sandbox.ParseID(string(id)) // what is being made has other names
-	if reason == "" || !saved || !s.saved.whole(owner, id) {
-		return s.saved.remove(owner, id)
+	if reason == "" || !saved || !s.saved.Whole(owner, id) {
+		return s.saved.Remove(owner, id)
 	}
-	released, err := s.store.CheckpointReleased(s.ctx, id)
+	discarded, err := s.saved.Records().Discarded(s.ctx, id)
 	if err != nil {
 		return err
 	}
-	if released {
-		return s.saved.remove(owner, id)
+	if discarded {
+		return s.saved.Discard(s.ctx, owner, id)
 	}
-	if err := s.quarantine.Put(s.saved.path(owner, id), owner, id, reason); err != nil {
+	if err := s.quarantine.Put(s.saved.Path(owner, id), owner, id, reason); err != nil {
 		return err
 	}
 	s.log.Warn("a saved state that the database does not know is in quarantine; modbox quarantine ls shows it", "sandbox", owner, "checkpoint", id, "reason", reason)
@@ -110,7 +110,7 @@ func (s *Service) returnSaved(ctx context.Context, rows []sandbox.Sandbox) error
 		if row.Saved != "" {
 			known[row.Saved] = row.ID
 		}
-		checkpoints, err := s.store.Checkpoints(ctx, row.ID)
+		checkpoints, err := s.saved.Records().List(ctx, row.ID)
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (s *Service) returnSaved(ctx context.Context, rows []sandbox.Sandbox) error
 		if owner, ok := known[e.Checkpoint]; !ok || owner != e.Sandbox {
 			continue
 		}
-		err := s.quarantine.Return(e.ID, s.saved.path(e.Sandbox, e.Checkpoint))
+		err := s.quarantine.Return(e.ID, s.saved.Path(e.Sandbox, e.Checkpoint))
 		if errors.Is(err, fs.ErrExist) {
 			continue // the sandbox has it, and this is another one
 		}

@@ -104,11 +104,11 @@ const noSpaceLeft = 64 << 20
 // blame returns the cause of a box that ended by itself: while the disk is full gVisor
 // ends with a fault when the guest writes.
 func (s *Service) blame(c sandbox.Cause) sandbox.Cause {
-	if c.Code != sandbox.CauseExited || s.saved.dir == "" {
+	if c.Code != sandbox.CauseExited || s.saved.Dir() == "" {
 		return c
 	}
 	// Not its inodes: no guest needs one of the host's to write.
-	if space, err := ballast.Free(s.saved.dir); err != nil || space.Bytes >= noSpaceLeft {
+	if space, err := ballast.Free(s.saved.Dir()); err != nil || space.Bytes >= noSpaceLeft {
 		return c
 	}
 	return sandbox.Cause{Code: sandbox.CauseDiskFull, Message: sandbox.OneLine("the server's disk was full when it ended, and it could not write: " + c.Message)}

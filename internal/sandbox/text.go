@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -50,6 +51,19 @@ func OneLine(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// Explain returns a message for an event or an answer: what happened, and the public part
+// of the error that is its reason.
+func Explain(what string, reason error) string {
+	var public *Error
+	if !errors.As(reason, &public) || public.Code == Internal {
+		return OneLine(what)
+	}
+	if public.Field != "" {
+		return OneLine(what + ": " + public.Field + ": " + public.Message)
+	}
+	return OneLine(what + ": " + public.Message)
 }
 
 // IsText reports whether s is UTF-8 without NUL, which every program takes.

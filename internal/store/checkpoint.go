@@ -11,71 +11,106 @@ import (
 
 const checkpointColumns = "id, sandbox_id, name, image_digest, size_bytes, created_by, created_at"
 
-// CreateCheckpoint records a checkpoint of a live sandbox and appends ev, in one
-// transaction.
-//
-// Errors: Exists when the sandbox has one of that name; QuotaExceeded when it
-// has limit of them, or its workspace no room for it.
-func (s *Store) CreateCheckpoint(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		var all, same int
-		err := tx.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = $1) FROM checkpoints WHERE sandbox_id = $2",
-			c.Name, c.Sandbox).Scan(&all, &same)
-		switch {
-		case err != nil:
-			return err
-		case same > 0:
-			return sandbox.Errorf(sandbox.Exists, "the sandbox has a checkpoint %q already", c.Name)
-		case all >= limit:
-			return sandbox.Errorf(sandbox.QuotaExceeded, "a sandbox has at most %d checkpoints; delete some", limit)
-		}
-		var ws sandbox.WorkspaceID
-		if err := tx.QueryRowContext(ctx, "SELECT workspace_id FROM sandboxes WHERE id = $1", c.Sandbox).Scan(&ws); err != nil {
-			return err
-		}
-		if err := admitDisk(ctx, tx, ws, c.SizeBytes, a); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7)",
-			c.ID, c.Sandbox, c.Name, c.ImageDigest, c.SizeBytes, c.CreatedBy, nanos(c.CreatedAt))
-		if err != nil {
-			return err
-		}
-		return insertEvent(ctx, tx, c.Sandbox, ev)
+// Checkpoints are the saved states of sandboxes in a store.
+type Checkpoints struct{ s *Store }
+
+// NewCheckpoints returns the checkpoints in s.
+func NewCheckpoints(s *Store) *Checkpoints { return &Checkpoints{s} }
+
+// Begin records that the checkpoint id of a sandbox is being made. The record ends with
+// [Checkpoints.Create], with a change of the sandbox that makes id its saved state, with
+// [Checkpoints.Abandon], and with the sandbox's row.
+func (c *Checkpoints) Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, at time.Time) error {
+	return c.exec(ctx, "begin checkpoint "+string(id), "INSERT INTO checkpoints_begun (id, sandbox_id, begun_at) VALUES ($1, $2, $3)", id, owner, nanos(at))
+}
+
+// Abandon ends the record of a checkpoint that was begun. One that was not is no error.
+func (c *Checkpoints) Abandon(ctx context.Context, id sandbox.CheckpointID) error {
+	return c.exec(ctx, "abandon checkpoint "+string(id), "DELETE FROM checkpoints_begun WHERE id = $1", id)
+}
+
+func (c *Checkpoints) exec(ctx context.Context, what, query string, args ...any) error {
+	err := c.s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, query, args...)
+		return err
 	})
 	if err != nil {
-		return fmt.Errorf("record checkpoint of sandbox %s: %w", c.Sandbox, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
 
-// Checkpoints returns a sandbox's checkpoints, the oldest first.
-func (s *Store) Checkpoints(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error) {
-	rows, err := s.reader.QueryContext(ctx, "SELECT "+checkpointColumns+" FROM checkpoints WHERE sandbox_id = $1 ORDER BY created_at, id", id)
-	if err != nil {
-		return nil, fmt.Errorf("list checkpoints of sandbox %s: %w", id, err)
-	}
-	defer func() { _ = rows.Close() }()
-	var list []sandbox.Checkpoint
-	for rows.Next() {
-		var c sandbox.Checkpoint
-		var created int64
-		if err := rows.Scan(&c.ID, &c.Sandbox, &c.Name, &c.ImageDigest, &c.SizeBytes, &c.CreatedBy, &created); err != nil {
-			return nil, fmt.Errorf("read checkpoint: %w", err)
+// Begun returns the checkpoints that were begun and neither recorded nor abandoned, by
+// their ids and sandboxes.
+func (c *Checkpoints) Begun(ctx context.Context) ([]sandbox.Checkpoint, error) {
+	return collect(ctx, c.s.reader, func(row scanner) (b sandbox.Checkpoint, err error) {
+		return b, row.Scan(&b.ID, &b.Sandbox)
+	}, "SELECT id, sandbox_id FROM checkpoints_begun")
+}
+
+// Discarded reports whether no row needs a checkpoint that no row has: a row had it and
+// gave it up a short time ago, which triggers of the database record, or it was begun and
+// never recorded.
+func (c *Checkpoints) Discarded(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
+	return exists(ctx, c.s.reader, "SELECT 1 FROM released WHERE name = $1 UNION SELECT 1 FROM checkpoints_begun WHERE id = $1", id)
+}
+
+// Create records a checkpoint of a live sandbox and appends ev, in one
+// transaction.
+//
+// Errors: Exists when the sandbox has one of that name; QuotaExceeded when it
+// has limit of them, or its workspace no room for it.
+func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
+	err := c.s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var all, same int
+		err := tx.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = $1) FROM checkpoints WHERE sandbox_id = $2",
+			cp.Name, cp.Sandbox).Scan(&all, &same)
+		switch {
+		case err != nil:
+			return err
+		case same > 0:
+			return sandbox.Errorf(sandbox.Exists, "the sandbox has a checkpoint %q already", cp.Name)
+		case all >= limit:
+			return sandbox.Errorf(sandbox.QuotaExceeded, "a sandbox has at most %d checkpoints; delete some", limit)
 		}
-		c.CreatedAt = fromNanos(created)
-		list = append(list, c)
+		var ws sandbox.WorkspaceID
+		if err := tx.QueryRowContext(ctx, "SELECT workspace_id FROM sandboxes WHERE id = $1", cp.Sandbox).Scan(&ws); err != nil {
+			return err
+		}
+		if err := admitDisk(ctx, tx, ws, cp.SizeBytes, a); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7)",
+			cp.ID, cp.Sandbox, cp.Name, cp.ImageDigest, cp.SizeBytes, cp.CreatedBy, nanos(cp.CreatedAt))
+		if err != nil {
+			return err
+		}
+		return insertEvent(ctx, tx, cp.Sandbox, ev)
+	})
+	if err != nil {
+		return fmt.Errorf("record checkpoint of sandbox %s: %w", cp.Sandbox, err)
 	}
-	if err := rows.Err(); err != nil {
+	return nil
+}
+
+// List returns a sandbox's checkpoints, the oldest first.
+func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error) {
+	list, err := collect(ctx, c.s.reader, func(row scanner) (cp sandbox.Checkpoint, err error) {
+		var created int64
+		err = row.Scan(&cp.ID, &cp.Sandbox, &cp.Name, &cp.ImageDigest, &cp.SizeBytes, &cp.CreatedBy, &created)
+		cp.CreatedAt = fromNanos(created)
+		return cp, err
+	}, "SELECT "+checkpointColumns+" FROM checkpoints WHERE sandbox_id = $1 ORDER BY created_at, id", id)
+	if err != nil {
 		return nil, fmt.Errorf("list checkpoints of sandbox %s: %w", id, err)
 	}
 	return list, nil
 }
 
-// DeleteCheckpoint forgets a checkpoint and appends ev. One that does not exist
+// Delete forgets a checkpoint and appends ev. One that does not exist
 // is no error, and then there is no event.
-func (s *Store) DeleteCheckpoint(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+func (c *Checkpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
+	err := c.s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE id = $1 AND sandbox_id = $2", id, ev.Sandbox)
 		if err != nil {
 			return err

@@ -43,12 +43,16 @@ func PeekInstallation(ctx context.Context, path string) (i sandbox.Installation,
 }
 
 // RenewInstallation makes the database that of a new installation and returns it. What
-// belonged to the database before, or to others of the same id, does not any more.
+// belonged to the database before, or to others of the same id, does not any more; and
+// checkpoints that this database knows as begun may be whole and known to another.
 func (s *Store) RenewInstallation(ctx context.Context) (sandbox.Installation, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE installation SET id = $1", hex.EncodeToString(id))
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "DELETE FROM checkpoints_begun")
+		}
 		return err
 	})
 	if err != nil {

@@ -47,6 +47,7 @@ var fixtures = []string{
 	`INSERT INTO audit_intents (id, record) VALUES ('i', '{}')`,
 	`INSERT OR REPLACE INTO upgrades (name) VALUES ('seal-variables')`,
 	`INSERT INTO released (name, released_at) VALUES ('c2', 1)`,
+	`INSERT INTO checkpoints_begun (id, sandbox_id, begun_at) VALUES ('c3', 's', 1)`,
 	`UPDATE installation SET generation = 7`,
 }
 

@@ -4,20 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"time"
-
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // releasedFor is how long a name that a row gave up is remembered. Its files are removed
 // at once, or by one of the next sweeps; after that they count as unknown.
 const releasedFor = 6 * time.Hour
-
-// CheckpointReleased reports whether a row had a checkpoint and gave it up a short time
-// ago. Triggers of the database record that.
-func (s *Store) CheckpointReleased(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
-	n, err := column[int](ctx, s.reader, "SELECT 1 FROM released WHERE name = $1", id)
-	return len(n) > 0, err
-}
 
 // DigestsReleased returns the root filesystems that rows had and gave up a short time ago,
 // and those of sandboxes that have ended and of deleted snapshots. Some of them may be in

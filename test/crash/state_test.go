@@ -107,6 +107,7 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 			}
 		}
 	}
+	wantNothingQuarantined(t, s)
 	page, err := s.List(t.Context(), client.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

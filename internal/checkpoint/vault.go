@@ -1,10 +1,11 @@
-package lifecycle
+package checkpoint
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -21,24 +22,27 @@ const (
 	forksDir = "forks"
 	// spareBytes stay free on the host's disk, whatever is saved.
 	spareBytes = 256 << 20
-	// diskRetry is what who finds it nearly full is told to wait.
+	// diskRetry is the wait that a refusal because of a nearly full disk advises.
 	diskRetry = time.Minute
 )
 
-// vault is where checkpoints are kept: dir/<sandbox>/<checkpoint> is a saved
-// sandbox, dir/forks/<checkpoint> what children are being made from. It appears
-// under its name only when it is whole; everything else found there is garbage.
-type vault struct {
-	dir    string
-	driver driver.Checkpointer // nil when the driver has not the power
+// Vault is the directory of all saved states: dir/<sandbox>/<checkpoint> is a checkpoint of
+// a sandbox, dir/forks/<checkpoint> a state from which children are being made. A state
+// appears under its name only when it is complete; all other names are garbage.
+type Vault struct {
+	dir     string
+	driver  driver.Checkpointer // nil when the driver cannot save
+	records Records
+	log     *slog.Logger
 
 	mu    sync.Mutex
 	forks map[string]bool // in use; guarded by mu
 }
 
-// openVault makes the directory. Without dir, or a driver that can save, nothing can be saved.
-func openVault(dir string, d driver.Driver) (*vault, error) {
-	v := &vault{dir: dir, forks: map[string]bool{}}
+// Open makes the directory and returns its vault. Without dir, or a driver that can save,
+// nothing can be saved.
+func Open(dir string, d driver.Driver, records Records, log *slog.Logger) (*Vault, error) {
+	v := &Vault{dir: dir, records: records, log: log, forks: map[string]bool{}}
 	if dir == "" {
 		return v, nil
 	}
@@ -51,35 +55,42 @@ func openVault(dir string, d driver.Driver) (*vault, error) {
 	return v, nil
 }
 
-// checkpointer returns the driver's power to save. Errors: Unsupported.
-func (v *vault) checkpointer() (driver.Checkpointer, error) {
+// Dir returns the directory; "" when there is none.
+func (v *Vault) Dir() string { return v.dir }
+
+// Records returns the rows of the checkpoints.
+func (v *Vault) Records() Records { return v.records }
+
+// Checkpointer returns the driver as far as it saves and restores boxes. Errors: Unsupported.
+func (v *Vault) Checkpointer() (driver.Checkpointer, error) {
 	if v.driver == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server cannot save sandboxes: pause, checkpoints and forks are not available")
 	}
 	return v.driver, nil
 }
 
-func (v *vault) path(id sandbox.ID, c sandbox.CheckpointID) string {
+// Path returns the place of a checkpoint of a sandbox.
+func (v *Vault) Path(id sandbox.ID, c sandbox.CheckpointID) string {
 	return filepath.Join(v.dir, string(id), string(c))
 }
 
-// whole reports whether that is a checkpoint, restorable or not: also one whose memory
-// was damaged since and that still has its files.
-func (v *vault) whole(id sandbox.ID, c sandbox.CheckpointID) bool {
+// Whole reports whether a complete checkpoint has that name: it may not be restorable on
+// this host, and its memory may be damaged, but its files are there.
+func (v *Vault) Whole(id sandbox.ID, c sandbox.CheckpointID) bool {
 	if v.driver == nil || c == "" {
 		return false
 	}
-	if sandbox.CodeOf(v.driver.CanRestore(v.path(id, c))) != sandbox.NotFound {
+	if sandbox.CodeOf(v.driver.CanRestore(v.Path(id, c))) != sandbox.NotFound {
 		return true
 	}
-	layer, err := v.driver.OpenLayer(v.path(id, c))
+	layer, err := v.driver.OpenLayer(v.Path(id, c))
 	return err == nil && layer.Close() == nil
 }
 
-// verify returns an error when neither the memory in a checkpoint, unless that is lost
+// Verify returns an error when neither the memory in a checkpoint, unless that is lost
 // anyway, nor the files beside it are as they were saved. Errors: Unsupported.
-func (v *vault) verify(ctx context.Context, path, lost string) error {
-	saver, err := v.checkpointer()
+func (v *Vault) Verify(ctx context.Context, path, lost string) error {
+	saver, err := v.Checkpointer()
 	if err != nil {
 		return err
 	}
@@ -90,14 +101,14 @@ func (v *vault) verify(ctx context.Context, path, lost string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return sandbox.Wrap(sandbox.Unsupported, errors.Join(memory, files), "%s", publicReason("the checkpoint cannot be brought back, neither its memory nor its files", files))
+	return sandbox.Wrap(sandbox.Unsupported, errors.Join(memory, files), "%s", sandbox.Explain("the checkpoint cannot be brought back, neither its memory nor its files", files))
 }
 
-// restorable returns why the memory in a checkpoint cannot be brought back, or is
+// Restorable returns why the memory in a checkpoint cannot be brought back, or is
 // not to be, and "" when it can. Errors: Unsupported when nothing of it can, or
 // nothing else is wanted.
-func (v *vault) restorable(path string, memory sandbox.MemoryPolicy) (lost string, err error) {
-	saver, err := v.checkpointer()
+func (v *Vault) Restorable(path string, memory sandbox.MemoryPolicy) (lost string, err error) {
+	saver, err := v.Checkpointer()
 	if err != nil {
 		return "", err
 	}
@@ -108,21 +119,21 @@ func (v *vault) restorable(path string, memory sandbox.MemoryPolicy) (lost strin
 	} else if code := sandbox.CodeOf(err); code != sandbox.Unsupported && code != sandbox.NotFound {
 		return "", fmt.Errorf("look at what was saved: %w", err) // perhaps it can be brought back the next time
 	} else {
-		lost = publicReason("its memory cannot be brought back on this host", err)
+		lost = sandbox.Explain("its memory cannot be brought back on this host", err)
 	}
 	if memory == sandbox.MemoryRequire {
 		return "", sandbox.Wrap(sandbox.Unsupported, err, "%s", lost)
 	}
 	layer, layerErr := saver.OpenLayer(path)
 	if layerErr != nil {
-		return "", sandbox.Wrap(sandbox.Unsupported, errors.Join(err, layerErr), "%s; %s", lost, publicReason("its files cannot be brought back either", layerErr))
+		return "", sandbox.Wrap(sandbox.Unsupported, errors.Join(err, layerErr), "%s; %s", lost, sandbox.Explain("its files cannot be brought back either", layerErr))
 	}
 	return lost, layer.Close()
 }
 
-// makeOwner makes the directory that a checkpoint will be in. The directory's name is on
+// MakeOwner makes the directory that a checkpoint will be in. The directory's name is on
 // the disk when makeOwner returns nil, also when an earlier call made the directory.
-func (v *vault) makeOwner(path string) error {
+func (v *Vault) MakeOwner(path string) error {
 	owner := filepath.Dir(path)
 	if err := os.MkdirAll(owner, 0o700); err != nil {
 		return fmt.Errorf("directory of checkpoints: %w", err)
@@ -136,20 +147,20 @@ func (v *vault) makeOwner(path string) error {
 	return nil
 }
 
-// room checks that the host has space for a checkpoint that may take so many bytes.
-func (v *vault) room(need int64) error {
+// Room checks that the host has space for a checkpoint that may take so many bytes.
+func (v *Vault) Room(need int64) error {
 	free, err := v.free()
 	if err != nil {
 		return err
 	}
 	if free < need+spareBytes {
-		return sandbox.Errorf(sandbox.DiskFull, "the host's disk has no room to save the sandbox: it may take %s", sandbox.ShowBytes(need>>20<<20))
+		return sandbox.Errorf(sandbox.DiskFull, "the host's disk is too full to save the sandbox, which may take %s", sandbox.ShowBytes(need>>20<<20))
 	}
 	return nil
 }
 
 // free returns the bytes that are free on the disk, fewer when it is short of inodes.
-func (v *vault) free() (int64, error) {
+func (v *Vault) free() (int64, error) {
 	space, err := ballast.Free(v.dir)
 	return space.Usable(), err
 }
@@ -157,8 +168,8 @@ func (v *vault) free() (int64, error) {
 // errDiskLow is wrapped by refusals because of the server's disk.
 var errDiskLow = errors.New("the server's disk is nearly full")
 
-// enough refuses with code Unavailable when less than least is free on the disk.
-func (v *vault) enough(least int64) error {
+// Enough refuses with code Unavailable when less than least is free on the disk.
+func (v *Vault) Enough(least int64) error {
 	if v.dir == "" || least <= 0 {
 		return nil
 	}
@@ -175,10 +186,10 @@ func (v *vault) enough(least int64) error {
 	return e
 }
 
-// copy makes the checkpoint to of the checkpoint from, which is never changed: the two
+// Copy makes the checkpoint to of the checkpoint from, which is never changed: the two
 // share their files where the file system can. When copy returns nil, to is on the disk.
-func (v *vault) copy(from, to string) error {
-	if err := v.makeOwner(to); err != nil {
+func (v *Vault) Copy(from, to string) error {
+	if err := v.MakeOwner(to); err != nil {
 		return err
 	}
 	if err := durable.CopyDir(from, to); err != nil {
@@ -187,8 +198,8 @@ func (v *vault) copy(from, to string) error {
 	return nil
 }
 
-// size returns the bytes that a checkpoint takes.
-func (v *vault) size(path string) (n int64, err error) {
+// Size returns the bytes that a checkpoint takes.
+func (v *Vault) Size(path string) (n int64, err error) {
 	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -202,24 +213,24 @@ func (v *vault) size(path string) (n int64, err error) {
 	return n, err
 }
 
-// remove removes one checkpoint of a sandbox; "" and what is not there are no error.
-func (v *vault) remove(id sandbox.ID, c sandbox.CheckpointID) error {
+// Remove removes one checkpoint of a sandbox; "" and what is not there are no error.
+func (v *Vault) Remove(id sandbox.ID, c sandbox.CheckpointID) error {
 	if v.dir == "" || c == "" {
 		return nil
 	}
-	return os.RemoveAll(v.path(id, c))
+	return os.RemoveAll(v.Path(id, c))
 }
 
-// removeAll removes all checkpoints of a sandbox.
-func (v *vault) removeAll(id sandbox.ID) error {
+// RemoveAll removes all checkpoints of a sandbox.
+func (v *Vault) RemoveAll(id sandbox.ID) error {
 	if v.dir == "" {
 		return nil
 	}
 	return os.RemoveAll(filepath.Join(v.dir, string(id)))
 }
 
-// list returns everything in the vault, by owner, without what belongs to forks.
-func (v *vault) list() (map[sandbox.ID][]string, error) {
+// List returns everything in the vault, by owner, without what belongs to forks.
+func (v *Vault) List() (map[sandbox.ID][]string, error) {
 	if v.dir == "" {
 		return nil, nil
 	}
@@ -245,13 +256,13 @@ func (v *vault) list() (map[sandbox.ID][]string, error) {
 	return found, nil
 }
 
-// tidy has the driver remove what nothing in the vault or in quarantine, and no box, needs.
-func (v *vault) tidy(d driver.Driver, q *quarantine.Store) error {
+// Tidy has the driver remove what nothing in the vault or in quarantine, and no box, needs.
+func (v *Vault) Tidy(d driver.Driver, q *quarantine.Store) error {
 	t, ok := d.(driver.Tidier)
 	if !ok || v.dir == "" {
 		return nil
 	}
-	owners, err := v.list()
+	owners, err := v.List()
 	if err != nil {
 		return err
 	}
@@ -271,14 +282,14 @@ func (v *vault) tidy(d driver.Driver, q *quarantine.Store) error {
 	return t.Tidy(all)
 }
 
-// removeOwner removes the directory of an owner when it is empty.
-func (v *vault) removeOwner(owner sandbox.ID) {
+// RemoveOwner removes the directory of an owner when it is empty.
+func (v *Vault) RemoveOwner(owner sandbox.ID) {
 	_ = os.Remove(filepath.Join(v.dir, string(owner))) // fails unless it is empty
 }
 
-// fork returns a place for what children are made from, and a function that
+// Fork returns a place for what children are made from, and a function that
 // removes it when all are made.
-func (v *vault) fork() (path string, release func() error) {
+func (v *Vault) Fork() (path string, release func() error) {
 	name := string(sandbox.NewCheckpointID())
 	path = filepath.Join(v.dir, forksDir, name)
 	v.mu.Lock()
@@ -294,15 +305,15 @@ func (v *vault) fork() (path string, release func() error) {
 	}
 }
 
-// sweepForks removes what no fork uses.
-func (v *vault) sweepForks() error {
+// SweepForks removes what no fork uses.
+func (v *Vault) SweepForks() error {
 	if v.dir == "" {
 		return nil
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.forks) > 0 {
-		return nil // what lies beside them is as well removed later
+		return nil // the sweep after the forks removes the others
 	}
 	dir := filepath.Join(v.dir, forksDir)
 	entries, err := os.ReadDir(dir)

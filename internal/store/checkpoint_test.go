@@ -1,0 +1,103 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
+)
+
+// wantBegun fails the test unless exactly these checkpoints are begun, in any order.
+func wantBegun(t *testing.T, c *store.Checkpoints, want ...sandbox.CheckpointID) {
+	t.Helper()
+	list, err := c.Begun(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[sandbox.CheckpointID]bool{}
+	for _, b := range list {
+		got[b.ID] = true
+	}
+	wanted := map[sandbox.CheckpointID]bool{}
+	for _, id := range want {
+		wanted[id] = true
+	}
+	if d := cmp.Diff(wanted, got); d != "" {
+		t.Errorf("checkpoints begun (-want +got):\n%s", d)
+	}
+}
+
+func wantDiscarded(t *testing.T, c *store.Checkpoints, id sandbox.CheckpointID, want bool) {
+	t.Helper()
+	if got, err := c.Discarded(t.Context(), id); err != nil || got != want {
+		t.Errorf("Discarded(%s) = %v, %v, want %v", id, got, err, want)
+	}
+}
+
+func TestBegunCheckpointEndsWithItsRow(t *testing.T) {
+	s, ws := openStore(t)
+	c := store.NewCheckpoints(s)
+	sb := create(t, s, creation(ws, "a"))
+	now := time.Now().UTC()
+	begin := func() sandbox.CheckpointID {
+		t.Helper()
+		id := sandbox.NewCheckpointID()
+		wantDiscarded(t, c, id, false)
+		if err := c.Begin(t.Context(), id, sb.ID, now); err != nil {
+			t.Fatal(err)
+		}
+		wantDiscarded(t, c, id, true)
+		return id
+	}
+	named, saved, abandoned, other := begin(), begin(), begin(), begin()
+	wantBegun(t, c, named, saved, abandoned, other)
+
+	ev := sandbox.Event{Sandbox: sb.ID, Time: now, Type: sandbox.EventCheckpointCreated}
+	if err := c.Create(t.Context(), sandbox.Checkpoint{ID: named, Sandbox: sb.ID, Name: "n", CreatedAt: now}, 9, ev, sandbox.Admission{}); err != nil {
+		t.Fatal(err)
+	}
+	wantBegun(t, c, saved, abandoned, other)
+	wantDiscarded(t, c, named, false)
+
+	if _, err := s.Transition(t.Context(), sb.ID, sandbox.Provisioning, sandbox.Running, nil, ev); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Transition(t.Context(), sb.ID, sandbox.Running, sandbox.Pausing, func(sb *sandbox.Sandbox) { sb.Saved = saved }, ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantBegun(t, c, abandoned, other)
+	wantDiscarded(t, c, saved, false)
+
+	for range 2 {
+		if err := c.Abandon(t.Context(), abandoned); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantBegun(t, c, other)
+	wantDiscarded(t, c, abandoned, false)
+
+	if err := c.Delete(t.Context(), named, ev); err != nil {
+		t.Fatal(err)
+	}
+	wantDiscarded(t, c, named, true) // its row gave it up
+}
+
+// Of a database that is put in place of another, the other may know that checkpoint.
+func TestRenewedInstallationHasBegunNothing(t *testing.T) {
+	s, ws := openStore(t)
+	c := store.NewCheckpoints(s)
+	sb := create(t, s, creation(ws, "a"))
+	id := sandbox.NewCheckpointID()
+	if err := c.Begin(t.Context(), id, sb.ID, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RenewInstallation(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantBegun(t, c)
+	wantDiscarded(t, c, id, false)
+}
