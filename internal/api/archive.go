@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/guest"
 )
 
 type writeFilesInput struct {
@@ -30,7 +30,7 @@ func (s *Server) registerWriteFiles(a huma.API) {
 }
 
 func (s *Server) writeFiles(ctx context.Context, in *writeFilesInput) (*body[wire.WrittenFiles], error) {
-	files := make([]lifecycle.FileContent, len(in.Body.Files))
+	files := make([]guest.FileContent, len(in.Body.Files))
 	for i, f := range in.Body.Files {
 		if err := checkPath("path", f.Path); err != nil {
 			return nil, err
@@ -39,9 +39,9 @@ func (s *Server) writeFiles(ctx context.Context, in *writeFilesInput) (*body[wir
 		if err != nil {
 			return nil, err
 		}
-		files[i] = lifecycle.FileContent{Path: f.Path, Mode: mode, Content: f.Content}
+		files[i] = guest.FileContent{Path: f.Path, Mode: mode, Content: f.Content}
 	}
-	n, err := s.svc.WriteFiles(ctx, caller(ctx), in.Ref, files)
+	n, err := s.guest.WriteFiles(ctx, caller(ctx), in.Ref, files)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (s *Server) downloadArchive(w http.ResponseWriter, r *http.Request) error {
 	if err := checkPath("path", name); err != nil {
 		return err
 	}
-	body, err := s.svc.DownloadArchive(r.Context(), caller(r.Context()), r.PathValue("ref"), name, format)
+	body, err := s.guest.DownloadArchive(r.Context(), caller(r.Context()), r.PathValue("ref"), name, format)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Server) uploadArchive(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	opts := agentapi.ArchiveOptions{Format: agentapi.Format(q.Get("format")), KeepLinks: keepLinks}
-	if err := s.svc.UnpackArchive(r.Context(), caller(r.Context()), r.PathValue("ref"), q.Get("path"), r.Body, opts); err != nil {
+	if err := s.guest.UnpackArchive(r.Context(), caller(r.Context()), r.PathValue("ref"), q.Get("path"), r.Body, opts); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -117,7 +117,7 @@ func (s *Server) watchFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	watch, err := s.svc.Watch(r.Context(), caller(r.Context()), r.PathValue("ref"), q.Get("path"), recursive)
+	watch, err := s.guest.Watch(r.Context(), caller(r.Context()), r.PathValue("ref"), q.Get("path"), recursive)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/coder/websocket/wsjson"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/api/execution"
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -64,7 +64,7 @@ func (s *Server) attached(ctx context.Context, gone context.CancelFunc, conn *we
 	if err != nil {
 		return err
 	}
-	session, err := execution.Start(ctx, s.commands(ctx, ref, in.Shell != ""), cmd)
+	session, err := command.Start(ctx, s.commands(ctx, ref, in.Shell != ""), cmd)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func attachCommand(in wire.AttachStart) (agentapi.Command, error) {
 }
 
 // send carries the command's output to the client until its end.
-func send(ctx context.Context, conn *websocket.Conn, session *execution.Session) error {
+func send(ctx context.Context, conn *websocket.Conn, session *command.Session) error {
 	buf := make([]byte, 0, agentapi.MaxFrame+1)
 	for {
 		f, err := session.Next()
@@ -158,7 +158,7 @@ func send(ctx context.Context, conn *websocket.Conn, session *execution.Session)
 }
 
 // receive carries stdin and control from the client until it is gone.
-func receive(ctx context.Context, conn *websocket.Conn, session *execution.Session) {
+func receive(ctx context.Context, conn *websocket.Conn, session *command.Session) {
 	stdin := func(p []byte) error { _, err := session.Write(p); return err }
 	messages(ctx, conn, stdin, func(c wire.AttachControl) {
 		switch c.Type {

@@ -22,7 +22,7 @@ func BenchmarkExec(b *testing.B) {
 	caller := sandbox.Caller{User: page[0].CreatedBy, Workspace: page[0].Workspace}
 	b.Run("lifecycle", func(b *testing.B) {
 		for b.Loop() {
-			stream, err := s.Service.Exec(b.Context(), caller, string(sandbox.ID(sb.ID)), agentapi.Command{Argv: []string{"true"}})
+			stream, err := s.Service.Guest().Exec(b.Context(), caller, string(sandbox.ID(sb.ID)), agentapi.Command{Argv: []string{"true"}})
 			if err != nil {
 				b.Fatal(err)
 			}

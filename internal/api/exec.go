@@ -11,9 +11,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/internal/agentapi"
-	"github.com/modbox/modbox/internal/api/execution"
+	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/wire"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -40,7 +40,7 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*body[wire.ExecResult
 		limit = s.cfg.ExecOutput
 	}
 	limit = min(limit, s.cfg.ExecOutputMax)
-	r, err := execution.Run(ctx, s.commands(ctx, in.Ref, in.Body.Shell != ""), cmd, stdinOf(in.Body), limit)
+	r, err := command.Run(ctx, s.commands(ctx, in.Ref, in.Body.Shell != ""), cmd, stdinOf(in.Body), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -84,38 +84,26 @@ func (s *Server) command(ctx context.Context, ref string, e wire.Exec) (agentapi
 	return cmd, err
 }
 
-// argvOf returns what to run for a request's command or shell, of which exactly one is given.
-func argvOf(command []string, shell string) ([]string, error) {
+// argvOf returns the program and arguments for a request's command or shell. Exactly one is given.
+func argvOf(argv []string, shell string) ([]string, error) {
 	switch {
-	case len(command) > 0 && shell != "":
+	case len(argv) > 0 && shell != "":
 		return nil, sandbox.InvalidField("shell", "give either command or shell, not both")
 	case shell != "":
-		command = execution.Script(shell)
-	case len(command) == 0:
+		argv = command.Script(shell)
+	case len(argv) == 0:
 		return nil, sandbox.InvalidField("command", "give command (program and arguments) or shell (a script)")
-	case command[0] == "":
-		return nil, sandbox.InvalidField("command", "the program must not be empty")
 	}
-	size := 0
-	for _, arg := range command {
-		if strings.ContainsRune(arg, 0) {
-			return nil, sandbox.InvalidField("command", "must not hold NUL characters")
-		}
-		size += len(arg) + 1
-	}
-	if size > sandbox.CommandMax {
-		return nil, sandbox.InvalidField("command", "has %d bytes, the maximum is %d; write it to a file or pass it as stdin", size, sandbox.CommandMax)
-	}
-	return command, nil
+	return argv, sandbox.CheckArgv(argv)
 }
 
-// commands is where commands of the caller run in the sandbox of ref.
-func (s *Server) commands(ctx context.Context, ref string, shell bool) execution.Sandbox {
+// commands runs commands of the caller in the sandbox of ref.
+func (s *Server) commands(ctx context.Context, ref string, shell bool) command.Sandbox {
 	c := caller(ctx)
-	return execution.Sandbox{
+	return command.Sandbox{
 		Shell: shell,
-		Exec: func(ctx context.Context, cmd agentapi.Command) (*lifecycle.Command, error) {
-			return s.svc.Exec(ctx, c, ref, cmd)
+		Exec: func(ctx context.Context, cmd agentapi.Command) (*guest.Command, error) {
+			return s.guest.Exec(ctx, c, ref, cmd)
 		},
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/wire"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -75,9 +75,9 @@ func (s *Server) registerExecutions(a huma.API) {
 
 func (s *Server) startExecution(ctx context.Context, in *startExecutionInput) (*body[wire.Execution], error) {
 	req := executionRequest(&in.Body.ExecutionCommand)
-	e, err := s.svc.StartExecution(ctx, caller(ctx), in.Ref, *req)
+	e, err := s.executions.Start(ctx, caller(ctx), in.Ref, *req)
 	if err == nil && in.Body.WaitSeconds > 0 {
-		e, err = s.svc.WaitExecution(ctx, caller(ctx), e.ID, seconds(in.Body.WaitSeconds))
+		e, err = s.executions.Wait(ctx, caller(ctx), e.ID, seconds(in.Body.WaitSeconds))
 	}
 	if err != nil {
 		return nil, err
@@ -86,11 +86,11 @@ func (s *Server) startExecution(ctx context.Context, in *startExecutionInput) (*
 }
 
 // executionRequest translates what a caller wants to run; nil for nothing.
-func executionRequest(c *wire.ExecutionCommand) *lifecycle.ExecutionRequest {
+func executionRequest(c *wire.ExecutionCommand) *execution.Request {
 	if c == nil {
 		return nil
 	}
-	req := &lifecycle.ExecutionRequest{
+	req := &execution.Request{
 		Kind: sandbox.ExecutionKind(c.Kind), Argv: c.Command, Script: c.Shell, Env: c.Env, Cwd: c.Cwd, User: c.User,
 		Timeout: seconds(c.TimeoutSeconds), Stdin: c.Stdin, StdinStream: sandbox.StreamID(c.StdinStreamID),
 		Combined: c.Combined, StdoutOff: c.Stdout == "ignore", StderrOff: c.Stderr == "ignore",
@@ -99,7 +99,7 @@ func executionRequest(c *wire.ExecutionCommand) *lifecycle.ExecutionRequest {
 		req.TTY = &agentapi.Size{Rows: c.TTY.Rows, Cols: c.TTY.Cols}
 	}
 	for _, f := range c.Files {
-		req.Files = append(req.Files, lifecycle.ExecutionFile{Path: f.Path, Content: f.Content})
+		req.Files = append(req.Files, execution.File{Path: f.Path, Content: f.Content})
 	}
 	return req
 }
@@ -122,7 +122,7 @@ func outputOf(ref sandbox.StreamRef) wire.OutputStream {
 }
 
 func (s *Server) listExecutions(ctx context.Context, in *listExecutionsInput) (*body[wire.ExecutionList], error) {
-	list, err := s.svc.Executions(ctx, caller(ctx), in.Ref, sandbox.ExecutionKind(in.Kind), in.Limit)
+	list, err := s.executions.List(ctx, caller(ctx), in.Ref, sandbox.ExecutionKind(in.Kind), in.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (s *Server) listExecutions(ctx context.Context, in *listExecutionsInput) (*
 }
 
 func (s *Server) getExecution(ctx context.Context, in *getExecutionInput) (*body[wire.Execution], error) {
-	e, err := s.svc.WaitExecution(ctx, caller(ctx), sandbox.ExecutionID(in.ID), seconds(in.WaitSeconds))
+	e, err := s.executions.Wait(ctx, caller(ctx), sandbox.ExecutionID(in.ID), seconds(in.WaitSeconds))
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (s *Server) getExecution(ctx context.Context, in *getExecutionInput) (*body
 
 func (s *Server) cancelExecution(ctx context.Context, in *cancelExecutionInput) (*body[wire.Execution], error) {
 	force := in.Body != nil && in.Body.Force
-	e, err := s.svc.CancelExecution(ctx, caller(ctx), sandbox.ExecutionID(in.ID), force)
+	e, err := s.executions.Cancel(ctx, caller(ctx), sandbox.ExecutionID(in.ID), force)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (s *Server) cancelExecution(ctx context.Context, in *cancelExecutionInput) 
 }
 
 func (s *Server) createStream(ctx context.Context, _ *struct{}) (*body[wire.Stream], error) {
-	id, err := s.svc.CreateStream(ctx, caller(ctx))
+	id, err := s.executions.CreateStream(ctx, caller(ctx))
 	if err != nil {
 		return nil, err
 	}

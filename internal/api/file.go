@@ -82,7 +82,7 @@ func (s *Server) statFile(ctx context.Context, in *PathInput) (*body[wire.FileIn
 	if err := checkPath("path", in.Path); err != nil {
 		return nil, err
 	}
-	info, err := s.svc.Stat(ctx, caller(ctx), in.Ref, in.Path)
+	info, err := s.guest.Stat(ctx, caller(ctx), in.Ref, in.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (s *Server) listDir(ctx context.Context, in *listDirInput) (*body[wire.File
 	if limit == 0 {
 		limit = 1000
 	}
-	list, err := s.svc.ListDir(ctx, caller(ctx), in.Ref, in.Path, limit)
+	list, err := s.guest.ListDir(ctx, caller(ctx), in.Ref, in.Path, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (s *Server) removeFile(ctx context.Context, in *removeInput) (*struct{}, er
 	if err := checkPath("path", in.Path); err != nil {
 		return nil, err
 	}
-	return nil, s.svc.Remove(ctx, caller(ctx), in.Ref, in.Path, in.Recursive)
+	return nil, s.guest.Remove(ctx, caller(ctx), in.Ref, in.Path, in.Recursive)
 }
 
 func (s *Server) mkdir(ctx context.Context, in *mkdirInput) (*body[wire.FileInfo], error) {
@@ -124,7 +124,7 @@ func (s *Server) mkdir(ctx context.Context, in *mkdirInput) (*body[wire.FileInfo
 		return nil, err
 	}
 	req := agentapi.MkdirRequest{Path: in.Body.Path, Mode: mode, Parents: in.Body.Parents, User: in.Body.User}
-	if err := s.svc.Mkdir(ctx, caller(ctx), in.Ref, req); err != nil {
+	if err := s.guest.Mkdir(ctx, caller(ctx), in.Ref, req); err != nil {
 		return nil, err
 	}
 	return s.statFile(ctx, &PathInput{SandboxRef: in.SandboxRef, Path: in.Body.Path})
@@ -138,7 +138,7 @@ func (s *Server) moveFile(ctx context.Context, in *moveInput) (*body[wire.FileIn
 		return nil, err
 	}
 	req := agentapi.MoveRequest{From: in.Body.From, To: in.Body.To, Overwrite: in.Body.Overwrite}
-	if err := s.svc.Move(ctx, caller(ctx), in.Ref, req); err != nil {
+	if err := s.guest.Move(ctx, caller(ctx), in.Ref, req); err != nil {
 		return nil, err
 	}
 	return s.statFile(ctx, &PathInput{SandboxRef: in.SandboxRef, Path: in.Body.To})

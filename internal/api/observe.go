@@ -49,7 +49,7 @@ func (s *Server) listEvents(ctx context.Context, in *eventsInput) (*body[wire.Ev
 }
 
 func (s *Server) getStats(ctx context.Context, in *SandboxRef) (*body[wire.Stats], error) {
-	st, err := s.svc.Stats(ctx, caller(ctx), in.Ref)
+	st, err := s.guest.Stats(ctx, caller(ctx), in.Ref)
 	if err != nil {
 		return nil, err
 	}

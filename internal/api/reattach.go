@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -29,7 +29,7 @@ func (s *Server) attachExecution(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.svc.Terminal(r.Context(), c, sandbox.ExecutionID(r.PathValue("id")))
+	t, err := s.executions.Terminal(r.Context(), c, sandbox.ExecutionID(r.PathValue("id")))
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (s *Server) attachExecution(w http.ResponseWriter, r *http.Request) error {
 }
 
 // sendExecution sends the output from an offset of stdout on, and how it ended.
-func (s *Server) sendExecution(ctx context.Context, conn *websocket.Conn, t *lifecycle.Terminal, offset int64) {
+func (s *Server) sendExecution(ctx context.Context, conn *websocket.Conn, t *execution.Terminal, offset int64) {
 	e := t.Execution
 	started := wire.StreamMessage{Type: wire.StreamStarted, ProcessID: string(e.ID), StartedAt: optional(e.StartedAt)}
 	if writeMessage(ctx, conn, started) != nil {
@@ -81,7 +81,7 @@ func (s *Server) sendExecution(ctx context.Context, conn *websocket.Conn, t *lif
 		err = other
 	}
 	if err == nil {
-		e, err = s.svc.WaitExecution(ctx, sandbox.Caller{User: e.CreatedBy, Workspace: e.Workspace}, e.ID, writeTime)
+		e, err = s.executions.Wait(ctx, sandbox.Caller{User: e.CreatedBy, Workspace: e.Workspace}, e.ID, writeTime)
 	}
 	if ctx.Err() != nil {
 		return // the client is gone
@@ -107,7 +107,7 @@ func exitOf(e *sandbox.Execution) wire.StreamMessage {
 
 // sendStream sends a stream to its end.
 func (s *Server) sendStream(ctx context.Context, conn *websocket.Conn, channel byte, id sandbox.StreamID, offset int64) error {
-	r, _, err := s.svc.OpenStream(ctx, string(id), offset, true)
+	r, _, err := s.executions.OpenStream(ctx, string(id), offset, true)
 	if err != nil {
 		return err
 	}
@@ -131,13 +131,13 @@ func (s *Server) sendStream(ctx context.Context, conn *websocket.Conn, channel b
 }
 
 // receiveFor carries input and control from the client until it is gone.
-func (s *Server) receiveFor(ctx context.Context, conn *websocket.Conn, t *lifecycle.Terminal) {
+func (s *Server) receiveFor(ctx context.Context, conn *websocket.Conn, t *execution.Terminal) {
 	id := string(t.Execution.Stdin)
 	stdin := func(p []byte) error {
 		if t.Execution.TTY {
 			return t.Write(ctx, p)
 		}
-		return s.svc.WriteStdin(ctx, id, bytes.NewReader(p))
+		return s.executions.WriteStdin(ctx, id, bytes.NewReader(p))
 	}
 	messages(ctx, conn, stdin, func(c wire.AttachControl) {
 		switch c.Type {
@@ -150,7 +150,7 @@ func (s *Server) receiveFor(ctx context.Context, conn *websocket.Conn, t *lifecy
 			if t.Execution.TTY {
 				_ = t.Write(ctx, []byte{endOfFile})
 			} else {
-				_ = s.svc.CloseStdin(ctx, id)
+				_ = s.executions.CloseStdin(ctx, id)
 			}
 		}
 	})

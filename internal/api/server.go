@@ -19,6 +19,8 @@ import (
 	"github.com/modbox/modbox/internal/auth/sso"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/preview"
@@ -84,15 +86,17 @@ type Dialect interface {
 
 // Server answers /v1 and what belongs to the server as a whole.
 type Server struct {
-	cfg      Config
-	svc      *lifecycle.Service
-	auth     *auth.Authenticator
-	accounts *auth.Accounts
-	logger   *slog.Logger
-	deps     Deps
-	openapi  *huma.OpenAPI
-	mux      *auth.Mux
-	v1       *auth.Mux
+	cfg        Config
+	svc        *lifecycle.Service
+	guest      *guest.Calls
+	executions *execution.Service
+	auth       *auth.Authenticator
+	accounts   *auth.Accounts
+	logger     *slog.Logger
+	deps       Deps
+	openapi    *huma.OpenAPI
+	mux        *auth.Mux
+	v1         *auth.Mux
 }
 
 // New returns a server with all its routes.
@@ -100,7 +104,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if cfg.SandboxURL == nil || deps.Links == nil || deps.Service == nil || deps.Auth == nil || deps.Accounts == nil || deps.Registries == nil || deps.Catalogue == nil || deps.Images == nil || deps.Builder == nil || deps.Audit == nil || deps.SSO == nil || deps.Logger == nil {
 		return nil, fmt.Errorf("api.New: SandboxURL, Service, Links, Auth, Accounts, Registries, Catalogue, Images, Builder, Audit, SSO and Logger must be set")
 	}
-	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, auth: deps.Auth, accounts: deps.Accounts, logger: deps.Logger, deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
+	s := &Server{cfg: withDefaults(cfg), svc: deps.Service, guest: deps.Service.Guest(), executions: deps.Service.Executions(), auth: deps.Auth, accounts: deps.Accounts, logger: deps.Logger, deps: deps, mux: deps.Auth.NewMux(deps.Audit), v1: deps.Auth.NewMux(deps.Audit)}
 	s.openapi = s.registerV1(ruled{s.v1})
 	s.v1.Name(operationIDs(s.openapi))
 	// Who is not signed in is not told which routes there are.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -175,14 +176,14 @@ const (
 // noteWakes adds resumedHeader to the answers of next where it applies.
 func noteWakes(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, wakes := lifecycle.NoteWakes(r.Context())
+		ctx, wakes := guest.NoteWakes(r.Context())
 		next.ServeHTTP(&wakesWriter{ResponseWriter: w, wakes: wakes}, r.WithContext(ctx))
 	})
 }
 
 type wakesWriter struct {
 	http.ResponseWriter
-	wakes *lifecycle.Wakes
+	wakes *guest.Wakes
 }
 
 func (w *wakesWriter) WriteHeader(status int) {

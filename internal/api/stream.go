@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/api/execution"
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -28,8 +28,8 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	stdin := stdinOf(in)
-	execution.Give(&cmd, stdin)
-	session, err := execution.Start(r.Context(), s.commands(r.Context(), r.PathValue("ref"), in.Shell != ""), cmd)
+	command.Give(&cmd, stdin)
+	session, err := command.Start(r.Context(), s.commands(r.Context(), r.PathValue("ref"), in.Shell != ""), cmd)
 	if err != nil {
 		return err
 	}

@@ -34,9 +34,9 @@ func (s *Server) readStream(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	open := s.svc.OpenStream
+	open := s.executions.OpenStream
 	if times {
-		open = s.svc.OpenStreamTimes
+		open = s.executions.OpenStreamTimes
 	}
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	if r.Header.Get("Range") != "" && !follow && !times && offset == 0 {
@@ -99,11 +99,11 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	access.FromContext(r.Context()).LetBodyRest(edge.InputIdleTime)
-	if err := s.svc.WriteStdin(r.Context(), id, r.Body); err != nil {
+	if err := s.executions.WriteStdin(r.Context(), id, r.Body); err != nil {
 		return err
 	}
 	if end {
-		if err := s.svc.CloseStdin(r.Context(), id); err != nil {
+		if err := s.executions.CloseStdin(r.Context(), id); err != nil {
 			return err
 		}
 	}

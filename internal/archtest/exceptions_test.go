@@ -8,7 +8,7 @@ var (
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
 		"internal/image":         99,
-		"internal/lifecycle":     110,
+		"internal/lifecycle":     83,
 		"internal/store":         46,
 	}
 	// largeReceivers have over 40 methods.
@@ -19,7 +19,7 @@ var (
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
 		"internal/image.Store":               142,
-		"internal/lifecycle.Service":         278,
+		"internal/lifecycle.Service":         238,
 		"internal/store.Store":               153,
 	}
 	// largeInterfaces have over 10 methods.
@@ -32,6 +32,6 @@ var (
 	}
 	// undocumentedMethods are the interface methods of a package that have no comment.
 	undocumentedMethods = exceptions{
-		"internal/lifecycle": 13,
+		"internal/lifecycle": 9,
 	}
 )

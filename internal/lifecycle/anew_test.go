@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -43,7 +44,7 @@ func TestResumeFromFiles(t *testing.T) {
 			}
 			s.reach("p", sandbox.Paused)
 			before := s.get("p")
-			ctx, wakes := lifecycle.NoteWakes(t.Context())
+			ctx, wakes := guest.NoteWakes(t.Context())
 			if data := s.readFileIn(ctx, "p", "/a"); data != "kept" {
 				t.Errorf("the file holds %q", data)
 			}

@@ -39,7 +39,7 @@ func TestChangedTellsOfStatesAndExecutions(t *testing.T) {
 
 	e = s.startExecution("a", shell("exec sleep 600"))
 	ch = changed()
-	if _, err := s.CancelExecution(t.Context(), s.caller, e.ID, true); err != nil {
+	if _, err := s.Executions().Cancel(t.Context(), s.caller, e.ID, true); err != nil {
 		t.Fatal(err)
 	}
 	told(ch, "an execution is to end")

@@ -198,7 +198,7 @@ func (s *Service) restoreTo(b *entry, checkpoint string) error {
 	default:
 		return box.StateError(&sb)
 	}
-	s.executions.forgetTyped(b)
+	s.executions.ForgetTyped(b.Box)
 	if err := s.resumeFrom(b, from, cp.ImageDigest, sandbox.MemoryPrefer); err != nil {
 		return err
 	}

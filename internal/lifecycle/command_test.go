@@ -16,15 +16,16 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // startCommand starts a command for a caller who stays connected.
-func (s *server) startCommand(ref string, cmd agentapi.Command) *lifecycle.Command {
+func (s *server) startCommand(ref string, cmd agentapi.Command) *guest.Command {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
-	c, err := s.Exec(ctx, s.caller, ref, cmd)
+	c, err := s.Guest().Exec(ctx, s.caller, ref, cmd)
 	if err != nil {
 		cancel()
 		s.t.Fatal(err)
@@ -37,7 +38,7 @@ func (s *server) startCommand(ref string, cmd agentapi.Command) *lifecycle.Comma
 }
 
 // output reads a command to its exit, calling at with all output so far.
-func output(t *testing.T, c *lifecycle.Command, at func(out []byte)) ([]byte, *agentapi.Exit) {
+func output(t *testing.T, c *guest.Command, at func(out []byte)) ([]byte, *agentapi.Exit) {
 	t.Helper()
 	var out []byte
 	for {
@@ -143,7 +144,7 @@ func savedForLong(t *testing.T, save func(*server) error) {
 		t.Fatalf("first output %q, %v", f.Data, err)
 	}
 	eventually(t, "the execution's first output", func() bool {
-		now, err := s.Execution(t.Context(), s.caller, x.ID)
+		now, err := s.Executions().Get(t.Context(), s.caller, x.ID)
 		return err == nil && now.Stdout.Bytes == int64(len("up\n"))
 	})
 	began, release, saved := make(chan struct{}), make(chan struct{}), make(chan error, 1)

@@ -148,8 +148,6 @@ func (c Config) withDefaults() (Config, error) {
 	c.KeptExecutions = cmp.Or(c.KeptExecutions, 1000)
 	c.ttlMin = cmp.Or(c.ttlMin, sandbox.TTLMin)
 	c.transferPatience = cmp.Or(c.transferPatience, 5*time.Second)
-	c.agentPatience = cmp.Or(c.agentPatience, agentPatience)
-	c.commandPatience = cmp.Or(c.commandPatience, commandPatience)
 	c.callMemory = cmp.Or(c.callMemory, callMemory)
 
 	for _, r := range quota.Fields {

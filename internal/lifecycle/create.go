@@ -63,8 +63,10 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateReques
 	case rec.By == sandbox.MatchNone:
 		s.pool.Created(kind)
 		s.metrics.pooled(b.warm, 1)
-		if err := s.queueFirst(ctx, c, b, &req); err != nil {
-			return sandbox.Sandbox{}, false, err
+		if req.Command != nil {
+			if err := s.executions.StartFirst(ctx, c, b.Box, req.Command, req.OneShot); err != nil {
+				return sandbox.Sandbox{}, false, err
+			}
 		}
 		sb = s.launch(b, s.makeRunning)
 		s.awaitEnd(ctx, rec.Dying)

@@ -29,7 +29,7 @@ func TestLifeOfASandbox(t *testing.T) {
 	if sb.StartedAt.IsZero() || sb.ImageDigest != "sha256:1" || sb.Handle == nil {
 		t.Errorf("running sandbox = %+v, want it started, with digest and handle", sb)
 	}
-	stream, err := s.Exec(t.Context(), e.caller, "Job 1", agentapi.Command{Argv: []string{"true"}})
+	stream, err := s.Guest().Exec(t.Context(), e.caller, "Job 1", agentapi.Command{Argv: []string{"true"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestLifeOfASandbox(t *testing.T) {
 	if byLabel, err := s.EndedByLabel(t.Context(), sb.HostLabel); err != nil || byLabel.State != sandbox.Destroyed {
 		t.Errorf("EndedByLabel = %s, %v, want destroyed", byLabel.State, err)
 	}
-	_, err = s.Exec(t.Context(), e.caller, "Job 1", agentapi.Command{Argv: []string{"true"}})
+	_, err = s.Guest().Exec(t.Context(), e.caller, "Job 1", agentapi.Command{Argv: []string{"true"}})
 	if sandbox.CodeOf(err) != sandbox.Ended || !strings.Contains(err.Error(), "destroyed by owner") {
 		t.Errorf("Exec after the end: %v, want code ended and the cause", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/retry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -112,6 +111,14 @@ func (s *Service) ending(b *entry, next sandbox.Sandbox) {
 func (s *Service) endOrLog(b *entry, cause sandbox.Cause) {
 	if err := s.endAnyway(b, cause); err != nil && s.ctx.Err() == nil {
 		s.log.Error("end of sandbox not recorded, trying again soon", "sandbox", b.ID, "cause", cause.Code, "error", err)
+	}
+}
+
+// End ends a sandbox for a caller that cannot report an error: an end that cannot be recorded is
+// logged, and recorded later.
+func (s *Service) End(b *box.Box, cause sandbox.Cause) {
+	if e := s.boxes.byID(b.ID); e != nil {
+		s.endOrLog(e, cause)
 	}
 }
 
@@ -220,16 +227,9 @@ func (s *Service) step(sb *sandbox.Sandbox, to sandbox.State, mutate func(*sandb
 	return next, err
 }
 
-// persist repeats f until it works. It fails only when the service closes.
-func (s *Service) persist(what string, b *entry, f func() error) error {
-	_, err := backoff.Retry(s.ctx, func() (struct{}, error) { return struct{}{}, f() },
-		retry.Pauses(50*time.Millisecond, 15*time.Second), retry.Forever(),
-		backoff.WithNotify(func(err error, wait time.Duration) {
-			if s.ctx.Err() == nil {
-				s.log.Error("sandbox is hard to end, trying again", "step", what, "sandbox", b.ID, "error", err, "wait", wait)
-			}
-		}))
-	return err
+// persist repeats a step of a sandbox's end until it works. It fails only when the service closes.
+func (s *Service) persist(step string, b *entry, f func() error) error {
+	return retry.Persist(s.ctx, s.log.With("sandbox", b.ID), step, f)
 }
 
 // move records a change of the sandbox's state, unless its end is recorded. The caller has the

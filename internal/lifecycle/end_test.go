@@ -147,7 +147,7 @@ func TestDestroyIsBoundedByItsContext(t *testing.T) {
 	if sandbox.CodeOf(err) != sandbox.Timeout || sb.State != sandbox.Destroying {
 		t.Errorf("Destroy = %s, %v, want destroying and code timeout", sb.State, err)
 	}
-	if _, err := s.Exec(t.Context(), e.caller, id, agentapi.Command{Argv: []string{"true"}}); sandbox.CodeOf(err) != sandbox.Ended {
+	if _, err := s.Guest().Exec(t.Context(), e.caller, id, agentapi.Command{Argv: []string{"true"}}); sandbox.CodeOf(err) != sandbox.Ended {
 		t.Errorf("Exec while it is destroyed: %v, want code ended", err)
 	}
 	close(release)
@@ -268,7 +268,7 @@ func TestReadiness(t *testing.T) {
 			ready()
 		}
 	}))
-	if _, err := s.Exec(t.Context(), e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}}); sandbox.CodeOf(err) != sandbox.NotRunning {
+	if _, err := s.Guest().Exec(t.Context(), e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}}); sandbox.CodeOf(err) != sandbox.NotRunning {
 		t.Errorf("Exec before it is ready: %v, want code not_running", err)
 	}
 	close(looked)
@@ -358,18 +358,18 @@ func TestDial(t *testing.T) {
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{})
 	e.host.serve(sb.ID, 80, http.NotFoundHandler())
-	conn, err := s.Dial(t.Context(), sb.ID, 80)
+	conn, err := s.Guest().Dial(t.Context(), sb.ID, 80)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	if _, err := s.Dial(t.Context(), sb.ID, 81); sandbox.CodeOf(err) != sandbox.PortClosed {
+	if _, err := s.Guest().Dial(t.Context(), sb.ID, 81); sandbox.CodeOf(err) != sandbox.PortClosed {
 		t.Errorf("Dial to a closed port: %v, want code port_closed", err)
 	}
-	if _, err := s.Dial(t.Context(), sb.ID, driver.AgentPort); sandbox.CodeOf(err) != sandbox.PortClosed {
+	if _, err := s.Guest().Dial(t.Context(), sb.ID, driver.AgentPort); sandbox.CodeOf(err) != sandbox.PortClosed {
 		t.Errorf("Dial to the agent: %v, want code port_closed", err)
 	}
-	if _, err := s.Dial(t.Context(), sandbox.NewID(), 80); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Guest().Dial(t.Context(), sandbox.NewID(), 80); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("Dial to an unknown sandbox: %v, want code not_found", err)
 	}
 }
@@ -387,7 +387,7 @@ func TestUnreachableAgentOfAnEndedBoxIsExplained(t *testing.T) {
 		})
 	}()
 	e.host.End(sb.ID, driver.Exit{Cause: sandbox.CauseOOM})
-	_, err := s.Exec(t.Context(), e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}})
+	_, err := s.Guest().Exec(t.Context(), e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}})
 	if sandbox.CodeOf(err) != sandbox.Ended || !strings.Contains(err.Error(), "oom") {
 		t.Errorf("Exec in a box that just died: %v, want code ended and the cause oom", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -17,9 +18,14 @@ import (
 //
 // Errors: Invalid, naming the field; those of every call into a sandbox.
 func (s *Service) UpdateEnv(ctx context.Context, c sandbox.Caller, ref string, changes map[string]*string) (map[string]string, error) {
-	b, err := s.use(ctx, c, ref)
+	used, err := s.guest.Use(ctx, c, ref)
 	if err != nil {
 		return nil, err
+	}
+	b := s.boxes.byID(used.ID)
+	if b == nil { // it has ended since
+		sb := used.Sandbox()
+		return nil, box.StateError(&sb)
 	}
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		audit.FromContext(ctx).Detail("variable", name)

@@ -16,13 +16,14 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-func (s *server) startExecution(ref string, req lifecycle.ExecutionRequest) sandbox.Execution {
+func (s *server) startExecution(ref string, req execution.Request) sandbox.Execution {
 	s.t.Helper()
-	e, err := s.StartExecution(s.t.Context(), s.caller, ref, req)
+	e, err := s.Executions().Start(s.t.Context(), s.caller, ref, req)
 	if err != nil {
 		s.t.Fatalf("StartExecution(%v): %v", req.Argv, err)
 	}
@@ -32,7 +33,7 @@ func (s *server) startExecution(ref string, req lifecycle.ExecutionRequest) sand
 // ended waits for the end of an execution.
 func (s *server) ended(id sandbox.ExecutionID) sandbox.Execution {
 	s.t.Helper()
-	e, err := s.WaitExecution(s.t.Context(), s.caller, id, patience)
+	e, err := s.Executions().Wait(s.t.Context(), s.caller, id, patience)
 	if err != nil || !e.State.Ended() {
 		s.t.Fatalf("execution %s is %s (%s), error %v; want its end", id, e.State, e.Error, err)
 	}
@@ -44,7 +45,7 @@ func (s *server) read(id sandbox.StreamID, offset int64) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	r, _, err := s.OpenStream(ctx, string(id), offset, true)
+	r, _, err := s.Executions().OpenStream(ctx, string(id), offset, true)
 	if err != nil {
 		s.t.Fatalf("OpenStream(%s): %v", id, err)
 	}
@@ -56,8 +57,8 @@ func (s *server) read(id sandbox.StreamID, offset int64) string {
 	return string(data)
 }
 
-func shell(script string) lifecycle.ExecutionRequest {
-	return lifecycle.ExecutionRequest{Argv: []string{"/bin/sh", "-c", script}}
+func shell(script string) execution.Request {
+	return execution.Request{Argv: []string{"/bin/sh", "-c", script}}
 }
 
 func TestExecutionKeepsItsResultAndOutput(t *testing.T) {
@@ -65,7 +66,7 @@ func TestExecutionKeepsItsResultAndOutput(t *testing.T) {
 	sb := s.run(lifecycle.CreateRequest{Name: "a"})
 	req := shell(`cat in; echo "$GREETING" >&2; exit 3`)
 	req.Cwd = "/work"
-	req.Files = []lifecycle.ExecutionFile{{Path: "in", Content: []byte("from a file\n")}}
+	req.Files = []execution.File{{Path: "in", Content: []byte("from a file\n")}}
 	req.Env = map[string]string{"GREETING": "hello"}
 	e := s.ended(s.startExecution("a", req).ID)
 	if e.State != sandbox.ExecutionCompleted || e.ExitCode == nil || *e.ExitCode != 3 || e.Stdout.Bytes != 12 || e.Stderr.Bytes != 6 {
@@ -75,12 +76,12 @@ func TestExecutionKeepsItsResultAndOutput(t *testing.T) {
 	if got := s.read(e.Stdout.ID, 0) + s.read(e.Stderr.ID, 2); got != "from a file\nllo\n" {
 		t.Errorf("streams after the sandbox's end: %q", got)
 	}
-	list, err := s.Executions(t.Context(), s.caller, string(sb.ID), "", 0)
+	list, err := s.Executions().List(t.Context(), s.caller, string(sb.ID), "", 0)
 	if err != nil || len(list) != 1 || list[0].ID != e.ID {
 		t.Errorf("Executions = %v, %v, want the one", list, err)
 	}
 	other := sandbox.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()}
-	if _, err := s.Execution(t.Context(), other, e.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Executions().Get(t.Context(), other, e.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("another workspace's execution: %v, want not_found", err)
 	}
 }
@@ -88,11 +89,11 @@ func TestExecutionKeepsItsResultAndOutput(t *testing.T) {
 func TestExecutionStates(t *testing.T) {
 	s := newEnv(t).start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
-	job := func(r lifecycle.ExecutionRequest) lifecycle.ExecutionRequest { r.Kind = sandbox.Job; return r }
+	job := func(r execution.Request) execution.Request { r.Kind = sandbox.Job; return r }
 	slow := shell("sleep 60")
 	slow.Timeout = 50 * time.Millisecond
 	for name, tt := range map[string]struct {
-		req  lifecycle.ExecutionRequest
+		req  execution.Request
 		want sandbox.ExecutionState
 		code bool
 	}{
@@ -100,7 +101,7 @@ func TestExecutionStates(t *testing.T) {
 		"job that fails":    {job(shell("exit 1")), sandbox.ExecutionFailed, true},
 		"job that succeeds": {job(shell("true")), sandbox.ExecutionCompleted, true},
 		"time is up":        {slow, sandbox.ExecutionTimeout, true},
-		"no such program":   {lifecycle.ExecutionRequest{Argv: []string{"/no/such/program"}}, sandbox.ExecutionFailed, false},
+		"no such program":   {execution.Request{Argv: []string{"/no/such/program"}}, sandbox.ExecutionFailed, false},
 	} {
 		e := s.ended(s.startExecution("a", tt.req).ID)
 		if e.State != tt.want || (e.ExitCode != nil) != tt.code || (e.Error != "") == tt.code {
@@ -115,7 +116,7 @@ func TestCancelExecution(t *testing.T) {
 	for _, force := range []bool{false, true} {
 		req := shell(`trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
 		e := s.startExecution("a", req)
-		r, _, err := s.OpenStream(t.Context(), string(e.Stdout.ID), 0, true)
+		r, _, err := s.Executions().OpenStream(t.Context(), string(e.Stdout.ID), 0, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +124,7 @@ func TestCancelExecution(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Close()
-		if _, err := s.CancelExecution(t.Context(), s.caller, e.ID, force); err != nil {
+		if _, err := s.Executions().Cancel(t.Context(), s.caller, e.ID, force); err != nil {
 			t.Fatal(err)
 		}
 		e = s.ended(e.ID)
@@ -141,7 +142,7 @@ func TestTerminalOfACallerWhoLeft(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	req := shell("exec sleep 600")
 	req.TTY = &agentapi.Size{Rows: 24, Cols: 80}
-	term, err := s.Terminal(t.Context(), s.caller, s.startExecution("a", req).ID)
+	term, err := s.Executions().Terminal(t.Context(), s.caller, s.startExecution("a", req).ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,27 +164,27 @@ func TestTerminalOfACallerWhoLeft(t *testing.T) {
 func TestStdinIsStreamed(t *testing.T) {
 	s := newEnv(t).start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
-	id, err := s.CreateStream(t.Context(), s.caller)
+	id, err := s.Executions().CreateStream(t.Context(), s.caller)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.WriteStdin(t.Context(), string(id), strings.NewReader("before ")); err != nil {
+	if err := s.Executions().WriteStdin(t.Context(), string(id), strings.NewReader("before ")); err != nil {
 		t.Fatal(err)
 	}
-	e := s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"cat"}, StdinStream: id})
-	if err := s.WriteStdin(t.Context(), string(id), strings.NewReader("and after")); err != nil {
+	e := s.startExecution("a", execution.Request{Argv: []string{"cat"}, StdinStream: id})
+	if err := s.Executions().WriteStdin(t.Context(), string(id), strings.NewReader("and after")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CloseStdin(t.Context(), string(id)); err != nil {
+	if err := s.Executions().CloseStdin(t.Context(), string(id)); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.read(e.Stdout.ID, 0); got != "before and after" {
 		t.Errorf("output %q", got)
 	}
-	if err := s.WriteStdin(t.Context(), string(id), strings.NewReader("late")); sandbox.CodeOf(err) != sandbox.Conflict {
+	if err := s.Executions().WriteStdin(t.Context(), string(id), strings.NewReader("late")); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("write after the end: %v, want conflict", err)
 	}
-	if err := s.WriteStdin(t.Context(), string(e.Stdout.ID), strings.NewReader("forged")); sandbox.CodeOf(err) != sandbox.Conflict {
+	if err := s.Executions().WriteStdin(t.Context(), string(e.Stdout.ID), strings.NewReader("forged")); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("write to an output: %v, want conflict", err)
 	}
 }
@@ -193,24 +194,24 @@ func TestInputStreamsOfAUserAreBounded(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	var ids []sandbox.StreamID
 	for range sandbox.InputStreamsMax {
-		id, err := s.CreateStream(t.Context(), s.caller)
+		id, err := s.Executions().CreateStream(t.Context(), s.caller)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
 	}
 	more := func() sandbox.Code {
-		_, err := s.CreateStream(t.Context(), sandbox.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()})
+		_, err := s.Executions().CreateStream(t.Context(), sandbox.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()})
 		return sandbox.CodeOf(err)
 	}
 	if code := more(); code != sandbox.QuotaExceeded {
 		t.Errorf("one more, in another workspace: %q, want quota_exceeded", code)
 	}
-	if _, err := s.CreateStream(t.Context(), sandbox.Caller{User: "somebody else", Workspace: s.caller.Workspace}); err != nil {
+	if _, err := s.Executions().CreateStream(t.Context(), sandbox.Caller{User: "somebody else", Workspace: s.caller.Workspace}); err != nil {
 		t.Errorf("somebody else's: %v", err)
 	}
-	s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"cat"}, Stdin: true})
-	s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"cat"}, StdinStream: ids[0]})
+	s.startExecution("a", execution.Request{Argv: []string{"cat"}, Stdin: true})
+	s.startExecution("a", execution.Request{Argv: []string{"cat"}, StdinStream: ids[0]})
 	if code := more(); code != "" {
 		t.Errorf("one more when a command reads one: %q", code)
 	}
@@ -224,7 +225,7 @@ func TestExecutionSurvivesARestartOfTheServer(t *testing.T) {
 	first := e.start()
 	first.run(lifecycle.CreateRequest{Name: "a"})
 	ex := first.startExecution("a", shell(`i=0; while [ $i -lt 30000 ]; do echo $i; i=$((i+1)); done; exit 7`))
-	r, _, err := first.OpenStream(t.Context(), string(ex.Stdout.ID), 0, true)
+	r, _, err := first.Executions().OpenStream(t.Context(), string(ex.Stdout.ID), 0, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,8 +259,8 @@ func TestExecutionOfASandboxThatEnds(t *testing.T) {
 
 func TestOneShot(t *testing.T) {
 	s := newEnv(t).start()
-	sb := s.create(lifecycle.CreateRequest{Name: "once", OneShot: true, Command: &lifecycle.ExecutionRequest{Argv: []string{"echo", "done"}}})
-	list, err := s.Executions(t.Context(), s.caller, string(sb.ID), "", 0)
+	sb := s.create(lifecycle.CreateRequest{Name: "once", OneShot: true, Command: &execution.Request{Argv: []string{"echo", "done"}}})
+	list, err := s.Executions().List(t.Context(), s.caller, string(sb.ID), "", 0)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("Executions = %v, %v, want one at once", list, err)
 	}
@@ -297,13 +298,13 @@ func TestOldExecutionsAreForgotten(t *testing.T) {
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	s.run(lifecycle.CreateRequest{Name: "b"})
-	live := s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"sleep", "1000"}})
-	other := s.startExecution("b", lifecycle.ExecutionRequest{Argv: []string{"true"}})
+	live := s.startExecution("a", execution.Request{Argv: []string{"sleep", "1000"}})
+	other := s.startExecution("b", execution.Request{Argv: []string{"true"}})
 	s.ended(other.ID)
 	var ids []sandbox.ExecutionID
 	var first sandbox.Execution
 	for i := range 4 {
-		x := s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"echo", "out"}})
+		x := s.startExecution("a", execution.Request{Argv: []string{"echo", "out"}})
 		if i == 0 {
 			first = x
 		}
@@ -312,12 +313,12 @@ func TestOldExecutionsAreForgotten(t *testing.T) {
 	}
 	s.Purge()
 	for i, id := range append(ids, live.ID, other.ID) {
-		_, err := s.WaitExecution(t.Context(), e.caller, id, 0)
+		_, err := s.Executions().Wait(t.Context(), e.caller, id, 0)
 		if want := i < 2; want != (sandbox.CodeOf(err) == sandbox.NotFound) {
 			t.Errorf("execution %d of the sandboxes: %v, forgotten: want %v", i, err, want)
 		}
 	}
-	if _, _, err := s.OpenStream(t.Context(), string(first.Stdout.ID), 0, false); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, _, err := s.Executions().OpenStream(t.Context(), string(first.Stdout.ID), 0, false); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("output of a forgotten execution: %v, want not_found", err)
 	}
 }
@@ -330,7 +331,7 @@ func TestStreamsOfAllTakeOnlySoMuch(t *testing.T) {
 	const print = "head -c 100000 /dev/zero"
 	running := s.startExecution("a", shell(print+"; exec sleep 600")) // is older, and stays
 	eventually(t, "it has printed", func() bool {
-		info, err := s.Execution(t.Context(), s.caller, running.ID)
+		info, err := s.Executions().Get(t.Context(), s.caller, running.ID)
 		return err == nil && info.Stdout.Bytes == 100_000
 	})
 	var ids []sandbox.ExecutionID
@@ -339,7 +340,7 @@ func TestStreamsOfAllTakeOnlySoMuch(t *testing.T) {
 	}
 	s.Purge()
 	for i, id := range append(ids, running.ID) {
-		_, err := s.Execution(t.Context(), s.caller, id)
+		_, err := s.Executions().Get(t.Context(), s.caller, id)
 		if gone := sandbox.CodeOf(err) == sandbox.NotFound; gone != (i < 3) {
 			t.Errorf("execution %d: %v, want the three that ended first forgotten", i, err)
 		}
@@ -349,7 +350,7 @@ func TestStreamsOfAllTakeOnlySoMuch(t *testing.T) {
 		t.Errorf("%d bytes of the newest are kept, want all", len(out))
 	}
 	s.Purge() // now they take little enough
-	if _, err := s.Execution(t.Context(), s.caller, ids[3]); err != nil {
+	if _, err := s.Executions().Get(t.Context(), s.caller, ids[3]); err != nil {
 		t.Errorf("the newest after another look: %v", err)
 	}
 }
@@ -373,11 +374,11 @@ func TestSilentExecutionOverCheckpoints(t *testing.T) {
 		if err := s.DeleteCheckpoint(t.Context(), s.caller, "a", "c"); err != nil {
 			t.Fatal(err)
 		}
-		if now, err := s.Execution(t.Context(), s.caller, e.ID); err != nil || now.State.Ended() {
+		if now, err := s.Executions().Get(t.Context(), s.caller, e.ID); err != nil || now.State.Ended() {
 			t.Fatalf("after %d checkpoints: %+v, %v, want it running", i+1, now, err)
 		}
 	}
-	term, err := s.Terminal(t.Context(), s.caller, e.ID)
+	term, err := s.Executions().Terminal(t.Context(), s.caller, e.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +448,7 @@ func TestExecutionWaitsForItsTurn(t *testing.T) {
 	flag := filepath.Join(t.TempDir(), "flag")
 	x := s.startExecution("x", shell("echo begun; until test -e "+flag+"; do sleep 0.05; done; echo ended"))
 	eventually(t, "the command's first output", func() bool {
-		now, err := s.Execution(t.Context(), s.caller, x.ID)
+		now, err := s.Executions().Get(t.Context(), s.caller, x.ID)
 		return err == nil && now.Stdout.Bytes == int64(len("begun\n"))
 	})
 

@@ -31,14 +31,6 @@ func (c Config) CallMemory(n int64) Config {
 	return c
 }
 
-// Input returns how many bytes of memory the command's input takes, and the offset
-// of the first byte that it keeps.
-func (c *Command) Input() (held int, start int64) {
-	c.input.mu.Lock()
-	defer c.input.mu.Unlock()
-	return cap(c.input.data), c.input.start
-}
-
 // Sweep looks for what is stuck or orphaned now.
 func (s *Service) Sweep() { s.sweep() }
 

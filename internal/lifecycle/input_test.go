@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -24,7 +25,7 @@ const (
 
 // given starts a command that reads as much as data and then lives on, and returns it
 // when it has read that.
-func (s *server) given(data []byte) *lifecycle.Command {
+func (s *server) given(data []byte) *guest.Command {
 	s.t.Helper()
 	script := fmt.Sprintf("head -c %d | sha256sum; exec sleep 1000", len(data))
 	c := s.startCommand("a", agentapi.Command{Argv: []string{"sh", "-c", script}, Stdin: true})
@@ -60,13 +61,13 @@ func TestInputsShareMemory(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	data := make([]byte, 3<<20)
 	rand.NewChaCha8([32]byte{2}).Read(data)
-	var all []*lifecycle.Command
+	var all []*guest.Command
 	sum := 0
 	for range 12 {
 		all = append(all, s.given(data))
 	}
 	for _, c := range all {
-		held, _ := c.Input()
+		held, _ := c.KeptInput()
 		sum += held
 	}
 	if most := shared + ownMemory; sum > most {
@@ -75,7 +76,7 @@ func TestInputsShareMemory(t *testing.T) {
 	for _, c := range all {
 		_ = c.Close()
 	}
-	if held, _ := s.given(data).Input(); held < agentapi.MaxInFlight {
+	if held, _ := s.given(data).KeptInput(); held < agentapi.MaxInFlight {
 		t.Errorf("when the others have ended an input keeps %d bytes, want %d", held, agentapi.MaxInFlight)
 	}
 }
@@ -105,7 +106,7 @@ func TestInputThatWasNotKept(t *testing.T) {
 	}()
 	// More is under way than the command's pipe takes.
 	eventually(t, "much of the input is not kept", func() bool {
-		_, start := c.Input()
+		_, start := c.KeptInput()
 		return start >= 256<<10
 	})
 	if _, err := s.CreateCheckpoint(t.Context(), s.caller, "a", ""); err != nil {
@@ -125,7 +126,7 @@ func TestStdinIsRefused(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	cmd := agentapi.Command{Argv: []string{"cat"}, Stdin: true, StdinHeld: 8 << 20}
 	for range 3 { // a refusal leaves nothing behind
-		if _, err := s.Exec(context.Background(), s.caller, "a", cmd); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+		if _, err := s.Guest().Exec(context.Background(), s.caller, "a", cmd); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 			t.Errorf("Exec() = %v, want code %s", err, sandbox.QuotaExceeded)
 		}
 	}

@@ -137,7 +137,7 @@ func TestDialTakesTheInterface(t *testing.T) {
 		port uint16
 		want string
 	}{{sb.ID, dialed, "gateway"}, {sb.ID, agents, "agent"}, {plain.ID, agents, "agent"}} {
-		conn, err := s.Dial(t.Context(), tc.id, tc.port)
+		conn, err := s.Guest().Dial(t.Context(), tc.id, tc.port)
 		if err != nil {
 			t.Fatalf("Dial(%d) = %v", tc.port, err)
 		}
@@ -146,7 +146,7 @@ func TestDialTakesTheInterface(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if _, err := s.Dial(t.Context(), plain.ID, dialed); sandbox.CodeOf(err) != sandbox.PortClosed {
+	if _, err := s.Guest().Dial(t.Context(), plain.ID, dialed); sandbox.CodeOf(err) != sandbox.PortClosed {
 		t.Errorf("Dial() of the interface's port in a sandbox without one = %v", err)
 	}
 }

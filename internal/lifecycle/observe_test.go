@@ -17,7 +17,7 @@ func TestEndOfACommandLeavesAnEventWithoutArguments(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "job"})
-	stream, err := s.Exec(t.Context(), e.caller, "job", agentapi.Command{Argv: []string{"sh", "-c", "exit 22 # secret"}})
+	stream, err := s.Guest().Exec(t.Context(), e.caller, "job", agentapi.Command{Argv: []string{"sh", "-c", "exit 22 # secret"}})
 	if err != nil {
 		t.Fatal(err)
 	}

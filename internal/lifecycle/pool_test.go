@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -57,7 +58,7 @@ func TestPoolGivesItsBoxes(t *testing.T) {
 	if !slices.Contains(waiting, sb.ID) || !s.fromPool("job") {
 		t.Errorf("sandbox %s has none of the boxes %v", sb.ID, waiting)
 	}
-	stream, err := s.Exec(t.Context(), s.caller, "job", agentapi.Command{Argv: []string{"sh", "-c", `test "$WHO $MODBOX_SANDBOX_NAME" = "me job"`}})
+	stream, err := s.Guest().Exec(t.Context(), s.caller, "job", agentapi.Command{Argv: []string{"sh", "-c", `test "$WHO $MODBOX_SANDBOX_NAME" = "me job"`}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestPoolGivesItsBoxes(t *testing.T) {
 }
 
 // exitCode reads a command to its end.
-func exitCode(t *testing.T, stream *lifecycle.Command) int {
+func exitCode(t *testing.T, stream *guest.Command) int {
 	t.Helper()
 	defer func() { _ = stream.Close() }()
 	for {
@@ -98,7 +99,7 @@ func TestPoolBoxesAreNobodysSandbox(t *testing.T) {
 		if _, err := s.Get(t.Context(), e.caller, string(id)); sandbox.CodeOf(err) != sandbox.NotFound {
 			t.Errorf("Get(%s): %v, want code not_found", id, err)
 		}
-		if _, err := s.Dial(t.Context(), id, 80); sandbox.CodeOf(err) != sandbox.NotFound {
+		if _, err := s.Guest().Dial(t.Context(), id, 80); sandbox.CodeOf(err) != sandbox.NotFound {
 			t.Errorf("Dial(%s): %v, want code not_found", id, err)
 		}
 	}

@@ -136,6 +136,37 @@ func reached(state, want sandbox.State) bool {
 	return want == sandbox.Provisioning
 }
 
+// Find returns the sandbox that ref means to the caller, and its box unless it has ended.
+// Errors: NotFound.
+func (s *Service) Find(ctx context.Context, c sandbox.Caller, ref string) (*box.Box, sandbox.Sandbox, error) {
+	b, sb, err := s.find(ctx, c, ref)
+	if b == nil {
+		return nil, sb, err
+	}
+	return b.Box, sb, err
+}
+
+// FindID is Find by id, in any workspace.
+func (s *Service) FindID(ctx context.Context, id sandbox.ID) (*box.Box, sandbox.Sandbox, error) {
+	b, sb, err := s.findID(ctx, id)
+	if b == nil {
+		return nil, sb, err
+	}
+	return b.Box, sb, err
+}
+
+// Wake resumes a paused sandbox, with its memory if possible, and returns when it runs. Many
+// callers at once wait for the same resume. Errors: those of [Service.Resume]; Ended.
+func (s *Service) Wake(ctx context.Context, b *box.Box) error {
+	return b.Exclusively(ctx, box.Resume, func() error {
+		e := s.boxes.byID(b.ID)
+		if e == nil {
+			return box.ErrClosed // the operation has the box, so that it stays in the index
+		}
+		return s.resume(e, sandbox.MemoryPrefer)
+	})
+}
+
 // find returns the sandbox that ref means, and its box unless it has ended.
 func (s *Service) find(ctx context.Context, c sandbox.Caller, ref string) (*entry, sandbox.Sandbox, error) {
 	b, sb, err := s.findRef(ctx, c, ref)

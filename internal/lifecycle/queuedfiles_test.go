@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -26,7 +27,7 @@ func TestFilesOfQueuedExecutions(t *testing.T) {
 	}, nil)
 	create := func(c sandbox.Caller, name string, size int) (sandbox.Sandbox, error) {
 		req := shell("exit 0")
-		req.Files = []lifecycle.ExecutionFile{{Path: "/tmp/f", Content: make([]byte, size)}}
+		req.Files = []execution.File{{Path: "/tmp/f", Content: make([]byte, size)}}
 		sb, _, err := s.Create(t.Context(), c, lifecycle.CreateRequest{Name: name, Command: &req})
 		return sb, err
 	}
@@ -43,7 +44,7 @@ func TestFilesOfQueuedExecutions(t *testing.T) {
 		t.Error("the files are not counted")
 	}
 	unblock()
-	list, err := s.Executions(t.Context(), s.caller, "a", "", 0)
+	list, err := s.Executions().List(t.Context(), s.caller, "a", "", 0)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("Executions = %v, %v; want one", list, err)
 	}

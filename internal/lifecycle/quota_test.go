@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -172,7 +173,7 @@ func TestDiskOfAWorkspace(t *testing.T) {
 	wantRefused(t, "checkpoint", err, sandbox.LimitDisk)
 	_, err = s.Resume(t.Context(), s.caller, "a", lifecycle.ResumeRequest{})
 	wantRefused(t, "resume", err, sandbox.LimitDisk)
-	_, err = s.Stat(t.Context(), s.caller, "a", "/f")
+	_, err = s.Guest().Stat(t.Context(), s.caller, "a", "/f")
 	wantRefused(t, "call that wakes it", err, sandbox.LimitDisk)
 	if names := e.saved(string(cp.Sandbox)); len(names) != 2 {
 		t.Errorf("kept of the sandbox: %v, want what it was paused with and its checkpoint", names)
@@ -443,13 +444,13 @@ func TestOutputCountsForTheDisk(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
-	x := s.startExecution("a", lifecycle.ExecutionRequest{Argv: []string{"head", "-c", "20000", "/dev/zero"}})
+	x := s.startExecution("a", execution.Request{Argv: []string{"head", "-c", "20000", "/dev/zero"}})
 	s.ended(x.ID)
-	id, err := s.CreateStream(t.Context(), s.caller)
+	id, err := s.Executions().CreateStream(t.Context(), s.caller)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.WriteStdin(t.Context(), string(id), strings.NewReader(strings.Repeat("x", 30000))); err != nil {
+	if err := s.Executions().WriteStdin(t.Context(), string(id), strings.NewReader(strings.Repeat("x", 30000))); err != nil {
 		t.Fatal(err)
 	}
 	s.Purge()

@@ -3,24 +3,22 @@ package lifecycle
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 
 	"github.com/modbox/modbox/internal/checkpoint"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // quotaDisk tells the admission control what is on the disk and in no row. It implements
 // quota.Disk.
 type quotaDisk struct {
-	images   Images
-	saved    *checkpoint.Vault
-	begun    *begunBuilds
-	log      *slog.Logger
-	evicting atomic.Int64 // boxes being destroyed to free the disk
-
-	mu      sync.Mutex
-	streams map[sandbox.WorkspaceID]int64 // bytes when they were measured last; guarded by mu
+	images     Images
+	saved      *checkpoint.Vault
+	begun      *begunBuilds
+	executions *execution.Service
+	log        *slog.Logger
+	evicting   atomic.Int64 // boxes being destroyed to free the disk
 }
 
 // Held returns the bytes of a workspace that are in no row.
@@ -29,10 +27,7 @@ func (d *quotaDisk) Held(ws sandbox.WorkspaceID) sandbox.HeldDisk {
 	if err != nil { // nothing is built or started of a store that cannot be read
 		d.log.Error("disk use of a workspace's images not known", "workspace", ws, "error", err)
 	}
-	d.mu.Lock()
-	streams := d.streams[ws]
-	d.mu.Unlock()
-	return sandbox.HeldDisk{Streams: streams, Uploads: d.begun.bytes(ws), Images: images, BuildCache: cache}
+	return sandbox.HeldDisk{Streams: d.executions.StreamBytes(ws), Uploads: d.begun.bytes(ws), Images: images, BuildCache: cache}
 }
 
 // FreeCache removes as much of the build cache of a workspace as frees so many bytes.
@@ -45,10 +40,3 @@ func (d *quotaDisk) CheckFree(least int64) error { return d.saved.Enough(least) 
 
 // Evicting reports whether boxes are being destroyed to free the disk.
 func (d *quotaDisk) Evicting() bool { return d.evicting.Load() > 0 }
-
-// setStreams replaces the measured bytes of the streams of all workspaces.
-func (d *quotaDisk) setStreams(of map[sandbox.WorkspaceID]int64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.streams = of
-}

@@ -64,7 +64,7 @@ func TestNoWayAroundTheQuota(t *testing.T) {
 			return err
 		},
 		"call": func(i int) error {
-			_, err := s.Stat(t.Context(), s.caller, fmt.Sprint("woken-", i), "/")
+			_, err := s.Guest().Stat(t.Context(), s.caller, fmt.Sprint("woken-", i), "/")
 			return err
 		},
 		"snapshot": func(i int) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -132,7 +133,7 @@ func crashAt(t *testing.T, call string, before bool, state sandbox.State, cause 
 // usable fails the test unless commands run in the sandbox.
 func usable(t *testing.T, s *server, ref string) {
 	t.Helper()
-	stream, err := s.Exec(t.Context(), s.caller, ref, agentapi.Command{Argv: []string{"true"}})
+	stream, err := s.Guest().Exec(t.Context(), s.caller, ref, agentapi.Command{Argv: []string{"true"}})
 	if err != nil {
 		t.Fatalf("Exec: %v", err)
 	}
@@ -389,8 +390,8 @@ func (s *server) stormCall(ctx context.Context, e *env, rng *rand.Rand) {
 	case 2:
 		_, err = s.Wait(ctx, e.caller, name, sandbox.Running, time.Second)
 	case 3:
-		var stream *lifecycle.Command
-		if stream, err = s.Exec(ctx, e.caller, name, agentapi.Command{Argv: []string{"true"}}); err == nil {
+		var stream *guest.Command
+		if stream, err = s.Guest().Exec(ctx, e.caller, name, agentapi.Command{Argv: []string{"true"}}); err == nil {
 			_ = stream.Close()
 		}
 	case 4:

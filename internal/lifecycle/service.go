@@ -12,7 +12,9 @@ import (
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/quota"
@@ -26,6 +28,7 @@ import (
 type Store interface {
 	SnapshotStore
 	quota.Store
+	execution.Store
 	// CreateSandbox records a new sandbox with its event and idempotency key,
 	// unless the key was used before or a live sandbox of the workspace has the
 	// name and is not replaced: then it answers that one. Errors: QuotaExceeded.
@@ -56,23 +59,6 @@ type Store interface {
 
 	// NoteActivity records when sandboxes were last used.
 	NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error
-	// CreateExecution records an execution. Errors: QuotaExceeded when limit of its
-	// sandbox have not ended.
-	CreateExecution(ctx context.Context, e sandbox.Execution, limit int) error
-	// UpdateExecution changes one that has not ended. Errors: NotFound, Conflict when it has.
-	UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mutate func(*sandbox.Execution)) (sandbox.Execution, error)
-	// Execution returns one. Errors: NotFound.
-	Execution(ctx context.Context, id sandbox.ExecutionID) (sandbox.Execution, error)
-	// Executions returns those of a sandbox, newest first. Errors: Invalid.
-	Executions(ctx context.Context, id sandbox.ID, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error)
-	// LiveExecutions returns all that have not ended, EndedExecutions some that
-	// ended before a time, and FinishedOneShots the live sandboxes made for one that has ended.
-	LiveExecutions(ctx context.Context) ([]sandbox.Execution, error)
-	EndedExecutions(ctx context.Context, before time.Time, keep, limit int) ([]sandbox.Execution, error)
-	FinishedOneShots(ctx context.Context) ([]sandbox.ID, error)
-	// DeleteExecution forgets one; idempotent. StreamOwners returns the streams of all, and whose they are.
-	DeleteExecution(ctx context.Context, id sandbox.ExecutionID) error
-	StreamOwners(ctx context.Context) (map[sandbox.StreamID]sandbox.WorkspaceID, error)
 	// SetEnv replaces the environment of a live sandbox. Errors: NotFound.
 	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
 	// SetNetwork replaces the network of a live sandbox and the ports it publishes, with an event. Errors: NotFound, Ended.
@@ -165,12 +151,7 @@ type Deps struct {
 // concurrently, between Start and Close; before and after, those that change
 // something answer Unavailable. Errors carry codes of package sandbox; another
 // workspace's sandbox is NotFound, like one that does not exist.
-//
-// The embedded [Files] are the calls on files by absolute path, or by one
-// relative to the sandbox's working directory.
 type Service struct {
-	Files
-
 	cfg     Config
 	store   Store
 	driver  driver.Driver
@@ -179,12 +160,10 @@ type Service struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	streams    *stream.Store // nil for none
-	executions executions
-	inputs     inputs
-
-	quotas *quota.Controller
-	disk   *quotaDisk
+	guest      *guest.Calls
+	executions *execution.Service
+	quotas     *quota.Controller
+	disk       *quotaDisk
 
 	boxes      *boxes
 	pool       *pool.Pool[warmBox]
@@ -213,6 +192,12 @@ type Service struct {
 // requests make this process hold is to be counted there as well.
 func (s *Service) Memory() *agentapi.Memory { return s.calls }
 
+// Guest returns the calls into running sandboxes.
+func (s *Service) Guest() *guest.Calls { return s.guest }
+
+// Executions returns the commands that outlive their requests.
+func (s *Service) Executions() *execution.Service { return s.executions }
+
 // Quotas returns the admission control of the service: quotas, and what waits for them.
 func (s *Service) Quotas() *quota.Controller { return s.quotas }
 
@@ -232,8 +217,6 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
-		streams: deps.Streams, executions: executions{ids: map[sandbox.ExecutionID]*execution{}},
-		inputs: inputs{made: map[sandbox.StreamID]waitingInput{}},
 		layers: deps.Layers, quarantine: deps.Quarantine, snapshots: newSnapshots(), begun: newBegunBuilds(), reads: newSnapshotReads(),
 		boxes: newBoxes(), pool: pool.New[warmBox](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax), builds: fairsem.New(cfg.MaxBuilds), pulls: fairsem.New(cfg.MaxBuilds), dockerfiles: fairsem.New(cfg.MaxBuilds),
@@ -242,7 +225,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		checks:  dependencyChecks{answers: map[[2]string]dependencyAnswer{}},
 	}
 	s.calls.SetPatience(cfg.AnswerTimeout)
-	s.Files.service = s
+	s.guest = guest.New(s, s.driver, cfg.commandPatience)
 	s.work = background.New()
 	s.ctx = s.work.Context()
 	if s.saved, err = checkpoint.Open(cfg.CheckpointDir, deps.Driver, deps.Checkpoints, deps.Logger); err != nil {
@@ -254,6 +237,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Quota: cfg.Quota, Defaults: cfg.Defaults, Build: cfg.Build, Max: cfg.Max, MaxSandboxes: cfg.MaxSandboxes, Promise: cfg.Promise,
 		MinFreeDisk: cfg.MinFreeDisk, SandboxFreeDisk: cfg.SandboxFreeDisk,
 	}, s.store, s.disk, s.log)
+	s.executions = execution.New(execution.Config{
+		StreamMax: cfg.StreamMaxBytes, StreamTotal: cfg.StreamTotalBytes, Retention: cfg.StreamRetention, Kept: cfg.KeptExecutions,
+		AgentPatience: cfg.agentPatience,
+	}, execution.Deps{
+		Store: s.store, Sandboxes: s, Guest: s.guest, Images: s.images, Streams: deps.Streams, Work: s.work, Logger: s.log,
+	})
+	s.disk.executions = s.executions
 	if s.quarantine == nil && cfg.CheckpointDir != "" {
 		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
 	}
@@ -280,7 +270,7 @@ func (s *Service) Start(ctx context.Context) error {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}
-	if err := s.recoverExecutions(ctx); err != nil {
+	if err := s.executions.Recover(ctx); err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return err
 	}

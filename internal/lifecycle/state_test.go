@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/driver/fake"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -23,7 +24,7 @@ import (
 // write makes a file in a sandbox.
 func (s *server) write(ref, path, content string) {
 	s.t.Helper()
-	if _, err := s.WriteFile(s.t.Context(), s.caller, ref, path, strings.NewReader(content), agentapi.WriteOptions{}); err != nil {
+	if _, err := s.Guest().WriteFile(s.t.Context(), s.caller, ref, path, strings.NewReader(content), agentapi.WriteOptions{}); err != nil {
 		s.t.Fatalf("write %s in %s: %v", path, ref, err)
 	}
 }
@@ -46,7 +47,7 @@ func (s *server) readFile(ref, path string) string {
 
 func (s *server) readFileIn(ctx context.Context, ref, path string) string {
 	s.t.Helper()
-	r, _, err := s.ReadFile(ctx, s.caller, ref, path, 0, -1)
+	r, _, err := s.Guest().ReadFile(ctx, s.caller, ref, path, 0, -1)
 	if err != nil {
 		s.t.Fatalf("read %s in %s: %v", path, ref, err)
 	}
@@ -61,7 +62,7 @@ func (s *server) readFileIn(ctx context.Context, ref, path string) string {
 // start runs a command that goes on when nobody is attached.
 func (s *server) detach(ref string, argv ...string) {
 	s.t.Helper()
-	stream, err := s.Exec(s.t.Context(), s.caller, ref, agentapi.Command{Argv: argv, Detach: true})
+	stream, err := s.Guest().Exec(s.t.Context(), s.caller, ref, agentapi.Command{Argv: argv, Detach: true})
 	if err != nil {
 		s.t.Fatalf("Exec in %s: %v", ref, err)
 	}
@@ -103,7 +104,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("boxes of a paused sandbox: %v, want none", ids)
 	}
 	s.pause(id) // idempotent
-	if _, err := s.Stats(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.NotRunning {
+	if _, err := s.Guest().Stats(t.Context(), e.caller, "p"); sandbox.CodeOf(err) != sandbox.NotRunning {
 		t.Errorf("Stats of a paused sandbox: %v, want code not_running", err)
 	}
 	s.Sweep()
@@ -150,15 +151,15 @@ func TestCallsResumeOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			ctx, wakes := lifecycle.NoteWakes(t.Context())
+			ctx, wakes := guest.NoteWakes(t.Context())
 			if i%2 == 0 {
-				conn, err := s.Dial(ctx, sb.ID, 8080)
+				conn, err := s.Guest().Dial(ctx, sb.ID, 8080)
 				if err != nil {
 					t.Errorf("Dial: %v", err)
 					return
 				}
 				_ = conn.Close()
-			} else if _, err := s.Stat(ctx, e.caller, "p", "/tmp/a"); err != nil {
+			} else if _, err := s.Guest().Stat(ctx, e.caller, "p", "/tmp/a"); err != nil {
 				t.Errorf("Stat: %v", err)
 			}
 			_ = wakes.Resumed() // those that came late found it running
@@ -175,9 +176,9 @@ func TestCallsResumeOnce(t *testing.T) {
 		t.Errorf("%d restores for 20 calls, want 1", restores)
 	}
 	s.pause("p")
-	ctx, wakes := lifecycle.NoteWakes(t.Context())
+	ctx, wakes := guest.NoteWakes(t.Context())
 	for _, want := range []bool{true, true} { // it stays noted
-		if _, err := s.Stat(ctx, e.caller, "p", "/tmp/a"); err != nil || wakes.Resumed() != want {
+		if _, err := s.Guest().Stat(ctx, e.caller, "p", "/tmp/a"); err != nil || wakes.Resumed() != want {
 			t.Errorf("Stat: %v, resumed %v, want %v", err, wakes.Resumed(), want)
 		}
 	}
@@ -296,7 +297,7 @@ func TestUseKeepsASandboxFromIdling(t *testing.T) {
 		e.host.serve(sb.ID, 8080, http.NotFoundHandler())
 		got, err := s.Wait(t.Context(), e.caller, ref, sandbox.Running, patience)
 		if err == nil && got.State == sandbox.Running {
-			conn, err = s.Dial(t.Context(), sb.ID, 8080)
+			conn, err = s.Guest().Dial(t.Context(), sb.ID, 8080)
 		}
 		return err == nil && conn != nil
 	})

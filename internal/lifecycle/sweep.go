@@ -171,7 +171,7 @@ func (s *Service) purge() {
 			break
 		}
 	}
-	s.purgeExecutions(now)
+	s.executions.Purge(now)
 	s.quotas.Tidy(now)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -32,7 +33,7 @@ func noise(n int) []byte {
 func (s *server) upload(ref, path string, content []byte) {
 	s.t.Helper()
 	opts := agentapi.WriteOptions{Parents: true}
-	if _, err := s.Beneath("").WriteFile(s.t.Context(), s.caller, ref, path, bytes.NewReader(content), opts); err != nil {
+	if _, err := s.Guest().Beneath("").WriteFile(s.t.Context(), s.caller, ref, path, bytes.NewReader(content), opts); err != nil {
 		s.t.Fatalf("write %s: %v", path, err)
 	}
 }
@@ -47,7 +48,7 @@ func (s *server) checkpoint(ref, name string) {
 // download begins to read a file and returns what came first and the rest.
 func (s *server) download(ref, path string, offset, length int64) ([]byte, io.ReadCloser) {
 	s.t.Helper()
-	r, _, err := s.Beneath("").ReadFile(s.t.Context(), s.caller, ref, path, offset, length)
+	r, _, err := s.Guest().Beneath("").ReadFile(s.t.Context(), s.caller, ref, path, offset, length)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestDownloadThatCannotGoOn(t *testing.T) {
 		{"paused and resumed", func() { s.pause("a"); s.resume("a") }, sandbox.Unavailable},
 		{"other file", func() { s.upload("a", "/srv/f", []byte("short")); s.checkpoint("a", "") }, sandbox.Conflict},
 		{"removed file", func() {
-			if err := s.Beneath("").Remove(t.Context(), s.caller, "a", "/srv/f", false); err != nil {
+			if err := s.Guest().Beneath("").Remove(t.Context(), s.caller, "a", "/srv/f", false); err != nil {
 				t.Fatal(err)
 			}
 			s.checkpoint("a", "")
@@ -119,7 +120,7 @@ func TestArchiveThatBreaksOff(t *testing.T) {
 	s := impatient(t)
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	s.upload("a", "/srv/d/f", noise(6<<20))
-	r, err := s.Beneath("").DownloadArchive(t.Context(), s.caller, "a", "/srv/d", "tar")
+	r, err := s.Guest().Beneath("").DownloadArchive(t.Context(), s.caller, "a", "/srv/d", "tar")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,11 +140,11 @@ func TestUploadThatBreaksOff(t *testing.T) {
 	s.upload("a", "/srv/f", []byte("before"))
 	for what, upload := range map[string]func(io.Reader) error{
 		"file": func(r io.Reader) error {
-			_, err := s.Beneath("").WriteFile(t.Context(), s.caller, "a", "/srv/f", r, agentapi.WriteOptions{})
+			_, err := s.Guest().Beneath("").WriteFile(t.Context(), s.caller, "a", "/srv/f", r, agentapi.WriteOptions{})
 			return err
 		},
 		"archive": func(r io.Reader) error {
-			return s.Beneath("").UploadArchive(t.Context(), s.caller, "a", "/srv/d", "tar", r)
+			return s.Guest().Beneath("").UploadArchive(t.Context(), s.caller, "a", "/srv/d", "tar", r)
 		},
 	} {
 		r, w := io.Pipe()
@@ -160,7 +161,7 @@ func TestUploadThatBreaksOff(t *testing.T) {
 			t.Errorf("%s: %v, want unavailable, saying why", what, err)
 		}
 	}
-	got, _, err := s.Beneath("").ReadFile(t.Context(), s.caller, "a", "/srv/f", 0, -1)
+	got, _, err := s.Guest().Beneath("").ReadFile(t.Context(), s.caller, "a", "/srv/f", 0, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestSavingWaitsForTransfers(t *testing.T) {
 	r, w := io.Pipe()
 	uploaded, paused := make(chan error, 1), make(chan error, 1)
 	go func() {
-		_, err := s.Beneath("").WriteFile(t.Context(), s.caller, "a", "/srv/f", r, agentapi.WriteOptions{Parents: true})
+		_, err := s.Guest().Beneath("").WriteFile(t.Context(), s.caller, "a", "/srv/f", r, agentapi.WriteOptions{Parents: true})
 		uploaded <- err
 		_ = r.CloseWithError(io.ErrClosedPipe)
 	}()
@@ -210,7 +211,7 @@ func TestSavingWaitsForTransfers(t *testing.T) {
 
 func (s *server) downloadAll(ref, path string) ([]byte, error) {
 	s.t.Helper()
-	r, _, err := s.Beneath("").ReadFile(s.t.Context(), s.caller, ref, path, 0, -1)
+	r, _, err := s.Guest().Beneath("").ReadFile(s.t.Context(), s.caller, ref, path, 0, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +225,7 @@ func TestWatchOverCheckpoints(t *testing.T) {
 	s.upload("a", "/srv/d/f", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	w, err := s.Watch(ctx, s.caller, "a", "/srv/d", false)
+	w, err := s.Guest().Watch(ctx, s.caller, "a", "/srv/d", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +246,7 @@ func TestWatchOverCheckpoints(t *testing.T) {
 	}
 	mkdir := func(path string) {
 		t.Helper()
-		if err := s.Beneath("").Mkdir(ctx, s.caller, "a", agentapi.MkdirRequest{Path: path}); err != nil {
+		if err := s.Guest().Beneath("").Mkdir(ctx, s.caller, "a", agentapi.MkdirRequest{Path: path}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -268,15 +269,15 @@ func TestWatchOverCheckpoints(t *testing.T) {
 func TestTypedInputIsNeitherLostNorDoubled(t *testing.T) {
 	s := impatient(t)
 	s.run(lifecycle.CreateRequest{Name: "a"})
-	e := s.startExecution("a", lifecycle.ExecutionRequest{
+	e := s.startExecution("a", execution.Request{
 		Argv: []string{"/bin/sh", "-c", "stty -echo -onlcr; echo ready; cat; exit 3"}, TTY: &agentapi.Size{Rows: 24, Cols: 80},
 	})
-	term, err := s.Terminal(t.Context(), s.caller, e.ID)
+	term, err := s.Executions().Terminal(t.Context(), s.caller, e.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the terminal is ready", func() bool {
-		now, err := s.Execution(t.Context(), s.caller, e.ID)
+		now, err := s.Executions().Get(t.Context(), s.caller, e.ID)
 		return err == nil && now.Stdout.Bytes > 0
 	})
 	const lines = 4000

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"time"
 
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -46,8 +47,8 @@ type CreateRequest struct {
 	Metadata    map[string]string `json:",omitempty"`
 	// Command, when set, is started as an execution as soon as the sandbox runs; with
 	// OneShot the sandbox ends with it, with cause completed.
-	Command *ExecutionRequest `json:",omitempty"`
-	OneShot bool              `json:",omitempty"`
+	Command *execution.Request `json:",omitempty"`
+	OneShot bool               `json:",omitempty"`
 	// URLAccess names the credential for the management routes on the sandbox's own URL;
 	// "" is [sandbox.URLOpen], as clients of the Modbox dialect expect it.
 	URLAccess sandbox.URLAccess `json:",omitempty"`

@@ -71,7 +71,7 @@ func (c *Config) validate(req *CreateRequest) error {
 		return err
 	}
 	if req.Command != nil {
-		if err := req.Command.validate(); err != nil {
+		if err := req.Command.Validate(); err != nil {
 			return err
 		}
 	} else if req.OneShot {

@@ -62,7 +62,7 @@ func TestResumesAndForksWait(t *testing.T) {
 	// The parent and the paused one are as they were.
 	s.reach("parent", sandbox.Running)
 	s.reach("asleep", sandbox.Paused)
-	_, err = s.Stat(t.Context(), s.caller, "other", "/")
+	_, err = s.Guest().Stat(t.Context(), s.caller, "other", "/")
 	if sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("a call that wakes another: %v, want code quota_exceeded", err)
 	}
@@ -70,12 +70,12 @@ func TestResumesAndForksWait(t *testing.T) {
 	if first := <-order; first != "resume" {
 		t.Errorf("the %s came in first", first)
 	}
-	_, err = s.Stat(t.Context(), s.caller, "other", "/")
+	_, err = s.Guest().Stat(t.Context(), s.caller, "other", "/")
 	if sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("a call that wakes another: %v, want code quota_exceeded", err)
 	}
 	s.setQuota(sandbox.Quota{sandbox.LimitSandboxes: 3}) // which is too little for the fork
-	if _, err = s.Stat(t.Context(), s.caller, "other", "/"); err != nil {
+	if _, err = s.Guest().Stat(t.Context(), s.caller, "other", "/"); err != nil {
 		t.Errorf("a call that wakes another, for which there is room: %v", err)
 	}
 	_, _, err = s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})

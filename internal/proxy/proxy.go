@@ -22,7 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Sandboxes is where the proxy finds sandboxes: lifecycle.Service.
+// Sandboxes finds sandboxes; lifecycle.Service implements it.
 type Sandboxes interface {
 	// ByLabel returns the living sandbox with that host label, from memory.
 	ByLabel(label string) (sandbox.Sandbox, bool)
@@ -33,6 +33,10 @@ type Sandboxes interface {
 	// port, from memory, or NotFound; ctx ends when the label stops leading there or
 	// the port's access changes.
 	ByPortLabel(label string) (sb sandbox.Sandbox, port sandbox.PublishedPort, ctx context.Context, err error)
+}
+
+// Dialer connects to the ports of sandboxes; guest.Calls implements it.
+type Dialer interface {
 	// Dial connects to a port of a running sandbox, with the errors of driver.Dial.
 	Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error)
 }
@@ -59,6 +63,7 @@ type Tokens interface {
 // Deps are what the proxy stands on. All but Routes must be set.
 type Deps struct {
 	Sandboxes Sandboxes
+	Dialer    Dialer
 	// Routes are what the server answers itself on the own URL of a sandbox.
 	Routes Routes
 	// Links checks signed links to private ports.
@@ -102,6 +107,7 @@ const (
 type Proxy struct {
 	cfg       Config
 	sandboxes Sandboxes
+	dialer    Dialer
 	routes    Routes
 	links     *preview.Links
 	tokens    Tokens
@@ -114,7 +120,7 @@ type Proxy struct {
 
 // New returns a proxy.
 func New(cfg Config, deps Deps) (*Proxy, error) {
-	if cfg.URLs.public.Host == "" || deps.Sandboxes == nil || deps.Links == nil || deps.Tokens == nil || deps.Logger == nil {
+	if cfg.URLs.public.Host == "" || deps.Sandboxes == nil || deps.Dialer == nil || deps.Links == nil || deps.Tokens == nil || deps.Logger == nil {
 		return nil, errors.New("proxy.New: URLs, Sandboxes, Links, Tokens and Logger must be set")
 	}
 	if cfg.ResponseTimeout == 0 {
@@ -141,7 +147,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, sandboxes: deps.Sandboxes, routes: deps.Routes, links: deps.Links, tokens: deps.Tokens, guesses: guesses,
+		cfg: cfg, sandboxes: deps.Sandboxes, dialer: deps.Dialer, routes: deps.Routes, links: deps.Links, tokens: deps.Tokens, guesses: guesses,
 		logger: deps.Logger, pools: pools, share: newShare(cfg.MaxRequests),
 	}
 	p.reverse = &httputil.ReverseProxy{
@@ -183,7 +189,7 @@ func (p *Proxy) pool(id sandbox.ID) *pool {
 				DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 					ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 					defer cancel()
-					return p.sandboxes.Dial(ctx, id, portOf(addr))
+					return p.dialer.Dial(ctx, id, portOf(addr))
 				},
 				DisableCompression:     true,
 				IdleConnTimeout:        idleTimeout,

@@ -50,3 +50,22 @@ func CheckPlace(cwd, user string) error {
 	}
 	return nil
 }
+
+// CheckArgv checks a program and its arguments, as far as that is possible without its sandbox.
+// Errors: Invalid, naming command.
+func CheckArgv(argv []string) error {
+	size := 0
+	for _, arg := range argv {
+		size += len(arg)
+		if strings.ContainsRune(arg, 0) {
+			return InvalidField("command", "must not hold NUL characters")
+		}
+	}
+	if len(argv) == 0 || argv[0] == "" {
+		return InvalidField("command", "must name a program")
+	}
+	if size > CommandMax {
+		return InvalidField("command", "must be at most %d bytes; write longer scripts to a file", CommandMax)
+	}
+	return nil
+}

@@ -1,7 +1,7 @@
 package agentuity
 
 import (
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -31,8 +31,8 @@ func (d *Dialect) automatic(sb *sandbox.Sandbox) map[string]string {
 }
 
 // command is an execution in the workspace of a sandbox.
-func (d *Dialect) command(sb *sandbox.Sandbox, argv []string, streams streamInput) lifecycle.ExecutionRequest {
-	return lifecycle.ExecutionRequest{
+func (d *Dialect) command(sb *sandbox.Sandbox, argv []string, streams streamInput) execution.Request {
+	return execution.Request{
 		Argv: argv, Cwd: workspaceDir, MakeCwd: true, Env: d.automatic(sb),
 		StdoutOff: streams.Stdout == ignore, StderrOff: streams.Stderr == ignore,
 	}

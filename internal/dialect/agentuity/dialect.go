@@ -14,6 +14,8 @@ import (
 
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -35,8 +37,10 @@ type URLs interface {
 
 // Dialect is /sandbox/…, /fs/…, /cli/sandbox… and /streams/….
 type Dialect struct {
-	svc  *lifecycle.Service
-	urls URLs
+	svc        *lifecycle.Service
+	guest      *guest.Calls
+	executions *execution.Service
+	urls       URLs
 
 	mu       sync.Mutex
 	starting map[sandbox.ID]bool // sandboxes that are being given a command; guarded by mu
@@ -44,7 +48,7 @@ type Dialect struct {
 
 // New returns the dialect.
 func New(svc *lifecycle.Service, urls URLs) *Dialect {
-	return &Dialect{svc: svc, urls: urls, starting: map[sandbox.ID]bool{}}
+	return &Dialect{svc: svc, guest: svc.Guest(), executions: svc.Executions(), urls: urls, starting: map[sandbox.ID]bool{}}
 }
 
 type handler func(w http.ResponseWriter, r *http.Request) error
@@ -62,7 +66,7 @@ func (d *Dialect) Register(mux *auth.Mux) {
 		"POST /sandbox/{id}/resume":                          d.resume,
 		"PATCH /sandbox/env/{id}":                            d.updateEnv,
 		"GET /sandbox/execution/{execution}":                 d.execution,
-		"GET /sandbox/sandboxes/{id}/executions":             d.executions,
+		"GET /sandbox/sandboxes/{id}/executions":             d.listExecutions,
 		"GET /sandbox/sandboxes/{id}/events":                 d.events,
 		"POST " + job:                                        d.createJob,
 		"GET " + job:                                         d.jobs,

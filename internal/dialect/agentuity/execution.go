@@ -4,7 +4,8 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -88,7 +89,7 @@ func (d *Dialect) execute(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, wakes := lifecycle.NoteWakes(r.Context())
+	ctx, wakes := guest.NoteWakes(r.Context())
 	release, err := d.claim(ctx, sb)
 	if err != nil {
 		return err
@@ -97,9 +98,9 @@ func (d *Dialect) execute(w http.ResponseWriter, r *http.Request) error {
 	req := d.command(&sb, in.Command, in.Stream)
 	req.Timeout = timeout
 	for _, f := range files {
-		req.Files = append(req.Files, lifecycle.ExecutionFile{Path: f.Path, Content: f.Content})
+		req.Files = append(req.Files, execution.File{Path: f.Path, Content: f.Content})
 	}
-	e, err := d.svc.StartExecution(ctx, caller(ctx), string(sb.ID), req)
+	e, err := d.executions.Start(ctx, caller(ctx), string(sb.ID), req)
 	if err != nil {
 		return known(err)
 	}
@@ -120,7 +121,7 @@ func (d *Dialect) execution(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := d.svc.WaitExecution(r.Context(), caller(r.Context()), id, min(wait, holdMax))
+	e, err := d.executions.Wait(r.Context(), caller(r.Context()), id, min(wait, holdMax))
 	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && e.Kind != sandbox.Exec {
 		return noExecution()
 	}
@@ -130,7 +131,7 @@ func (d *Dialect) execution(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, d.executionInfo(&e, false))
 }
 
-func (d *Dialect) executions(w http.ResponseWriter, r *http.Request) error {
+func (d *Dialect) listExecutions(w http.ResponseWriter, r *http.Request) error {
 	limit, err := number(r, "limit", 50, 1, 100)
 	if err != nil {
 		return err
@@ -139,7 +140,7 @@ func (d *Dialect) executions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.svc.Executions(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Exec, limit)
+	list, err := d.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Exec, limit)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (d *Dialect) writeFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := d.svc.WriteFiles(r.Context(), caller(r.Context()), string(sb.ID), files)
+	n, err := d.guest.WriteFiles(r.Context(), caller(r.Context()), string(sb.ID), files)
 	if err != nil {
 		return known(err)
 	}
@@ -46,7 +46,7 @@ func (d *Dialect) readFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return known(content.Serve(w, r, func(offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
-		return d.svc.ReadFile(r.Context(), caller(r.Context()), string(sb.ID), name, offset, length)
+		return d.guest.ReadFile(r.Context(), caller(r.Context()), string(sb.ID), name, offset, length)
 	}))
 }
 
@@ -84,13 +84,13 @@ func (d *Dialect) mkdir(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx, req := r.Context(), agentapi.MkdirRequest{Path: in.Path, Parents: in.Recursive}
-	err = d.svc.Mkdir(ctx, caller(ctx), string(sb.ID), req)
+	err = d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), req)
 	if sandbox.CodeOf(err) == sandbox.NotFound && !in.Recursive {
 		// The workspace itself is there from the first use on.
-		if err := d.svc.Mkdir(ctx, caller(ctx), string(sb.ID), agentapi.MkdirRequest{Path: workspaceDir, Parents: true}); err != nil {
+		if err := d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), agentapi.MkdirRequest{Path: workspaceDir, Parents: true}); err != nil {
 			return known(err)
 		}
-		err = d.svc.Mkdir(ctx, caller(ctx), string(sb.ID), req)
+		err = d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), req)
 	}
 	if err != nil {
 		return known(err)
@@ -113,7 +113,7 @@ func (d *Dialect) remove(w http.ResponseWriter, r *http.Request, dir bool) error
 		Found   bool `json:"found"`
 	}{true, true}
 	ctx := r.Context()
-	is, err := d.svc.Stat(ctx, caller(ctx), string(sb.ID), in.Path)
+	is, err := d.guest.Stat(ctx, caller(ctx), string(sb.ID), in.Path)
 	switch {
 	case err != nil:
 	case dir != (is.Type == agentapi.TypeDir) && dir:
@@ -121,7 +121,7 @@ func (d *Dialect) remove(w http.ResponseWriter, r *http.Request, dir bool) error
 	case dir != (is.Type == agentapi.TypeDir):
 		return sandbox.Errorf(sandbox.Conflict, "%s is a directory", in.Path)
 	default:
-		err = d.svc.Remove(ctx, caller(ctx), string(sb.ID), in.Path, dir && in.Recursive)
+		err = d.guest.Remove(ctx, caller(ctx), string(sb.ID), in.Path, dir && in.Recursive)
 	}
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		out.Found, err = false, nil
@@ -149,7 +149,7 @@ func (d *Dialect) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.svc.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, agentapi.MaxListEntries)
+	list, err := d.guest.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, agentapi.MaxListEntries)
 	if sandbox.CodeOf(err) == sandbox.NotFound && dir == workspaceDir {
 		err = nil // it is made by its first use
 	}
@@ -175,7 +175,7 @@ func (d *Dialect) download(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := d.svc.DownloadArchive(r.Context(), caller(r.Context()), string(sb.ID), absolute(q.Get("path")), q.Get("format"))
+	body, err := d.guest.DownloadArchive(r.Context(), caller(r.Context()), string(sb.ID), absolute(q.Get("path")), q.Get("format"))
 	if err != nil {
 		return known(err)
 	}
@@ -201,8 +201,8 @@ func (d *Dialect) upload(w http.ResponseWriter, r *http.Request) error {
 
 // unpack unpacks an archive into a directory, which is made when it is missing.
 func (d *Dialect) unpack(ctx context.Context, c sandbox.Caller, id sandbox.ID, dir, format string, archive io.Reader) error {
-	if err := d.svc.Mkdir(ctx, c, string(id), agentapi.MkdirRequest{Path: dir, Parents: true}); err != nil {
+	if err := d.guest.Mkdir(ctx, c, string(id), agentapi.MkdirRequest{Path: dir, Parents: true}); err != nil {
 		return err
 	}
-	return d.svc.UploadArchive(ctx, c, string(id), dir, format, archive)
+	return d.guest.UploadArchive(ctx, c, string(id), dir, format, archive)
 }

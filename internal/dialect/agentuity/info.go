@@ -120,7 +120,7 @@ type look struct {
 }
 
 func (d *Dialect) look(ctx context.Context, sb sandbox.Sandbox) (look, error) {
-	list, err := d.svc.Executions(ctx, caller(ctx), string(sb.ID), sandbox.Exec, executionsMax)
+	list, err := d.executions.List(ctx, caller(ctx), string(sb.ID), sandbox.Exec, executionsMax)
 	return look{sb, list}, err
 }
 

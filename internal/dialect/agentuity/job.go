@@ -54,7 +54,7 @@ func (d *Dialect) createJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	req := d.command(&sb, in.Command, in.Streams)
 	req.Kind = sandbox.Job
-	e, err := d.svc.StartExecution(r.Context(), caller(r.Context()), string(sb.ID), req)
+	e, err := d.executions.Start(r.Context(), caller(r.Context()), string(sb.ID), req)
 	if err != nil {
 		return known(err)
 	}
@@ -70,7 +70,7 @@ func (d *Dialect) jobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.svc.Executions(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Job, limit)
+	list, err := d.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Job, limit)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (d *Dialect) theJob(r *http.Request) (sandbox.Execution, error) {
 	if !ok {
 		return sandbox.Execution{}, notFound
 	}
-	e, err := d.svc.Execution(r.Context(), caller(r.Context()), id)
+	e, err := d.executions.Get(r.Context(), caller(r.Context()), id)
 	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && (e.Kind != sandbox.Job || e.Sandbox != sb.ID) {
 		return e, notFound
 	}
@@ -116,10 +116,10 @@ func (d *Dialect) stopJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	force := r.URL.Query().Get("force") == "true"
 	ctx := r.Context()
-	if e, err = d.svc.CancelExecution(ctx, caller(ctx), e.ID, force); err != nil {
+	if e, err = d.executions.Cancel(ctx, caller(ctx), e.ID, force); err != nil {
 		return err
 	}
-	if e, err = d.svc.WaitExecution(ctx, caller(ctx), e.ID, stopPatience); err != nil {
+	if e, err = d.executions.Wait(ctx, caller(ctx), e.ID, stopPatience); err != nil {
 		return err
 	}
 	return answer(w, d.jobInfo(&e))

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/execution"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -185,11 +187,11 @@ func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.
 }
 
 // firstCommand is the command that a sandbox is made with, and its files.
-func (d *Dialect) firstCommand(sb *sandbox.Sandbox, in *createInput) (*lifecycle.ExecutionRequest, error) {
+func (d *Dialect) firstCommand(sb *sandbox.Sandbox, in *createInput) (*execution.Request, error) {
 	c := d.command(sb, in.Command.Exec, in.Stream)
 	files, err := decodeFiles(slices.Concat(in.Files, in.Command.Files))
 	for _, f := range files {
-		c.Files = append(c.Files, lifecycle.ExecutionFile{Path: f.Path, Content: f.Content})
+		c.Files = append(c.Files, execution.File{Path: f.Path, Content: f.Content})
 	}
 	if in.Stream.Stdin != "" && in.Stream.Stdin != ignore {
 		c.StdinStream = sandbox.StreamID(in.Stream.Stdin)
@@ -234,7 +236,7 @@ func (d *Dialect) finish(ctx context.Context, sb sandbox.Sandbox, in *createInpu
 		if sb, err = d.started(ctx, &sb); err != nil {
 			return out, err
 		}
-		if _, err := d.svc.WriteFiles(ctx, caller(ctx), string(sb.ID), files); err != nil {
+		if _, err := d.guest.WriteFiles(ctx, caller(ctx), string(sb.ID), files); err != nil {
 			return out, known(err)
 		}
 	}
@@ -259,8 +261,8 @@ func (d *Dialect) finish(ctx context.Context, sb sandbox.Sandbox, in *createInpu
 }
 
 // decodeFiles decodes files to write, with their paths made absolute.
-func decodeFiles(in []fileInput) ([]lifecycle.FileContent, error) {
-	out := make([]lifecycle.FileContent, 0, len(in))
+func decodeFiles(in []fileInput) ([]guest.FileContent, error) {
+	out := make([]guest.FileContent, 0, len(in))
 	for _, f := range in {
 		if !isPath(f.Path) {
 			return nil, sandbox.InvalidField("files", "every file must have a path, without NUL characters")
@@ -269,7 +271,7 @@ func decodeFiles(in []fileInput) ([]lifecycle.FileContent, error) {
 		if err != nil {
 			return nil, sandbox.InvalidField("files", "the content of a file must be in base64")
 		}
-		out = append(out, lifecycle.FileContent{Path: absolute(f.Path), Content: content})
+		out = append(out, guest.FileContent{Path: absolute(f.Path), Content: content})
 	}
 	return out, nil
 }

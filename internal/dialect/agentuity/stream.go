@@ -10,7 +10,7 @@ import (
 
 // createStream makes the stream that a one-shot sandbox reads its input from.
 func (d *Dialect) createStream(w http.ResponseWriter, r *http.Request) error {
-	id, err := d.svc.CreateStream(r.Context(), caller(r.Context()))
+	id, err := d.executions.CreateStream(r.Context(), caller(r.Context()))
 	if err != nil {
 		return err
 	}
@@ -24,10 +24,10 @@ func (d *Dialect) createStream(w http.ResponseWriter, r *http.Request) error {
 func (d *Dialect) writeStream(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("stream")
 	access.FromContext(r.Context()).LetBodyRest(edge.InputIdleTime)
-	if err := d.svc.WriteStdin(r.Context(), id, r.Body); err != nil {
+	if err := d.executions.WriteStdin(r.Context(), id, r.Body); err != nil {
 		return err
 	}
-	if err := d.svc.CloseStdin(r.Context(), id); err != nil {
+	if err := d.executions.CloseStdin(r.Context(), id); err != nil {
 		return err
 	}
 	return answerDone(w)
@@ -36,9 +36,9 @@ func (d *Dialect) writeStream(w http.ResponseWriter, r *http.Request) error {
 // readStream answers with what a stream holds and what is still to come. Every
 // part is sent when it is there.
 func (d *Dialect) readStream(w http.ResponseWriter, r *http.Request) error {
-	open := d.svc.OpenStream
+	open := d.executions.OpenStream
 	if r.URL.Query().Get("timestamps") == "true" {
-		open = d.svc.OpenStreamTimes
+		open = d.executions.OpenStreamTimes
 	}
 	body, _, err := open(r.Context(), r.PathValue("stream"), 0, true)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 
 	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/agentapi"
-	"github.com/modbox/modbox/internal/api/execution"
+	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -30,7 +31,7 @@ const (
 // DataPlane answers what the product's sandboxes answer on their own URL:
 // commands, files and code. Safe for concurrent use.
 type DataPlane struct {
-	svc    *lifecycle.Service
+	guest  *guest.Calls
 	access Access
 	mux    *http.ServeMux
 }
@@ -38,7 +39,7 @@ type DataPlane struct {
 // NewDataPlane returns the data plane, whose operations are recorded in log. Both
 // interfaces of asks must be set.
 func NewDataPlane(svc *lifecycle.Service, asks Access, log *audit.Log) *DataPlane {
-	d := &DataPlane{svc: svc, access: asks, mux: http.NewServeMux()}
+	d := &DataPlane{guest: svc.Guest(), access: asks, mux: http.NewServeMux()}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request, *visit) error{
 		"POST /execute":                              d.execute,
 		"POST /modbox/api/exec":                      d.exec,
@@ -143,11 +144,11 @@ func authorized(r *http.Request, key string) bool {
 }
 
 // commands is where commands of the visit run.
-func (d *DataPlane) commands(v *visit) execution.Sandbox {
-	return execution.Sandbox{
+func (d *DataPlane) commands(v *visit) command.Sandbox {
+	return command.Sandbox{
 		Shell: true,
-		Exec: func(ctx context.Context, cmd agentapi.Command) (*lifecycle.Command, error) {
-			return d.svc.Exec(ctx, v.caller, v.ref, cmd)
+		Exec: func(ctx context.Context, cmd agentapi.Command) (*guest.Command, error) {
+			return d.guest.Exec(ctx, v.caller, v.ref, cmd)
 		},
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
-	"github.com/modbox/modbox/internal/api/execution"
+	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -40,7 +40,7 @@ func (d *DataPlane) exec(w http.ResponseWriter, r *http.Request, v *visit) error
 	if err != nil {
 		return err
 	}
-	cmd := agentapi.Command{Argv: execution.Script(in.str("command", true, 1, 0))}
+	cmd := agentapi.Command{Argv: command.Script(in.str("command", true, 1, 0))}
 	options(in, &cmd)
 	if err := in.err(); err != nil {
 		return err
@@ -84,7 +84,7 @@ type language struct{ argument, stdin []string }
 var (
 	python = language{[]string{"python3", "-c"}, []string{"python3", "-"}}
 	node   = language{[]string{"node", "-e"}, []string{"node", "-"}}
-	bash   = language{execution.Script("")[:2], []string{"/bin/bash", "-s"}}
+	bash   = language{command.Script("")[:2], []string{"/bin/bash", "-s"}}
 	shell  = language{[]string{"/bin/sh", "-c"}, []string{"/bin/sh", "-s"}}
 	// Go is compiled and run in two steps: go run would turn every exit code into 1.
 	golang = language{nil, []string{"/bin/sh", "-c", `d=$(mktemp -d) || exit; trap 'rm -rf "$d"' EXIT
@@ -106,7 +106,7 @@ func options(in *input, cmd *agentapi.Command) {
 }
 
 func (d *DataPlane) run(w http.ResponseWriter, r *http.Request, v *visit, cmd agentapi.Command, stdin *strings.Reader) error {
-	result, err := execution.Run(r.Context(), d.commands(v), cmd, stdin, outputMax)
+	result, err := command.Run(r.Context(), d.commands(v), cmd, stdin, outputMax)
 	if err != nil {
 		return fmt.Errorf("run command: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/content"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -24,7 +24,7 @@ const (
 	filenameMax  = 255 // bytes, as in Linux
 )
 
-func (d *DataPlane) files() lifecycle.Files { return d.svc.Beneath(uploads) }
+func (d *DataPlane) files() guest.Files { return d.guest.Beneath(uploads) }
 
 // fileDetail is a file in the upload folder.
 type fileDetail struct {

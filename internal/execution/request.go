@@ -1,4 +1,4 @@
-package lifecycle
+package execution
 
 import (
 	"maps"
@@ -10,8 +10,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// ExecutionRequest asks for a command in a sandbox that outlives the request.
-type ExecutionRequest struct {
+// Request asks for a command in a sandbox that outlives the request.
+type Request struct {
 	// Kind is sandbox.Exec when empty.
 	Kind sandbox.ExecutionKind
 	// Argv is the program and its arguments. Script, when Argv is empty, is run by
@@ -19,7 +19,7 @@ type ExecutionRequest struct {
 	Argv   []string
 	Script string `json:",omitempty"`
 	// Files are written before the command starts.
-	Files []ExecutionFile   `json:",omitempty"`
+	Files []File            `json:",omitempty"`
 	Env   map[string]string `json:",omitempty"` // added to the sandbox's
 	Cwd   string            `json:",omitempty"`
 	// MakeCwd makes Cwd, with its parents, when it is missing.
@@ -28,7 +28,7 @@ type ExecutionRequest struct {
 	// Timeout ends the command; 0 is the sandbox's execution timeout, or none.
 	Timeout time.Duration `json:",omitempty"`
 	// Stdin makes a stream that the command reads from; it is written with
-	// [Service.WriteStdin]. StdinStream names one that was made before.
+	// [Service.WriteStdin]. StdinStream names an existing stream.
 	Stdin       bool             `json:",omitempty"`
 	StdinStream sandbox.StreamID `json:",omitempty"`
 	// TTY, when set, runs the command on a terminal, whose input comes by
@@ -39,8 +39,8 @@ type ExecutionRequest struct {
 	StdoutOff, StderrOff bool `json:",omitempty"`
 }
 
-// ExecutionFile is a file that is written before a command starts.
-type ExecutionFile struct {
+// File is a file that is written before a command starts.
+type File struct {
 	// Path is absolute, or relative to the command's working directory as far as the
 	// request or the image names one, else to /. Missing parents are made.
 	Path    string
@@ -48,7 +48,7 @@ type ExecutionFile struct {
 }
 
 // size returns the bytes of the files of a request.
-func (req *ExecutionRequest) size() (n int64) {
+func (req *Request) size() (n int64) {
 	for _, f := range req.Files {
 		n += int64(len(f.Path) + len(f.Content))
 	}
@@ -61,15 +61,15 @@ const (
 )
 
 // argv returns what to run; shell runs a script.
-func (req *ExecutionRequest) argv(shell string) []string {
+func (req *Request) argv(shell string) []string {
 	if len(req.Argv) > 0 {
 		return slices.Clone(req.Argv)
 	}
 	return []string{shell, "-c", req.Script}
 }
 
-// command is what the agent is asked to run.
-func (req *ExecutionRequest) command(e *sandbox.Execution, sb *sandbox.Sandbox, shell string) agentapi.Command {
+// command returns the command for the agent.
+func (req *Request) command(e *sandbox.Execution, sb *sandbox.Sandbox, shell string) agentapi.Command {
 	timeout := req.Timeout
 	if timeout == 0 {
 		timeout = sb.Timeouts.Execution
@@ -80,8 +80,8 @@ func (req *ExecutionRequest) command(e *sandbox.Execution, sb *sandbox.Sandbox, 
 	}
 }
 
-// validate checks a request, and gives it a kind.
-func (req *ExecutionRequest) validate() error {
+// Validate checks a request, and gives it a kind.
+func (req *Request) Validate() error {
 	switch req.Kind {
 	case "":
 		req.Kind = sandbox.Exec
@@ -124,7 +124,7 @@ func (req *ExecutionRequest) validate() error {
 		}
 	}
 	if total > sandbox.ExecutionFilesMax {
-		return sandbox.InvalidField("files", "must be at most %d bytes together; upload larger ones", sandbox.ExecutionFilesMax)
+		return sandbox.InvalidField("files", "must be at most %d bytes together; upload larger files", sandbox.ExecutionFilesMax)
 	}
 	if err := sandbox.CheckPlace(req.Cwd, req.User); err != nil {
 		return err

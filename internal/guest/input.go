@@ -1,4 +1,4 @@
-package lifecycle
+package guest
 
 import (
 	"context"
@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// inputAhead is how far what was written may be ahead of what was sent.
+	// inputAhead bounds the input that was written and not yet sent, in bytes.
 	inputAhead = 64 << 10
-	// narrowInput is what every input may hold. What was sent is kept, to be sent
-	// again when the connection breaks, and an input gets more as long as there is
-	// memory, up to wideInput: then agentapi.MaxInFlight of what was sent is always
-	// kept, more than can be between the server and the agent.
+	// narrowInput is the buffer of every input, in bytes. The buffer retains sent input, to
+	// send it again when the connection breaks. It grows up to wideInput while there is memory:
+	// then it retains agentapi.MaxInFlight of sent input, more than can be in flight between
+	// the server and the agent.
 	narrowInput = 96 << 10
 	wideInput   = agentapi.MaxInFlight * 3 / 2
-	// inputPiece is what is sent at a time.
+	// inputPiece is the size of a write to the agent, in bytes.
 	inputPiece = agentapi.MaxFrame / 2
-	// inputOverhead is what an input makes this process hold beside its bytes: a
-	// piece that is sent, and one that the caller has read.
+	// inputOverhead is the memory of an input beside its buffer: a piece being sent, and a
+	// piece that the caller has read.
 	inputOverhead = 2 * inputPiece
 )
 
-// input is the stdin of a command or the terminal of an execution, on its way
-// through one connection after the other. It is safe for concurrent use.
-type input struct {
+// Input is the stdin of a command, or the input of an execution's terminal, across
+// connections. It is safe for concurrent use.
+type Input struct {
 	agent *agentapi.Client // counts what is held
 
 	mu      sync.Mutex
@@ -44,24 +44,24 @@ type input struct {
 	lost    bool             // guarded by mu; something is to be sent again that was not kept
 }
 
-// newInput returns the input of a command whose caller holds so many bytes of it
+// NewInput returns the input of a command whose caller holds so many bytes of it
 // all the time. The caller of newInput has to end it, which frees what it counts.
 // When there is no memory it fails, with an input that counts nothing.
-func newInput(agent *agentapi.Client, callerHolds int64) (*input, error) {
-	in := &input{agent: agent, most: narrowInput}
+func NewInput(agent *agentapi.Client, callerHolds int64) (*Input, error) {
+	in := &Input{agent: agent, most: narrowInput}
 	in.changed = sync.NewCond(&in.mu)
 	if err := in.hold(narrowInput+inputOverhead, false); err != nil {
 		return in, err
 	}
 	if err := in.hold(callerHolds, true); err != nil {
-		in.end()
+		in.End()
 		return in, err
 	}
 	return in, nil
 }
 
 // hold counts n bytes more. The caller holds mu, or is newInput.
-func (in *input) hold(n int64, spare bool) error {
+func (in *Input) hold(n int64, spare bool) error {
 	if err := in.agent.Hold(n, spare); err != nil {
 		return err
 	}
@@ -69,8 +69,8 @@ func (in *input) hold(n int64, spare bool) error {
 	return nil
 }
 
-// write adds p, and waits until most of it was sent, or ctx ends.
-func (in *input) write(ctx context.Context, p []byte) (int, error) {
+// Write adds p, and waits until most of it was sent, or ctx ends.
+func (in *Input) Write(ctx context.Context, p []byte) (int, error) {
 	defer context.AfterFunc(ctx, func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
@@ -99,15 +99,17 @@ func (in *input) write(ctx context.Context, p []byte) (int, error) {
 	return done, nil
 }
 
-// add adds part, which is at most what may be ahead, and drops what was sent first
-// when there is no room for both. The caller holds mu.
-func (in *input) add(part []byte) {
+// add adds part, of at most inputAhead bytes. If the buffer cannot take it, add drops the oldest
+// sent input.
+//
+// Preconditions: mu is held.
+func (in *Input) add(part []byte) {
 	need := len(in.data) + len(part)
 	if more := min(in.most, wideInput-in.most); need > in.most && more > 0 && in.hold(int64(more), true) == nil {
 		in.most += more
 	}
 	if over := need - in.most; over > 0 {
-		// Not for every piece: what is kept is moved.
+		// Not for every piece: dropping moves the rest.
 		drop := min(max(over, in.most/4), int(in.sent-in.start), len(in.data))
 		in.dropped = in.dropped || in.most < wideInput
 		in.data = append(in.data[:0], in.data[drop:]...)
@@ -120,16 +122,16 @@ func (in *input) add(part []byte) {
 	in.data = append(in.data, part...)
 }
 
-// close says that nothing will be added.
-func (in *input) close() {
+// Close says that nothing will be added.
+func (in *Input) Close() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.closed = true
 	in.changed.Broadcast()
 }
 
-// end says that nobody takes anything any more. Ending it twice does nothing.
-func (in *input) end() {
+// End says that nobody takes anything any more. Ending it twice does nothing.
+func (in *Input) End() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.ended, in.data = true, nil
@@ -138,9 +140,9 @@ func (in *input) end() {
 	in.changed.Broadcast()
 }
 
-// follow has everything sent over conn from now on, from where the agent has it.
+// Follow has everything sent over conn from now on, from where the agent has it.
 // The first connection says where that begins.
-func (in *input) follow(conn *agentapi.Stream) {
+func (in *Input) Follow(conn *agentapi.Stream) {
 	in.mu.Lock()
 	if in.conn == nil {
 		in.start = conn.StdinOffset()
@@ -151,9 +153,9 @@ func (in *input) follow(conn *agentapi.Stream) {
 	go in.feed(conn)
 }
 
-// forget drops what was written: the process is another one from now on, or an
+// Forget drops what was written: the process is another one from now on, or an
 // earlier self.
-func (in *input) forget() {
+func (in *Input) Forget() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.data, in.conn, in.sent, in.lost = nil, nil, in.start, false
@@ -162,7 +164,7 @@ func (in *input) forget() {
 
 // feed sends everything over conn until it was all sent, the connection breaks,
 // or another one takes its place.
-func (in *input) feed(conn *agentapi.Stream) {
+func (in *Input) feed(conn *agentapi.Stream) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	buf := make([]byte, 0, inputPiece)
@@ -197,14 +199,14 @@ func (in *input) feed(conn *agentapi.Stream) {
 }
 
 // unlocked calls f without the lock. The caller holds mu.
-func (in *input) unlocked(f func()) {
+func (in *Input) unlocked(f func()) {
 	in.mu.Unlock()
 	defer in.mu.Lock()
 	f()
 }
 
-// failed says why the input cannot go on, if it cannot.
-func (in *input) failed() error {
+// Failed says why the input cannot go on, if it cannot.
+func (in *Input) Failed() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if !in.lost {
@@ -212,4 +214,11 @@ func (in *input) failed() error {
 	}
 	return sandbox.Errorf(sandbox.Unavailable,
 		"the connection to the command broke and the server had no memory to keep all of its input, which cannot be sent again")
+}
+
+// kept returns the capacity of the buffer, and the offset of its first byte.
+func (in *Input) kept() (size int, start int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return cap(in.data), in.start
 }

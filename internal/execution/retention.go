@@ -1,4 +1,4 @@
-package lifecycle
+package execution
 
 import (
 	"cmp"
@@ -7,12 +7,17 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// recoverExecutions goes on with what the server before left: the executions
-// that have not ended, and the sandboxes made for one that has.
-func (s *Service) recoverExecutions(ctx context.Context) error {
+// deleteBatch is how many executions are deleted at a time.
+const deleteBatch = 500
+
+// Recover continues the executions of the server before that have not ended, and ends the
+// sandboxes that were made for an execution that has ended.
+func (s *Service) Recover(ctx context.Context) error {
 	if s.streams == nil {
 		return nil
 	}
@@ -21,7 +26,7 @@ func (s *Service) recoverExecutions(ctx context.Context) error {
 		return fmt.Errorf("recover executions: %w", err)
 	}
 	for _, e := range live {
-		b, sb, err := s.findID(ctx, e.Sandbox)
+		b, sb, err := s.sandboxes.FindID(ctx, e.Sandbox)
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return fmt.Errorf("recover executions: %w", err)
 		}
@@ -29,7 +34,7 @@ func (s *Service) recoverExecutions(ctx context.Context) error {
 			b = s.endedBox(sb)
 		}
 		x := newExecution(b, e, nil)
-		s.executions.add(x)
+		s.live.add(x)
 		s.work.Go(func() { s.execute(x) })
 	}
 	finished, err := s.store.FinishedOneShots(ctx)
@@ -37,44 +42,50 @@ func (s *Service) recoverExecutions(ctx context.Context) error {
 		return fmt.Errorf("recover executions: %w", err)
 	}
 	for _, id := range finished {
-		if b := s.boxes.byID(id); b != nil {
-			s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseCompleted, Message: "its command has ended"})
+		b, _, err := s.sandboxes.FindID(ctx, id)
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+			return fmt.Errorf("recover executions: %w", err)
+		}
+		if b != nil {
+			s.sandboxes.End(b, sandbox.Cause{Code: sandbox.CauseCompleted, Message: "its command has ended"})
 		}
 	}
 	return nil
 }
 
-// endedBox stands for the box of a sandbox that has ended.
-func (s *Service) endedBox(sb sandbox.Sandbox) *entry {
+// endedBox returns a box for a sandbox that has ended.
+func (s *Service) endedBox(sb sandbox.Sandbox) *box.Box {
 	if !sb.State.Ended() {
 		sb.State = sandbox.Failed // there is no row any more
 	}
-	b := s.newBox(sb.ID)
+	b := box.New(s.work, sb.ID, agentapi.NewMemory(0).NewClient(nil)) // nothing calls its agent
+	b.Lock()
+	defer b.Unlock()
 	b.Set(sb)
 	b.Cancel()
 	return b
 }
 
-// purgeExecutions forgets executions that ended long enough ago, or of which
-// their sandbox has too many, with their streams, and input streams that nobody used.
-func (s *Service) purgeExecutions(now time.Time) {
+// Purge deletes executions that ended long enough ago, or of which their sandbox has too many,
+// with their streams, and input streams that no command used. It measures the streams.
+func (s *Service) Purge(now time.Time) {
 	if s.streams == nil {
 		return
 	}
-	before := now.Add(-s.cfg.StreamRetention)
+	before := now.Add(-s.cfg.Retention)
 	for s.ctx.Err() == nil {
-		list, err := s.store.EndedExecutions(s.ctx, before, s.cfg.KeptExecutions, purgeBatch)
+		list, err := s.store.EndedExecutions(s.ctx, before, s.cfg.Kept, deleteBatch)
 		if err != nil {
-			s.logSweep("list ended executions", err)
+			s.logFailure("list ended executions", err)
 			return
 		}
 		for _, e := range list {
 			if err := s.forgetExecution(&e); err != nil {
-				s.logSweep("forget execution "+string(e.ID), err)
+				s.logFailure("forget execution "+string(e.ID), err)
 				return
 			}
 		}
-		if len(list) < purgeBatch {
+		if len(list) < deleteBatch {
 			break
 		}
 	}
@@ -83,23 +94,25 @@ func (s *Service) purgeExecutions(now time.Time) {
 	s.measureStreams()
 }
 
-// measureStreams notes what the streams of each workspace take.
+// measureStreams measures the streams of each workspace.
 func (s *Service) measureStreams() {
 	sizes, err := s.streams.Sizes()
 	if err != nil {
-		s.logSweep("measure streams", err)
+		s.logFailure("measure streams", err)
 		return
 	}
 	owners, err := s.store.StreamOwners(s.ctx)
 	if err != nil {
-		s.logSweep("list owners of streams", err)
+		s.logFailure("list owners of streams", err)
 		return
 	}
 	of := map[sandbox.WorkspaceID]int64{}
 	for id, n := range sizes {
 		of[cmp.Or(owners[id], s.inputs.owner(id))] += n
 	}
-	s.disk.setStreams(of)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streamBytes = of
 }
 
 // trimStreams forgets the executions that ended first while all streams together
@@ -107,15 +120,15 @@ func (s *Service) measureStreams() {
 func (s *Service) trimStreams(now time.Time) {
 	sizes, err := s.streams.Sizes()
 	if err != nil {
-		s.logSweep("measure streams", err)
+		s.logFailure("measure streams", err)
 		return
 	}
-	over := -s.cfg.StreamTotalBytes
+	over := -s.cfg.StreamTotal
 	for _, n := range sizes {
 		over += n
 	}
 	for over > 0 && s.ctx.Err() == nil {
-		list, err := s.store.EndedExecutions(s.ctx, now, 0, purgeBatch)
+		list, err := s.store.EndedExecutions(s.ctx, now, 0, deleteBatch)
 		if err != nil || len(list) == 0 {
 			s.logTrim(over, err)
 			return
@@ -123,7 +136,7 @@ func (s *Service) trimStreams(now time.Time) {
 		for _, e := range list {
 			over -= s.kept(&e)
 			if err := s.forgetExecution(&e); err != nil {
-				s.logSweep("forget execution "+string(e.ID), err)
+				s.logFailure("forget execution "+string(e.ID), err)
 				return
 			}
 			if over <= 0 {
@@ -136,7 +149,7 @@ func (s *Service) trimStreams(now time.Time) {
 // logTrim says why streams take more than they may.
 func (s *Service) logTrim(over int64, err error) {
 	if err != nil {
-		s.logSweep("list ended executions", err)
+		s.logFailure("list ended executions", err)
 		return
 	}
 	s.log.Warn("the streams of running executions take more than all streams may", "over_bytes", over)
@@ -146,7 +159,7 @@ func (s *Service) logTrim(over int64, err error) {
 func (s *Service) kept(e *sandbox.Execution) (n int64) {
 	ids := map[sandbox.StreamID]bool{e.Stdin: true, e.Stdout.ID: true, e.Stderr.ID: true}
 	for id := range ids {
-		if info, err := s.streams.Info(id); err == nil { // what is not there takes nothing
+		if info, err := s.streams.Info(id); err == nil { // a stream that is gone takes nothing
 			n += info.Bytes
 		}
 	}
@@ -167,7 +180,7 @@ func (s *Service) forgetExecution(e *sandbox.Execution) error {
 func (s *Service) purgeStreams(before time.Time) {
 	unused, err := s.streams.Unused(before)
 	if err != nil {
-		s.logSweep("list streams", err)
+		s.logFailure("list streams", err)
 		return
 	}
 	if len(unused) == 0 {
@@ -175,7 +188,7 @@ func (s *Service) purgeStreams(before time.Time) {
 	}
 	used, err := s.store.StreamOwners(s.ctx)
 	if err != nil {
-		s.logSweep("list streams in use", err)
+		s.logFailure("list streams in use", err)
 		return
 	}
 	for _, id := range unused {
@@ -183,7 +196,7 @@ func (s *Service) purgeStreams(before time.Time) {
 			continue
 		}
 		if err := s.streams.Remove(id); err != nil {
-			s.logSweep("remove stream", err)
+			s.logFailure("remove stream", err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package guest
 
 import (
 	"context"
@@ -6,23 +6,24 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Files are the calls on the files of running sandboxes. The errors of all are
-// those of [Service.Exec] for reaching the sandbox, and those of the call of the
-// same name of agentapi.Files, as [AgentError] maps them.
+// Files are the calls on the files of running sandboxes. Each returns the errors of
+// [Calls.Exec] for reaching the sandbox, and the errors of the method of agentapi.Files with the
+// same name, as box.AgentError maps them.
 type Files struct {
-	service *Service
+	calls   *Calls
 	beneath string
 }
 
 // Beneath returns the calls on files beneath an absolute directory: every path
 // is relative to it, and neither ".." nor a symlink leads out of it.
-func (s *Service) Beneath(dir string) Files { return Files{service: s, beneath: dir} }
+func (g *Calls) Beneath(dir string) Files { return Files{calls: g, beneath: dir} }
 
 // of returns the agent's calls for a box.
-func (f Files) of(b *entry) agentapi.Files {
+func (f Files) of(b *box.Box) agentapi.Files {
 	if f.beneath != "" {
 		return b.Agent.Beneath(f.beneath)
 	}
@@ -35,15 +36,15 @@ func (f Files) of(b *entry) agentapi.Files {
 // Unavailable, when the sandbox was paused or taken back meanwhile, and Conflict, when
 // it was saved and the file is another one since.
 func (f Files) ReadFile(ctx context.Context, c sandbox.Caller, ref, path string, offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return nil, agentapi.FileInfo{}, err
 	}
-	p, end := f.service.transfer(ctx, b)
+	p, end := newTransfer(ctx, b)
 	for {
 		r, info, err := f.of(b).ReadFile(ctx, path, offset, length)
 		if err == nil {
-			return &download{passage: p, files: f.of(b), path: path, info: info, end: end, body: r, at: offset, left: length}, info, nil
+			return &download{call: p, files: f.of(b), path: path, info: info, end: end, body: r, at: offset, left: length}, info, nil
 		}
 		if err := p.again(err); err != nil {
 			end()
@@ -56,20 +57,20 @@ func (f Files) ReadFile(ctx context.Context, c sandbox.Caller, ref, path string,
 // holds, atomically. An error of r is returned as it is. Unavailable when the
 // sandbox was saved before the file was whole.
 func (f Files) WriteFile(ctx context.Context, c sandbox.Caller, ref, path string, r io.Reader, opts agentapi.WriteOptions) (agentapi.FileInfo, error) {
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return agentapi.FileInfo{}, err
 	}
 	audit.FromContext(ctx).Detail("path", path)
-	p, end := f.service.transfer(ctx, b)
+	p, end := newTransfer(ctx, b)
 	defer end()
 	info, err := f.of(b).WriteFile(ctx, path, r, opts)
-	return info, p.cut(err)
+	return info, p.broken(err)
 }
 
 // Stat describes a path in a running sandbox, not following a last symlink.
 func (f Files) Stat(ctx context.Context, c sandbox.Caller, ref, path string) (agentapi.FileInfo, error) {
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return agentapi.FileInfo{}, err
 	}
@@ -80,7 +81,7 @@ func (f Files) Stat(ctx context.Context, c sandbox.Caller, ref, path string) (ag
 // ListDir returns at most limit entries of a directory in a running sandbox,
 // sorted by name.
 func (f Files) ListDir(ctx context.Context, c sandbox.Caller, ref, path string, limit int) (agentapi.FileList, error) {
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return agentapi.FileList{}, err
 	}
@@ -90,7 +91,7 @@ func (f Files) ListDir(ctx context.Context, c sandbox.Caller, ref, path string, 
 
 // Mkdir makes a directory in a running sandbox.
 func (f Files) Mkdir(ctx context.Context, c sandbox.Caller, ref string, req agentapi.MkdirRequest) error {
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func (f Files) Mkdir(ctx context.Context, c sandbox.Caller, ref string, req agen
 
 // Move renames a path in a running sandbox.
 func (f Files) Move(ctx context.Context, c sandbox.Caller, ref string, req agentapi.MoveRequest) error {
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (f Files) Move(ctx context.Context, c sandbox.Caller, ref string, req agent
 // Remove removes a path in a running sandbox, a directory with content only when
 // recursive.
 func (f Files) Remove(ctx context.Context, c sandbox.Caller, ref, path string, recursive bool) error {
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return err
 	}

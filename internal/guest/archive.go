@@ -1,4 +1,4 @@
-package lifecycle
+package guest
 
 import (
 	"bytes"
@@ -33,11 +33,11 @@ func (f Files) WriteFiles(ctx context.Context, c sandbox.Caller, ref string, fil
 		return 0, sandbox.InvalidField("files", "must be at most %d with %d bytes together; upload more as an archive",
 			sandbox.ExecutionFiles, sandbox.ExecutionFilesMax)
 	}
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return 0, err
 	}
-	p, end := f.service.transfer(ctx, b)
+	p, end := newTransfer(ctx, b)
 	defer end()
 	for _, file := range files {
 		audit.FromContext(ctx).Detail("path", file.Path)
@@ -76,14 +76,14 @@ func (f Files) UnpackArchive(ctx context.Context, c sandbox.Caller, ref, dir str
 	if err := checkFormat(string(opts.Format)); err != nil {
 		return err
 	}
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return err
 	}
 	audit.FromContext(ctx).Detail("path", dir)
-	p, end := f.service.transfer(ctx, b)
+	p, end := newTransfer(ctx, b)
 	defer end()
-	return p.cut(f.of(b).UnpackArchive(ctx, dir, r, opts))
+	return p.broken(f.of(b).UnpackArchive(ctx, dir, r, opts))
 }
 
 // DownloadArchive packs a directory or file of a running sandbox; see
@@ -94,15 +94,15 @@ func (f Files) DownloadArchive(ctx context.Context, c sandbox.Caller, ref, path,
 	if err := checkFormat(format); err != nil {
 		return nil, err
 	}
-	b, err := f.service.use(ctx, c, ref)
+	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return nil, err
 	}
-	p, end := f.service.transfer(ctx, b)
+	p, end := newTransfer(ctx, b)
 	for {
 		r, err := f.of(b).PackArchive(ctx, path, agentapi.Format(format))
 		if err == nil {
-			return &packed{ReadCloser: r, passage: p, end: end}, nil
+			return &packed{ReadCloser: r, call: p, end: end}, nil
 		}
 		if err := p.again(err); err != nil {
 			end()
@@ -123,9 +123,9 @@ func checkFormat(format string) error {
 // packed is an archive on its way out.
 type packed struct {
 	io.ReadCloser
-	passage *passage
-	end     func()
-	failed  error // what Read answers from then on
+	call   *call
+	end    func()
+	failed error // the error of each later Read
 }
 
 // Read reads on. Its errors have codes.
@@ -135,7 +135,7 @@ func (a *packed) Read(p []byte) (int, error) {
 	}
 	n, err := a.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
-		a.failed = a.passage.cut(err)
+		a.failed = a.call.broken(err)
 		err = a.failed
 	}
 	return n, err

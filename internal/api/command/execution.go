@@ -1,7 +1,7 @@
-// Package execution runs one command in a sandbox for one request: the command
+// Package command runs one command in a sandbox for one request: the command
 // lives no longer than the request, its output is bounded, and how it ended is
 // either known or an error, never made up.
-package execution
+package command
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -27,7 +27,7 @@ const (
 // Sandbox is where commands run.
 type Sandbox struct {
 	// Exec starts a command; the context holds for the command's whole life.
-	Exec func(ctx context.Context, cmd agentapi.Command) (*lifecycle.Command, error)
+	Exec func(ctx context.Context, cmd agentapi.Command) (*guest.Command, error)
 	// Shell runs what [Script] made by /bin/sh in an image without bash.
 	Shell bool
 }
@@ -38,7 +38,7 @@ const bash, sh = "/bin/bash", "/bin/sh"
 func Script(script string) []string { return []string{bash, "-c", script} }
 
 // exec starts the command, by the other shell when there is only that.
-func (in Sandbox) exec(ctx context.Context, cmd agentapi.Command) (*lifecycle.Command, error) {
+func (in Sandbox) exec(ctx context.Context, cmd agentapi.Command) (*guest.Command, error) {
 	running, err := in.Exec(ctx, cmd)
 	if in.Shell && sandbox.CodeOf(err) == sandbox.NotFound && cmd.Argv[0] == bash {
 		cmd.Argv = append([]string{sh}, cmd.Argv[1:]...)
@@ -50,7 +50,7 @@ func (in Sandbox) exec(ctx context.Context, cmd agentapi.Command) (*lifecycle.Co
 // Session is a running command that is killed when its request ends. Next and
 // Close are for one goroutine; all other methods may be called at any time.
 type Session struct {
-	*lifecycle.Command
+	*guest.Command
 	request context.Context // the caller's, with the command's own time limit
 	release []func()
 	exited  bool
@@ -117,7 +117,7 @@ func (s *Session) kill() {
 	_ = s.Command.Close()
 }
 
-// Next is as of lifecycle.Command; when the request has ended the error says why.
+// Next is as of guest.Command; when the request has ended the error says why.
 func (s *Session) Next() (agentapi.Frame, error) {
 	f, err := s.Command.Next()
 	switch {

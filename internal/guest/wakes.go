@@ -1,4 +1,4 @@
-package lifecycle
+package guest
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Wakes notes whether calls made with its context resumed a paused sandbox.
+// Wakes reports whether calls made with its context resumed a paused sandbox. It is safe for
+// concurrent use.
 type Wakes struct{ resumed, memoryLost atomic.Bool }
 
 type wakesKey struct{}
 
-// NoteWakes returns a context for calls into sandboxes, and where it is noted
-// when one of them had to resume its sandbox. It is safe for concurrent use.
+// NoteWakes returns a context for calls into sandboxes, and the Wakes that records whether a
+// call with that context resumed its sandbox.
 func NoteWakes(ctx context.Context) (context.Context, *Wakes) {
 	w := &Wakes{}
 	return context.WithValue(ctx, wakesKey{}, w), w
@@ -24,13 +25,12 @@ func NoteWakes(ctx context.Context) (context.Context, *Wakes) {
 // Resumed reports whether a call has resumed its sandbox so far.
 func (w *Wakes) Resumed() bool { return w.resumed.Load() }
 
-// MemoryLost reports whether the sandbox was started anew from its files with that.
+// MemoryLost reports whether a call resumed a sandbox without its memory, from its files.
 func (w *Wakes) MemoryLost() bool { return w.memoryLost.Load() }
 
-// awake returns when the sandbox of b can be used, resuming it when it is paused
-// and after waiting for what has the box for itself, and notes the activity.
-// Many callers at once wait for one resume.
-func (s *Service) awake(ctx context.Context, b *entry) error {
+// awake resumes the sandbox of b if it is paused, waits for the operation that has the box, and
+// notes the activity. Many callers at once wait for the same resume.
+func (g *Calls) awake(ctx context.Context, b *box.Box) error {
 	b.Activity.At(time.Now())
 	if !b.Busy() && b.View().Sandbox.State == sandbox.Running {
 		return nil
@@ -46,8 +46,7 @@ func (s *Service) awake(ctx context.Context, b *entry) error {
 	default:
 		return box.StateError(&sb)
 	}
-	err := b.Exclusively(ctx, box.Resume, func() error { return s.resume(b, sandbox.MemoryPrefer) })
-	if err != nil {
+	if err := g.sandboxes.Wake(ctx, b); err != nil {
 		return err
 	}
 	if w, ok := ctx.Value(wakesKey{}).(*Wakes); ok {

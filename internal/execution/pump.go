@@ -1,4 +1,4 @@
-package lifecycle
+package execution
 
 import (
 	"bytes"
@@ -20,6 +20,8 @@ import (
 )
 
 const (
+	// callTimeout bounds a call to an agent.
+	callTimeout = 5 * time.Second
 	// agentPatience is the default of Config.agentPatience.
 	agentPatience = 2 * time.Minute
 	// idleConnections is how many connections in a row may break without a byte of
@@ -40,7 +42,7 @@ type pump struct {
 func (s *Service) execute(x *execution) {
 	defer x.dropRequest()
 	if x.typed != nil {
-		defer x.typed.end()
+		defer x.typed.End()
 	}
 	p, err := s.openPump(x)
 	if err != nil {
@@ -111,7 +113,7 @@ func (s *Service) finish(x *execution, p *pump, end func(*sandbox.Execution)) {
 	if p != nil {
 		p.end()
 	}
-	err := s.persist("record end of execution", x.box, func() error {
+	err := retry.Persist(s.ctx, s.log.With("sandbox", x.box.ID), "record end of execution", func() error {
 		err := s.change(s.ctx, x, func(e *sandbox.Execution) {
 			now := time.Now().UTC()
 			*e = s.measured(*e)
@@ -126,11 +128,11 @@ func (s *Service) finish(x *execution, p *pump, end func(*sandbox.Execution)) {
 	if err != nil {
 		return // the service closes; the next server finds it running
 	}
-	s.executions.remove(id)
+	s.live.remove(id)
 	e := x.view().Execution
 	s.noteExecution(&e)
 	if e.OneShot {
-		s.endOrLog(x.box, sandbox.Cause{Code: sandbox.CauseCompleted, Message: "its command has ended"})
+		s.sandboxes.End(x.box, sandbox.Cause{Code: sandbox.CauseCompleted, Message: "its command has ended"})
 	}
 }
 
@@ -147,10 +149,7 @@ func (s *Service) noteExecution(e *sandbox.Execution) {
 		Sandbox: e.Sandbox, Time: e.EndedAt, Type: sandbox.EventExec, Data: data,
 		Message: fmt.Sprintf("an execution ended: %s", e.State),
 	}
-	select {
-	case s.notes <- ev:
-	case <-s.ctx.Done():
-	}
+	s.sandboxes.Note(s.ctx, ev)
 }
 
 func (s *Service) openPump(x *execution) (*pump, error) {
@@ -211,7 +210,7 @@ func (p *pump) run() (*agentapi.Exit, error) {
 			return nil, err // its stream is closed: it was ended by somebody else
 		}
 		if p.x.typed != nil {
-			if err := p.x.typed.failed(); err != nil {
+			if err := p.x.typed.Failed(); err != nil {
 				p.terminate(ctx)
 				return nil, err
 			}
@@ -228,7 +227,7 @@ func (p *pump) run() (*agentapi.Exit, error) {
 
 // terminate ends a process that nobody will hear of any more, as far as it can be reached.
 func (p *pump) terminate(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_ = p.x.box.Agent.Terminate(ctx, string(p.x.view().ID), cancelGrace)
 }
@@ -261,7 +260,7 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 		v, saves := p.x.box.View(), p.x.box.Saves()
 		conn, err := backoff.Retry(ctx, func() (*agentapi.Stream, error) {
 			if now := p.x.box.View(); now != v && now.Sandbox.State != sandbox.Running {
-				return nil, backoff.Permanent(errMoved)
+				return nil, backoff.Permanent(errStopped)
 			}
 			conn, err := p.attempt(ctx)
 			var refused *agentapi.Error
@@ -269,7 +268,7 @@ func (p *pump) connect(ctx context.Context) (*agentapi.Stream, error) {
 				err = backoff.Permanent(err)
 			}
 			return conn, err
-		}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(p.service.cfg.agentPatience))
+		}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(p.service.cfg.AgentPatience))
 		var refused *agentapi.Error
 		switch {
 		case err == nil:
@@ -298,8 +297,8 @@ func (p *pump) crowded(refused *agentapi.Error) bool {
 	return refused.Code == agentapi.CodeTooMany && p.x.view().State != sandbox.ExecutionQueued
 }
 
-// errMoved says that the sandbox does not run any more.
-var errMoved = errors.New("the sandbox does not run")
+// errStopped says that the sandbox does not run any more.
+var errStopped = errors.New("the sandbox does not run")
 
 // attempt makes one connection.
 func (p *pump) attempt(ctx context.Context) (*agentapi.Stream, error) {
@@ -355,7 +354,7 @@ func (p *pump) writeFiles(ctx context.Context) error {
 	return nil
 }
 
-// workingDir is what relative paths of the request's files are relative to.
+// workingDir returns the directory for relative paths of the request's files.
 func (p *pump) workingDir(ctx context.Context) (string, error) {
 	if dir := p.x.request.Cwd; dir != "" {
 		return dir, nil
@@ -411,7 +410,7 @@ func (p *pump) copy(ctx context.Context, conn *agentapi.Stream) (*agentapi.Exit,
 func (p *pump) connected(conn *agentapi.Stream) error {
 	s, x := p.service, p.x
 	if x.view().State == sandbox.ExecutionQueued {
-		err := s.persist("record start of execution", x.box, func() error {
+		err := retry.Persist(s.ctx, s.log.With("sandbox", x.box.ID), "record start of execution", func() error {
 			return s.change(s.ctx, x, func(e *sandbox.Execution) {
 				e.State, e.StartedAt = sandbox.ExecutionRunning, time.Now().UTC()
 			})
@@ -423,7 +422,7 @@ func (p *pump) connected(conn *agentapi.Stream) error {
 	}
 	x.connect(conn)
 	if x.typed != nil {
-		x.typed.follow(conn)
+		x.typed.Follow(conn)
 	}
 	if x.view().Cancel != sandbox.CancelNone {
 		s.work.Go(func() { s.signalCancel(x) })

@@ -1,4 +1,4 @@
-package lifecycle
+package execution
 
 import (
 	"context"
@@ -11,19 +11,20 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// cancelGrace is between SIGTERM and SIGKILL of a canceled execution, or of one
-// whose time is up.
+// cancelGrace is the time between SIGTERM and SIGKILL of an execution that is canceled or timed
+// out.
 const cancelGrace = 5 * time.Second
 
-// execution is one that has not ended.
+// execution is an execution that has not ended.
 type execution struct {
-	box     *entry
-	request *ExecutionRequest // nil when it was found after a restart, or was started
-	held    int64             // bytes of request.Files that the box's agent counts
-	typed   *input            // what is typed on its terminal; nil when it has none
+	box     *box.Box
+	request *Request     // nil when it was found after a restart, or was started
+	held    int64        // bytes of request.Files that the box's agent counts
+	typed   *guest.Input // the input of its terminal; nil without a terminal
 	current atomic.Pointer[executionView]
 
 	mu     sync.Mutex       // orders changes; held while they are recorded
@@ -36,12 +37,12 @@ type executionView struct {
 	changed chan struct{} // closed when this view is not current any more
 }
 
-func newExecution(b *entry, e sandbox.Execution, req *ExecutionRequest) *execution {
+func newExecution(b *box.Box, e sandbox.Execution, req *Request) *execution {
 	x := &execution{box: b, request: req}
 	if e.TTY {
 		// Without memory it is narrow all the same, and not counted: executions of a
 		// sandbox are few.
-		x.typed, _ = newInput(b.Agent, 0)
+		x.typed, _ = guest.NewInput(b.Agent, 0)
 	}
 	x.set(e)
 	return x
@@ -65,60 +66,64 @@ func (x *execution) dropRequest() {
 	x.held = 0
 }
 
-// executions are those that have not ended.
-type executions struct {
+// liveExecutions are the executions that have not ended.
+type liveExecutions struct {
 	mu  sync.RWMutex
 	ids map[sandbox.ExecutionID]*execution // guarded by mu
 }
 
-func (x *executions) add(e *execution) {
+func (x *liveExecutions) add(e *execution) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.ids[e.view().ID] = e
 }
 
-func (x *executions) remove(id sandbox.ExecutionID) {
+func (x *liveExecutions) remove(id sandbox.ExecutionID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.ids, id)
 }
 
-// forgetTyped drops what was typed in a box that is taken back to a checkpoint.
-func (x *executions) forgetTyped(b *entry) {
+// ForgetTyped drops what was typed in a sandbox that is taken back to a checkpoint.
+func (s *Service) ForgetTyped(b *box.Box) {
+	x := &s.live
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, e := range x.ids {
 		if e.box == b && e.typed != nil {
-			e.typed.forget()
+			e.typed.Forget()
 		}
 	}
 }
 
-func (x *executions) byID(id sandbox.ExecutionID) *execution {
+func (x *liveExecutions) byID(id sandbox.ExecutionID) *execution {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.ids[id]
 }
 
-// StartExecution records a command, starts it, and returns it as soon as it runs
+// Start records a command, starts it, and returns it as soon as it runs
 // or has ended; a paused sandbox is resumed for it. That the command could not
 // be started is no error but what the execution says. The command goes on
 // whatever happens to ctx.
 //
-// Errors: Invalid, naming the field; QuotaExceeded; those of every call into a
-// sandbox, see Exec; DiskFull; Unsupported when the server keeps no streams.
-func (s *Service) StartExecution(ctx context.Context, c sandbox.Caller, ref string, req ExecutionRequest) (sandbox.Execution, error) {
-	if err := s.ready(); err != nil {
+// Errors: Invalid, naming the field; QuotaExceeded; the errors of every call into a
+// sandbox, see guest.Calls.Exec; DiskFull; Unsupported when the server keeps no streams.
+func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref string, req Request) (sandbox.Execution, error) {
+	if !s.work.Running() {
+		return sandbox.Execution{}, box.ErrClosed
+	}
+	if err := req.Validate(); err != nil {
 		return sandbox.Execution{}, err
 	}
-	if err := req.validate(); err != nil {
+	b, sb, err := s.sandboxes.Find(ctx, c, ref)
+	if err != nil {
 		return sandbox.Execution{}, err
 	}
-	b, sb, err := s.find(ctx, c, ref)
-	if err == nil {
-		err = audit.FromContext(ctx).Command(ctx, req.argv(bash), sb.Env, req.Env)
+	if err := audit.FromContext(ctx).Command(ctx, req.argv(bash), sb.Env, req.Env); err != nil {
+		return sandbox.Execution{}, err
 	}
-	if b, err = s.inUse(ctx, b, &sb, err); err != nil {
+	if b, err = s.guest.Enter(ctx, b, &sb); err != nil {
 		return sandbox.Execution{}, err
 	}
 	x, err := s.queue(ctx, c, b, &req, false)
@@ -131,7 +136,7 @@ func (s *Service) StartExecution(ctx context.Context, c sandbox.Caller, ref stri
 
 // queue records an execution with its streams. The caller has noted its command in
 // the audit log, and has it executed.
-func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *entry, req *ExecutionRequest, oneShot bool) (*execution, error) {
+func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *Request, oneShot bool) (*execution, error) {
 	if s.streams == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
 	}
@@ -171,31 +176,29 @@ func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *entry, req *Ex
 	x := newExecution(b, e, req)
 	x.held = held
 	cu.Release()
-	s.executions.add(x)
+	s.live.add(x)
 	if err := s.makeOutputs(&e); err != nil {
 		s.fail(x, "its streams could not be made")
 		x.dropRequest()
 		if x.typed != nil {
-			x.typed.end()
+			x.typed.End()
 		}
 		return nil, err
 	}
 	return x, nil
 }
 
-// queueFirst records the command that a sandbox is made with. It starts when the
-// sandbox runs; when it cannot be recorded the sandbox ends.
-func (s *Service) queueFirst(ctx context.Context, c sandbox.Caller, b *entry, req *CreateRequest) error {
-	if req.Command == nil {
-		return nil
-	}
-	err := audit.FromContext(ctx).Command(ctx, req.Command.argv(bash), b.View().Sandbox.Env, req.Command.Env)
+// StartFirst records the command that a sandbox is made for, and starts it when the sandbox
+// runs; if oneShot, the sandbox ends with it. If the command cannot be recorded, StartFirst ends
+// the sandbox. Errors: QuotaExceeded, DiskFull, Unsupported; the audit log's.
+func (s *Service) StartFirst(ctx context.Context, c sandbox.Caller, b *box.Box, req *Request, oneShot bool) error {
+	err := audit.FromContext(ctx).Command(ctx, req.argv(bash), b.View().Sandbox.Env, req.Env)
 	var x *execution
 	if err == nil {
-		x, err = s.queue(ctx, c, b, req.Command, req.OneShot)
+		x, err = s.queue(ctx, c, b, req, oneShot)
 	}
 	if err != nil {
-		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseInternal, Message: "its command could not be recorded"})
+		s.sandboxes.End(b, sandbox.Cause{Code: sandbox.CauseInternal, Message: "its command could not be recorded"})
 		return err
 	}
 	s.work.Go(func() { s.execute(x) })
@@ -205,7 +208,7 @@ func (s *Service) queueFirst(ctx context.Context, c sandbox.Caller, b *entry, re
 // makeOutputs makes the streams of a new execution.
 func (s *Service) makeOutputs(e *sandbox.Execution) error {
 	for _, ref := range outputs(e) {
-		most := s.cfg.StreamMaxBytes
+		most := s.cfg.StreamMax
 		if ref.Off {
 			most = 0
 		}
@@ -254,14 +257,14 @@ func (s *Service) measured(e sandbox.Execution) sandbox.Execution {
 	return e
 }
 
-// Execution returns an execution. Errors: NotFound.
-func (s *Service) Execution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (sandbox.Execution, error) {
-	return s.WaitExecution(ctx, c, id, 0)
+// Get returns an execution. Errors: NotFound.
+func (s *Service) Get(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (sandbox.Execution, error) {
+	return s.Wait(ctx, c, id, 0)
 }
 
-// WaitExecution returns an execution as soon as it has ended, or as it is after
+// Wait returns an execution as soon as it has ended, or as it is after
 // timeout or when ctx ends. Errors: NotFound; Unavailable when the server closes.
-func (s *Service) WaitExecution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, timeout time.Duration) (sandbox.Execution, error) {
+func (s *Service) Wait(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, timeout time.Duration) (sandbox.Execution, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil || x == nil {
 		return c.ShownExecution(e), err
@@ -277,7 +280,7 @@ func (s *Service) WaitExecution(ctx context.Context, c sandbox.Caller, id sandbo
 
 // findExecution returns an execution, with what works on it unless it has ended.
 func (s *Service) findExecution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (*execution, sandbox.Execution, error) {
-	x := s.executions.byID(id)
+	x := s.live.byID(id)
 	if x != nil {
 		if e := x.view().Execution; e.Workspace == c.Workspace {
 			return x, e, nil
@@ -290,11 +293,11 @@ func (s *Service) findExecution(ctx context.Context, c sandbox.Caller, id sandbo
 	return nil, e, err
 }
 
-// Executions returns the executions of a sandbox, also after its end, of one
+// List returns the executions of a sandbox, also after its end, of one
 // kind unless that is empty, newest first. A limit of 0 means 100. Errors:
 // NotFound; Invalid, naming limit.
-func (s *Service) Executions(ctx context.Context, c sandbox.Caller, ref string, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error) {
-	_, sb, err := s.find(ctx, c, ref)
+func (s *Service) List(ctx context.Context, c sandbox.Caller, ref string, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error) {
+	_, sb, err := s.sandboxes.Find(ctx, c, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -305,13 +308,13 @@ func (s *Service) Executions(ctx context.Context, c sandbox.Caller, ref string, 
 	return list, err
 }
 
-// CancelExecution asks an execution to end, by SIGTERM and after 5 s by SIGKILL,
+// Cancel asks an execution to end, by SIGTERM and after 5 s by SIGKILL,
 // with force by SIGKILL at once, to all its processes. It returns at once, with
-// the execution as it then is; one that has ended stays as it is. It does not
+// the execution as it then is; an ended execution stays as it is. It does not
 // resume a paused sandbox: the execution ends when that is resumed.
 //
 // Errors: NotFound; Unavailable.
-func (s *Service) CancelExecution(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, force bool) (sandbox.Execution, error) {
+func (s *Service) Cancel(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID, force bool) (sandbox.Execution, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil || x == nil {
 		return e, err
@@ -339,7 +342,7 @@ func (s *Service) CancelExecution(ctx context.Context, c sandbox.Caller, id sand
 
 // signalCancel ends the process of an execution as it was asked to.
 func (s *Service) signalCancel(x *execution) {
-	ctx, cancel := context.WithTimeout(x.box.Context(), attemptTimeout)
+	ctx, cancel := context.WithTimeout(x.box.Context(), callTimeout)
 	defer cancel()
 	e := x.view()
 	var err error

@@ -1,4 +1,4 @@
-package lifecycle
+package execution
 
 import (
 	"context"
@@ -19,14 +19,14 @@ type Terminal struct {
 }
 
 // Terminal connects to an execution, which may have ended. When it has not, a
-// paused sandbox is resumed. Errors: NotFound; those of every call into a sandbox.
+// paused sandbox is resumed. Errors: NotFound; the errors of every call into a sandbox.
 func (s *Service) Terminal(ctx context.Context, c sandbox.Caller, id sandbox.ExecutionID) (*Terminal, error) {
 	x, e, err := s.findExecution(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
 	if x != nil {
-		if _, err := s.use(ctx, c, string(e.Sandbox)); err != nil && sandbox.CodeOf(err) != sandbox.NotRunning {
+		if _, err := s.guest.Use(ctx, c, string(e.Sandbox)); err != nil && sandbox.CodeOf(err) != sandbox.NotRunning {
 			return nil, err
 		}
 	}
@@ -76,7 +76,7 @@ func (t *Terminal) Write(ctx context.Context, p []byte) error {
 	if t.x == nil {
 		return errExecutionEnded
 	}
-	_, err := t.x.typed.write(ctx, p)
+	_, err := t.x.typed.Write(ctx, p)
 	switch {
 	case err == io.ErrClosedPipe && t.service.ctx.Err() != nil:
 		return box.ErrClosed

@@ -1,4 +1,4 @@
-package lifecycle
+package guest
 
 import (
 	"bytes"
@@ -19,20 +19,19 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Command is a command that runs in a sandbox for one caller. It goes on when the
-// sandbox is saved in the middle of it, for a checkpoint or a fork: its connection,
-// which that breaks, is made again, and no byte of input or output is lost or
-// doubled. Next is called by one goroutine at a time, and all the time: it is what
-// makes the connection again. All other methods may be called at any time.
+// Command is a command that runs in a sandbox for one caller. It continues when the sandbox is
+// saved for a checkpoint or a fork: the save breaks its connection, Next connects again, and no
+// byte of input or output is lost or doubled. One goroutine at a time calls Next, continually.
+// All other methods may be called at any time.
 type Command struct {
-	service *Service
-	box     *entry
+	calls   *Calls
+	box     *box.Box
 	ctx     context.Context // of the command's whole life
 	command agentapi.Command
 	handle  driver.Handle // of the box it was started in
-	input   *input        // nil when it takes none
-	release func()        // what it holds of the sandbox's activity
-	failed  error         // what Next answers from then on
+	input   *Input        // nil when it takes none
+	release func()        // ends its activity
+	failed  error         // the error of each later Next
 
 	mu     sync.Mutex
 	stream *agentapi.Stream // guarded by mu; replaced by Next
@@ -55,26 +54,22 @@ func (c *Command) Hold(n int) error {
 	return nil
 }
 
-// commandPatience is the default of Config.commandPatience.
-// Its process is ended when that takes longer than agentapi.DetachGrace.
-const commandPatience = agentapi.DetachGrace
-
 // startCommand starts cmd in a box that runs.
-func (s *Service) startCommand(ctx context.Context, b *entry, cmd agentapi.Command) (*Command, error) {
+func (g *Calls) startCommand(ctx context.Context, b *box.Box, cmd agentapi.Command) (*Command, error) {
 	if cmd.ID == "" {
 		cmd.ID = rand.Text()
 	}
-	c := &Command{service: s, box: b, ctx: ctx, command: cmd, handle: b.View().Sandbox.Handle}
+	c := &Command{calls: g, box: b, ctx: ctx, command: cmd, handle: b.View().Sandbox.Handle}
 	if cmd.Stdin {
 		var err error
-		if c.input, err = newInput(b.Agent, cmd.StdinHeld); err != nil {
+		if c.input, err = NewInput(b.Agent, cmd.StdinHeld); err != nil {
 			return nil, box.AgentError(err)
 		}
 	}
 	release := b.Activity.Begin()
 	c.release = sync.OnceFunc(func() {
 		if c.input != nil {
-			c.input.end()
+			c.input.End()
 		}
 		c.mu.Lock()
 		c.box.Agent.Free(c.held)
@@ -100,20 +95,17 @@ func (s *Service) startCommand(ctx context.Context, b *entry, cmd agentapi.Comma
 	}
 }
 
-// savedSince reports whether the box was or is being saved since saves was read.
-func (b *entry) savedSince(saves int64) bool { return saves%2 == 1 || b.Saves() != saves }
-
 // use makes a stream the one there is.
 func (c *Command) use(stream *agentapi.Stream, saves int64) {
 	stream.OnExit(func(exit agentapi.Exit) {
 		audit.FromContext(c.ctx).Detail("exit_code", strconv.Itoa(exit.Code))
-		c.service.execEnded(c.ctx, c.box.ID, c.command.Argv[0], exit)
+		c.calls.commandEnded(c.ctx, c.box.ID, c.command.Argv[0], exit)
 	})
 	c.mu.Lock()
 	c.stream, c.saves = stream, saves
 	c.mu.Unlock()
 	if c.input != nil {
-		c.input.follow(stream)
+		c.input.Follow(stream)
 	}
 }
 
@@ -144,7 +136,7 @@ func (c *Command) standing() error {
 // again makes the connection that broke with reason again.
 func (c *Command) again(old *agentapi.Stream, saves int64, reason error) error {
 	if c.input != nil {
-		if err := c.input.failed(); err != nil {
+		if err := c.input.Failed(); err != nil {
 			return err
 		}
 	}
@@ -152,7 +144,7 @@ func (c *Command) again(old *agentapi.Stream, saves int64, reason error) error {
 		return box.AgentError(reason)
 	}
 	if !c.box.SavedSince(saves) {
-		if sb := c.box.Sandbox(); sb.State == sandbox.Running && bytes.Equal(sb.Handle, c.handle) {
+		if c.box.Runs(c.handle) {
 			return c.box.Explain(c.ctx, reason)
 		}
 	}
@@ -179,11 +171,14 @@ func (c *Command) again(old *agentapi.Stream, saves int64, reason error) error {
 	}
 }
 
+// errStopped says that the sandbox does not run any more.
+var errStopped = errors.New("the sandbox does not run")
+
 // attach connects to the process, from a byte of its output on.
 func (c *Command) attach(offset int64) error {
 	_, err := backoff.Retry(c.ctx, func() (struct{}, error) {
-		if sb := c.box.View().Sandbox; sb.State != sandbox.Running || !bytes.Equal(sb.Handle, c.handle) {
-			return struct{}{}, backoff.Permanent(errMoved)
+		if !c.box.Runs(c.handle) {
+			return struct{}{}, backoff.Permanent(errStopped)
 		}
 		saves := c.box.Saves()
 		stream, err := c.box.Agent.Attach(c.ctx, c.command.ID, offset)
@@ -195,7 +190,7 @@ func (c *Command) attach(offset int64) error {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(c.service.cfg.commandPatience))
+	}, retry.Pauses(10*time.Millisecond, time.Second), backoff.WithMaxElapsedTime(c.calls.patience))
 	return err
 }
 
@@ -230,19 +225,19 @@ func (c *Command) Next() (agentapi.Frame, error) {
 }
 
 // Write gives p to the command's stdin. It blocks while the command does not
-// read, until it ends. It fails after CloseStdin and after the end. What a
-// command without stdin is given is dropped.
+// read, until the command ends. It fails after CloseStdin and after the end. A command
+// without stdin drops its input.
 func (c *Command) Write(p []byte) (int, error) {
 	if c.input == nil {
 		return len(p), nil
 	}
-	return c.input.write(c.ctx, p)
+	return c.input.Write(c.ctx, p)
 }
 
 // CloseStdin tells the command that its stdin has ended. Closing twice does nothing.
 func (c *Command) CloseStdin() error {
 	if c.input != nil {
-		c.input.close()
+		c.input.Close()
 	}
 	return nil
 }
@@ -271,4 +266,13 @@ func (c *Command) Close() error {
 	c.release()
 	stream, _ := c.current()
 	return stream.Close()
+}
+
+// KeptInput returns the capacity of the buffer of input that the command keeps to send again
+// after a save, in bytes, and the offset of its first byte. Both are 0 without input.
+func (c *Command) KeptInput() (size int, start int64) {
+	if c.input == nil {
+		return 0, 0
+	}
+	return c.input.kept()
 }

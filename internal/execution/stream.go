@@ -1,4 +1,4 @@
-package lifecycle
+package execution
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func (s *Service) CreateStream(_ context.Context, c sandbox.Caller) (sandbox.Str
 		return "", sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
 	}
 	id := sandbox.NewStreamID()
-	if err := s.inputs.add(id, c, time.Now(), s.cfg.StreamRetention); err != nil {
+	if err := s.inputs.add(id, c, time.Now(), s.cfg.Retention); err != nil {
 		return "", err
 	}
 	return id, s.streams.Create(id, sandbox.StdinMax)
@@ -63,14 +63,14 @@ func (x *inputs) owner(id sandbox.StreamID) sandbox.WorkspaceID {
 	return x.made[id].of.Workspace
 }
 
-// used forgets one that a command reads.
+// used removes a stream that a command reads.
 func (x *inputs) used(id sandbox.StreamID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.made, id)
 }
 
-// OpenStream opens a stream at a byte. Who has the id may read it: there is no
+// OpenStream opens a stream at a byte. The id gives access: there is no
 // caller. With follow the reader waits for more until the stream ends, else it
 // ends with what there is. Closing the reader, and the end of ctx, end a read
 // that waits. Errors: NotFound; Invalid, naming offset.
@@ -97,8 +97,8 @@ func (s *Service) openStream(ctx context.Context, id string, offset int64, follo
 	return r, info, nil
 }
 
-// WriteStdin appends what r holds to an input stream, as it comes. Who has the id
-// may write: there is no caller. It returns when r has ended; the stream goes on
+// WriteStdin appends what r holds to an input stream, as it comes. The id gives
+// access: there is no caller. It returns when r has ended; the stream goes on
 // until [Service.CloseStdin].
 //
 // Errors: NotFound; Conflict when the stream has ended, is an output, or is being

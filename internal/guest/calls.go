@@ -1,0 +1,172 @@
+// Package guest calls into running sandboxes: commands, files, connections to ports. A call
+// resumes a paused sandbox, counts as activity, and continues when the sandbox is saved in the
+// middle of it.
+package guest
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Sandboxes finds the sandboxes that calls go to. [lifecycle.Service] implements it.
+type Sandboxes interface {
+	// Find returns the sandbox that ref, an id or a name, means to the caller, and its box
+	// unless it has ended. Errors: NotFound.
+	Find(ctx context.Context, c sandbox.Caller, ref string) (*box.Box, sandbox.Sandbox, error)
+	// FindID is Find by id, in any workspace.
+	FindID(ctx context.Context, id sandbox.ID) (*box.Box, sandbox.Sandbox, error)
+	// Wake resumes a paused sandbox and returns when it runs. Errors: the errors of a resume.
+	Wake(ctx context.Context, b *box.Box) error
+	// Note queues an event to be recorded. It waits, until ctx ends, while the queue is full.
+	Note(ctx context.Context, ev sandbox.Event)
+}
+
+// Calls calls into running sandboxes. It is safe for concurrent use.
+//
+// The embedded [Files] are the calls on files by absolute path, or by a path relative to the
+// sandbox's working directory.
+type Calls struct {
+	Files
+
+	sandboxes Sandboxes
+	driver    driver.Driver
+	// patience is how long the agent of a running sandbox may not answer before a command is given up.
+	patience time.Duration
+}
+
+// DefaultPatience is how long an agent may not answer before a command is given up. The agent
+// ends the command's process when that takes longer than agentapi.DetachGrace.
+const DefaultPatience = agentapi.DetachGrace
+
+// New returns the calls into sandboxes whose boxes d made. A patience of 0 is DefaultPatience.
+func New(sandboxes Sandboxes, d driver.Driver, patience time.Duration) *Calls {
+	g := &Calls{sandboxes: sandboxes, driver: d, patience: cmp.Or(patience, DefaultPatience)}
+	g.Files.calls = g
+	return g
+}
+
+// Use returns the box of a running sandbox for a call into it, and resumes a paused sandbox.
+// Errors: NotFound; NotRunning while the sandbox is provisioning; Ended, with the cause; the errors
+// of a resume.
+func (g *Calls) Use(ctx context.Context, c sandbox.Caller, ref string) (*box.Box, error) {
+	b, sb, err := g.sandboxes.Find(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	return g.Enter(ctx, b, &sb)
+}
+
+// Enter is Use for a sandbox that was found; b is nil if the sandbox has ended.
+func (g *Calls) Enter(ctx context.Context, b *box.Box, sb *sandbox.Sandbox) (*box.Box, error) {
+	if b == nil {
+		return nil, box.StateError(sb)
+	}
+	return b, g.awake(ctx, b)
+}
+
+// Exec starts a command in a running sandbox. ctx bounds the command's whole life. When its
+// caller has read the exit, an event that the command ended is appended soon after.
+//
+// Errors: as for every call into a sandbox: NotFound, NotRunning, Ended,
+// AgentUnreachable, Timeout; further the errors of agentapi.Client.Exec.
+func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
+	if err := sandbox.CheckArgv(cmd.Argv); err != nil {
+		return nil, err
+	}
+	if err := sandbox.CheckEnv(cmd.Env); err != nil {
+		return nil, err
+	}
+	if err := sandbox.CheckPlace(cmd.Cwd, cmd.User); err != nil {
+		return nil, err
+	}
+	b, sb, err := g.sandboxes.Find(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := audit.FromContext(ctx).Command(ctx, cmd.Argv, sb.Env, cmd.Env); err != nil {
+		return nil, err
+	}
+	if b, err = g.Enter(ctx, b, &sb); err != nil {
+		return nil, err
+	}
+	if cmd.Timeout == 0 {
+		cmd.Timeout = b.View().Sandbox.Timeouts.Execution
+	}
+	return g.startCommand(ctx, b, cmd)
+}
+
+// Stats measures a running sandbox now. It neither resumes a paused sandbox nor
+// counts as activity. Errors: NotFound, NotRunning, Ended.
+func (g *Calls) Stats(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Stats, error) {
+	b, sb, err := g.sandboxes.Find(ctx, c, ref)
+	if err != nil {
+		return sandbox.Stats{}, err
+	}
+	if b == nil || sb.State != sandbox.Running {
+		return sandbox.Stats{}, box.StateError(&sb)
+	}
+	stats, err := g.driver.Stats(ctx, b.ID)
+	return stats, b.Explain(ctx, err)
+}
+
+// Dial connects to a TCP port of a running sandbox, for any caller: the proxy has checked
+// access. It refuses the agent's port. The connection outlives ctx and breaks when the sandbox
+// ends.
+//
+// A connection over the sandbox's interface is the fastest, but servers on the sandbox's
+// loopback are reached only through the agent.
+//
+// Errors: NotFound, NotRunning, Ended, PortClosed, AgentUnreachable.
+func (g *Calls) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
+	if port == driver.AgentPort {
+		return nil, sandbox.Errorf(sandbox.PortClosed, "port %d of a sandbox is reserved for its agent", port)
+	}
+	b, sb, err := g.sandboxes.FindID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = g.Enter(ctx, b, &sb); err != nil {
+		return nil, err
+	}
+	p := newCall(ctx, b)
+	if conn, ok := b.Link.Dial(ctx, port); ok {
+		return p.conn(conn, false), nil
+	}
+	for {
+		conn, err := g.driver.Dial(ctx, id, port)
+		if err == nil {
+			return p.conn(conn, true), nil
+		}
+		if sandbox.CodeOf(err) == sandbox.PortClosed {
+			return nil, err
+		}
+		if err := p.again(err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// commandEnded appends the event that a command ended. The event has only the program's name:
+// arguments and environment may hold secrets.
+func (g *Calls) commandEnded(ctx context.Context, id sandbox.ID, program string, exit agentapi.Exit) {
+	data := map[string]string{
+		"program":     sandbox.OneLine(program),
+		"exit_code":   strconv.Itoa(exit.Code),
+		"duration_ms": strconv.FormatInt(exit.Duration.Milliseconds(), 10),
+	}
+	message := "a command ended"
+	if exit.TimedOut {
+		message = "a command ran out of time"
+		data["timed_out"] = "true"
+	}
+	g.sandboxes.Note(ctx, sandbox.Event{Sandbox: id, Time: time.Now().UTC(), Type: sandbox.EventExec, Message: message, Data: data})
+}
