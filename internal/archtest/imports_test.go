@@ -60,10 +60,10 @@ var mayImport = map[string][]string{
 	// account and image also work on the directories of a server, without it.
 	"cmd/modbox":            {"internal/cli"},
 	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/image", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot"},
-	"internal/cli/base":     {"client", "internal/config", "internal/durable", "internal/image", "internal/statedir"},
+	"internal/cli/base":     {"client", "internal/config", "internal/durable", "internal/image", "internal/sandbox", "internal/statedir"},
 	"internal/cli/tree":     {},
-	"internal/cli/sandbox":  {"client", "internal/cli/base", "internal/cli/image", "internal/cli/tree", "internal/image"},
-	"internal/cli/snapshot": {"client", "internal/cli/base", "internal/cli/tree", "internal/image"},
+	"internal/cli/sandbox":  {"client", "internal/cli/base", "internal/cli/image", "internal/cli/tree", "internal/sandbox"},
+	"internal/cli/snapshot": {"client", "internal/cli/base", "internal/cli/tree", "internal/sandbox"},
 	"internal/cli/image":    {"client", "internal/cli/base", "internal/cli/tree", "internal/config", "internal/image", "internal/sandbox", "internal/server", "internal/statedir"},
 	"internal/cli/account":  {"client", "internal/cli/base", "internal/audit", "internal/auth", "internal/durable", "internal/sandbox", "internal/server", "internal/statedir", "internal/store"},
 	"internal/cli/operator": {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -327,7 +328,7 @@ func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, uplo
 			return sandbox.Image{}, err
 		}
 	}
-	files, err := b.images.ReadArchive(ctx, c.Workspace, &limitedReader{upload, uploadMax}, image.ArchiveLimits{Bytes: contextMax, Entries: contextFiles})
+	files, err := b.images.Scratch().ReadArchive(ctx, c.Workspace, &limitedReader{upload, uploadMax}, rootfs.ArchiveLimits{Bytes: contextMax, Entries: contextFiles})
 	if err != nil {
 		return sandbox.Image{}, inField("context", err)
 	}
@@ -345,7 +346,7 @@ func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, uplo
 }
 
 // plan reads the Dockerfile, and takes out of the context what is ignored.
-func (b *Builder) plan(ctx context.Context, req *Request, files *image.Files) (*plan, error) {
+func (b *Builder) plan(ctx context.Context, req *Request, files *rootfs.Files) (*plan, error) {
 	name := req.Path
 	if name == "" {
 		name = "Dockerfile"

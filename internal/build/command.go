@@ -10,7 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
-	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -236,5 +236,5 @@ func (r *run) makeDir(ctx context.Context, st *state, dir, by string, cached fun
 	if there, err := files.HasDir(strings.TrimPrefix(dir, "/")); there || err != nil {
 		return err
 	}
-	return r.copyOver(ctx, st, image.CopyRequest{To: dir + "/", Owner: st.config.User}, by, cached)
+	return r.copyOver(ctx, st, rootfs.CopyRequest{To: dir + "/", Owner: st.config.User}, by, cached)
 }

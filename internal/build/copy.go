@@ -10,13 +10,13 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
-	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // copy is COPY, from the context, a stage or an image.
 func (r *run) copy(ctx context.Context, st *state, from int, c *instructions.CopyCommand, cached func()) error {
-	req := image.CopyRequest{From: r.context, Owner: c.Chown}
+	req := rootfs.CopyRequest{From: r.context, Owner: c.Chown}
 	if c.From != "" {
 		source := &state{}
 		if from >= 0 {
@@ -46,7 +46,7 @@ func (r *run) add(ctx context.Context, st *state, c *instructions.AddCommand, ca
 	if slices.ContainsFunc(c.SourcePaths, isURL) { // once its variables are replaced
 		return sandbox.Errorf(sandbox.Invalid, "ADD of a URL is not supported; fetch it in a RUN, or before the build")
 	}
-	req := image.CopyRequest{From: r.context, Owner: c.Chown, Unpack: c.Unpack == nil || *c.Unpack}
+	req := rootfs.CopyRequest{From: r.context, Owner: c.Chown, Unpack: c.Unpack == nil || *c.Unpack}
 	if err := st.sources(&req, &c.SourcesAndDest, c.Chmod); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (r *run) add(ctx context.Context, st *state, c *instructions.AddCommand, ca
 }
 
 // sources fills in what COPY and ADD have in common.
-func (st *state) sources(req *image.CopyRequest, sd *instructions.SourcesAndDest, chmod string) error {
+func (st *state) sources(req *rootfs.CopyRequest, sd *instructions.SourcesAndDest, chmod string) error {
 	req.Sources = sd.SourcePaths
 	for _, f := range sd.SourceContents {
 		content := f.Data
@@ -67,7 +67,7 @@ func (st *state) sources(req *image.CopyRequest, sd *instructions.SourcesAndDest
 			}
 			content = expanded
 		}
-		req.Inline = append(req.Inline, image.InlineFile{Name: f.Path, Content: content})
+		req.Inline = append(req.Inline, rootfs.InlineFile{Name: f.Path, Content: content})
 	}
 	req.To = sd.DestPath
 	if !path.IsAbs(req.To) {
@@ -93,7 +93,7 @@ func (st *state) sources(req *image.CopyRequest, sd *instructions.SourcesAndDest
 }
 
 // copyOver lays copies of files on a state.
-func (r *run) copyOver(ctx context.Context, st *state, req image.CopyRequest, by string, cached func()) error {
+func (r *run) copyOver(ctx context.Context, st *state, req rootfs.CopyRequest, by string, cached func()) error {
 	over, err := r.filesOf(ctx, st)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (r *run) copyOver(ctx context.Context, st *state, req image.CopyRequest, by
 	if req.From == nil {
 		req.From = over // it has no sources
 	}
-	c, err := image.NewCopy(ctx, req)
+	c, err := rootfs.NewCopy(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -110,6 +110,6 @@ func (r *run) copyOver(ctx context.Context, st *state, req image.CopyRequest, by
 		return err
 	}
 	return r.layer(ctx, st, by, []any{"copy", key}, cached, func(ctx context.Context, w io.Writer) error {
-		return c.WriteLayer(ctx, r.builder.images, over, w)
+		return c.WriteLayer(ctx, r.builder.images.Scratch(), over, w)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -28,7 +29,7 @@ type run struct {
 	caller  sandbox.Caller
 	req     *Request
 	plan    *plan
-	context *image.Files
+	context *rootfs.Files
 	tell    func(Event)
 
 	resources   sandbox.Resources // of each RUN
@@ -46,7 +47,7 @@ type state struct {
 	config v1.Config
 	author string
 	vars   *variables
-	files  *image.Files // of digest; nil until needed
+	files  *rootfs.Files // of digest; nil until needed
 }
 
 // close forgets open files.
@@ -255,7 +256,7 @@ func (r *run) image(ctx context.Context, ref string) (sandbox.Image, *v1.ConfigF
 }
 
 // filesOf returns the files of a state, which stay open until its digest changes.
-func (r *run) filesOf(ctx context.Context, st *state) (*image.Files, error) {
+func (r *run) filesOf(ctx context.Context, st *state) (*rootfs.Files, error) {
 	if st.files == nil {
 		var err error
 		if st.files, err = r.builder.images.OpenFiles(ctx, r.caller.Workspace, st.digest); err != nil {

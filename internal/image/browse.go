@@ -1,34 +1,18 @@
 package image
 
 import (
-	"archive/tar"
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path"
-	"strings"
 
-	"github.com/klauspost/compress/gzip"
-
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// rootfsReader reads a root filesystem of the store where it is, a directory at
-// a time: nothing is mounted, unpacked, or held in memory as a whole.
-type rootfsReader struct {
-	*disk
-	file *os.File
-}
-
-// openRootfs opens the root filesystem with a digest; what is read from it stays
-// good when it is removed meanwhile. Errors: NotFound; Unavailable for a damaged one.
-func (s *Store) openRootfs(ctx context.Context, digest string) (*rootfsReader, error) {
+// openRootfs opens the root filesystem with a digest. Errors: NotFound; Unavailable for a
+// damaged one.
+func (s *Store) openRootfs(ctx context.Context, digest string) (*rootfs.Reader, error) {
 	ix, err := s.loadIndex()
 	if err != nil {
 		return nil, err
@@ -40,119 +24,11 @@ func (s *Store) openRootfs(ctx context.Context, digest string) (*rootfsReader, e
 	if err := s.verify(ctx, rec); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(s.erofsPath(rec.Digest))
+	r, err := rootfs.Open(s.erofsPath(rec.Digest))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open root filesystem %s: %w", digest, err)
 	}
-	d, err := openDisk(f)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read root filesystem %s: %w", digest, err), f.Close())
-	}
-	return &rootfsReader{d, f}, nil
-}
-
-// at returns the inode of an absolute path, without following symbolic links, and
-// the path as it should be written. Errors: Invalid, naming path; NotFound.
-func (r *rootfsReader) at(name string) (string, diskInode, error) {
-	if len(name) > sandbox.SnapshotPathMax || strings.ContainsRune(name, 0) {
-		return "", diskInode{}, sandbox.InvalidField("path", "must be at most %d bytes, none of them zero", sandbox.SnapshotPathMax)
-	}
-	clean := path.Clean("/" + name)
-	at, err := r.inode(r.root)
-	if err != nil {
-		return "", at, err
-	}
-	for _, part := range split(cmp.Or(clean[1:], ".")) {
-		if !at.mode.IsDir() {
-			return "", at, sandbox.Errorf(sandbox.NotFound, "there is no %.300q: what would be its directory is none, or a symbolic link", clean)
-		}
-		found := errors.New("found")
-		var number uint64
-		err := r.entries(at, func(e dirent) error {
-			if e.name != part {
-				return nil
-			}
-			number = e.number
-			return found
-		})
-		switch {
-		case err == nil:
-			return "", at, sandbox.Errorf(sandbox.NotFound, "there is no %.300q", clean)
-		case !errors.Is(err, found):
-			return "", at, err
-		}
-		if at, err = r.inode(number); err != nil {
-			return "", at, err
-		}
-	}
-	return clean, at, nil
-}
-
-// walk calls visit for what is in the directory dir, whose path is given, in the
-// order of the names, and for all below when it is recursive. Passed over is what
-// comes before and at the path that has the elements after below dir.
-func (r *rootfsReader) walk(ctx context.Context, dir string, in diskInode, recursive bool, after []string, visit func(string, diskInode) error) error {
-	return r.entries(in, func(e dirent) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		var rest []string
-		seen := false
-		if len(after) > 0 {
-			if e.name < after[0] {
-				return nil
-			}
-			if seen = e.name == after[0]; seen {
-				rest = after[1:]
-			}
-		}
-		child, err := r.inode(e.number)
-		if err != nil {
-			return err
-		}
-		name := path.Join(dir, e.name)
-		if !seen {
-			if err := visit(name, child); err != nil {
-				return err
-			}
-		}
-		if !recursive || !child.mode.IsDir() {
-			return nil
-		}
-		return r.walk(ctx, name, child, recursive, rest, visit)
-	})
-}
-
-// target returns where a symbolic link leads.
-func (r *rootfsReader) target(in diskInode) (string, error) {
-	target, err := io.ReadAll(r.content(in))
-	return string(target), err
-}
-
-// contextReader ends with its context.
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r contextReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
-}
-
-// describe describes a file, but for its hash.
-func (r *rootfsReader) describe(name string, in diskInode) (sandbox.SnapshotFile, error) {
-	f := sandbox.SnapshotFile{Path: name, Mode: in.mode, UID: in.uid, GID: in.gid, ModTime: in.mtime}
-	var err error
-	switch {
-	case in.mode.IsRegular():
-		f.Size = in.size
-	case in.mode&fs.ModeSymlink != 0:
-		f.Target, err = r.target(in)
-	}
-	return f, err
+	return r, nil
 }
 
 // Files returns a part of the names in the root filesystem with a digest. Errors:
@@ -162,164 +38,38 @@ func (s *Store) Files(ctx context.Context, digest string, q sandbox.SnapshotFile
 	if err != nil {
 		return sandbox.SnapshotFilePage{}, err
 	}
-	defer r.file.Close()
-	dir, in, err := r.at(q.Path)
-	if err != nil {
-		return sandbox.SnapshotFilePage{}, err
-	}
-	if !in.mode.IsDir() {
-		l := lister{r: r, ctx: ctx, q: q, limit: 1}
-		err := l.add(dir, in)
-		return l.page, err
-	}
-	after, err := below(dir, q.After)
-	if err != nil {
-		return sandbox.SnapshotFilePage{}, err
-	}
-	l := lister{r: r, ctx: ctx, q: q, limit: cmp.Or(q.Limit, 1000)}
-	if err := r.walk(ctx, dir, in, q.Recursive, after, l.add); err != nil && !errors.Is(err, errFull) {
-		return sandbox.SnapshotFilePage{}, err
-	}
-	return l.page, nil
+	defer r.Close()
+	return r.Files(ctx, q)
 }
 
-// below returns the elements of a path below a directory, none for "". Errors:
-// Invalid, naming after.
-func below(dir, name string) ([]string, error) {
-	if name == "" {
-		return nil, nil
-	}
-	rest, ok := strings.CutPrefix(path.Clean(name), strings.TrimSuffix(dir, "/")+"/")
-	if !ok || rest == "" {
-		return nil, sandbox.InvalidField("after", "must be a path below the one that is asked for")
-	}
-	return strings.Split(rest, "/"), nil
-}
-
-// errFull ends a walk whose answer is complete.
-var errFull = errors.New("the answer is full")
-
-// lister collects the answer of Files.
-type lister struct {
-	r      *rootfsReader
-	ctx    context.Context // ends hashing
-	q      sandbox.SnapshotFileQuery
-	limit  int
-	hashed int64 // bytes
-	page   sandbox.SnapshotFilePage
-}
-
-func (l *lister) add(name string, in diskInode) error {
-	hash := l.q.Hash && in.mode.IsRegular() && in.size <= sandbox.SnapshotHashMax
-	if len(l.page.Files) == l.limit || hash && l.hashed+in.size > sandbox.SnapshotHashMax {
-		l.page.More = true
-		return errFull
-	}
-	f, err := l.r.describe(name, in)
-	if err != nil {
-		return err
-	}
-	if hash {
-		l.hashed += in.size
-		h := sha256.New()
-		if _, err := io.Copy(h, contextReader{l.ctx, l.r.content(in)}); err != nil {
-			return err
-		}
-		f.SHA256 = hex.EncodeToString(h.Sum(nil))
-	}
-	l.page.Files = append(l.page.Files, f)
-	return nil
-}
-
-// Archive packs a directory or file of the root filesystem with a digest, as tar
-// or, with compress, tar.gz, while it is read. Names are relative to the
-// directory; a file is alone. Owners, modes, symbolic and hard links are kept;
-// devices, pipes and sockets are left out. The caller closes the reader, which
-// ends the work; so does ctx. Errors: Invalid, naming path; NotFound.
+// Archive packs a directory or file of the root filesystem with a digest, as tar or, with
+// compress, tar.gz, while it is read: see [Reader.Archive]. The caller closes the archive.
+// Errors: Invalid, naming path; NotFound.
 func (s *Store) Archive(ctx context.Context, digest, name string, compress bool) (io.ReadCloser, error) {
 	r, err := s.openRootfs(ctx, digest)
 	if err != nil {
 		return nil, err
 	}
-	clean, in, err := r.at(name)
+	archive, err := r.Archive(ctx, name, compress)
 	if err != nil {
-		return nil, errors.Join(err, r.file.Close())
+		return nil, errors.Join(err, r.Close())
 	}
-	out, w := io.Pipe()
-	go func() {
-		defer r.file.Close()
-		_ = w.CloseWithError(r.pack(ctx, clean, in, compress, w)) // it returns none
-	}()
-	return out, nil
+	return archive, nil
 }
 
-// pack writes the archive.
-func (r *rootfsReader) pack(ctx context.Context, name string, in diskInode, compress bool, w io.Writer) error {
-	if compress {
-		zw, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-		if err != nil {
-			return err
-		}
-		if err := r.pack(ctx, name, in, false, zw); err != nil {
-			return err
-		}
-		return zw.Close()
+// OpenFiles returns the files of the root filesystem with a digest; "" is an empty one.
+// Their memory counts for a workspace. Errors: NotFound; Unavailable for a damaged one, and
+// when other images use the memory; TooLarge.
+func (s *Store) OpenFiles(ctx context.Context, owner sandbox.WorkspaceID, digest string) (*rootfs.Files, error) {
+	rec, err := s.commitBase(ctx, digest)
+	if err != nil {
+		return nil, err
 	}
-	p := packer{r: r, ctx: ctx, tw: tar.NewWriter(w), base: name, first: map[uint64]string{}}
-	if !in.mode.IsDir() {
-		p.base = path.Dir(name)
-		if err := p.add(name, in); err != nil {
-			return err
-		}
-	} else if err := r.walk(ctx, name, in, true, nil, p.add); err != nil {
-		return err
+	if rec == nil {
+		return s.scratch.Files(ctx, owner, "")
 	}
-	return p.tw.Close()
+	return s.scratch.Files(ctx, owner, s.erofsPath(rec.Digest))
 }
 
-// linksMax bounds the files of which is kept in an archive that they have several
-// names; those beyond are written again.
-const linksMax = 100_000
-
-// packer writes the entries of an archive.
-type packer struct {
-	r     *rootfsReader
-	ctx   context.Context // ends contents
-	tw    *tar.Writer
-	base  string            // what names are relative to
-	first map[uint64]string // names of files that have several, by inode
-}
-
-func (p *packer) add(name string, in diskInode) error {
-	h := &tar.Header{
-		Name: strings.TrimPrefix(strings.TrimPrefix(name, p.base), "/"), Mode: int64(sandbox.ModeBits(in.mode)),
-		Uid: int(in.uid), Gid: int(in.gid), ModTime: in.mtime, Format: tar.FormatPAX,
-	}
-	switch {
-	case in.mode.IsDir():
-		h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
-		return p.tw.WriteHeader(h)
-	case in.mode&fs.ModeSymlink != 0:
-		target, err := p.r.target(in)
-		if err != nil {
-			return err
-		}
-		h.Typeflag, h.Linkname = tar.TypeSymlink, target
-		return p.tw.WriteHeader(h)
-	case !in.mode.IsRegular():
-		return nil
-	}
-	if first, again := p.first[in.number]; again {
-		h.Typeflag, h.Linkname = tar.TypeLink, first
-		return p.tw.WriteHeader(h)
-	}
-	if in.links > 1 && len(p.first) < linksMax {
-		p.first[in.number] = h.Name
-	}
-	h.Typeflag, h.Size = tar.TypeReg, in.size
-	if err := p.tw.WriteHeader(h); err != nil {
-		return err
-	}
-	_, err := io.Copy(p.tw, contextReader{p.ctx, p.r.content(in)})
-	return err
-}
+// Scratch returns the memory and directory for work on root filesystems.
+func (s *Store) Scratch() *rootfs.Scratch { return s.scratch }

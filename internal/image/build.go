@@ -10,11 +10,19 @@ import (
 	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
+// packagesPath is where an image lists what is installed in it, and packagesMax bounds the list.
+const (
+	packagesPath = "/usr/share/modbox/packages.tsv"
+	packagesMax  = 4 << 20
+)
+
 // recipeLimits bound what a recipe may install: only against accidents.
-var recipeLimits = limits{bytes: 256 << 30, entries: 10_000_000}
+var recipeLimits = rootfs.Limits{Bytes: 256 << 30, Entries: 10_000_000}
 
 // BuildOptions says how to build.
 type BuildOptions struct {
@@ -22,7 +30,7 @@ type BuildOptions struct {
 	Force bool
 	// Progress is told what happens, by one goroutine at a time; may be nil. It
 	// must return soon.
-	Progress func(Event)
+	Progress func(phase.Event)
 }
 
 // Build makes the image of a recipe and makes it what the recipe's reference
@@ -35,7 +43,7 @@ type BuildOptions struct {
 // pulled those of [Store.Pull]. On any error, including a context that ends, the store is as before.
 func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbox.Image, error) {
 	if opts.Progress == nil {
-		opts.Progress = func(Event) {}
+		opts.Progress = func(phase.Event) {}
 	}
 	before, err := s.loadIndex()
 	if err != nil {
@@ -43,11 +51,11 @@ func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 	}
 	rec := before.current(r.Ref())
 	if !opts.Force && s.usable(ctx, r, rec) {
-		opts.Progress(Event{Phase: PhaseDone, Message: "already built"})
+		opts.Progress(phase.Event{Phase: phase.Done, Message: "already built"})
 		return s.imageOf(rec), nil
 	}
 	unlock, err := lock(ctx, s.lockPath("build-"+r.Ref()), func() {
-		opts.Progress(Event{Phase: PhaseWaiting, Message: "another build of " + r.Ref() + " is running"})
+		opts.Progress(phase.Event{Phase: phase.Waiting, Message: "another build of " + r.Ref() + " is running"})
 	})
 	if err != nil {
 		return sandbox.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
@@ -59,7 +67,7 @@ func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 	}
 	meanwhile := now.current(r.Ref())
 	if meanwhile != nil && (rec == nil || !meanwhile.UpdatedAt.Equal(rec.UpdatedAt)) && s.usable(ctx, r, meanwhile) {
-		opts.Progress(Event{Phase: PhaseDone, Message: "built meanwhile"})
+		opts.Progress(phase.Event{Phase: phase.Done, Message: "built meanwhile"})
 		return s.imageOf(meanwhile), nil
 	}
 	work := s.build
@@ -70,7 +78,7 @@ func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 	if err != nil {
 		return sandbox.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
 	}
-	opts.Progress(Event{Phase: PhaseDone, Message: "built"})
+	opts.Progress(phase.Event{Phase: phase.Done, Message: "built"})
 	return img, nil
 }
 
@@ -103,12 +111,12 @@ func (s *Store) build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 }
 
 // makeRootfs runs the bootstrapper and writes what it makes, both at a time.
-func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress func(Event)) (*rootfs, error) {
+func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress func(phase.Event)) (*made, error) {
 	scratch := filepath.Join(dir, "bootstrap")
 	if err := os.Mkdir(scratch, 0o755); err != nil {
 		return nil, err
 	}
-	progress = serialised(progress)
+	progress = phase.Serialised(progress)
 	pr, pw := io.Pipe()
 	var group errgroup.Group
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -118,9 +126,9 @@ func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress 
 		_ = pw.CloseWithError(err) // nil is the end of the stream
 		return err
 	})
-	t := s.newTree(ctx, "")
-	defer t.close()
-	root, err := writeRootfs(ctx, pr, rootfsSpec{dir: dir, date: r.date, futureDated: r.spec.FutureDated, limits: recipeLimits, progress: progress, tree: t})
+	t := s.scratch.Tree(ctx, "")
+	defer t.Close()
+	root, err := s.writeRecipe(ctx, r, pr, dir, progress, t)
 	if err != nil {
 		cancel(err)
 		_ = pr.CloseWithError(err)
@@ -129,4 +137,16 @@ func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress 
 		err = bootstrapErr
 	}
 	return root, err
+}
+
+// writeRecipe writes the files of a recipe's image.
+func (s *Store) writeRecipe(ctx context.Context, r *Recipe, files io.Reader, dir string, progress func(phase.Event), t *rootfs.Tree) (*made, error) {
+	root, err := rootfs.Write(ctx, files, rootfs.Spec{
+		Dir: dir, Date: r.date, FutureDated: r.spec.FutureDated, Limits: recipeLimits, Tree: t, Collect: packagesPath, CollectMax: packagesMax,
+		Progress: func(n int64) { progress(phase.Event{Phase: phase.Writing, Done: n, Message: "files"}) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &made{Result: root, packages: parsePackages(root.Collected)}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -224,11 +224,11 @@ func (s *Store) Finish(ctx context.Context, req FinishRequest) (sandbox.Image, e
 		return sandbox.Image{}, err
 	}
 	mark := sha256.Sum256(data)
-	root := &rootfs{erofs: filepath.Join(work.Name(), "root.erofs"), files: base.FileCount, room: req.Room, mark: mark[:superUUIDLength]}
-	if err := linkOrCopy(ctx, s.erofsPath(base.Digest), root.erofs); err != nil {
+	root := &made{Result: rootfs.Result{EROFS: filepath.Join(work.Name(), "root.erofs"), Files: base.FileCount}, room: req.Room, mark: mark[:rootfs.MarkLength]}
+	if err := rootfs.LinkOrCopy(ctx, s.erofsPath(base.Digest), root.EROFS); err != nil {
 		return sandbox.Image{}, fmt.Errorf("name root filesystem: %w", err)
 	}
-	err = s.keep(ctx, root, &rec, func(blob) (blobRef, error) {
+	err = s.keep(ctx, root, &rec, func(rootfs.Blob) (blobRef, error) {
 		img, err := s.builtImage(base, req)
 		if err != nil {
 			return blobRef{}, err
@@ -258,32 +258,6 @@ func (s *Store) builtImage(base *record, req FinishRequest) (v1.Image, error) {
 	return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), config)
 }
 
-// linkOrCopy makes to another name of a file, or a copy where that cannot be: of another
-// user's file, or on a file system without links.
-func linkOrCopy(ctx context.Context, from, to string) error {
-	if os.Link(from, to) == nil {
-		return nil
-	}
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	sparse := &sparseWriter{f: out}
-	if _, err := io.CopyBuffer(struct{ io.Writer }{sparse}, contextReader{ctx, in}, make([]byte, 1<<20)); err != nil {
-		return err
-	}
-	if err := sparse.finish(); err != nil {
-		return err
-	}
-	return out.Close()
-}
-
 // markConfig gives an EROFS a UUID that says how what is in it is run. So images with
 // the same files that are run in another way have different digests: who knows the
 // digest of a sandbox's image knows which of them it is.
@@ -295,14 +269,6 @@ func markConfig(file string, config *sandbox.ImageConfig) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
 	mark := sha256.Sum256(data)
-	if _, err := f.WriteAt(mark[:superUUIDLength], superblock+superUUID); err != nil {
-		return err
-	}
-	return f.Close()
+	return rootfs.Mark(file, mark[:])
 }

@@ -1,7 +1,6 @@
 package image
 
 import (
-	"archive/tar"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"runtime"
-	"slices"
 	"time"
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
@@ -22,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -161,8 +159,8 @@ func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*r
 	defer undo.Clean()
 
 	entries := cmp.Or(req.MaxEntries, commitMaxEntries)
-	under := s.newTree(ctx, cmp.Or(req.Owner, req.User))
-	undo.Add(under.close)
+	under := s.scratch.Tree(ctx, cmp.Or(req.Owner, req.User))
+	undo.Add(under.Close)
 	if base != nil {
 		if room := req.MaxFiles - base.FileCount; req.MaxFiles > 0 && room < int64(entries) {
 			if room <= 0 {
@@ -180,56 +178,33 @@ func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*r
 			return nil, err
 		}
 		undo.Add(func() { _ = file.Close() })
-		if err := readTree(file, under); err != nil {
+		if err := under.Read(file); err != nil {
 			return nil, err
 		}
 	}
-	w, err := newRootfsWriter(rootfsSpec{
-		dir: work.Name(), date: time.Unix(0, 0),
-		limits: limits{bytes: cmp.Or(req.MaxBytes, commitMaxBytes), entries: entries},
+	w, err := rootfs.NewWriter(rootfs.Spec{
+		Dir: work.Name(), Date: time.Unix(0, 0),
+		Limits: rootfs.Limits{Bytes: cmp.Or(req.MaxBytes, commitMaxBytes), Entries: entries},
 	}, under)
 	if err != nil {
 		return nil, err
 	}
-	undo.Add(w.close)
-	w.layers.normalise = normaliseHeader
-	w.layers.visit = w.copyCommitted
-	w.layers.without = req.Without
-	if err := w.layers.read(ctx, req.Layer); err != nil {
+	undo.Add(w.Close)
+	if err := w.ReadLayer(ctx, req.Layer, req.Without); err != nil {
 		return nil, err
 	}
 	return s.commitLayer(ctx, w, base, req)
 }
 
-// copyCommitted writes an entry to the layer, signs of what is gone as OCI wants them.
-func (b *rootfsWriter) copyCommitted(hdr *tar.Header) (io.Writer, error) {
-	if isWhiteoutDevice(hdr) {
-		dir, base := path.Split(hdr.Name)
-		return nil, b.copyHeader(&tar.Header{Typeflag: tar.TypeReg, Name: dir + whiteoutPrefix + base, Format: tar.FormatPAX})
-	}
-	opaque := hdr.Typeflag == tar.TypeDir && isOpaque(hdr)
-	plain := *hdr
-	plain.PAXRecords = map[string]string{}
-	for k, v := range hdr.PAXRecords {
-		if !slices.Contains(opaqueXattrs, k) {
-			plain.PAXRecords[k] = v
-		}
-	}
-	if err := b.copyHeader(&plain); err != nil || !opaque {
-		return b.tar, err
-	}
-	return nil, b.copyHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(hdr.Name, opaqueMarker), Format: tar.FormatPAX})
-}
-
 // commitLayer makes the image of a layer that was read, unless it is there.
-func (s *Store) commitLayer(ctx context.Context, w *rootfsWriter, base *record, req CommitRequest) (*record, error) {
-	layer, err := w.finishLayer()
+func (s *Store) commitLayer(ctx context.Context, w *rootfs.Writer, base *record, req CommitRequest) (*record, error) {
+	layer, err := w.FinishLayer()
 	if err != nil {
 		return nil, err
 	}
 	rec := record{
 		Name: req.Name, Current: req.Name != "", Description: req.Description, UpdatedAt: time.Now().UTC(),
-		Owner: req.Owner, Commit: &commitRecord{DiffID: layer.diffID, Layer: blobRef{Digest: layer.digest, Size: layer.size}},
+		Owner: req.Owner, Commit: &commitRecord{DiffID: layer.DiffID, Layer: blobRef{Digest: layer.Digest, Size: layer.Size}},
 	}
 	if rec.Name != "" {
 		rec.Tag = cmp.Or(req.Tag, "latest")
@@ -253,12 +228,11 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfsWriter, base *record, 
 	if done, err := s.commitDone(ctx, &rec); done != nil || err != nil {
 		return done, err
 	}
-	root, err := w.finish(ctx, layer)
+	root, err := w.Finish(ctx, layer)
 	if err != nil {
 		return nil, err
 	}
-	root.room, root.volatile = req.Room, req.Volatile
-	return &rec, s.keep(ctx, root, &rec, func(layer blob) (blobRef, error) {
+	return &rec, s.keep(ctx, &made{Result: root, room: req.Room, volatile: req.Volatile}, &rec, func(layer rootfs.Blob) (blobRef, error) {
 		img, err := s.commitImage(base, layer, &rec, req)
 		if err != nil {
 			return blobRef{}, err
@@ -303,7 +277,7 @@ func (s *Store) commitDone(ctx context.Context, rec *record) (*record, error) {
 }
 
 // commitImage returns the OCI image of a commit.
-func (s *Store) commitImage(base *record, layer blob, rec *record, req CommitRequest) (v1.Image, error) {
+func (s *Store) commitImage(base *record, layer rootfs.Blob, rec *record, req CommitRequest) (v1.Image, error) {
 	var img v1.Image = empty.Image
 	if base != nil {
 		var err error
@@ -313,7 +287,7 @@ func (s *Store) commitImage(base *record, layer blob, rec *record, req CommitReq
 	}
 	img = mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.Append(img, mutate.Addendum{
-		Layer:   blobLayer{layer},
+		Layer:   layer.Layer(),
 		History: v1.History{Created: v1.Time{Time: time.Unix(0, 0).UTC()}, CreatedBy: cmp.Or(req.CreatedBy, "modbox commit")},
 	})
 	if err != nil {

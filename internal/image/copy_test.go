@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -51,7 +52,7 @@ func symlink(name, target string) tar.Header {
 	return tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}
 }
 
-var fewFiles = image.ArchiveLimits{Bytes: 1 << 20, Entries: 100}
+var fewFiles = rootfs.ArchiveLimits{Bytes: 1 << 20, Entries: 100}
 
 // TestHostileArchive: a context cannot name anything outside, or take all memory.
 func TestHostileArchive(t *testing.T) {
@@ -79,7 +80,7 @@ func TestHostileArchive(t *testing.T) {
 		"bomb":           {bomb(t), sandbox.TooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, err := s.ReadArchive(t.Context(), "", c.archive, fewFiles)
+			files, err := s.Scratch().ReadArchive(t.Context(), "", c.archive, fewFiles)
 			if err == nil {
 				files.Close()
 			}
@@ -107,19 +108,19 @@ func bomb(t *testing.T) io.Reader {
 }
 
 // copied returns what a copy writes as a layer, a line for each entry.
-func copied(t *testing.T, s *image.Store, over io.Reader, req image.CopyRequest) (string, error) {
+func copied(t *testing.T, s *image.Store, over io.Reader, req rootfs.CopyRequest) (string, error) {
 	t.Helper()
-	under, err := s.ReadArchive(t.Context(), "", over, fewFiles)
+	under, err := s.Scratch().ReadArchive(t.Context(), "", over, fewFiles)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer under.Close()
-	c, err := image.NewCopy(t.Context(), req)
+	c, err := rootfs.NewCopy(t.Context(), req)
 	if err != nil {
 		return "", err
 	}
 	var layer bytes.Buffer
-	if err := c.WriteLayer(t.Context(), s, under, &layer); err != nil {
+	if err := c.WriteLayer(t.Context(), s.Scratch(), under, &layer); err != nil {
 		return "", err
 	}
 	var lines strings.Builder
@@ -146,7 +147,7 @@ func TestCopy(t *testing.T) {
 			plainFile("file"), symlink("loop", "loop"), directory("etc"),
 			tar.Header{Typeflag: tar.TypeReg, Name: "etc/x", Mode: 0o644})
 	}
-	from, err := s.ReadArchive(t.Context(), "", packed(t, plainFile("a"), plainFile("b.txt"), directory("d"), plainFile("d/x"), directory("d/lib"), plainFile("d/lib/y"),
+	from, err := s.Scratch().ReadArchive(t.Context(), "", packed(t, plainFile("a"), plainFile("b.txt"), directory("d"), plainFile("d/x"), directory("d/lib"), plainFile("d/lib/y"),
 		symlink("s", "d"), tar.Header{Typeflag: tar.TypeLink, Name: "d/z", Linkname: "d/x"}, directory("w"), plainFile("w/.wh.file")), fewFiles)
 	if err != nil {
 		t.Fatal(err)
@@ -154,28 +155,28 @@ func TestCopy(t *testing.T) {
 	defer from.Close()
 	mode := uint32(0o4711)
 	for name, c := range map[string]struct {
-		req  image.CopyRequest
+		req  rootfs.CopyRequest
 		want string // "!" begins words of an error
 	}{
-		"file":           {image.CopyRequest{Sources: []string{"a"}, To: "/new"}, "new 640 0:0 a\n"},
-		"into-dir":       {image.CopyRequest{Sources: []string{"a"}, To: "/usr"}, "usr/a 640 0:0 a\n"},
-		"new-dir":        {image.CopyRequest{Sources: []string{"a"}, To: "/n/m/", Owner: "5:6"}, "n/ 755 5:6 \nn/m/ 755 5:6 \nn/m/a 640 5:6 a\n"},
-		"keep-owner":     {image.CopyRequest{Sources: []string{"a"}, To: "/new", KeepOwners: true}, "new 640 7:8 a\n"},
-		"mode":           {image.CopyRequest{Sources: []string{"a"}, To: "/new", Mode: &mode}, "new 4711 0:0 a\n"},
-		"follows-base":   {image.CopyRequest{Sources: []string{"d/lib"}, To: "/lib"}, "usr/lib/y 640 0:0 d/lib/y\n"},
-		"merges-link":    {image.CopyRequest{Sources: []string{"d"}, To: "/"}, "usr/lib/y 640 0:0 d/lib/y\nx 640 0:0 d/x\nz 640 0:0 x\n"},
-		"stays-inside":   {image.CopyRequest{Sources: []string{"a"}, To: "/out/"}, "usr/a 640 0:0 a\n"},
-		"source-link":    {image.CopyRequest{Sources: []string{"s/x"}, To: "/new"}, "new 640 0:0 d/x\n"},
-		"wildcard":       {image.CopyRequest{Sources: []string{"?.t*"}, To: "/n/"}, "n/ 755 0:0 \nn/b.txt 640 0:0 b.txt\n"},
-		"inline":         {image.CopyRequest{Inline: []image.InlineFile{{Name: "i", Content: "text"}}, To: "/n"}, "n 644 0:0 text\n"},
-		"clamped-source": {image.CopyRequest{Sources: []string{"../../a"}, To: "/n"}, "n 640 0:0 a\n"},
-		"nothing":        {image.CopyRequest{Sources: []string{"nosuch"}, To: "/n"}, "!there is no \"nosuch\""},
-		"two-to-a-file":  {image.CopyRequest{Sources: []string{"a", "b.txt"}, To: "/n"}, "!no / at its end"},
-		"dir-to-file":    {image.CopyRequest{Sources: []string{"d"}, To: "/file"}, "!is not a directory"},
-		"through-file":   {image.CopyRequest{Sources: []string{"a"}, To: "/file/x/y"}, "!not a directory"},
-		"loop":           {image.CopyRequest{Sources: []string{"a"}, To: "/loop/x"}, "!too many symbolic links"},
-		"whiteout":       {image.CopyRequest{Sources: []string{"w"}, To: "/"}, "!cannot be in an image"},
-		"no-user":        {image.CopyRequest{Sources: []string{"a"}, To: "/n", Owner: "nobody"}, "!no user"},
+		"file":           {rootfs.CopyRequest{Sources: []string{"a"}, To: "/new"}, "new 640 0:0 a\n"},
+		"into-dir":       {rootfs.CopyRequest{Sources: []string{"a"}, To: "/usr"}, "usr/a 640 0:0 a\n"},
+		"new-dir":        {rootfs.CopyRequest{Sources: []string{"a"}, To: "/n/m/", Owner: "5:6"}, "n/ 755 5:6 \nn/m/ 755 5:6 \nn/m/a 640 5:6 a\n"},
+		"keep-owner":     {rootfs.CopyRequest{Sources: []string{"a"}, To: "/new", KeepOwners: true}, "new 640 7:8 a\n"},
+		"mode":           {rootfs.CopyRequest{Sources: []string{"a"}, To: "/new", Mode: &mode}, "new 4711 0:0 a\n"},
+		"follows-base":   {rootfs.CopyRequest{Sources: []string{"d/lib"}, To: "/lib"}, "usr/lib/y 640 0:0 d/lib/y\n"},
+		"merges-link":    {rootfs.CopyRequest{Sources: []string{"d"}, To: "/"}, "usr/lib/y 640 0:0 d/lib/y\nx 640 0:0 d/x\nz 640 0:0 x\n"},
+		"stays-inside":   {rootfs.CopyRequest{Sources: []string{"a"}, To: "/out/"}, "usr/a 640 0:0 a\n"},
+		"source-link":    {rootfs.CopyRequest{Sources: []string{"s/x"}, To: "/new"}, "new 640 0:0 d/x\n"},
+		"wildcard":       {rootfs.CopyRequest{Sources: []string{"?.t*"}, To: "/n/"}, "n/ 755 0:0 \nn/b.txt 640 0:0 b.txt\n"},
+		"inline":         {rootfs.CopyRequest{Inline: []rootfs.InlineFile{{Name: "i", Content: "text"}}, To: "/n"}, "n 644 0:0 text\n"},
+		"clamped-source": {rootfs.CopyRequest{Sources: []string{"../../a"}, To: "/n"}, "n 640 0:0 a\n"},
+		"nothing":        {rootfs.CopyRequest{Sources: []string{"nosuch"}, To: "/n"}, "!there is no \"nosuch\""},
+		"two-to-a-file":  {rootfs.CopyRequest{Sources: []string{"a", "b.txt"}, To: "/n"}, "!no / at its end"},
+		"dir-to-file":    {rootfs.CopyRequest{Sources: []string{"d"}, To: "/file"}, "!is not a directory"},
+		"through-file":   {rootfs.CopyRequest{Sources: []string{"a"}, To: "/file/x/y"}, "!not a directory"},
+		"loop":           {rootfs.CopyRequest{Sources: []string{"a"}, To: "/loop/x"}, "!too many symbolic links"},
+		"whiteout":       {rootfs.CopyRequest{Sources: []string{"w"}, To: "/"}, "!cannot be in an image"},
+		"no-user":        {rootfs.CopyRequest{Sources: []string{"a"}, To: "/n", Owner: "nobody"}, "!no user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.req.From = from
@@ -197,12 +198,12 @@ func TestCopy(t *testing.T) {
 // of which a pattern matches only so many.
 func TestWildcardsThroughLinks(t *testing.T) {
 	s := open(t, t.TempDir(), &fake{tar: small(t, "one")})
-	files, err := s.ReadArchive(t.Context(), "", packed(t, directory("d"), symlink("d/a", "."), symlink("d/b", ".")), fewFiles)
+	files, err := s.Scratch().ReadArchive(t.Context(), "", packed(t, directory("d"), symlink("d/a", "."), symlink("d/b", ".")), fewFiles)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer files.Close()
-	_, err = image.NewCopy(t.Context(), image.CopyRequest{From: files, Sources: []string{"d" + strings.Repeat("/*", 20)}, To: "/x/"})
+	_, err = rootfs.NewCopy(t.Context(), rootfs.CopyRequest{From: files, Sources: []string{"d" + strings.Repeat("/*", 20)}, To: "/x/"})
 	wantCode(t, "NewCopy", err, sandbox.TooLarge)
 }
 
@@ -239,9 +240,9 @@ func TestManyArchives(t *testing.T) {
 		entries int
 		want    sandbox.Code
 	}{{4, ""}, {3, sandbox.TooLarge}} {
-		_, err := copied(t, s, packed(t), image.CopyRequest{
-			Inline: []image.InlineFile{{Name: "1.tar", Content: string(inner)}, {Name: "2.tar", Content: string(inner)}},
-			To:     "/x/", Unpack: true, UnpackMax: image.ArchiveLimits{Bytes: 1 << 20, Entries: c.entries},
+		_, err := copied(t, s, packed(t), rootfs.CopyRequest{
+			Inline: []rootfs.InlineFile{{Name: "1.tar", Content: string(inner)}, {Name: "2.tar", Content: string(inner)}},
+			To:     "/x/", Unpack: true, UnpackMax: rootfs.ArchiveLimits{Bytes: 1 << 20, Entries: c.entries},
 		})
 		if sandbox.CodeOf(err) != c.want {
 			t.Errorf("unpacking two archives of two files with room for %d: %v, want %q", c.entries, err, c.want)
@@ -251,7 +252,7 @@ func TestManyArchives(t *testing.T) {
 
 func TestIgnore(t *testing.T) {
 	s := open(t, t.TempDir(), &fake{tar: small(t, "one")})
-	files, err := s.ReadArchive(t.Context(), "", packed(t, plainFile("a.log"), plainFile("d/b.log"), plainFile("d/keep.log"), plainFile("e/c"), plainFile("f")), fewFiles)
+	files, err := s.Scratch().ReadArchive(t.Context(), "", packed(t, plainFile("a.log"), plainFile("d/b.log"), plainFile("d/keep.log"), plainFile("e/c"), plainFile("f")), fewFiles)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +260,7 @@ func TestIgnore(t *testing.T) {
 	if err := files.Ignore(t.Context(), []string{"**/*.log", "!d/keep.log", "e"}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := copied(t, s, packed(t, directory("x")), image.CopyRequest{From: files, Sources: []string{"."}, To: "/"})
+	got, err := copied(t, s, packed(t, directory("x")), rootfs.CopyRequest{From: files, Sources: []string{"."}, To: "/"})
 	if want := "d/ 755 0:0 \nd/keep.log 640 0:0 d/keep.log\nf 640 0:0 f\n"; err != nil || got != want {
 		t.Errorf("what is left: %v\n%s, want\n%s", err, got, want)
 	}

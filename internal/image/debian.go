@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -34,7 +35,7 @@ type Job struct {
 	// Dir is an empty directory for temporary files; its owner removes it.
 	Dir string
 	// Progress is told what happens. It is never nil.
-	Progress func(Event)
+	Progress func(phase.Event)
 }
 
 // Debian makes root filesystems from Debian packages with mmdebstrap and from
@@ -186,7 +187,7 @@ const errorLines = 6
 
 // watchMmdebstrap turns mmdebstrap's messages into progress until r ends, and
 // returns the last lines that tell something.
-func watchMmdebstrap(r io.Reader, progress func(Event)) string {
+func watchMmdebstrap(r io.Reader, progress func(phase.Event)) string {
 	var last []string
 	var total, downloaded, installed int64
 	lines := bufio.NewScanner(r)
@@ -203,14 +204,14 @@ func watchMmdebstrap(r io.Reader, progress func(Event)) string {
 			total += n
 		} else if m := gotPackage.FindStringSubmatch(line); m != nil {
 			downloaded++
-			progress(Event{Phase: PhaseDownloading, Done: downloaded, Total: total, Message: m[1] + " " + m[2]})
+			progress(phase.Event{Phase: phase.Downloading, Done: downloaded, Total: total, Message: m[1] + " " + m[2]})
 		} else if m := settingUp.FindStringSubmatch(line); m != nil {
 			installed++
-			progress(Event{Phase: PhaseInstalling, Done: installed, Total: max(total, installed), Message: m[1]})
+			progress(phase.Event{Phase: phase.Installing, Done: installed, Total: max(total, installed), Message: m[1]})
 		} else if strings.HasPrefix(line, "I: running --customize-hook") {
-			progress(Event{Phase: PhaseSetup, Message: "running the recipe's script"})
+			progress(phase.Event{Phase: phase.Setup, Message: "running the recipe's script"})
 		} else if strings.HasPrefix(line, "I: creating tarball") {
-			progress(Event{Phase: PhaseWriting, Message: "packing files"})
+			progress(phase.Event{Phase: phase.Writing, Message: "packing files"})
 		}
 	}
 	_, _ = io.Copy(io.Discard, r) // after an overlong line; the writer must not block

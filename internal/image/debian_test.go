@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -97,11 +98,11 @@ memory: 64Mi
 }
 
 // bootstrap runs Debian.Bootstrap in a new directory.
-func bootstrap(ctx context.Context, t *testing.T, r *image.Recipe, w io.Writer) (dir string, events []image.Event, err error) {
+func bootstrap(ctx context.Context, t *testing.T, r *image.Recipe, w io.Writer) (dir string, events []phase.Event, err error) {
 	t.Helper()
 	dir = t.TempDir()
 	err = image.Debian{Mirror: "http://mirror.test/debian"}.Bootstrap(ctx, image.Job{
-		Recipe: r, Dir: dir, Progress: func(e image.Event) { events = append(events, e) },
+		Recipe: r, Dir: dir, Progress: func(e phase.Event) { events = append(events, e) },
 	}, w)
 	return dir, events, err
 }
@@ -133,13 +134,13 @@ echo the tar`})
 	if out.String() != "the tar\n" {
 		t.Errorf("output = %q, want what mmdebstrap wrote", out.String())
 	}
-	wantEvents := []image.Event{
-		{Phase: image.PhaseFetching, Message: "p 1.2.3"},
-		{Phase: image.PhaseDownloading, Done: 1, Total: 2, Message: "bash 5.2.37-2"},
-		{Phase: image.PhaseInstalling, Done: 1, Total: 2, Message: "bash"},
-		{Phase: image.PhaseInstalling, Done: 2, Total: 2, Message: "curl"},
-		{Phase: image.PhaseSetup, Message: "running the recipe's script"},
-		{Phase: image.PhaseWriting, Message: "packing files"},
+	wantEvents := []phase.Event{
+		{Phase: phase.Fetching, Message: "p 1.2.3"},
+		{Phase: phase.Downloading, Done: 1, Total: 2, Message: "bash 5.2.37-2"},
+		{Phase: phase.Installing, Done: 1, Total: 2, Message: "bash"},
+		{Phase: phase.Installing, Done: 2, Total: 2, Message: "curl"},
+		{Phase: phase.Setup, Message: "running the recipe's script"},
+		{Phase: phase.Writing, Message: "packing files"},
 	}
 	if d := cmp.Diff(wantEvents, events); d != "" {
 		t.Errorf("events (-want +got):\n%s", d)
@@ -265,8 +266,8 @@ trap 'echo yes >"$CLEANED"; exit 1' TERM
 echo "Setting up bash (1) ..." >&2
 while :; do sleep 0.1; done`})
 	ctx, cancel := context.WithCancel(t.Context())
-	err := image.Debian{}.Bootstrap(ctx, image.Job{Recipe: debianRecipe(t, integrity), Dir: t.TempDir(), Progress: func(e image.Event) {
-		if e.Phase == image.PhaseInstalling {
+	err := image.Debian{}.Bootstrap(ctx, image.Job{Recipe: debianRecipe(t, integrity), Dir: t.TempDir(), Progress: func(e phase.Event) {
+		if e.Phase == phase.Installing {
 			cancel()
 		}
 	}}, io.Discard)

@@ -22,11 +22,5 @@
 // notice a changed index by themselves.
 //
 // [Store.Commit] makes an image of a base and one more layer, without a recipe.
-// Layers are laid over each other in memory, as names and metadata; contents wait
-// in a file until the EROFS is written. Nothing is ever unpacked on the host.
-//
-// What gVisor asks of an EROFS and the EROFS writer does not give by itself is
-// done here: files are never stored inline, because those cannot be mapped into
-// memory, and extended attributes are left out, because files that have any
-// cannot be opened. The OCI layer keeps them. Hard links are hard links.
+// Package rootfs has the work on the files: nothing is ever unpacked on the host.
 package image

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -87,7 +88,7 @@ func remoteImage(parsed reference) sandbox.Image {
 // itself. Progress, which may be nil, is told what happens as in [BuildOptions].
 //
 // Errors: as Resolve, [Store.Build] and [Store.Pull].
-func (s *Store) Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(Event)) (sandbox.Image, string, error) {
+func (s *Store) Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(phase.Event)) (sandbox.Image, string, error) {
 	img, rootfs, err := s.Resolve(ctx, ref)
 	if err == nil {
 		moved, err := s.ask(ctx, ref, who)
@@ -110,7 +111,7 @@ func (s *Store) Ensure(ctx context.Context, ref string, who sandbox.Puller, prog
 }
 
 // Update is [Store.Pull] for somebody.
-func (s *Store) Update(ctx context.Context, ref string, who sandbox.Puller, progress func(Event)) (sandbox.Image, error) {
+func (s *Store) Update(ctx context.Context, ref string, who sandbox.Puller, progress func(phase.Event)) (sandbox.Image, error) {
 	return s.Pull(ctx, ref, PullOptions{Progress: progress, Who: who})
 }
 

@@ -19,6 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -277,7 +278,7 @@ func (p *part) fill(ctx context.Context, reg *registry, blob v1.Descriptor, prog
 			return err
 		}
 	}
-	if p.have != blob.Size || sha256Hash(p.sum) != blob.Digest {
+	if p.have != blob.Size || rootfs.SHA256(p.sum) != blob.Digest {
 		progress(-told)
 		if err := p.startOver(); err != nil {
 			return backoff.Permanent(err)
@@ -363,3 +364,7 @@ func (s *Store) removeOldParts(age time.Duration) (freed int64, err error) {
 	}
 	return freed, errors.Join(errs...)
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -1,13 +1,9 @@
 package image
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -186,32 +182,6 @@ func moveFile(from, to string) error {
 	return syncPath(filepath.Dir(to))
 }
 
-// fileDigest returns the sha256 of an EROFS as "sha256:HEX", and its size. With a mark it
-// is that of the same EROFS with the mark as its UUID.
-func fileDigest(ctx context.Context, name string, mark []byte) (string, int64, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return "", 0, err
-	}
-	defer f.Close()
-	var content io.Reader = f
-	if len(mark) > 0 {
-		const before, after = superblock + superUUID, superblock + superUUID + superUUIDLength
-		content = io.MultiReader(io.NewSectionReader(f, 0, before), bytes.NewReader(mark), io.NewSectionReader(f, after, math.MaxInt64-after))
-	}
-	h := sha256.New()
-	n, err := io.CopyBuffer(h, readerFunc(func(p []byte) (int, error) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		return content.Read(p)
-	}), make([]byte, 1<<20))
-	if err != nil {
-		return "", 0, err
-	}
-	return sha256Hash(h).String(), n, nil
-}
-
 // modTime returns when a file was changed.
 func modTime(name string) (time.Time, error) {
 	info, err := os.Stat(name)
@@ -220,7 +190,3 @@ func modTime(name string) (time.Time, error) {
 	}
 	return info.ModTime(), nil
 }
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

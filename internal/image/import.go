@@ -26,6 +26,8 @@ import (
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -34,7 +36,7 @@ type ImportOptions struct {
 	// Name is what a single image is called, as NAME:TAG; "" is as its file says.
 	Name string
 	// Progress is told what happens; may be nil.
-	Progress func(Event)
+	Progress func(phase.Event)
 }
 
 // containerdName is where containerd's tools put an image's whole name.
@@ -53,7 +55,7 @@ const containerdName = "io.containerd.image.name"
 // Images that come before the one that fails stay.
 func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]sandbox.Image, error) {
 	if opts.Progress == nil {
-		opts.Progress = func(Event) {}
+		opts.Progress = func(phase.Event) {}
 	}
 	work, err := s.workDir(ctx)
 	if err != nil {
@@ -72,7 +74,7 @@ func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]
 	var images []sandbox.Image
 	for i, f := range found {
 		f.name = cmp.Or(opts.Name, f.name)
-		opts.Progress(Event{Phase: PhaseWriting, Done: int64(i), Total: int64(len(found)), Message: f.name})
+		opts.Progress(phase.Event{Phase: phase.Writing, Done: int64(i), Total: int64(len(found)), Message: f.name})
 		dir := filepath.Join(work.Name(), fmt.Sprintf("image-%d", i))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return images, err
@@ -83,7 +85,7 @@ func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]
 		}
 		images = append(images, s.imageOf(rec))
 	}
-	opts.Progress(Event{Phase: PhaseDone})
+	opts.Progress(phase.Event{Phase: phase.Done})
 	return images, nil
 }
 
@@ -213,9 +215,9 @@ func unpackLayout(ctx context.Context, file, dir string) (isDocker bool, err err
 	if err := os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o755); err != nil {
 		return false, err
 	}
-	m := &meter{limits: limits{bytes: pullMaxBytes, entries: 10_000}}
+	m := &rootfs.Meter{Limits: rootfs.Limits{Bytes: pullMaxBytes, Entries: 10_000}}
 	isLayout := false
-	for tr := tar.NewReader(m.reader(f)); ; {
+	for tr := tar.NewReader(m.Reader(f)); ; {
 		hdr, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -223,7 +225,7 @@ func unpackLayout(ctx context.Context, file, dir string) (isDocker bool, err err
 		if err != nil {
 			return false, sandbox.Wrap(sandbox.Invalid, err, "it is not a tar archive; unpack it when it is compressed")
 		}
-		if err := errors.Join(m.entry(hdr.Size), ctx.Err()); err != nil {
+		if err := errors.Join(m.Entry(hdr.Size), ctx.Err()); err != nil {
 			return false, err
 		}
 		name := path.Clean(hdr.Name)
@@ -249,7 +251,7 @@ func unpackFile(name string, content io.Reader) error {
 }
 
 // importImage makes one image part of the store.
-func (s *Store) importImage(ctx context.Context, f foundImage, dir string, progress func(Event)) (*record, error) {
+func (s *Store) importImage(ctx context.Context, f foundImage, dir string, progress func(phase.Event)) (*record, error) {
 	if r := s.builtInCalled(f.name); r != nil {
 		return s.importBuiltIn(ctx, f, r, dir, progress)
 	}
@@ -327,7 +329,7 @@ func compressLayers(ctx context.Context, img v1.Image, config *v1.ConfigFile, di
 		if err != nil {
 			return nil, err
 		}
-		if out, err = mutate.Append(out, mutate.Addendum{Layer: blobLayer{b}}); err != nil {
+		if out, err = mutate.Append(out, mutate.Addendum{Layer: b.Layer()}); err != nil {
 			return nil, err
 		}
 	}
@@ -340,32 +342,13 @@ func compressLayers(ctx context.Context, img v1.Image, config *v1.ConfigFile, di
 	return mutate.ConfigFile(out, config)
 }
 
-func compressLayer(ctx context.Context, l v1.Layer, to string) (blob, error) {
+func compressLayer(ctx context.Context, l v1.Layer, to string) (rootfs.Blob, error) {
 	r, err := l.Uncompressed()
 	if err != nil {
-		return blob{}, sandbox.Wrap(sandbox.Invalid, err, "a layer cannot be read")
+		return rootfs.Blob{}, sandbox.Wrap(sandbox.Invalid, err, "a layer cannot be read")
 	}
 	defer r.Close()
-	w, err := newLayerWriter(to)
-	if err != nil {
-		return blob{}, err
-	}
-	m := &meter{limits: limits{bytes: pullMaxBytes}}
-	if _, err := io.Copy(w, m.reader(untilDone(ctx, r))); err != nil {
-		w.file.Close()
-		return blob{}, layerError(err)
-	}
-	return w.close()
-}
-
-// untilDone returns r, which fails when the context ends.
-func untilDone(ctx context.Context, r io.Reader) io.Reader {
-	return readerFunc(func(p []byte) (int, error) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		return r.Read(p)
-	})
+	return rootfs.Compress(ctx, r, to, pullMaxBytes)
 }
 
 // importBlobs copies an image's configuration and layers into dir and checks them.
@@ -398,10 +381,10 @@ func importBlob(ctx context.Context, d v1.Descriptor, to string, open func() (io
 	}
 	defer r.Close()
 	sum := sha256.New()
-	if err := unpackFile(to, io.TeeReader(io.LimitReader(untilDone(ctx, r), d.Size+1), sum)); err != nil {
+	if err := unpackFile(to, io.TeeReader(io.LimitReader(rootfs.UntilDone(ctx, r), d.Size+1), sum)); err != nil {
 		return err
 	}
-	if got := sha256Hash(sum); got != d.Digest {
+	if got := rootfs.SHA256(sum); got != d.Digest {
 		return sandbox.Errorf(sandbox.Invalid, "its blob %s is damaged: it has the digest %s", d.Digest, got)
 	}
 	return syncPath(to)

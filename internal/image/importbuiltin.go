@@ -10,6 +10,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -46,7 +48,7 @@ func (s *Store) builtInCalled(name string) *Recipe {
 // the image has the digest that it has there.
 //
 // Errors: Invalid when it is another image, or of another version of the recipe.
-func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *Recipe, dir string, progress func(Event)) (*record, error) {
+func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *Recipe, dir string, progress func(phase.Event)) (*record, error) {
 	config, err := f.img.ConfigFile()
 	if err != nil {
 		return nil, sandbox.Wrap(sandbox.Invalid, err, "its configuration cannot be read")
@@ -62,7 +64,7 @@ func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *Recipe, dir 
 		return nil, sandbox.Errorf(sandbox.Unsupported, "the image is for %s, and this machine is %s", config.Architecture, runtime.GOARCH)
 	}
 	unlock, err := lock(ctx, s.lockPath("build-"+r.Ref()), func() {
-		progress(Event{Phase: PhaseWaiting, Message: "a build of " + r.Ref() + " is running"})
+		progress(phase.Event{Phase: phase.Waiting, Message: "a build of " + r.Ref() + " is running"})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("import image %s: %w", r.Ref(), err)
@@ -76,7 +78,7 @@ func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *Recipe, dir 
 }
 
 // importLayer writes the root filesystem of a built-in image from its one layer.
-func (s *Store) importLayer(ctx context.Context, f foundImage, r *Recipe, config *v1.ConfigFile, dir string, progress func(Event)) (*rootfs, error) {
+func (s *Store) importLayer(ctx context.Context, f foundImage, r *Recipe, config *v1.ConfigFile, dir string, progress func(phase.Event)) (*made, error) {
 	manifest, err := f.img.Manifest()
 	if err != nil {
 		return nil, sandbox.Wrap(sandbox.Invalid, err, "its manifest cannot be read")
@@ -95,31 +97,29 @@ func (s *Store) importLayer(ctx context.Context, f foundImage, r *Recipe, config
 		return nil, err
 	}
 	defer layer.Close()
-	plain, err := decompress(layer)
+	plain, err := rootfs.Decompress(layer)
 	if err != nil {
 		return nil, sandbox.Wrap(sandbox.Invalid, err, "its layer cannot be read")
 	}
 	defer plain.Close()
-	root, err := writeRootfs(ctx, plain, rootfsSpec{
-		dir: dir, date: r.date, futureDated: r.spec.FutureDated, limits: recipeLimits, progress: serialised(progress),
-	})
+	root, err := s.writeRecipe(ctx, r, plain, dir, phase.Serialised(progress), nil)
 	if err != nil {
 		return nil, err
 	}
-	if got, want := root.layer.diffID, config.RootFS.DiffIDs[0]; got != want {
+	if got, want := root.Layer.DiffID, config.RootFS.DiffIDs[0]; got != want {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the layer holds %s, and the image's configuration promises %s", got, want)
 	}
 	return root, nil
 }
 
 // keepRecipe makes a root filesystem the recipe's image.
-func (s *Store) keepRecipe(ctx context.Context, r *Recipe, root *rootfs) (*record, error) {
+func (s *Store) keepRecipe(ctx context.Context, r *Recipe, root *made) (*record, error) {
 	rec := record{
 		Name: r.image.Name, Tag: r.image.Tag, Current: true, RecipeHash: r.Hash(), Description: r.image.Description,
 		Config: r.image.Config, MemoryBytes: r.image.MemoryBytes, ReadinessPort: r.image.ReadinessPort, TTL: r.image.TTL,
 		UpdatedAt: time.Now().UTC(), Packages: root.packages,
 	}
-	err := s.keep(ctx, root, &rec, func(layer blob) (blobRef, error) {
+	err := s.keep(ctx, root, &rec, func(layer rootfs.Blob) (blobRef, error) {
 		img, err := ociImage(r, layer)
 		if err != nil {
 			return blobRef{}, err

@@ -10,28 +10,40 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
+
+// made is a root filesystem that is not part of the store yet.
+type made struct {
+	rootfs.Result
+	packages []Package
+	room     Room // nil for as much as there is
+	// mark, when the EROFS is a name of another image's, is the UUID it would have.
+	mark []byte
+	// volatile: it can be made again should the host lose it in a power failure.
+	volatile bool
+}
 
 // keep makes a finished root filesystem part of the store: it moves the files to
 // their places, has write add the OCI image, completes rec with what they are,
 // and adds it to the index. After a crash the store has all of it
 // or nothing that the index names.
-func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, write func(layer blob) (blobRef, error)) (err error) {
+func (s *Store) keep(ctx context.Context, root *made, rec *record, write func(layer rootfs.Blob) (blobRef, error)) (err error) {
 	if root.mark == nil {
-		if err := markConfig(root.erofs, &rec.Config); err != nil {
+		if err := markConfig(root.EROFS, &rec.Config); err != nil {
 			return fmt.Errorf("write root filesystem: %w", err)
 		}
 	}
-	if rec.Digest, rec.SizeBytes, err = fileDigest(ctx, root.erofs, root.mark); err != nil {
+	if rec.Digest, rec.SizeBytes, err = rootfs.Digest(ctx, root.EROFS, root.mark); err != nil {
 		return err
 	}
-	rec.FileCount, rec.Mark = root.files, root.mark
+	rec.FileCount, rec.Mark = root.Files, root.mark
 	if root.mark == nil {
 		rec.FileTime = rec.UpdatedAt
-		err = os.Chtimes(root.erofs, rec.FileTime, rec.FileTime)
+		err = os.Chtimes(root.EROFS, rec.FileTime, rec.FileTime)
 	} else {
-		rec.FileTime, err = modTime(root.erofs)
+		rec.FileTime, err = modTime(root.EROFS)
 	}
 	if err != nil {
 		return err
@@ -60,22 +72,22 @@ func (s *Store) keep(ctx context.Context, root *rootfs, rec *record, write func(
 }
 
 // save puts the files on disk, which takes long: it comes before the index is locked.
-func (r *rootfs) save() error {
-	if err := os.Chmod(r.erofs, 0o444); err != nil {
+func (r *made) save() error {
+	if err := os.Chmod(r.EROFS, 0o444); err != nil {
 		return err
 	}
 	if !r.volatile {
-		if err := syncPath(r.erofs); err != nil {
+		if err := syncPath(r.EROFS); err != nil {
 			return err
 		}
 	}
-	if r.layer.path == "" {
+	if r.Layer.Path == "" {
 		return nil
 	}
-	if err := os.Chmod(r.layer.path, 0o444); err != nil {
+	if err := os.Chmod(r.Layer.Path, 0o444); err != nil {
 		return err
 	}
-	return syncPath(r.layer.path)
+	return syncPath(r.Layer.Path)
 }
 
 // trim keeps the store within its bounds. What was just added is there in any case.
@@ -95,7 +107,7 @@ func (s *Store) trim(ctx context.Context) {
 // install does the part of keep that needs the index. All of it is under the
 // index's lock, so that Prune does not take the files for garbage before the
 // index names them.
-func (s *Store) install(ctx context.Context, root *rootfs, rec *record, write func(layer blob) (blobRef, error)) error {
+func (s *Store) install(ctx context.Context, root *made, rec *record, write func(layer rootfs.Blob) (blobRef, error)) error {
 	ix, unlock, err := s.lockIndex(ctx)
 	if err != nil {
 		return err
@@ -113,18 +125,18 @@ func (s *Store) install(ctx context.Context, root *rootfs, rec *record, write fu
 				return err
 			}
 		}
-	} else if err := moveFile(root.erofs, s.erofsPath(rec.Digest)); err != nil {
+	} else if err := moveFile(root.EROFS, s.erofsPath(rec.Digest)); err != nil {
 		return err
 	} else {
 		ix.replaced(rec)
 	}
-	if root.layer.path != "" {
-		if err := moveFile(root.layer.path, s.blobPath(root.layer.digest)); err != nil {
+	if root.Layer.Path != "" {
+		if err := moveFile(root.Layer.Path, s.blobPath(root.Layer.Digest)); err != nil {
 			return err
 		}
-		root.layer.path = s.blobPath(root.layer.digest)
+		root.Layer.Path = s.blobPath(root.Layer.Digest)
 	}
-	if rec.Manifest, err = write(root.layer); err != nil {
+	if rec.Manifest, err = write(root.Layer); err != nil {
 		return fmt.Errorf("write OCI image: %w", err)
 	}
 	rec.CreatedAt = rec.UpdatedAt
@@ -145,23 +157,23 @@ func (ix *index) replaced(rec *record) {
 }
 
 // adds returns how many bytes a record will take beside what counts for its payer.
-func (ix *index) adds(root *rootfs, rec *record) int64 {
+func (ix *index) adds(root *made, rec *record) int64 {
 	n, payer := rec.SizeBytes, rec.payer()
 	if slices.ContainsFunc(ix.Images, func(r record) bool { return r.countsFor(payer) && r.has(rec.Digest) }) {
 		n = 0
 	}
-	return n + root.layer.size
+	return n + root.Layer.Size
 }
 
 // keepPulled is keep for an image that was pulled, whose layers are in the
 // directory of its root filesystem.
-func (s *Store) keepPulled(ctx context.Context, root *rootfs, rec *record, p pulledImage) error {
-	dir := filepath.Dir(root.erofs)
+func (s *Store) keepPulled(ctx context.Context, root *made, rec *record, p pulledImage) error {
+	dir := filepath.Dir(root.EROFS)
 	blobs := map[string]v1.Hash{filepath.Join(dir, "config"): p.manifest.Config.Digest}
 	for i, l := range p.manifest.Layers {
 		blobs[layerFile(dir, i)] = l.Digest
 	}
-	return s.keep(ctx, root, rec, func(blob) (blobRef, error) {
+	return s.keep(ctx, root, rec, func(rootfs.Blob) (blobRef, error) {
 		for file, digest := range blobs {
 			if err := os.Rename(file, s.blobPath(digest)); err != nil {
 				return blobRef{}, err

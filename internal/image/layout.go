@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"runtime"
 
@@ -14,51 +12,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/klauspost/compress/zstd"
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/modbox/modbox/internal/image/rootfs"
 )
 
-// blobLayer is a layer whose compressed form is a file.
-type blobLayer struct{ blob }
-
-var _ v1.Layer = blobLayer{}
-
-func (l blobLayer) Digest() (v1.Hash, error)             { return l.digest, nil }
-func (l blobLayer) DiffID() (v1.Hash, error)             { return l.diffID, nil }
-func (l blobLayer) Size() (int64, error)                 { return l.size, nil }
-func (l blobLayer) MediaType() (types.MediaType, error)  { return types.OCILayerZStd, nil }
-func (l blobLayer) Compressed() (io.ReadCloser, error)   { return os.Open(l.path) }
-func (l blobLayer) Uncompressed() (io.ReadCloser, error) { return openZstd(l.path) }
-
-func openZstd(name string) (io.ReadCloser, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	zr, err := zstd.NewReader(f)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return zstdFile{zr, f}, nil
-}
-
-type zstdFile struct {
-	*zstd.Decoder
-	file *os.File
-}
-
-func (z zstdFile) Close() error {
-	z.Decoder.Close()
-	return z.file.Close()
-}
-
 // ociImage returns the OCI image of a recipe and its layer.
-func ociImage(r *Recipe, layer blob) (v1.Image, error) {
+func ociImage(r *Recipe, layer rootfs.Blob) (v1.Image, error) {
 	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
 	img, err := mutate.Append(img, mutate.Addendum{
-		Layer:   blobLayer{layer},
+		Layer:   layer.Layer(),
 		History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: recipeMark + r.Hash()},
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -69,7 +70,7 @@ func TestMemoryOfImages(t *testing.T) {
 			if _, err := s.Commit(t.Context(), image.CommitRequest{Layer: bytes.NewReader(c.tar), Owner: "me"}); sandbox.CodeOf(err) != c.code {
 				t.Errorf("Commit = %v, want %q", err, c.code)
 			}
-			if now, peak := s.Memory(); now != 0 || peak > memory/3*2 || peak == 0 {
+			if now, peak := s.Scratch().Memory(); now != 0 || peak > memory/3*2 || peak == 0 {
 				t.Errorf("%d bytes are held afterwards, and %d were at most, want 0 and at most %d", now, peak, memory/3*2)
 			}
 		})
@@ -88,7 +89,7 @@ func TestMemoryIsShared(t *testing.T) {
 		end := make(chan error, 1)
 		ended = append(ended, end)
 		go func() {
-			files, err := s.ReadArchive(ctx, "hostile", pr, image.ArchiveLimits{Bytes: 1 << 30, Entries: 1 << 30})
+			files, err := s.Scratch().ReadArchive(ctx, "hostile", pr, rootfs.ArchiveLimits{Bytes: 1 << 30, Entries: 1 << 30})
 			if err == nil {
 				files.Close()
 			}
@@ -105,7 +106,7 @@ func TestMemoryIsShared(t *testing.T) {
 	}
 	<-held
 	<-held
-	if now, _ := s.Memory(); now < 10<<20 {
+	if now, _ := s.Scratch().Memory(); now < 10<<20 {
 		t.Errorf("the hostile workspace holds %d bytes, want most of what it may have", now)
 	}
 	if _, err := s.Commit(t.Context(), image.CommitRequest{Layer: bytes.NewReader(emptyFiles(t, 5000, "")), Owner: "other"}); err != nil {
@@ -115,7 +116,7 @@ func TestMemoryIsShared(t *testing.T) {
 	for _, end := range ended {
 		<-end
 	}
-	if now, _ := s.Memory(); now != 0 {
+	if now, _ := s.Scratch().Memory(); now != 0 {
 		t.Errorf("%d bytes are held afterwards", now)
 	}
 }
@@ -133,12 +134,12 @@ func TestMemoryIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := heapNow()
-	files, err := s.ReadArchive(t.Context(), "me", bytes.NewReader(packed.Bytes()), image.ArchiveLimits{Bytes: 1 << 30, Entries: n})
+	files, err := s.Scratch().ReadArchive(t.Context(), "me", bytes.NewReader(packed.Bytes()), rootfs.ArchiveLimits{Bytes: 1 << 30, Entries: n})
 	if err != nil {
 		t.Fatal(err)
 	}
 	took := heapNow() - before
-	counted, _ := s.Memory()
+	counted, _ := s.Scratch().Memory()
 	files.Close()
 	if took > counted {
 		t.Errorf("%d files take %d bytes of memory each, and %d are counted", n, took/n, counted/n)

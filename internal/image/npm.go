@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -35,7 +36,7 @@ func fetchNPM(ctx context.Context, job Job) ([]npmPackage, error) {
 		if spec.Arch != "" && spec.Arch != runtime.GOARCH {
 			continue
 		}
-		job.Progress(Event{Phase: PhaseFetching, Message: spec.Package + " " + spec.Version})
+		job.Progress(phase.Event{Phase: phase.Fetching, Message: spec.Package + " " + spec.Version})
 		tarball, err := packNPM(ctx, spec, filepath.Join(job.Dir, fmt.Sprintf("npm-%d", len(packages))))
 		if err != nil {
 			return nil, err

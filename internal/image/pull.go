@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -27,6 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -36,7 +37,7 @@ type PullOptions struct {
 	Who sandbox.Puller
 	// Progress is told what happens, by one goroutine at a time; may be nil. It
 	// must return soon. In PhasePulling it counts bytes.
-	Progress func(Event)
+	Progress func(phase.Event)
 }
 
 // Bounds on what is pulled.
@@ -47,7 +48,6 @@ const (
 	pullEntries   = 5_000_000
 	pullParallel  = 3
 	fullDiskRetry = time.Minute // what who finds the disk full is told to wait
-	zstdWindowMax = 128 << 20
 )
 
 // pullLock begins the names of the locks of references that are being pulled.
@@ -68,9 +68,9 @@ const pullLock = "pull-"
 // registry's words. On any error what the store has is as before.
 func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox.Image, error) {
 	if opts.Progress == nil {
-		opts.Progress = func(Event) {}
+		opts.Progress = func(phase.Event) {}
 	}
-	opts.Progress = serialised(opts.Progress)
+	opts.Progress = phase.Serialised(opts.Progress)
 	parsed, err := s.parseRef(ref)
 	if err != nil {
 		return sandbox.Image{}, err
@@ -81,7 +81,7 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 	// References are longer than names of files may be.
 	what := sha256.Sum256([]byte(remoteName(parsed.remote) + identifier(parsed.remote)))
 	unlock, err := lockBriefly(ctx, s.lockPath(pullLock+hex.EncodeToString(what[:])), func() {
-		opts.Progress(Event{Phase: PhaseWaiting, Message: "another pull of " + ref + " is running"})
+		opts.Progress(phase.Event{Phase: phase.Waiting, Message: "another pull of " + ref + " is running"})
 	})
 	if err != nil {
 		return sandbox.Image{}, fmt.Errorf("pull %s: %w", ref, err)
@@ -92,7 +92,7 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 	if err != nil {
 		return sandbox.Image{}, fmt.Errorf("pull %s: %w", ref, err)
 	}
-	opts.Progress(Event{Phase: PhaseDone, Message: "pulled"})
+	opts.Progress(phase.Event{Phase: phase.Done, Message: "pulled"})
 	return s.imageOf(rec), nil
 }
 
@@ -102,7 +102,7 @@ func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOption
 	if err != nil {
 		return nil, err
 	}
-	opts.Progress(Event{Phase: PhasePulling, Message: "looking for " + ref.Identifier()})
+	opts.Progress(phase.Event{Phase: phase.Pulling, Message: "looking for " + ref.Identifier()})
 	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 	desc, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(reg.transport), remote.WithPlatform(platform))
 	if err != nil {
@@ -336,7 +336,7 @@ func showMiB(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
 
 // fetchLayers fetches all layers, some at a time, and lays each over those before
 // it as soon as it is there.
-func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, owner sandbox.WorkspaceID, room int64, dir string, progress func(Event)) (*rootfs, error) {
+func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, owner sandbox.WorkspaceID, room int64, dir string, progress func(phase.Event)) (*made, error) {
 	var mu sync.Mutex
 	var done, total int64
 	for _, l := range p.manifest.Layers {
@@ -346,7 +346,7 @@ func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, o
 		mu.Lock()
 		defer mu.Unlock()
 		done += n
-		progress(Event{Phase: PhasePulling, Done: done, Total: total, Message: "layers"})
+		progress(phase.Event{Phase: phase.Pulling, Done: done, Total: total, Message: "layers"})
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(pullParallel + 1)
@@ -354,7 +354,7 @@ func (s *Store) fetchLayers(ctx context.Context, reg *registry, p pulledImage, o
 	for i := range ready {
 		ready[i] = make(chan struct{})
 	}
-	var root *rootfs
+	var root *made
 	group.Go(func() (err error) {
 		root, err = s.unpack(ctx, p, owner, room, dir, ready, progress)
 		return err
@@ -376,55 +376,25 @@ func layerFile(dir string, i int) string { return filepath.Join(dir, "layer-"+st
 
 // unpack lays an image's layers over each other as they become ready, at most room
 // bytes of them, and writes the root filesystem. Its memory is the owner's.
-func (s *Store) unpack(ctx context.Context, p pulledImage, owner sandbox.WorkspaceID, room int64, dir string, ready []chan struct{}, progress func(Event)) (*rootfs, error) {
-	sp, err := newSpool(filepath.Join(dir, "files"))
+func (s *Store) unpack(ctx context.Context, p pulledImage, owner sandbox.WorkspaceID, room int64, dir string, ready []chan struct{}, progress func(phase.Event)) (*made, error) {
+	u, err := rootfs.NewUnpacker(ctx, s.scratch, owner, dir, rootfs.Limits{Bytes: room, Entries: pullEntries})
 	if err != nil {
 		return nil, err
 	}
-	defer sp.file.Close()
-	t := s.newTree(ctx, owner)
-	defer t.close()
-	layers := layerReader{tree: t, spool: sp, limits: limits{bytes: room, entries: pullEntries}}
-	layers.tree.lenient = true
+	defer u.Close()
 	for i := range ready {
 		select {
 		case <-ready[i]:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if err := readLayerFile(ctx, &layers, layerFile(dir, i), p.config.RootFS.DiffIDs[i]); err != nil {
+		if err := u.Layer(ctx, layerFile(dir, i), p.config.RootFS.DiffIDs[i]); err != nil {
 			return nil, fmt.Errorf("layer %d, %s: %w", i+1, p.manifest.Layers[i].Digest, err)
 		}
 	}
-	progress(Event{Phase: PhaseWriting, Message: "root filesystem"})
-	if err := sp.finish(); err != nil {
-		return nil, err
-	}
-	root := &rootfs{erofs: filepath.Join(dir, "root.erofs")}
-	root.files, err = writeEROFS(ctx, root.erofs, layers.tree, time.Unix(0, 0))
-	return root, err
-}
-
-// readLayerFile lays one compressed layer over the tree and checks what it held.
-func readLayerFile(ctx context.Context, layers *layerReader, name string, diffID v1.Hash) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	plain, err := decompress(f)
-	if err != nil {
-		return err
-	}
-	defer plain.Close()
-	sum := sha256.New()
-	if err := layers.read(ctx, io.TeeReader(plain, sum)); err != nil {
-		return err
-	}
-	if got := sha256Hash(sum); got != diffID {
-		return sandbox.Errorf(sandbox.Invalid, "the layer holds %s, and the image's configuration promises %s", got, diffID)
-	}
-	return nil
+	progress(phase.Event{Phase: phase.Writing, Message: "root filesystem"})
+	root, err := u.Finish(ctx)
+	return &made{Result: root}, err
 }
 
 // runConfig returns how an image wants to be run, as far as that makes sense.

@@ -27,6 +27,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -417,9 +418,9 @@ func TestPullWaitsAndContinues(t *testing.T) {
 		return true
 	})
 	s := stallStore(t, t.TempDir(), 5*time.Second)
-	var last image.Event
-	_, err := s.Pull(t.Context(), ref, image.PullOptions{Progress: func(e image.Event) {
-		if e.Phase == image.PhasePulling {
+	var last phase.Event
+	_, err := s.Pull(t.Context(), ref, image.PullOptions{Progress: func(e phase.Event) {
+		if e.Phase == phase.Pulling {
 			last = e
 		}
 	}})

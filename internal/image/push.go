@@ -11,11 +11,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// PhasePushing counts the bytes that went to a registry.
-const PhasePushing Phase = "pushing"
 
 // Push sends an image that a workspace has built to a registry, under a reference
 // with the registry's name. What the registry has already is not sent again. It
@@ -24,7 +22,7 @@ const PhasePushing Phase = "pushing"
 //
 // Errors: Invalid, naming to; NotFound for the image; Forbidden when the registry
 // wants other credentials; Timeout and Unavailable, with the registry's words.
-func (s *Store) Push(ctx context.Context, who sandbox.Puller, ref, to string, progress func(Event)) error {
+func (s *Store) Push(ctx context.Context, who sandbox.Puller, ref, to string, progress func(phase.Event)) error {
 	dest, err := ociname.NewTag(to, ociname.WithDefaultRegistry(localRegistry))
 	if err != nil || !wellFormed(dest) || dest.RegistryStr() == localRegistry || len(to) > sandbox.ImageRefMax {
 		return sandbox.InvalidField("to", "%.100q does not name a registry, as registry.example.com/team/app:v1 does", to)
@@ -67,7 +65,7 @@ const sendingStep = 1 << 20
 type sending struct {
 	v1.Image
 	to       string
-	progress func(Event) // nil when it is over
+	progress func(phase.Event) // nil when it is over
 
 	mu                sync.Mutex // guards progress and what follows
 	done, told, total int64
@@ -111,7 +109,7 @@ func (s *sending) add(n int) {
 		return
 	}
 	s.told = s.done
-	s.progress(Event{Phase: PhasePushing, Done: s.done, Total: s.total, Message: "to " + s.to})
+	s.progress(phase.Event{Phase: phase.Pushing, Done: s.done, Total: s.total, Message: "to " + s.to})
 }
 
 type sentLayer struct {

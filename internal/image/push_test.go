@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -37,7 +38,7 @@ func TestPushToARegistryThatAnswersEarly(t *testing.T) {
 	to := reg.host + "/app:v1"
 	var told atomic.Int64
 	push := func() error {
-		return s.Push(t.Context(), sandbox.Puller{Workspace: "me"}, "app:v1", to, func(e image.Event) { told.Store(e.Done) })
+		return s.Push(t.Context(), sandbox.Puller{Workspace: "me"}, "app:v1", to, func(e phase.Event) { told.Store(e.Done) })
 	}
 	read, returned := make(chan int64, 8), make(chan struct{})
 	reg.on(func(w http.ResponseWriter, r *http.Request) bool {

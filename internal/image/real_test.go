@@ -20,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor"
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -39,12 +40,12 @@ func TestBuiltinImages(t *testing.T) {
 	}
 	for _, c := range builtinImages {
 		t.Run(c.ref, func(t *testing.T) {
-			start, phase := time.Now(), image.Phase("")
-			img, err := store.Build(t.Context(), recipe(t, store, c.ref), image.BuildOptions{Progress: func(e image.Event) {
-				if e.Phase != phase {
+			start, at := time.Now(), sandbox.ImagePhase("")
+			img, err := store.Build(t.Context(), recipe(t, store, c.ref), image.BuildOptions{Progress: func(e phase.Event) {
+				if e.Phase != at {
 					t.Logf("%5.1fs %s %s", time.Since(start).Seconds(), e.Phase, e.Message)
 				}
-				phase = e.Phase
+				at = e.Phase
 			}})
 			if err != nil {
 				t.Fatal(err)

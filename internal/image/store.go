@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -21,8 +20,8 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
-	"github.com/modbox/modbox/internal/share"
 )
 
 // Store holds images in a directory. It is safe for concurrent use, and several
@@ -47,9 +46,8 @@ type Store struct {
 	lostBytes int64
 	// catalogued is Options.Catalogued.
 	catalogued func(context.Context) ([]string, error)
-	recipes    []*Recipe     // the built-in ones, the default first
-	memory     *share.Budget // of the trees of files that are being made into images
-	ownTrees   atomic.Int64  // how many trees of no workspace there were
+	recipes    []*Recipe // the built-in ones, the default first
+	scratch    *rootfs.Scratch
 
 	mu         sync.Mutex
 	cached     *index                 // guarded by mu
@@ -121,11 +119,12 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 	s := &Store{
 		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}, noted: map[string]time.Time{}, layers: map[v1.Hash][]blobSize{},
 		defaultRegistry: opts.DefaultRegistry, roads: newRoads(opts),
-		memory: share.New(cmp.Or(opts.Memory, defaultMemory()), memoryPatience),
-		login:  opts.Login, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, minFree: opts.MinFree, inUse: opts.InUse, catalogued: opts.Catalogued,
+
+		login: opts.Login, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, minFree: opts.MinFree, inUse: opts.InUse, catalogued: opts.Catalogued,
 		released: opts.Released, lostAge: opts.LostAge, lostBytes: opts.LostBytes,
 	}
 	s.transport = transport.NewUserAgent(&persistent{next: s.roads, stall: cmp.Or(opts.StallTimeout, time.Minute)}, "modbox")
+	s.scratch = rootfs.NewScratch(s.tmpDir(), opts.Memory)
 	if s.maxDisk > 0 && s.inUse == nil {
 		return nil, errors.New("open image store: MaxDisk needs InUse")
 	}
@@ -417,7 +416,7 @@ func (s *Store) verify(ctx context.Context, rec *record) error {
 	}
 	_, err, _ := s.verifying.Do(rec.Digest, func() (any, error) {
 		// Shared by all who wait, so it is not cut short for one of them.
-		digest, _, err := fileDigest(context.WithoutCancel(ctx), name, rec.Mark)
+		digest, _, err := rootfs.Digest(context.WithoutCancel(ctx), name, rec.Mark)
 		if err == nil && digest != rec.Digest {
 			err = errors.Join(fmt.Errorf("%s has digest %s", name, digest), os.Rename(name, name+".damaged"))
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -32,8 +33,8 @@ func TestBuild(t *testing.T) {
 	dir := t.TempDir()
 	f := &fake{tar: small(t, "one")}
 	s := open(t, dir, f)
-	var events []image.Event
-	got, err := s.Build(t.Context(), recipe(t, s, "test/main"), image.BuildOptions{Progress: func(e image.Event) { events = append(events, e) }})
+	var events []phase.Event
+	got, err := s.Build(t.Context(), recipe(t, s, "test/main"), image.BuildOptions{Progress: func(e phase.Event) { events = append(events, e) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestBuild(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("Build() (-want +got):\n%s", d)
 	}
-	if n := len(events); n == 0 || events[n-1].Phase != image.PhaseDone {
+	if n := len(events); n == 0 || events[n-1].Phase != phase.Done {
 		t.Errorf("the last event is not done: %+v", events)
 	}
 
@@ -200,7 +201,7 @@ func TestConcurrentBuildsShare(t *testing.T) {
 	waiting.Add(builds - 1)
 	var done sync.WaitGroup
 	digests := make([]string, builds)
-	start := func(i int, progress func(image.Event)) {
+	start := func(i int, progress func(phase.Event)) {
 		done.Go(func() {
 			img, err := stores[i%2].Build(t.Context(), r, image.BuildOptions{Force: i%3 == 0, Progress: progress})
 			if err != nil {
@@ -212,8 +213,8 @@ func TestConcurrentBuildsShare(t *testing.T) {
 	start(0, nil)
 	<-started
 	for i := 1; i < builds; i++ {
-		start(i, func(e image.Event) {
-			if e.Phase == image.PhaseWaiting {
+		start(i, func(e phase.Event) {
+			if e.Phase == phase.Waiting {
 				waiting.Done()
 			}
 		})
@@ -246,8 +247,8 @@ func TestWaitingBuildEndsWithItsContext(t *testing.T) {
 	done.Go(func() { _, first = s.Build(t.Context(), r, image.BuildOptions{}) })
 	<-started
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := s.Build(ctx, r, image.BuildOptions{Progress: func(e image.Event) {
-		if e.Phase == image.PhaseWaiting {
+	_, err := s.Build(ctx, r, image.BuildOptions{Progress: func(e phase.Event) {
+		if e.Phase == phase.Waiting {
 			cancel()
 		}
 	}})

@@ -9,7 +9,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Progress shows a build: a bar on a terminal, a line per phase elsewhere.
@@ -17,7 +18,7 @@ type Progress struct {
 	out  io.Writer
 	what string
 	bar  *progressbar.ProgressBar // nil without a terminal
-	last image.Phase
+	last sandbox.ImagePhase
 }
 
 // NewProgress returns the progress of what, which it shows on out.
@@ -33,9 +34,9 @@ func NewProgress(out io.Writer, what string) *Progress {
 }
 
 // Event shows an event of the work.
-func (p *Progress) Event(e image.Event) {
+func (p *Progress) Event(e sandbox.ImageEvent) {
 	if p.bar == nil {
-		if e.Phase != p.last && e.Phase != image.PhaseDone {
+		if e.Phase != p.last && e.Phase != phase.Done {
 			fmt.Fprintf(p.out, "%s: %s: %s\n", p.what, e.Phase, Clean(e.Message))
 		}
 		p.last = e.Phase

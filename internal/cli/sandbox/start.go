@@ -10,7 +10,7 @@ import (
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 const (
@@ -63,7 +63,7 @@ func showMaking(ctx context.Context, c *client.Client, id string, show *base.Pro
 			last = e.Seq
 			if phase := e.Data["phase"]; e.Type == "image_building" && phase != "" {
 				total, _ := strconv.ParseInt(e.Data["total"], 10, 64) // 0 when it is not known
-				show.Event(image.Event{Phase: image.Phase(base.Clean(phase)), Message: e.Data["detail"], Total: total})
+				show.Event(sandbox.ImageEvent{Phase: sandbox.ImagePhase(base.Clean(phase)), Message: e.Data["detail"], Total: total})
 			}
 		}
 		show.Tick()

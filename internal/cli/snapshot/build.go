@@ -12,7 +12,7 @@ import (
 
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/internal/cli/base"
-	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func newSnapshotBuildCommand(env *base.Env) *cobra.Command {
@@ -105,7 +105,7 @@ func buildSnapshot(ctx context.Context, env *base.Env, dir string, f *snapshotBu
 	}
 	show := base.NewProgress(env.Stderr, base.Clean(cmp.Or(o.Name, o.Runtime)))
 	o.Progress = func(at client.BuildProgress) {
-		show.Event(image.Event{Phase: image.Phase(base.Clean(at.Phase)), Message: at.Detail, Done: at.Done, Total: at.Total})
+		show.Event(sandbox.ImageEvent{Phase: sandbox.ImagePhase(base.Clean(at.Phase)), Message: at.Detail, Done: at.Done, Total: at.Total})
 	}
 	sn, unchanged, err := c.BuildSnapshot(ctx, o)
 	show.End()

@@ -1,4 +1,4 @@
-package image
+package rootfs
 
 import (
 	"archive/tar"
@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 
 	"gvisor.dev/gvisor/pkg/cleanup"
@@ -24,7 +23,7 @@ import (
 // archive. They are names in memory and contents in one file: nothing of them is
 // unpacked on the host. They are used by one goroutine at a time.
 type Files struct {
-	tree   *tree
+	tree   *Tree
 	payer  sandbox.WorkspaceID // whose the memory is
 	used   ArchiveLimits       // what an archive took of its limits
 	sums   map[*node]string    // of contents that were read, see [Copy.Key]
@@ -34,28 +33,25 @@ type Files struct {
 // Close forgets the files.
 func (f *Files) Close() { f.closed() }
 
-// OpenFiles returns the files of the root filesystem with a digest; "" is an empty one.
-// Their memory counts for a workspace. Errors: NotFound; Unavailable for a damaged one, and
-// when others have the memory; TooLarge.
-func (s *Store) OpenFiles(ctx context.Context, owner sandbox.WorkspaceID, digest string) (*Files, error) {
-	f := &Files{tree: s.newTree(ctx, owner), payer: owner, sums: map[*node]string{}}
-	f.closed = f.tree.close
-	if digest == "" {
+// Files returns the files of the root filesystem in an EROFS file of this package; "" is an
+// empty root filesystem. Their memory counts for a workspace. Errors: those of the file
+// system; Unavailable when other trees use the memory; TooLarge.
+func (s *Scratch) Files(ctx context.Context, owner sandbox.WorkspaceID, erofs string) (*Files, error) {
+	f := &Files{tree: s.Tree(ctx, owner), payer: owner, sums: map[*node]string{}}
+	f.closed = f.tree.Close
+	if erofs == "" {
 		return f, nil
 	}
-	rec, err := s.commitBase(ctx, digest)
+	file, err := os.Open(erofs)
 	if err != nil {
-		return nil, err
-	}
-	file, err := os.Open(s.erofsPath(rec.Digest))
-	if err != nil {
+		f.closed()
 		return nil, err
 	}
 	f.closed = func() {
 		_ = file.Close() // only read
-		f.tree.close()
+		f.tree.Close()
 	}
-	if err := readTree(file, f.tree); err != nil {
+	if err := f.tree.Read(file); err != nil {
 		f.closed()
 		return nil, err
 	}
@@ -75,27 +71,21 @@ type ArchiveLimits struct {
 // Errors: Invalid for what is no archive and for an archive that is hostile: names
 // that are absolute or have "..", devices, what goes through links; TooLarge;
 // Unavailable when others have the memory.
-func (s *Store) ReadArchive(ctx context.Context, owner sandbox.WorkspaceID, r io.Reader, most ArchiveLimits) (*Files, error) {
+func (s *Scratch) ReadArchive(ctx context.Context, owner sandbox.WorkspaceID, r io.Reader, most ArchiveLimits) (*Files, error) {
 	plain, err := openArchive(r)
 	if err != nil {
 		return nil, err
 	}
 	defer plain.Close()
-	work, err := s.workDir(ctx)
+	contents, err := newTempSpool(s.dir)
 	if err != nil {
 		return nil, err
 	}
-	undo := cleanup.Make(func() { _ = work.Close() })
-	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
+	undo := cleanup.Make(func() { _ = contents.file.Close() })
 	defer undo.Clean()
-	contents, err := newSpool(filepath.Join(work.Name(), "files"))
-	if err != nil {
-		return nil, err
-	}
-	undo.Add(func() { _ = contents.file.Close() })
-	t := s.newTree(ctx, owner)
-	undo.Add(t.close)
-	a := archiveReader{tree: t, spool: contents, meter: meter{limits: limits{bytes: most.Bytes, entries: most.Entries}}}
+	t := s.Tree(ctx, owner)
+	undo.Add(t.Close)
+	a := archiveReader{tree: t, spool: contents, meter: Meter{Limits: Limits{Bytes: most.Bytes, Entries: most.Entries}}}
 	if err := a.read(ctx, plain); err != nil {
 		return nil, err
 	}
@@ -105,13 +95,13 @@ func (s *Store) ReadArchive(ctx context.Context, owner sandbox.WorkspaceID, r io
 
 // archiveReader puts the entries of an archive into a tree.
 type archiveReader struct {
-	tree  *tree
+	tree  *Tree
 	spool *spool
-	meter meter
+	meter Meter
 }
 
 func (a *archiveReader) read(ctx context.Context, r io.Reader) error {
-	r = a.meter.reader(r)
+	r = a.meter.Reader(r)
 	tr := tar.NewReader(r)
 	for {
 		hdr, err := tr.Next()
@@ -127,7 +117,7 @@ func (a *archiveReader) read(ctx context.Context, r io.Reader) error {
 		if hdr.Typeflag == tar.TypeXGlobalHeader {
 			continue // says nothing about files
 		}
-		if err := a.meter.entry(hdr.Size); err != nil {
+		if err := a.meter.Entry(hdr.Size); err != nil {
 			return archiveError(err)
 		}
 		if err := a.entry(hdr, tr); err != nil {
@@ -201,10 +191,10 @@ func openArchive(r io.Reader) (io.ReadCloser, error) {
 	case bytes.Equal(magic, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
 		return nil, sandbox.Errorf(sandbox.Unsupported, "archives compressed with xz cannot be read here; use gzip or zstd")
 	}
-	return decompress(b)
+	return Decompress(b)
 }
 
-// isArchive reports whether a file is an archive that [Store.ReadArchive] reads, or
+// isArchive reports whether a file is an archive that [Scratch.ReadArchive] reads, or
 // would if it were not compressed with xz.
 func isArchive(content io.Reader) bool {
 	plain, err := openArchive(content)
@@ -241,7 +231,7 @@ func (f *Files) HasDir(name string) (bool, error) {
 // resolve returns where a path leads, symbolic links followed as by a system with
 // this root, the last one, too, and what is there; nil for nothing. Errors: Invalid
 // for links that lead too far, and for what goes through a file.
-func (t *tree) resolve(name string) (string, *node, error) {
+func (t *Tree) resolve(name string) (string, *node, error) {
 	rest := strings.Split(name, "/")
 	var names []string
 	way := []*node{t.root} // what names lead to; nil for what is not there

@@ -1,4 +1,4 @@
-package image
+package rootfs
 
 import (
 	"fmt"
@@ -11,11 +11,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// tree is a root filesystem in memory while layers are laid over each other: the
+// Tree is a root filesystem in memory while layers are laid over each other: the
 // names and what is known of the files, but not their contents. Nothing in it
 // touches the host's file system, so no name and no link can lead out of it.
 // It is not safe for concurrent use.
-type tree struct {
+type Tree struct {
 	root  *node
 	layer int // of the entries that come now
 	made  int // directories that no entry made, so far
@@ -47,8 +47,8 @@ type dentry struct {
 }
 
 // newTree returns an empty root.
-func newTree() *tree {
-	return &tree{root: newDir()}
+func newTree() *Tree {
+	return &Tree{root: newDir()}
 }
 
 // newDir returns a directory that no entry made.
@@ -76,7 +76,7 @@ func split(clean string) []string {
 }
 
 // lookup returns what a clean name names, without following links.
-func (t *tree) lookup(clean string) (dentry, bool) {
+func (t *Tree) lookup(clean string) (dentry, bool) {
 	at := dentry{node: t.root}
 	for _, part := range split(clean) {
 		if !at.isDir() {
@@ -94,7 +94,7 @@ func (t *tree) lookup(clean string) (dentry, bool) {
 // put gives a file a name. A directory that is there already keeps what is in it
 // and takes over the rest; anything else of lower layers is replaced. A name
 // that comes twice in one layer is an error with code Invalid, or lenient.
-func (t *tree) put(clean string, n *node) error {
+func (t *Tree) put(clean string, n *node) error {
 	if clean == "." {
 		if !n.mode.IsDir() {
 			return sandbox.Errorf(sandbox.Invalid, "the root filesystem's root is not a directory")
@@ -126,7 +126,7 @@ func (n *node) become(other *node) {
 }
 
 // link gives a file that is there another name.
-func (t *tree) link(clean, target string) error {
+func (t *Tree) link(clean, target string) error {
 	dir, err := t.find(path.Dir(target))
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (t *tree) link(clean, target string) error {
 }
 
 // hide removes what lower layers have under a name, and keeps what this one has.
-func (t *tree) hide(clean string) error {
+func (t *Tree) hide(clean string) error {
 	dir, err := t.find(path.Dir(clean))
 	if dir != nil {
 		t.hideName(dir, path.Base(clean))
@@ -148,7 +148,7 @@ func (t *tree) hide(clean string) error {
 }
 
 // hideAll does for every name in a directory what hide does for one.
-func (t *tree) hideAll(clean string) error {
+func (t *Tree) hideAll(clean string) error {
 	dir, err := t.find(clean)
 	if dir != nil {
 		t.hideNames(dir)
@@ -156,13 +156,13 @@ func (t *tree) hideAll(clean string) error {
 	return err
 }
 
-func (t *tree) hideNames(dir *node) {
+func (t *Tree) hideNames(dir *node) {
 	for base := range dir.names {
 		t.hideName(dir, base)
 	}
 }
 
-func (t *tree) hideName(dir *node, base string) {
+func (t *Tree) hideName(dir *node, base string) {
 	switch n, ok := dir.names[base]; {
 	case !ok:
 	case n.layer != t.layer:
@@ -172,10 +172,9 @@ func (t *tree) hideName(dir *node, base string) {
 	}
 }
 
-// readTree reads an EROFS that this package made into an empty tree. The contents
-// stay where they are: r must be open for as long as the tree is used. Errors: those of
-// the tree's memory.
-func readTree(r io.ReaderAt, t *tree) error {
+// Read reads an EROFS of this package into an empty tree. The contents of files stay in r,
+// which must be open for as long as the tree is used. Errors: as of [Scratch.Files].
+func (t *Tree) Read(r io.ReaderAt) error {
 	d, err := openDisk(r)
 	if err != nil {
 		return fmt.Errorf("read root filesystem: %w", err)

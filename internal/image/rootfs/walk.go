@@ -1,4 +1,4 @@
-package image
+package rootfs
 
 import (
 	"io/fs"
@@ -18,10 +18,10 @@ const (
 
 // dir returns the directory with a clean name, made when it is missing, for
 // something that the current layer has in it.
-func (t *tree) dir(clean string) (*node, error) { return t.walk(clean, true) }
+func (t *Tree) dir(clean string) (*node, error) { return t.walk(clean, true) }
 
 // find is dir without making anything: a directory that is not there is nil.
-func (t *tree) find(clean string) (*node, error) { return t.walk(clean, false) }
+func (t *Tree) find(clean string) (*node, error) { return t.walk(clean, false) }
 
 // step is a directory on a way, and the length of its path.
 type step struct {
@@ -33,7 +33,7 @@ type step struct {
 // symbolic links on the way are followed as by a system that has this root: an
 // absolute one begins here, and above the root is the root. Errors have code
 // Invalid: something else is in the way, too many links, too long a path.
-func (t *tree) walk(clean string, create bool) (*node, error) {
+func (t *Tree) walk(clean string, create bool) (*node, error) {
 	rest := split(clean)
 	way := []step{{dir: t.root}}
 	for links, steps := 0, 0; len(rest) > 0; steps++ {

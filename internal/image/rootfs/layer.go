@@ -1,4 +1,4 @@
-package image
+package rootfs
 
 import (
 	"archive/tar"
@@ -29,10 +29,10 @@ var opaqueXattrs = []string{xattrRecord + "trusted.overlay.opaque", xattrRecord 
 
 // layerReader lays tar streams over a tree, one after the other.
 type layerReader struct {
-	tree   *tree
+	tree   *Tree
 	spool  *spool
-	limits limits // of all layers together
-	used   *meter // nil before the first
+	limits Limits // of all layers together
+	used   *Meter // nil before the first
 	// normalise, when set, changes each header before it is used.
 	normalise func(*tar.Header)
 	// without are clean names that are passed over.
@@ -48,10 +48,10 @@ type layerReader struct {
 // limits, together with the layers before, has TooLarge.
 func (l *layerReader) read(ctx context.Context, r io.Reader) error {
 	if l.used == nil {
-		l.used = &meter{limits: l.limits}
+		l.used = &Meter{Limits: l.limits}
 	}
 	m := l.used
-	r = m.reader(r)
+	r = m.Reader(r)
 	tr := tar.NewReader(r)
 	for {
 		hdr, err := tr.Next()
@@ -67,7 +67,7 @@ func (l *layerReader) read(ctx context.Context, r io.Reader) error {
 		if hdr.Typeflag == tar.TypeXGlobalHeader {
 			continue // says nothing about files
 		}
-		if err := m.entry(hdr.Size); err != nil {
+		if err := m.Entry(hdr.Size); err != nil {
 			return err
 		}
 		if err := l.entry(hdr, tr); err != nil {

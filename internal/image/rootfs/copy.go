@@ -1,4 +1,4 @@
-package image
+package rootfs
 
 import (
 	"archive/tar"
@@ -212,13 +212,13 @@ func (f *Files) sum(ctx context.Context, h hash.Hash, name string, n *node, keep
 
 // WriteLayer writes what is copied as an OCI layer over a root filesystem. Errors:
 // Invalid, also for what is in the way; those of unpacking; w's.
-func (c *Copy) WriteLayer(ctx context.Context, s *Store, over *Files, w io.Writer) error {
+func (c *Copy) WriteLayer(ctx context.Context, s *Scratch, over *Files, w io.Writer) error {
 	owner, err := over.owner(c.request.Owner)
 	if err != nil {
 		return err
 	}
-	t := s.newTree(ctx, over.payer)
-	defer t.close()
+	t := s.Tree(ctx, over.payer)
+	defer t.Close()
 	p := &copier{payer: over.payer, under: over.tree, over: t, owner: owner, keep: c.request.KeepOwners && c.request.Owner == "", mode: c.request.Mode, copies: map[*node]*node{}}
 	p.over.lenient = true
 	unpacked, err := c.place(ctx, s, p)
@@ -237,7 +237,7 @@ func (c *Copy) WriteLayer(ctx context.Context, s *Store, over *Files, w io.Write
 }
 
 // place puts everything where it belongs, and returns what was unpacked for that.
-func (c *Copy) place(ctx context.Context, s *Store, p *copier) (unpacked []*Files, err error) {
+func (c *Copy) place(ctx context.Context, s *Scratch, p *copier) (unpacked []*Files, err error) {
 	to, there, err := p.under.resolve(strings.Trim(c.request.To, "/"))
 	if err != nil {
 		return nil, err

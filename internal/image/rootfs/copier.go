@@ -1,4 +1,4 @@
-package image
+package rootfs
 
 import (
 	"archive/tar"
@@ -18,7 +18,7 @@ import (
 // copier puts copies of files into a tree that will lie over another one.
 type copier struct {
 	payer       sandbox.WorkspaceID // whose the memory of archives is
-	under, over *tree
+	under, over *Tree
 	owner       fileOwner
 	keep        bool // the owners of what is copied
 	mode        *uint32
@@ -159,7 +159,7 @@ func (p *copier) unpack(clean string, dir *node, owned bool) error {
 // layerOutput writes a tree as a layer.
 type layerOutput struct {
 	tar   *tar.Writer
-	under *tree
+	under *Tree
 	names map[*node]string // the first names of files
 }
 

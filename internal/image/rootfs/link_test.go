@@ -1,4 +1,4 @@
-package image
+package rootfs
 
 import (
 	"os"
@@ -24,7 +24,7 @@ func TestLinkOrCopy(t *testing.T) {
 				t.Fatal(err)
 			}
 			to := filepath.Join(filepath.Dir(near), "to-"+name)
-			if err := linkOrCopy(t.Context(), from, to); err != nil {
+			if err := LinkOrCopy(t.Context(), from, to); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := os.ReadFile(to); err != nil || string(got) != content {

@@ -1,4 +1,4 @@
-package image
+package rootfs
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // writeEROFS writes a tree as an EROFS that gVisor can boot from, and returns the
 // number of names in it. The same tree gives the same bytes: everything is
 // ordered by name, and the image has the date as its own.
-func writeEROFS(ctx context.Context, file string, t *tree, date time.Time) (names int64, err error) {
+func writeEROFS(ctx context.Context, file string, t *Tree, date time.Time) (names int64, err error) {
 	f, err := os.Create(file)
 	if err != nil {
 		return 0, fmt.Errorf("write root filesystem: %w", err)
@@ -91,7 +91,7 @@ func (t *treeFS) collect(dir string, n *node) {
 }
 
 func (t *treeFS) at(op, full string) (*node, error) {
-	found, ok := (&tree{root: t.root}).lookup(full)
+	found, ok := (&Tree{root: t.root}).lookup(full)
 	if !ok {
 		return nil, &fs.PathError{Op: op, Path: full, Err: fs.ErrNotExist}
 	}

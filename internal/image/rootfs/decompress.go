@@ -1,4 +1,4 @@
-package image
+package rootfs
 
 import (
 	"bufio"
@@ -12,9 +12,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// decompress returns what a layer holds: registries' names of compressions are
-// not to be relied on, so its first bytes decide.
-func decompress(r io.Reader) (io.ReadCloser, error) {
+// zstdWindowMax bounds the memory that a compressed layer can ask for.
+const zstdWindowMax = 128 << 20
+
+// Decompress returns the tar in a layer. The first bytes decide about the compression, because
+// registries name compressions wrongly.
+func Decompress(r io.Reader) (io.ReadCloser, error) {
 	br := bufio.NewReaderSize(r, 256<<10)
 	magic, err := br.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -1,0 +1,90 @@
+package rootfs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"math"
+	"os"
+)
+
+// MarkLength is the number of bytes of a mark: the UUID of an EROFS, by which images with
+// the same files have different digests.
+const MarkLength = superUUIDLength
+
+// Mark writes a mark into an EROFS.
+func Mark(file string, mark []byte) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(mark[:MarkLength], superblock+superUUID); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Digest returns the sha256 of an EROFS as "sha256:HEX", and its size; with a mark, the sha256
+// of the same EROFS with the mark as its UUID.
+func Digest(ctx context.Context, name string, mark []byte) (string, int64, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	var content io.Reader = f
+	if len(mark) > 0 {
+		const before, after = superblock + superUUID, superblock + superUUID + MarkLength
+		content = io.MultiReader(io.NewSectionReader(f, 0, before), bytes.NewReader(mark), io.NewSectionReader(f, after, math.MaxInt64-after))
+	}
+	h := sha256.New()
+	n, err := io.CopyBuffer(h, UntilDone(ctx, content), make([]byte, 1<<20))
+	if err != nil {
+		return "", 0, err
+	}
+	return SHA256(h).String(), n, nil
+}
+
+// LinkOrCopy makes to another name of a file, or a copy of it where a link cannot be made:
+// of another user's file, or on a file system without links.
+func LinkOrCopy(ctx context.Context, from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	sparse := &sparseWriter{f: out}
+	if _, err := io.CopyBuffer(struct{ io.Writer }{sparse}, UntilDone(ctx, in), make([]byte, 1<<20)); err != nil {
+		return err
+	}
+	if err := sparse.finish(); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// UntilDone returns r, which fails when the context ends.
+func UntilDone(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
+
+// contextReader ends with its context.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}

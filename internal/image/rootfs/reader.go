@@ -1,0 +1,294 @@
+package rootfs
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Reader reads a root filesystem in its file, a directory at a time: nothing is mounted,
+// unpacked, or held in memory as a whole.
+type Reader struct {
+	*disk
+	file *os.File
+}
+
+// Open opens an EROFS of this package. The reader stays good when the file is removed.
+func Open(erofs string) (*Reader, error) {
+	f, err := os.Open(erofs)
+	if err != nil {
+		return nil, err
+	}
+	d, err := openDisk(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read root filesystem: %w", err), f.Close())
+	}
+	return &Reader{d, f}, nil
+}
+
+// Close ends the use of the file.
+func (r *Reader) Close() error { return r.file.Close() }
+
+// at returns the inode of an absolute path, without following symbolic links, and
+// the path as it should be written. Errors: Invalid, naming path; NotFound.
+func (r *Reader) at(name string) (string, diskInode, error) {
+	if len(name) > sandbox.SnapshotPathMax || strings.ContainsRune(name, 0) {
+		return "", diskInode{}, sandbox.InvalidField("path", "must be at most %d bytes, none of them zero", sandbox.SnapshotPathMax)
+	}
+	clean := path.Clean("/" + name)
+	at, err := r.inode(r.root)
+	if err != nil {
+		return "", at, err
+	}
+	for _, part := range split(cmp.Or(clean[1:], ".")) {
+		if !at.mode.IsDir() {
+			return "", at, sandbox.Errorf(sandbox.NotFound, "there is no %.300q: what would be its directory is none, or a symbolic link", clean)
+		}
+		found := errors.New("found")
+		var number uint64
+		err := r.entries(at, func(e dirent) error {
+			if e.name != part {
+				return nil
+			}
+			number = e.number
+			return found
+		})
+		switch {
+		case err == nil:
+			return "", at, sandbox.Errorf(sandbox.NotFound, "there is no %.300q", clean)
+		case !errors.Is(err, found):
+			return "", at, err
+		}
+		if at, err = r.inode(number); err != nil {
+			return "", at, err
+		}
+	}
+	return clean, at, nil
+}
+
+// walk calls visit for what is in the directory dir, whose path is given, in the
+// order of the names, and for all below when it is recursive. Passed over is what
+// comes before and at the path that has the elements after below dir.
+func (r *Reader) walk(ctx context.Context, dir string, in diskInode, recursive bool, after []string, visit func(string, diskInode) error) error {
+	return r.entries(in, func(e dirent) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var rest []string
+		seen := false
+		if len(after) > 0 {
+			if e.name < after[0] {
+				return nil
+			}
+			if seen = e.name == after[0]; seen {
+				rest = after[1:]
+			}
+		}
+		child, err := r.inode(e.number)
+		if err != nil {
+			return err
+		}
+		name := path.Join(dir, e.name)
+		if !seen {
+			if err := visit(name, child); err != nil {
+				return err
+			}
+		}
+		if !recursive || !child.mode.IsDir() {
+			return nil
+		}
+		return r.walk(ctx, name, child, recursive, rest, visit)
+	})
+}
+
+// target returns where a symbolic link leads.
+func (r *Reader) target(in diskInode) (string, error) {
+	target, err := io.ReadAll(r.content(in))
+	return string(target), err
+}
+
+// describe describes a file, but for its hash.
+func (r *Reader) describe(name string, in diskInode) (sandbox.SnapshotFile, error) {
+	f := sandbox.SnapshotFile{Path: name, Mode: in.mode, UID: in.uid, GID: in.gid, ModTime: in.mtime}
+	var err error
+	switch {
+	case in.mode.IsRegular():
+		f.Size = in.size
+	case in.mode&fs.ModeSymlink != 0:
+		f.Target, err = r.target(in)
+	}
+	return f, err
+}
+
+// Files returns a part of the names in the root filesystem. Errors: Invalid, naming path or
+// after; NotFound.
+func (r *Reader) Files(ctx context.Context, q sandbox.SnapshotFileQuery) (sandbox.SnapshotFilePage, error) {
+	dir, in, err := r.at(q.Path)
+	if err != nil {
+		return sandbox.SnapshotFilePage{}, err
+	}
+	if !in.mode.IsDir() {
+		l := lister{r: r, ctx: ctx, q: q, limit: 1}
+		err := l.add(dir, in)
+		return l.page, err
+	}
+	after, err := below(dir, q.After)
+	if err != nil {
+		return sandbox.SnapshotFilePage{}, err
+	}
+	l := lister{r: r, ctx: ctx, q: q, limit: cmp.Or(q.Limit, 1000)}
+	if err := r.walk(ctx, dir, in, q.Recursive, after, l.add); err != nil && !errors.Is(err, errFull) {
+		return sandbox.SnapshotFilePage{}, err
+	}
+	return l.page, nil
+}
+
+// below returns the elements of a path below a directory, none for "". Errors:
+// Invalid, naming after.
+func below(dir, name string) ([]string, error) {
+	if name == "" {
+		return nil, nil
+	}
+	rest, ok := strings.CutPrefix(path.Clean(name), strings.TrimSuffix(dir, "/")+"/")
+	if !ok || rest == "" {
+		return nil, sandbox.InvalidField("after", "must be a path below the one that is asked for")
+	}
+	return strings.Split(rest, "/"), nil
+}
+
+// errFull ends a walk whose answer is complete.
+var errFull = errors.New("the answer is full")
+
+// lister collects the answer of Files.
+type lister struct {
+	r      *Reader
+	ctx    context.Context // ends hashing
+	q      sandbox.SnapshotFileQuery
+	limit  int
+	hashed int64 // bytes
+	page   sandbox.SnapshotFilePage
+}
+
+func (l *lister) add(name string, in diskInode) error {
+	hash := l.q.Hash && in.mode.IsRegular() && in.size <= sandbox.SnapshotHashMax
+	if len(l.page.Files) == l.limit || hash && l.hashed+in.size > sandbox.SnapshotHashMax {
+		l.page.More = true
+		return errFull
+	}
+	f, err := l.r.describe(name, in)
+	if err != nil {
+		return err
+	}
+	if hash {
+		l.hashed += in.size
+		h := sha256.New()
+		if _, err := io.Copy(h, UntilDone(l.ctx, l.r.content(in))); err != nil {
+			return err
+		}
+		f.SHA256 = hex.EncodeToString(h.Sum(nil))
+	}
+	l.page.Files = append(l.page.Files, f)
+	return nil
+}
+
+// Archive packs a directory or file of the root filesystem, as tar or, with compress, tar.gz,
+// while it is read. Names are relative to the directory; a file is alone. Owners, modes,
+// symbolic and hard links are kept; devices, pipes and sockets are left out. The caller
+// closes the archive, which ends the work, as ctx does, and closes the reader. After an
+// error the reader is still open. Errors: Invalid, naming path; NotFound.
+func (r *Reader) Archive(ctx context.Context, name string, compress bool) (io.ReadCloser, error) {
+	clean, in, err := r.at(name)
+	if err != nil {
+		return nil, err
+	}
+	out, w := io.Pipe()
+	go func() {
+		defer r.Close()
+		_ = w.CloseWithError(r.pack(ctx, clean, in, compress, w)) // it returns none
+	}()
+	return out, nil
+}
+
+// pack writes the archive.
+func (r *Reader) pack(ctx context.Context, name string, in diskInode, compress bool, w io.Writer) error {
+	if compress {
+		zw, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err != nil {
+			return err
+		}
+		if err := r.pack(ctx, name, in, false, zw); err != nil {
+			return err
+		}
+		return zw.Close()
+	}
+	p := packer{r: r, ctx: ctx, tw: tar.NewWriter(w), base: name, first: map[uint64]string{}}
+	if !in.mode.IsDir() {
+		p.base = path.Dir(name)
+		if err := p.add(name, in); err != nil {
+			return err
+		}
+	} else if err := r.walk(ctx, name, in, true, nil, p.add); err != nil {
+		return err
+	}
+	return p.tw.Close()
+}
+
+// linksMax bounds the files of which is kept in an archive that they have several
+// names; those beyond are written again.
+const linksMax = 100_000
+
+// packer writes the entries of an archive.
+type packer struct {
+	r     *Reader
+	ctx   context.Context // ends contents
+	tw    *tar.Writer
+	base  string            // what names are relative to
+	first map[uint64]string // names of files that have several, by inode
+}
+
+func (p *packer) add(name string, in diskInode) error {
+	h := &tar.Header{
+		Name: strings.TrimPrefix(strings.TrimPrefix(name, p.base), "/"), Mode: int64(sandbox.ModeBits(in.mode)),
+		Uid: int(in.uid), Gid: int(in.gid), ModTime: in.mtime, Format: tar.FormatPAX,
+	}
+	switch {
+	case in.mode.IsDir():
+		h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
+		return p.tw.WriteHeader(h)
+	case in.mode&fs.ModeSymlink != 0:
+		target, err := p.r.target(in)
+		if err != nil {
+			return err
+		}
+		h.Typeflag, h.Linkname = tar.TypeSymlink, target
+		return p.tw.WriteHeader(h)
+	case !in.mode.IsRegular():
+		return nil
+	}
+	if first, again := p.first[in.number]; again {
+		h.Typeflag, h.Linkname = tar.TypeLink, first
+		return p.tw.WriteHeader(h)
+	}
+	if in.links > 1 && len(p.first) < linksMax {
+		p.first[in.number] = h.Name
+	}
+	h.Typeflag, h.Size = tar.TypeReg, in.size
+	if err := p.tw.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err := io.Copy(p.tw, UntilDone(p.ctx, p.r.content(in)))
+	return err
+}
