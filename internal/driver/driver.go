@@ -124,6 +124,9 @@ type Exit struct {
 	Cause sandbox.CauseCode
 	// Detail is what the driver knows, one sentence, safe to show.
 	Detail string
+	// Fault says that the box's own process failed, or may have: it was not killed, and its
+	// guest did not exit. A process that cannot write because the host's disk is full fails so.
+	Fault bool
 }
 
 // Capabilities says what a driver does on this host.

@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// exit is how a box ended by itself.
+// exit describes how a box ended by itself.
 type exit struct {
 	driver.Exit
 	// gone says that the driver does not know the box any more.
@@ -95,19 +95,21 @@ func (s *Service) watch(ctx context.Context, b *entry) {
 	if err != nil || ctx.Err() != nil {
 		return // its end was decided by somebody else, it is being paused, or the service closes
 	}
-	s.endOrLog(b, s.blame(ended.cause()))
+	s.endOrLog(b, s.causeOf(ended))
 }
 
-// noSpaceLeft is how many free bytes mean that a box which ended could not write its files.
+// noSpaceLeft is the free space in bytes below which a fault of a box means that it could not
+// write its files.
 const noSpaceLeft = 64 << 20
 
-// blame returns the cause of a box that ended by itself: while the disk is full gVisor
+// causeOf returns the cause of a box that ended by itself. While the disk is full gVisor
 // ends with a fault when the guest writes.
-func (s *Service) blame(c sandbox.Cause) sandbox.Cause {
-	if c.Code != sandbox.CauseExited || s.saved.Dir() == "" {
+func (s *Service) causeOf(e exit) sandbox.Cause {
+	c := e.cause()
+	if !e.Fault || c.Code != sandbox.CauseExited || s.saved.Dir() == "" {
 		return c
 	}
-	// Not its inodes: no guest needs one of the host's to write.
+	// Free inodes do not matter: a guest's write needs no inode of the host.
 	if space, err := ballast.Free(s.saved.Dir()); err != nil || space.Bytes >= noSpaceLeft {
 		return c
 	}

@@ -125,7 +125,7 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 			return driver.Exit{Cause: sandbox.CauseOOM, Detail: fmt.Sprintf("the sandbox used more than its %d MiB of memory", b.resources.MemoryBytes>>20)}
 		}
 	}
-	exit := driver.Exit{Cause: sandbox.CauseExited, Detail: "the sandbox ended by itself"}
+	exit := driver.Exit{Cause: sandbox.CauseExited, Detail: "the sandbox ended by itself", Fault: faulted(ws, known)}
 	switch {
 	case known && ws.Signaled():
 		exit.Detail = fmt.Sprintf("the sandbox's process was ended by signal %d", ws.Signal())
@@ -133,6 +133,20 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 		exit.Detail = fmt.Sprintf("the sandbox's first process ended with status %d", ws.ExitStatus())
 	}
 	return exit
+}
+
+// faulted reports whether the box's process failed, or may have: it crashed, which Go ends with
+// goFault or a signal of the kernel. SIGKILL comes from others.
+func faulted(ws unix.WaitStatus, known bool) bool {
+	const goFault = 2
+	switch {
+	case !known:
+		return true
+	case ws.Signaled():
+		return ws.Signal() != unix.SIGKILL
+	default:
+		return ws.ExitStatus() == goFault
+	}
 }
 
 // hasEnded says whether the process is known to have ended.
