@@ -23,11 +23,10 @@
 //
 // # Saved states
 //
-// What changes the state of a sandbox as a whole (pause, resume, checkpoint,
-// restore, fork) is a flight: one at a time has the box for itself, runs in the
-// background whatever happens to who asked for it, and calls into the sandbox
-// wait for its end. A call that finds the sandbox paused has it resumed first;
-// many at once join one resume.
+// A change of a sandbox as a whole (pause, resume, checkpoint, restore, fork) is an exclusive
+// operation of its box, see [box.Box.Exclusively]: it runs in the background, and calls into the
+// sandbox wait for its end. A call that finds the sandbox paused resumes it first; many calls at
+// once share one resume.
 //
 // Pause records pausing with the id of the checkpoint to come, has the driver
 // save and stop the box, and records paused. The checkpoint appears under its
@@ -65,20 +64,9 @@
 // become paused. Deadlines go on counting meanwhile.
 // Only one server may use a database and a host's boxes at a time.
 //
-// # Executions
-//
-// An execution is a command that outlives its request. Its row is written before
-// its process is started, under the same id, in the agent, which holds the
-// process up rather than lose output that nobody has read. One goroutine per
-// execution, its pump, moves the output into the execution's streams. How far it
-// came is the length of the streams, so a broken connection, a pause and a
-// restart of the server are the same to it: it waits until the sandbox runs,
-// without resuming it, and attaches at that byte. What ends an execution ends its
-// streams first and writes its row then.
-//
 // # Locks
 //
-// Each sandbox has a lock that orders its changes; it is held while a change is
-// recorded. While it is held, only the locks of the index and of the service may
-// be taken, and these are never held for longer than a look-up.
+// The lock of a box orders the changes of its sandbox; it is held while a change is recorded.
+// While it is held, only the lock of the index may be taken, which is never held for longer
+// than a look-up.
 package lifecycle
