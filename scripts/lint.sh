@@ -32,5 +32,6 @@ check openapi openapi
 check sdk sdk
 check docs docs
 check shellcheck shells
+check notice scripts/notice.sh --check
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
