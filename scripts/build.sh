@@ -1,28 +1,44 @@
 #!/bin/bash
 # Builds bin/modbox with the agent and the sandbox process inside. Go's build
 # cache makes a second run quick; packing is done only for what changed.
+#
+#   scripts/build.sh        for this machine, into bin/
+#   scripts/build.sh DIR    into DIR, for the architecture GOARCH, and changes nothing else
+#
+# VERSION and COMMIT are what "modbox version" prints, by default the names of HEAD.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
+version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo unknown)}
+commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
 gvisor=$(go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 export CGO_ENABLED=0
-files=internal/embedded/files
-mkdir -p bin
+out=${1:-bin} embedded=$PWD/internal/embedded/files
+files=$embedded overlay=()
+mkdir -p "$out"
+if [ $# != 0 ]; then
+	# The build reads the packed programs of DIR in place of those in the source.
+	files=$(realpath "$out")/files
+	overlay=(-overlay "$out/overlay.json")
+	mkdir -p "$files"
+	for name in modbox-agent modbox-sandbox; do
+		for suffix in gz sha256; do printf '%s/%s.%s\t%s/%s.%s\n' "$embedded" $name $suffix "$files" $name $suffix; done
+	done | jq -Rn '{Replace: [inputs | split("\t") | {(.[0]): .[1]}] | add}' >"$out/overlay.json"
+fi
 
-build() { # NAME LDFLAGS
-	echo "build $1" >&2
-	go build -trimpath -buildvcs=false -ldflags "-s -w $2" -o "bin/$1" "./cmd/$1"
+build() { # NAME LDFLAGS [OPTION...]
+	echo "build $1${GOARCH:+ for $GOARCH}" >&2
+	go build "${@:3}" -trimpath -buildvcs=false -ldflags "-s -w $2" -o "$out/$1" "./cmd/$1"
 }
 
 pack() { # NAME: files/NAME.gz and the hash of what is in it
 	local sum
-	sum=$(sha256sum <"bin/$1" | cut -d' ' -f1)
+	sum=$(sha256sum <"$out/$1" | cut -d' ' -f1)
 	if [ -f "$files/$1.gz" ] && [ "$(cat "$files/$1.sha256" 2>/dev/null)" = "$sum" ]; then
 		return
 	fi
 	rm -f "$files/$1.sha256"
-	gzip -9 -n -c "bin/$1" >"$files/$1.gz.tmp"
+	gzip -9 -n -c "$out/$1" >"$files/$1.gz.tmp"
 	mv "$files/$1.gz.tmp" "$files/$1.gz"
 	echo "$sum" >"$files/$1.sha256"
 }
@@ -33,4 +49,4 @@ build modbox-agent ""
 build modbox-sandbox "-X gvisor.dev/gvisor/runsc/version.version=$gvisor"
 pack modbox-agent
 pack modbox-sandbox
-build modbox "-X main.version=$version"
+build modbox "-X main.version=$version -X main.commit=$commit" "${overlay[@]}"

@@ -8,7 +8,10 @@ import (
 	"github.com/modbox/modbox/internal/cli"
 )
 
-// version is set by the build.
-var version = "unknown"
+// The build sets them.
+var (
+	version = "unknown"
+	commit  = "unknown"
+)
 
-func main() { os.Exit(cli.Main(version)) }
+func main() { os.Exit(cli.Main(version, commit)) }

@@ -21,13 +21,15 @@ import (
 	"github.com/modbox/modbox/internal/cli/snapshot"
 )
 
-// Main runs the command line of this process, a program of the version, and returns its exit
-// code. SIGINT and SIGTERM end the context of the command.
-func Main(version string) int {
+// Main runs the command line of this process, a program of the version, built from the commit,
+// and returns its exit code. SIGINT and SIGTERM end the context of the command.
+func Main(version, commit string) int {
 	mustKeepDescriptors()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	return execute(ctx, base.NewEnv(version), os.Args[1:])
+	env := base.NewEnv(version)
+	env.Commit = commit
+	return execute(ctx, env, os.Args[1:])
 }
 
 // execute runs the command line and returns its exit code.

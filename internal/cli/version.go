@@ -14,6 +14,7 @@ import (
 // versions is what "modbox version --json" prints.
 type versions struct {
 	Client string          `json:"client"`
+	Commit string          `json:"commit"`
 	Go     string          `json:"go"`
 	Server *client.Version `json:"server"` // null when none answers
 }
@@ -24,7 +25,7 @@ func newVersionCommand(env *base.Env) *cobra.Command {
 		Short: "Print the versions of this program and of the server",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versions{Client: env.Version, Go: runtime.Version()}
+			v := versions{Client: env.Version, Commit: env.Commit, Go: runtime.Version()}
 			c, err := env.Client()
 			if err != nil {
 				return err
@@ -36,7 +37,7 @@ func newVersionCommand(env *base.Env) *cobra.Command {
 			if env.JSON {
 				return env.PrintJSON(v)
 			}
-			fmt.Fprintf(env.Stdout, "modbox %s (%s)\n", v.Client, v.Go)
+			fmt.Fprintf(env.Stdout, "modbox %s (commit %s, %s)\n", v.Client, v.Commit, v.Go)
 			if v.Server == nil {
 				_, err = fmt.Fprintf(env.Stdout, "no server answers at %s\n", env.ServerURL())
 			} else {

@@ -54,6 +54,7 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	Environ        []string
 	Version        string // of this program
+	Commit         string // of the source that this program was built from
 
 	URL, Token, Workspace string // flags; "" when they are not given
 	JSON                  bool   // flag
