@@ -1,7 +1,7 @@
 # Modbox. "make help" lists the targets; CI runs exactly "make test".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test storm lint gen bench stop clean install deps
+.PHONY: help build quickstart test storm lint gen bench stop clean install deps release
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ gen: ## write the generated files
 	go generate ./...
 	go test ./internal/config ./internal/cli -update >/dev/null
 	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent generate --prefix sdk/typescript
+
+release: ## make the files of a release in dist/, from the tag of HEAD
+	@scripts/release.sh
 
 bench: build ## measure against Docker, when it is there
 	@scripts/bench.sh

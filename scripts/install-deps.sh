@@ -25,10 +25,15 @@ if [ "${1:-}" = --test ]; then
 	need /usr/include/stdlib.h libc6-dev
 	need busybox busybox-static
 	need /usr/bin/python3 python3
+	need /usr/lib/python3/dist-packages/setuptools python3-setuptools # it and the next two build and install the Python package
+	need /usr/lib/python3/dist-packages/wheel python3-wheel
+	need /usr/lib/python3/dist-packages/pip python3-pip
 	need /usr/lib/python3/dist-packages/httpx python3-httpx
 	need /usr/lib/python3/dist-packages/wsproto python3-wsproto
 	need /usr/sbin/mkfs.ext4 e2fsprogs # small file systems that are filled and lose their power
 	need openssl openssl # makes certificates for the tests of TLS
+	need readelf binutils
+	need systemd-analyze systemd # verifies the unit of the Debian package
 	need shellcheck shellcheck
 	need dockerd docker.io # to compare with; only the suite docker starts it
 	need docker docker-cli # its client, where docker.io does not have it (Debian 13)

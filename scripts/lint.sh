@@ -4,17 +4,7 @@
 # shellcheck disable=SC2317 # its functions are called by name
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
-passed=0 failed=0
-check() { # NAME COMMAND...: its output is shown only when it fails
-	local out
-	if out=$("${@:2}" 2>&1); then
-		printf '%-12s ok\n' "$1"
-		passed=$((passed + 1))
-	else
-		printf '%-12s FAILED\n%s\n' "$1" "$out"
-		failed=$((failed + 1))
-	fi
-}
+source scripts/checks.sh
 unformatted() { local files; files=$(git ls-files -z '*.go' | xargs -0 gofmt -l); [ -z "$files" ] || { echo "$files"; false; }; }
 statically() { go tool -modfile=tools/go.mod staticcheck ./...; }
 openapi() { diff api/openapi.yaml <(go run ./cmd/modbox openapi); }
@@ -33,5 +23,4 @@ check sdk sdk
 check docs docs
 check shellcheck shells
 check notice scripts/notice.sh --check
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+summary

@@ -37,6 +37,8 @@ suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -
 # Docker's own tools and ours make the same files of one Dockerfile.
 suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
 suite_typescript() { npm ci --no-audit --no-fund --prefix sdk/typescript && npm test --prefix sdk/typescript; }
+# A release of the working copy, and each of its files installed and tried.
+suite_release() { use_cached_images && test/release/run.sh; }
 suite_python() { sdk/python/test.sh unit; }
 # The SDKs against a real server: its own, so that the quickstart's is left alone.
 suite_sdks() { use_cached_images && scripts/with-server.sh scripts/test-sdks.sh; }
@@ -51,10 +53,10 @@ suite_browser() { use_cached_images && cached_images browser chromium && MODBOX_
 # The programs under examples/, which check what they print.
 suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; }
 
-# The lanes. The suites that install the packages of the TypeScript SDK are in one lane.
+# The lanes. The suites that install or build the packages of the TypeScript SDK are in one lane.
 computing=(race go lint python)
 sandboxed=(system gvisor docker)
-clients=(typescript sdks seeds examples agentuity browser images)
+clients=(typescript release sdks seeds examples agentuity browser images)
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is short, for sockets, and the same for each run of

@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"internal/pool":       {"internal/sandbox", "internal/broadcast"},
 	"internal/quota":      {"internal/sandbox", "internal/broadcast", "internal/fairsem"},
 	"images":              {},
+	"packaging":           {},
 	"internal/store":      {"internal/sandbox", "internal/durable"},
 	"internal/audit":      {"internal/sandbox"},
 	"internal/access":     {},

@@ -99,7 +99,7 @@ from .workspaces import (
     WorkspaceDetail,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.0.0"  # a release sets it
 
 __all__ = [
     "AddedMember",
