@@ -36,6 +36,8 @@ lint: ## check style, and that generated files are what their sources say
 
 gen: ## write the generated files
 	go generate ./...
+	scripts/deps.sh
+	scripts/notice.sh
 	go test ./internal/config ./internal/cli -update >/dev/null
 	npm ci --silent --no-audit --no-fund --prefix sdk/typescript/tools && npm run --silent generate --prefix sdk/typescript
 

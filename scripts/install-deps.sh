@@ -35,6 +35,8 @@ if [ "${1:-}" = --test ]; then
 	need readelf binutils
 	need systemd-analyze systemd # verifies the unit of the Debian package
 	need shellcheck shellcheck
+	need /usr/bin/mypy mypy
+	need /usr/bin/pyflakes3 pyflakes3
 	need dockerd docker.io # to compare with; only the suite docker starts it
 	need docker docker-cli # its client, where docker.io does not have it (Debian 13)
 fi

@@ -13,14 +13,25 @@ sdk() {
 }
 # The documentation of settings and commands is compared by tests.
 docs() { go test ./internal/config ./internal/cli; }
-shells() { shellcheck scripts/*.sh .ci/run && git ls-files -z 'images/*.sh' 'internal/*.sh' | xargs -0 shellcheck --shell=sh; }
+types() { cd sdk/python && /usr/bin/mypy --python-version 3.9 --cache-dir ../../tmp/mypy; }
+python() { git ls-files -z '*.py' | xargs -0 /usr/bin/pyflakes3; }
+typescript() { npm run --silent lint --prefix sdk/typescript; }
+# Scripts that begin with #!, and the pieces of scripts that images and tests consist of.
+shells() {
+	git ls-files -z --cached --others --exclude-standard | xargs -0 awk 'FNR == 1 { if (/^#!.*sh$/ || /^# Sourced by/) print FILENAME; nextfile }' | xargs shellcheck &&
+		git ls-files -z 'images/*.sh' 'internal/*.sh' | xargs -0 shellcheck --shell=sh
+}
 
 check gofmt unformatted
 check vet go vet ./...
 check staticcheck statically
 check openapi openapi
 check sdk sdk
+check typescript typescript
+check mypy types
+check pyflakes python
 check docs docs
 check shellcheck shells
 check notice scripts/notice.sh --check
+check deps scripts/deps.sh --check
 summary

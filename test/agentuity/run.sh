@@ -4,13 +4,14 @@
 # the code of the product's documentation. Needs node and npm. AGENTUITY_TESTS
 # chooses files. The last line is "N passed, N failed".
 set -uo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$0")" || exit
 : "${MODBOX_URL:?}" "${MODBOX_API_TOKEN:?}"
 npm ci --silent --no-audit --no-fund || exit 1
 # Not ci: it refuses a lock file without what other platforms would need.
 npm install --no-save --silent --no-audit --no-fund --ignore-scripts --prefix cli || exit 1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # a list
 node --test --test-reporter=tap --test-timeout=1800000 ${AGENTUITY_TESTS:-./*.test.mjs} >"$log"
 code=$?
 [ "$code" = 0 ] || cat "$log"

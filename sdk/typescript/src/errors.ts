@@ -168,12 +168,17 @@ function fieldErrors(body: Record<string, unknown>): FieldError[] {
   const list = Array.isArray(body["detail"]) ? body["detail"] : Array.isArray(body["errors"]) ? body["errors"] : [];
   return list.map((item: Record<string, unknown>) => ({
     field: fieldPath(item["loc"] ?? item["location"]),
-    message: String(item["msg"] ?? item["message"] ?? ""),
+    message: text(item["msg"] ?? item["message"]),
   }));
 }
 
 /** Drops the leading part that says where in the request it is: `body.ttl_seconds` is `ttl_seconds`. */
 function fieldPath(location: unknown): string {
-  const path = Array.isArray(location) ? location.join(".") : String(location ?? "");
+  const path = Array.isArray(location) ? location.join(".") : text(location);
   return path.replace(/^(body|query|path|header)\./, "");
+}
+
+/** Returns a string, and "" for a value of another type. */
+function text(value: unknown): string {
+  return typeof value === "string" ? value : "";
 }

@@ -57,7 +57,7 @@ export class HTTP {
 
   /** Sends the request and returns the answer unread. The time limit ends with the answer's head. */
   async raw(request: HTTPRequest): Promise<Response> {
-    return this.send(request, async (response) => response);
+    return this.send(request, (response) => Promise.resolve(response));
   }
 
   /** Sends a request whose answer says nothing but that it is done. */

@@ -104,6 +104,7 @@ export class SnapshotBuilds {
         if (unanswered(end?.err)) return yield* this.rejoin(id, teller, end.err, signal);
         // What cannot be had is not told: the answer says why.
         yield* (await this.news(id, teller, signal).catch(() => undefined))?.events ?? [];
+        // eslint-disable-next-line @typescript-eslint/only-throw-error -- finish threw it
         if (end?.err !== undefined) throw end.err;
         if (end?.snapshot !== undefined) return yield { type: "done", snapshot: end.snapshot, unchanged: false };
       }
