@@ -7,14 +7,9 @@ import (
 	"time"
 )
 
-// Images lists the images that sandboxes can be made from.
-func (c *Client) Images(ctx context.Context) ([]Image, error) {
-	var list struct {
-		Items []Image `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/images", repeat: true}, &list)
-	return list.Items, err
-}
+// Images lists the images that sandboxes can be made from: the built-in ones, the
+// default one first, and then the others, by name.
+func (c *Client) Images() *List[Image] { return newList[Image](c, "/v1/images", nil) }
 
 // TokenOptions narrow a token. The zero value is one that may do what its maker
 // may, for ever.
@@ -41,14 +36,8 @@ func (c *Client) CreateToken(ctx context.Context, description string, o TokenOpt
 	return result(t, c.call(ctx, request{method: http.MethodPost, path: "/v1/tokens", body: body}, t))
 }
 
-// Tokens lists the tokens of the workspace, without their secrets.
-func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
-	var list struct {
-		Items []Token `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/tokens", repeat: true}, &list)
-	return list.Items, err
-}
+// Tokens lists the user's tokens in the workspace, newest first, without their secrets.
+func (c *Client) Tokens() *List[Token] { return newList[Token](c, "/v1/tokens", nil) }
 
 // RevokeToken ends a token; it stops working within seconds. Errors: NotFound.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 )
@@ -65,17 +64,10 @@ type AuditOptions struct {
 	Outcome      string
 	// Ascending lists the oldest first.
 	Ascending bool
-	// Cursor is Next of the page before.
-	Cursor int64
-	Limit  int // of a page: 1 to 1000; 100 when 0
+	// AfterSeq leaves out the records up to and with this number.
+	AfterSeq int64
 	// Workspace is an id, for InstallationAudit.
 	Workspace string
-}
-
-// AuditPage is a part of the audit log.
-type AuditPage struct {
-	Items []AuditEntry `json:"items"`
-	Next  int64        `json:"next"` // the Cursor of the next page; 0 on the last one
 }
 
 // AuditReport says whether the audit log is what it was.
@@ -89,46 +81,34 @@ type AuditReport struct {
 	HeadHash   string `json:"head_hash"`
 }
 
-func (o AuditOptions) query() url.Values {
-	q := url.Values{}
-	for name, v := range map[string]string{"user": o.User, "object": o.Object, "action": o.Action, "outcome": o.Outcome, "workspace": o.Workspace} {
-		if v != "" {
-			q.Set(name, v)
-		}
-	}
+func (o AuditOptions) query() map[string]string {
+	q := map[string]string{"user": o.User, "object": o.Object, "action": o.Action, "outcome": o.Outcome, "workspace": o.Workspace}
 	for name, t := range map[string]time.Time{"since": o.Since, "until": o.Until} {
 		if !t.IsZero() {
-			q.Set(name, t.UTC().Format(time.RFC3339Nano))
+			q[name] = t.UTC().Format(time.RFC3339Nano)
 		}
 	}
-	cursor := "before"
+	if o.AfterSeq > 0 {
+		q["after_seq"] = strconv.FormatInt(o.AfterSeq, 10)
+	}
 	if o.Ascending {
-		q.Set("order", "asc")
-		cursor = "after"
-	}
-	if o.Cursor > 0 {
-		q.Set(cursor, strconv.FormatInt(o.Cursor, 10))
-	}
-	if o.Limit > 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
+		q["order"] = "asc"
 	}
 	return q
 }
 
-// Audit returns a page of what was done in the workspace, the newest first. For
-// owners and admins. Errors: Forbidden; Invalid, naming the field; Timeout when
-// too much would have to be searched.
-func (c *Client) Audit(ctx context.Context, o AuditOptions) (*AuditPage, error) {
-	page := new(AuditPage)
+// Audit lists what was done in the workspace, the newest first. For owners and
+// admins. Errors: Forbidden; Invalid, naming the field; Timeout when too much would
+// have to be searched.
+func (c *Client) Audit(o AuditOptions) *List[AuditEntry] {
 	o.Workspace = ""
-	return result(page, c.call(ctx, request{method: http.MethodGet, path: "/v1/audit", query: o.query(), repeat: true}, page))
+	return newList[AuditEntry](c, "/v1/audit", o.query())
 }
 
 // InstallationAudit is Audit for all workspaces, and what was done in none. For
 // administrators.
-func (c *Client) InstallationAudit(ctx context.Context, o AuditOptions) (*AuditPage, error) {
-	page := new(AuditPage)
-	return result(page, c.call(ctx, request{method: http.MethodGet, path: "/v1/audit/installation", query: o.query(), repeat: true}, page))
+func (c *Client) InstallationAudit(o AuditOptions) *List[AuditEntry] {
+	return newList[AuditEntry](c, "/v1/audit/installation", o.query())
 }
 
 // VerifyAudit has the server check the chain of the whole audit log. For

@@ -56,16 +56,8 @@ func (c *Client) CreateSandboxImage(ctx context.Context, f SandboxImageFields) (
 // SandboxImages lists the catalogue: the built-in images, the server's default
 // first, and the workspace's own, the oldest first; with enabledOnly those that
 // sandboxes may be made from.
-func (c *Client) SandboxImages(ctx context.Context, enabledOnly bool) ([]SandboxImage, error) {
-	var list struct {
-		Items []SandboxImage `json:"items"`
-	}
-	q := url.Values{}
-	if enabledOnly {
-		q.Set("enabled_only", "true")
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/sandbox-images", query: q, repeat: true}, &list)
-	return list.Items, err
+func (c *Client) SandboxImages(enabledOnly bool) *List[SandboxImage] {
+	return newList[SandboxImage](c, "/v1/sandbox-images", map[string]string{"enabled_only": flag(enabledOnly)})
 }
 
 // SandboxImage returns one of the catalogue. Errors: NotFound.

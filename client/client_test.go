@@ -38,11 +38,10 @@ func serve(t *testing.T, h http.HandlerFunc) *client.Client {
 func TestTypesMatchTheWire(t *testing.T) {
 	for name, tc := range map[string]struct{ server, client any }{
 		"sandbox":    {&wire.Sandbox{}, &client.Sandbox{}},
-		"page":       {&wire.SandboxList{}, &client.Page{}},
+		"page":       {&wire.Page[wire.Sandbox]{}, &client.Page[client.Sandbox]{}},
 		"checkpoint": {&wire.Checkpoint{}, &client.Checkpoint{}},
 		"exec":       {&wire.ExecResult{}, &client.ExecResult{}},
 		"file":       {&wire.FileInfo{}, &client.FileInfo{}},
-		"files":      {&wire.FileList{}, &client.FileList{}},
 		"fileevent":  {&wire.FileEvent{}, &fileLine{}},
 		"event":      {&wire.Event{}, &client.Event{}},
 		"stats":      {&wire.Stats{}, &client.Stats{}},
@@ -320,16 +319,20 @@ func TestAttachRefused(t *testing.T) {
 }
 
 func TestAllWalksThePages(t *testing.T) {
+	var queries []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		queries = append(queries, r.URL.RawQuery)
 		switch r.URL.Query().Get("cursor") {
 		case "":
 			fmt.Fprint(w, `{"items":[{"id":"a"},{"id":"b"}],"next_cursor":"n"}`)
 		case "n":
-			fmt.Fprint(w, `{"items":[{"id":"c"}]}`)
+			fmt.Fprint(w, `{"items":[{"id":"c"}],"next_cursor":null}`)
 		}
 	})
+	list := c.List(client.ListOptions{Name: "x"})
+	list.PageSize = 2
 	var got []string
-	for sb, err := range c.All(t.Context(), client.ListOptions{}) {
+	for sb, err := range list.All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,6 +340,41 @@ func TestAllWalksThePages(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, got); diff != "" {
 		t.Errorf("ids (-want +got):\n%s", diff)
+	}
+	if all, err := list.Collect(t.Context()); err != nil || len(all) != 3 {
+		t.Errorf("Collect = %v, %v, want 3", all, err)
+	}
+	page, err := list.Page(t.Context(), client.PageOptions{Limit: 7, Cursor: "n"})
+	if err != nil || len(page.Items) != 1 || page.NextCursor != "" {
+		t.Errorf("Page = %+v, %v, want the last one", page, err)
+	}
+	want := []string{"limit=2&name=x", "cursor=n&limit=2&name=x"}
+	if diff := cmp.Diff(append(append(want, want...), "cursor=n&limit=7&name=x"), queries); diff != "" {
+		t.Errorf("queries (-want +got):\n%s", diff)
+	}
+}
+
+func TestAllEndsWithAnError(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("cursor") != "" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		fmt.Fprint(w, `{"items":[{"id":"a"}],"next_cursor":"n"}`)
+	})
+	items, failures := 0, 0
+	for _, err := range c.Checkpoints("s").All(t.Context()) {
+		if err != nil {
+			failures++
+		} else {
+			items++
+		}
+	}
+	if items != 1 || failures != 1 {
+		t.Errorf("All yields %d items and %d errors, want one of each", items, failures)
+	}
+	if all, err := c.Checkpoints("s").Collect(t.Context()); err == nil || all != nil {
+		t.Errorf("Collect = %v, %v, want an error", all, err)
 	}
 }
 

@@ -136,19 +136,10 @@ func (c *Client) Execution(ctx context.Context, id string, wait time.Duration) (
 	return result(e, c.call(ctx, request{method: http.MethodGet, path: executionPath(id), query: q, repeat: true}, e))
 }
 
-// Executions returns the executions of a sandbox, of one kind unless that is
-// empty, newest first; a limit of 0 means 100.
-func (c *Client) Executions(ctx context.Context, ref, kind string, limit int) ([]Execution, error) {
-	q := url.Values{}
-	if kind != "" {
-		q.Set("kind", kind)
-	}
-	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
-	var list struct{ Items []Execution }
-	err := c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "executions"), query: q, repeat: true}, &list)
-	return list.Items, err
+// Executions lists the executions of a sandbox, of one kind unless that is empty,
+// newest first. Errors: NotFound.
+func (c *Client) Executions(ref, kind string) *List[Execution] {
+	return newList[Execution](c, sandboxPath(ref, "executions"), map[string]string{"kind": kind})
 }
 
 // CancelExecution ends an execution: all its processes get SIGTERM, and SIGKILL 5

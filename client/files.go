@@ -48,14 +48,10 @@ func (c *Client) Stat(ctx context.Context, ref, path string) (*FileInfo, error) 
 	}, info))
 }
 
-// ListDir lists a directory; limit 0 is the server's.
-func (c *Client) ListDir(ctx context.Context, ref, path string, limit int) (*FileList, error) {
-	q := url.Values{"path": {path}}
-	if limit != 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
-	list := new(FileList)
-	return result(list, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "files", "list"), query: q, repeat: true}, list))
+// ListDir lists a directory, sorted by name. Errors: NotFound; Invalid for what is
+// not a directory.
+func (c *Client) ListDir(ref, path string) *List[FileInfo] {
+	return newList[FileInfo](c, sandboxPath(ref, "files", "list"), map[string]string{"path": path})
 }
 
 // Mkdir makes a directory and returns it. With parents it makes those too, and

@@ -45,14 +45,9 @@ type PortLink struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// Ports returns the ports that a sandbox publishes, in the order they were published.
-// Errors: NotFound.
-func (c *Client) Ports(ctx context.Context, ref string) ([]PublishedPort, error) {
-	var list struct {
-		Items []PublishedPort `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "ports"), repeat: true}, &list)
-	return list.Items, err
+// Ports lists the ports that a sandbox publishes, by number. Errors: NotFound.
+func (c *Client) Ports(ref string) *List[PublishedPort] {
+	return newList[PublishedPort](c, sandboxPath(ref, "ports"), nil)
 }
 
 // PublishPort gives a port a URL of its own, or changes the access of a port that has

@@ -42,13 +42,7 @@ func (c *Client) CreateRegistry(ctx context.Context, f RegistryFields) (*Registr
 }
 
 // Registries lists the registries of the workspace, the oldest first.
-func (c *Client) Registries(ctx context.Context) ([]Registry, error) {
-	var list struct {
-		Items []Registry `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/registries", repeat: true}, &list)
-	return list.Items, err
-}
+func (c *Client) Registries() *List[Registry] { return newList[Registry](c, "/v1/registries", nil) }
 
 // Registry returns one. Errors: NotFound.
 func (c *Client) Registry(ctx context.Context, id string) (*Registry, error) {

@@ -1,8 +1,6 @@
 package client
 
 import (
-	"context"
-	"net/http"
 	"time"
 )
 
@@ -32,12 +30,6 @@ type Requirements struct {
 	Network bool   `json:"network"`
 }
 
-// Runtimes lists the built-in images that sandboxes can be made from, the
-// default one first. One that is not built is built by its first use.
-func (c *Client) Runtimes(ctx context.Context) ([]Runtime, error) {
-	var list struct {
-		Items []Runtime `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/runtimes", repeat: true}, &list)
-	return list.Items, err
-}
+// Runtimes lists the built-in images that sandboxes can be made from, by name. One
+// that is not built is built by its first use.
+func (c *Client) Runtimes() *List[Runtime] { return newList[Runtime](c, "/v1/runtimes", nil) }

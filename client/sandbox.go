@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -84,50 +83,16 @@ func (c *Client) Get(ctx context.Context, ref string) (*Sandbox, error) {
 	return result(sb, c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref), repeat: true}, sb))
 }
 
-// List returns one page of sandboxes, newest first.
-func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
-	q := url.Values{}
+// List lists sandboxes, newest first.
+func (c *Client) List(o ListOptions) *List[Sandbox] {
+	l := newList[Sandbox](c, "/v1/sandboxes", map[string]string{"name": o.Name, "snapshot_id": o.SnapshotID})
 	for _, s := range o.States {
-		q.Add("state", string(s))
+		l.query.Add("state", string(s))
 	}
 	for k, v := range o.Labels {
-		q.Add("label", k+"="+v)
+		l.query.Add("label", k+"="+v)
 	}
-	if o.Name != "" {
-		q.Set("name", o.Name)
-	}
-	if o.SnapshotID != "" {
-		q.Set("snapshot_id", o.SnapshotID)
-	}
-	if o.Cursor != "" {
-		q.Set("cursor", o.Cursor)
-	}
-	if o.Limit != 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
-	}
-	page := new(Page)
-	return result(page, c.call(ctx, request{method: http.MethodGet, path: "/v1/sandboxes", query: q, repeat: true}, page))
-}
-
-// All walks over all pages. It stops at the first error, which it yields.
-func (c *Client) All(ctx context.Context, o ListOptions) iter.Seq2[Sandbox, error] {
-	return func(yield func(Sandbox, error) bool) {
-		for {
-			page, err := c.List(ctx, o)
-			if err != nil {
-				yield(Sandbox{}, err)
-				return
-			}
-			for _, sb := range page.Items {
-				if !yield(sb, nil) {
-					return
-				}
-			}
-			if o.Cursor = page.NextCursor; o.Cursor == "" {
-				return
-			}
-		}
-	}
+	return l
 }
 
 // Delete ends a sandbox and returns when nothing of it is left. An ended one is
@@ -164,49 +129,16 @@ func (c *Client) Wait(ctx context.Context, ref string, want State) (*Sandbox, er
 	}
 }
 
-// Events returns what happened to a sandbox.
-func (c *Client) Events(ctx context.Context, ref string, o EventsOptions) ([]Event, error) {
-	q := url.Values{}
-	if o.After != 0 {
-		q.Set("after", strconv.FormatInt(o.After, 10))
-	}
-	if o.Limit != 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
+// Events lists what happened to a sandbox. Errors: NotFound.
+func (c *Client) Events(ref string, o EventsOptions) *List[Event] {
+	query := map[string]string{}
+	if o.AfterSeq != 0 {
+		query["after_seq"] = strconv.FormatInt(o.AfterSeq, 10)
 	}
 	if o.Descending {
-		q.Set("order", "desc")
+		query["order"] = "desc"
 	}
-	var list struct {
-		Items []Event `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "events"), query: q, repeat: true}, &list)
-	return list.Items, err
-}
-
-// AllEvents walks over all events, fetching pages of o.Limit, or of 100 when that
-// is 0. It stops at the first error, which it yields.
-func (c *Client) AllEvents(ctx context.Context, ref string, o EventsOptions) iter.Seq2[Event, error] {
-	if o.Limit == 0 {
-		o.Limit = 100
-	}
-	return func(yield func(Event, error) bool) {
-		for {
-			page, err := c.Events(ctx, ref, o)
-			if err != nil {
-				yield(Event{}, err)
-				return
-			}
-			for _, e := range page {
-				if !yield(e, nil) {
-					return
-				}
-				o.After = e.Seq
-			}
-			if len(page) < o.Limit {
-				return
-			}
-		}
-	}
+	return newList[Event](c, sandboxPath(ref, "events"), query)
 }
 
 // Stats measures a running sandbox now. Errors: NotFound, NotRunning, Ended.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -49,21 +48,13 @@ type SnapshotOptions struct {
 	Public bool `json:"public,omitempty"`
 }
 
-// SnapshotFilter selects snapshots; the zero value is the newest hundred of the workspace.
+// SnapshotFilter selects snapshots; the zero value selects all of the workspace, newest first.
 type SnapshotFilter struct {
 	Public    bool // those of all workspaces that are public
 	SandboxID string
 	Name, Tag string
 	Sort      string // created, name, size or files; created when empty
 	Ascending bool
-	Limit     int
-	Offset    int
-}
-
-// SnapshotPage is a part of the snapshots.
-type SnapshotPage struct {
-	Items []Snapshot `json:"items"`
-	Total int        `json:"total"` // on all pages
 }
 
 // CreateSnapshot saves the files of a running or paused sandbox, and returns when
@@ -81,28 +72,13 @@ func (c *Client) Snapshot(ctx context.Context, ref string) (*Snapshot, error) {
 	return result(sn, c.call(ctx, request{method: http.MethodGet, path: snapshotPath(ref), repeat: true}, sn))
 }
 
-// Snapshots returns a part of the snapshots.
-func (c *Client) Snapshots(ctx context.Context, f SnapshotFilter) (*SnapshotPage, error) {
-	q := url.Values{}
-	for key, value := range map[string]string{"sandbox_id": f.SandboxID, "name": f.Name, "tag": f.Tag, "sort": f.Sort} {
-		if value != "" {
-			q.Set(key, value)
-		}
-	}
-	if f.Public {
-		q.Set("public", "true")
-	}
+// Snapshots lists snapshots.
+func (c *Client) Snapshots(f SnapshotFilter) *List[Snapshot] {
+	query := map[string]string{"sandbox_id": f.SandboxID, "name": f.Name, "tag": f.Tag, "sort": f.Sort, "public": flag(f.Public)}
 	if f.Ascending {
-		q.Set("order", "asc")
+		query["order"] = "asc"
 	}
-	if f.Limit != 0 {
-		q.Set("limit", strconv.Itoa(f.Limit))
-	}
-	if f.Offset != 0 {
-		q.Set("offset", strconv.Itoa(f.Offset))
-	}
-	page := new(SnapshotPage)
-	return result(page, c.call(ctx, request{method: http.MethodGet, path: "/v1/snapshots", query: q, repeat: true}, page))
+	return newList[Snapshot](c, "/v1/snapshots", query)
 }
 
 // TagSnapshot gives a snapshot a tag, which leaves the one of the same name that
@@ -123,18 +99,10 @@ func (c *Client) DeleteSnapshot(ctx context.Context, ref string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: snapshotPath(ref)}, nil)
 }
 
-// Lineage returns a snapshot and those it came from, the newest first, deleted
-// ones included. A limit of 0 means 100.
-func (c *Client) Lineage(ctx context.Context, ref string, limit int) ([]Snapshot, error) {
-	q := url.Values{}
-	if limit != 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
-	var list struct {
-		Items []Snapshot `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: snapshotPath(ref) + "/lineage", query: q, repeat: true}, &list)
-	return list.Items, err
+// Lineage lists a snapshot and its ancestors, the newest first, with deleted
+// snapshots. Errors: NotFound.
+func (c *Client) Lineage(ref string) *List[Snapshot] {
+	return newList[Snapshot](c, snapshotPath(ref)+"/lineage", nil)
 }
 
 func snapshotPath(ref string) string { return "/v1/snapshots/" + url.PathEscape(ref) }

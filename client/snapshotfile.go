@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -28,36 +27,15 @@ type SnapshotFileFilter struct {
 	Path      string // a directory, or a file alone
 	Recursive bool   // all below
 	SHA256    bool   // with hashes; pages may be shorter then
-	Limit     int    // of a page; 0 is 1000
-	Cursor    string // NextCursor of the page before
 }
 
-// SnapshotFilePage is a part of a snapshot's files.
-type SnapshotFilePage struct {
-	Items      []SnapshotFile `json:"items"`
-	NextCursor string         `json:"next_cursor"` // "" on the last page
-}
-
-// SnapshotFiles returns a part of the files of a snapshot, its image's included: a
-// directory before what is in it, else sorted by name. Errors: NotFound, Invalid,
-// QuotaExceeded when the workspace is reading too many snapshots.
-func (c *Client) SnapshotFiles(ctx context.Context, ref string, f SnapshotFileFilter) (*SnapshotFilePage, error) {
-	q := url.Values{}
-	for key, value := range map[string]string{"path": f.Path, "cursor": f.Cursor} {
-		if value != "" {
-			q.Set(key, value)
-		}
-	}
-	for key, value := range map[string]bool{"recursive": f.Recursive, "sha256": f.SHA256} {
-		if value {
-			q.Set(key, "true")
-		}
-	}
-	if f.Limit != 0 {
-		q.Set("limit", strconv.Itoa(f.Limit))
-	}
-	page := new(SnapshotFilePage)
-	return result(page, c.call(ctx, request{method: http.MethodGet, path: snapshotPath(ref) + "/files", query: q, repeat: true}, page))
+// SnapshotFiles lists files of a snapshot, its image's included: a directory before
+// what is in it, else sorted by name. Errors: NotFound, Invalid, QuotaExceeded when
+// the workspace is reading too many snapshots.
+func (c *Client) SnapshotFiles(ref string, f SnapshotFileFilter) *List[SnapshotFile] {
+	return newList[SnapshotFile](c, snapshotPath(ref)+"/files", map[string]string{
+		"path": f.Path, "recursive": flag(f.Recursive), "sha256": flag(f.SHA256),
+	})
 }
 
 // DownloadSnapshot opens a directory or file of a snapshot, its root for "", as an

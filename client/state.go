@@ -126,13 +126,9 @@ func (c *Client) CreateCheckpoint(ctx context.Context, ref, name string) (*Check
 	return result(cp, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "checkpoints"), body: body}, cp))
 }
 
-// Checkpoints returns the checkpoints of a sandbox, the oldest first.
-func (c *Client) Checkpoints(ctx context.Context, ref string) ([]Checkpoint, error) {
-	var list struct {
-		Items []Checkpoint `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: sandboxPath(ref, "checkpoints"), repeat: true}, &list)
-	return list.Items, err
+// Checkpoints lists the checkpoints of a sandbox, the oldest first. Errors: NotFound.
+func (c *Client) Checkpoints(ref string) *List[Checkpoint] {
+	return newList[Checkpoint](c, sandboxPath(ref, "checkpoints"), nil)
 }
 
 // RestoreCheckpoint takes a sandbox back to one of its checkpoints, named by id
@@ -155,21 +151,21 @@ func checkpointPath(ref, checkpoint string, parts ...string) string {
 // paused one: all of them are let in by the quota, or none. It returns when each child
 // runs or has failed, in the order of the names. Errors: QuotaExceeded, and those of Pause.
 func (c *Client) Fork(ctx context.Context, ref string, o ForkOptions) ([]Forked, error) {
-	var list struct {
-		Items []struct {
+	var answer struct {
+		Forks []struct {
 			Sandbox *Sandbox `json:"sandbox"`
 			Error   *problem `json:"error"`
-		} `json:"items"`
+		} `json:"forks"`
 	}
 	err := c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "fork"), body: forkBody{
 		Count: o.Count, Names: o.Names, Env: o.Env, Labels: o.Labels, TTLSeconds: seconds(o.TTL), Timeouts: o.Timeouts,
 		WaitForQuotaSeconds: seconds(o.WaitForQuota),
-	}}, &list)
+	}}, &answer)
 	if err != nil {
 		return nil, err
 	}
-	children := make([]Forked, len(list.Items))
-	for i, item := range list.Items {
+	children := make([]Forked, len(answer.Forks))
+	for i, item := range answer.Forks {
 		children[i].Sandbox = item.Sandbox
 		if item.Error != nil {
 			children[i].Err = &Error{Code: item.Error.Code, Message: item.Error.Detail}

@@ -124,14 +124,6 @@ type ListOptions struct {
 	Labels map[string]string
 	// SnapshotID is of what they were made from.
 	SnapshotID string
-	Limit      int    // page size
-	Cursor     string // Page.NextCursor of the page before
-}
-
-// Page is one page of sandboxes, newest first.
-type Page struct {
-	Items      []Sandbox `json:"items"`
-	NextCursor string    `json:"next_cursor,omitempty"` // "" when this is the last
 }
 
 // Command is a command to run. Exactly one of Argv and Shell is set.
@@ -182,12 +174,6 @@ type FileInfo struct {
 	Target  string    `json:"target,omitempty"` // of a symlink
 }
 
-// FileList is the content of a directory, sorted by name.
-type FileList struct {
-	Items     []FileInfo `json:"items"`
-	Truncated bool       `json:"truncated"` // there is more than was asked for
-}
-
 // WriteOptions say how a file is written.
 type WriteOptions struct {
 	Mode    uint32 // permission bits of a new file; 0 is 0644
@@ -205,10 +191,9 @@ type Event struct {
 	Data      map[string]string `json:"data,omitempty"`
 }
 
-// EventsOptions selects events; the zero value is the first page, oldest first.
+// EventsOptions selects events; the zero value selects all, oldest first.
 type EventsOptions struct {
-	After      int64 // only events with a larger Seq
-	Limit      int
+	AfterSeq   int64 // only events with a larger Seq
 	Descending bool
 }
 

@@ -67,14 +67,8 @@ func (c *Client) CreateUser(ctx context.Context, o UserOptions) (*NewUser, error
 	return result(u, c.call(ctx, request{method: http.MethodPost, path: "/v1/users", body: o}, u))
 }
 
-// Users lists the users of the server, the first 1000 by name.
-func (c *Client) Users(ctx context.Context) ([]User, error) {
-	var list struct {
-		Items []User `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/users", repeat: true}, &list)
-	return list.Items, err
-}
+// Users lists the users of the server, by name.
+func (c *Client) Users() *List[User] { return newList[User](c, "/v1/users", nil) }
 
 // UpdateUser changes the user with that id, name or e-mail address. Errors:
 // NotFound; Conflict when no administrator would be left.
@@ -124,13 +118,7 @@ func (c *Client) Refresh(ctx context.Context, refreshToken string) (*SignIn, err
 }
 
 // Providers lists the services that people may sign in with; the client needs no token.
-func (c *Client) Providers(ctx context.Context) ([]string, error) {
-	var list struct {
-		Items []string `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/auth/providers", repeat: true}, &list)
-	return list.Items, err
-}
+func (c *Client) Providers() *List[string] { return newList[string](c, "/v1/auth/providers", nil) }
 
 // SignInURL is where a browser begins to sign in to one of the Providers for a
 // program. It ends at redirect, http://127.0.0.1:PORT/…, with a code and the
@@ -182,13 +170,9 @@ func (c *Client) Logout(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodPost, path: "/v1/auth/logout"}, nil)
 }
 
-// Sessions lists the sessions of the client's user, the newest first: at most 1000.
-func (c *Client) Sessions(ctx context.Context) ([]SignInSession, error) {
-	var list struct {
-		Items []SignInSession `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/account/sessions", repeat: true}, &list)
-	return list.Items, err
+// Sessions lists the sessions of the client's user, the newest first.
+func (c *Client) Sessions() *List[SignInSession] {
+	return newList[SignInSession](c, "/v1/account/sessions", nil)
 }
 
 // EndSession ends a session of the client's user; its tokens stop working at once. Errors: NotFound.

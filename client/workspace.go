@@ -78,14 +78,8 @@ func (c *Client) CreateWorkspace(ctx context.Context, o WorkspaceOptions) (*Work
 	return result(ws, c.call(ctx, request{method: http.MethodPost, path: "/v1/workspaces", body: o}, ws))
 }
 
-// Workspaces lists the workspaces that the caller is a member of.
-func (c *Client) Workspaces(ctx context.Context) ([]Workspace, error) {
-	var list struct {
-		Items []Workspace `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/workspaces", repeat: true}, &list)
-	return list.Items, err
-}
+// Workspaces lists the workspaces that the caller is a member of, by name.
+func (c *Client) Workspaces() *List[Workspace] { return newList[Workspace](c, "/v1/workspaces", nil) }
 
 // Workspace returns a workspace with its members. Errors: NotFound.
 func (c *Client) Workspace(ctx context.Context, id string) (*WorkspaceDetail, error) {
@@ -133,13 +127,14 @@ func (c *Client) RemoveMember(ctx context.Context, workspace, user string) error
 	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(workspace, "/members/"+url.PathEscape(user))}, nil)
 }
 
-// Invitations lists the open invitations to a workspace.
-func (c *Client) Invitations(ctx context.Context, workspace string) ([]Invitation, error) {
-	var list struct {
-		Items []Invitation `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: workspacePath(workspace, "/invitations"), repeat: true}, &list)
-	return list.Items, err
+// Members lists the members of a workspace, in the order they came. Errors: NotFound.
+func (c *Client) Members(workspace string) *List[Member] {
+	return newList[Member](c, workspacePath(workspace, "/members"), nil)
+}
+
+// Invitations lists the open invitations to a workspace, newest first. Errors: NotFound.
+func (c *Client) Invitations(workspace string) *List[Invitation] {
+	return newList[Invitation](c, workspacePath(workspace, "/invitations"), nil)
 }
 
 // WithdrawInvitation ends an invitation. Errors: NotFound.

@@ -157,7 +157,7 @@ func (a *Agent) listFiles(w http.ResponseWriter, r *http.Request) error {
 		return p.escapes(err)
 	}
 	defer d.Close()
-	names, more, err := firstNames(r, d, limit)
+	names, more, err := firstNames(r, d, q.Get("after"), limit)
 	if err != nil {
 		return err
 	}
@@ -167,6 +167,7 @@ func (a *Agent) listFiles(w http.ResponseWriter, r *http.Request) error {
 		entry := place{tree: p.tree, name: filepath.Join(p.name, name), path: filepath.Join(p.path, name)}
 		info, err := entry.describe()
 		if err != nil {
+			list.Last = []byte(name)
 			continue // it went meanwhile
 		}
 		encoded, err := json.Marshal(info)
@@ -177,15 +178,18 @@ func (a *Agent) listFiles(w http.ResponseWriter, r *http.Request) error {
 			list.Truncated = true
 			break
 		}
-		list.Entries = append(list.Entries, info)
+		list.Entries, list.Last = append(list.Entries, info), []byte(name)
+	}
+	if !list.Truncated {
+		list.Last = nil
 	}
 	return writeJSON(w, list)
 }
 
-// firstNames returns the limit first names of a directory in order, and whether
-// there are more. It never holds more than twice as many, however large the
+// firstNames returns the limit first names of a directory behind the name after, in
+// order, and whether there are more. It never holds more than twice as many, however large the
 // directory is.
-func firstNames(r *http.Request, d *os.File, limit int) (names []string, more bool, err error) {
+func firstNames(r *http.Request, d *os.File, after string, limit int) (names []string, more bool, err error) {
 	cut := func() {
 		slices.Sort(names)
 		if len(names) > limit {
@@ -194,7 +198,11 @@ func firstNames(r *http.Request, d *os.File, limit int) (names []string, more bo
 	}
 	for r.Context().Err() == nil {
 		batch, err := d.Readdirnames(1024)
-		names = append(names, batch...)
+		for _, name := range batch {
+			if name > after {
+				names = append(names, name)
+			}
+		}
 		if err == io.EOF {
 			cut()
 			return names, more, nil

@@ -236,7 +236,7 @@ func TestRelativePathsBeginWhereCommandsRun(t *testing.T) {
 				t.Errorf("%s holds %q", want, got)
 			}
 		}
-		if list, err := e.List(t.Context(), ".", 0); err != nil || list.Entries[0].Path != tc.want+"/f" {
+		if list, err := e.List(t.Context(), ".", "", 0); err != nil || list.Entries[0].Path != tc.want+"/f" {
 			t.Errorf("List(.) = %+v, %v", list, err)
 		}
 		if err := e.Move(t.Context(), agentapi.MoveRequest{From: "f", To: "new/g"}); err != nil {
@@ -291,7 +291,7 @@ func TestList(t *testing.T) {
 	if err := os.Symlink("/nowhere", filepath.Join(e.root, "dir/e")); err != nil {
 		t.Fatal(err)
 	}
-	list, err := e.List(t.Context(), "/dir", 0)
+	list, err := e.List(t.Context(), "/dir", "", 0)
 	if err != nil || list.Truncated {
 		t.Fatalf("List() = %+v, %v", list, err)
 	}
@@ -302,11 +302,19 @@ func TestList(t *testing.T) {
 	if diff := cmp.Diff([]string{"/dir/a", "/dir/b", "/dir/c", "/dir/d", "/dir/e"}, names); diff != "" {
 		t.Error(diff)
 	}
-	list, err = e.List(t.Context(), "/dir", 2)
+	list, err = e.List(t.Context(), "/dir", "", 2)
 	if err != nil || !list.Truncated || len(list.Entries) != 2 || list.Entries[1].Name != "b" {
 		t.Errorf("List(2) = %+v, %v", list, err)
 	}
-	if _, err := e.List(t.Context(), "/dir/a", 0); code(t, err) != agentapi.CodeNotDir {
+	list, err = e.List(t.Context(), "/dir", string(list.Last), 2)
+	if err != nil || !list.Truncated || len(list.Entries) != 2 || list.Entries[0].Name != "c" || string(list.Last) != "d" {
+		t.Errorf("the next List(2) = %+v, %v", list, err)
+	}
+	list, err = e.List(t.Context(), "/dir", string(list.Last), 2)
+	if err != nil || list.Truncated || len(list.Entries) != 1 || list.Last != nil {
+		t.Errorf("the last List(2) = %+v, %v", list, err)
+	}
+	if _, err := e.List(t.Context(), "/dir/a", "", 0); code(t, err) != agentapi.CodeNotDir {
 		t.Errorf("List() of a file = %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(e.root, "many"), 0o755); err != nil {
@@ -317,7 +325,7 @@ func TestList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list, err = e.List(t.Context(), "/many", 100)
+	list, err = e.List(t.Context(), "/many", "", 100)
 	if err != nil || !list.Truncated || len(list.Entries) != 100 || list.Entries[99].Name != "00099" {
 		t.Errorf("List() of many = %d entries, %v", len(list.Entries), err)
 	}
@@ -413,7 +421,7 @@ func TestBeneath(t *testing.T) {
 			}
 		})
 	}
-	if _, err := up.List(ctx, "dir", 0); code(t, err) != agentapi.CodeInvalid {
+	if _, err := up.List(ctx, "dir", "", 0); code(t, err) != agentapi.CodeInvalid {
 		t.Errorf("List() through a link = %v", err)
 	}
 	if body, _, err := up.ReadFile(ctx, "inside", 0, -1); err != nil {
@@ -427,7 +435,7 @@ func TestBeneath(t *testing.T) {
 	if data, _ := os.ReadFile(outside); string(data) != "secret" {
 		t.Errorf("writing over a link changed what it led to: %q", data)
 	}
-	list, err := up.List(ctx, ".", 0)
+	list, err := up.List(ctx, ".", "", 0)
 	if err != nil || len(list.Entries) != 5 {
 		t.Errorf("List() = %+v, %v", list, err)
 	}

@@ -29,7 +29,7 @@
 //	PUT    /files?path=P&...            WriteOptions as query; body is the content; atomic; FileInfo
 //	DELETE /files?path=P&recursive=B
 //	GET    /files/stat?path=P           FileInfo
-//	GET    /files/list?path=P&limit=N   FileList, sorted by name
+//	GET    /files/list?path=P&after=NAME&limit=N   FileList, sorted by name
 //	POST   /files/mkdir                 MkdirRequest
 //	POST   /files/move                  MoveRequest
 //

@@ -128,10 +128,13 @@ func (f Files) Stat(ctx context.Context, path string) (FileInfo, error) {
 	return info, err
 }
 
-// List returns the entries of a directory sorted by name, at most limit, and at
-// most [MaxListEntries]; 0 means that many.
-func (f Files) List(ctx context.Context, path string, limit int) (FileList, error) {
+// List returns the entries of a directory sorted by name, from the first one behind
+// the name after, at most limit, and at most [MaxListEntries]; 0 means that many.
+func (f Files) List(ctx context.Context, path, after string, limit int) (FileList, error) {
 	q := f.query(path)
+	if after != "" {
+		q.Set("after", after)
+	}
 	q.Set("limit", number(limit))
 	var list FileList
 	err := f.client.call(ctx, request{method: http.MethodGet, path: "/files/list", query: q, again: true}, &list)

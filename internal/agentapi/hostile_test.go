@@ -133,7 +133,7 @@ var calls = map[string]func(context.Context, *agentapi.Client) error{
 		return err
 	},
 	"Stat":   func(ctx context.Context, c *agentapi.Client) error { _, err := c.Stat(ctx, "/f"); return err },
-	"List":   func(ctx context.Context, c *agentapi.Client) error { _, err := c.List(ctx, "/f", 0); return err },
+	"List":   func(ctx context.Context, c *agentapi.Client) error { _, err := c.List(ctx, "/f", "", 0); return err },
 	"Mkdir":  func(ctx context.Context, c *agentapi.Client) error { return c.Mkdir(ctx, agentapi.MkdirRequest{}) },
 	"Move":   func(ctx context.Context, c *agentapi.Client) error { return c.Move(ctx, agentapi.MoveRequest{}) },
 	"Remove": func(ctx context.Context, c *agentapi.Client) error { return c.Remove(ctx, "/f", true) },

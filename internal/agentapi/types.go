@@ -199,6 +199,8 @@ type FileList struct {
 	Entries []FileInfo `json:"entries"`
 	// Truncated says that the directory holds more than was asked for.
 	Truncated bool `json:"truncated,omitempty"`
+	// Last is the name after which the list goes on when it is truncated.
+	Last []byte `json:"last,omitempty"` // need not be UTF-8
 }
 
 // WriteOptions say how a file is written.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -26,7 +27,7 @@ func (s *Server) registerAccount(a huma.API) {
 	}, s.createToken)
 	route(a, huma.Operation{
 		OperationID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Tags: tags,
-		Summary: "List API tokens", Description: "The caller's, without those revoked.",
+		Summary: "List API tokens", Description: "The caller's, without those revoked, newest first.",
 	}, s.listTokens)
 	route(a, huma.Operation{
 		OperationID: "revoke-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Tags: tags, DefaultStatus: http.StatusNoContent,
@@ -54,17 +55,12 @@ func (s *Server) createToken(ctx context.Context, in *createTokenInput) (*body[w
 	return reply(wire.NewToken{Token: token(t), Secret: secret}), nil
 }
 
-func (s *Server) listTokens(ctx context.Context, _ *struct{}) (*body[wire.TokenList], error) {
+func (s *Server) listTokens(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Token]], error) {
 	id, _ := auth.FromContext(ctx)
 	tokens, err := s.auth.ListTokens(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.TokenList{Items: make([]wire.Token, 0, len(tokens))}
-	for _, t := range tokens {
-		out.Items = append(out.Items, token(t))
-	}
-	return reply(out), nil
+	return pagedOf(*in, tokens, err, page.Order[sandbox.Token]{
+		Name: "tokens", Key: func(t sandbox.Token) string { return page.ByTime(t.CreatedAt, t.ID) }, Descending: true,
+	}, token)
 }
 
 func (s *Server) revokeToken(ctx context.Context, in *tokenInput) (*struct{}, error) {

@@ -14,16 +14,15 @@ import (
 
 // AuditFilter is what narrows a list of the audit log.
 type AuditFilter struct {
-	Since   time.Time `query:"since" doc:"Records made from then on (RFC 3339)."`
-	Until   time.Time `query:"until" doc:"Records made before then (RFC 3339)."`
-	User    string    `query:"user" maxLength:"64" doc:"What that user did: its id."`
-	Object  string    `query:"object" maxLength:"256" doc:"What was done to the object with that id or name."`
-	Action  string    `query:"action" maxLength:"64" doc:"What was done, such as exec or create-sandbox: the id of the operation."`
-	Outcome string    `query:"outcome" maxLength:"32" doc:"How it ended: ok, started, canceled, interrupted, failed, or the code of an error."`
-	Order   string    `query:"order" enum:"asc,desc" default:"desc" doc:"The newest first, or the oldest."`
-	Before  int64     `query:"before" minimum:"0" doc:"Begin with the newest record that has a smaller number."`
-	After   int64     `query:"after" minimum:"0" doc:"Begin, with order=asc, with the oldest record that has a greater number."`
-	Limit   int       `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Records of a page."`
+	Since    time.Time `query:"since" doc:"Records made from then on (RFC 3339)."`
+	Until    time.Time `query:"until" doc:"Records made before then (RFC 3339)."`
+	User     string    `query:"user" maxLength:"64" doc:"What that user did: its id."`
+	Object   string    `query:"object" maxLength:"256" doc:"What was done to the object with that id or name."`
+	Action   string    `query:"action" maxLength:"64" doc:"What was done, such as exec or create-sandbox: the id of the operation."`
+	Outcome  string    `query:"outcome" maxLength:"32" doc:"How it ended: ok, started, canceled, interrupted, failed, or the code of an error."`
+	Order    string    `query:"order" enum:"asc,desc" default:"desc" doc:"The newest first, or the oldest."`
+	AfterSeq int64     `query:"after_seq" minimum:"0" doc:"Only records with a greater number."`
+	PageInput
 }
 
 type installationAuditInput struct {
@@ -36,13 +35,13 @@ func (s *Server) registerAudit(a huma.API) {
 	route(a, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: tags,
 		Summary: "What was done in the workspace", Description: "Records of the audit log, for the workspace's owners and admins. What was done before the request is in the answer.",
-	}, func(ctx context.Context, in *AuditFilter) (*body[wire.AuditList], error) {
+	}, func(ctx context.Context, in *AuditFilter) (*body[wire.Page[wire.AuditEntry]], error) {
 		return s.listAudit(ctx, in, caller(ctx).Workspace)
 	})
 	route(a, huma.Operation{
 		OperationID: "list-installation-audit", Method: http.MethodGet, Path: "/v1/audit/installation", Tags: tags,
 		Summary: "What was done on the server", Description: "Records of the audit log of all workspaces and of none, such as failed sign-ins, for administrators. With order=asc and no filter it is the whole chain.",
-	}, func(ctx context.Context, in *installationAuditInput) (*body[wire.AuditList], error) {
+	}, func(ctx context.Context, in *installationAuditInput) (*body[wire.Page[wire.AuditEntry]], error) {
 		return s.listAudit(ctx, &in.AuditFilter, sandbox.WorkspaceID(in.Workspace))
 	})
 	route(a, huma.Operation{
@@ -52,25 +51,15 @@ func (s *Server) registerAudit(a huma.API) {
 }
 
 // listAudit answers a page of what was done in the workspace, "" for all.
-func (s *Server) listAudit(ctx context.Context, in *AuditFilter, ws sandbox.WorkspaceID) (*body[wire.AuditList], error) {
+func (s *Server) listAudit(ctx context.Context, in *AuditFilter, ws sandbox.WorkspaceID) (*body[wire.Page[wire.AuditEntry]], error) {
 	f := sandbox.AuditFilter{
 		Workspace: ws, User: sandbox.UserID(in.User), Object: in.Object, Action: in.Action, Outcome: in.Outcome,
-		Since: in.Since, Until: in.Until, Before: in.Before, After: in.After, Limit: in.Limit, Ascending: in.Order == "asc",
+		Since: in.Since, Until: in.Until, AfterSeq: in.AfterSeq, Limit: in.Limit, Cursor: in.Cursor, Ascending: in.Order == "asc",
 	}
 	rows, err := s.deps.Audit.Rows(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.AuditList{Items: make([]wire.AuditEntry, 0, len(rows))}
-	for _, r := range rows {
-		out.Items = append(out.Items, wire.AuditEntry{
-			Seq: r.Seq, Prev: hex.EncodeToString(r.Prev[:]), Hash: hex.EncodeToString(r.Hash[:]), Record: r.Record,
-		})
-	}
-	if len(rows) == in.Limit {
-		out.Next = rows[len(rows)-1].Seq
-	}
-	return reply(out), nil
+	return paged(rows, err, func(r sandbox.AuditRow) wire.AuditEntry {
+		return wire.AuditEntry{Seq: r.Seq, Prev: hex.EncodeToString(r.Prev[:]), Hash: hex.EncodeToString(r.Hash[:]), Record: r.Record}
+	})
 }
 
 func (s *Server) verifyAudit(ctx context.Context, _ *struct{}) (*body[wire.AuditReport], error) {

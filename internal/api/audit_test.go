@@ -22,7 +22,7 @@ func recordsOf(s *apitest.Server, requestID string) []audit.Record {
 		s.T.Fatal(err)
 	}
 	var list []audit.Record
-	for _, row := range rows {
+	for _, row := range rows.Items {
 		var r audit.Record
 		if err := json.Unmarshal(row.Record, &r); err != nil {
 			s.T.Fatal(err)
@@ -99,11 +99,11 @@ var readsOnly = map[string]bool{
 
 func TestWorkspacesSeeTheirOwnRecords(t *testing.T) {
 	m := newMatrix(t)
-	ask := func(path, token string) wire.AuditList {
+	ask := func(path, token string) wire.Page[wire.AuditEntry] {
 		t.Helper()
 		r := m.Request("GET", path, nil)
 		r.Header.Set("Authorization", "Bearer "+token)
-		var list wire.AuditList
+		var list wire.Page[wire.AuditEntry]
 		a := m.Send(r)
 		if a.Status != http.StatusOK {
 			t.Fatalf("GET %s: %d %s", path, a.Status, a.Body)
@@ -128,10 +128,10 @@ func TestWorkspacesSeeTheirOwnRecords(t *testing.T) {
 		t.Errorf("before the first: %v", list.Items)
 	}
 	all := ask("/v1/audit/installation?order=asc&limit=1", m.Token)
-	if len(all.Items) != 1 || all.Next != 1 || all.Items[0].Prev != strings.Repeat("00", 32) {
-		t.Errorf("a page of the installation: %+v", all)
+	if len(all.Items) != 1 || all.NextCursor == nil || all.Items[0].Prev != strings.Repeat("00", 32) {
+		t.Fatalf("a page of the installation: %+v", all)
 	}
-	if all := ask("/v1/audit/installation?order=asc&after=1", m.Token); len(all.Items) != 1 || all.Items[0].Seq != 2 || all.Next != 0 {
+	if all := ask("/v1/audit/installation?order=asc&cursor="+*all.NextCursor, m.Token); len(all.Items) != 1 || all.Items[0].Seq != 2 || all.NextCursor != nil {
 		t.Errorf("the next page: %+v", all)
 	}
 	if all := ask("/v1/audit/installation?workspace="+string(m.own), m.Token); len(all.Items) != 1 {

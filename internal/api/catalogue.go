@@ -10,6 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/catalogue"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,6 +20,7 @@ type sandboxImageInput struct {
 
 type listSandboxImagesInput struct {
 	EnabledOnly bool `query:"enabled_only" doc:"Only those that sandboxes may be made from."`
+	PageInput
 }
 
 type createSandboxImageInput struct{ Body wire.CreateSandboxImage }
@@ -37,7 +39,7 @@ func (s *Server) registerCatalogue(a huma.API) {
 	}, s.createSandboxImage)
 	route(a, huma.Operation{
 		OperationID: "list-sandbox-images", Method: http.MethodGet, Path: "/v1/sandbox-images", Tags: tags,
-		Summary: "List the catalogue", Description: "The built-in images and the workspace's own. What is on the server's disk is /v1/images.",
+		Summary: "List the catalogue", Description: "The built-in images, the default one first, and then the workspace's own, the oldest first. What is on the server's disk is /v1/images.",
 	}, s.listSandboxImages)
 	route(a, huma.Operation{
 		OperationID: "get-sandbox-image", Method: http.MethodGet, Path: one, Tags: tags,
@@ -71,16 +73,14 @@ func (s *Server) createSandboxImage(ctx context.Context, in *createSandboxImageI
 	return reply(showSandboxImage(e)), nil
 }
 
-func (s *Server) listSandboxImages(ctx context.Context, in *listSandboxImagesInput) (*body[wire.SandboxImageList], error) {
+func (s *Server) listSandboxImages(ctx context.Context, in *listSandboxImagesInput) (*body[wire.Page[wire.SandboxImage]], error) {
 	list, err := s.deps.Catalogue.List(ctx, caller(ctx).Workspace, in.EnabledOnly)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.SandboxImageList{Items: make([]wire.SandboxImage, 0, len(list))}
-	for _, e := range list {
-		out.Items = append(out.Items, showSandboxImage(e))
-	}
-	return reply(out), nil
+	return pagedOf(in.PageInput, list, err, page.Order[catalogue.Entry]{Name: "catalogue", Key: func(e catalogue.Entry) string {
+		if e.Workspace == "" {
+			return rank(false) + rank(!e.IsDefault) + e.Name + ":" + e.Tag + " " + string(e.ID)
+		}
+		return rank(true) + page.ByTime(e.CreatedAt, string(e.ID))
+	}}, showSandboxImage)
 }
 
 func (s *Server) getSandboxImage(ctx context.Context, in *sandboxImageInput) (*body[wire.SandboxImage], error) {

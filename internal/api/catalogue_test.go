@@ -24,7 +24,7 @@ func addImage(t *testing.T, s *apitest.Server, f fields) wire.SandboxImage {
 
 func catalogueNames(t *testing.T, s *apitest.Server, query string) string {
 	t.Helper()
-	var list wire.SandboxImageList
+	var list wire.Page[wire.SandboxImage]
 	s.Want(200, "GET", "/v1/sandbox-images"+query, nil).Into(t, &list)
 	var names []string
 	for _, i := range list.Items {

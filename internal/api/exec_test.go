@@ -325,10 +325,16 @@ func TestFiles(t *testing.T) {
 	if info.Path != "/data/dir/b" {
 		t.Errorf("moved %+v", info)
 	}
-	var list wire.FileList
+	var list wire.Page[wire.FileInfo]
 	s.Want(200, "GET", "/v1/sandboxes/x/files/list?path=/data&limit=1", nil).Into(t, &list)
-	if len(list.Items) != 1 || !list.Truncated || list.Items[0].Name != "dir" {
-		t.Errorf("list %+v", list)
+	if len(list.Items) != 1 || list.NextCursor == nil || list.Items[0].Name != "dir" {
+		t.Fatalf("list %+v", list)
+	}
+	next := *list.NextCursor
+	list = wire.Page[wire.FileInfo]{}
+	s.Want(200, "GET", "/v1/sandboxes/x/files/list?path=/data&limit=1&cursor="+next, nil).Into(t, &list)
+	if len(list.Items) != 1 || list.NextCursor != nil || list.Items[0].Name != "sub" {
+		t.Errorf("the next page %+v", list)
 	}
 	s.Want(200, "GET", "/v1/sandboxes/x/files/stat?path=/data/dir/b", nil)
 	if p := problem(t, s.Want(409, "DELETE", file("/data"), nil)); p.Code != sandbox.Conflict {

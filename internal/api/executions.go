@@ -19,8 +19,8 @@ type startExecutionInput struct {
 
 type listExecutionsInput struct {
 	SandboxRef
-	Kind  string `query:"kind" enum:"exec,job" doc:"Only those of this kind."`
-	Limit int    `query:"limit" minimum:"0" maximum:"1000" doc:"How many; 100 when omitted."`
+	Kind string `query:"kind" enum:"exec,job" doc:"Only those of this kind."`
+	PageInput
 }
 
 // ExecutionRef is the path parameter that names an execution.
@@ -121,16 +121,9 @@ func outputOf(ref sandbox.StreamRef) wire.OutputStream {
 	return wire.OutputStream{StreamID: string(ref.ID), Bytes: ref.Bytes, Truncated: ref.Truncated}
 }
 
-func (s *Server) listExecutions(ctx context.Context, in *listExecutionsInput) (*body[wire.ExecutionList], error) {
-	list, err := s.executions.List(ctx, caller(ctx), in.Ref, sandbox.ExecutionKind(in.Kind), in.Limit)
-	if err != nil {
-		return nil, err
-	}
-	items := make([]wire.Execution, len(list))
-	for i := range list {
-		items[i] = executionOf(&list[i])
-	}
-	return reply(wire.ExecutionList{Items: items}), nil
+func (s *Server) listExecutions(ctx context.Context, in *listExecutionsInput) (*body[wire.Page[wire.Execution]], error) {
+	list, err := s.executions.List(ctx, caller(ctx), in.Ref, sandbox.ExecutionKind(in.Kind), in.request())
+	return paged(list, err, func(e sandbox.Execution) wire.Execution { return executionOf(&e) })
 }
 
 func (s *Server) getExecution(ctx context.Context, in *getExecutionInput) (*body[wire.Execution], error) {

@@ -65,7 +65,7 @@ func TestExecutionOverTheAPI(t *testing.T) {
 	if e.State != "failed" || e.ExitCode == nil || *e.ExitCode != 4 || e.Stdout.Bytes != 11 || e.Stderr.Bytes != 5 {
 		t.Fatalf("execution %+v, want a failed job with exit code 4 and 11 and 5 bytes", e)
 	}
-	var list wire.ExecutionList
+	var list wire.Page[wire.Execution]
 	s.Want(200, "GET", "/v1/sandboxes/x/executions?kind=job", nil).Into(t, &list)
 	if len(list.Items) != 1 || list.Items[0].ID != e.ID {
 		t.Errorf("jobs: %+v", list)
@@ -126,7 +126,7 @@ func TestCreateOneShotWithCommand(t *testing.T) {
 	s := apitest.New(t)
 	var sb wire.Sandbox
 	s.Want(201, "POST", "/v1/sandboxes", wire.CreateSandbox{Name: "x", Mode: "oneshot", Command: &wire.ExecutionCommand{Command: []string{"echo", "hi"}}}).Into(t, &sb)
-	var list wire.ExecutionList
+	var list wire.Page[wire.Execution]
 	s.Want(200, "GET", "/v1/sandboxes/"+sb.ID+"/executions", nil).Into(t, &list)
 	if len(list.Items) != 1 {
 		t.Fatalf("executions right after the create: %+v", list)

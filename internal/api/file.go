@@ -9,11 +9,15 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// pathMax is the longest path, as in Linux.
-const pathMax = 4096
+// The longest path, and the longest name in a directory, as in Linux.
+const (
+	pathMax = 4096
+	nameMax = 255
+)
 
 // PathInput names a path in a sandbox.
 type PathInput struct {
@@ -28,7 +32,7 @@ type removeInput struct {
 
 type listDirInput struct {
 	PathInput
-	Limit int `query:"limit" minimum:"0" maximum:"10000" doc:"Entries at most; 1000 when omitted."`
+	PageInput
 }
 
 type mkdirInput struct {
@@ -89,23 +93,21 @@ func (s *Server) statFile(ctx context.Context, in *PathInput) (*body[wire.FileIn
 	return reply(fileInfo(info)), nil
 }
 
-func (s *Server) listDir(ctx context.Context, in *listDirInput) (*body[wire.FileList], error) {
+func (s *Server) listDir(ctx context.Context, in *listDirInput) (*body[wire.Page[wire.FileInfo]], error) {
 	if err := checkPath("path", in.Path); err != nil {
 		return nil, err
 	}
-	limit := in.Limit
-	if limit == 0 {
-		limit = 1000
-	}
-	list, err := s.guest.ListDir(ctx, caller(ctx), in.Ref, in.Path, limit)
-	if err != nil {
+	var after []byte // a name need not be UTF-8
+	if _, err := page.Parse(in.Cursor, pathOrder, &after); err != nil {
 		return nil, err
 	}
-	out := wire.FileList{Items: make([]wire.FileInfo, 0, len(list.Entries)), Truncated: list.Truncated}
-	for _, e := range list.Entries {
-		out.Items = append(out.Items, fileInfo(e))
+	list, err := s.guest.ListDir(ctx, caller(ctx), in.Ref, in.Path, string(after), in.Limit)
+	p := page.Page[agentapi.FileInfo]{Items: list.Entries}
+	// A hostile agent might answer an impossible name, or a name that does not advance.
+	if list.Truncated && len(list.Last) <= nameMax && string(list.Last) > string(after) {
+		p.Next = page.Cursor(pathOrder, list.Last)
 	}
-	return reply(out), nil
+	return paged(p, err, fileInfo)
 }
 
 func (s *Server) removeFile(ctx context.Context, in *removeInput) (*struct{}, error) {

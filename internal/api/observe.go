@@ -8,14 +8,15 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 type eventsInput struct {
 	SandboxRef
-	After int64  `query:"after" minimum:"0" doc:"Only events with a seq beyond this (asc) or before it (desc); 0 for all."`
-	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Events at most."`
-	Order string `query:"order" enum:"asc,desc" default:"asc" doc:"asc: oldest first; desc: newest first."`
+	AfterSeq int64  `query:"after_seq" minimum:"0" doc:"Only events with a greater seq, which happened after that event."`
+	Order    string `query:"order" enum:"asc,desc" default:"asc" doc:"asc: oldest first; desc: newest first."`
+	PageInput
 }
 
 func (s *Server) registerObserve(a huma.API) {
@@ -30,22 +31,17 @@ func (s *Server) registerObserve(a huma.API) {
 	}, s.getStats)
 	route(a, huma.Operation{
 		OperationID: "list-images", Method: http.MethodGet, Path: "/v1/images", Tags: []string{"images"},
-		Summary: "List images", Description: "What sandboxes can be made from.",
+		Summary: "List images", Description: "The images that sandboxes can be made from: the built-in images, the default one first, and then the others, by name.",
 	}, s.listImages)
 }
 
-func (s *Server) listEvents(ctx context.Context, in *eventsInput) (*body[wire.EventList], error) {
-	events, err := s.svc.Events(ctx, caller(ctx), in.Ref, in.After, in.Limit, in.Order == "desc")
-	if err != nil {
-		return nil, err
-	}
-	out := wire.EventList{Items: make([]wire.Event, 0, len(events))}
-	for _, e := range events {
-		out.Items = append(out.Items, wire.Event{
-			Seq: e.Seq, SandboxID: string(e.Sandbox), Time: e.Time, Type: string(e.Type), Message: e.Message, Data: e.Data,
-		})
-	}
-	return reply(out), nil
+func (s *Server) listEvents(ctx context.Context, in *eventsInput) (*body[wire.Page[wire.Event]], error) {
+	events, err := s.svc.Events(ctx, caller(ctx), in.Ref, sandbox.EventFilter{
+		AfterSeq: in.AfterSeq, Descending: in.Order == "desc", Limit: in.Limit, Cursor: in.Cursor,
+	})
+	return paged(events, err, func(e sandbox.Event) wire.Event {
+		return wire.Event{Seq: e.Seq, SandboxID: string(e.Sandbox), Time: e.Time, Type: string(e.Type), Message: e.Message, Data: e.Data}
+	})
 }
 
 func (s *Server) getStats(ctx context.Context, in *SandboxRef) (*body[wire.Stats], error) {
@@ -56,16 +52,19 @@ func (s *Server) getStats(ctx context.Context, in *SandboxRef) (*body[wire.Stats
 	return reply(wire.Stats(st)), nil
 }
 
-func (s *Server) listImages(ctx context.Context, _ *struct{}) (*body[wire.ImageList], error) {
+func (s *Server) listImages(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Image]], error) {
 	images, err := s.svc.Images(ctx, caller(ctx))
-	if err != nil {
-		return nil, err
+	return pagedOf(*in, images, err, page.Order[sandbox.Image]{Name: "images", Key: func(i sandbox.Image) string {
+		return rank(!i.Builtin) + rank(!i.IsDefault) + i.Ref() + " " + string(i.ID)
+	}}, shownImage)
+}
+
+// rank is the beginning of a sort key: items for which later holds come last.
+func rank(later bool) string {
+	if later {
+		return "1"
 	}
-	out := wire.ImageList{Items: make([]wire.Image, 0, len(images))}
-	for _, i := range images {
-		out.Items = append(out.Items, shownImage(i))
-	}
-	return reply(out), nil
+	return "0"
 }
 
 func shownImage(i sandbox.Image) wire.Image {

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -25,6 +27,10 @@ type PortRef struct {
 }
 
 type (
+	listPortsInput struct {
+		SandboxRef
+		PageInput
+	}
 	publishPortInput struct {
 		PortRef
 		Body *wire.PublishPort
@@ -40,7 +46,7 @@ func (s *Server) registerPorts(a huma.API) {
 	tags := []string{"sandboxes"}
 	route(a, huma.Operation{
 		OperationID: "list-ports", Method: http.MethodGet, Path: all, Tags: tags,
-		Summary: "List published ports", Description: "With their URLs, each of which leads to its port and to nothing else of the sandbox.",
+		Summary: "List published ports", Description: "By number, with their URLs, each of which leads to its port and to nothing else of the sandbox.",
 	}, s.listPorts)
 	route(a, huma.Operation{
 		OperationID: "publish-port", Method: http.MethodPut, Path: one, Tags: tags,
@@ -60,12 +66,11 @@ func (s *Server) registerPorts(a huma.API) {
 	}, s.createPortLink)
 }
 
-func (s *Server) listPorts(ctx context.Context, in *SandboxRef) (*body[wire.PublishedPortList], error) {
+func (s *Server) listPorts(ctx context.Context, in *listPortsInput) (*body[wire.Page[wire.PublishedPort]], error) {
 	sb, err := s.svc.Get(ctx, caller(ctx), in.Ref)
-	if err != nil {
-		return nil, err
-	}
-	return reply(wire.PublishedPortList{Items: s.formatNetwork(&sb).Ports}), nil
+	return pagedOf(in.PageInput, sb.Published, err, page.Order[sandbox.PublishedPort]{
+		Name: "ports", Key: func(p sandbox.PublishedPort) string { return fmt.Sprintf("%05d", p.Port) },
+	}, s.formatPort)
 }
 
 func (s *Server) publishPort(ctx context.Context, in *publishPortInput) (*body[wire.PublishedPort], error) {

@@ -60,7 +60,7 @@ func TestPorts(t *testing.T) {
 			t.Errorf("the old link at %s: %d %s, want %d", url, a.Status, a.Body, want)
 		}
 	}
-	var list wire.PublishedPortList
+	var list wire.Page[wire.PublishedPort]
 	s.Want(200, "GET", "/v1/sandboxes/n/ports", nil).Into(t, &list)
 	if len(list.Items) != 1 || list.Items[0] != rotated {
 		t.Errorf("ports %+v, want %+v", list.Items, rotated)

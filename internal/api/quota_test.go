@@ -137,7 +137,7 @@ func TestQuotaBySlug(t *testing.T) {
 		t.Errorf("PUT of a foreign quota: %d %s", a.Status, a.Body)
 	}
 	rows, err := s.Audit.Rows(t.Context(), sandbox.AuditFilter{Action: "set-quota", Limit: 1})
-	if err != nil || len(rows) != 1 || !strings.Contains(string(rows[0].Record), `"outcome":"not_found"`) || !strings.Contains(string(rows[0].Record), `"user_id"`) {
+	if err != nil || len(rows.Items) != 1 || !strings.Contains(string(rows.Items[0].Record), `"outcome":"not_found"`) || !strings.Contains(string(rows.Items[0].Record), `"user_id"`) {
 		t.Errorf("record of a foreign quota: %v, %v", rows, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -31,7 +32,7 @@ func (s *Server) registerRegistries(a huma.API) {
 	}, s.createRegistry)
 	route(a, huma.Operation{
 		OperationID: "list-registries", Method: http.MethodGet, Path: "/v1/registries", Tags: tags,
-		Summary: "List registries", Description: "Those of the workspace, without their passwords.",
+		Summary: "List registries", Description: "Those of the workspace, without their passwords, the oldest first.",
 	}, s.listRegistries)
 	route(a, huma.Operation{
 		OperationID: "get-registry", Method: http.MethodGet, Path: one, Tags: tags,
@@ -58,16 +59,11 @@ func (s *Server) createRegistry(ctx context.Context, in *createRegistryInput) (*
 	return reply(showRegistry(r)), nil
 }
 
-func (s *Server) listRegistries(ctx context.Context, _ *struct{}) (*body[wire.RegistryList], error) {
+func (s *Server) listRegistries(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Registry]], error) {
 	list, err := s.deps.Registries.List(ctx, caller(ctx).Workspace)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.RegistryList{Items: make([]wire.Registry, 0, len(list))}
-	for _, r := range list {
-		out.Items = append(out.Items, showRegistry(r))
-	}
-	return reply(out), nil
+	return pagedOf(*in, list, err, page.Order[sandbox.Registry]{
+		Name: "registries", Key: func(r sandbox.Registry) string { return page.ByTime(r.CreatedAt, string(r.ID)) },
+	}, showRegistry)
 }
 
 func (s *Server) getRegistry(ctx context.Context, in *registryInput) (*body[wire.Registry], error) {

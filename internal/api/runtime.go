@@ -7,26 +7,22 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func (s *Server) registerRuntimes(a huma.API) {
 	route(a, huma.Operation{
 		OperationID: "list-runtimes", Method: http.MethodGet, Path: "/v1/runtimes", Tags: []string{"images"},
-		Summary: "List runtimes", Description: "The built-in images that sandboxes can be made from, with what is in them and whether they are built.",
+		Summary: "List runtimes", Description: "The built-in images that sandboxes can be made from, with what is in them and whether they are built, by name.",
 	}, s.listRuntimes)
 }
 
-func (s *Server) listRuntimes(ctx context.Context, _ *struct{}) (*body[wire.RuntimeList], error) {
+func (s *Server) listRuntimes(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Runtime]], error) {
 	list, err := s.svc.Runtimes(ctx, caller(ctx))
-	if err != nil {
-		return nil, err
-	}
-	out := wire.RuntimeList{Items: make([]wire.Runtime, 0, len(list))}
-	for _, r := range list {
-		out.Items = append(out.Items, runtime(r))
-	}
-	return reply(out), nil
+	return pagedOf(*in, list, err, page.Order[sandbox.Runtime]{
+		Name: "runtimes", Key: func(r sandbox.Runtime) string { return r.Name + " " + string(r.ID) },
+	}, runtime)
 }
 
 func runtime(r sandbox.Runtime) wire.Runtime {

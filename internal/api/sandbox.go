@@ -30,8 +30,7 @@ type listInput struct {
 	Name     string   `query:"name" maxLength:"255" doc:"Only the one of this name."`
 	Label    []string `query:"label,explode" maxItems:"64" nullable:"false" doc:"Only those with this label, as key=value. All given must match."`
 	Snapshot string   `query:"snapshot_id" maxLength:"64" doc:"Only those made from the snapshot of this id."`
-	Limit    int      `query:"limit" minimum:"0" maximum:"1000" doc:"Items on a page; 100 when omitted."`
-	Cursor   string   `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
+	PageInput
 }
 
 type waitInput struct {
@@ -99,7 +98,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 	return &created[wire.Sandbox]{Status: status, Body: s.sandbox(sb)}, nil
 }
 
-func (s *Server) listSandboxes(ctx context.Context, in *listInput) (*body[wire.SandboxList], error) {
+func (s *Server) listSandboxes(ctx context.Context, in *listInput) (*body[wire.Page[wire.Sandbox]], error) {
 	f := lifecycle.Filter{Name: in.Name, Snapshot: sandbox.SnapshotID(in.Snapshot), Limit: in.Limit, Cursor: in.Cursor}
 	for _, state := range in.State {
 		f.States = append(f.States, sandbox.State(state))
@@ -114,15 +113,8 @@ func (s *Server) listSandboxes(ctx context.Context, in *listInput) (*body[wire.S
 		}
 		f.Labels[k] = v
 	}
-	page, err := s.svc.List(ctx, caller(ctx), f)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.SandboxList{Items: make([]wire.Sandbox, 0, len(page.Sandboxes)), NextCursor: page.Next}
-	for _, sb := range page.Sandboxes {
-		out.Items = append(out.Items, s.sandbox(sb))
-	}
-	return reply(out), nil
+	p, err := s.svc.List(ctx, caller(ctx), f)
+	return paged(p, err, s.sandbox)
 }
 
 func (s *Server) getSandbox(ctx context.Context, in *SandboxRef) (*body[wire.Sandbox], error) {

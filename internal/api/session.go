@@ -10,6 +10,8 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/page"
+	"github.com/modbox/modbox/internal/sandbox"
 )
 
 type (
@@ -43,9 +45,10 @@ func (s *Server) registerSessions(a huma.API) {
 	}, s.exchangeCode)
 	route(a, huma.Operation{
 		OperationID: "list-sign-in-providers", Method: http.MethodGet, Path: "/v1/auth/providers", Tags: tags,
-		Summary: "List the services that people sign in with", Description: "A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server, with the session's tokens in the fragment. For a program it also has a code_challenge (PKCE, S256); redirect is then http://127.0.0.1:PORT/…, which gets a `code` and the `state`, or left out, and the code is shown.",
-	}, func(context.Context, *struct{}) (*body[wire.ProviderList], error) {
-		return reply(wire.ProviderList{Items: append([]string{}, s.deps.SSO.Names()...)}), nil
+		Summary: "List the services that people sign in with", Description: "Their names, sorted. A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server, with the session's tokens in the fragment. For a program it also has a code_challenge (PKCE, S256); redirect is then http://127.0.0.1:PORT/…, which gets a `code` and the `state`, or left out, and the code is shown.",
+	}, func(_ context.Context, in *PageInput) (*body[wire.Page[string]], error) {
+		itself := func(name string) string { return name }
+		return pagedOf(*in, s.deps.SSO.Names(), nil, page.Order[string]{Name: "providers", Key: itself}, itself)
 	})
 	route(a, huma.Operation{
 		OperationID: "logout", Method: http.MethodPost, Path: "/v1/auth/logout", Tags: tags, DefaultStatus: http.StatusNoContent,
@@ -81,20 +84,17 @@ func (s *Server) registerSessions(a huma.API) {
 	})
 }
 
-func (s *Server) listSessions(ctx context.Context, _ *struct{}) (*body[wire.SessionList], error) {
+func (s *Server) listSessions(ctx context.Context, in *PageInput) (*body[wire.Page[wire.SignInSession]], error) {
 	id, _ := auth.FromContext(ctx)
 	sessions, err := s.accounts.Sessions(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.SessionList{Items: make([]wire.SignInSession, 0, len(sessions))}
-	for _, x := range sessions {
-		out.Items = append(out.Items, wire.SignInSession{
+	return pagedOf(*in, sessions, err, page.Order[sandbox.Session]{
+		Name: "sessions", Key: func(x sandbox.Session) string { return page.ByTime(x.CreatedAt, x.ID) }, Descending: true,
+	}, func(x sandbox.Session) wire.SignInSession {
+		return wire.SignInSession{
 			ID: x.ID, Method: x.Method, Address: x.Address, Current: x.ID == id.Session,
 			CreatedAt: x.CreatedAt, RefreshedAt: x.RefreshedAt, ExpiresAt: x.RefreshExpiresAt,
-		})
-	}
-	return reply(out), nil
+		}
+	})
 }
 
 func (s *Server) login(ctx context.Context, in *loginInput) (*body[wire.SessionTokens], error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -29,8 +30,7 @@ type listSnapshotsInput struct {
 	Tag       string `query:"tag" maxLength:"128" doc:"Only those that have this tag."`
 	Sort      string `query:"sort" enum:"created,name,size,files" default:"created" doc:"What they are sorted by."`
 	Order     string `query:"order" enum:"asc,desc" default:"desc" doc:"The direction."`
-	Limit     int    `query:"limit" minimum:"0" maximum:"1000" doc:"Items on a page; 100 when omitted."`
-	Offset    int    `query:"offset" minimum:"0" doc:"Pass over so many."`
+	PageInput
 }
 
 type tagSnapshotInput struct {
@@ -40,7 +40,7 @@ type tagSnapshotInput struct {
 
 type lineageInput struct {
 	SnapshotRef
-	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Snapshots at most."`
+	PageInput
 }
 
 func (s *Server) registerSnapshots(a huma.API) {
@@ -53,7 +53,7 @@ func (s *Server) registerSnapshots(a huma.API) {
 	}, s.createSnapshot)
 	route(a, huma.Operation{
 		OperationID: "list-snapshots", Method: http.MethodGet, Path: snapshots, Tags: tags,
-		Summary: "List snapshots", Description: "Those of the workspace, or the public ones of all.",
+		Summary: "List snapshots", Description: "The snapshots of the workspace, or the public snapshots of all workspaces, in the requested order.",
 	}, s.listSnapshots)
 	route(a, huma.Operation{
 		OperationID: "get-snapshot", Method: http.MethodGet, Path: snapshots + "/{snapshot}", Tags: tags,
@@ -69,7 +69,7 @@ func (s *Server) registerSnapshots(a huma.API) {
 	}, s.deleteSnapshot)
 	route(a, huma.Operation{
 		OperationID: "get-snapshot-lineage", Method: http.MethodGet, Path: snapshots + "/{snapshot}/lineage", Tags: tags,
-		Summary: "List a snapshot and those it came from",
+		Summary: "List a snapshot and those it came from", Description: "The newest first, with deleted snapshots.",
 	}, s.snapshotLineage)
 }
 
@@ -81,22 +81,19 @@ func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotInput) (*
 	return answerSnapshot(ctx, &sn, err)
 }
 
-func (s *Server) listSnapshots(ctx context.Context, in *listSnapshotsInput) (*body[wire.SnapshotList], error) {
+func (s *Server) listSnapshots(ctx context.Context, in *listSnapshotsInput) (*body[wire.Page[wire.Snapshot]], error) {
 	f := sandbox.SnapshotFilter{
 		Sandbox: sandbox.ID(in.SandboxID), Name: in.Name, Tag: in.Tag,
-		Sort: sandbox.SnapshotSort(in.Sort), Ascending: in.Order == "asc", Limit: in.Limit, Offset: in.Offset,
+		Sort: sandbox.SnapshotSort(in.Sort), Ascending: in.Order == "asc", Limit: in.Limit, Cursor: in.Cursor,
 	}
-	var page sandbox.SnapshotPage
+	var part sandbox.SnapshotPage
 	var err error
 	if in.Public {
-		page, err = s.svc.PublicSnapshots(ctx, f)
+		part, err = s.svc.PublicSnapshots(ctx, f)
 	} else {
-		page, err = s.svc.Snapshots(ctx, caller(ctx), f)
+		part, err = s.svc.Snapshots(ctx, caller(ctx), f)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return reply(wire.SnapshotList{Items: snapshots(ctx, page.Snapshots), Total: page.Total}), nil
+	return paged(page.Page[sandbox.Snapshot]{Items: part.Snapshots, Next: part.Next}, err, showSnapshot(ctx))
 }
 
 func (s *Server) getSnapshot(ctx context.Context, in *SnapshotRef) (*body[wire.Snapshot], error) {
@@ -113,12 +110,9 @@ func (s *Server) deleteSnapshot(ctx context.Context, in *SnapshotRef) (*struct{}
 	return nil, s.svc.DeleteSnapshot(ctx, caller(ctx), in.Snapshot)
 }
 
-func (s *Server) snapshotLineage(ctx context.Context, in *lineageInput) (*body[wire.Lineage], error) {
-	list, err := s.svc.Lineage(ctx, caller(ctx), in.Snapshot, in.Limit)
-	if err != nil {
-		return nil, err
-	}
-	return reply(wire.Lineage{Items: snapshots(ctx, list)}), nil
+func (s *Server) snapshotLineage(ctx context.Context, in *lineageInput) (*body[wire.Page[wire.Snapshot]], error) {
+	p, err := s.svc.Lineage(ctx, caller(ctx), in.Snapshot, in.request())
+	return paged(p, err, showSnapshot(ctx))
 }
 
 func answerSnapshot(ctx context.Context, sn *sandbox.Snapshot, err error) (*body[wire.Snapshot], error) {
@@ -128,12 +122,9 @@ func answerSnapshot(ctx context.Context, sn *sandbox.Snapshot, err error) (*body
 	return reply(snapshot(ctx, sn)), nil
 }
 
-func snapshots(ctx context.Context, list []sandbox.Snapshot) []wire.Snapshot {
-	out := make([]wire.Snapshot, len(list))
-	for i := range list {
-		out[i] = snapshot(ctx, &list[i])
-	}
-	return out
+// showSnapshot shows snapshots to the caller.
+func showSnapshot(ctx context.Context) func(sandbox.Snapshot) wire.Snapshot {
+	return func(sn sandbox.Snapshot) wire.Snapshot { return snapshot(ctx, &sn) }
 }
 
 // snapshot returns the public side of sn: its environment stays inside, and what

@@ -33,12 +33,12 @@ func TestSnapshotRoutes(t *testing.T) {
 		t.Errorf("without tag: %+v", got)
 	}
 	for query, want := range map[string]int{
-		"": 2, "?public=true": 1, "?name=n&tag=v1": 1, "?sandbox_id=" + sb.ID: 2, "?sort=name&order=asc&limit=1": 2, "?sandbox_id=x": 0,
+		"": 2, "?public=true": 1, "?name=n&tag=v1": 1, "?sandbox_id=" + sb.ID: 2, "?sort=name&order=asc&limit=1": 1, "?sandbox_id=x": 0,
 	} {
-		var list wire.SnapshotList
+		var list wire.Page[wire.Snapshot]
 		s.Want(200, "GET", "/v1/snapshots"+query, nil).Into(t, &list)
-		if list.Total != want {
-			t.Errorf("list%s has %d, want %d", query, list.Total, want)
+		if len(list.Items) != want {
+			t.Errorf("list%s has %d, want %d", query, len(list.Items), want)
 		}
 	}
 	var child wire.Sandbox
@@ -46,14 +46,14 @@ func TestSnapshotRoutes(t *testing.T) {
 	if child.SnapshotID != first.ID || child.State != "running" {
 		t.Errorf("sandbox made from it: %+v", child)
 	}
-	var sandboxes wire.SandboxList
+	var sandboxes wire.Page[wire.Sandbox]
 	s.Want(200, "GET", "/v1/sandboxes?snapshot_id="+first.ID, nil).Into(t, &sandboxes)
 	if len(sandboxes.Items) != 1 || sandboxes.Items[0].ID != child.ID {
 		t.Errorf("sandboxes of the snapshot: %+v", sandboxes)
 	}
 	s.Want(204, "DELETE", "/v1/snapshots/"+first.ID, nil)
 	problem(t, s.Want(404, "DELETE", "/v1/snapshots/"+first.ID, nil))
-	var lineage wire.Lineage
+	var lineage wire.Page[wire.Snapshot]
 	s.Want(200, "GET", "/v1/snapshots/"+second.ID+"/lineage", nil).Into(t, &lineage)
 	if len(lineage.Items) != 2 || lineage.Items[1].ID != first.ID || lineage.Items[1].DeletedAt == nil {
 		t.Errorf("lineage %+v", lineage)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/base64"
 	"io/fs"
 	"net/http"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,8 +19,7 @@ type snapshotFilesInput struct {
 	Path      string `query:"path" maxLength:"1024" doc:"The directory, or a file alone; the root when omitted. Symlinks on the way are not followed."`
 	Recursive bool   `query:"recursive" doc:"All below, not only what is in the directory."`
 	SHA256    bool   `query:"sha256" doc:"With the hash of what each file holds. A page then ends early when reading takes too much."`
-	Limit     int    `query:"limit" minimum:"0" maximum:"10000" doc:"Items on a page; 1000 when omitted."`
-	Cursor    string `query:"cursor" maxLength:"6000" doc:"next_cursor of the page before."`
+	PageInput
 }
 
 type snapshotDownloadInput struct {
@@ -33,7 +32,7 @@ func (s *Server) registerSnapshotFiles(a huma.API, mux router) {
 	tags := []string{"snapshots"}
 	route(a, huma.Operation{
 		OperationID: "list-snapshot-files", Method: http.MethodGet, Path: snapshot + "/files", Tags: tags,
-		Summary: "List files of a snapshot", Description: "Those of the whole root filesystem, its image's included.",
+		Summary: "List files of a snapshot", Description: "Those of the whole root filesystem, its image's included: a directory before what is in it, else sorted by name.",
 	}, s.snapshotFiles)
 	route(a, huma.Operation{
 		OperationID: "share-snapshot-archive", Method: http.MethodPost, Path: snapshot + "/download", Tags: tags,
@@ -68,29 +67,28 @@ func (s *Server) registerSnapshotFiles(a huma.API, mux router) {
 	}, s.download)
 }
 
-func (s *Server) snapshotFiles(ctx context.Context, in *snapshotFilesInput) (*body[wire.SnapshotFileList], error) {
-	after, err := base64.RawURLEncoding.DecodeString(in.Cursor)
-	if err != nil {
-		return nil, sandbox.InvalidField("cursor", "must be next_cursor of the page before")
-	}
-	page, err := s.svc.SnapshotFiles(ctx, caller(ctx), in.Snapshot, sandbox.SnapshotFileQuery{
-		Path: in.Path, Recursive: in.Recursive, Hash: in.SHA256, Limit: in.Limit, After: string(after),
-	})
-	if err != nil {
+func (s *Server) snapshotFiles(ctx context.Context, in *snapshotFilesInput) (*body[wire.Page[wire.SnapshotFile]], error) {
+	var after []byte // a path need not be UTF-8
+	if _, err := page.Parse(in.Cursor, pathOrder, &after); err != nil {
 		return nil, err
 	}
-	out := wire.SnapshotFileList{Items: make([]wire.SnapshotFile, len(page.Files))}
-	for i, f := range page.Files {
-		out.Items[i] = wire.SnapshotFile{
+	part, err := s.svc.SnapshotFiles(ctx, caller(ctx), in.Snapshot, sandbox.SnapshotFileQuery{
+		Path: in.Path, Recursive: in.Recursive, Hash: in.SHA256, Limit: in.Limit, After: string(after),
+	})
+	p := page.Page[sandbox.SnapshotFile]{Items: part.Files}
+	if part.More {
+		p.Next = page.Cursor(pathOrder, []byte(part.Files[len(part.Files)-1].Path))
+	}
+	return paged(p, err, func(f sandbox.SnapshotFile) wire.SnapshotFile {
+		return wire.SnapshotFile{
 			Path: f.Path, Type: string(typeOf(f.Mode)), Size: f.Size, Mode: octal(sandbox.ModeBits(f.Mode)), UID: f.UID, GID: f.GID,
 			ModTime: f.ModTime, Target: f.Target, SHA256: f.SHA256,
 		}
-	}
-	if page.More {
-		out.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(page.Files[len(page.Files)-1].Path))
-	}
-	return reply(out), nil
+	})
 }
+
+// pathOrder is the order of lists of files.
+const pathOrder = "path"
 
 // typeOf is the type of a file in a snapshot.
 func typeOf(mode fs.FileMode) agentapi.FileType {

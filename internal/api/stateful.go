@@ -11,6 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -22,6 +23,11 @@ type checkpointInput struct {
 type checkpointRef struct {
 	SandboxRef
 	Checkpoint string `path:"checkpoint" maxLength:"128" doc:"The checkpoint: its id or its name, percent-encoded."`
+}
+
+type listCheckpointsInput struct {
+	SandboxRef
+	PageInput
 }
 
 type resumeInput struct {
@@ -101,16 +107,11 @@ func (s *Server) createCheckpoint(ctx context.Context, in *checkpointInput) (*bo
 	return reply(checkpoint(c)), nil
 }
 
-func (s *Server) listCheckpoints(ctx context.Context, in *SandboxRef) (*body[wire.CheckpointList], error) {
+func (s *Server) listCheckpoints(ctx context.Context, in *listCheckpointsInput) (*body[wire.Page[wire.Checkpoint]], error) {
 	list, err := s.svc.Checkpoints(ctx, caller(ctx), in.Ref)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.CheckpointList{Items: make([]wire.Checkpoint, 0, len(list))}
-	for _, c := range list {
-		out.Items = append(out.Items, checkpoint(c))
-	}
-	return reply(out), nil
+	return pagedOf(in.PageInput, list, err, page.Order[sandbox.Checkpoint]{
+		Name: "checkpoints", Key: func(c sandbox.Checkpoint) string { return page.ByTime(c.CreatedAt, string(c.ID)) },
+	}, checkpoint)
 }
 
 func (s *Server) deleteCheckpoint(ctx context.Context, in *checkpointRef) (*struct{}, error) {
@@ -130,15 +131,15 @@ func (s *Server) forkSandbox(ctx context.Context, in *forkInput) (*body[wire.For
 	if err != nil {
 		return nil, err
 	}
-	out := wire.ForkList{Items: make([]wire.ForkItem, len(results))}
+	out := wire.ForkList{Forks: make([]wire.ForkItem, len(results))}
 	for i, r := range results {
 		if r.Sandbox.ID != "" {
 			sb := s.sandbox(r.Sandbox)
-			out.Items[i].Sandbox = &sb
+			out.Forks[i].Sandbox = &sb
 		}
 		if r.Err != nil {
 			p := edge.Problem(ctx, r.Err)
-			out.Items[i].Error = &wire.ForkError{Code: string(p.Code), Detail: p.Detail}
+			out.Forks[i].Error = &wire.ForkError{Code: string(p.Code), Detail: p.Detail}
 		}
 	}
 	return reply(out), nil

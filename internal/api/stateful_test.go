@@ -57,7 +57,7 @@ func TestCheckpointRoutes(t *testing.T) {
 	if p := problem(t, s.Want(409, "POST", "/v1/sandboxes/c/checkpoints", map[string]any{"name": "a/b c"})); p.Code != "exists" {
 		t.Errorf("the same name again: %+v", p)
 	}
-	var list wire.CheckpointList
+	var list wire.Page[wire.Checkpoint]
 	s.Want(200, "GET", "/v1/sandboxes/c/checkpoints", nil).Into(t, &list)
 	if d := cmp.Diff([]wire.Checkpoint{cp}, list.Items); d != "" {
 		t.Errorf("list (-want +got):\n%s", d)
@@ -79,10 +79,10 @@ func TestForkRoute(t *testing.T) {
 	s.Want(200, "POST", "/v1/sandboxes/f/fork", map[string]any{
 		"names": []string{"child", "taken"}, "env": map[string]string{"A": "b"}, "ttl_seconds": 3600,
 	}).Into(t, &list)
-	if len(list.Items) != 2 || list.Items[0].Sandbox == nil || list.Items[0].Error != nil || list.Items[1].Error == nil || list.Items[1].Error.Code != "exists" {
+	if len(list.Forks) != 2 || list.Forks[0].Sandbox == nil || list.Forks[0].Error != nil || list.Forks[1].Error == nil || list.Forks[1].Error.Code != "exists" {
 		t.Fatalf("fork: %+v", list)
 	}
-	if child := list.Items[0].Sandbox; child.Parent != parent.ID || child.State != "running" || child.TTLSeconds != 3600 || child.URL == parent.URL {
+	if child := list.Forks[0].Sandbox; child.Parent != parent.ID || child.State != "running" || child.TTLSeconds != 3600 || child.URL == parent.URL {
 		t.Errorf("child: %+v", child)
 	}
 	problem(t, s.Want(422, "POST", "/v1/sandboxes/f/fork", map[string]any{"count": 101}))

@@ -18,10 +18,6 @@ type UserRef struct {
 
 type createUserInput struct{ Body wire.CreateUser }
 
-type listUsersInput struct {
-	After string `query:"after" maxLength:"63" doc:"The name after which the list begins: the last one of the list before."`
-}
-
 type updateUserInput struct {
 	UserRef
 	Body wire.UpdateUser
@@ -62,16 +58,9 @@ func (s *Server) createUser(ctx context.Context, in *createUserInput) (*body[wir
 	return reply(wire.NewUser{User: user(u), Code: code}), nil
 }
 
-func (s *Server) listUsers(ctx context.Context, in *listUsersInput) (*body[wire.UserList], error) {
-	users, err := s.accounts.Users(ctx, in.After)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.UserList{Items: make([]wire.User, 0, len(users))}
-	for _, u := range users {
-		out.Items = append(out.Items, user(u))
-	}
-	return reply(out), nil
+func (s *Server) listUsers(ctx context.Context, in *PageInput) (*body[wire.Page[wire.User]], error) {
+	users, err := s.accounts.Users(ctx, in.request())
+	return paged(users, err, user)
 }
 
 func (s *Server) updateUser(ctx context.Context, in *updateUserInput) (*body[wire.User], error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,6 +20,10 @@ type WorkspaceRef struct {
 }
 
 type (
+	workspaceListInput struct {
+		WorkspaceRef
+		PageInput
+	}
 	createWorkspaceInput struct{ Body wire.CreateWorkspace }
 	updateWorkspaceInput struct {
 		WorkspaceRef
@@ -52,7 +57,7 @@ func (s *Server) registerWorkspaces(a huma.API) {
 	}, s.createWorkspace)
 	route(a, huma.Operation{
 		OperationID: "list-workspaces", Method: http.MethodGet, Path: "/v1/workspaces", Tags: tags,
-		Summary: "List workspaces", Description: "Those that the caller is a member of, with its role.",
+		Summary: "List workspaces", Description: "Those that the caller is a member of, with its role, by name.",
 	}, s.listWorkspaces)
 	route(a, huma.Operation{
 		OperationID: "get-workspace", Method: http.MethodGet, Path: one, Tags: tags,
@@ -115,17 +120,12 @@ func (s *Server) workspaceDetail(ctx context.Context, id auth.Identity) (*body[w
 	return reply(wire.WorkspaceDetail{Workspace: workspace(ws), Members: members(list)}), nil
 }
 
-func (s *Server) listWorkspaces(ctx context.Context, _ *struct{}) (*body[wire.WorkspaceList], error) {
+func (s *Server) listWorkspaces(ctx context.Context, in *PageInput) (*body[wire.Page[wire.Workspace]], error) {
 	id, _ := auth.FromContext(ctx)
 	list, err := s.accounts.Workspaces(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.WorkspaceList{Items: make([]wire.Workspace, 0, len(list))}
-	for _, ws := range list {
-		out.Items = append(out.Items, workspace(ws))
-	}
-	return reply(out), nil
+	return pagedOf(*in, list, err, page.Order[sandbox.Workspace]{
+		Name: "workspaces", Key: func(ws sandbox.Workspace) string { return ws.Name + "\x00" + string(ws.ID) },
+	}, workspace)
 }
 
 func (s *Server) getWorkspace(ctx context.Context, _ *WorkspaceRef) (*body[wire.WorkspaceDetail], error) {
@@ -168,13 +168,12 @@ func (s *Server) addMember(ctx context.Context, in *addMemberInput) (*body[wire.
 	return reply(out), nil
 }
 
-func (s *Server) listMembers(ctx context.Context, _ *WorkspaceRef) (*body[wire.MemberList], error) {
+func (s *Server) listMembers(ctx context.Context, in *workspaceListInput) (*body[wire.Page[wire.Member]], error) {
 	id, _ := auth.FromContext(ctx)
 	_, list, err := s.accounts.Workspace(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return reply(wire.MemberList{Items: members(list)}), nil
+	return pagedOf(in.PageInput, list, err, page.Order[sandbox.Member]{
+		Name: "members", Key: func(m sandbox.Member) string { return page.ByTime(m.CreatedAt, string(m.User)) },
+	}, member)
 }
 
 func (s *Server) setRole(ctx context.Context, in *setRoleInput) (*body[wire.Member], error) {
@@ -191,17 +190,12 @@ func (s *Server) removeMember(ctx context.Context, in *memberInput) (*struct{}, 
 	return nil, s.accounts.RemoveMember(ctx, id, sandbox.UserID(in.User))
 }
 
-func (s *Server) listInvitations(ctx context.Context, _ *WorkspaceRef) (*body[wire.InvitationList], error) {
+func (s *Server) listInvitations(ctx context.Context, in *workspaceListInput) (*body[wire.Page[wire.Invitation]], error) {
 	id, _ := auth.FromContext(ctx)
 	list, err := s.accounts.Invitations(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	out := wire.InvitationList{Items: make([]wire.Invitation, 0, len(list))}
-	for _, i := range list {
-		out.Items = append(out.Items, invitation(i))
-	}
-	return reply(out), nil
+	return pagedOf(in.PageInput, list, err, page.Order[sandbox.Invitation]{
+		Name: "invitations", Key: func(i sandbox.Invitation) string { return page.ByTime(i.CreatedAt, i.ID) }, Descending: true,
+	}, invitation)
 }
 
 func (s *Server) withdrawInvitation(ctx context.Context, in *invitationInput) (*struct{}, error) {

@@ -13,6 +13,7 @@ import (
 // row and may import each other; internal/server wires everything and has no limit.
 var mayImport = map[string][]string{
 	"internal/sandbox":    {},
+	"internal/page":       {"internal/sandbox"},
 	"internal/agentapi":   {},
 	"internal/agent":      {"internal/agentapi"},
 	"cmd/modbox-agent":    {"internal/agent"},
@@ -32,11 +33,11 @@ var mayImport = map[string][]string{
 	"internal/quota":      {"internal/sandbox", "internal/broadcast", "internal/fairsem"},
 	"images":              {},
 	"packaging":           {},
-	"internal/store":      {"internal/sandbox", "internal/durable"},
-	"internal/audit":      {"internal/sandbox"},
+	"internal/store":      {"internal/page", "internal/sandbox", "internal/durable"},
+	"internal/audit":      {"internal/page", "internal/sandbox"},
 	"internal/access":     {},
 	"internal/conns":      {"internal/sandbox"},
-	"internal/auth":       {"internal/sandbox", "internal/audit", "internal/access"},
+	"internal/auth":       {"internal/page", "internal/sandbox", "internal/audit", "internal/access"},
 	"internal/secret":     {"internal/sandbox", "internal/durable"},
 	"internal/preview":    {"internal/sandbox"},
 	"internal/registry":   {"internal/sandbox", "internal/audit"},
@@ -48,12 +49,12 @@ var mayImport = map[string][]string{
 	"internal/checkpoint": {"internal/sandbox", "internal/ballast", "internal/driver", "internal/durable", "internal/quarantine"},
 	"internal/box":        {"internal/sandbox", "internal/agentapi", "internal/background", "internal/broadcast", "internal/driver"},
 	"internal/guest":      {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/driver", "internal/retry"},
-	"internal/execution":  {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/guest", "internal/retry", "internal/stream"},
-	"internal/lifecycle":  {"internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/fairsem", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi"},
+	"internal/execution":  {"internal/page", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/guest", "internal/retry", "internal/stream"},
+	"internal/lifecycle":  {"internal/page", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/fairsem", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi"},
 	"internal/build":      {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/image"},
 	"internal/proxy":      {"internal/sandbox", "internal/auth", "internal/access", "internal/preview"},
-	"internal/api":        {"internal/execution", "internal/guest", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview"},
-	"internal/dialect":    {"internal/execution", "internal/guest", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue"},
+	"internal/api":        {"internal/page", "internal/execution", "internal/guest", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview"},
+	"internal/dialect":    {"internal/page", "internal/execution", "internal/guest", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue"},
 	"client":              {},
 	"internal/archtest":   {},
 
@@ -68,7 +69,7 @@ var mayImport = map[string][]string{
 	"internal/cli/image":    {"client", "internal/cli/base", "internal/cli/tree", "internal/config", "internal/image", "internal/sandbox", "internal/server", "internal/statedir"},
 	"internal/cli/account":  {"client", "internal/cli/base", "internal/audit", "internal/auth", "internal/durable", "internal/sandbox", "internal/server", "internal/statedir", "internal/store"},
 	"internal/cli/operator": {
-		"client", "internal/cli/base", "internal/cli/image", "internal/audit", "internal/backup", "internal/capacity", "internal/config", "internal/doctor",
+		"internal/page", "client", "internal/cli/base", "internal/cli/image", "internal/audit", "internal/backup", "internal/capacity", "internal/config", "internal/doctor",
 		"internal/driver/gvisor", "internal/durable", "internal/embedded", "internal/image", "internal/sandbox", "internal/server", "internal/statedir", "internal/store",
 	},
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -36,10 +37,10 @@ func (s *hindered) ChangeAudit(ctx context.Context, change *sandbox.AuditChange)
 	return s.Store.ChangeAudit(ctx, change)
 }
 
-func (s *hindered) AuditRows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error) {
+func (s *hindered) AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error) {
 	if s.rows != nil {
 		if err := s.rows(ctx, f); err != nil {
-			return nil, err
+			return page.Page[sandbox.AuditRow]{}, err
 		}
 	}
 	return s.Store.AuditRows(ctx, f)

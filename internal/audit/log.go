@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -59,7 +60,7 @@ type Store interface {
 	AuditChain(ctx context.Context) (sandbox.AuditChain, error)
 	// AuditRows returns a page of rows, the newest first unless the filter says otherwise. Errors:
 	// Invalid, naming limit.
-	AuditRows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error)
+	AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error)
 	// AuditIntents returns at most limit intents, in no order.
 	AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditIntent, error)
 }

@@ -78,19 +78,23 @@ func (f *fixture) verify() audit.Report {
 func (f *fixture) records(filter sandbox.AuditFilter) []audit.Record {
 	f.Helper()
 	filter.Ascending, filter.Limit = true, 1000
-	rows, err := f.log.Rows(f.Context(), filter)
-	if err != nil {
-		f.Fatal(err)
-	}
 	var list []audit.Record
-	for _, row := range rows {
-		var r audit.Record
-		if err := json.Unmarshal(row.Record, &r); err != nil {
+	for {
+		rows, err := f.log.Rows(f.Context(), filter)
+		if err != nil {
 			f.Fatal(err)
 		}
-		list = append(list, r)
+		for _, row := range rows.Items {
+			var r audit.Record
+			if err := json.Unmarshal(row.Record, &r); err != nil {
+				f.Fatal(err)
+			}
+			list = append(list, r)
+		}
+		if filter.Cursor = rows.Next; filter.Cursor == "" {
+			return list
+		}
 	}
-	return list
 }
 
 func TestVerifyFindsWhatWasChanged(t *testing.T) {
@@ -126,10 +130,11 @@ func TestVerifyFindsWhatWasChanged(t *testing.T) {
 func TestVerifierOfRows(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	f.add("exec", 6)
-	rows, err := f.log.Rows(t.Context(), sandbox.AuditFilter{Ascending: true})
+	all, err := f.log.Rows(t.Context(), sandbox.AuditFilter{Ascending: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+	rows := all.Items
 	check := func(v *audit.Verifier, rows ...sandbox.AuditRow) error {
 		for _, r := range rows {
 			if err := v.Check(r); err != nil {
@@ -299,23 +304,16 @@ func TestRefusalsAreCounted(t *testing.T) {
 	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
 	recorded, counted := map[string]int{}, map[string]int{}
-	for after := int64(0); ; {
-		list := f.records(sandbox.AuditFilter{After: after})
-		for _, r := range list {
-			after = r.Seq
-			if r.Action != audit.ActionRefused {
-				recorded[r.User]++
-				continue
-			}
-			n, err := strconv.Atoi(r.Details["requests"])
-			if err != nil {
-				t.Errorf("%+v: %v", r, err)
-			}
-			counted[r.User] += n
+	for _, r := range f.records(sandbox.AuditFilter{}) {
+		if r.Action != audit.ActionRefused {
+			recorded[r.User]++
+			continue
 		}
-		if len(list) < 1000 {
-			break
+		n, err := strconv.Atoi(r.Details["requests"])
+		if err != nil {
+			t.Errorf("%+v: %v", r, err)
 		}
+		counted[r.User] += n
 	}
 	// A minute may have ended in the middle.
 	if n := recorded[""]; n < 60 || n > 180 || n+counted[""] != 2*times {

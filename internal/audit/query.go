@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -17,9 +18,9 @@ const (
 )
 
 // Rows returns a page of the log, the newest first unless the filter says
-// otherwise. What was answered before is in it. Errors: Invalid, naming limit;
+// otherwise. What was answered before is in it. Errors: Invalid, naming limit or cursor;
 // Timeout when the filter makes it read too much.
-func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error) {
+func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error) {
 	timed, cancel := context.WithTimeout(ctx, QueryTime)
 	defer cancel()
 	release, err := l.turns.take(timed, f.Workspace)
@@ -28,15 +29,15 @@ func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditR
 		err = l.flush(timed)
 	}
 	if err == nil {
-		var rows []sandbox.AuditRow
+		var rows page.Page[sandbox.AuditRow]
 		if rows, err = l.store.AuditRows(timed, f); err == nil {
 			return rows, nil
 		}
 	}
 	if timed.Err() != nil && ctx.Err() == nil {
-		return nil, sandbox.Wrap(sandbox.Timeout, err, "the audit log could not be searched in time; ask for less with since and until")
+		err = sandbox.Wrap(sandbox.Timeout, err, "the audit log could not be searched in time; ask for less with since and until")
 	}
-	return nil, err
+	return page.Page[sandbox.AuditRow]{}, err
 }
 
 // Report says what a verification found.
@@ -79,12 +80,13 @@ func (l *Log) verify(ctx context.Context) (Report, error) {
 	}
 	report := Report{Anchor: chain.Anchor, Head: chain.Head}
 	v := From(chain.Anchor)
-	for last := int64(0); ; {
-		rows, err := l.store.AuditRows(ctx, sandbox.AuditFilter{After: last, Limit: verifyPage, Ascending: true})
+	last := int64(0)
+	for f := (sandbox.AuditFilter{Limit: verifyPage, Ascending: true}); ; {
+		rows, err := l.store.AuditRows(ctx, f)
 		if err != nil {
 			return Report{}, err
 		}
-		for _, r := range rows {
+		for _, r := range rows.Items {
 			if r.Seq > chain.Head.Seq && v.At().Seq == chain.Head.Seq {
 				break // added meanwhile
 			}
@@ -95,7 +97,7 @@ func (l *Log) verify(ctx context.Context) (Report, error) {
 			last = r.Seq
 			report.Records++
 		}
-		if len(rows) < verifyPage || last >= chain.Head.Seq {
+		if f.Cursor = rows.Next; f.Cursor == "" || last >= chain.Head.Seq {
 			break
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -27,7 +28,7 @@ type Users interface {
 	// NotFound.
 	UserByLogin(ctx context.Context, login string) (sandbox.User, error)
 	// Users returns at most limit users, sorted by name, whose names come after the one given.
-	Users(ctx context.Context, after string, limit int) ([]sandbox.User, error)
+	Users(ctx context.Context, r page.Request) (page.Page[sandbox.User], error)
 	// UpdateUser changes a user. A new password ends all its sessions but c.KeepSession; disabling
 	// it ends all of them. Errors: NotFound; Conflict when no administrator would remain.
 	UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.UserUpdate) (sandbox.User, error)

@@ -12,13 +12,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 var userForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
-
-// usersPage is how many users a list has at most.
-const usersPage = 1000
 
 func checkUserName(field, name string) error {
 	if !userForm.MatchString(name) {
@@ -178,9 +176,9 @@ func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, passwo
 	return err
 }
 
-// Users returns the users of the installation by name, the first 1000 after the name given.
-func (c *Accounts) Users(ctx context.Context, after string) ([]sandbox.User, error) {
-	return c.store.Users(ctx, after, usersPage)
+// Users returns a page of the users of the installation, by name. Errors: Invalid, naming limit or cursor.
+func (c *Accounts) Users(ctx context.Context, r page.Request) (page.Page[sandbox.User], error) {
+	return c.store.Users(ctx, r)
 }
 
 // FindUser returns the user with that id, name or e-mail address. Errors: NotFound.

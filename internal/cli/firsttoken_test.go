@@ -95,7 +95,7 @@ func TestFirstTokenIsRotatedAndRemoved(t *testing.T) {
 	}
 	for _, action := range []string{"create-token", "revoke-token"} {
 		rows, err := st.AuditRows(t.Context(), sandbox.AuditFilter{Action: action, Workspace: before.Workspace})
-		if err != nil || len(rows) != 3 || !strings.Contains(string(rows[0].Record), `"via":"local"`) {
+		if err != nil || len(rows.Items) != 3 || !strings.Contains(string(rows.Items[0].Record), `"via":"local"`) {
 			t.Errorf("records of %s: %+v, %v; want 3", action, rows, err)
 		}
 	}

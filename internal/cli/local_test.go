@@ -52,7 +52,7 @@ func TestTokenWithoutAToken(t *testing.T) {
 		t.Errorf("the token made is %+v", made)
 	}
 	rows, err := st.AuditRows(t.Context(), sandbox.AuditFilter{Action: "create-token", Object: made.ID, Workspace: ws})
-	if err != nil || len(rows) != 1 || !strings.Contains(string(rows[0].Record), `"via":"local"`) {
+	if err != nil || len(rows.Items) != 1 || !strings.Contains(string(rows.Items[0].Record), `"via":"local"`) {
 		t.Errorf("records of it: %+v, %v", rows, err)
 	}
 	if r := invoke(t, nil, "", "token", "create", "--state-dir", t.TempDir()); r.code != base.ExitFailure || !strings.Contains(r.stderr, "no server has run") {

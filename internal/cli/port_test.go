@@ -23,7 +23,7 @@ func (s *portServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any = port
 	switch {
 	case r.Method == http.MethodGet:
-		answer = wire.PublishedPortList{Items: []wire.PublishedPort{{Port: 3000, URL: "https://p3000-x.example.com", Access: "public", CreatedAt: fixed}, port}}
+		answer = wire.Page[wire.PublishedPort]{Items: []wire.PublishedPort{{Port: 3000, URL: "https://p3000-x.example.com", Access: "public", CreatedAt: fixed}, port}}
 	case r.Method == http.MethodDelete:
 		w.WriteHeader(http.StatusNoContent)
 		return

@@ -23,7 +23,7 @@ type slowHost struct {
 func (h *slowHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/events"):
-		_ = json.NewEncoder(w).Encode(wire.EventList{Items: []wire.Event{
+		_ = json.NewEncoder(w).Encode(wire.Page[wire.Event]{Items: []wire.Event{
 			{Seq: 1, Type: "created", Message: "asked for"},
 			{Seq: 2, Type: "image_building", Data: map[string]string{"phase": "downloading", "detail": "lists"}},
 			{Seq: 3, Type: "image_building", Data: map[string]string{"phase": "installing", "detail": "sl \x1b[2J"}},

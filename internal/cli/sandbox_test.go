@@ -55,27 +55,27 @@ func cannedSandboxes() canned {
 	listed.CreatedAt = longAgo
 	used := longAgo
 	return canned{
-		"/v1/sandboxes":             wire.SandboxList{Items: []wire.Sandbox{live, listed}},
+		"/v1/sandboxes":             wire.Page[wire.Sandbox]{Items: []wire.Sandbox{live, listed}},
 		"/v1/sandboxes/broken":      dead,
 		"/v1/sandboxes/demo":        live,
 		"/v1/sandboxes/broken/wait": dead,
-		"/v1/sandboxes/" + dead.ID + "/events": wire.EventList{Items: []wire.Event{
+		"/v1/sandboxes/" + dead.ID + "/events": wire.Page[wire.Event]{Items: []wire.Event{
 			{Seq: 1, SandboxID: dead.ID, Time: fixed, Type: "created", Message: "asked for"},
 			{Seq: 2, SandboxID: dead.ID, Time: fixed, Type: "failed", Message: "out of memory", Data: map[string]string{"cause": "oom"}},
 		}},
 		"/v1/sandboxes/" + live.ID + "/stats": wire.Stats{
 			Time: fixed, MemoryBytes: 100 << 20, MemoryLimit: 512 << 20, CPUNanos: 1234567890, DiskBytes: 0, DiskLimit: 2 << 30, Processes: 3, HostPSSBytes: 12 << 20,
 		},
-		"/v1/images": wire.ImageList{Items: []wire.Image{
+		"/v1/images": wire.Page[wire.Image]{Items: []wire.Image{
 			{ID: "i1", Name: "modbox/code-exec", Tag: "latest", Ref: "modbox/code-exec:latest", Digest: "sha256:1", Description: "Python, Node, Bash, Go", IsDefault: true, SizeBytes: 758 << 20, Memory: "512Mi", UpdatedAt: longAgo},
 			{ID: "i2", Name: "modbox/base", Tag: "latest", Ref: "modbox/base:latest", Description: "Small Debian", Memory: "256Mi"},
 		}},
-		"/v1/sandbox-images": wire.SandboxImageList{Items: []wire.SandboxImage{
+		"/v1/sandbox-images": wire.Page[wire.SandboxImage]{Items: []wire.SandboxImage{
 			{ID: "i1", Name: "modbox/code-exec", Image: "modbox/code-exec", Tag: "latest", Builtin: true, MemoryMB: 1024},
 			{ID: "i3", Name: "agent", Image: "ghcr.io/org/agent", Tag: "v1", Enabled: true, IsDefault: true, MemoryMB: 512, ReadinessPort: 8080, TTLSeconds: 5400, RegistryID: "r1", RegistryName: "ours"},
 			{ID: "i4", Name: "old", Image: "ghcr.io/org/old@sha256:1", Enabled: true, MemoryMB: 512, RegistryID: "r2"},
 		}},
-		"/v1/tokens": wire.TokenList{Items: []wire.Token{
+		"/v1/tokens": wire.Page[wire.Token]{Items: []wire.Token{
 			{ID: "t1", Description: "ci", WorkspaceID: "w", CreatedAt: longAgo, LastUsedAt: &used, ExpiresAt: &in10h},
 			{ID: "t2", Description: "never used", WorkspaceID: "w", CreatedAt: longAgo},
 		}},

@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/guest"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -294,18 +295,18 @@ func (s *Service) findExecution(ctx context.Context, c sandbox.Caller, id sandbo
 }
 
 // List returns the executions of a sandbox, also after its end, of one
-// kind unless that is empty, newest first. A limit of 0 means 100. Errors:
-// NotFound; Invalid, naming limit.
-func (s *Service) List(ctx context.Context, c sandbox.Caller, ref string, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error) {
+// kind unless that is empty, newest first. Errors: NotFound; Invalid, naming limit or
+// cursor.
+func (s *Service) List(ctx context.Context, c sandbox.Caller, ref string, kind sandbox.ExecutionKind, r page.Request) (page.Page[sandbox.Execution], error) {
 	_, sb, err := s.sandboxes.Find(ctx, c, ref)
 	if err != nil {
-		return nil, err
+		return page.Page[sandbox.Execution]{}, err
 	}
-	list, err := s.store.Executions(ctx, sb.ID, kind, limit)
-	for i := range list {
-		list[i] = c.ShownExecution(s.measured(list[i]))
+	p, err := s.store.Executions(ctx, sb.ID, kind, r)
+	for i := range p.Items {
+		p.Items[i] = c.ShownExecution(s.measured(p.Items[i]))
 	}
-	return list, err
+	return p, err
 }
 
 // Cancel asks an execution to end, by SIGTERM and after 5 s by SIGKILL,

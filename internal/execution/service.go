@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/guest"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
 )
@@ -33,7 +34,7 @@ type Store interface {
 	// Execution returns an execution. Errors: NotFound.
 	Execution(ctx context.Context, id sandbox.ExecutionID) (sandbox.Execution, error)
 	// Executions returns the executions of a sandbox, newest first. Errors: Invalid.
-	Executions(ctx context.Context, id sandbox.ID, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error)
+	Executions(ctx context.Context, id sandbox.ID, kind sandbox.ExecutionKind, r page.Request) (page.Page[sandbox.Execution], error)
 	// LiveExecutions returns all executions that have not ended.
 	LiveExecutions(ctx context.Context) ([]sandbox.Execution, error)
 	// EndedExecutions returns at most limit executions that ended before a time, or of which

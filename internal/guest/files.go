@@ -78,14 +78,14 @@ func (f Files) Stat(ctx context.Context, c sandbox.Caller, ref, path string) (ag
 	return info, b.Explain(ctx, err)
 }
 
-// ListDir returns at most limit entries of a directory in a running sandbox,
-// sorted by name.
-func (f Files) ListDir(ctx context.Context, c sandbox.Caller, ref, path string, limit int) (agentapi.FileList, error) {
+// ListDir returns at most limit entries of a directory in a running sandbox, sorted
+// by name, from the first one behind the name after.
+func (f Files) ListDir(ctx context.Context, c sandbox.Caller, ref, path, after string, limit int) (agentapi.FileList, error) {
 	b, err := f.calls.Use(ctx, c, ref)
 	if err != nil {
 		return agentapi.FileList{}, err
 	}
-	list, err := f.of(b).List(ctx, path, limit)
+	list, err := f.of(b).List(ctx, path, after, limit)
 	return list, b.Explain(ctx, err)
 }
 

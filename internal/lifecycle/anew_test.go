@@ -177,8 +177,8 @@ func TestForkOfWhatCannotBeBroughtBackSaysWhatToDo(t *testing.T) {
 		t.Errorf("Fork = %v, want code unsupported, the reason and what to do", err)
 	}
 	page, err := s.List(t.Context(), e.caller, lifecycle.Filter{})
-	if err != nil || len(page.Sandboxes) != 1 || page.Sandboxes[0].State != sandbox.Paused {
-		t.Errorf("List = %+v, %v, want the paused one", page.Sandboxes, err)
+	if err != nil || len(page.Items) != 1 || page.Items[0].State != sandbox.Paused {
+		t.Errorf("List = %+v, %v, want the paused one", page.Items, err)
 	}
 }
 
@@ -212,11 +212,11 @@ func TestResumeFromFilesWaitsForReadiness(t *testing.T) {
 // wantReady looks at what the last start from files says of readiness.
 func wantReady(t *testing.T, s *server, want string) {
 	t.Helper()
-	events, err := s.Events(t.Context(), s.caller, "p", 0, 0, false)
+	events, err := s.Events(t.Context(), s.caller, "p", sandbox.EventFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ev := range slices.Backward(events) {
+	for _, ev := range slices.Backward(events.Items) {
 		if ev.Type == sandbox.EventResumedFromFiles {
 			if ev.Data["ready"] != want {
 				t.Errorf("event %+v, want ready %q", ev, want)

@@ -71,8 +71,8 @@ func TestLifeOfASandbox(t *testing.T) {
 	if d := cmp.Diff(wantEvents, gotEvents); d != "" {
 		t.Errorf("events differ (-want +got):\n%s", d)
 	}
-	events, _ := s.Events(t.Context(), e.caller, "Job 1", 0, 0, false)
-	for _, ev := range events {
+	events, _ := s.Events(t.Context(), e.caller, "Job 1", sandbox.EventFilter{})
+	for _, ev := range events.Items {
 		if strings.Contains(ev.Message, "hush") || strings.Contains(strings.Join(mapValues(ev.Data), " "), "hush") {
 			t.Errorf("event %v tells a secret", ev)
 		}
@@ -268,8 +268,8 @@ func TestCreateRefuses(t *testing.T) {
 		t.Errorf("too much memory: %v, want the maximum 1Gi in the message", err)
 	}
 	page, err := s.List(t.Context(), e.caller, lifecycle.Filter{States: sandbox.States})
-	if err != nil || len(page.Sandboxes) != 0 {
-		t.Errorf("List = %d sandboxes, %v, want none", len(page.Sandboxes), err)
+	if err != nil || len(page.Items) != 0 {
+		t.Errorf("List = %d sandboxes, %v, want none", len(page.Items), err)
 	}
 }
 

@@ -22,12 +22,12 @@ func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
 		if err != nil {
 			return fmt.Errorf("list sandboxes: %w", err)
 		}
-		if len(page.Sandboxes) == 0 {
+		if len(page.Items) == 0 {
 			break
 		}
 		var g errgroup.Group
 		g.SetLimit(sweepWorkers)
-		for _, sb := range page.Sandboxes {
+		for _, sb := range page.Items {
 			g.Go(func() error {
 				if _, err := s.Destroy(ctx, c, string(sb.ID), sandbox.CauseDestroyed); err != nil {
 					return fmt.Errorf("destroy sandbox %s: %w", sb.ID, err)

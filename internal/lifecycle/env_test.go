@@ -212,12 +212,12 @@ func (s *server) destroy(ref string) sandbox.Sandbox {
 // eventTypes returns the types of a sandbox's events in order.
 func (s *server) eventTypes(ref string) []sandbox.EventType {
 	s.t.Helper()
-	events, err := s.Events(s.t.Context(), s.caller, ref, 0, 0, false)
+	events, err := s.Events(s.t.Context(), s.caller, ref, sandbox.EventFilter{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	types := make([]sandbox.EventType, len(events))
-	for i, ev := range events {
+	types := make([]sandbox.EventType, len(events.Items))
+	for i, ev := range events.Items {
 		types[i] = ev.Type
 	}
 	return types

@@ -18,6 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -76,8 +77,8 @@ func TestExecutionKeepsItsResultAndOutput(t *testing.T) {
 	if got := s.read(e.Stdout.ID, 0) + s.read(e.Stderr.ID, 2); got != "from a file\nllo\n" {
 		t.Errorf("streams after the sandbox's end: %q", got)
 	}
-	list, err := s.Executions().List(t.Context(), s.caller, string(sb.ID), "", 0)
-	if err != nil || len(list) != 1 || list[0].ID != e.ID {
+	list, err := s.Executions().List(t.Context(), s.caller, string(sb.ID), "", page.Request{})
+	if err != nil || len(list.Items) != 1 || list.Items[0].ID != e.ID {
 		t.Errorf("Executions = %v, %v, want the one", list, err)
 	}
 	other := sandbox.Caller{User: s.caller.User, Workspace: sandbox.NewWorkspaceID()}
@@ -260,15 +261,15 @@ func TestExecutionOfASandboxThatEnds(t *testing.T) {
 func TestOneShot(t *testing.T) {
 	s := newEnv(t).start()
 	sb := s.create(lifecycle.CreateRequest{Name: "once", OneShot: true, Command: &execution.Request{Argv: []string{"echo", "done"}}})
-	list, err := s.Executions().List(t.Context(), s.caller, string(sb.ID), "", 0)
-	if err != nil || len(list) != 1 {
+	list, err := s.Executions().List(t.Context(), s.caller, string(sb.ID), "", page.Request{})
+	if err != nil || len(list.Items) != 1 {
 		t.Fatalf("Executions = %v, %v, want one at once", list, err)
 	}
 	sb = s.reach(string(sb.ID), sandbox.Destroyed)
 	if sb.Cause == nil || sb.Cause.Code != sandbox.CauseCompleted {
 		t.Errorf("cause %v, want completed", sb.Cause)
 	}
-	e := s.ended(list[0].ID)
+	e := s.ended(list.Items[0].ID)
 	if e.ExitCode == nil || *e.ExitCode != 0 || s.read(e.Stdout.ID, 0) != "done\n" {
 		t.Errorf("execution %+v", e)
 	}

@@ -58,8 +58,8 @@ func TestInstallsWaitForDiskOfOthers(t *testing.T) {
 	eventually(t, "the first install runs", func() bool { return calls()[0] != "" })
 	second := s.create(lifecycle.CreateRequest{Packages: []string{"y"}})
 	eventually(t, "the second install waits", func() bool {
-		events, err := s.Events(t.Context(), s.caller, string(second.ID), 0, 0, false)
-		return err == nil && slices.ContainsFunc(events, func(e sandbox.Event) bool {
+		events, err := s.Events(t.Context(), s.caller, string(second.ID), sandbox.EventFilter{})
+		return err == nil && slices.ContainsFunc(events.Items, func(e sandbox.Event) bool {
 			return strings.Contains(e.Message, "other builds of the workspace use its disk")
 		})
 	})

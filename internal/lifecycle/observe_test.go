@@ -29,12 +29,12 @@ func TestEndOfACommandLeavesAnEventWithoutArguments(t *testing.T) {
 	}
 	s.stop() // writes what is queued
 	s = e.start()
-	events, err := s.Events(t.Context(), e.caller, "job", 0, 0, true)
+	events, err := s.Events(t.Context(), e.caller, "job", sandbox.EventFilter{Descending: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]string
-	for _, ev := range events {
+	for _, ev := range events.Items {
 		if ev.Type == sandbox.EventExec {
 			got = ev.Data
 			delete(got, "duration_ms")

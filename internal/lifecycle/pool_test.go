@@ -37,11 +37,11 @@ func (s *server) filled(size int) {
 // fromPool reports whether a running sandbox was given a box of the pool.
 func (s *server) fromPool(ref string) bool {
 	s.t.Helper()
-	events, err := s.Events(s.t.Context(), s.caller, ref, 0, 0, false)
+	events, err := s.Events(s.t.Context(), s.caller, ref, sandbox.EventFilter{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, ev := range events {
+	for _, ev := range events.Items {
 		if ev.Type == sandbox.EventRunning {
 			return ev.Data["from_pool"] == "true"
 		}
@@ -92,8 +92,8 @@ func TestPoolBoxesAreNobodysSandbox(t *testing.T) {
 	e := newEnv(t)
 	s := e.startFilled(2)
 	page, err := s.List(t.Context(), e.caller, lifecycle.Filter{})
-	if err != nil || len(page.Sandboxes) != 0 {
-		t.Errorf("List = %v, %v, want none", page.Sandboxes, err)
+	if err != nil || len(page.Items) != 0 {
+		t.Errorf("List = %v, %v, want none", page.Items, err)
 	}
 	for _, id := range e.host.ids() {
 		if _, err := s.Get(t.Context(), e.caller, string(id)); sandbox.CodeOf(err) != sandbox.NotFound {
@@ -241,11 +241,11 @@ func TestCreatesAtOnceShareThePool(t *testing.T) {
 	}
 	wg.Wait()
 	page, err := s.List(t.Context(), e.caller, lifecycle.Filter{})
-	if err != nil || len(page.Sandboxes) != 12 {
-		t.Fatalf("%d sandboxes, %v, want 12", len(page.Sandboxes), err)
+	if err != nil || len(page.Items) != 12 {
+		t.Fatalf("%d sandboxes, %v, want 12", len(page.Items), err)
 	}
 	hits := 0
-	for _, sb := range page.Sandboxes {
+	for _, sb := range page.Items {
 		s.reach(string(sb.ID), sandbox.Running)
 		usable(t, s, string(sb.ID))
 		if s.fromPool(string(sb.ID)) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -19,15 +20,15 @@ func (s *Service) Get(ctx context.Context, c sandbox.Caller, ref string) (sandbo
 
 // List returns a page of the workspace's sandboxes, newest first. Errors:
 // Invalid, naming limit, cursor or state.
-func (s *Service) List(ctx context.Context, c sandbox.Caller, f Filter) (Page, error) {
-	page, err := s.store.ListSandboxes(ctx, c.Workspace, f)
-	for i, sb := range page.Sandboxes {
+func (s *Service) List(ctx context.Context, c sandbox.Caller, f Filter) (page.Page[sandbox.Sandbox], error) {
+	p, err := s.store.ListSandboxes(ctx, c.Workspace, f)
+	for i, sb := range p.Items {
 		if b := s.boxes.byID(sb.ID); b != nil {
-			page.Sandboxes[i] = b.WithActivity(sb)
+			p.Items[i] = b.WithActivity(sb)
 		}
-		page.Sandboxes[i] = c.Shown(page.Sandboxes[i])
+		p.Items[i] = c.Shown(p.Items[i])
 	}
-	return page, err
+	return p, err
 }
 
 // Images returns the images that the caller can make sandboxes from.
@@ -69,15 +70,13 @@ func (s *Service) EndedByLabel(ctx context.Context, label string) (sandbox.Sandb
 	return s.store.SandboxByLabel(ctx, label)
 }
 
-// Events returns a sandbox's events: in ascending order those with a Seq greater
-// than after, in descending order those with a smaller one, from the newest when
-// after is 0. A limit of 0 means 100. Errors: NotFound; Invalid, naming limit.
-func (s *Service) Events(ctx context.Context, c sandbox.Caller, ref string, after int64, limit int, descending bool) ([]sandbox.Event, error) {
+// Events returns a page of a sandbox's events. Errors: NotFound; Invalid, naming limit or cursor.
+func (s *Service) Events(ctx context.Context, c sandbox.Caller, ref string, f sandbox.EventFilter) (page.Page[sandbox.Event], error) {
 	_, sb, err := s.find(ctx, c, ref)
 	if err != nil {
-		return nil, err
+		return page.Page[sandbox.Event]{}, err
 	}
-	return s.store.Events(ctx, sb.ID, after, limit, descending)
+	return s.store.Events(ctx, sb.ID, f)
 }
 
 // Wait returns the sandbox as soon as it has reached the state want ("" is

@@ -6,6 +6,7 @@ import (
 
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -44,11 +45,11 @@ func TestFilesOfQueuedExecutions(t *testing.T) {
 		t.Error("the files are not counted")
 	}
 	unblock()
-	list, err := s.Executions().List(t.Context(), s.caller, "a", "", 0)
-	if err != nil || len(list) != 1 {
+	list, err := s.Executions().List(t.Context(), s.caller, "a", "", page.Request{})
+	if err != nil || len(list.Items) != 1 {
 		t.Fatalf("Executions = %v, %v; want one", list, err)
 	}
-	if got := s.ended(list[0].ID); got.State != sandbox.ExecutionCompleted {
+	if got := s.ended(list.Items[0].ID); got.State != sandbox.ExecutionCompleted {
 		t.Errorf("execution %s (%s), want completed", got.State, got.Error)
 	}
 	eventually(t, "all memory being free again", func() bool {

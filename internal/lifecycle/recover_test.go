@@ -201,8 +201,8 @@ func TestRecoveryOfManySandboxes(t *testing.T) {
 	s = e.start()
 	t.Logf("recovered %d sandboxes in %s", n, time.Since(begin))
 	page, err := s.List(t.Context(), e.caller, lifecycle.Filter{States: []sandbox.State{sandbox.Running}, Limit: 1000})
-	if err != nil || len(page.Sandboxes) != n {
-		t.Fatalf("%d sandboxes run, %v, want %d", len(page.Sandboxes), err, n)
+	if err != nil || len(page.Items) != n {
+		t.Fatalf("%d sandboxes run, %v, want %d", len(page.Items), err, n)
 	}
 }
 
@@ -352,7 +352,7 @@ func TestStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sb := range page.Sandboxes {
+	for _, sb := range page.Items {
 		if deadline, _ := sb.Deadline(); sb.State == sandbox.Running && time.Until(deadline) > patience {
 			usable(t, s, string(sb.ID))
 		}
@@ -360,10 +360,10 @@ func TestStorm(t *testing.T) {
 	}
 	eventually(t, "nothing is left on the host", func() bool { return len(e.host.ids()) == 0 })
 	page, err = s.List(t.Context(), e.caller, lifecycle.Filter{States: sandbox.States, Limit: 1000})
-	if err != nil || page.Next != "" || len(page.Sandboxes) == 0 {
-		t.Fatalf("List = %d sandboxes, next %q, %v", len(page.Sandboxes), page.Next, err)
+	if err != nil || page.Next != "" || len(page.Items) == 0 {
+		t.Fatalf("List = %d sandboxes, next %q, %v", len(page.Items), page.Next, err)
 	}
-	for _, sb := range page.Sandboxes {
+	for _, sb := range page.Items {
 		if !sb.State.Ended() || sb.Cause == nil || sb.EndedAt.IsZero() {
 			t.Errorf("%s is %s (%v) at the end of all", sb.Name, sb.State, sb.Cause)
 		}

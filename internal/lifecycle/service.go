@@ -15,6 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/guest"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/pool"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/quota"
@@ -55,7 +56,7 @@ type Store interface {
 	// LiveSandboxes returns all that have not ended.
 	LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error)
 	// ListSandboxes returns a page of a workspace's sandboxes, newest first. Errors: Invalid.
-	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (sandbox.Page, error)
+	ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (page.Page[sandbox.Sandbox], error)
 
 	// NoteActivity records when sandboxes were last used.
 	NoteActivity(ctx context.Context, at map[sandbox.ID]time.Time) error
@@ -77,7 +78,7 @@ type Store interface {
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
 	// Events returns a sandbox's events after, or when descending before, a Seq. Errors: Invalid.
-	Events(ctx context.Context, id sandbox.ID, after int64, limit int, descending bool) ([]sandbox.Event, error)
+	Events(ctx context.Context, id sandbox.ID, f sandbox.EventFilter) (page.Page[sandbox.Event], error)
 	// Purge forgets at most limit idempotency keys that expired before now and,
 	// unless endedBefore is zero, at most limit sandboxes that ended and snapshots
 	// that were deleted before it and that no other names. It returns how many of

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -185,12 +186,12 @@ func TestSnapshot(t *testing.T) {
 	if err := s.DeleteSnapshot(t.Context(), e.caller, "n"); err != nil {
 		t.Fatal(err)
 	}
-	lineage, err := s.Lineage(t.Context(), e.caller, "n:v3", 0)
+	lineage, err := s.Lineage(t.Context(), e.caller, "n:v3", page.Request{})
 	var got []sandbox.SnapshotID
-	for _, sn := range lineage {
+	for _, sn := range lineage.Items {
 		got = append(got, sn.ID)
 	}
-	if d := cmp.Diff([]sandbox.SnapshotID{third.ID, second.ID, first.ID}, got); d != "" || err != nil || lineage[1].DeletedAt.IsZero() {
+	if d := cmp.Diff([]sandbox.SnapshotID{third.ID, second.ID, first.ID}, got); d != "" || err != nil || lineage.Items[1].DeletedAt.IsZero() {
 		t.Errorf("lineage, %v (-want +got):\n%s", err, d)
 	}
 	if _, err := s.Snapshot(t.Context(), e.caller, string(second.ID)); sandbox.CodeOf(err) != sandbox.NotFound {
@@ -318,9 +319,9 @@ func TestSnapshotCutShort(t *testing.T) {
 				s.stop()
 				s = e.start()
 				s.Sweep()
-				page, err := s.Snapshots(t.Context(), e.caller, sandbox.SnapshotFilter{})
-				if err != nil || page.Total > 1 || page.Total == 1 && page.Snapshots[0].Digest == "" {
-					t.Errorf("step %d after %v: snapshots %+v, %v", step, after, page, err)
+				list, err := s.Snapshots(t.Context(), e.caller, sandbox.SnapshotFilter{Count: true})
+				if err != nil || list.Total > 1 || list.Total == 1 && list.Snapshots[0].Digest == "" {
+					t.Errorf("step %d after %v: snapshots %+v, %v", step, after, list, err)
 				}
 				if begun, err := s.store.SnapshotsBegun(t.Context()); len(begun) != 0 || err != nil {
 					t.Errorf("step %d after %v: left being made: %v, %v", step, after, begun, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -121,7 +122,7 @@ func (s *Service) snapshot(ctx context.Context, ref string, ws sandbox.Workspace
 }
 
 // Snapshots returns a part of the workspace's snapshots. Errors: Invalid, naming
-// limit, offset or sort.
+// limit, cursor, offset or sort.
 func (s *Service) Snapshots(ctx context.Context, c sandbox.Caller, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
 	return s.store.Snapshots(ctx, c.Workspace, f)
 }
@@ -181,21 +182,34 @@ func (s *Service) DeleteSnapshot(ctx context.Context, c sandbox.Caller, ref stri
 }
 
 // Lineage returns a snapshot and those before it, the newest first, deleted ones
-// included; of other workspaces only public ones. A limit of 0 means 100.
-// Errors: NotFound; Invalid, naming limit.
-func (s *Service) Lineage(ctx context.Context, c sandbox.Caller, ref string, limit int) ([]sandbox.Snapshot, error) {
-	if limit == 0 {
-		limit = 100
-	}
-	if limit < 1 || limit > sandbox.LineageMax {
-		return nil, sandbox.InvalidField("limit", "must be 1 to %d", sandbox.LineageMax)
+// included; of other workspaces only public ones. Errors: NotFound; Invalid, naming
+// limit or cursor.
+func (s *Service) Lineage(ctx context.Context, c sandbox.Caller, ref string, r page.Request) (page.Page[sandbox.Snapshot], error) {
+	var none page.Page[sandbox.Snapshot]
+	size, err := r.Size()
+	if err != nil {
+		return none, err
 	}
 	sn, err := s.Snapshot(ctx, c, ref)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	list, err := s.store.Lineage(ctx, sn.ID, limit)
-	return slices.DeleteFunc(list, func(sn sandbox.Snapshot) bool { return !sn.Public && sn.Workspace != c.Workspace }), err
+	const order = "lineage"
+	id, skip := string(sn.ID), 0
+	further, err := page.Parse(r.Cursor, order, &id)
+	if err != nil {
+		return none, err
+	}
+	if further {
+		skip = 1 // the snapshot that the page before ended with
+	}
+	list, err := s.store.Lineage(ctx, sandbox.SnapshotID(id), size+skip+1)
+	if err != nil {
+		return none, err
+	}
+	p := page.Cut(list[min(skip, len(list)):], size, func(sn sandbox.Snapshot) string { return page.Cursor(order, string(sn.ID)) })
+	p.Items = slices.DeleteFunc(p.Items, func(sn sandbox.Snapshot) bool { return !sn.Public && sn.Workspace != c.Workspace })
+	return p, nil
 }
 
 // fromSnapshot is what to record for a sandbox made from a snapshot: it has the

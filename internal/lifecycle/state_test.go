@@ -197,16 +197,16 @@ func TestPauseThatFailsChangesNothing(t *testing.T) {
 		t.Errorf("after a failed pause: %+v", got)
 	}
 	usable(t, s, "p")
-	events, err := s.Events(t.Context(), e.caller, "p", 0, 1, true)
+	events, err := s.Events(t.Context(), e.caller, "p", sandbox.EventFilter{Limit: 1, Descending: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(events) > 0 && events[0].Type == sandbox.EventExec { // comes when it comes
-		if events, err = s.Events(t.Context(), e.caller, "p", events[0].Seq, 1, true); err != nil {
+	for len(events.Items) > 0 && events.Items[0].Type == sandbox.EventExec { // comes when it comes
+		if events, err = s.Events(t.Context(), e.caller, "p", sandbox.EventFilter{Cursor: events.Next, Limit: 1, Descending: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(events) != 1 || events[0].Type != sandbox.EventPauseFailed || !strings.Contains(events[0].Message, "it holds a device") {
+	if len(events.Items) != 1 || events.Items[0].Type != sandbox.EventPauseFailed || !strings.Contains(events.Items[0].Message, "it holds a device") {
 		t.Errorf("last event %+v, want why it could not be paused", events)
 	}
 	// It is still watched.

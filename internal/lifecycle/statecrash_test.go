@@ -181,7 +181,7 @@ func (s *server) destroyAll() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, sb := range page.Sandboxes {
+	for _, sb := range page.Items {
 		s.destroy(string(sb.ID))
 	}
 }

@@ -100,6 +100,3 @@ type ForkResult struct {
 
 // Filter selects sandboxes for [Service.List].
 type Filter = sandbox.Filter
-
-// Page is one page of a list, newest first.
-type Page = sandbox.Page

@@ -60,11 +60,13 @@ type AuditFilter struct {
 	Outcome   string
 	// Since and Until are when records were made: from Since on, before Until.
 	Since, Until time.Time
-	// After is where an ascending list begins: behind that row. Before is where a
-	// descending one begins.
-	After, Before int64
-	Limit         int
-	Ascending     bool
+	// AfterSeq, when set, leaves out the rows up to and with this Seq.
+	AfterSeq int64
+	// Limit is the page size, 1 to 1000; 0 means 100.
+	Limit int
+	// Cursor is Next of the page before; "" for the first.
+	Cursor    string
+	Ascending bool
 }
 
 // AuditCut says which rows are too many: those from before a time, and the oldest

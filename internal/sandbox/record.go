@@ -14,15 +14,8 @@ type Filter struct {
 	Snapshot SnapshotID
 	// Limit is the page size, 1 to 1000; 0 means 100.
 	Limit int
-	// Cursor is Page.Next of the page before; "" for the first.
+	// Cursor is Next of the page before; "" for the first.
 	Cursor string
-}
-
-// Page is one page of a list, newest first.
-type Page struct {
-	Sandboxes []Sandbox
-	// Next continues the list; "" when this was the last page.
-	Next string
 }
 
 // Creation is what is recorded, as a whole or not at all, when a sandbox is accepted.

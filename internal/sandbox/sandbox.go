@@ -146,6 +146,19 @@ type Event struct {
 	Data map[string]string
 }
 
+// EventFilter selects events of a sandbox; the zero value is the first page of all,
+// the oldest first.
+type EventFilter struct {
+	// AfterSeq, when set, leaves out the events up to and with this Seq.
+	AfterSeq int64
+	// Descending lists the newest first.
+	Descending bool
+	// Limit is the page size, 1 to 1000; 0 means 100.
+	Limit int
+	// Cursor is Next of the page before; "" for the first.
+	Cursor string
+}
+
 // EventType names what happened. The values appear on the wire.
 type EventType string
 

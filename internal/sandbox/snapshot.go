@@ -105,14 +105,22 @@ type SnapshotFilter struct {
 	// Sort is [SortCreated] when empty. Ascending turns the order round.
 	Sort      SnapshotSort
 	Ascending bool
-	// Limit is the page size, 1 to 1000; 0 means 100. Offset passes over the first ones.
-	Limit, Offset int
+	// Limit is the page size, 1 to 1000; 0 means 100.
+	Limit int
+	// Cursor is Next of the page before; "" for the first.
+	Cursor string
+	// Offset passes over the first snapshots, for interfaces that page by numbers.
+	Offset int
+	// Count asks for Total.
+	Count bool
 }
 
 // SnapshotPage is a part of a list.
 type SnapshotPage struct {
 	Snapshots []Snapshot
-	// Total is how many the filter selects on all pages.
+	// Next continues the list; "" when this was the last page.
+	Next string
+	// Total is how many the filter selects on all pages; 0 unless it was asked for.
 	Total int
 }
 

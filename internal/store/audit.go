@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -144,12 +144,8 @@ func (s *Store) AuditChain(ctx context.Context) (sandbox.AuditChain, error) {
 }
 
 // AuditRows returns a page of the audit log, the newest first unless the filter
-// says otherwise. Errors: Invalid, naming limit.
-func (s *Store) AuditRows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox.AuditRow, error) {
-	limit, err := pageSize(f.Limit)
-	if err != nil {
-		return nil, err
-	}
+// says otherwise. Errors: Invalid, naming limit or cursor.
+func (s *Store) AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error) {
 	var q query
 	for left, v := range map[string]string{
 		"workspace_id = ": string(f.Workspace), "user_id = ": string(f.User), "action = ": f.Action, "outcome = ": f.Outcome,
@@ -167,22 +163,19 @@ func (s *Store) AuditRows(ctx context.Context, f sandbox.AuditFilter) ([]sandbox
 	if !f.Until.IsZero() {
 		q.where("time < ", auditTime(f.Until))
 	}
-	if f.After > 0 {
-		q.where("seq > ", f.After)
+	if f.AfterSeq > 0 {
+		q.where("seq > ", f.AfterSeq)
 	}
-	if f.Before > 0 {
-		q.where("seq < ", f.Before)
+	list := listing[sandbox.AuditRow]{
+		order: "seq desc", columns: []string{"seq"}, descending: !f.Ascending,
+		key:  func(r sandbox.AuditRow) []any { return []any{r.Seq} },
+		read: s.queryAudit,
 	}
-	order := " ORDER BY seq DESC LIMIT "
 	if f.Ascending {
-		order = " ORDER BY seq LIMIT "
+		list.order = "seq"
 	}
-	where := ""
-	if len(q.conditions) > 0 {
-		where = " WHERE " + strings.Join(q.conditions, " AND ")
-	}
-	return s.queryAudit(ctx, `SELECT seq, record, hash, coalesce((SELECT p.hash FROM audit_records p WHERE p.seq = r.seq - 1),
-		(SELECT anchor_hash FROM audit_chain)) FROM audit_records r`+where+order+strconv.Itoa(limit), q.args...)
+	return list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, `SELECT seq, record, hash, coalesce((SELECT p.hash FROM audit_records p WHERE p.seq = r.seq - 1),
+		(SELECT anchor_hash FROM audit_chain)) FROM audit_records r`, q)
 }
 
 func (s *Store) queryAudit(ctx context.Context, q string, args ...any) ([]sandbox.AuditRow, error) {

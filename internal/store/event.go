@@ -4,8 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strconv"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -29,42 +29,35 @@ func insertEvent(ctx context.Context, tx *sql.Tx, id sandbox.ID, ev sandbox.Even
 	return err
 }
 
-// Events returns a sandbox's events. In ascending order they begin with the
-// first whose Seq is greater than after. In descending order they begin with the
-// newest, or, when after is not 0, with the one before after.
-//
-// Errors: Invalid, naming limit.
-func (s *Store) Events(ctx context.Context, id sandbox.ID, after int64, limit int, descending bool) ([]sandbox.Event, error) {
-	limit, err := pageSize(limit)
+// Events returns a page of a sandbox's events. Errors: Invalid, naming limit or cursor.
+func (s *Store) Events(ctx context.Context, id sandbox.ID, f sandbox.EventFilter) (page.Page[sandbox.Event], error) {
+	var q query
+	q.where("sandbox_id = ", id)
+	if f.AfterSeq > 0 {
+		q.where("seq > ", f.AfterSeq)
+	}
+	list := listing[sandbox.Event]{
+		order: "seq", columns: []string{"seq"}, descending: f.Descending,
+		key:  func(ev sandbox.Event) []any { return []any{ev.Seq} },
+		read: collector(s.reader, scanEvent),
+	}
+	if f.Descending {
+		list.order = "seq desc"
+	}
+	return list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT seq, sandbox_id, time, type, message, data FROM events", q)
+}
+
+func scanEvent(row scanner) (sandbox.Event, error) {
+	var ev sandbox.Event
+	var at int64
+	var data string
+	err := row.Scan(&ev.Seq, &ev.Sandbox, &at, &ev.Type, &ev.Message, &data)
 	if err != nil {
-		return nil, err
+		return sandbox.Event{}, fmt.Errorf("read event: %w", err)
 	}
-	compare, order := "seq > $2", "ASC"
-	if descending {
-		compare, order = "($2 = 0 OR seq < $2)", "DESC"
+	ev.Time = fromNanos(at)
+	if ev.Data, err = unmarshalMap(data); err != nil {
+		return sandbox.Event{}, fmt.Errorf("data of event %d: %w", ev.Seq, err)
 	}
-	rows, err := s.reader.QueryContext(ctx, "SELECT seq, sandbox_id, time, type, message, data FROM events WHERE sandbox_id = $1 AND "+
-		compare+" ORDER BY seq "+order+" LIMIT "+strconv.Itoa(limit), id, after)
-	if err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var events []sandbox.Event
-	for rows.Next() {
-		var ev sandbox.Event
-		var at int64
-		var data string
-		if err := rows.Scan(&ev.Seq, &ev.Sandbox, &at, &ev.Type, &ev.Message, &data); err != nil {
-			return nil, fmt.Errorf("read event: %w", err)
-		}
-		ev.Time = fromNanos(at)
-		if ev.Data, err = unmarshalMap(data); err != nil {
-			return nil, fmt.Errorf("data of event %d: %w", ev.Seq, err)
-		}
-		events = append(events, ev)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
-	}
-	return events, nil
+	return ev, nil
 }

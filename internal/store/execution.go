@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -88,13 +89,19 @@ func (s *Store) Execution(ctx context.Context, id sandbox.ExecutionID) (sandbox.
 }
 
 // Executions returns the executions of a sandbox, of one kind unless that is
-// empty, newest first. Errors: Invalid, naming limit.
-func (s *Store) Executions(ctx context.Context, id sandbox.ID, kind sandbox.ExecutionKind, limit int) ([]sandbox.Execution, error) {
-	limit, err := pageSize(limit)
-	if err != nil {
-		return nil, err
+// empty, newest first. Errors: Invalid, naming limit or cursor.
+func (s *Store) Executions(ctx context.Context, id sandbox.ID, kind sandbox.ExecutionKind, r page.Request) (page.Page[sandbox.Execution], error) {
+	var q query
+	q.where("sandbox_id = ", id)
+	if kind != "" {
+		q.where("kind = ", kind)
 	}
-	return s.executions(ctx, "sandbox_id = $1 AND ($2 = '' OR kind = $2) ORDER BY created_at DESC, id DESC LIMIT "+strconv.Itoa(limit), id, kind)
+	list := listing[sandbox.Execution]{
+		order: "created_at desc", columns: []string{"created_at", "id"}, descending: true,
+		key:  func(e sandbox.Execution) []any { return []any{nanos(e.CreatedAt), string(e.ID)} },
+		read: collector(s.reader, scanExecution),
+	}
+	return list.page(ctx, r, "SELECT "+executionColumns+" FROM executions", q)
 }
 
 // LiveExecutions returns all executions that have not ended.
@@ -190,23 +197,7 @@ func (s *Store) SetEnv(ctx context.Context, id sandbox.ID, env map[string]string
 }
 
 func (s *Store) executions(ctx context.Context, where string, args ...any) ([]sandbox.Execution, error) {
-	rows, err := s.reader.QueryContext(ctx, "SELECT "+executionColumns+" FROM executions WHERE "+where, args...)
-	if err != nil {
-		return nil, fmt.Errorf("list executions: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var list []sandbox.Execution
-	for rows.Next() {
-		e, err := scanExecution(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list executions: %w", err)
-	}
-	return list, nil
+	return collect(ctx, s.reader, scanExecution, "SELECT "+executionColumns+" FROM executions WHERE "+where, args...)
 }
 
 func scanExecution(row scanner) (sandbox.Execution, error) {

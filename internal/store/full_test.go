@@ -126,8 +126,8 @@ func TestSandboxIsRecordedOnceHoweverOftenItsRowIsWritten(t *testing.T) {
 		if err != nil || rec.By != sandbox.MatchNone || rec.Sandbox.ID != c.Sandbox.ID || string(rec.Sandbox.Handle) != "of a warm box" {
 			t.Fatalf("recorded %s with handle %q, %v, want the new sandbox %s", rec.Sandbox.ID, rec.Sandbox.Handle, err, c.Sandbox.ID)
 		}
-		events, err := s.Events(t.Context(), rec.Sandbox.ID, 0, 10, false)
-		if err != nil || len(events) != 1 {
+		events, err := s.Events(t.Context(), rec.Sandbox.ID, sandbox.EventFilter{Limit: 10})
+		if err != nil || len(events.Items) != 1 {
 			t.Fatalf("events of sandbox %s: %v, %v, want one", rec.Sandbox.ID, events, err)
 		}
 	}

@@ -2,34 +2,23 @@ package store
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Page sizes of lists.
-const (
-	DefaultLimit = 100
-	MaxLimit     = 1000
-)
-
 // ListSandboxes returns a page of a workspace's sandboxes, newest first.
-// Sandboxes made or ended between two pages neither shift nor repeat the others.
 //
 // Errors: Invalid, naming limit, cursor or state.
-func (s *Store) ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (sandbox.Page, error) {
-	limit, err := pageSize(f.Limit)
-	if err != nil {
-		return sandbox.Page{}, err
-	}
+func (s *Store) ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.Filter) (page.Page[sandbox.Sandbox], error) {
 	var q query
 	q.where("workspace_id = ", ws)
 	if err := q.states(f.States); err != nil {
-		return sandbox.Page{}, err
+		return page.Page[sandbox.Sandbox]{}, err
 	}
 	if f.Name != "" {
 		q.where("name = ", f.Name)
@@ -41,37 +30,87 @@ func (s *Store) ListSandboxes(ctx context.Context, ws sandbox.WorkspaceID, f san
 		q.and(fmt.Sprintf("EXISTS (SELECT 1 FROM sandbox_labels WHERE sandbox_id = sandboxes.id AND label = %s AND value = %s)",
 			q.arg(label), q.arg(value)))
 	}
-	if f.Cursor != "" {
-		c, err := parseCursor(f.Cursor)
-		if err != nil {
-			return sandbox.Page{}, err
-		}
-		q.and(fmt.Sprintf("(created_at, id) < (%s, %s)", q.arg(c.createdAt), q.arg(c.id)))
+	list := listing[sandbox.Sandbox]{
+		order: "created_at desc", columns: []string{"created_at", "id"}, descending: true,
+		key:  func(sb sandbox.Sandbox) []any { return []any{nanos(sb.CreatedAt), string(sb.ID)} },
+		read: s.querySandboxes,
 	}
-	// One more than asked for tells whether there is a next page.
-	sbs, err := s.querySandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE "+strings.Join(q.conditions, " AND ")+
-		" ORDER BY created_at DESC, id DESC LIMIT "+strconv.Itoa(limit+1), q.args...)
-	if err != nil {
-		return sandbox.Page{}, err
-	}
-	page := sandbox.Page{Sandboxes: sbs}
-	if len(sbs) > limit {
-		page.Sandboxes = sbs[:limit]
-		last := sbs[limit-1]
-		page.Next = cursor{createdAt: nanos(last.CreatedAt), id: last.ID}.String()
-	}
-	return page, nil
+	return list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT "+sandboxColumns+" FROM sandboxes", q)
 }
 
-// pageSize returns the number of entries that limit asks for.
-func pageSize(limit int) (int, error) {
-	switch {
-	case limit == 0:
-		return DefaultLimit, nil
-	case limit < 0 || limit > MaxLimit:
-		return 0, sandbox.InvalidField("limit", "must be 1 to %d", MaxLimit)
+// listing is a list whose pages are selected by the sort key of the last item of the
+// page before. An index of its columns makes that fast.
+type listing[T any] struct {
+	order      string   // names the list's order in cursors
+	columns    []string // the items are sorted by them; no two items have the same values
+	descending bool
+	key        func(T) []any // the values of columns: int64 or string
+	read       func(ctx context.Context, query string, args ...any) ([]T, error)
+	offset     int // items to pass over
+}
+
+// page returns the page that r asks for of the rows that meet q's conditions. Errors:
+// Invalid, naming limit or cursor.
+func (l *listing[T]) page(ctx context.Context, r page.Request, selection string, q query) (page.Page[T], error) {
+	size, err := r.Size()
+	if err != nil {
+		return page.Page[T]{}, err
 	}
-	return limit, nil
+	compare, direction := " > ", ""
+	if l.descending {
+		compare, direction = " < ", " DESC"
+	}
+	after, err := l.after(r.Cursor)
+	if err != nil {
+		return page.Page[T]{}, err
+	}
+	if after != nil {
+		holders := make([]string, len(after))
+		for i, v := range after {
+			holders[i] = q.arg(v)
+		}
+		q.and("(" + strings.Join(l.columns, ", ") + ")" + compare + "(" + strings.Join(holders, ", ") + ")")
+	}
+	if len(q.conditions) > 0 {
+		selection += " WHERE " + strings.Join(q.conditions, " AND ")
+	}
+	// One more than asked for says whether there is a next page.
+	selection += " ORDER BY " + strings.Join(l.columns, direction+", ") + direction + " LIMIT " + strconv.Itoa(size+1)
+	if l.offset > 0 {
+		selection += " OFFSET " + strconv.Itoa(l.offset)
+	}
+	items, err := l.read(ctx, selection, q.args...)
+	if err != nil {
+		return page.Page[T]{}, err
+	}
+	return page.Cut(items, size, func(item T) string { return page.Cursor(l.order, l.key(item)...) }), nil
+}
+
+// collector reads the rows of a listing with scan.
+func collector[T any](from querier, scan func(scanner) (T, error)) func(context.Context, string, ...any) ([]T, error) {
+	return func(ctx context.Context, query string, args ...any) ([]T, error) {
+		return collect(ctx, from, scan, query, args...)
+	}
+}
+
+// after returns the values of the columns that a cursor holds; nil for the first page.
+func (l *listing[T]) after(cursor string) ([]any, error) {
+	var zero T
+	values := l.key(zero)
+	dest := make([]any, len(values))
+	for i, v := range values {
+		switch v.(type) {
+		case int64:
+			dest[i] = new(int64)
+		default:
+			dest[i] = new(string)
+		}
+	}
+	further, err := page.Parse(cursor, l.order, dest...)
+	if err != nil || !further {
+		return nil, err
+	}
+	return dest, nil // database/sql follows pointers
 }
 
 // query collects the conditions of a SELECT and their arguments.
@@ -107,36 +146,4 @@ func (q *query) states(states []sandbox.State) error {
 		q.and(isLive) // adds nothing but the use of its index
 	}
 	return nil
-}
-
-// cursor is a position in the order of lists: everything after it is older, or
-// as old with a smaller id.
-type cursor struct {
-	createdAt int64
-	id        sandbox.ID
-}
-
-func (c cursor) String() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(c.createdAt, 36) + "." + string(c.id)))
-}
-
-func parseCursor(s string) (cursor, error) {
-	bad := sandbox.InvalidField("cursor", "is not a cursor that a list answered")
-	raw, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil {
-		return cursor{}, bad
-	}
-	at, id, ok := strings.Cut(string(raw), ".")
-	if !ok {
-		return cursor{}, bad
-	}
-	createdAt, err := strconv.ParseInt(at, 36, 64)
-	if err != nil {
-		return cursor{}, bad
-	}
-	parsed, ok := sandbox.ParseID(id)
-	if !ok {
-		return cursor{}, bad
-	}
-	return cursor{createdAt: createdAt, id: parsed}, nil
 }

@@ -33,7 +33,7 @@ func TestListPages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, sb := range page.Sandboxes {
+			for _, sb := range page.Items {
 				names = append(names, sb.Name)
 			}
 			if page.Next == "" {
@@ -68,8 +68,8 @@ func TestListPages(t *testing.T) {
 			t.Errorf("%s differs (-want +got):\n%s", name, d)
 		}
 	}
-	if page, err := s.ListSandboxes(t.Context(), sandbox.NewWorkspaceID(), sandbox.Filter{}); err != nil || len(page.Sandboxes) != 0 {
-		t.Errorf("another workspace sees %d sandboxes, %v", len(page.Sandboxes), err)
+	if page, err := s.ListSandboxes(t.Context(), sandbox.NewWorkspaceID(), sandbox.Filter{}); err != nil || len(page.Items) != 0 {
+		t.Errorf("another workspace sees %d sandboxes, %v", len(page.Items), err)
 	}
 }
 
@@ -114,8 +114,8 @@ func TestPurge(t *testing.T) {
 	if _, err := s.SandboxByID(t.Context(), old.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("the old sandbox after Purge: %v, want code not_found", err)
 	}
-	if events, err := s.Events(t.Context(), old.ID, 0, 0, false); err != nil || len(events) != 0 {
-		t.Errorf("it left %d events, %v", len(events), err)
+	if events, err := s.Events(t.Context(), old.ID, sandbox.EventFilter{}); err != nil || len(events.Items) != 0 {
+		t.Errorf("it left %d events, %v", len(events.Items), err)
 	}
 	again := creation(ws, "other")
 	again.IdempotencyKey = "k"

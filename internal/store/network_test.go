@@ -56,8 +56,8 @@ func TestNetworkAndUsageSurviveReopening(t *testing.T) {
 	if u, err := again.Usage(t.Context(), sb.ID); err != nil || u != usage {
 		t.Errorf("Usage() after the end = %+v, %v, want %+v", u, err, usage)
 	}
-	events, err := again.Events(t.Context(), sb.ID, 0, 10, false)
-	if err != nil || len(events) < 2 || events[1].Type != sandbox.EventNetwork {
+	events, err := again.Events(t.Context(), sb.ID, sandbox.EventFilter{Limit: 10})
+	if err != nil || len(events.Items) < 2 || events.Items[1].Type != sandbox.EventNetwork {
 		t.Errorf("events %+v, %v", events, err)
 	}
 	if _, err := s.SetNetwork(t.Context(), sb.ID, false, nil, ev); sandbox.CodeOf(err) != sandbox.Ended {

@@ -5,10 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -171,22 +171,27 @@ func (s *Store) LastSnapshotOf(ctx context.Context, id sandbox.ID) (sandbox.Snap
 		" WHERE s.sandbox_id = $1 AND s.sandbox_id <> '' AND s.state <> 'creating' ORDER BY s.created_at DESC, s.id DESC LIMIT 1", id))
 }
 
-// snapshotOrders are the columns of the orders.
-var snapshotOrders = map[sandbox.SnapshotSort]string{
-	"": "s.created_at", sandbox.SortCreated: "s.created_at", sandbox.SortName: "s.name", sandbox.SortSize: "s.size_bytes", sandbox.SortFiles: "s.file_count",
+// snapshotSort is a column that snapshots can be sorted by, and its value.
+type snapshotSort struct {
+	column string
+	value  func(*sandbox.Snapshot) any
+}
+
+var snapshotSorts = map[sandbox.SnapshotSort]snapshotSort{
+	"":                  {"s.created_at", func(sn *sandbox.Snapshot) any { return nanos(sn.CreatedAt) }},
+	sandbox.SortCreated: {"s.created_at", func(sn *sandbox.Snapshot) any { return nanos(sn.CreatedAt) }},
+	sandbox.SortName:    {"s.name", func(sn *sandbox.Snapshot) any { return sn.Name }},
+	sandbox.SortSize:    {"s.size_bytes", func(sn *sandbox.Snapshot) any { return sn.SizeBytes }},
+	sandbox.SortFiles:   {"s.file_count", func(sn *sandbox.Snapshot) any { return sn.FileCount }},
 }
 
 // Snapshots returns a part of a workspace's snapshots, and with ws "" of the
-// public ones of all. Errors: Invalid, naming limit, offset or sort.
+// public ones of all. Errors: Invalid, naming limit, cursor, offset or sort.
 func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
-	limit, err := pageSize(f.Limit)
-	if err != nil {
-		return sandbox.SnapshotPage{}, err
-	}
 	if f.Offset < 0 {
 		return sandbox.SnapshotPage{}, sandbox.InvalidField("offset", "must not be negative")
 	}
-	order, ok := snapshotOrders[f.Sort]
+	sort, ok := snapshotSorts[f.Sort]
 	if !ok {
 		return sandbox.SnapshotPage{}, sandbox.InvalidField("sort", "must be %s, %s, %s or %s", sandbox.SortCreated, sandbox.SortName, sandbox.SortSize, sandbox.SortFiles)
 	}
@@ -202,18 +207,25 @@ func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox
 			q.where(c.column+" = ", c.value)
 		}
 	}
-	where := " WHERE " + strings.Join(q.conditions, " AND ")
-	var page sandbox.SnapshotPage
-	if err := s.reader.QueryRowContext(ctx, "SELECT count(*)"+snapshotTables+where, q.args...).Scan(&page.Total); err != nil {
-		return sandbox.SnapshotPage{}, fmt.Errorf("count snapshots: %w", err)
+	var total int
+	if f.Count {
+		if err := s.reader.QueryRowContext(ctx, "SELECT count(*)"+snapshotTables+" WHERE "+strings.Join(q.conditions, " AND "), q.args...).Scan(&total); err != nil {
+			return sandbox.SnapshotPage{}, fmt.Errorf("count snapshots: %w", err)
+		}
 	}
-	direction := " DESC"
+	list := listing[sandbox.Snapshot]{
+		order: sort.column + " desc", columns: []string{sort.column, "s.id"}, descending: !f.Ascending, offset: f.Offset,
+		key:  func(sn sandbox.Snapshot) []any { return []any{sort.value(&sn), string(sn.ID)} },
+		read: s.querySnapshots,
+	}
 	if f.Ascending {
-		direction = ""
+		list.order = sort.column
 	}
-	page.Snapshots, err = s.querySnapshots(ctx, "SELECT "+snapshotColumns+snapshotTables+where+" ORDER BY "+order+direction+", s.id"+direction+
-		" LIMIT "+strconv.Itoa(limit)+" OFFSET "+strconv.Itoa(f.Offset), q.args...)
-	return page, err
+	p, err := list.page(ctx, page.Request{Limit: f.Limit, Cursor: f.Cursor}, "SELECT "+snapshotColumns+snapshotTables, q)
+	if err != nil {
+		return sandbox.SnapshotPage{}, err
+	}
+	return sandbox.SnapshotPage{Snapshots: p.Items, Next: p.Next, Total: total}, nil
 }
 
 // TagSnapshot gives a tag to a snapshot that can be used, taking it from the one

@@ -131,6 +131,7 @@ func TestSnapshotList(t *testing.T) {
 		{"public", "", sandbox.SnapshotFilter{}, []string{"c"}, 1},
 		{"of another", "w", sandbox.SnapshotFilter{}, nil, 0},
 	} {
+		c.f.Count = true
 		page, err := s.Snapshots(t.Context(), c.ws, c.f)
 		var got []string
 		for _, sn := range page.Snapshots {
@@ -140,7 +141,29 @@ func TestSnapshotList(t *testing.T) {
 			t.Errorf("%s: total %d, %v (-want +got):\n%s", c.name, page.Total, err, d)
 		}
 	}
-	for _, f := range []sandbox.SnapshotFilter{{Limit: 1001}, {Offset: -1}, {Sort: "x"}} {
+	for _, f := range []sandbox.SnapshotFilter{
+		{Sort: sandbox.SortCreated}, {Sort: sandbox.SortName, Ascending: true}, {Sort: sandbox.SortSize}, {Sort: sandbox.SortFiles},
+	} {
+		whole, err := s.Snapshots(t.Context(), ws, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []sandbox.Snapshot
+		for f.Limit = 1; ; {
+			part, err := s.Snapshots(t.Context(), ws, f)
+			if err != nil || len(part.Snapshots) != 1 {
+				t.Fatalf("%+v: %d snapshots, %v", f, len(part.Snapshots), err)
+			}
+			got = append(got, part.Snapshots...)
+			if f.Cursor = part.Next; f.Cursor == "" {
+				break
+			}
+		}
+		if d := cmp.Diff(whole.Snapshots, got); d != "" {
+			t.Errorf("pages sorted by %s (-want +got):\n%s", f.Sort, d)
+		}
+	}
+	for _, f := range []sandbox.SnapshotFilter{{Limit: 1001}, {Offset: -1}, {Sort: "x"}, {Cursor: "x"}} {
 		if _, err := s.Snapshots(t.Context(), ws, f); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("%+v: %v, want invalid", f, err)
 		}

@@ -227,9 +227,9 @@ func TestTransitionIsCompareAndSet(t *testing.T) {
 	if _, err := s.Transition(t.Context(), sandbox.NewID(), sandbox.Running, sandbox.Destroying, nil, ev); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("unknown sandbox: %v, want code not_found", err)
 	}
-	events, err := s.Events(t.Context(), sb.ID, 0, 0, false)
-	if err != nil || len(events) != 2 {
-		t.Errorf("Events = %d events, %v, want created and one running", len(events), err)
+	events, err := s.Events(t.Context(), sb.ID, sandbox.EventFilter{})
+	if err != nil || len(events.Items) != 2 {
+		t.Errorf("Events = %d events, %v, want created and one running", len(events.Items), err)
 	}
 }
 
@@ -242,9 +242,10 @@ func TestEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := s.Events(t.Context(), sb.ID, 0, 0, false)
-	if err != nil || len(all) != 5 {
-		t.Fatalf("Events = %d, %v, want 5", len(all), err)
+	events, err := s.Events(t.Context(), sb.ID, sandbox.EventFilter{})
+	all := events.Items
+	if err != nil || len(all) != 5 || events.Next != "" {
+		t.Fatalf("Events = %d, next %q, %v, want 5 and no next", len(all), events.Next, err)
 	}
 	first := c.Event
 	first.Sandbox, first.Seq = sb.ID, all[0].Seq
@@ -263,16 +264,31 @@ func TestEvents(t *testing.T) {
 		limit      int
 		descending bool
 		want       []int64
+		next       []int64
 	}{
-		{"After", all[1].Seq, 2, false, []int64{2, 3}},
-		{"Newest", 0, 2, true, []int64{4, 3}},
-		{"Before", all[2].Seq, 0, true, []int64{1, 0}},
-		{"End", all[4].Seq, 0, false, nil},
+		{"After", all[1].Seq, 2, false, []int64{2, 3}, []int64{4}},
+		{"Newest", 0, 2, true, []int64{4, 3}, []int64{2, 1}},
+		{"NewestAfter", all[2].Seq, 1, true, []int64{4}, []int64{3}},
+		{"End", all[4].Seq, 0, false, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := s.Events(t.Context(), sb.ID, tt.after, tt.limit, tt.descending)
-			if d := cmp.Diff(tt.want, seqs(got)); err != nil || d != "" {
+			f := sandbox.EventFilter{AfterSeq: tt.after, Limit: tt.limit, Descending: tt.descending}
+			got, err := s.Events(t.Context(), sb.ID, f)
+			if d := cmp.Diff(tt.want, seqs(got.Items)); err != nil || d != "" {
 				t.Errorf("Events: %v, differs (-want +got):\n%s", err, d)
+			}
+			if (got.Next != "") != (tt.next != nil) {
+				t.Errorf("next cursor %q, want one: %v", got.Next, tt.next != nil)
+			}
+			if f.Cursor = got.Next; f.Cursor != "" {
+				got, err = s.Events(t.Context(), sb.ID, f)
+				if d := cmp.Diff(tt.next, seqs(got.Items)); err != nil || d != "" {
+					t.Errorf("the next page: %v, differs (-want +got):\n%s", err, d)
+				}
+				f.Descending = !f.Descending
+				if _, err := s.Events(t.Context(), sb.ID, f); sandbox.CodeOf(err) != sandbox.Invalid {
+					t.Errorf("a cursor of the other direction: %v, want invalid", err)
+				}
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -76,9 +77,14 @@ func (s *Store) LinkIdentity(ctx context.Context, provider, subject string, user
 	})
 }
 
-// Users returns users by name, at most limit, those after the name given.
-func (s *Store) Users(ctx context.Context, after string, limit int) ([]sandbox.User, error) {
-	return collect(ctx, s.reader, scanUser, "SELECT "+userColumns+" FROM users WHERE name > $1 ORDER BY name LIMIT $2", after, limit)
+// Users returns a page of the users, by name. Errors: Invalid, naming limit or cursor.
+func (s *Store) Users(ctx context.Context, r page.Request) (page.Page[sandbox.User], error) {
+	list := listing[sandbox.User]{
+		order: "name", columns: []string{"name"},
+		key:  func(u sandbox.User) []any { return []any{u.Name} },
+		read: collector(s.reader, scanUser),
+	}
+	return list.page(ctx, r, "SELECT "+userColumns+" FROM users", query{})
 }
 
 // UpdateUser changes a user. A new password ends its sessions but c.KeepSession, and being

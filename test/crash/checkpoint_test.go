@@ -37,7 +37,7 @@ func TestKillBetweenFilesAndRow(t *testing.T) {
 	dir := filepath.Join(s.StateDir, "checkpoints", sb.ID)
 	recorded := func() (ids []string) {
 		t.Helper()
-		list, err := s.Checkpoints(t.Context(), sb.ID)
+		list, err := s.Checkpoints(sb.ID).Collect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -124,7 +124,7 @@ func verify(t *testing.T, s *testserver.Server, l *ledger, round int) {
 func inBetween(t *testing.T, s *testserver.Server) []string {
 	t.Helper()
 	busy := map[string]client.State{}
-	for sb, err := range s.All(t.Context(), client.ListOptions{}) {
+	for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestRunningCommandSurvivesARestartOfTheServer(t *testing.T) {
 	if string(res.Stdout) != "counts\n" {
 		t.Errorf("the counter stands still after the restart: %+v", res)
 	}
-	events, err := s.Events(t.Context(), sb.ID, client.EventsOptions{})
+	events, err := s.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func TestBoxKilledUnderAnExecution(t *testing.T) {
 func TestOneShotAcrossAKill(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", OneShot: true, Command: &client.Command{Shell: "echo up; sleep 1; echo done"}})
-	list, err := s.Executions(t.Context(), sb.ID, "", 0)
+	list, err := s.Executions(sb.ID, "").Collect(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("executions %+v, %v; want one at once", list, err)
 	}
@@ -158,7 +158,7 @@ func TestOneShotAcrossAKill(t *testing.T) {
 	if err != nil || end.Cause == nil || end.Cause.Code != "completed" {
 		t.Fatalf("sandbox %+v, %v; want its end with cause completed", end, err)
 	}
-	list, err = s.Executions(t.Context(), sb.ID, "", 0)
+	list, err = s.Executions(sb.ID, "").Collect(t.Context())
 	if err != nil || len(list) != 1 || list[0].ExitCode == nil || *list[0].ExitCode != 0 {
 		t.Fatalf("executions %+v, %v; want one with exit code 0", list, err)
 	}

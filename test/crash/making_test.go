@@ -102,7 +102,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		begun.Wait()
 		s.Launch()
 		until(t, c.name+": sandboxes to reach an end", func() bool { return len(inBetween(t, s)) == 0 })
-		page, err := s.List(t.Context(), client.ListOptions{States: []client.State{client.Failed}})
+		page, err := s.List(client.ListOptions{States: []client.State{client.Failed}}).Page(t.Context(), client.PageOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		}
 		until(t, c.name+": boxes to be removed", func() bool { return len(s.Leftovers()) == 0 })
 		until(t, c.name+": tools on the host to end", func() bool { return len(working(s)) == 0 })
-		if snapshots, err := s.Snapshots(t.Context(), client.SnapshotFilter{}); err != nil || len(snapshots.Items) > 0 {
+		if snapshots, err := s.Snapshots(client.SnapshotFilter{}).Page(t.Context(), client.PageOptions{}); err != nil || len(snapshots.Items) > 0 {
 			t.Errorf("%s: snapshots %+v, %v, want none", c.name, snapshots.Items, err)
 		}
 		for _, dir := range []string{"spool", "images/tmp"} {

@@ -65,7 +65,7 @@ func TestKillBetweenPlaceAndLife(t *testing.T) {
 		s.Launch()
 		wantOnlyLiving(t, s, round)
 		// The places are there for others.
-		for sb, err := range s.All(t.Context(), client.ListOptions{}) {
+		for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func wantOnlyLiving(t *testing.T, s *testserver.Server, round int) {
 	}
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) { // polling another process
 		states := map[client.State]int64{}
-		for sb, err := range s.All(t.Context(), client.ListOptions{}) {
+		for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -64,7 +64,7 @@ func TestKillInTheMiddleOfSnapshots(t *testing.T) {
 		for _, id := range ids {
 			marked(id)
 		}
-		page, err := s.Snapshots(t.Context(), client.SnapshotFilter{})
+		page, err := s.Snapshots(client.SnapshotFilter{}).Page(t.Context(), client.PageOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

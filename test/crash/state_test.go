@@ -108,7 +108,7 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 		}
 	}
 	wantNothingQuarantined(t, s)
-	page, err := s.List(t.Context(), client.ListOptions{})
+	page, err := s.List(client.ListOptions{}).Page(t.Context(), client.PageOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func TestKillInTheMiddleOfDeletingAWorkspace(t *testing.T) {
 		<-time.After(time.Duration(rand.IntN(400)) * time.Millisecond)
 		s.Kill()
 		s.Launch()
-		if _, err := memberOf(t, s, ws.ID).List(t.Context(), client.ListOptions{}); err == nil {
+		if _, err := memberOf(t, s, ws.ID).List(client.ListOptions{}).Page(t.Context(), client.PageOptions{}); err == nil {
 			t.Errorf("round %d: the workspace can still be used", round)
 		}
 		for _, id := range ids {
@@ -68,7 +68,7 @@ func TestKillInTheMiddleOfDeletingAWorkspace(t *testing.T) {
 			until(t, "what was saved of sandbox "+id+" to be removed", func() bool { return len(names(t, s, "checkpoints/"+id)) == 0 })
 		}
 		until(t, "its snapshot to be deleted", func() bool {
-			page, err := s.Snapshots(t.Context(), client.SnapshotFilter{Public: true})
+			page, err := s.Snapshots(client.SnapshotFilter{Public: true}).Page(t.Context(), client.PageOptions{})
 			return err == nil && len(page.Items) == 0
 		})
 		if res := s.Bash(kept.ID, "cat /tmp/marker", time.Minute); string(res.Stdout) != "kept\n" {

@@ -166,7 +166,7 @@ func TestSandboxesThatFillTheDisk(t *testing.T) {
 		if sb.Cause == nil || sb.Cause.Code != "disk_full" || sb.Cause.Message == "" {
 			t.Errorf("a sandbox that filled the disk ended with %+v, want cause disk_full", sb.Cause)
 		}
-		events, err := hostile.Events(ctx, sb.ID, client.EventsOptions{})
+		events, err := hostile.Events(sb.ID, client.EventsOptions{}).Collect(ctx)
 		if err != nil || !slices.ContainsFunc(events, func(e client.Event) bool { return e.Data["cause"] == "disk_full" }) {
 			t.Errorf("its events: %+v, %v", events, err)
 		}

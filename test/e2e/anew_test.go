@@ -87,7 +87,7 @@ ls /etc/motd /etc/issue 2>/dev/null; ls /usr/share/doc; echo $ROLE; ls /tmp/scra
 			t.Errorf("after the resume: %+v, %v", now, err)
 		}
 	}
-	events, err := s.Events(t.Context(), sb.ID, client.EventsOptions{})
+	events, err := s.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 	if err != nil || !slices.ContainsFunc(events, func(e client.Event) bool { return e.Type == "resumed_from_files" }) {
 		t.Errorf("events: %+v, %v", events, err)
 	}

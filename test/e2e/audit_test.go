@@ -16,7 +16,7 @@ import (
 // trail returns the records about a sandbox, the oldest first.
 func trail(t *testing.T, s *testserver.Server, sandbox string) []client.AuditRecord {
 	t.Helper()
-	page, err := s.Audit(t.Context(), client.AuditOptions{Object: sandbox, Ascending: true, Limit: 1000})
+	page, err := s.Audit(client.AuditOptions{Object: sandbox, Ascending: true}).Page(t.Context(), client.PageOptions{Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	seven := int64(7)
-	ws, err := s.Workspaces(t.Context())
+	ws, err := s.Workspaces().Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func TestPullIsTold(t *testing.T) {
 	ref := reg.push(t, "team/app:v1", "one")
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: ref})
-	events, err := s.Client.Events(t.Context(), sb.ID, client.EventsOptions{})
+	events, err := s.Client.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

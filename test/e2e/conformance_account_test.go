@@ -46,14 +46,18 @@ var accountCalls = map[string]call{
 		s, err := c.AcceptInvitation(ctx, a.Code, a.Name, a.Password)
 		return signedIn(c, s, err)
 	},
-	"account.providers": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Providers(ctx) },
+	"account.providers": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+		return c.Providers().Collect(ctx)
+	},
 	"account.logout": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		if a.Everywhere {
 			return nil, c.EndSessions(ctx)
 		}
 		return nil, c.Logout(ctx)
 	},
-	"account.sessions": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Sessions(ctx) },
+	"account.sessions": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+		return c.Sessions().Collect(ctx)
+	},
 	"account.end_session": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return nil, c.EndSession(ctx, a.ID)
 	},
@@ -63,7 +67,7 @@ var accountCalls = map[string]call{
 	"users.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.CreateUser(ctx, client.UserOptions{Name: a.Name, Email: a.Email})
 	},
-	"users.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Users(ctx) },
+	"users.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Users().Collect(ctx) },
 	"users.update": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.UpdateUser(ctx, a.Who, client.UserChange{Disabled: a.Disabled})
 	},
@@ -76,8 +80,10 @@ var accountCalls = map[string]call{
 	"registries.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.CreateRegistry(ctx, a.registry())
 	},
-	"registries.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Registries(ctx) },
-	"registries.get":  func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Registry(ctx, a.ID) },
+	"registries.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+		return c.Registries().Collect(ctx)
+	},
+	"registries.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Registry(ctx, a.ID) },
 	"registries.update": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.UpdateRegistry(ctx, a.ID, a.registry())
 	},
@@ -88,7 +94,7 @@ var accountCalls = map[string]call{
 		return c.CreateSandboxImage(ctx, a.sandboxImage())
 	},
 	"sandbox_images.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.SandboxImages(ctx, a.EnabledOnly)
+		return c.SandboxImages(a.EnabledOnly).Collect(ctx)
 	},
 	"sandbox_images.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.SandboxImage(ctx, a.ID)

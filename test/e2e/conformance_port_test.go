@@ -9,7 +9,9 @@ import (
 
 // portCalls are the calls of published ports and of the access to sandboxes' URLs.
 var portCalls = map[string]call{
-	"sandboxes.ports.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Ports(ctx, a.Ref) },
+	"sandboxes.ports.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.Ports(a.Ref).Collect(ctx)
+	},
 	"sandboxes.ports.publish": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.PublishPort(ctx, a.Ref, a.Port, a.Access)
 	},

@@ -29,11 +29,13 @@ func (c *commandArgument) UnmarshalJSON(b []byte) error {
 
 // statefulCalls are those of executions, saved states, snapshots and tokens.
 var statefulCalls = map[string]call{
-	"images.runtimes": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Runtimes(ctx) },
+	"images.runtimes": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+		return c.Runtimes().Collect(ctx)
+	},
 	"tokens.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.CreateToken(ctx, a.Description, client.TokenOptions{Lifetime: time.Duration(a.ExpiresSeconds) * time.Second})
 	},
-	"tokens.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Tokens(ctx) },
+	"tokens.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Tokens().Collect(ctx) },
 	"tokens.revoke": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return nil, c.RevokeToken(ctx, a.ID)
 	},
@@ -41,7 +43,9 @@ var statefulCalls = map[string]call{
 	"workspaces.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.CreateWorkspace(ctx, client.WorkspaceOptions{Name: a.Name, Description: a.Description})
 	},
-	"workspaces.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Workspaces(ctx) },
+	"workspaces.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+		return c.Workspaces().Collect(ctx)
+	},
 	"workspaces.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.Workspace(ctx, a.Workspace)
 	},
@@ -59,8 +63,7 @@ var statefulCalls = map[string]call{
 	"sandboxes.resume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.ResumeWith(ctx, a.Ref, client.ResumeOptions{Memory: client.Memory(a.Memory)})
 	},
-	"sandboxes.fork":       fork,
-	"sandboxes.all_events": allEvents,
+	"sandboxes.fork": fork,
 	"sandboxes.files.write_many": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		var files []client.File
 		for _, path := range slices.Sorted(maps.Keys(a.Files)) {
@@ -73,7 +76,7 @@ var statefulCalls = map[string]call{
 		return c.CreateCheckpoint(ctx, a.Ref, a.Name)
 	},
 	"sandboxes.checkpoints.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Checkpoints(ctx, a.Ref)
+		return c.Checkpoints(a.Ref).Collect(ctx)
 	},
 	"sandboxes.checkpoints.restore": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.RestoreCheckpoint(ctx, a.Ref, a.Checkpoint)
@@ -95,17 +98,13 @@ var statefulCalls = map[string]call{
 		return c.Snapshot(ctx, a.Snapshot)
 	},
 	"snapshots.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		page, err := c.Snapshots(ctx, client.SnapshotFilter{Name: a.Name, Sort: a.Sort, Ascending: a.Order == "asc"})
-		if err != nil {
-			return nil, err
-		}
-		return page.Items, nil
+		return c.Snapshots(client.SnapshotFilter{Name: a.Name, Sort: a.Sort, Ascending: a.Order == "asc"}).Collect(ctx)
 	},
 	"snapshots.tag": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.TagSnapshot(ctx, a.Snapshot, a.Tag)
 	},
 	"snapshots.lineage": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Lineage(ctx, a.Snapshot, a.Limit)
+		return c.Lineage(a.Snapshot).Collect(ctx)
 	},
 	"snapshots.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return nil, c.DeleteSnapshot(ctx, a.Snapshot)
@@ -120,7 +119,7 @@ var statefulCalls = map[string]call{
 		return c.StartExecution(ctx, a.Ref, a.command(), o)
 	},
 	"executions.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Executions(ctx, a.Ref, a.Kind, a.Limit)
+		return c.Executions(a.Ref, a.Kind).Collect(ctx)
 	},
 	"executions.get": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.Execution(ctx, a.ID, 0)
@@ -149,15 +148,10 @@ func fork(ctx context.Context, c *client.Client, a arguments) (any, error) {
 	return list, nil
 }
 
-func allEvents(ctx context.Context, c *client.Client, a arguments) (any, error) {
-	events := []client.Event{}
-	for e, err := range c.AllEvents(ctx, a.Ref, client.EventsOptions{Limit: a.Limit, Descending: a.Order == "desc"}) {
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, e)
-	}
-	return events, nil
+func events(ctx context.Context, c *client.Client, a arguments) (any, error) {
+	list := c.Events(a.Ref, client.EventsOptions{Descending: a.Order == "desc"})
+	list.PageSize = a.Limit
+	return list.Collect(ctx)
 }
 
 // waitExecution makes an error of what is no error in Go: that the time was over.

@@ -171,6 +171,7 @@ type arguments struct {
 	Follow, Timestamps, Force     bool
 	End                           *bool
 	Limit, Count                  int
+	Cursor                        string
 	Offset                        int64
 }
 
@@ -208,7 +209,7 @@ var coreCalls = map[string]call{
 	"images.prune": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.PruneImages(ctx, client.ImagePruneOptions{All: a.All, DryRun: a.DryRun})
 	},
-	"images.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Images(ctx) },
+	"images.list": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Images().Collect(ctx) },
 	"sandboxes.create": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		o := client.CreateOptions{
 			Name: a.Name, Image: a.Image, ImageID: a.ImageID, Env: a.Env, Labels: a.Labels, Resources: a.Resources, Network: a.Network, TTL: time.Duration(a.TTLSeconds) * time.Second,
@@ -224,14 +225,7 @@ var coreCalls = map[string]call{
 	"sandboxes.get":     func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Get(ctx, a.Ref) },
 	"sandboxes.destroy": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Delete(ctx, a.Ref) },
 	"sandboxes.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		all := []client.Sandbox{}
-		for sb, err := range c.All(ctx, client.ListOptions{States: a.States, Labels: a.Labels, SnapshotID: a.SnapshotID}) {
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, sb)
-		}
-		return all, nil
+		return c.List(client.ListOptions{States: a.States, Labels: a.Labels, SnapshotID: a.SnapshotID}).Collect(ctx)
 	},
 	"sandboxes.wait": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -267,9 +261,7 @@ var coreCalls = map[string]call{
 	"sandboxes.stats":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Stats(ctx, a.Ref) },
 	"sandboxes.usage":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Usage(ctx, a.Ref) },
 	"sandboxes.set_network": setNetwork,
-	"sandboxes.events": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.Events(ctx, a.Ref, client.EventsOptions{})
-	},
+	"sandboxes.events":      events,
 	"sandboxes.files.read": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		r, err := c.ReadFile(ctx, a.Ref, a.Path)
 		if err != nil {
@@ -287,7 +279,10 @@ var coreCalls = map[string]call{
 		return c.WriteFile(ctx, a.Ref, a.Path, bytes.NewReader(a.Content.Base64), client.WriteOptions{Mode: uint32(mode), Parents: a.Parents})
 	},
 	"sandboxes.files.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return c.ListDir(ctx, a.Ref, a.Path, a.Limit)
+		return c.ListDir(a.Ref, a.Path).Collect(ctx)
+	},
+	"sandboxes.files.page": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return c.ListDir(a.Ref, a.Path).Page(ctx, client.PageOptions{Limit: a.Limit, Cursor: a.Cursor})
 	},
 	"sandboxes.files.stat": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.Stat(ctx, a.Ref, a.Path)

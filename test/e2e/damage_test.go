@@ -64,7 +64,7 @@ func TestDamagedMemoryFallsBackToFiles(t *testing.T) {
 		if err != nil || !strings.Contains(now.MemoryLost, "damaged: "+file) {
 			t.Errorf("%s: after the resume: %+v, %v", file, now, err)
 		}
-		events, err := s.Events(t.Context(), sb.ID, client.EventsOptions{})
+		events, err := s.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 		if err != nil || !slices.ContainsFunc(events, func(e client.Event) bool {
 			return e.Type == "resumed_from_files" && strings.Contains(e.Message, "damaged: "+file)
 		}) {

@@ -59,7 +59,7 @@ func TestDependencies(t *testing.T) {
 	}
 	third := start(o)
 	says(third, "echo 6*7 | bc", "42")
-	events, err := s.Events(t.Context(), third.ID, client.EventsOptions{})
+	events, err := s.Events(third.ID, client.EventsOptions{}).Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestDependencies(t *testing.T) {
 func TestDependenciesCount(t *testing.T) {
 	_, args := mirrors(t)
 	s := testserver.Start(t, append(args, "--pool-size", "0")...)
-	ws, err := s.Workspaces(t.Context())
+	ws, err := s.Workspaces().Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

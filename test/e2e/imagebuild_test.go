@@ -264,7 +264,7 @@ EOF
 // out not to fit is not kept.
 func TestImageBuildsFillTheDisk(t *testing.T) {
 	s := testserver.Start(t)
-	ws, err := s.Workspaces(t.Context())
+	ws, err := s.Workspaces().Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func rootFile(s *testserver.Server, digest string) string {
 // has reports whether a workspace is shown an image.
 func has(t *testing.T, c *client.Client, ref string) bool {
 	t.Helper()
-	list, err := c.Images(t.Context())
+	list, err := c.Images().Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

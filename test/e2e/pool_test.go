@@ -15,7 +15,7 @@ func fromPool(t *testing.T, s *testserver.Server, o client.CreateOptions) *clien
 	deadline := time.Now().Add(5 * time.Minute)
 	for time.Now().Before(deadline) {
 		sb := s.MustCreate(o)
-		events, err := s.Events(t.Context(), sb.ID, client.EventsOptions{})
+		events, err := s.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestSandboxFromThePool(t *testing.T) {
 	if string(res.Stdout) != "me\n" {
 		t.Errorf("after a restart: %+v", res)
 	}
-	for other, err := range s.All(t.Context(), client.ListOptions{}) {
+	for other, err := range s.List(client.ListOptions{}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,7 +101,7 @@ func TestSnapshotHasAllFiles(t *testing.T) {
 	if _, err := s.Resume(t.Context(), child.ID); err != nil {
 		t.Error(err)
 	}
-	if lineage, err := s.Lineage(t.Context(), second.ID, 0); !client.IsCode(err, client.NotFound) {
+	if lineage, err := s.Lineage(second.ID).Collect(t.Context()); !client.IsCode(err, client.NotFound) {
 		t.Errorf("lineage of a deleted snapshot: %v, %v", lineage, err)
 	}
 }

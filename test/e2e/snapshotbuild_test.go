@@ -120,7 +120,7 @@ func TestDeclarativeBuildInstallsPackages(t *testing.T) {
 	if !client.IsCode(err, client.Invalid) || !strings.Contains(err.Error(), "Unable to locate package no-such-package-anywhere") {
 		t.Errorf("a build with an unknown package: %v, want what apt-get said", err)
 	}
-	page, err := s.Snapshots(t.Context(), client.SnapshotFilter{Name: "wrong"})
+	page, err := s.Snapshots(client.SnapshotFilter{Name: "wrong"}).Page(t.Context(), client.PageOptions{})
 	if err != nil || len(page.Items) > 0 {
 		t.Errorf("snapshots of a build that failed: %+v, %v", page.Items, err)
 	}

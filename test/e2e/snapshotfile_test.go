@@ -49,7 +49,7 @@ func TestSnapshotFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := s.Client.SnapshotFiles(t.Context(), "n", client.SnapshotFileFilter{Path: "/srv/d", SHA256: true})
+	page, err := s.Client.SnapshotFiles("n", client.SnapshotFileFilter{Path: "/srv/d", SHA256: true}).Page(t.Context(), client.PageOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,15 +63,13 @@ func TestSnapshotFiles(t *testing.T) {
 	}
 	// All of it, in pages: names and their number agree with what the snapshot says.
 	total := 0
-	for f := (client.SnapshotFileFilter{Recursive: true, Limit: 700}); ; {
-		page, err := s.Client.SnapshotFiles(t.Context(), sn.ID, f)
+	all := s.Client.SnapshotFiles(sn.ID, client.SnapshotFileFilter{Recursive: true})
+	all.PageSize = 700
+	for _, err := range all.All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		total += len(page.Items)
-		if f.Cursor = page.NextCursor; f.Cursor == "" {
-			break
-		}
+		total++
 	}
 	if int64(total) != sn.FileCount {
 		t.Errorf("pages have %d files, the snapshot says %d", total, sn.FileCount)

@@ -23,7 +23,7 @@ func TestServerOfATestEndsClean(t *testing.T) {
 	if err != nil || sb.State != client.Running {
 		t.Fatalf("create: %+v, %v", sb, err)
 	}
-	if page, err := s.List(t.Context(), client.ListOptions{}); err != nil || len(page.Items) != 0 {
+	if page, err := s.List(client.ListOptions{}).Page(t.Context(), client.PageOptions{}); err != nil || len(page.Items) != 0 {
 		t.Errorf("the first user's workspace has %+v, %v; want nothing", page, err)
 	}
 }

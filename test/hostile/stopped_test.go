@@ -46,7 +46,7 @@ func TestCallsIntoAStoppedProcess(t *testing.T) {
 	}{
 		{"exec on an open connection", func() error { _, err := s.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}}); return err }},
 		{"exec", func() error { _, err := s.Exec(t.Context(), sb.ID, client.Command{Argv: []string{"true"}}); return err }},
-		{"list files", func() error { _, err := s.ListDir(t.Context(), sb.ID, "/", 0); return err }},
+		{"list files", func() error { _, err := s.ListDir(sb.ID, "/").Collect(t.Context()); return err }},
 		{"pause", func() error { _, err := s.Pause(t.Context(), sb.ID); return err }},
 	} {
 		begin := time.Now()

@@ -267,7 +267,7 @@ func pull(m *machine) func() {
 	pulled, err := m.PullImage(m.t.Context(), ref.String(), nil)
 	m.must("pull", err)
 	return func() {
-		list, err := m.Images(m.t.Context())
+		list, err := m.Images().Collect(m.t.Context())
 		found := false
 		for _, i := range list {
 			found = found || i.Digest == pulled.Digest
@@ -297,7 +297,7 @@ func forgotten(m *machine) func() {
 	m.must("checkpoint", err)
 	m.must("deletion of a checkpoint", m.DeleteCheckpoint(m.t.Context(), sb.ID, cp.ID))
 	return func() {
-		list, err := m.Checkpoints(m.t.Context(), sb.ID)
+		list, err := m.Checkpoints(sb.ID).Collect(m.t.Context())
 		m.kept(err == nil && len(list) == 0, "the deletion of a checkpoint: %+v, %v", list, err)
 		m.keptPaused(sb.ID)
 	}
@@ -428,7 +428,7 @@ func TestPowerCutInAStorm(t *testing.T) {
 // nothingOrphaned destroys all sandboxes and asserts that no saved state stays.
 func (m *machine) nothingOrphaned() {
 	m.t.Helper()
-	for sb, err := range m.All(m.t.Context(), client.ListOptions{}) {
+	for sb, err := range m.List(client.ListOptions{}).All(m.t.Context()) {
 		if err != nil {
 			m.t.Fatal(err)
 		}

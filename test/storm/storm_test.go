@@ -171,7 +171,7 @@ func stuck(t *testing.T, s *testserver.Server) (ids []string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // polling another process
 		ids = nil
-		for sb, err := range s.All(t.Context(), client.ListOptions{}) {
+		for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -232,7 +232,7 @@ func TestStorm(t *testing.T) {
 			}
 		}
 	}
-	for sb, err := range s.All(t.Context(), client.ListOptions{}) {
+	for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,11 +28,6 @@ type NewToken struct {
 	Secret string `json:"token" doc:"The token's text. It is shown only now."`
 }
 
-// TokenList is the good tokens of the caller.
-type TokenList struct {
-	Items []Token `json:"items" nullable:"false" doc:"The tokens, newest first."`
-}
-
 // Whoami says who the caller is.
 type Whoami struct {
 	UserID        string   `json:"user_id" doc:"The user."`

@@ -39,12 +39,6 @@ type AuditEntry struct {
 	Record KeptAuditRecord `json:"record"`
 }
 
-// AuditList is the answer to GET /v1/audit and GET /v1/audit/installation.
-type AuditList struct {
-	Items []AuditEntry `json:"items" nullable:"false"`
-	Next  int64        `json:"next,omitempty" doc:"Where the next page begins: the value of before, or after with order=asc. Absent on the last page."`
-}
-
 // AuditReport is the answer to GET /v1/audit/verify.
 type AuditReport struct {
 	OK         bool   `json:"ok" doc:"Whether every record that is kept is what it was when it was made."`

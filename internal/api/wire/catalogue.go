@@ -49,8 +49,3 @@ type SandboxImage struct {
 	CreatedAt     time.Time `json:"created_at" doc:"When it was made."`
 	UpdatedAt     time.Time `json:"updated_at" doc:"When it last changed."`
 }
-
-// SandboxImageList is a workspace's catalogue.
-type SandboxImageList struct {
-	Items []SandboxImage `json:"items" nullable:"false" doc:"The built-in images, the server's default first, and then the workspace's own, the oldest first."`
-}

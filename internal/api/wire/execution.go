@@ -62,11 +62,6 @@ type OutputStream struct {
 	Truncated bool   `json:"truncated" doc:"There were more than are kept."`
 }
 
-// ExecutionList is executions of a sandbox, newest first.
-type ExecutionList struct {
-	Items []Execution `json:"items" nullable:"false" doc:"The executions, newest first."`
-}
-
 // CancelExecution is the body of POST /v1/executions/{id}/cancel.
 type CancelExecution struct {
 	Force bool `json:"force,omitempty" doc:"Kill it at once. Otherwise it gets SIGTERM, and 5 seconds until it is killed."`

@@ -28,12 +28,6 @@ type FileInfo struct {
 	Target  string    `json:"target,omitempty" doc:"Where a symlink points, as written."`
 }
 
-// FileList is a directory's content.
-type FileList struct {
-	Items     []FileInfo `json:"items" nullable:"false" doc:"The entries, sorted by name."`
-	Truncated bool       `json:"truncated" doc:"There are more entries than limit."`
-}
-
 // Mkdir is the body of POST …/files/mkdir.
 type Mkdir struct {
 	Path    string `json:"path" minLength:"1" maxLength:"4096" doc:"The directory to make."`

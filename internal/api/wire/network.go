@@ -22,11 +22,6 @@ type PublishedPort struct {
 	CreatedAt time.Time `json:"created_at" doc:"When the URL was made."`
 }
 
-// PublishedPortList is the ports that a sandbox publishes.
-type PublishedPortList struct {
-	Items []PublishedPort `json:"items" nullable:"false" doc:"The ports, in the order they were published."`
-}
-
 // PublishPort is the body of PUT /v1/sandboxes/{ref}/ports/{port}.
 type PublishPort struct {
 	Access string `json:"access,omitempty" enum:"public,private" doc:"Who may use its URL; public when omitted."`

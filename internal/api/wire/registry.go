@@ -35,8 +35,3 @@ type Registry struct {
 	CreatedAt time.Time `json:"created_at" doc:"When it was made."`
 	UpdatedAt time.Time `json:"updated_at" doc:"When it last changed."`
 }
-
-// RegistryList is all registries of a workspace.
-type RegistryList struct {
-	Items []Registry `json:"items" nullable:"false" doc:"The oldest first."`
-}

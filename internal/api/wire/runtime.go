@@ -27,8 +27,3 @@ type Requirements struct {
 	Disk    string `json:"disk,omitempty" doc:"What it may write." example:"512Mi"`
 	Network bool   `json:"network" doc:"It is of little use without a network."`
 }
-
-// RuntimeList is all runtimes.
-type RuntimeList struct {
-	Items []Runtime `json:"items" nullable:"false" doc:"The runtimes, the default one first."`
-}

@@ -53,11 +53,6 @@ type Checkpoint struct {
 	CreatedAt time.Time `json:"created_at" doc:"When it was made."`
 }
 
-// CheckpointList is all checkpoints of a sandbox.
-type CheckpointList struct {
-	Items []Checkpoint `json:"items" nullable:"false" doc:"The checkpoints, the oldest first."`
-}
-
 // CreateCheckpoint is the body of POST /v1/sandboxes/{ref}/checkpoints.
 type CreateCheckpoint struct {
 	Name string `json:"name,omitempty" maxLength:"128" doc:"A name; made up when omitted." example:"before-upgrade"`
@@ -84,7 +79,7 @@ type Fork struct {
 
 // ForkList is what became of each child.
 type ForkList struct {
-	Items []ForkItem `json:"items" nullable:"false" doc:"One for each child, in the order of the names."`
+	Forks []ForkItem `json:"forks" nullable:"false" doc:"One for each child, in the order of the names."`
 }
 
 // ForkItem is what became of one child. One that was recorded and then failed has both fields.
@@ -142,25 +137,14 @@ type Cause struct {
 	Message string `json:"message" doc:"For people."`
 }
 
-// SandboxList is one page of sandboxes, newest first.
-type SandboxList struct {
-	Items      []Sandbox `json:"items" nullable:"false" doc:"The sandboxes, newest first."`
-	NextCursor string    `json:"next_cursor,omitempty" doc:"Pass it as cursor for the next page; absent on the last one."`
-}
-
 // Event is something that happened to a sandbox.
 type Event struct {
-	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after to go on."`
+	Seq       int64             `json:"seq" doc:"Grows with time; pass the last one as after_seq to list what happens afterwards."`
 	SandboxID string            `json:"sandbox_id" format:"uuid" doc:"The sandbox."`
 	Time      time.Time         `json:"time" doc:"When."`
 	Type      string            `json:"type" doc:"What, for programs: created, running, image_building, pausing, paused, pause_failed, resuming, resumed, resumed_from_files, resume_failed, checkpoint_created, checkpoint_restored, checkpoint_deleted, forked, snapshot_created, snapshot_tagged, snapshot_deleted, destroying, destroyed, failed, recovered, exec." example:"running"`
 	Message   string            `json:"message" doc:"What, for people."`
 	Data      map[string]string `json:"data,omitempty" doc:"The facts."`
-}
-
-// EventList is a page of events.
-type EventList struct {
-	Items []Event `json:"items" nullable:"false" doc:"The events, in the order asked for."`
 }
 
 // Stats is a moment's use of a sandbox.
@@ -235,9 +219,4 @@ type PrunedImage struct {
 	Digest      string `json:"digest" doc:"Content address of its root file system."`
 	SizeBytes   int64  `json:"size_bytes" doc:"Size of its root file system, which may be another image's, too, and then stays."`
 	WorkspaceID string `json:"workspace_id,omitempty" doc:"The workspace that built it; absent for one that was pulled or comes with Modbox."`
-}
-
-// ImageList is all images of a workspace.
-type ImageList struct {
-	Items []Image `json:"items" nullable:"false" doc:"The images."`
 }

@@ -36,17 +36,6 @@ type Snapshot struct {
 	DeletedAt   *time.Time        `json:"deleted_at,omitempty" doc:"When it was deleted; only lineages have deleted ones."`
 }
 
-// SnapshotList is a part of the snapshots.
-type SnapshotList struct {
-	Items []Snapshot `json:"items" nullable:"false" doc:"The snapshots, in the order asked for."`
-	Total int        `json:"total" doc:"How many there are on all pages."`
-}
-
-// Lineage is a snapshot and those before it.
-type Lineage struct {
-	Items []Snapshot `json:"items" nullable:"false" doc:"The newest first, deleted ones included."`
-}
-
 // TagSnapshot is the body of PATCH /v1/snapshots/{snapshot}.
 type TagSnapshot struct {
 	Tag *string `json:"tag" maxLength:"128" doc:"Its new tag, taken from the snapshot of the same name that has it; null takes its tag away."`

@@ -15,12 +15,6 @@ type SnapshotFile struct {
 	SHA256  string    `json:"sha256,omitempty" doc:"Of what a file holds, when asked for; absent for a file of more than 64 MiB."`
 }
 
-// SnapshotFileList is a part of a snapshot's files.
-type SnapshotFileList struct {
-	Items      []SnapshotFile `json:"items" nullable:"false" doc:"A directory before what is in it, else sorted by name."`
-	NextCursor string         `json:"next_cursor,omitempty" doc:"Pass it as cursor for the next page; absent on the last one."`
-}
-
 // SnapshotDownload is where files of a snapshot can be downloaded.
 type SnapshotDownload struct {
 	URL       string    `json:"url" doc:"Where, relative to the server's address. Who has it needs nothing else." example:"/v1/downloads/3q2-7w"`

@@ -36,11 +36,6 @@ type WorkspaceDetail struct {
 	Members []Member `json:"members" nullable:"false" doc:"Its members, in the order they came."`
 }
 
-// WorkspaceList is the workspaces of the caller.
-type WorkspaceList struct {
-	Items []Workspace `json:"items" nullable:"false" doc:"The workspaces, by name."`
-}
-
 // Member is a user of a workspace.
 type Member struct {
 	UserID    string    `json:"user_id" doc:"The user."`
@@ -48,11 +43,6 @@ type Member struct {
 	Email     string    `json:"email,omitempty" doc:"Its e-mail address, when known."`
 	Role      string    `json:"role" enum:"owner,admin,member,viewer" doc:"What it may do."`
 	CreatedAt time.Time `json:"created_at" doc:"When it became a member."`
-}
-
-// MemberList is the members of a workspace.
-type MemberList struct {
-	Items []Member `json:"items" nullable:"false" doc:"The members, in the order they came."`
 }
 
 // AddMember is the body of POST /v1/workspaces/{workspace_id}/members.
@@ -89,11 +79,6 @@ type NewInvitation struct {
 	Code string `json:"code" doc:"What the invited accepts it with, once. It is shown only now."`
 }
 
-// InvitationList is the open invitations to a workspace.
-type InvitationList struct {
-	Items []Invitation `json:"items" nullable:"false" doc:"The invitations, newest first."`
-}
-
 // CreateUser is the body of POST /v1/users.
 type CreateUser struct {
 	Name          string `json:"name" minLength:"1" maxLength:"63" doc:"What it signs in as: a-z, 0-9, dot, - and _."`
@@ -123,11 +108,6 @@ type User struct {
 type NewUser struct {
 	User
 	Code string `json:"code,omitempty" doc:"By which the user chooses its password, once. It is shown only now."`
-}
-
-// UserList is users of the installation.
-type UserList struct {
-	Items []User `json:"items" nullable:"false" doc:"The users, by name; at most 1000."`
 }
 
 // Code is a one-time code.
@@ -178,20 +158,10 @@ type SignInSession struct {
 	ExpiresAt   time.Time `json:"expires_at" doc:"When it ends unless it is refreshed before."`
 }
 
-// SessionList is the sessions of the caller.
-type SessionList struct {
-	Items []SignInSession `json:"items" nullable:"false" doc:"The sessions, the newest first; at most 1000."`
-}
-
 // SessionTokens is the pair of tokens that a session has.
 type SessionTokens struct {
 	AccessToken      string `json:"access_token" doc:"The bearer token of requests."`
 	RefreshToken     string `json:"refresh_token" doc:"Gets the next pair, once."`
 	ExpiresIn        int    `json:"expires_in" doc:"Seconds that the access token works."`
 	RefreshExpiresIn int    `json:"refresh_expires_in" doc:"Seconds that the refresh token works."`
-}
-
-// ProviderList is the services that people sign in with.
-type ProviderList struct {
-	Items []string `json:"items" nullable:"false" doc:"Their names."`
 }

@@ -22,7 +22,7 @@ func newInvitationListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Invitations(cmd.Context(), id)
+			list, err := c.Invitations(id).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func newInvitationWithdrawCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Invitations(cmd.Context(), id)
+			list, err := c.Invitations(id).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}

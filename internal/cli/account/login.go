@@ -101,7 +101,7 @@ func signIn(ctx context.Context, env *base.Env, o loginOptions) error {
 }
 
 func knownProvider(ctx context.Context, anonymous *client.Client, name string) error {
-	there, err := anonymous.Providers(ctx)
+	there, err := anonymous.Providers().Collect(ctx)
 	if err == nil && !slices.Contains(there, name) {
 		return base.UsageError("--provider: the server has no %q; it has: %s", name, cmp.Or(strings.Join(there, ", "), "none"))
 	}
@@ -113,7 +113,7 @@ func askProvider(ctx context.Context, env *base.Env, anonymous *client.Client) (
 	if !env.Interactive() {
 		return "", nil
 	}
-	there, err := anonymous.Providers(ctx)
+	there, err := anonymous.Providers().Collect(ctx)
 	if err != nil || len(there) == 0 {
 		return "", err
 	}

@@ -31,7 +31,7 @@ func newSessionListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sessions, err := c.Sessions(cmd.Context())
+			sessions, err := c.Sessions().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -76,7 +76,7 @@ func newSessionEndCommand(env *base.Env) *cobra.Command {
 func completeSessions(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
-			sessions, err := c.Sessions(cmd.Context())
+			sessions, err := c.Sessions().Collect(cmd.Context())
 			for _, s := range sessions {
 				list = append(list, cobra.CompletionWithDesc(s.ID, base.Clean(s.Method+" from "+s.Address)))
 			}

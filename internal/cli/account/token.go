@@ -145,7 +145,7 @@ func newTokenListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tokens, err := c.Tokens(cmd.Context())
+			tokens, err := c.Tokens().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -190,7 +190,7 @@ func newTokenRevokeCommand(env *base.Env) *cobra.Command {
 func completeTokens(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
-			tokens, err := c.Tokens(cmd.Context())
+			tokens, err := c.Tokens().Collect(cmd.Context())
 			for _, t := range tokens {
 				list = append(list, cobra.CompletionWithDesc(t.ID, base.Clean(t.Description)))
 			}

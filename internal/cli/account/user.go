@@ -75,7 +75,7 @@ func newUserListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			users, err := c.Users(cmd.Context())
+			users, err := c.Users().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -62,7 +62,7 @@ func newWorkspaceListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Workspaces(cmd.Context())
+			list, err := c.Workspaces().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -198,7 +198,7 @@ reads mail there, to be used with "modbox login --code CODE NAME" within a week.
 // workspaceID returns the id of the caller's workspace with that id, slug or name;
 // the server refuses a name that no workspace has. Several with the name are an error.
 func workspaceID(ctx context.Context, c *client.Client, called string) (string, error) {
-	list, err := c.Workspaces(ctx)
+	list, err := c.Workspaces().Collect(ctx)
 	if err != nil {
 		return called, nil // a token that must not list them may act in its own
 	}

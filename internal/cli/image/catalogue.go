@@ -140,7 +140,7 @@ func newCatalogueListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.SandboxImages(cmd.Context(), enabledOnly)
+			list, err := c.SandboxImages(enabledOnly).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -265,7 +265,7 @@ func newCatalogueRemoveCommand(env *base.Env) *cobra.Command {
 // CatalogueID returns the id of an image of the catalogue that is named by id or
 // name; the workspace's own win.
 func CatalogueID(ctx context.Context, c *client.Client, ref string) (string, error) {
-	list, err := c.SandboxImages(ctx, false)
+	list, err := c.SandboxImages(false).Collect(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -281,7 +281,7 @@ func CatalogueID(ctx context.Context, c *client.Client, ref string) (string, err
 func completeCatalogue(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {
-			images, err := c.SandboxImages(cmd.Context(), false)
+			images, err := c.SandboxImages(false).Collect(cmd.Context())
 			for _, i := range images {
 				list = append(list, cobra.CompletionWithDesc(i.Name, i.Image))
 			}

@@ -132,7 +132,7 @@ func newRegistryListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Registries(cmd.Context())
+			list, err := c.Registries().Collect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -222,7 +222,7 @@ func newRegistryRemoveCommand(env *base.Env) *cobra.Command {
 
 // registryID returns the id of a registry that is named by id or name.
 func registryID(cmd *cobra.Command, c *client.Client, ref string) (string, error) {
-	list, err := c.Registries(cmd.Context())
+	list, err := c.Registries().Collect(cmd.Context())
 	if err != nil {
 		return "", err
 	}

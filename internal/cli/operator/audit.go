@@ -46,11 +46,11 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.all, "all", false, "in all workspaces and in none; for administrators")
 }
 
-// auditPages returns the pages of a list.
-type auditPages func(context.Context, client.AuditOptions) (*client.AuditPage, error)
+// auditList returns a list of records.
+type auditList func(client.AuditOptions) *client.List[client.AuditEntry]
 
-// pages returns where the records come from.
-func (f *auditFlags) pages(c *client.Client) (auditPages, error) {
+// list returns where the records come from.
+func (f *auditFlags) list(c *client.Client) (auditList, error) {
 	var err error
 	if f.Since, err = moment("since", f.since); err != nil {
 		return nil, err
@@ -94,20 +94,19 @@ done there, administrators of the server everything, with --all.`,
 			if err != nil {
 				return err
 			}
-			next, err := flags.pages(c)
+			list, err := flags.list(c)
 			if err != nil {
 				return err
 			}
-			flags.Limit = limit
-			page, err := next(cmd.Context(), flags.AuditOptions)
+			entries, _, err := base.First(cmd.Context(), list(flags.AuditOptions), limit)
 			if err != nil {
 				return err
 			}
-			return printAudit(env, page.Items)
+			return printAudit(env, entries)
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().IntVar(&limit, "limit", 50, "records to show, at most 1000")
+	cmd.Flags().IntVar(&limit, "limit", 50, "records to show; 0 shows all")
 	cmd.AddCommand(newAuditExportCommand(env), newAuditVerifyCommand(env))
 	return cmd
 }
@@ -155,11 +154,11 @@ func newAuditExportCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			next, err := flags.pages(c)
+			list, err := flags.list(c)
 			if err != nil {
 				return err
 			}
-			return flags.export(cmd.Context(), next, json.NewEncoder(env.Stdout))
+			return flags.export(cmd.Context(), list, json.NewEncoder(env.Stdout))
 		},
 	}
 	flags.add(cmd)
@@ -169,35 +168,32 @@ func newAuditExportCommand(env *base.Env) *cobra.Command {
 // export writes the records, the oldest first. With nothing than times to go by it
 // is all from the first to the last of them, for their times need not be in the order
 // of the chain.
-func (f *auditFlags) export(ctx context.Context, next auditPages, out *json.Encoder) error {
+func (f *auditFlags) export(ctx context.Context, list auditList, out *json.Encoder) error {
 	o := f.AuditOptions
-	o.Ascending, o.Limit = true, auditPage
+	o.Ascending = true
 	var until time.Time
 	if f.all && f.AuditOptions == (client.AuditOptions{Since: f.Since, Until: f.Until}) {
-		first, err := next(ctx, client.AuditOptions{Since: f.Since, Ascending: true, Limit: 1})
+		first, err := list(client.AuditOptions{Since: f.Since, Ascending: true}).Page(ctx, client.PageOptions{Limit: 1})
 		if err != nil || len(first.Items) == 0 {
 			return err
 		}
 		until = f.Until
-		o.Since, o.Until, o.Cursor = time.Time{}, time.Time{}, first.Items[0].Seq-1
+		o.Since, o.Until, o.AfterSeq = time.Time{}, time.Time{}, first.Items[0].Seq-1
 	}
-	for {
-		page, err := next(ctx, o)
+	records := list(o)
+	records.PageSize = auditPage
+	for e, err := range records.All(ctx) {
 		if err != nil {
 			return err
 		}
-		for _, e := range page.Items {
-			if !until.IsZero() && !e.Record.Time.Before(until) {
-				return nil
-			}
-			if err := out.Encode(e); err != nil {
-				return err
-			}
-		}
-		if o.Cursor = page.Next; o.Cursor == 0 {
+		if !until.IsZero() && !e.Record.Time.Before(until) {
 			return nil
 		}
+		if err := out.Encode(e); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 func newAuditVerifyCommand(env *base.Env) *cobra.Command {
@@ -279,7 +275,7 @@ func verifyAudit(ctx context.Context, env *base.Env, file string, head *sandbox.
 	if err != nil || !report.OK || head == nil {
 		return report, err
 	}
-	page, err := c.InstallationAudit(ctx, client.AuditOptions{Ascending: true, Cursor: head.Seq - 1, Limit: 1})
+	page, err := c.InstallationAudit(client.AuditOptions{Ascending: true, AfterSeq: head.Seq - 1}).Page(ctx, client.PageOptions{Limit: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/config"
 	"github.com/modbox/modbox/internal/doctor"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/server"
 	"github.com/modbox/modbox/internal/statedir"
@@ -30,21 +31,18 @@ func DescribeFirstToken(ctx context.Context, cfg config.Config) (_ *doctor.First
 		return nil, err
 	}
 	found := &doctor.FirstToken{Made: t.CreatedAt, Used: t.LastUsedAt, Expires: t.ExpiresAt}
-	for after, more := "", true; more; {
-		users, err := st.Users(ctx, after, usersPage)
+	for r := (page.Request{Limit: page.MaxSize}); ; {
+		users, err := st.Users(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		for _, u := range users {
-			after = u.Name
+		for _, u := range users.Items {
 			if u.Administrator && u.DisabledAt.IsZero() && u.ID != t.User {
 				found.Administrators++
 			}
 		}
-		more = len(users) == usersPage
+		if r.Cursor = users.Next; r.Cursor == "" {
+			return found, nil
+		}
 	}
-	return found, nil
 }
-
-// usersPage is how many users are read at a time.
-const usersPage = 1000

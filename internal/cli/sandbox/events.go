@@ -12,11 +12,8 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
-const (
-	eventsPage = 100
-	// eventsPause is how often events -f asks for new ones.
-	eventsPause = time.Second
-)
+// eventsPause is how often events -f asks for new ones.
+const eventsPause = time.Second
 
 // NewEventsCommand returns the command "modbox events".
 func NewEventsCommand(env *base.Env) *cobra.Command {
@@ -47,20 +44,14 @@ func events(ctx context.Context, env *base.Env, c *client.Client, ref string, fo
 		if err != nil {
 			return err
 		}
-		for {
-			list, err := c.Events(ctx, sb.ID, client.EventsOptions{After: last, Limit: eventsPage})
+		for e, err := range c.Events(sb.ID, client.EventsOptions{AfterSeq: last}).All(ctx) {
 			if err != nil {
 				return err
 			}
-			for _, e := range list {
-				if err := printEvent(env, e); err != nil {
-					return err
-				}
-				last = e.Seq
+			if err := printEvent(env, e); err != nil {
+				return err
 			}
-			if len(list) < eventsPage {
-				break
-			}
+			last = e.Seq
 		}
 		if !follow || sb.State.Ended() {
 			return nil

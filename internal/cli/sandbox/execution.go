@@ -55,7 +55,7 @@ func NewJobsCommand(env *base.Env) *cobra.Command {
 			if all {
 				kind = ""
 			}
-			list, err := c.Executions(cmd.Context(), args[0], kind, limit)
+			list, _, err := base.First(cmd.Context(), c.Executions(args[0], kind), limit)
 			if err != nil {
 				return err
 			}

@@ -38,21 +38,21 @@ func newFileListCommand(env *base.Env) *cobra.Command {
 			if len(args) == 2 {
 				path = args[1]
 			}
-			list, err := c.ListDir(cmd.Context(), args[0], path, limit)
+			list, more, err := base.First(cmd.Context(), c.ListDir(args[0], path), limit)
 			if err != nil {
 				return err
 			}
 			if env.JSON {
 				return env.PrintJSON(list)
 			}
-			if err := printFiles(env, list.Items); err != nil || !list.Truncated {
+			if err := printFiles(env, list); err != nil || !more {
 				return err
 			}
 			_, err = fmt.Fprintln(env.Stderr, "There is more.")
 			return err
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 0, "entries to show at most (default: what the server answers)")
+	cmd.Flags().IntVar(&limit, "limit", 0, "entries to show at most (default: all)")
 	return cmd
 }
 

@@ -131,7 +131,7 @@ func newCheckpointListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Checkpoints(cmd.Context(), args[0])
+			list, err := c.Checkpoints(args[0]).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ func newPortListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ports, err := c.Ports(cmd.Context(), args[0])
+			ports, err := c.Ports(args[0]).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ func NewRemoveCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			if all {
-				for sb, err := range c.All(cmd.Context(), client.ListOptions{}) {
+				for sb, err := range c.List(client.ListOptions{}).All(cmd.Context()) {
 					if err != nil {
 						return err
 					}

@@ -177,12 +177,9 @@ func NewListCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sandboxes := []client.Sandbox{}
-			for sb, err := range c.All(cmd.Context(), o) {
-				if err != nil {
-					return err
-				}
-				sandboxes = append(sandboxes, sb)
+			sandboxes, err := c.List(o).Collect(cmd.Context())
+			if err != nil {
+				return err
 			}
 			return printSandboxes(env, sandboxes, quiet)
 		},

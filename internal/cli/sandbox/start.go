@@ -55,11 +55,10 @@ func start(ctx context.Context, env *base.Env, c *client.Client, o client.Create
 func showMaking(ctx context.Context, c *client.Client, id string, show *base.Progress, over <-chan struct{}) {
 	var last int64
 	for {
-		list, err := c.Events(ctx, id, client.EventsOptions{After: last, Limit: eventsPage})
-		if err != nil {
-			return
-		}
-		for _, e := range list {
+		for e, err := range c.Events(id, client.EventsOptions{AfterSeq: last}).All(ctx) {
+			if err != nil {
+				return
+			}
 			last = e.Seq
 			if phase := e.Data["phase"]; e.Type == "image_building" && phase != "" {
 				total, _ := strconv.ParseInt(e.Data["total"], 10, 64) // 0 when it is not known

@@ -48,7 +48,7 @@ func collectStats(ctx context.Context, c *client.Client, refs []string) ([]stats
 		rows = append(rows, statsRow{ID: sb.ID, Name: sb.Name})
 	}
 	if len(refs) == 0 {
-		for sb, err := range c.All(ctx, client.ListOptions{States: []client.State{client.Running}}) {
+		for sb, err := range c.List(client.ListOptions{States: []client.State{client.Running}}).All(ctx) {
 			if err != nil {
 				return nil, err
 			}

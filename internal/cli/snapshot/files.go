@@ -26,16 +26,11 @@ func newSnapshotFilesCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := []client.SnapshotFile{}
-			for {
-				page, err := c.SnapshotFiles(cmd.Context(), args[0], f)
-				if err != nil {
-					return err
-				}
-				all = append(all, page.Items...)
-				if f.Cursor = page.NextCursor; f.Cursor == "" {
-					break
-				}
+			files := c.SnapshotFiles(args[0], f)
+			files.PageSize = 1000
+			all, err := files.Collect(cmd.Context())
+			if err != nil {
+				return err
 			}
 			if env.JSON {
 				return env.PrintJSON(all)

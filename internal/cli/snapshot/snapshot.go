@@ -70,6 +70,7 @@ func printSnapshotID(env *base.Env, sn *client.Snapshot) error {
 
 func newSnapshotListCommand(env *base.Env) *cobra.Command {
 	var f client.SnapshotFilter
+	var limit int
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List snapshots", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -84,14 +85,14 @@ func newSnapshotListCommand(env *base.Env) *cobra.Command {
 				}
 				f.SandboxID = sb.ID
 			}
-			page, err := c.Snapshots(cmd.Context(), f)
+			list, _, err := base.First(cmd.Context(), c.Snapshots(f), limit)
 			if err != nil {
 				return err
 			}
 			if env.JSON {
-				return env.PrintJSON(page.Items)
+				return env.PrintJSON(list)
 			}
-			return printSnapshots(env, page.Items)
+			return printSnapshots(env, list)
 		},
 	}
 	fs := cmd.Flags()
@@ -100,7 +101,7 @@ func newSnapshotListCommand(env *base.Env) *cobra.Command {
 	fs.StringVar(&f.Name, "name", "", "only those of this name")
 	fs.StringVar(&f.Sort, "sort", "", "created, name, size or files (default: created)")
 	fs.BoolVar(&f.Ascending, "ascending", false, "the smallest, or oldest, first")
-	fs.IntVar(&f.Limit, "limit", 0, "so many at most (default: 100)")
+	fs.IntVar(&limit, "limit", 0, "so many at most (default: all)")
 	return cmd
 }
 
@@ -180,7 +181,7 @@ func newSnapshotLineageCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Lineage(cmd.Context(), args[0], 0)
+			list, err := c.Lineage(args[0]).Collect(cmd.Context())
 			if err != nil {
 				return err
 			}

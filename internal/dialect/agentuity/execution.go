@@ -6,6 +6,7 @@ import (
 
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -140,15 +141,15 @@ func (d *Dialect) listExecutions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Exec, limit)
+	list, err := d.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Exec, page.Request{Limit: limit})
 	if err != nil {
 		return err
 	}
 	out := struct {
 		Executions []executionInfo `json:"executions"`
-	}{make([]executionInfo, len(list))}
-	for i := range list {
-		out.Executions[i] = d.executionInfo(&list[i], false)
+	}{make([]executionInfo, len(list.Items))}
+	for i := range list.Items {
+		out.Executions[i] = d.executionInfo(&list.Items[i], false)
 	}
 	return answer(w, out)
 }

@@ -149,7 +149,7 @@ func (d *Dialect) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.guest.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, agentapi.MaxListEntries)
+	list, err := d.guest.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, "", agentapi.MaxListEntries)
 	if sandbox.CodeOf(err) == sandbox.NotFound && dir == workspaceDir {
 		err = nil // it is made by its first use
 	}

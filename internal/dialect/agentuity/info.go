@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -120,8 +121,8 @@ type look struct {
 }
 
 func (d *Dialect) look(ctx context.Context, sb sandbox.Sandbox) (look, error) {
-	list, err := d.executions.List(ctx, caller(ctx), string(sb.ID), sandbox.Exec, executionsMax)
-	return look{sb, list}, err
+	list, err := d.executions.List(ctx, caller(ctx), string(sb.ID), sandbox.Exec, page.Request{Limit: executionsMax})
+	return look{sb, list.Items}, err
 }
 
 // live returns the newest execution that has not ended.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -70,15 +71,15 @@ func (d *Dialect) jobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Job, limit)
+	list, err := d.executions.List(r.Context(), caller(r.Context()), string(sb.ID), sandbox.Job, page.Request{Limit: limit})
 	if err != nil {
 		return err
 	}
 	out := struct {
 		Jobs []jobInfo `json:"jobs"`
-	}{make([]jobInfo, len(list))}
-	for i := range list {
-		out.Jobs[i] = d.jobInfo(&list[i])
+	}{make([]jobInfo, len(list.Items))}
+	for i := range list.Items {
+		out.Jobs[i] = d.jobInfo(&list.Items[i])
 	}
 	return answer(w, out)
 }

@@ -106,13 +106,13 @@ func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
 		}
 		return order(&a, &b)
 	})
-	part := page(all, offset, limit)
-	for i := range part {
-		if part[i], err = d.look(r.Context(), part[i].Sandbox); err != nil {
+	shown := part(all, offset, limit)
+	for i := range shown {
+		if shown[i], err = d.look(r.Context(), shown[i].Sandbox); err != nil {
 			return nil, 0, err
 		}
 	}
-	return part, len(all), nil
+	return shown, len(all), nil
 }
 
 // matching returns all sandboxes that a request is about, with their executions

@@ -172,11 +172,11 @@ func (d *Dialect) runtimes(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, struct {
 		Runtimes []runtime `json:"runtimes"`
 		Total    int       `json:"total"`
-	}{page(list, offset, limit), len(list)})
+	}{part(list, offset, limit), len(list)})
 }
 
-// page returns a part of a list, never nil.
-func page[T any](list []T, offset, limit int) []T {
+// part returns a part of a list, never nil.
+func part[T any](list []T, offset, limit int) []T {
 	offset = min(offset, len(list))
 	return append([]T{}, list[offset:min(offset+limit, len(list))]...)
 }

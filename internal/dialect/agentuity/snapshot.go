@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -199,7 +200,7 @@ func snapshotFilter(r *http.Request) (f sandbox.SnapshotFilter, err error) {
 		return f, err
 	}
 	desc, err := descending(r, true)
-	f.Ascending = !desc
+	f.Ascending, f.Count = !desc, true
 	f.Sort = sandbox.SnapshotSort(strings.ToLower(r.URL.Query().Get("sort")))
 	return f, err
 }
@@ -274,11 +275,11 @@ func (d *Dialect) lineage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.svc.Lineage(ctx, caller(ctx), string(sn.ID), limit)
+	list, err := d.svc.Lineage(ctx, caller(ctx), string(sn.ID), page.Request{Limit: limit})
 	if err != nil {
 		return err
 	}
-	out, err := d.snapshotInfos(ctx, list)
+	out, err := d.snapshotInfos(ctx, list.Items)
 	if err != nil {
 		return err
 	}

@@ -181,14 +181,14 @@ func (d *Dialect) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.svc.Events(r.Context(), caller(r.Context()), string(sb.ID), 0, limit, desc)
+	list, err := d.svc.Events(r.Context(), caller(r.Context()), string(sb.ID), sandbox.EventFilter{Limit: limit, Descending: desc})
 	if err != nil {
 		return err
 	}
 	out := struct {
 		Events []eventInfo `json:"events"`
-	}{make([]eventInfo, len(list))}
-	for i, e := range list {
+	}{make([]eventInfo, len(list.Items))}
+	for i, e := range list.Items {
 		kind, ok := eventTypes[e.Type]
 		if !ok {
 			kind = string(e.Type)

@@ -99,7 +99,7 @@ func (d *Dialect) each(ctx context.Context, f lifecycle.Filter, do func(sandbox.
 		if err != nil {
 			return err
 		}
-		for _, sb := range part.Sandboxes {
+		for _, sb := range part.Items {
 			if err := do(sb); err != nil {
 				return err
 			}

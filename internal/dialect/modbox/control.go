@@ -231,8 +231,8 @@ func (c *Control) list(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		for i := range page.Sandboxes {
-			out.Sandboxes = append(out.Sandboxes, c.sandbox(&page.Sandboxes[i]))
+		for i := range page.Items {
+			out.Sandboxes = append(out.Sandboxes, c.sandbox(&page.Items[i]))
 		}
 		if f.Cursor = page.Next; f.Cursor == "" {
 			break

@@ -124,7 +124,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 // listFiles lists the upload folder, which exists from the first upload on.
 func (d *DataPlane) listFiles(w http.ResponseWriter, r *http.Request, v *visit) error {
-	list, err := d.files().ListDir(r.Context(), v.caller, v.ref, ".", agentapi.MaxListEntries)
+	list, err := d.files().ListDir(r.Context(), v.caller, v.ref, ".", "", agentapi.MaxListEntries)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}

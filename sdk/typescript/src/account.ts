@@ -2,8 +2,9 @@ import { newError } from "./errors.js";
 import type { Credentials, UserSession } from "./credentials.js";
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
+import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
-import type { CallOptions, NewToken, SignInSession, Token } from "./types.js";
+import type { CallOptions, NewToken, SignInSession, Token, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** The account of the client's user, and its session. Safe for concurrent use. */
@@ -36,11 +37,9 @@ export class Account {
     await this.http.done({ ...request, signal: options.signal, repeatable: false });
   }
 
-  /** Lists the user's sign-ins that have not ended, the newest first: at most 1000. */
-  async sessions(options: CallOptions = {}): Promise<SignInSession[]> {
-    const path = "/v1/account/sessions";
-    const w = await this.http.json<wire.SessionList>({ method: "GET", path, signal: options.signal, repeatable: true });
-    return w.items.map(decode.signInSession);
+  /** Lists the user's sign-ins that have not ended, the newest first. */
+  sessions(options: PageOptions = {}): PagePromise<SignInSession> {
+    return pages(this.http, options, () => ({ path: "/v1/account/sessions" }), decode.signInSession);
   }
 
   /** Ends one of the user's sessions; its tokens stop working at once. */
@@ -54,11 +53,9 @@ export class Account {
     await this.http.done({ method: "PUT", path: "/v1/account/password", json, signal: options.signal, repeatable: false });
   }
 
-  /** The services that people may sign in with, in a browser: docs/auth.md says how. */
-  async providers(options: CallOptions = {}): Promise<string[]> {
-    const path = "/v1/auth/providers";
-    const w = await this.http.json<wire.ProviderList>({ method: "GET", path, signal: options.signal, anonymous: true, repeatable: true });
-    return w.items;
+  /** Lists the services that people may sign in with, in a browser: docs/auth.md says how. */
+  providers(options: PageOptions = {}): PagePromise<string> {
+    return pages(this.http, options, () => ({ path: "/v1/auth/providers", anonymous: true }), (name: string) => name);
   }
 }
 
@@ -90,9 +87,8 @@ export class Tokens {
   }
 
   /** Lists the tokens, newest first, without their texts. */
-  async list(options: CallOptions = {}): Promise<Token[]> {
-    const w = await this.http.json<wire.TokenList>({ method: "GET", path: "/v1/tokens", signal: options.signal, repeatable: true });
-    return w.items.map(decode.token);
+  list(options: PageOptions = {}): PagePromise<Token> {
+    return pages(this.http, options, () => ({ path: "/v1/tokens" }), decode.token);
   }
 
   /** Ends a token; it stops working within seconds. */

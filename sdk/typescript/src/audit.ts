@@ -1,5 +1,6 @@
 import type { HTTP } from "./http.js";
-import type { CallOptions } from "./types.js";
+import { pages, type PagePromise } from "./page.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** Who did what to which object, from where, and how it ended. What is not known, or does not apply, is undefined. */
@@ -57,13 +58,13 @@ export interface AuditFilter {
   outcome?: string | undefined;
   /** Default `desc`, the newest first. */
   order?: "asc" | "desc" | undefined;
-  /** Items on a page, 1 to 1000; the iterator fetches as many pages as are read. */
-  limit?: number | undefined;
+  /** Only records with a greater number. */
+  afterSeq?: number | undefined;
 }
 
-export interface ListAuditOptions extends AuditFilter, CallOptions {}
+export interface ListAuditOptions extends AuditFilter, PageOptions {}
 
-export interface ListInstallationAuditOptions extends AuditFilter, CallOptions {
+export interface ListInstallationAuditOptions extends AuditFilter, PageOptions {
   /** Only what was done in this one, by its id. */
   workspace?: string | undefined;
 }
@@ -87,14 +88,14 @@ export interface AuditReport {
 export class Audit {
   constructor(private readonly http: HTTP) {}
 
-  /** Walks over what was done in the workspace, fetching pages as they are needed. For owners and admins. */
-  list(options: ListAuditOptions = {}): AsyncGenerator<AuditEntry, void, undefined> {
-    return this.walk("/v1/audit", options);
+  /** Lists what was done in the workspace. For owners and admins. */
+  list(options: ListAuditOptions = {}): PagePromise<AuditEntry> {
+    return this.records("/v1/audit", options);
   }
 
-  /** Walks over what was done in all workspaces, and in none. For administrators. */
-  listInstallation(options: ListInstallationAuditOptions = {}): AsyncGenerator<AuditEntry, void, undefined> {
-    return this.walk("/v1/audit/installation", options);
+  /** Lists what was done in all workspaces, and in none. For administrators. */
+  listInstallation(options: ListInstallationAuditOptions = {}): PagePromise<AuditEntry> {
+    return this.records("/v1/audit/installation", options);
   }
 
   /** Has the server check the chain of the whole log. For administrators. */
@@ -112,17 +113,16 @@ export class Audit {
     };
   }
 
-  private async *walk(path: string, options: ListInstallationAuditOptions): AsyncGenerator<AuditEntry, void, undefined> {
-    const { signal, since, until, ...rest } = options;
-    const query = { ...rest, since: instant(since), until: instant(until) };
-    const cursor = options.order === "asc" ? "after" : "before";
-    for (let at: number | undefined; ; ) {
-      const w = await this.http.json<wire.AuditList>({ method: "GET", path, query: { ...query, [cursor]: at }, signal, repeatable: true });
-      for (const { seq, prev, hash, record } of w.items) yield { seq, prev, hash, record: auditRecord(record) };
-      if (!w.next) return;
-      at = w.next;
-    }
+  private records(path: string, options: ListInstallationAuditOptions): PagePromise<AuditEntry> {
+    const { user, object, action, outcome, order, workspace, since, until, afterSeq } = options;
+    const query = { user, object, action, outcome, order, workspace, since: instant(since), until: instant(until), after_seq: afterSeq };
+    return pages(this.http, options, () => ({ path, query }), auditEntry);
   }
+}
+
+function auditEntry(w: wire.AuditEntry): AuditEntry {
+  const { seq, prev, hash, record } = w;
+  return { seq, prev, hash, record: auditRecord(record) };
 }
 
 function instant(at: Date | string | undefined): string | undefined {

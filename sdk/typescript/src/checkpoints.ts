@@ -1,7 +1,8 @@
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
+import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
-import type { CallOptions, Sandbox } from "./types.js";
+import type { CallOptions, Sandbox, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** A saved state of a sandbox, memory and files. */
@@ -28,10 +29,8 @@ export class Checkpoints {
   }
 
   /** Lists them, oldest first. */
-  async list(ref: string, options: CallOptions = {}): Promise<Checkpoint[]> {
-    const path = sandboxPath(ref, "/checkpoints");
-    const w = await this.http.json<wire.CheckpointList>({ method: "GET", path, signal: options.signal, repeatable: true });
-    return w.items.map(decode.checkpoint);
+  list(ref: string, options: PageOptions = {}): PagePromise<Checkpoint> {
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/checkpoints") }), decode.checkpoint);
   }
 
   /** Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays. */

@@ -63,7 +63,7 @@ export function checkpoint(w: wire.Checkpoint): Checkpoint {
   return { id: w.id, name: w.name, sandboxId: w.sandbox_id, sizeBytes: w.size_bytes, createdBy: w.created_by, createdAt: w.created_at };
 }
 
-export function forked(w: wire.ForkList["items"][number]): Forked {
+export function forked(w: wire.ForkList["forks"][number]): Forked {
   return {
     sandbox: w.sandbox && sandbox(w.sandbox),
     error: w.error && newError({ code: w.error.code as ErrorCode, message: w.error.detail }),

@@ -3,10 +3,11 @@ import * as decode from "./decode.js";
 import { newError } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
+import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
 import { connect, type Session } from "./session.js";
 import type { ReadStreamOptions, Streams } from "./streams.js";
-import type { CallOptions, Command, NewFile } from "./types.js";
+import type { CallOptions, Command, NewFile, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** Where an execution is in its life. A `job` that exits with another code than 0 is `failed`, an `exec` is `completed`. */
@@ -103,19 +104,10 @@ export class Executions {
     return decode.execution(w);
   }
 
-  /** Lists the executions of a sandbox, newest first; at most 100 unless `limit` says otherwise. */
-  async list(
-    ref: string,
-    options: CallOptions & { kind?: "exec" | "job" | undefined; limit?: number | undefined } = {},
-  ): Promise<Execution[]> {
-    const w = await this.http.json<wire.ExecutionList>({
-      method: "GET",
-      path: sandboxPath(ref, "/executions"),
-      query: { kind: options.kind, limit: options.limit },
-      signal: options.signal,
-      repeatable: true,
-    });
-    return w.items.map(decode.execution);
+  /** Lists the executions of a sandbox, newest first. */
+  list(ref: string, options: PageOptions & { kind?: "exec" | "job" | undefined } = {}): PagePromise<Execution> {
+    const { kind } = options;
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/executions"), query: { kind } }), decode.execution);
   }
 
   async get(id: string, options: CallOptions = {}): Promise<Execution> {

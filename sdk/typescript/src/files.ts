@@ -3,6 +3,7 @@ import * as decode from "./decode.js";
 import { newError, type ErrorCode, type ModboxError } from "./errors.js";
 import type { HTTP } from "./http.js";
 import { readLines } from "./lines.js";
+import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
 import type {
   ArchiveFormat,
@@ -10,7 +11,7 @@ import type {
   FileContent,
   FileEvent,
   FileInfo,
-  FileList,
+  PageOptions,
   MkdirOptions,
   NewFile,
   UploadArchiveOptions,
@@ -64,16 +65,9 @@ export class Files {
     return decode.fileInfo(w);
   }
 
-  /** Lists a directory. */
-  async list(ref: string, path: string, options: CallOptions & { limit?: number | undefined } = {}): Promise<FileList> {
-    const w = await this.http.json<wire.FileList>({
-      method: "GET",
-      path: filesPath(ref, "/list"),
-      query: { path, limit: options.limit },
-      signal: options.signal,
-      repeatable: true,
-    });
-    return { items: w.items.map(decode.fileInfo), truncated: w.truncated };
+  /** Lists a directory, sorted by name. */
+  list(ref: string, path: string, options: PageOptions = {}): PagePromise<FileInfo> {
+    return pages(this.http, options, () => ({ path: filesPath(ref, "/list"), query: { path } }), decode.fileInfo);
   }
 
   /** Describes a path, not following a last symlink. */

@@ -1,23 +1,23 @@
 import { encodeBuild, readProgress, type BuildEvent, type BuildImageOptions } from "./builds.js";
 import * as decode from "./decode.js";
 import type { HTTP, HTTPRequest } from "./http.js";
+import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
-import type { CallOptions, FileContent, Image, Runtime } from "./types.js";
+import type { CallOptions, FileContent, Image, Runtime, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** The images that sandboxes can be made from. */
 export class Images {
   constructor(private readonly http: HTTP) {}
 
-  async list(options: CallOptions = {}): Promise<Image[]> {
-    const w = await this.http.json<wire.ImageList>({ method: "GET", path: "/v1/images", signal: options.signal, repeatable: true });
-    return w.items.map(decode.image);
+  /** Lists them: the built-in ones, the default one first, and then the others, by name. */
+  list(options: PageOptions = {}): PagePromise<Image> {
+    return pages(this.http, options, () => ({ path: "/v1/images" }), decode.image);
   }
 
-  /** The built-in images by their short names, with what is in them. One that is not built is built by its first use. */
-  async runtimes(options: CallOptions = {}): Promise<Runtime[]> {
-    const w = await this.http.json<wire.RuntimeList>({ method: "GET", path: "/v1/runtimes", signal: options.signal, repeatable: true });
-    return w.items.map(decode.runtime);
+  /** Lists the built-in images by their short names, with what is in them. One that is not built is built by its first use. */
+  runtimes(options: PageOptions = {}): PagePromise<Runtime> {
+    return pages(this.http, options, () => ({ path: "/v1/runtimes" }), decode.runtime);
   }
 
   /** Checks whether Debian packages, written as for a create, can be installed in an image, default modbox/base. May take some seconds. */
@@ -175,15 +175,9 @@ export class SandboxImages {
   }
 
   /** Lists them: the built-in ones, the server's default first, and the workspace's own, the oldest first. */
-  async list(options: CallOptions & { enabledOnly?: boolean | undefined } = {}): Promise<SandboxImage[]> {
-    const w = await this.http.json<wire.SandboxImageList>({
-      method: "GET",
-      path: "/v1/sandbox-images",
-      query: { enabled_only: options.enabledOnly },
-      signal: options.signal,
-      repeatable: true,
-    });
-    return w.items.map(sandboxImage);
+  list(options: PageOptions & { enabledOnly?: boolean | undefined } = {}): PagePromise<SandboxImage> {
+    const query = { enabled_only: options.enabledOnly };
+    return pages(this.http, options, () => ({ path: "/v1/sandbox-images", query }), sandboxImage);
   }
 
   async get(id: string, options: CallOptions = {}): Promise<SandboxImage> {

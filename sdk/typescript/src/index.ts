@@ -49,8 +49,9 @@ export type {
 export type { Session, TerminalSize, WebSocketConstructor, WebSocketLike } from "./session.js";
 export type { PortAccess, PortLink, PortLinkOptions, Ports, PublishedPort, PublishPortOptions } from "./ports.js";
 export type { ReadStreamOptions, Streams } from "./streams.js";
-export type { BuildSnapshotOptions, BuiltSnapshot, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotDownload, SnapshotFile, SnapshotFilesOptions, SnapshotPage, Snapshots } from "./snapshots.js";
+export type { BuildSnapshotOptions, BuiltSnapshot, CreateSnapshotOptions, ListSnapshotsOptions, Snapshot, SnapshotDownload, SnapshotFile, SnapshotFilesOptions, Snapshots } from "./snapshots.js";
 export type { SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress } from "./snapshotbuilds.js";
+export { Page, PagePromise } from "./page.js";
 export type { Files } from "./files.js";
 export type { Sandboxes } from "./sandboxes.js";
 export type { Audit, AuditEntry, AuditFilter, AuditRecord, AuditReport, ListAuditOptions, ListInstallationAuditOptions } from "./audit.js";

@@ -217,7 +217,7 @@ export interface paths {
         };
         /**
          * List the services that people sign in with
-         * @description A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server, with the session's tokens in the fragment. For a program it also has a code_challenge (PKCE, S256); redirect is then http://127.0.0.1:PORT/…, which gets a `code` and the `state`, or left out, and the code is shown.
+         * @description Their names, sorted. A browser begins at GET /auth/sso/{name}?redirect=…&state=… and ends at redirect, a path of the server, with the session's tokens in the fragment. For a program it also has a code_challenge (PKCE, S256); redirect is then http://127.0.0.1:PORT/…, which gets a `code` and the `state`, or left out, and the code is shown.
          */
         get: operations["list-sign-in-providers"];
         put?: never;
@@ -354,7 +354,7 @@ export interface paths {
         };
         /**
          * List images
-         * @description What sandboxes can be made from.
+         * @description The images that sandboxes can be made from: the built-in images, the default one first, and then the others, by name.
          */
         get: operations["list-images"];
         put?: never;
@@ -454,7 +454,7 @@ export interface paths {
         };
         /**
          * List registries
-         * @description Those of the workspace, without their passwords.
+         * @description Those of the workspace, without their passwords, the oldest first.
          */
         get: operations["list-registries"];
         put?: never;
@@ -506,7 +506,7 @@ export interface paths {
         };
         /**
          * List runtimes
-         * @description The built-in images that sandboxes can be made from, with what is in them and whether they are built.
+         * @description The built-in images that sandboxes can be made from, with what is in them and whether they are built, by name.
          */
         get: operations["list-runtimes"];
         put?: never;
@@ -526,7 +526,7 @@ export interface paths {
         };
         /**
          * List the catalogue
-         * @description The built-in images and the workspace's own. What is on the server's disk is /v1/images.
+         * @description The built-in images, the default one first, and then the workspace's own, the oldest first. What is on the server's disk is /v1/images.
          */
         get: operations["list-sandbox-images"];
         put?: never;
@@ -1067,7 +1067,7 @@ export interface paths {
         };
         /**
          * List published ports
-         * @description With their URLs, each of which leads to its port and to nothing else of the sandbox.
+         * @description By number, with their URLs, each of which leads to its port and to nothing else of the sandbox.
          */
         get: operations["list-ports"];
         put?: never;
@@ -1251,7 +1251,7 @@ export interface paths {
         };
         /**
          * List snapshots
-         * @description Those of the workspace, or the public ones of all.
+         * @description The snapshots of the workspace, or the public snapshots of all workspaces, in the requested order.
          */
         get: operations["list-snapshots"];
         put?: never;
@@ -1436,7 +1436,7 @@ export interface paths {
         };
         /**
          * List files of a snapshot
-         * @description Those of the whole root filesystem, its image's included.
+         * @description Those of the whole root filesystem, its image's included: a directory before what is in it, else sorted by name.
          */
         get: operations["list-snapshot-files"];
         put?: never;
@@ -1454,7 +1454,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List a snapshot and those it came from */
+        /**
+         * List a snapshot and those it came from
+         * @description The newest first, with deleted snapshots.
+         */
         get: operations["get-snapshot-lineage"];
         put?: never;
         post?: never;
@@ -1517,7 +1520,7 @@ export interface paths {
         };
         /**
          * List API tokens
-         * @description The caller's, without those revoked.
+         * @description The caller's, without those revoked, newest first.
          */
         get: operations["list-tokens"];
         put?: never;
@@ -1669,7 +1672,7 @@ export interface paths {
         };
         /**
          * List workspaces
-         * @description Those that the caller is a member of, with its role.
+         * @description Those that the caller is a member of, with its role, by name.
          */
         get: operations["list-workspaces"];
         put?: never;
@@ -1867,13 +1870,11 @@ export interface components {
              */
             seq: number;
         };
-        AuditList: {
+        AuditEntryPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["AuditEntry"][];
-            /**
-             * Format: int64
-             * @description Where the next page begins: the value of before, or after with order=asc. Absent on the last page.
-             */
-            next?: number;
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         AuditRecord: {
             action: string;
@@ -2105,9 +2106,11 @@ export interface components {
              */
             size_bytes: number;
         };
-        CheckpointList: {
-            /** @description The checkpoints, the oldest first. */
+        CheckpointPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Checkpoint"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         Code: {
             /** @description By which the user chooses its password, once. It is shown only now. */
@@ -2397,7 +2400,7 @@ export interface components {
             sandbox_id: string;
             /**
              * Format: int64
-             * @description Grows with time; pass the last one as after to go on.
+             * @description Grows with time; pass the last one as after_seq to list what happens afterwards.
              */
             seq: number;
             /**
@@ -2411,9 +2414,11 @@ export interface components {
              */
             type: string;
         };
-        EventList: {
-            /** @description The events, in the order asked for. */
+        EventPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Event"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         ExchangeCode: {
             /** @description The code that the sign-in ended with. */
@@ -2613,9 +2618,11 @@ export interface components {
             /** @description Absolute, or relative to the working directory. Missing parent directories are made. */
             path: string;
         };
-        ExecutionList: {
-            /** @description The executions, newest first. */
+        ExecutionPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Execution"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         FieldError: {
             /**
@@ -2682,11 +2689,11 @@ export interface components {
              */
             uid: number;
         };
-        FileList: {
-            /** @description The entries, sorted by name. */
+        FileInfoPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["FileInfo"][];
-            /** @description There are more entries than limit. */
-            truncated: boolean;
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         FinishBuild: {
             /** @description Debian packages to install. */
@@ -2746,7 +2753,7 @@ export interface components {
         };
         ForkList: {
             /** @description One for each child, in the order of the names. */
-            items: components["schemas"]["ForkItem"][];
+            forks: components["schemas"]["ForkItem"][];
         };
         Image: {
             /** @description Comes with Modbox; in every workspace. */
@@ -2838,9 +2845,11 @@ export interface components {
              */
             wait_for_quota_seconds?: number;
         };
-        ImageList: {
-            /** @description The images. */
+        ImagePage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Image"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         ImageProgress: {
             /** @description Of error: the error's code. */
@@ -2917,13 +2926,11 @@ export interface components {
             /** @description What the member will be allowed to do. */
             role: string;
         };
-        InvitationList: {
-            /** @description The invitations, newest first. */
+        InvitationPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Invitation"][];
-        };
-        Lineage: {
-            /** @description The newest first, deleted ones included. */
-            items: components["schemas"]["Snapshot"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         Login: {
             /** @description Its password. */
@@ -2951,9 +2958,11 @@ export interface components {
             /** @description The user. */
             user_id: string;
         };
-        MemberList: {
-            /** @description The members, in the order they came. */
+        MemberPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Member"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         Mkdir: {
             /**
@@ -3136,10 +3145,6 @@ export interface components {
              */
             type: string;
         };
-        ProviderList: {
-            /** @description Their names. */
-            items: string[];
-        };
         PruneImages: {
             /** @description Of all workspaces, and pulled ones that nobody uses; for administrators of the installation. */
             all?: boolean;
@@ -3196,9 +3201,11 @@ export interface components {
             /** @description The URL of the port. It leads to this port and to nothing else of the sandbox, and is as safe to share as the server on the port. Empty for callers who may only read. */
             url: string;
         };
-        PublishedPortList: {
-            /** @description The ports, in the order they were published. */
+        PublishedPortPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["PublishedPort"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         Quota: {
             /**
@@ -3312,9 +3319,11 @@ export interface components {
             /** @description Who signs in. */
             username: string;
         };
-        RegistryList: {
-            /** @description The oldest first. */
+        RegistryPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Registry"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         Requirements: {
             /**
@@ -3409,9 +3418,11 @@ export interface components {
             /** @description Address of the project. */
             url?: string;
         };
-        RuntimeList: {
-            /** @description The runtimes, the default one first. */
+        RuntimePage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Runtime"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         Sandbox: {
             /** @description Why it ended; null while it lives. */
@@ -3576,15 +3587,11 @@ export interface components {
             /** @description The workspace it belongs to; absent for a built-in one. */
             workspace_id?: string;
         };
-        SandboxImageList: {
-            /** @description The built-in images, the server's default first, and then the workspace's own, the oldest first. */
+        SandboxImagePage: {
+            /** @description The items of the page. */
             items: components["schemas"]["SandboxImage"][];
-        };
-        SandboxList: {
-            /** @description The sandboxes, newest first. */
-            items: components["schemas"]["Sandbox"][];
-            /** @description Pass it as cursor for the next page; absent on the last one. */
-            next_cursor?: string;
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         SandboxNetwork: {
             /** @description Whether it reaches the internet. */
@@ -3592,9 +3599,11 @@ export interface components {
             /** @description The ports it publishes, in the order asked for. */
             ports: components["schemas"]["PublishedPort"][];
         };
-        SessionList: {
-            /** @description The sessions, the newest first; at most 1000. */
-            items: components["schemas"]["SignInSession"][];
+        SandboxPage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["Sandbox"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         SessionTokens: {
             /** @description The bearer token of requests. */
@@ -3652,6 +3661,12 @@ export interface components {
              * @description When it last got tokens; one in use gets them every 5 minutes.
              */
             refreshed_at: string;
+        };
+        SignInSessionPage: {
+            /** @description The items of the page. */
+            items: components["schemas"]["SignInSession"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         Snapshot: {
             /** @description The root file system it was laid on. */
@@ -3768,20 +3783,17 @@ export interface components {
              */
             uid: number;
         };
-        SnapshotFileList: {
-            /** @description A directory before what is in it, else sorted by name. */
+        SnapshotFilePage: {
+            /** @description The items of the page. */
             items: components["schemas"]["SnapshotFile"][];
-            /** @description Pass it as cursor for the next page; absent on the last one. */
-            next_cursor?: string;
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
-        SnapshotList: {
-            /** @description The snapshots, in the order asked for. */
+        SnapshotPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Snapshot"][];
-            /**
-             * Format: int64
-             * @description How many there are on all pages.
-             */
-            total: number;
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         StartExecution: {
             /** @description One stream for stdout and stderr. */
@@ -3931,6 +3943,12 @@ export interface components {
              */
             type: "started" | "stdout" | "stderr" | "exit" | "error" | "ping";
         };
+        StringPage: {
+            /** @description The items of the page. */
+            items: string[];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
+        };
         TTYSize: {
             /** Format: int32 */
             cols: number;
@@ -3993,9 +4011,11 @@ export interface components {
             /** @description It keeps out of its user's other workspaces. */
             workspace_only: boolean;
         };
-        TokenList: {
-            /** @description The tokens, newest first. */
+        TokenPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Token"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         UpdateRegistry: {
             /** @description Kept and shown; empty for none. */
@@ -4117,9 +4137,11 @@ export interface components {
             /** @description Its own workspace. */
             workspace_id: string;
         };
-        UserList: {
-            /** @description The users, by name; at most 1000. */
+        UserPage: {
+            /** @description The items of the page. */
             items: components["schemas"]["User"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         ValidateDependencies: {
             /**
@@ -4237,9 +4259,11 @@ export interface components {
              */
             url_access: "open" | "key";
         };
-        WorkspaceList: {
-            /** @description The workspaces, by name. */
+        WorkspacePage: {
+            /** @description The items of the page. */
             items: components["schemas"]["Workspace"][];
+            /** @description Pass it as cursor for the next page; null on the last one. */
+            next_cursor: string | null;
         };
         WriteFiles: {
             /** @description The files, written in this order. */
@@ -4297,7 +4321,12 @@ export interface operations {
     };
     "list-sessions": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -4313,7 +4342,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SessionList"];
+                    "application/json": components["schemas"]["SignInSessionPage"];
                 };
             };
             /** @description An error */
@@ -4407,12 +4436,12 @@ export interface operations {
                 outcome?: string;
                 /** @description The newest first, or the oldest. */
                 order?: "asc" | "desc";
-                /** @description Begin with the newest record that has a smaller number. */
-                before?: number;
-                /** @description Begin, with order=asc, with the oldest record that has a greater number. */
-                after?: number;
-                /** @description Records of a page. */
+                /** @description Only records with a greater number. */
+                after_seq?: number;
+                /** @description Items on a page at most. */
                 limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
             };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
@@ -4429,7 +4458,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AuditList"];
+                    "application/json": components["schemas"]["AuditEntryPage"];
                 };
             };
             /** @description An error */
@@ -4460,12 +4489,12 @@ export interface operations {
                 outcome?: string;
                 /** @description The newest first, or the oldest. */
                 order?: "asc" | "desc";
-                /** @description Begin with the newest record that has a smaller number. */
-                before?: number;
-                /** @description Begin, with order=asc, with the oldest record that has a greater number. */
-                after?: number;
-                /** @description Records of a page. */
+                /** @description Only records with a greater number. */
+                after_seq?: number;
+                /** @description Items on a page at most. */
                 limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
                 /** @description What was done in that workspace: its id. */
                 workspace?: string;
             };
@@ -4484,7 +4513,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AuditList"];
+                    "application/json": components["schemas"]["AuditEntryPage"];
                 };
             };
             /** @description An error */
@@ -4661,7 +4690,12 @@ export interface operations {
     };
     "list-sign-in-providers": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -4674,7 +4708,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ProviderList"];
+                    "application/json": components["schemas"]["StringPage"];
                 };
             };
             /** @description An error */
@@ -4909,7 +4943,12 @@ export interface operations {
     };
     "list-images": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -4925,7 +4964,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ImageList"];
+                    "application/json": components["schemas"]["ImagePage"];
                 };
             };
             /** @description An error */
@@ -5082,7 +5121,12 @@ export interface operations {
     };
     "list-registries": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -5098,7 +5142,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RegistryList"];
+                    "application/json": components["schemas"]["RegistryPage"];
                 };
             };
             /** @description An error */
@@ -5257,7 +5301,12 @@ export interface operations {
     };
     "list-runtimes": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -5273,7 +5322,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RuntimeList"];
+                    "application/json": components["schemas"]["RuntimePage"];
                 };
             };
             /** @description An error */
@@ -5292,6 +5341,10 @@ export interface operations {
             query?: {
                 /** @description Only those that sandboxes may be made from. */
                 enabled_only?: boolean;
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
             };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
@@ -5308,7 +5361,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SandboxImageList"];
+                    "application/json": components["schemas"]["SandboxImagePage"];
                 };
             };
             /** @description An error */
@@ -5476,9 +5529,9 @@ export interface operations {
                 label?: string[];
                 /** @description Only those made from the snapshot of this id. */
                 snapshot_id?: string;
-                /** @description Items on a page; 100 when omitted. */
+                /** @description Items on a page at most. */
                 limit?: number;
-                /** @description next_cursor of the page before. */
+                /** @description next_cursor of the page before; the first page when omitted. */
                 cursor?: string;
             };
             header?: {
@@ -5496,7 +5549,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SandboxList"];
+                    "application/json": components["schemas"]["SandboxPage"];
                 };
             };
             /** @description An error */
@@ -5629,7 +5682,12 @@ export interface operations {
     };
     "list-checkpoints": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -5648,7 +5706,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CheckpointList"];
+                    "application/json": components["schemas"]["CheckpointPage"];
                 };
             };
             /** @description An error */
@@ -5817,12 +5875,14 @@ export interface operations {
     "list-events": {
         parameters: {
             query?: {
-                /** @description Only events with a seq beyond this (asc) or before it (desc); 0 for all. */
-                after?: number;
-                /** @description Events at most. */
-                limit?: number;
+                /** @description Only events with a greater seq, which happened after that event. */
+                after_seq?: number;
                 /** @description asc: oldest first; desc: newest first. */
                 order?: "asc" | "desc";
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
             };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
@@ -5842,7 +5902,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventList"];
+                    "application/json": components["schemas"]["EventPage"];
                 };
             };
             /** @description An error */
@@ -5972,8 +6032,10 @@ export interface operations {
             query?: {
                 /** @description Only those of this kind. */
                 kind?: "exec" | "job";
-                /** @description How many; 100 when omitted. */
+                /** @description Items on a page at most. */
                 limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
             };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
@@ -5993,7 +6055,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ExecutionList"];
+                    "application/json": components["schemas"]["ExecutionPage"];
                 };
             };
             /** @description An error */
@@ -6349,8 +6411,10 @@ export interface operations {
             query: {
                 /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
                 path: string;
-                /** @description Entries at most; 1000 when omitted. */
+                /** @description Items on a page at most. */
                 limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
             };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
@@ -6370,7 +6434,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["FileList"];
+                    "application/json": components["schemas"]["FileInfoPage"];
                 };
             };
             /** @description An error */
@@ -6655,7 +6719,12 @@ export interface operations {
     };
     "list-ports": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -6674,7 +6743,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PublishedPortList"];
+                    "application/json": components["schemas"]["PublishedPortPage"];
                 };
             };
             /** @description An error */
@@ -7045,10 +7114,10 @@ export interface operations {
                 sort?: "created" | "name" | "size" | "files";
                 /** @description The direction. */
                 order?: "asc" | "desc";
-                /** @description Items on a page; 100 when omitted. */
+                /** @description Items on a page at most. */
                 limit?: number;
-                /** @description Pass over so many. */
-                offset?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
             };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
@@ -7065,7 +7134,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SnapshotList"];
+                    "application/json": components["schemas"]["SnapshotPage"];
                 };
             };
             /** @description An error */
@@ -7464,9 +7533,9 @@ export interface operations {
                 recursive?: boolean;
                 /** @description With the hash of what each file holds. A page then ends early when reading takes too much. */
                 sha256?: boolean;
-                /** @description Items on a page; 1000 when omitted. */
+                /** @description Items on a page at most. */
                 limit?: number;
-                /** @description next_cursor of the page before. */
+                /** @description next_cursor of the page before; the first page when omitted. */
                 cursor?: string;
             };
             header?: {
@@ -7487,7 +7556,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SnapshotFileList"];
+                    "application/json": components["schemas"]["SnapshotFilePage"];
                 };
             };
             /** @description An error */
@@ -7504,8 +7573,10 @@ export interface operations {
     "get-snapshot-lineage": {
         parameters: {
             query?: {
-                /** @description Snapshots at most. */
+                /** @description Items on a page at most. */
                 limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
             };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
@@ -7525,7 +7596,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Lineage"];
+                    "application/json": components["schemas"]["SnapshotPage"];
                 };
             };
             /** @description An error */
@@ -7658,7 +7729,12 @@ export interface operations {
     };
     "list-tokens": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -7674,7 +7750,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TokenList"];
+                    "application/json": components["schemas"]["TokenPage"];
                 };
             };
             /** @description An error */
@@ -7760,8 +7836,10 @@ export interface operations {
     "list-users": {
         parameters: {
             query?: {
-                /** @description The name after which the list begins: the last one of the list before. */
-                after?: string;
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
             };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
@@ -7778,7 +7856,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["UserList"];
+                    "application/json": components["schemas"]["UserPage"];
                 };
             };
             /** @description An error */
@@ -8001,7 +8079,12 @@ export interface operations {
     };
     "list-workspaces": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -8017,7 +8100,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WorkspaceList"];
+                    "application/json": components["schemas"]["WorkspacePage"];
                 };
             };
             /** @description An error */
@@ -8176,7 +8259,12 @@ export interface operations {
     };
     "list-invitations": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -8195,7 +8283,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InvitationList"];
+                    "application/json": components["schemas"]["InvitationPage"];
                 };
             };
             /** @description An error */
@@ -8246,7 +8334,12 @@ export interface operations {
     };
     "list-members": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
             header?: {
                 /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
                 "X-Workspace-Id"?: string;
@@ -8265,7 +8358,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MemberList"];
+                    "application/json": components["schemas"]["MemberPage"];
                 };
             };
             /** @description An error */

@@ -1,7 +1,8 @@
 import * as decode from "./decode.js";
 import type { HTTP, HTTPRequest } from "./http.js";
+import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
-import type { CallOptions } from "./types.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /**
@@ -50,11 +51,9 @@ export interface PortLinkOptions extends CallOptions {
 export class Ports {
   constructor(private readonly http: HTTP) {}
 
-  /** Lists the published ports, in the order in which they were published. */
-  async list(ref: string, options: CallOptions = {}): Promise<PublishedPort[]> {
-    const path = sandboxPath(ref, "/ports");
-    const w = await this.http.json<wire.PublishedPortList>({ method: "GET", path, signal: options.signal, repeatable: true });
-    return w.items.map(decode.publishedPort);
+  /** Lists the published ports, by number. */
+  list(ref: string, options: PageOptions = {}): PagePromise<PublishedPort> {
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/ports") }), decode.publishedPort);
   }
 
   /**

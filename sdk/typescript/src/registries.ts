@@ -1,6 +1,7 @@
 import type { HTTP } from "./http.js";
+import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
-import type { CallOptions } from "./types.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** How a workspace signs in to a container registry, without the password. */
@@ -43,9 +44,8 @@ export class Registries {
   }
 
   /** Lists them, the oldest first. */
-  async list(options: CallOptions = {}): Promise<Registry[]> {
-    const w = await this.http.json<wire.RegistryList>({ method: "GET", path: "/v1/registries", signal: options.signal, repeatable: true });
-    return w.items.map(registry);
+  list(options: PageOptions = {}): PagePromise<Registry> {
+    return pages(this.http, options, () => ({ path: "/v1/registries" }), registry);
   }
 
   async get(id: string, options: CallOptions = {}): Promise<Registry> {

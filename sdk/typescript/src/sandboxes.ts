@@ -9,6 +9,7 @@ import { Files } from "./files.js";
 import type { HTTP } from "./http.js";
 import { newKey } from "./key.js";
 import { maxWaitSeconds, waitSlackMs } from "./limits.js";
+import { pages, type PagePromise } from "./page.js";
 import { sandboxPath } from "./path.js";
 import { Ports } from "./ports.js";
 import { waitForRoom } from "./room.js";
@@ -28,7 +29,6 @@ import type {
   ResumeOptions,
   Sandbox,
   SandboxEvent,
-  SandboxPage,
   Stats,
   Timeouts,
   Usage,
@@ -123,33 +123,15 @@ export class Sandboxes {
     return decode.sandbox(w);
   }
 
-  /** Walks over all sandboxes that match, newest first, fetching pages as they are needed. */
-  async *list(options: ListSandboxesOptions = {}): AsyncGenerator<Sandbox, void, undefined> {
-    let cursor = options.cursor;
-    do {
-      const page = await this.listPage({ ...options, cursor });
-      yield* page.items;
-      cursor = page.nextCursor;
-    } while (cursor !== undefined);
-  }
-
-  /** Returns one page. */
-  async listPage(options: ListSandboxesOptions = {}): Promise<SandboxPage> {
-    const w = await this.http.json<wire.SandboxList>({
-      method: "GET",
-      path: "/v1/sandboxes",
-      query: {
-        state: options.states,
-        name: options.name,
-        label: Object.entries(options.labels ?? {}).map(([key, value]) => `${key}=${value}`),
-        snapshot_id: options.snapshotId,
-        limit: options.limit,
-        cursor: options.cursor,
-      },
-      signal: options.signal,
-      repeatable: true,
-    });
-    return { items: w.items.map(decode.sandbox), nextCursor: w.next_cursor || undefined };
+  /** Lists sandboxes, newest first. */
+  list(options: ListSandboxesOptions = {}): PagePromise<Sandbox> {
+    const query = {
+      state: options.states,
+      name: options.name,
+      label: Object.entries(options.labels ?? {}).map(([key, value]) => `${key}=${value}`),
+      snapshot_id: options.snapshotId,
+    };
+    return pages(this.http, options, () => ({ path: "/v1/sandboxes", query }), decode.sandbox);
   }
 
   /** Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is. */
@@ -236,7 +218,7 @@ export class Sandboxes {
       const body: wire.Fork = { ...json, wait_for_quota_seconds: seconds };
       return this.http.json<wire.ForkList>({ method: "POST", path, json: body, signal, timeoutMs: 0, repeatable: false });
     });
-    return w.items.map(decode.forked);
+    return w.forks.map(decode.forked);
   }
 
   /**
@@ -305,28 +287,10 @@ export class Sandboxes {
     return connect(this.http, sandboxPath(ref, "/exec/attach"), () => this.get(ref, { signal }), signal, first);
   }
 
-  /** What happened to a sandbox, oldest first unless asked otherwise. */
-  async events(ref: string, options: EventsOptions = {}): Promise<SandboxEvent[]> {
-    const w = await this.http.json<wire.EventList>({
-      method: "GET",
-      path: sandboxPath(ref, "/events"),
-      query: { after: options.after, limit: options.limit, order: options.order },
-      signal: options.signal,
-      repeatable: true,
-    });
-    return w.items.map(decode.event);
-  }
-
-  /** Walks over all that happened to a sandbox, fetching pages of `limit` as they are needed. */
-  async *allEvents(ref: string, options: EventsOptions = {}): AsyncGenerator<SandboxEvent, void, undefined> {
-    const limit = options.limit ?? 100;
-    let after = options.after;
-    for (;;) {
-      const page = await this.events(ref, { ...options, limit, after });
-      yield* page;
-      if (page.length < limit) return;
-      after = page.at(-1)?.seq;
-    }
+  /** Lists what happened to a sandbox, oldest first unless asked otherwise. */
+  events(ref: string, options: EventsOptions = {}): PagePromise<SandboxEvent> {
+    const query = { after_seq: options.afterSeq, order: options.order };
+    return pages(this.http, options, () => ({ path: sandboxPath(ref, "/events"), query }), decode.event);
   }
 
   /** Measures a running sandbox now. */

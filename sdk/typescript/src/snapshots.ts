@@ -1,8 +1,9 @@
 import * as decode from "./decode.js";
 import type { HTTP } from "./http.js";
+import { pages, type PagePromise } from "./page.js";
 import { sandboxPath, segment } from "./path.js";
 import { SnapshotBuilds, type SnapshotBuildEvent, type SnapshotBuildLine, type SnapshotBuildProgress } from "./snapshotbuilds.js";
-import type { CallOptions, FileContent, FileInfo } from "./types.js";
+import type { CallOptions, FileContent, FileInfo, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** The saved filesystem of a sandbox, or of a build, from which sandboxes are made. */
@@ -76,7 +77,7 @@ export interface BuiltSnapshot {
 }
 
 /** Which snapshots to list; the empty object is all of the workspace, newest first. */
-export interface ListSnapshotsOptions extends CallOptions {
+export interface ListSnapshotsOptions extends PageOptions {
   /** The public ones of all workspaces instead. */
   public?: boolean | undefined;
   sandboxId?: string | undefined;
@@ -86,29 +87,16 @@ export interface ListSnapshotsOptions extends CallOptions {
   sort?: "created" | "name" | "size" | "files" | undefined;
   /** Default `desc`. */
   order?: "asc" | "desc" | undefined;
-  /** Items on a page; the iterator fetches as many pages as are read. */
-  limit?: number | undefined;
-  /** Pass over so many. */
-  offset?: number | undefined;
-}
-
-/** One page of snapshots. */
-export interface SnapshotPage {
-  items: Snapshot[];
-  /** On all pages. */
-  total: number;
 }
 
 /** Which files of a snapshot to list; the empty object is what is in its root directory. */
-export interface SnapshotFilesOptions extends CallOptions {
+export interface SnapshotFilesOptions extends PageOptions {
   /** A directory, or a file alone. */
   path?: string | undefined;
   /** All below. */
   recursive?: boolean | undefined;
   /** With hashes; pages may be shorter then. */
   sha256?: boolean | undefined;
-  /** Items on a page, default 1000; the iterator fetches as many pages as are read. */
-  limit?: number | undefined;
 }
 
 /** A name in a snapshot. */
@@ -179,23 +167,11 @@ export class Snapshots {
     return decode.snapshot(w);
   }
 
-  /** Walks over all snapshots that match, fetching pages as they are needed. */
-  async *list(options: ListSnapshotsOptions = {}): AsyncGenerator<Snapshot, void, undefined> {
-    let offset = options.offset ?? 0;
-    for (;;) {
-      const { items, total } = await this.listPage({ ...options, offset });
-      yield* items;
-      offset += items.length;
-      if (items.length === 0 || offset >= total) return;
-    }
-  }
-
-  /** Returns one page. */
-  async listPage(options: ListSnapshotsOptions = {}): Promise<SnapshotPage> {
-    const { signal, sandboxId, offset, ...rest } = options;
-    const query = { ...rest, sandbox_id: sandboxId, offset: offset || undefined };
-    const w = await this.http.json<wire.SnapshotList>({ method: "GET", path: "/v1/snapshots", query, signal, repeatable: true });
-    return { items: w.items.map(decode.snapshot), total: w.total };
+  /** Lists snapshots. */
+  list(options: ListSnapshotsOptions = {}): PagePromise<Snapshot> {
+    const { public: everybody, sandboxId, name, tag, sort, order } = options;
+    const query = { public: everybody, sandbox_id: sandboxId, name, tag, sort, order };
+    return pages(this.http, options, () => ({ path: "/v1/snapshots", query }), decode.snapshot);
   }
 
   /** Gives a snapshot a tag, which leaves the one of the same name that had it; null takes its tag away. */
@@ -211,16 +187,11 @@ export class Snapshots {
     await this.http.done({ method: "DELETE", path: snapshotPath(snapshot), signal: options.signal, repeatable: false });
   }
 
-  /** Walks over the files of a snapshot, its image's included: a directory before what is in it, else sorted by name. */
-  async *files(snapshot: string, options: SnapshotFilesOptions = {}): AsyncGenerator<SnapshotFile, void, undefined> {
-    const { signal, ...query } = options;
-    const path = `${snapshotPath(snapshot)}/files`;
-    for (let cursor: string | undefined; ; ) {
-      const w = await this.http.json<wire.SnapshotFileList>({ method: "GET", path, query: { ...query, cursor }, signal, repeatable: true });
-      for (const f of w.items) yield { ...decode.fileInfo({ ...f, name: f.path.slice(f.path.lastIndexOf("/") + 1) }), sha256: f.sha256 };
-      if (!w.next_cursor) return;
-      cursor = w.next_cursor;
-    }
+  /** Lists files of a snapshot, its image's included: a directory before what is in it, else sorted by name. */
+  files(snapshot: string, options: SnapshotFilesOptions = {}): PagePromise<SnapshotFile> {
+    const { path, recursive, sha256 } = options;
+    const query = { path, recursive, sha256 };
+    return pages(this.http, options, () => ({ path: `${snapshotPath(snapshot)}/files`, query }), snapshotFile);
   }
 
   /** Opens a directory or file of a snapshot, default its root, as an archive, default `tar.gz`. It is packed while it is read. */
@@ -241,17 +212,14 @@ export class Snapshots {
     return { url: this.http.address(w.url), expiresAt: w.expires_at };
   }
 
-  /** A snapshot and those it came from, newest first, deleted ones included. */
-  async lineage(snapshot: string, options: CallOptions & { limit?: number | undefined } = {}): Promise<Snapshot[]> {
-    const w = await this.http.json<wire.Lineage>({
-      method: "GET",
-      path: `${snapshotPath(snapshot)}/lineage`,
-      query: { limit: options.limit },
-      signal: options.signal,
-      repeatable: true,
-    });
-    return w.items.map(decode.snapshot);
+  /** Lists a snapshot and those it came from, newest first, deleted ones included. */
+  lineage(snapshot: string, options: PageOptions = {}): PagePromise<Snapshot> {
+    return pages(this.http, options, () => ({ path: `${snapshotPath(snapshot)}/lineage` }), decode.snapshot);
   }
+}
+
+function snapshotFile(w: wire.SnapshotFile): SnapshotFile {
+  return { ...decode.fileInfo({ ...w, name: w.path.slice(w.path.lastIndexOf("/") + 1) }), sha256: w.sha256 };
 }
 
 function snapshotPath(snapshot: string): string {

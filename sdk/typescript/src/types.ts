@@ -112,6 +112,14 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** Which page of a list; the empty object is the first one. */
+export interface PageOptions extends CallOptions {
+  /** Items on a page, 1 to 1000, default 100; iterating over a list fetches as many pages as are read. */
+  limit?: number | undefined;
+  /** `nextCursor` of the page before. */
+  cursor?: string | undefined;
+}
+
 /** What sandbox to make; the empty object is the default image with default limits. */
 export interface CreateSandboxOptions extends CallOptions {
   /**
@@ -160,23 +168,12 @@ export interface CreateSandboxOptions extends CallOptions {
 }
 
 /** Which sandboxes to list; the empty object is all that have not ended. */
-export interface ListSandboxesOptions extends CallOptions {
+export interface ListSandboxesOptions extends PageOptions {
   states?: readonly SandboxState[] | undefined;
   name?: string | undefined;
   labels?: Record<string, string> | undefined;
   /** What they were made from. */
   snapshotId?: string | undefined;
-  /** Items on a page; the iterator fetches as many pages as are read. */
-  limit?: number | undefined;
-  /** Where to go on, from {@link SandboxPage}. */
-  cursor?: string | undefined;
-}
-
-/** One page of sandboxes, newest first. */
-export interface SandboxPage {
-  items: Sandbox[];
-  /** Undefined on the last page. */
-  nextCursor: string | undefined;
 }
 
 export interface WaitOptions extends CallOptions {
@@ -279,13 +276,6 @@ export interface FileInfo {
   target: string | undefined;
 }
 
-/** A directory's content, sorted by name. */
-export interface FileList {
-  items: FileInfo[];
-  /** There are more entries than `limit`. */
-  truncated: boolean;
-}
-
 /** What a file's content may be given as. A stream is sent as it is read. */
 export type FileContent = string | Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
 
@@ -349,10 +339,9 @@ export interface SandboxEvent {
   data: Record<string, string>;
 }
 
-export interface EventsOptions extends CallOptions {
-  /** Only events with a larger `seq`, with `desc` a smaller one. */
-  after?: number | undefined;
-  limit?: number | undefined;
+export interface EventsOptions extends PageOptions {
+  /** Only events with a larger `seq`. */
+  afterSeq?: number | undefined;
   /** Default `asc`. */
   order?: "asc" | "desc" | undefined;
 }

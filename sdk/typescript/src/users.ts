@@ -1,6 +1,7 @@
 import type { HTTP } from "./http.js";
+import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
-import type { CallOptions } from "./types.js";
+import type { CallOptions, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** Somebody who signs in. */
@@ -43,15 +44,9 @@ export class Users {
     return { ...user(w), code: w.code };
   }
 
-  /** Walks over all users by name, fetching pages as they are needed. */
-  async *list(options: CallOptions = {}): AsyncGenerator<User, void, undefined> {
-    for (let after: string | undefined; ; ) {
-      const path = "/v1/users";
-      const w = await this.http.json<wire.UserList>({ method: "GET", path, query: { after }, signal: options.signal, repeatable: true });
-      yield* w.items.map(user);
-      after = w.items.at(-1)?.name;
-      if (after === undefined) return;
-    }
+  /** Lists the users, by name. */
+  list(options: PageOptions = {}): PagePromise<User> {
+    return pages(this.http, options, () => ({ path: "/v1/users" }), user);
   }
 
   /** Makes it an administrator or not, or disables it, which ends its sessions and stops its tokens. */

@@ -1,7 +1,8 @@
 import type { HTTP, HTTPRequest } from "./http.js";
+import { pages, type PagePromise } from "./page.js";
 import { segment } from "./path.js";
 import { encodeQuota, quotaReport, type Quota, type QuotaReport } from "./quotas.js";
-import type { CallOptions, URLAccess } from "./types.js";
+import type { CallOptions, URLAccess, PageOptions } from "./types.js";
 import type * as wire from "./wire.js";
 
 /** What a member may do in a workspace; docs/auth.md has the table. */
@@ -76,9 +77,9 @@ export class Workspaces {
     return detail(await this.send({ method: "POST", path: "/v1/workspaces", json: { ...rest, name }, signal, repeatable: false }));
   }
 
-  async list(options: CallOptions = {}): Promise<Workspace[]> {
-    const w = await this.send<wire.WorkspaceList>({ method: "GET", path: "/v1/workspaces", signal: options.signal, repeatable: true });
-    return w.items.map(workspace);
+  /** Lists them, by name. */
+  list(options: PageOptions = {}): PagePromise<Workspace> {
+    return pages(this.http, options, () => ({ path: "/v1/workspaces" }), workspace);
   }
 
   async get(id: string, options: CallOptions = {}): Promise<WorkspaceDetail> {
@@ -119,11 +120,14 @@ export class Workspaces {
     await this.remove(at(id, `/members/${segment(userId)}`), options);
   }
 
-  /** Lists the open invitations. */
-  async invitations(id: string, options: CallOptions = {}): Promise<Invitation[]> {
-    const path = at(id, "/invitations");
-    const w = await this.send<wire.InvitationList>({ method: "GET", path, signal: options.signal, repeatable: true });
-    return w.items.map(invitation);
+  /** Lists the members, in the order they came. */
+  members(id: string, options: PageOptions = {}): PagePromise<Member> {
+    return pages(this.http, options, () => ({ path: at(id, "/members") }), member);
+  }
+
+  /** Lists the open invitations, newest first. */
+  invitations(id: string, options: PageOptions = {}): PagePromise<Invitation> {
+    return pages(this.http, options, () => ({ path: at(id, "/invitations") }), invitation);
   }
 
   async withdrawInvitation(id: string, invitationId: string, options: CallOptions = {}): Promise<void> {

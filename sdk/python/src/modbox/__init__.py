@@ -8,6 +8,7 @@
     modbox.sandboxes.destroy(sandbox.id)
 """
 
+from ._pages import AsyncPage, AsyncPages, Page
 from ._snapshotbuilds import SnapshotBuildEvent, SnapshotBuildLine, SnapshotBuildProgress
 from ._snapshotfiles import SnapshotDownload, SnapshotFile
 from .aio import AsyncModboxClient
@@ -33,7 +34,6 @@ from .models import (
     ExecResult,
     FileEvent,
     FileInfo,
-    FileList,
     Identity,
     Image,
     NetworkOptions,
@@ -46,7 +46,6 @@ from .models import (
     Runtime,
     Sandbox,
     SandboxNetwork,
-    SandboxPage,
     SandboxState,
     ServerVersion,
     SignInSession,
@@ -80,7 +79,6 @@ from .records import (
     PrunedImage,
     PrunedImages,
     Snapshot,
-    SnapshotPage,
 )
 from .registries import Registry
 from .terminals import AsyncSession, Session
@@ -107,6 +105,8 @@ __all__ = [
     "AsyncConnectOptions",
     "AsyncHttpxTransport",
     "AsyncModboxClient",
+    "AsyncPage",
+    "AsyncPages",
     "AsyncSession",
     "AuditEntry",
     "AuditFilter",
@@ -136,7 +136,6 @@ __all__ = [
     "FieldError",
     "FileEvent",
     "FileInfo",
-    "FileList",
     "Forked",
     "HttpxTransport",
     "Identity",
@@ -152,6 +151,7 @@ __all__ = [
     "NewUser",
     "NotFoundError",
     "OutputStream",
+    "Page",
     "PlatformWorkspace",
     "PlatformWorkspaces",
     "ProvisionResult",
@@ -175,7 +175,6 @@ __all__ = [
     "SandboxImageOptions",
     "SandboxList",
     "SandboxNetwork",
-    "SandboxPage",
     "SandboxState",
     "ServerVersion",
     "Session",
@@ -187,7 +186,6 @@ __all__ = [
     "SnapshotDownload",
     "SnapshotFile",
     "SnapshotFilter",
-    "SnapshotPage",
     "Stats",
     "TimeoutError",
     "Timeouts",

@@ -19,11 +19,9 @@ from .models import (
     ExecEvent,
     ExecResult,
     FileInfo,
-    FileList,
     Identity,
     NewToken,
     Sandbox,
-    SandboxPage,
     ServerVersion,
     Stats,
     Timeouts,
@@ -108,6 +106,35 @@ def _segment(value: str) -> str:
 
 def sandbox_path(ref: str, call: str = "") -> str:
     return f"/v1/sandboxes/{_segment(ref)}{call}"
+
+
+# Lists.
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """A list: where it is, what selects its items, and how one of them is read."""
+
+    path: str
+    read: Callable[[Any], T]
+    pairs: Tuple[Tuple[str, Any], ...] = ()
+    #: Asked for in nobody's name.
+    anonymous: bool = False
+
+    def page(self, limit: Optional[int], cursor: Optional[str]) -> Call[Tuple[List[T], Optional[str]]]:
+        """The call that answers the items of a page, and the cursor of the next one."""
+
+        def parse(content: bytes) -> Tuple[List[T], Optional[str]]:
+            wire = _load(content)
+            return [self.read(item) for item in wire["items"]], wire.get("next_cursor") or None
+
+        path = _query(self.path, self.pairs, limit=limit, cursor=cursor)
+        return Call("GET", path, parse, repeatable=True, anonymous=self.anonymous)
+
+
+def listing(cls: Any, path: str, pairs: Iterable[Tuple[str, Any]] = (), /, **members: Any) -> Listing[Any]:
+    """A list of objects of a class."""
+    return Listing(path, lambda wire: decode(cls, wire), (*pairs, *members.items()))
 
 
 # Sandboxes.
@@ -199,18 +226,11 @@ def get(ref: str) -> Call[Sandbox]:
     return Call("GET", sandbox_path(ref), _into(Sandbox), repeatable=True)
 
 
-def list_page(
-    *,
-    states: Sequence[str],
-    name: Optional[str],
-    labels: Optional[Mapping[str, str]],
-    snapshot_id: Optional[str],
-    limit: Optional[int],
-    cursor: Optional[str],
-) -> Call[SandboxPage]:
+def list_sandboxes(
+    states: Sequence[str], name: Optional[str], labels: Optional[Mapping[str, str]], snapshot_id: Optional[str]
+) -> Listing[Sandbox]:
     pairs = [("state", s) for s in states] + [("label", f"{k}={v}") for k, v in (labels or {}).items()]
-    path = _query("/v1/sandboxes", pairs, name=name, snapshot_id=snapshot_id, limit=limit, cursor=cursor)
-    return Call("GET", path, _into(SandboxPage), repeatable=True)
+    return listing(Sandbox, "/v1/sandboxes", pairs, name=name, snapshot_id=snapshot_id)
 
 
 def destroy(ref: str) -> Call[Sandbox]:
@@ -307,9 +327,8 @@ class EventReader:
             raise broken()
 
 
-def events(ref: str, after: Optional[int], limit: Optional[int], order: Optional[str]) -> Call[List[Event]]:
-    path = _query(sandbox_path(ref, "/events"), after=after, limit=limit, order=order)
-    return Call("GET", path, _items(Event), repeatable=True)
+def events(ref: str, after_seq: Optional[int], order: Optional[str]) -> Listing[Event]:
+    return listing(Event, sandbox_path(ref, "/events"), after_seq=after_seq, order=order)
 
 
 def stats(ref: str) -> Call[Stats]:
@@ -348,8 +367,8 @@ def write_file(
     )
 
 
-def list_files(ref: str, path: str, limit: Optional[int]) -> Call[FileList]:
-    return Call("GET", _query(sandbox_path(ref, "/files/list"), path=path, limit=limit), _into(FileList), repeatable=True)
+def list_files(ref: str, path: str) -> Listing[FileInfo]:
+    return listing(FileInfo, sandbox_path(ref, "/files/list"), path=path)
 
 
 def stat_file(ref: str, path: str) -> Call[FileInfo]:
@@ -386,8 +405,8 @@ def create_token(
     return Call("POST", "/v1/tokens", _into(NewToken), repeatable=False, json=body)
 
 
-def list_tokens() -> Call[List[Token]]:
-    return Call("GET", "/v1/tokens", _items(Token), repeatable=True)
+def list_tokens() -> Listing[Token]:
+    return listing(Token, "/v1/tokens")
 
 
 def revoke_token(token_id: str) -> Call[None]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, AsyncGenerator, AsyncIterable, Dict, Generator, Iterable, List, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, AsyncGenerator, AsyncIterable, Dict, Generator, Iterable, Literal, Optional, Union
 
-from ._calls import DEFAULT, MAX_WAIT_SECONDS, WAIT_SLACK_SECONDS, Call, _body, _into, _items, _load, _nothing, _query, _raw, _segment, execution_body, sandbox_path
+from ._calls import DEFAULT, MAX_WAIT_SECONDS, WAIT_SLACK_SECONDS, Call, Listing, _body, _into, _load, _nothing, _query, _raw, _segment, execution_body, listing, sandbox_path
+from ._pages import AsyncPages, Page
 from .errors import ModboxError, new_error
 from .records import Execution
 from .terminals import AsyncSession, Session, attach_execution
@@ -34,8 +35,8 @@ def start(ref: str, body: Dict[str, Any], wait_seconds: Optional[int]) -> Call[E
     )
 
 
-def list_executions(ref: str, kind: Optional[str], limit: Optional[int]) -> Call[List[Execution]]:
-    return Call("GET", _query(sandbox_path(ref, "/executions"), kind=kind, limit=limit), _items(Execution), repeatable=True)
+def list_executions(ref: str, kind: Optional[str]) -> Listing[Execution]:
+    return listing(Execution, sandbox_path(ref, "/executions"), kind=kind)
 
 
 def get(execution_id: str, wait_seconds: Optional[int] = None) -> Call[Execution]:
@@ -134,9 +135,11 @@ class Executions:
         """
         return self._session.perform(start(ref, execution_body(command), wait_seconds))
 
-    def list(self, ref: str, *, kind: Optional[Literal["exec", "job"]] = None, limit: Optional[int] = None) -> List[Execution]:
-        """Lists the executions of a sandbox, newest first; at most 100 unless ``limit`` says otherwise."""
-        return self._session.perform(list_executions(ref, kind, limit))
+    def list(
+        self, ref: str, *, kind: Optional[Literal["exec", "job"]] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
+    ) -> Page[Execution]:
+        """Lists the executions of a sandbox, newest first."""
+        return Page(self._session, list_executions(ref, kind), limit, cursor)
 
     def get(self, execution_id: str) -> Execution:
         """Returns an execution."""
@@ -233,11 +236,11 @@ class AsyncExecutions:
         """Starts a command, described by the members of ExecutionCommand; never sent twice."""
         return await self._session.perform(start(ref, execution_body(command), wait_seconds))
 
-    async def list(
-        self, ref: str, *, kind: Optional[Literal["exec", "job"]] = None, limit: Optional[int] = None
-    ) -> List[Execution]:
-        """Lists the executions of a sandbox, newest first; at most 100 unless ``limit`` says otherwise."""
-        return await self._session.perform(list_executions(ref, kind, limit))
+    def list(
+        self, ref: str, *, kind: Optional[Literal["exec", "job"]] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
+    ) -> AsyncPages[Execution]:
+        """Lists the executions of a sandbox, newest first."""
+        return AsyncPages(self._session, list_executions(ref, kind), limit, cursor)
 
     async def get(self, execution_id: str) -> Execution:
         """Returns an execution."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, AsyncGenerator, AsyncIterable, Iterable, Iterator, Optional, Union
 
 from . import _calls as calls
+from ._pages import AsyncPages, Page
 from ._trees import AsyncFileTrees, FileTrees
-from .models import FileInfo, FileList
+from .models import FileInfo
 
 if TYPE_CHECKING:
     from . import aio, client
@@ -52,9 +53,9 @@ class Files(FileTrees):
         """
         return self._session.perform(calls.write_file(ref, path, content, mode, parents, user))
 
-    def list(self, ref: str, path: str, *, limit: Optional[int] = None) -> FileList:
-        """Lists a directory."""
-        return self._session.perform(calls.list_files(ref, path, limit))
+    def list(self, ref: str, path: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[FileInfo]:
+        """Lists a directory, sorted by name."""
+        return Page(self._session, calls.list_files(ref, path), limit, cursor)
 
     def stat(self, ref: str, path: str) -> FileInfo:
         """Describes a path, not following a last symlink."""
@@ -121,9 +122,9 @@ class AsyncFiles(AsyncFileTrees):
         """
         return await self._session.perform(calls.write_file(ref, path, content, mode, parents, user))
 
-    async def list(self, ref: str, path: str, *, limit: Optional[int] = None) -> FileList:
-        """Lists a directory."""
-        return await self._session.perform(calls.list_files(ref, path, limit))
+    def list(self, ref: str, path: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[FileInfo]:
+        """Lists a directory, sorted by name."""
+        return AsyncPages(self._session, calls.list_files(ref, path), limit, cursor)
 
     async def stat(self, ref: str, path: str) -> FileInfo:
         """Describes a path, not following a last symlink."""

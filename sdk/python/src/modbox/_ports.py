@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, Optional
 
-from ._calls import Call, _body, _into, _items, _nothing, _segment, sandbox_path
+from ._calls import Call, Listing, _body, _into, _nothing, _segment, listing, sandbox_path
+from ._pages import AsyncPages, Page
 from .models import PortAccess, PortLink, PublishedPort
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ def _port_path(ref: str, port: int, call: str = "") -> str:
     return sandbox_path(ref, f"/ports/{_segment(str(port))}{call}")
 
 
-def list_ports(ref: str) -> Call[List[PublishedPort]]:
-    return Call("GET", sandbox_path(ref, "/ports"), _items(PublishedPort), repeatable=True)
+def list_ports(ref: str) -> Listing[PublishedPort]:
+    return listing(PublishedPort, sandbox_path(ref, "/ports"))
 
 
 def publish(ref: str, port: int, access: Optional[PortAccess]) -> Call[PublishedPort]:
@@ -45,9 +46,9 @@ class Ports:
     def __init__(self, session: client._Session) -> None:
         self._session = session
 
-    def list(self, ref: str) -> List[PublishedPort]:
-        """Lists the published ports, in the order in which they were published."""
-        return self._session.perform(list_ports(ref))
+    def list(self, ref: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[PublishedPort]:
+        """Lists the published ports, by number."""
+        return Page(self._session, list_ports(ref), limit, cursor)
 
     def publish(self, ref: str, port: int, *, access: Optional[PortAccess] = None) -> PublishedPort:
         """Gives a port a URL of its own, or changes the access of a port that has one; a change cuts off all visitors.
@@ -87,9 +88,9 @@ class AsyncPorts:
     def __init__(self, session: aio._Session) -> None:
         self._session = session
 
-    async def list(self, ref: str) -> List[PublishedPort]:
-        """Lists the published ports, in the order in which they were published."""
-        return await self._session.perform(list_ports(ref))
+    def list(self, ref: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[PublishedPort]:
+        """Lists the published ports, by number."""
+        return AsyncPages(self._session, list_ports(ref), limit, cursor)
 
     async def publish(self, ref: str, port: int, *, access: Optional[PortAccess] = None) -> PublishedPort:
         """Gives a port a URL of its own, or changes the access of a port that has one; a change cuts off all visitors.

@@ -7,9 +7,10 @@ import os
 import threading
 from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Optional, Union
 
-from ._calls import Call, _body, _items, _load, _nothing, _segment
+from ._calls import Call, Listing, _body, _load, _nothing, _segment, listing
+from ._pages import AsyncPages, Page
 from .errors import new_error
 from .models import SignInSession, UserSession
 
@@ -177,8 +178,8 @@ def _logout(everywhere: bool) -> Call[None]:
     return Call("POST", "/v1/auth/logout", _nothing, repeatable=False)
 
 
-def _sessions() -> Call[List[SignInSession]]:
-    return Call("GET", "/v1/account/sessions", _items(SignInSession), repeatable=True)
+def _sessions() -> Listing[SignInSession]:
+    return listing(SignInSession, "/v1/account/sessions")
 
 
 def _end_session(session_id: str) -> Call[None]:
@@ -190,8 +191,8 @@ def _set_password(password: str, current_password: Optional[str]) -> Call[None]:
     return Call("PUT", "/v1/account/password", _nothing, repeatable=False, json=body)
 
 
-def _providers() -> Call[Any]:
-    return Call("GET", "/v1/auth/providers", lambda content: _load(content)["items"], repeatable=True, anonymous=True)
+def _providers() -> Listing[str]:
+    return Listing("/v1/auth/providers", str, anonymous=True)
 
 
 class Account:
@@ -216,9 +217,9 @@ class Account:
         """
         self._session.perform(_logout(everywhere))
 
-    def sessions(self) -> List[SignInSession]:
-        """Lists the user's sign-ins that have not ended, the newest first: at most 1000."""
-        return self._session.perform(_sessions())
+    def sessions(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[SignInSession]:
+        """Lists the user's sign-ins that have not ended, the newest first."""
+        return Page(self._session, _sessions(), limit, cursor)
 
     def end_session(self, session_id: str) -> None:
         """Ends one of the user's sessions; its tokens stop working at once."""
@@ -231,9 +232,10 @@ class Account:
         """
         self._session.perform(_set_password(password, current_password))
 
-    def providers(self) -> List[str]:
-        """The services that people may sign in with, in a browser: docs/auth.md says how."""
-        return self._session.perform(_providers())
+    def providers(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[str]:
+        """Lists the services that people may sign in with, in a browser: docs/auth.md says how."""
+        return Page(self._session, _providers(), limit, cursor)
+
 
 
 class AsyncAccount:
@@ -258,9 +260,9 @@ class AsyncAccount:
         """
         await self._session.perform(_logout(everywhere))
 
-    async def sessions(self) -> List[SignInSession]:
-        """Lists the user's sign-ins that have not ended, the newest first: at most 1000."""
-        return await self._session.perform(_sessions())
+    def sessions(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[SignInSession]:
+        """Lists the user's sign-ins that have not ended, the newest first."""
+        return AsyncPages(self._session, _sessions(), limit, cursor)
 
     async def end_session(self, session_id: str) -> None:
         """Ends one of the user's sessions; its tokens stop working at once."""
@@ -273,6 +275,6 @@ class AsyncAccount:
         """
         await self._session.perform(_set_password(password, current_password))
 
-    async def providers(self) -> List[str]:
-        """The services that people may sign in with, in a browser: docs/auth.md says how."""
-        return await self._session.perform(_providers())
+    def providers(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[str]:
+        """Lists the services that people may sign in with, in a browser: docs/auth.md says how."""
+        return AsyncPages(self._session, _providers(), limit, cursor)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, AsyncGenerator, Dict, Generator, List, Literal, Mapping, Optional
+from typing import TYPE_CHECKING, Any, AsyncGenerator, Dict, Generator, Literal, Mapping, Optional
 
-from ._calls import Call, _into, _load, _query, _raw, _segment
-from .models import FileInfo, _by, _time, decode
+from ._calls import Call, Listing, _load, _query, _raw, _segment
+from ._pages import AsyncPages, Page
+from .models import FileInfo, _time, decode
 
 if TYPE_CHECKING:
     from . import aio, client
@@ -32,23 +33,13 @@ def _file(wire: Mapping[str, Any]) -> SnapshotFile:
     return decode(SnapshotFile, {**wire, "name": wire["path"].rpartition("/")[2]})
 
 
-@dataclass(frozen=True)
-class SnapshotFilePage:
-    """A part of a snapshot's files."""
-
-    items: List[SnapshotFile] = _by(lambda w: [_file(item) for item in w])
-    next_cursor: Optional[str] = None
-
-
 def _path(snapshot: str, call: str) -> str:
     return f"/v1/snapshots/{_segment(snapshot)}/{call}"
 
 
-def files(
-    snapshot: str, path: Optional[str], recursive: Optional[bool], sha256: Optional[bool], limit: Optional[int], cursor: Optional[str]
-) -> Call[SnapshotFilePage]:
-    query = _query(_path(snapshot, "files"), path=path, recursive=recursive, sha256=sha256, limit=limit, cursor=cursor)
-    return Call("GET", query, _into(SnapshotFilePage), repeatable=True)
+def files(snapshot: str, path: Optional[str], recursive: Optional[bool], sha256: Optional[bool]) -> Listing[SnapshotFile]:
+    pairs = (("path", path), ("recursive", recursive), ("sha256", sha256))
+    return Listing(_path(snapshot, "files"), _file, pairs)
 
 
 def download(snapshot: str, path: Optional[str], format: Optional[str]) -> Call[bytes]:
@@ -65,26 +56,15 @@ class SnapshotFiles:
     _session: client._Session
 
     def files(
-        self,
-        snapshot: str,
-        *,
-        path: Optional[str] = None,
-        recursive: Optional[bool] = None,
-        sha256: Optional[bool] = None,
-        limit: Optional[int] = None,
-    ) -> Generator[SnapshotFile, None, None]:
-        """Walks over the files in the root of a snapshot, or in ``path``, or with ``recursive`` over all below.
+        self, snapshot: str, *, path: Optional[str] = None, recursive: Optional[bool] = None, sha256: Optional[bool] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
+    ) -> Page[SnapshotFile]:
+        """Lists the files in the root of a snapshot, or in ``path``, or with ``recursive`` all below.
 
         Those of its image are included; a directory comes before what is in it. ``sha256``
         gives hashes, of files of up to 64 MiB.
         """
-        cursor: Optional[str] = None
-        while True:
-            page = self._session.perform(files(snapshot, path, recursive, sha256, limit, cursor))
-            yield from page.items
-            cursor = page.next_cursor
-            if not cursor:
-                return
+        return Page(self._session, files(snapshot, path, recursive, sha256), limit, cursor)
+
     def download(
         self, snapshot: str, *, path: Optional[str] = None, format: Optional[Literal["tar.gz", "tar"]] = None
     ) -> Generator[bytes, None, None]:
@@ -105,28 +85,16 @@ class AsyncSnapshotFiles:
 
     _session: aio._Session
 
-    async def files(
-        self,
-        snapshot: str,
-        *,
-        path: Optional[str] = None,
-        recursive: Optional[bool] = None,
-        sha256: Optional[bool] = None,
-        limit: Optional[int] = None,
-    ) -> AsyncGenerator[SnapshotFile, None]:
-        """Walks over the files in the root of a snapshot, or in ``path``, or with ``recursive`` over all below.
+    def files(
+        self, snapshot: str, *, path: Optional[str] = None, recursive: Optional[bool] = None, sha256: Optional[bool] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
+    ) -> AsyncPages[SnapshotFile]:
+        """Lists the files in the root of a snapshot, or in ``path``, or with ``recursive`` all below.
 
         Those of its image are included; a directory comes before what is in it. ``sha256``
         gives hashes, of files of up to 64 MiB.
         """
-        cursor: Optional[str] = None
-        while True:
-            page = await self._session.perform(files(snapshot, path, recursive, sha256, limit, cursor))
-            for item in page.items:
-                yield item
-            cursor = page.next_cursor
-            if not cursor:
-                return
+        return AsyncPages(self._session, files(snapshot, path, recursive, sha256), limit, cursor)
+
     def download(
         self, snapshot: str, *, path: Optional[str] = None, format: Optional[Literal["tar.gz", "tar"]] = None
     ) -> AsyncGenerator[bytes, None]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, AsyncGenerator, Dict, Generator, List, Literal, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, Optional, Sequence
 
-from ._calls import Call, _body, _into, _items, _load, _nothing, _query, _segment, known, sandbox_path, timeouts_body
+from ._calls import Call, Listing, _body, _into, _items, _load, _nothing, _segment, known, listing, sandbox_path, timeouts_body
+from ._pages import AsyncPages, Page
 from ._snapshotbuilds import AsyncSnapshotBuilds, SnapshotBuilds
 from ._snapshotfiles import AsyncSnapshotFiles, SnapshotFiles
 from .models import Sandbox, Timeouts
 from .options import SnapshotFilter
-from .records import Checkpoint, Forked, Snapshot, SnapshotPage
+from .records import Checkpoint, Forked, Snapshot
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,7 +51,7 @@ def fork(
         timeouts=timeouts_body(timeouts),
         wait_for_quota_seconds=wait_for_quota_seconds,
     )
-    return Call("POST", sandbox_path(ref, "/fork"), _items(Forked), repeatable=False, json=body, timeout=None)
+    return Call("POST", sandbox_path(ref, "/fork"), _items(Forked, "forks"), repeatable=False, json=body, timeout=None)
 
 
 def update_env(ref: str, changes: Mapping[str, Optional[str]]) -> Call[Dict[str, str]]:
@@ -65,8 +66,8 @@ def create_checkpoint(ref: str, name: Optional[str]) -> Call[Checkpoint]:
     return Call("POST", path, _into(Checkpoint), repeatable=False, json=_body(name=name), timeout=None)
 
 
-def list_checkpoints(ref: str) -> Call[List[Checkpoint]]:
-    return Call("GET", sandbox_path(ref, "/checkpoints"), _items(Checkpoint), repeatable=True)
+def list_checkpoints(ref: str) -> Listing[Checkpoint]:
+    return listing(Checkpoint, sandbox_path(ref, "/checkpoints"))
 
 
 def _checkpoint_path(ref: str, checkpoint: str) -> str:
@@ -94,9 +95,9 @@ def get_snapshot(snapshot: str) -> Call[Snapshot]:
     return Call("GET", _snapshot_path(snapshot), _into(Snapshot), repeatable=True)
 
 
-def list_snapshots(offset: int, filter: SnapshotFilter) -> Call[SnapshotPage]:
+def list_snapshots(filter: SnapshotFilter) -> Listing[Snapshot]:
     known(SnapshotFilter, filter)
-    return Call("GET", _query("/v1/snapshots", offset=offset or None, **filter), _into(SnapshotPage), repeatable=True)
+    return listing(Snapshot, "/v1/snapshots", **filter)
 
 
 def tag_snapshot(snapshot: str, tag: Optional[str]) -> Call[Snapshot]:
@@ -107,8 +108,8 @@ def delete_snapshot(snapshot: str) -> Call[None]:
     return Call("DELETE", _snapshot_path(snapshot), _nothing, repeatable=False)
 
 
-def lineage(snapshot: str, limit: Optional[int]) -> Call[List[Snapshot]]:
-    return Call("GET", _query(_snapshot_path(snapshot) + "/lineage", limit=limit), _items(Snapshot), repeatable=True)
+def lineage(snapshot: str) -> Listing[Snapshot]:
+    return listing(Snapshot, _snapshot_path(snapshot) + "/lineage")
 
 
 class States:
@@ -205,9 +206,9 @@ class Checkpoints:
         """Saves the state of a running or paused sandbox, memory and files; it goes on. Without a name one is made up."""
         return self._session.perform(create_checkpoint(ref, name))
 
-    def list(self, ref: str) -> List[Checkpoint]:
+    def list(self, ref: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Checkpoint]:
         """Lists them, oldest first."""
-        return self._session.perform(list_checkpoints(ref))
+        return Page(self._session, list_checkpoints(ref), limit, cursor)
 
     def restore(self, ref: str, checkpoint: str) -> Sandbox:
         """Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays."""
@@ -228,9 +229,9 @@ class AsyncCheckpoints:
         """Saves the state of a running or paused sandbox, memory and files; it goes on. Without a name one is made up."""
         return await self._session.perform(create_checkpoint(ref, name))
 
-    async def list(self, ref: str) -> List[Checkpoint]:
+    def list(self, ref: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Checkpoint]:
         """Lists them, oldest first."""
-        return await self._session.perform(list_checkpoints(ref))
+        return AsyncPages(self._session, list_checkpoints(ref), limit, cursor)
 
     async def restore(self, ref: str, checkpoint: str) -> Sandbox:
         """Takes the sandbox back and returns when it runs. What it did since then is lost; the checkpoint stays."""
@@ -270,18 +271,11 @@ class Snapshots(SnapshotFiles, SnapshotBuilds):
         """Returns a snapshot."""
         return self._session.perform(get_snapshot(snapshot))
 
-    def list(self, *, offset: int = 0, **filter: Unpack[SnapshotFilter]) -> Generator[Snapshot, None, None]:
-        """Walks over all snapshots that match, fetching pages as they are needed; ``offset`` passes over so many."""
-        while True:
-            page = self.list_page(offset=offset, **filter)
-            yield from page.items
-            offset += len(page.items)
-            if not page.items or offset >= page.total:
-                return
-
-    def list_page(self, *, offset: int = 0, **filter: Unpack[SnapshotFilter]) -> SnapshotPage:
-        """Returns one page of the workspace's snapshots, or of the public ones of all; newest first unless asked otherwise."""
-        return self._session.perform(list_snapshots(offset, filter))
+    def list(
+        self, *, limit: Optional[int] = None, cursor: Optional[str] = None, **filter: Unpack[SnapshotFilter],
+    ) -> Page[Snapshot]:
+        """Lists the workspace's snapshots, or the public ones of all; newest first unless asked otherwise."""
+        return Page(self._session, list_snapshots(filter), limit, cursor)
 
     def tag(self, snapshot: str, tag: Optional[str]) -> Snapshot:
         """Gives a snapshot a tag, which leaves the one of the same name that had it; None takes its tag away."""
@@ -291,9 +285,10 @@ class Snapshots(SnapshotFiles, SnapshotBuilds):
         """Deletes a snapshot; sandboxes made from it go on."""
         self._session.perform(delete_snapshot(snapshot))
 
-    def lineage(self, snapshot: str, *, limit: Optional[int] = None) -> List[Snapshot]:
-        """A snapshot and those it came from, newest first, deleted ones included."""
-        return self._session.perform(lineage(snapshot, limit))
+    def lineage(self, snapshot: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Snapshot]:
+        """Lists a snapshot and those it came from, newest first, deleted ones included."""
+        return Page(self._session, lineage(snapshot), limit, cursor)
+
 
 
 class AsyncSnapshots(AsyncSnapshotFiles, AsyncSnapshotBuilds):
@@ -321,19 +316,11 @@ class AsyncSnapshots(AsyncSnapshotFiles, AsyncSnapshotBuilds):
         """Returns a snapshot."""
         return await self._session.perform(get_snapshot(snapshot))
 
-    async def list(self, *, offset: int = 0, **filter: Unpack[SnapshotFilter]) -> AsyncGenerator[Snapshot, None]:
-        """Walks over all snapshots that match, fetching pages as they are needed; ``offset`` passes over so many."""
-        while True:
-            page = await self.list_page(offset=offset, **filter)
-            for snapshot in page.items:
-                yield snapshot
-            offset += len(page.items)
-            if not page.items or offset >= page.total:
-                return
-
-    async def list_page(self, *, offset: int = 0, **filter: Unpack[SnapshotFilter]) -> SnapshotPage:
-        """Returns one page of the workspace's snapshots, or of the public ones of all; newest first unless asked otherwise."""
-        return await self._session.perform(list_snapshots(offset, filter))
+    def list(
+        self, *, limit: Optional[int] = None, cursor: Optional[str] = None, **filter: Unpack[SnapshotFilter],
+    ) -> AsyncPages[Snapshot]:
+        """Lists the workspace's snapshots, or the public ones of all; newest first unless asked otherwise."""
+        return AsyncPages(self._session, list_snapshots(filter), limit, cursor)
 
     async def tag(self, snapshot: str, tag: Optional[str]) -> Snapshot:
         """Gives a snapshot a tag, which leaves the one of the same name that had it; None takes its tag away."""
@@ -343,6 +330,6 @@ class AsyncSnapshots(AsyncSnapshotFiles, AsyncSnapshotBuilds):
         """Deletes a snapshot; sandboxes made from it go on."""
         await self._session.perform(delete_snapshot(snapshot))
 
-    async def lineage(self, snapshot: str, *, limit: Optional[int] = None) -> List[Snapshot]:
-        """A snapshot and those it came from, newest first, deleted ones included."""
-        return await self._session.perform(lineage(snapshot, limit))
+    def lineage(self, snapshot: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Snapshot]:
+        """Lists a snapshot and those it came from, newest first, deleted ones included."""
+        return AsyncPages(self._session, lineage(snapshot), limit, cursor)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from . import _calls as calls
+from ._pages import AsyncPages, Page
 from .models import NewToken, Token
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ class Tokens:
         """
         return self._session.perform(calls.create_token(description, expires_in_seconds, scopes, workspace_only))
 
-    def list(self) -> List[Token]:
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Token]:
         """Lists the tokens, newest first, without their texts."""
-        return self._session.perform(calls.list_tokens())
+        return Page(self._session, calls.list_tokens(), limit, cursor)
 
     def revoke(self, token_id: str) -> None:
         """Ends a token; it stops working within seconds."""
@@ -62,9 +63,9 @@ class AsyncTokens:
         """
         return await self._session.perform(calls.create_token(description, expires_in_seconds, scopes, workspace_only))
 
-    async def list(self) -> List[Token]:
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Token]:
         """Lists the tokens, newest first, without their texts."""
-        return await self._session.perform(calls.list_tokens())
+        return AsyncPages(self._session, calls.list_tokens(), limit, cursor)
 
     async def revoke(self, token_id: str) -> None:
         """Ends a token; it stops working within seconds."""

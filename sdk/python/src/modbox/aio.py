@@ -16,7 +16,6 @@ from typing import (
     AsyncIterator,
     Awaitable,
     Callable,
-    List,
     Literal,
     Mapping,
     Optional,
@@ -32,6 +31,7 @@ from . import _signin, terminals
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._executions import AsyncExecutions, AsyncStreams
 from ._files import AsyncFiles
+from ._pages import AsyncPages
 from ._ports import AsyncPorts
 from ._session import DEFAULTS as _DEFAULTS
 from ._session import Settings, parse, read_async
@@ -49,7 +49,6 @@ from .models import (
     ExecResult,
     Identity,
     Sandbox,
-    SandboxPage,
     SandboxState,
     ServerVersion,
     Stats,
@@ -177,29 +176,7 @@ class AsyncSandboxes(AsyncStates):
         """Returns a sandbox; ended ones stay visible."""
         return await self._session.perform(calls.get(ref))
 
-    async def list(
-        self,
-        *,
-        states: Sequence[SandboxState] = (),
-        name: Optional[str] = None,
-        labels: Optional[Mapping[str, str]] = None,
-        snapshot_id: Optional[str] = None,
-        limit: Optional[int] = None,
-    ) -> AsyncGenerator[Sandbox, None]:
-        """Walks over all sandboxes that match, newest first, fetching pages of ``limit`` as they are needed.
-
-        Without ``states`` those that have not ended.
-        """
-        cursor: Optional[str] = None
-        while True:
-            page = await self.list_page(states=states, name=name, labels=labels, snapshot_id=snapshot_id, limit=limit, cursor=cursor)
-            for sandbox in page.items:
-                yield sandbox
-            cursor = page.next_cursor
-            if not cursor:
-                return
-
-    async def list_page(
+    def list(
         self,
         *,
         states: Sequence[SandboxState] = (),
@@ -208,9 +185,9 @@ class AsyncSandboxes(AsyncStates):
         snapshot_id: Optional[str] = None,
         limit: Optional[int] = None,
         cursor: Optional[str] = None,
-    ) -> SandboxPage:
-        """Returns one page."""
-        return await self._session.perform(calls.list_page(states=states, name=name, labels=labels, snapshot_id=snapshot_id, limit=limit, cursor=cursor))
+    ) -> AsyncPages[Sandbox]:
+        """Lists sandboxes, newest first; without ``states`` those that have not ended."""
+        return AsyncPages(self._session, calls.list_sandboxes(states, name, labels, snapshot_id), limit, cursor)
 
     async def destroy(self, ref: str) -> Sandbox:
         """Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is."""
@@ -335,28 +312,17 @@ class AsyncSandboxes(AsyncStates):
         body = calls.command_body(command, shell, cwd, env, user, None, timeout_seconds)
         return await self._session.connect(terminals.attach(ref, body, tty, stdin))
 
-    async def events(
+    def events(
         self,
         ref: str,
         *,
-        after: Optional[int] = None,
-        limit: Optional[int] = None,
+        after_seq: Optional[int] = None,
         order: Optional[Literal["asc", "desc"]] = None,
-    ) -> List[Event]:
-        """What happened to a sandbox, oldest first unless asked otherwise."""
-        return await self._session.perform(calls.events(ref, after, limit, order))
-
-    async def all_events(
-        self, ref: str, *, after: Optional[int] = None, limit: int = 100, order: Optional[Literal["asc", "desc"]] = None
-    ) -> AsyncGenerator[Event, None]:
-        """Walks over all that happened to a sandbox, fetching pages of ``limit`` as they are needed."""
-        while True:
-            page = await self.events(ref, after=after, limit=limit, order=order)
-            for event in page:
-                yield event
-            if len(page) < limit:
-                return
-            after = page[-1].seq
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+    ) -> AsyncPages[Event]:
+        """Lists what happened to a sandbox, oldest first unless asked otherwise; with ``after_seq`` only what came later."""
+        return AsyncPages(self._session, calls.events(ref, after_seq, order), limit, cursor)
 
     async def stats(self, ref: str) -> Stats:
         """Measures a running sandbox now."""

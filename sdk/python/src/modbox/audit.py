@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, AsyncGenerator, Dict, Generator, List, Literal, Optional, TypedDict
+from typing import TYPE_CHECKING, Dict, List, Literal, Optional, TypedDict
 
-from ._calls import Call, _into, _query, known
+from ._calls import Call, Listing, _into, known, listing
+from ._pages import AsyncPages, Page
 from .models import _by, _time, decode
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ class AuditFilter(TypedDict, total=False):
     outcome: Optional[str]
     #: ``desc``, the newest first, when left out.
     order: Optional[Literal["asc", "desc"]]
-    #: Items on a page, 1 to 1000.
-    limit: Optional[int]
+    #: Only records with a greater number.
+    after_seq: Optional[int]
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,6 @@ class AuditEntry:
 
 
 @dataclass(frozen=True)
-class AuditPage:
-    """A part of the audit log."""
-
-    items: List[AuditEntry] = _by(lambda w: [decode(AuditEntry, item) for item in w])
-    next: Optional[int] = None
-
-
-@dataclass(frozen=True)
 class AuditReport:
     """Whether the log is what it was; ``problem`` is what is wrong first.
 
@@ -105,12 +98,10 @@ class AuditReport:
     head_hash: str = ""
 
 
-def list_page(path: str, filter: AuditFilter, workspace: Optional[str], cursor: Optional[int]) -> Call[AuditPage]:
+def records(path: str, filter: AuditFilter, workspace: Optional[str] = None) -> Listing[AuditEntry]:
     known(AuditFilter, filter)
-    after = filter.get("order") == "asc"
     pairs = [(k, v.isoformat() if isinstance(v, datetime) else v) for k, v in filter.items()]
-    path = _query(path, [*pairs, ("workspace", workspace), ("after" if after else "before", cursor)])
-    return Call("GET", path, _into(AuditPage), repeatable=True)
+    return listing(AuditEntry, path, pairs, workspace=workspace)
 
 
 def verify() -> Call[AuditReport]:
@@ -123,27 +114,18 @@ class Audit:
     def __init__(self, session: client._Session) -> None:
         self._session = session
 
-    def list(self, **filter: Unpack[AuditFilter]) -> Generator[AuditEntry, None, None]:
-        """Walks over what was done in the workspace, the newest first, fetching pages as they are needed.
-
-        For owners and admins.
-        """
-        return self._walk("/v1/audit", filter)
+    def list(
+        self, *, limit: Optional[int] = None, cursor: Optional[str] = None, **filter: Unpack[AuditFilter],
+    ) -> Page[AuditEntry]:
+        """Lists what was done in the workspace, the newest first. For owners and admins."""
+        return Page(self._session, records("/v1/audit", filter), limit, cursor)
 
     def list_installation(
-        self, *, workspace: Optional[str] = None, **filter: Unpack[AuditFilter]
-    ) -> Generator[AuditEntry, None, None]:
+        self, *, workspace: Optional[str] = None, limit: Optional[int] = None, cursor: Optional[str] = None, **filter: Unpack[AuditFilter],
+    ) -> Page[AuditEntry]:
         """As list, for all workspaces, or one, by its id, and what was done in none. For administrators."""
-        return self._walk("/v1/audit/installation", filter, workspace)
+        return Page(self._session, records("/v1/audit/installation", filter, workspace), limit, cursor)
 
-    def _walk(self, path: str, filter: AuditFilter, workspace: Optional[str] = None) -> Generator[AuditEntry, None, None]:
-        cursor: Optional[int] = None
-        while True:
-            page = self._session.perform(list_page(path, filter, workspace, cursor))
-            yield from page.items
-            cursor = page.next
-            if not cursor:
-                return
     def verify(self) -> AuditReport:
         """Has the server check the chain of the whole log. For administrators."""
         return self._session.perform(verify())
@@ -155,28 +137,18 @@ class AsyncAudit:
     def __init__(self, session: aio._Session) -> None:
         self._session = session
 
-    def list(self, **filter: Unpack[AuditFilter]) -> AsyncGenerator[AuditEntry, None]:
-        """Walks over what was done in the workspace, the newest first, fetching pages as they are needed.
-
-        For owners and admins.
-        """
-        return self._walk("/v1/audit", filter)
+    def list(
+        self, *, limit: Optional[int] = None, cursor: Optional[str] = None, **filter: Unpack[AuditFilter],
+    ) -> AsyncPages[AuditEntry]:
+        """Lists what was done in the workspace, the newest first. For owners and admins."""
+        return AsyncPages(self._session, records("/v1/audit", filter), limit, cursor)
 
     def list_installation(
-        self, *, workspace: Optional[str] = None, **filter: Unpack[AuditFilter]
-    ) -> AsyncGenerator[AuditEntry, None]:
+        self, *, workspace: Optional[str] = None, limit: Optional[int] = None, cursor: Optional[str] = None, **filter: Unpack[AuditFilter],
+    ) -> AsyncPages[AuditEntry]:
         """As list, for all workspaces, or one, by its id, and what was done in none. For administrators."""
-        return self._walk("/v1/audit/installation", filter, workspace)
+        return AsyncPages(self._session, records("/v1/audit/installation", filter, workspace), limit, cursor)
 
-    async def _walk(self, path: str, filter: AuditFilter, workspace: Optional[str] = None) -> AsyncGenerator[AuditEntry, None]:
-        cursor: Optional[int] = None
-        while True:
-            page = await self._session.perform(list_page(path, filter, workspace, cursor))
-            for item in page.items:
-                yield item
-            cursor = page.next
-            if not cursor:
-                return
     async def verify(self) -> AuditReport:
         """Has the server check the chain of the whole log. For administrators."""
         return await self._session.perform(verify())

@@ -8,13 +8,14 @@ import ssl
 import time
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Type, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator, Literal, Mapping, Optional, Sequence, Tuple, Type, TypeVar, overload
 
 from . import _calls as calls
 from . import _signin, terminals
 from ._calls import MAX_WAIT_SECONDS, Call, EventReader
 from ._executions import Executions, Streams
 from ._files import Files
+from ._pages import Page
 from ._ports import Ports
 from ._session import DEFAULTS as _DEFAULTS
 from ._session import Settings, parse, read
@@ -31,7 +32,6 @@ from .models import (
     ExecResult,
     Identity,
     Sandbox,
-    SandboxPage,
     SandboxState,
     ServerVersion,
     Stats,
@@ -161,31 +161,10 @@ class Sandboxes(States):
         labels: Optional[Mapping[str, str]] = None,
         snapshot_id: Optional[str] = None,
         limit: Optional[int] = None,
-    ) -> Iterator[Sandbox]:
-        """Walks over all sandboxes that match, newest first, fetching pages of ``limit`` as they are needed.
-
-        Without ``states`` those that have not ended.
-        """
-        cursor: Optional[str] = None
-        while True:
-            page = self.list_page(states=states, name=name, labels=labels, snapshot_id=snapshot_id, limit=limit, cursor=cursor)
-            yield from page.items
-            cursor = page.next_cursor
-            if not cursor:
-                return
-
-    def list_page(
-        self,
-        *,
-        states: Sequence[SandboxState] = (),
-        name: Optional[str] = None,
-        labels: Optional[Mapping[str, str]] = None,
-        snapshot_id: Optional[str] = None,
-        limit: Optional[int] = None,
         cursor: Optional[str] = None,
-    ) -> SandboxPage:
-        """Returns one page."""
-        return self._session.perform(calls.list_page(states=states, name=name, labels=labels, snapshot_id=snapshot_id, limit=limit, cursor=cursor))
+    ) -> Page[Sandbox]:
+        """Lists sandboxes, newest first; without ``states`` those that have not ended."""
+        return Page(self._session, calls.list_sandboxes(states, name, labels, snapshot_id), limit, cursor)
 
     def destroy(self, ref: str) -> Sandbox:
         """Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is."""
@@ -313,23 +292,13 @@ class Sandboxes(States):
         self,
         ref: str,
         *,
-        after: Optional[int] = None,
-        limit: Optional[int] = None,
+        after_seq: Optional[int] = None,
         order: Optional[Literal["asc", "desc"]] = None,
-    ) -> List[Event]:
-        """What happened to a sandbox, oldest first unless asked otherwise."""
-        return self._session.perform(calls.events(ref, after, limit, order))
-
-    def all_events(
-        self, ref: str, *, after: Optional[int] = None, limit: int = 100, order: Optional[Literal["asc", "desc"]] = None
-    ) -> Generator[Event, None, None]:
-        """Walks over all that happened to a sandbox, fetching pages of ``limit`` as they are needed."""
-        while True:
-            page = self.events(ref, after=after, limit=limit, order=order)
-            yield from page
-            if len(page) < limit:
-                return
-            after = page[-1].seq
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+    ) -> Page[Event]:
+        """Lists what happened to a sandbox, oldest first unless asked otherwise; with ``after_seq`` only what came later."""
+        return Page(self._session, calls.events(ref, after_seq, order), limit, cursor)
 
     def stats(self, ref: str) -> Stats:
         """Measures a running sandbox now."""

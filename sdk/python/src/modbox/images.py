@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, AsyncGenerator, Generator, Iterable, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, AsyncGenerator, Generator, Iterable, Optional, Sequence, Union
 
-from ._calls import Call, _body, _into, _items, _nothing, _query, _raw, _segment, known
+from ._calls import Call, Listing, _body, _into, _nothing, _raw, _segment, known, listing
+from ._pages import AsyncPages, Page
 from .builds import BuildEvent, BuildImageOptions, Files, ProgressReader, PullEvent, build, build_events, pull_events
 from .models import Image, Runtime, _time
 from .options import SandboxImageChanges, SandboxImageOptions
@@ -45,12 +46,12 @@ class SandboxImage:
     workspace_id: Optional[str] = None
 
 
-def list_all() -> Call[List[Image]]:
-    return Call("GET", "/v1/images", _items(Image), repeatable=True)
+def list_all() -> Listing[Image]:
+    return listing(Image, "/v1/images")
 
 
-def runtimes() -> Call[List[Runtime]]:
-    return Call("GET", "/v1/runtimes", _items(Runtime), repeatable=True)
+def runtimes() -> Listing[Runtime]:
+    return listing(Runtime, "/v1/runtimes")
 
 
 def validate_dependencies(dependencies: Sequence[str], image: Optional[str]) -> Call[DependencyChecks]:
@@ -84,8 +85,8 @@ def create_sandbox_image(name: str, image: str, o: SandboxImageOptions) -> Call[
     return Call("POST", "/v1/sandbox-images", _into(SandboxImage), repeatable=False, json=_body(name=name, image=image, **o))
 
 
-def list_sandbox_images(enabled_only: Optional[bool]) -> Call[List[SandboxImage]]:
-    return Call("GET", _query("/v1/sandbox-images", enabled_only=enabled_only), _items(SandboxImage), repeatable=True)
+def list_sandbox_images(enabled_only: Optional[bool]) -> Listing[SandboxImage]:
+    return listing(SandboxImage, "/v1/sandbox-images", enabled_only=enabled_only)
 
 
 def get_sandbox_image(image_id: str) -> Call[SandboxImage]:
@@ -107,13 +108,13 @@ class Images:
     def __init__(self, session: client._Session) -> None:
         self._session = session
 
-    def list(self) -> List[Image]:
-        """Lists them all."""
-        return self._session.perform(list_all())
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Image]:
+        """Lists them: the built-in ones, the default one first, and then the others, by name."""
+        return Page(self._session, list_all(), limit, cursor)
 
-    def runtimes(self) -> List[Runtime]:
+    def runtimes(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Runtime]:
         """Lists the built-in images by their short names. One that is not built is built by its first use."""
-        return self._session.perform(runtimes())
+        return Page(self._session, runtimes(), limit, cursor)
 
     def validate_dependencies(self, dependencies: Sequence[str], *, image: Optional[str] = None) -> DependencyChecks:
         """Checks whether Debian packages, written as for a create, can be installed in an image, by default modbox/base.
@@ -189,13 +190,13 @@ class AsyncImages:
     def __init__(self, session: aio._Session) -> None:
         self._session = session
 
-    async def list(self) -> List[Image]:
-        """Lists them all."""
-        return await self._session.perform(list_all())
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Image]:
+        """Lists them: the built-in ones, the default one first, and then the others, by name."""
+        return AsyncPages(self._session, list_all(), limit, cursor)
 
-    async def runtimes(self) -> List[Runtime]:
+    def runtimes(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Runtime]:
         """Lists the built-in images by their short names. One that is not built is built by its first use."""
-        return await self._session.perform(runtimes())
+        return AsyncPages(self._session, runtimes(), limit, cursor)
 
     async def validate_dependencies(self, dependencies: Sequence[str], *, image: Optional[str] = None) -> DependencyChecks:
         """Checks whether Debian packages, written as for a create, can be installed in an image, by default modbox/base.
@@ -278,9 +279,11 @@ class SandboxImages:
         """Adds an image, described by the members of SandboxImageOptions; nothing is pulled yet. Never sent twice."""
         return self._session.perform(create_sandbox_image(name, image, options))
 
-    def list(self, *, enabled_only: Optional[bool] = None) -> List[SandboxImage]:
+    def list(
+        self, *, enabled_only: Optional[bool] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
+    ) -> Page[SandboxImage]:
         """Lists them: the built-in ones, the server's default first, and the workspace's own, the oldest first."""
-        return self._session.perform(list_sandbox_images(enabled_only))
+        return Page(self._session, list_sandbox_images(enabled_only), limit, cursor)
 
     def get(self, image_id: str) -> SandboxImage:
         """Returns one."""
@@ -308,9 +311,11 @@ class AsyncSandboxImages:
         """Adds an image, described by the members of SandboxImageOptions; nothing is pulled yet. Never sent twice."""
         return await self._session.perform(create_sandbox_image(name, image, options))
 
-    async def list(self, *, enabled_only: Optional[bool] = None) -> List[SandboxImage]:
+    def list(
+        self, *, enabled_only: Optional[bool] = None, limit: Optional[int] = None, cursor: Optional[str] = None,
+    ) -> AsyncPages[SandboxImage]:
         """Lists them: the built-in ones, the server's default first, and the workspace's own, the oldest first."""
-        return await self._session.perform(list_sandbox_images(enabled_only))
+        return AsyncPages(self._session, list_sandbox_images(enabled_only), limit, cursor)
 
     async def get(self, image_id: str) -> SandboxImage:
         """Returns one."""

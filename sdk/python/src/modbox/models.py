@@ -191,14 +191,6 @@ class Sandbox:
 
 
 @dataclass(frozen=True)
-class SandboxPage:
-    """One page of sandboxes, newest first; ``next_cursor`` is None on the last one."""
-
-    items: List[Sandbox] = _by(lambda w: [decode(Sandbox, item) for item in w])
-    next_cursor: Optional[str] = None
-
-
-@dataclass(frozen=True)
 class ExecResult(Generic[Output]):
     """How a command ended, and its output."""
 
@@ -247,14 +239,6 @@ class FileInfo:
     mod_time: datetime = _time()
     #: Where a symlink points, as written.
     target: Optional[str] = None
-
-
-@dataclass(frozen=True)
-class FileList:
-    """A directory's content, sorted by name; ``truncated`` says that there is more."""
-
-    items: List[FileInfo] = _by(lambda w: [decode(FileInfo, item) for item in w])
-    truncated: bool = False
 
 
 @dataclass(frozen=True)

@@ -167,5 +167,3 @@ class SnapshotFilter(TypedDict, total=False):
     tag: Optional[str]
     sort: Optional[Literal["created", "name", "size", "files"]]
     order: Optional[Literal["asc", "desc"]]
-    #: Items on a page.
-    limit: Optional[int]

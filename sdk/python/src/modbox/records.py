@@ -152,11 +152,3 @@ class PrunedImages:
     images: List[PrunedImage] = _by(lambda w: [decode(PrunedImage, item) for item in w])
     freed_bytes: int = 0
     dry_run: bool = False
-
-
-@dataclass(frozen=True)
-class SnapshotPage:
-    """One page of snapshots; ``total`` is how many there are on all pages."""
-
-    items: List[Snapshot] = _by(lambda w: [decode(Snapshot, item) for item in w])
-    total: int = 0

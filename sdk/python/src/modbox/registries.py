@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from ._calls import Call, _body, _into, _items, _nothing, _segment
+from ._calls import Call, Listing, _body, _into, _nothing, _segment, listing
+from ._pages import AsyncPages, Page
 from .models import _time
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def create(body: Dict[str, Any]) -> Call[Registry]:
     return Call("POST", "/v1/registries", _into(Registry), repeatable=False, json=body)
 
 
-def list_all() -> Call[List[Registry]]:
-    return Call("GET", "/v1/registries", _items(Registry), repeatable=True)
+def list_all() -> Listing[Registry]:
+    return listing(Registry, "/v1/registries")
 
 
 def get(registry_id: str) -> Call[Registry]:
@@ -90,9 +91,9 @@ class Registries:
         body = _fields(name, server, username, password, email, enabled, verify)
         return self._session.perform(create(body))
 
-    def list(self) -> List[Registry]:
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Registry]:
         """Lists them, the oldest first."""
-        return self._session.perform(list_all())
+        return Page(self._session, list_all(), limit, cursor)
 
     def get(self, registry_id: str) -> Registry:
         """Returns one."""
@@ -144,9 +145,9 @@ class AsyncRegistries:
         body = _fields(name, server, username, password, email, enabled, verify)
         return await self._session.perform(create(body))
 
-    async def list(self) -> List[Registry]:
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Registry]:
         """Lists them, the oldest first."""
-        return await self._session.perform(list_all())
+        return AsyncPages(self._session, list_all(), limit, cursor)
 
     async def get(self, registry_id: str) -> Registry:
         """Returns one."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, AsyncGenerator, Dict, Generator, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from ._calls import Call, _body, _into, _items, _load, _nothing, _query, _segment
+from ._calls import Call, Listing, _body, _into, _load, _nothing, _segment, listing
+from ._pages import AsyncPages, Page
 from .models import _optional_time, _time
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def create(body: Dict[str, Any]) -> Call[NewUser]:
     return Call("POST", "/v1/users", _into(NewUser), repeatable=False, json=body)
 
 
-def list_page(after: Optional[str]) -> Call[List[User]]:
-    return Call("GET", _query("/v1/users", after=after), _items(User), repeatable=True)
+def list_all() -> Listing[User]:
+    return listing(User, "/v1/users")
 
 
 def update(user: str, body: Dict[str, Any]) -> Call[User]:
@@ -84,15 +85,9 @@ class Users:
         """
         return self._session.perform(create(_body(name=name, email=email, password=password, administrator=administrator)))
 
-    def list(self) -> Generator[User, None, None]:
-        """Walks over all users by name, fetching pages as they are needed."""
-        after: Optional[str] = None
-        while True:
-            page = self._session.perform(list_page(after))
-            yield from page
-            if not page:
-                return
-            after = page[-1].name
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[User]:
+        """Lists the users, by name."""
+        return Page(self._session, list_all(), limit, cursor)
 
     def update(self, user: str, *, administrator: Optional[bool] = None, disabled: Optional[bool] = None) -> User:
         """Makes it an administrator or not, or disables it, which ends its sessions and stops its tokens."""
@@ -127,16 +122,9 @@ class AsyncUsers:
         """
         return await self._session.perform(create(_body(name=name, email=email, password=password, administrator=administrator)))
 
-    async def list(self) -> AsyncGenerator[User, None]:
-        """Walks over all users by name, fetching pages as they are needed."""
-        after: Optional[str] = None
-        while True:
-            page = await self._session.perform(list_page(after))
-            for user in page:
-                yield user
-            if not page:
-                return
-            after = page[-1].name
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[User]:
+        """Lists the users, by name."""
+        return AsyncPages(self._session, list_all(), limit, cursor)
 
     async def update(self, user: str, *, administrator: Optional[bool] = None, disabled: Optional[bool] = None) -> User:
         """Makes it an administrator or not, or disables it, which ends its sessions and stops its tokens."""

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, List, Literal, Optional
 
-from ._calls import Call, _body, _into, _items, _nothing, _segment
+from ._calls import Call, Listing, _body, _into, _nothing, _segment, listing
+from ._pages import AsyncPages, Page
 from .models import URLAccess, _by, _time, decode
 
 if TYPE_CHECKING:
@@ -160,8 +161,8 @@ def create(name: str, slug: Optional[str], description: Optional[str]) -> Call[W
     return Call("POST", "/v1/workspaces", _into(WorkspaceDetail), repeatable=False, json=body)
 
 
-def list_all() -> Call[List[Workspace]]:
-    return Call("GET", "/v1/workspaces", _items(Workspace), repeatable=True)
+def list_all() -> Listing[Workspace]:
+    return listing(Workspace, "/v1/workspaces")
 
 
 def get(workspace_id: str) -> Call[WorkspaceDetail]:
@@ -193,8 +194,12 @@ def remove_member(workspace_id: str, user_id: str) -> Call[None]:
     return Call("DELETE", _path(workspace_id, f"/members/{_segment(user_id)}"), _nothing, repeatable=False)
 
 
-def invitations(workspace_id: str) -> Call[List[Invitation]]:
-    return Call("GET", _path(workspace_id, "/invitations"), _items(Invitation), repeatable=True)
+def members(workspace_id: str) -> Listing[Member]:
+    return listing(Member, _path(workspace_id, "/members"))
+
+
+def invitations(workspace_id: str) -> Listing[Invitation]:
+    return listing(Invitation, _path(workspace_id, "/invitations"))
 
 
 def withdraw_invitation(workspace_id: str, invitation_id: str) -> Call[None]:
@@ -211,9 +216,9 @@ class Workspaces:
         """Makes a workspace that the caller owns. Never sent twice."""
         return self._session.perform(create(name, slug, description))
 
-    def list(self) -> List[Workspace]:
-        """Lists them."""
-        return self._session.perform(list_all())
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Workspace]:
+        """Lists them, by name."""
+        return Page(self._session, list_all(), limit, cursor)
 
     def get(self, workspace_id: str) -> WorkspaceDetail:
         """Returns a workspace with its members."""
@@ -253,9 +258,13 @@ class Workspaces:
         """Ends a membership; everybody may end its own."""
         self._session.perform(remove_member(workspace_id, user_id))
 
-    def invitations(self, workspace_id: str) -> List[Invitation]:
-        """Lists the open invitations."""
-        return self._session.perform(invitations(workspace_id))
+    def members(self, workspace_id: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Member]:
+        """Lists the members, in the order they came."""
+        return Page(self._session, members(workspace_id), limit, cursor)
+
+    def invitations(self, workspace_id: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Invitation]:
+        """Lists the open invitations, newest first."""
+        return Page(self._session, invitations(workspace_id), limit, cursor)
 
     def withdraw_invitation(self, workspace_id: str, invitation_id: str) -> None:
         """Ends an invitation."""
@@ -280,9 +289,9 @@ class AsyncWorkspaces:
         """Makes a workspace that the caller owns. Never sent twice."""
         return await self._session.perform(create(name, slug, description))
 
-    async def list(self) -> List[Workspace]:
-        """Lists them."""
-        return await self._session.perform(list_all())
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Workspace]:
+        """Lists them, by name."""
+        return AsyncPages(self._session, list_all(), limit, cursor)
 
     async def get(self, workspace_id: str) -> WorkspaceDetail:
         """Returns a workspace with its members."""
@@ -322,9 +331,15 @@ class AsyncWorkspaces:
         """Ends a membership; everybody may end its own."""
         await self._session.perform(remove_member(workspace_id, user_id))
 
-    async def invitations(self, workspace_id: str) -> List[Invitation]:
-        """Lists the open invitations."""
-        return await self._session.perform(invitations(workspace_id))
+    def members(self, workspace_id: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Member]:
+        """Lists the members, in the order they came."""
+        return AsyncPages(self._session, members(workspace_id), limit, cursor)
+
+    def invitations(
+        self, workspace_id: str, *, limit: Optional[int] = None, cursor: Optional[str] = None,
+    ) -> AsyncPages[Invitation]:
+        """Lists the open invitations, newest first."""
+        return AsyncPages(self._session, invitations(workspace_id), limit, cursor)
 
     async def withdraw_invitation(self, workspace_id: str, invitation_id: str) -> None:
         """Ends an invitation."""

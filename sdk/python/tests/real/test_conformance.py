@@ -79,6 +79,10 @@ BY_NAME = ("login", "accept_invitation", "registries.create", "executions.start"
 
 
 async def perform(client, call, args):
+    if call == "sandboxes.files.page":
+        page = client.sandboxes.files.list(args.pop("ref"), args.pop("path"), **args)
+        page = await page if inspect.isawaitable(page) else page
+        return {"items": page.items, "next_cursor": page.next_cursor}
     target = client
     for name in call.split("."):
         target = getattr(target, name)
@@ -109,12 +113,12 @@ def inside(value, path):
 
 
 async def finish(result):
-    """The value of either client's call; iterators become lists."""
+    """The value of either client's call; lists become all of their items, and iterators lists."""
+    if isinstance(result, modbox.AsyncPages) or hasattr(result, "__anext__"):
+        return [item async for item in result]
     if inspect.isawaitable(result):
         return await result
-    if hasattr(result, "__anext__"):
-        return [item async for item in result]
-    return list(result) if hasattr(result, "__next__") else result
+    return list(result) if isinstance(result, modbox.Page) or hasattr(result, "__next__") else result
 
 
 def joined(events):

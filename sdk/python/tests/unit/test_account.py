@@ -237,8 +237,8 @@ def answer_all(seen, handler, n):
         session = {"id": "s", "method": "password", "address": "192.0.2.1", "current": True, "later": 1}
         return send_json(handler, {"items": [{**session, "created_at": WHEN, "refreshed_at": WHEN, "expires_at": WHEN}]})
     if seen.path == "/v1/users" and seen.method == "GET":
-        names = {"": ["a", "b"], "b": ["c"]}.get(seen.query.get("after", [""])[0], [])
-        return send_json(handler, {"items": [{"id": n, "name": n, "created_at": WHEN} for n in names]})
+        names, following = (["c"], None) if "cursor" in seen.query else (["a", "b"], "n")
+        return send_json(handler, {"items": [{"id": n, "name": n, "created_at": WHEN} for n in names], "next_cursor": following})
     if seen.path.endswith("/reset"):
         return send_json(handler, {"code": "mbi_1"})
     if seen.path.startswith("/v1/users"):
@@ -259,8 +259,7 @@ REQUESTS = [
     ("DELETE", "/v1/account/sessions", {}, None),
     ("POST", "/v1/users", {}, {"name": "ada", "email": "a@b.example"}),
     ("GET", "/v1/users", {}, None),
-    ("GET", "/v1/users", {"after": ["b"]}, None),
-    ("GET", "/v1/users", {"after": ["c"]}, None),
+    ("GET", "/v1/users", {"cursor": ["n"]}, None),
     ("PATCH", "/v1/users/ada", {}, {"disabled": True}),
     ("POST", "/v1/users/a%40b.example/reset", {}, None),
     ("DELETE", "/v1/users/ada", {}, None),
@@ -280,11 +279,11 @@ REQUESTS = [
 class CallsTest(unittest.TestCase):
     async def perform(self, c, server):
         async def done(value):
+            if hasattr(value, "__aiter__"):
+                return [item async for item in value]
             if hasattr(value, "__await__"):
                 return await value
-            if hasattr(value, "__anext__"):
-                return [item async for item in value]
-            return list(value) if hasattr(value, "__next__") else value
+            return list(value) if isinstance(value, modbox.Page) else value
 
         self.assertEqual(await done(c.account.providers()), ["acme"])
         await done(c.account.set_password("new", current_password="old"))

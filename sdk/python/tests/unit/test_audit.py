@@ -14,12 +14,9 @@ def entry(seq):
 
 def pages(seen, handler, n):
     """Five entries on pages of two."""
-    order, last = seen.query.get("order", ["desc"])[0], seen.query.get("after" if seen.query.get("order") == ["asc"] else "before")
-    seqs = [1, 2, 3, 4, 5] if order == "asc" else [5, 4, 3, 2, 1]
-    at = seqs.index(int(last[0])) + 1 if last else 0
-    items = seqs[at : at + 2]
-    more = at + 2 < len(seqs)
-    send_json(handler, {"items": [entry(s) for s in items], **({"next": items[-1]} if more else {})})
+    seqs = [1, 2, 3, 4, 5] if seen.query.get("order") == ["asc"] else [5, 4, 3, 2, 1]
+    at = int(seen.query.get("cursor", ["0"])[0])
+    send_json(handler, {"items": [entry(s) for s in seqs[at : at + 2]], "next_cursor": str(at + 2) if at + 2 < len(seqs) else None})
 
 
 class AuditTest(unittest.TestCase):
@@ -33,7 +30,7 @@ class AuditTest(unittest.TestCase):
             self.assertEqual(server.requests[0].query, {"since": ["2026-01-01T00:00:00+00:00"], "action": ["exec"], "limit": ["2"]})
             self.assertEqual([e.seq for e in client.audit.list_installation(order="asc", workspace="w")], [1, 2, 3, 4, 5])
         self.assertEqual(server.requests[-1].path, "/v1/audit/installation")
-        self.assertEqual(server.requests[-1].query, {"order": ["asc"], "workspace": ["w"], "after": ["4"]})
+        self.assertEqual(server.requests[-1].query, {"order": ["asc"], "workspace": ["w"], "cursor": ["4"]})
 
     def test_pages_async(self):
         server = Server(self, pages)

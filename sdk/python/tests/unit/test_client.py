@@ -289,7 +289,7 @@ class ClientTests:
 
         def answer(seen, handler, n):
             if seen.path.endswith("/list"):
-                return send_json(handler, {"items": [entry], "truncated": True})
+                return send_json(handler, {"items": [entry], "next_cursor": "n"})
             if seen.path.endswith(("/stat", "/mkdir", "/move")):
                 return send_json(handler, entry)
             handler.send_response(204)
@@ -298,7 +298,7 @@ class ClientTests:
         server = Server(self, answer)
         files = self.client(server).sandboxes.files
         listed = files.list("a", "/", limit=1)
-        self.assertEqual((listed.truncated, listed.items[0].target), (True, "x"))
+        self.assertEqual((listed.next_cursor, listed.items[0].target), ("n", "x"))
         self.assertEqual(files.stat("a", "/f").type, "symlink")
         self.assertEqual(files.mkdir("a", "/d", parents=True).path, "/f")
         self.assertEqual(files.move("a", "/f", "/g", overwrite=True).path, "/f")
@@ -339,20 +339,20 @@ class ClientTests:
 
         server = Server(self, answer)
         client = self.client(server)
-        self.assertEqual(client.sandboxes.events("a", after=1, order="desc")[0].data, {"exit_code": "0"})
-        self.assertEqual(server.requests[0].query, {"after": ["1"], "order": ["desc"]})
+        self.assertEqual(client.sandboxes.events("a", after_seq=1, order="desc").items[0].data, {"exit_code": "0"})
+        self.assertEqual(server.requests[0].query, {"after_seq": ["1"], "order": ["desc"]})
         usage = client.sandboxes.usage("a")
         self.assertEqual((usage.at, usage.cpu_seconds, usage.network_sent_bytes), (None, 1.5, 7))
         stats = client.sandboxes.stats("a")
         self.assertEqual((stats.memory_bytes, stats.host_pss_bytes), (5, None))
-        self.assertEqual(client.images.list()[0].ref, "n:t")
+        self.assertEqual(client.images.list().items[0].ref, "n:t")
         made = client.tokens.create(description="ci", expires_in_seconds=60)
         self.assertEqual(made.token, "mbx_new")
         self.assertNotIn("mbx_new", repr(made))
         self.assertEqual(server.requests[4].json(), {"description": "ci", "expires_in_seconds": 60})
-        self.assertEqual(client.tokens.list(), [])
+        self.assertEqual(client.tokens.list().items, [])
         client.tokens.revoke("t-1")
-        runtime = client.images.runtimes()[0]
+        runtime = client.images.runtimes().items[0]
         self.assertEqual((runtime.name, runtime.requirements.memory), ("node:lts", "1Gi"))
         self.assertEqual(server.requests[6].path, "/v1/tokens/t-1")
         self.assertEqual(client.whoami().workspace_id, "w")

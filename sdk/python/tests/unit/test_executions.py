@@ -47,11 +47,11 @@ def perform(url, call):
 
     async def value(client):
         result = call(client)
+        if hasattr(result, "__aiter__"):
+            return [item async for item in result]
         if inspect.isawaitable(result):
             return await result
-        if hasattr(result, "__anext__"):
-            return [item async for item in result]
-        return list(result) if hasattr(result, "__next__") else result
+        return list(result) if hasattr(result, "__iter__") and not isinstance(result, (dict, str, bytes)) else result
 
     async def run():
         with ModboxClient("mbx_test", base_url=url, transport=modbox.UrllibTransport()) as client:
@@ -92,7 +92,7 @@ class ExecutionsTest(unittest.TestCase):
             for call in (
                 lambda: client.executions.start("a", shell="x", tiemout_seconds=5),
                 lambda: client.sandboxes.create(labls={}),
-                lambda: client.snapshots.list_page(nmae="x"),
+                lambda: client.snapshots.list(nmae="x"),
             ):
                 with self.assertRaisesRegex(TypeError, "tiemout_seconds|labls|nmae"):
                     call()
@@ -148,7 +148,7 @@ class ExecutionsTest(unittest.TestCase):
 class StatefulTest(unittest.TestCase):
     def test_fork(self):
         items = [{"sandbox": wire_sandbox(parent_id="p")}, {"error": {"code": "quota_exceeded", "detail": "too many"}}]
-        server = Server(self, lambda seen, handler, n: send_json(handler, {"items": items}))
+        server = Server(self, lambda seen, handler, n: send_json(handler, {"forks": items}))
         one, two = perform(
             server.url,
             lambda c: c.sandboxes.fork(
@@ -167,25 +167,34 @@ class StatefulTest(unittest.TestCase):
         perform(server.url, lambda c: c.sandboxes.resume("a", memory="require", wait_for_quota_seconds=30))
         self.assertEqual(server.requests[0].json(), {"memory": "require", "wait_for_quota_seconds": 30})
 
-    def test_snapshots_are_walked_over_by_offset(self):
-        def answer(seen, handler, n):
-            snapshot = {"name": "a", "full_name": "@w/a", "image": "i", "created_at": "2026-01-01T00:00:00Z"}
-            send_json(handler, {"items": [{"id": seen.query["offset"][0], **snapshot}], "total": 3})
-
-        server = Server(self, answer)
-        got = perform(server.url, lambda c: c.snapshots.list(sandbox_id="s", limit=1, offset=1))
-        self.assertEqual([s.id for s in got], ["1", "2"])
-        self.assertEqual(server.requests[0].query["sandbox_id"], ["s"])
-
-    def test_events_are_walked_over_by_seq(self):
+    def test_a_list_is_a_page_and_walks_over_all(self):
         events = [{"seq": n, "sandbox_id": "s", "time": "2026-01-01T00:00:00Z", "type": "exec", "message": ""} for n in (1, 2, 3)]
 
         def answer(seen, handler, n):
-            after, limit = (int(seen.query.get(name, ["0"])[0]) for name in ("after", "limit"))
-            send_json(handler, {"items": events[after : after + limit]})
+            first, size = (int(seen.query.get(name, ["0"])[0]) for name in ("cursor", "limit"))
+            following = str(first + size) if first + size < len(events) else None
+            send_json(handler, {"items": events[first : first + size], "next_cursor": following})
 
         server = Server(self, answer)
-        self.assertEqual([e.seq for e in perform(server.url, lambda c: c.sandboxes.all_events("a", limit=2))], [1, 2, 3])
+        self.assertEqual([e.seq for e in perform(server.url, lambda c: c.sandboxes.events("a", after_seq=7, limit=2))], [1, 2, 3])
+        self.assertEqual([r.query for r in server.requests[:2]], [{"after_seq": ["7"], "limit": ["2"]}, {"after_seq": ["7"], "limit": ["2"], "cursor": ["2"]}])
+
+        with ModboxClient("mbx_test", base_url=server.url) as client:
+            page = client.sandboxes.events("a", limit=2)
+            self.assertEqual(([e.seq for e in page.items], page.next_cursor), ([1, 2], "2"))
+            last = page.next_page()
+            self.assertEqual(([e.seq for e in last.items], last.next_cursor, last.next_page()), ([3], None, None))
+            self.assertEqual([e.seq for e in client.sandboxes.events("a", limit=2, cursor="2")], [3])
+
+        async def run():
+            async with AsyncModboxClient("mbx_test", base_url=server.url) as client:
+                page = await client.sandboxes.events("a", limit=2)
+                self.assertEqual(([e.seq for e in page.items], page.next_cursor), ([1, 2], "2"))
+                last = await page.next_page()
+                self.assertEqual(([e.seq for e in last.items], await last.next_page()), ([3], None))
+                self.assertEqual([e.seq async for e in page], [1, 2, 3])
+
+        asyncio.run(run())
 
     def test_a_null_takes_something_away(self):
         answers = {"/v1/sandboxes/a/env": {"env": {"B": "1"}}}

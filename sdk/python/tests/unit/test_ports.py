@@ -44,7 +44,7 @@ class Ports(unittest.TestCase):
         server = Server(self, answer)
         with ModboxClient(token="mbx_test", base_url=server.url) as client:
             ports = client.sandboxes.ports
-            listed = ports.list("a b")
+            listed = list(ports.list("a b"))
             published = ports.publish("a", 3000, access="private")
             ports.publish("a", 3000)
             rotated = ports.rotate("a", 3000)
@@ -59,7 +59,7 @@ class Ports(unittest.TestCase):
         async def run():
             async with AsyncModboxClient(token="mbx_test", base_url=server.url) as client:
                 ports = client.sandboxes.ports
-                listed = await ports.list("a b")
+                listed = [port async for port in ports.list("a b")]
                 published = await ports.publish("a", 3000, access="private")
                 await ports.publish("a", 3000)
                 rotated = await ports.rotate("a", 3000)

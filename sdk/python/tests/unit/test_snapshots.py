@@ -40,10 +40,10 @@ class Snapshots(unittest.TestCase):
             snapshots = client.snapshots
             made = snapshots.create("a b", name="n", metadata={"k": "v"})
             snapshots.get("@default/n:v1")
-            listed = snapshots.list_page(public=True, limit=2)
+            listed = snapshots.list(public=True, limit=2)
             snapshots.tag("n", None)
             snapshots.delete("p")
-            self.check(server, made, listed, snapshots.lineage("p"))
+            self.check(server, made, listed, list(snapshots.lineage("p")))
 
     def test_every_call_async(self):
         server = Server(self, answer)
@@ -53,10 +53,10 @@ class Snapshots(unittest.TestCase):
                 snapshots = client.snapshots
                 made = await snapshots.create("a b", name="n", metadata={"k": "v"})
                 await snapshots.get("@default/n:v1")
-                listed = await snapshots.list_page(public=True, limit=2)
+                listed = await snapshots.list(public=True, limit=2)
                 await snapshots.tag("n", None)
                 await snapshots.delete("p")
-                return made, listed, await snapshots.lineage("p")
+                return made, listed, (await snapshots.lineage("p")).items
 
         self.check(server, *asyncio.run(run()))
 

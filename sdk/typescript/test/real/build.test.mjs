@@ -65,7 +65,7 @@ test("an image is built, run, pushed with a password, discarded and pulled again
   const { image } = built.at(-1);
   assert.equal(image.ref, tag);
   assert.equal(await printed(tag, "cat /srv/loud.txt"), loud);
-  assert((await client.images.list()).some((i) => i.id === image.id));
+  assert((await client.images.list().all()).some((i) => i.id === image.id));
 
   // Nothing is sent without the password.
   await assert.rejects(all(client.images.push(tag)), /other credentials/);
@@ -77,7 +77,7 @@ test("an image is built, run, pushed with a password, discarded and pulled again
   await all(client.images.push(tag, { to: `${tag}-copy` }));
 
   await client.images.delete(image.id);
-  assert(!(await client.images.list()).some((i) => i.id === image.id));
+  assert(!(await client.images.list().all()).some((i) => i.id === image.id));
   for (const ref of [tag, `${tag}-copy`]) {
     const pulled = await all(client.images.pull(ref));
     assert.equal(pulled.at(-1).image.ref, ref);

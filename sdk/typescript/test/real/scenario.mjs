@@ -23,6 +23,10 @@ const calls = {
   "snapshots.tag": (c, { snapshot, tag }) => c.snapshots.tag(snapshot, tag),
   "sandboxes.exec_stream": (c, { ref, ...a }) => streamed(c.sandboxes.execStream(ref, camelKeys(a))),
   "sandboxes.files.write": (c, { ref, path, content, ...a }) => c.sandboxes.files.write(ref, path, Buffer.from(content.base64, "base64"), a),
+  "sandboxes.files.page": async (c, { ref, path, ...a }) => {
+    const { items, nextCursor } = await c.sandboxes.files.list(ref, path, a);
+    return { items, nextCursor };
+  },
   "sandboxes.files.move": (c, { ref, from, to, ...a }) => c.sandboxes.files.move(ref, from, to, a),
   get_sandbox: (c, { ref }) => c.getSandbox(ref),
 };

@@ -133,7 +133,7 @@ test("the account's calls", async (t) => {
   const lists = { "/v1/auth/providers": ["acme"], "/v1/account/sessions": [login] };
   const s = await serve(t, (req, res) => (req.method === "GET" ? json(res, { items: lists[req.path] }) : res.writeHead(204).end()));
   const { account } = s.client();
-  assert.deepEqual(await account.providers(), ["acme"]);
+  assert.deepEqual(await account.providers().all(), ["acme"]);
   assert.equal(s.requests[0].headers.authorization, undefined);
   await account.setPassword("new one", { currentPassword: "old one" });
   assert.deepEqual([s.requests[1].method, s.requests[1].path], ["PUT", "/v1/account/password"]);
@@ -141,18 +141,18 @@ test("the account's calls", async (t) => {
   await account.logout();
   assert.equal(s.requests[2].path, "/v1/auth/logout");
   const { created_at: createdAt, refreshed_at: refreshedAt, expires_at: expiresAt, ...same } = login;
-  assert.deepEqual(await account.sessions(), [{ ...same, createdAt, refreshedAt, expiresAt }]);
+  assert.deepEqual(await account.sessions().all(), [{ ...same, createdAt, refreshedAt, expiresAt }]);
   await account.endSession("a/b");
   await account.logout({ everywhere: true });
   const ends = s.requests.slice(4).map((r) => `${r.method} ${r.path}`);
   assert.deepEqual(ends, ["DELETE /v1/account/sessions/a%2Fb", "DELETE /v1/account/sessions"]);
 });
 
-test("users are walked over by name", async (t) => {
+test("users are walked over", async (t) => {
   const one = (name) => ({ id: name, name, email: "", administrator: false, workspace_id: "w", created_at: "t", disabled_at: null });
   const s = await serve(t, (req, res) => {
-    const after = req.query.get("after");
-    json(res, { items: after === null ? [one("a"), one("b")] : after === "b" ? [one("c")] : [] });
+    const first = req.query.get("cursor") === null;
+    json(res, first ? { items: [one("a"), one("b")], next_cursor: "n" } : { items: [one("c")], next_cursor: null });
   });
   const names = [];
   for await (const user of s.client().users.list()) names.push(user.name);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ModboxError, NotFoundError, TimeoutError } from "modbox-sdk";
-import { json, serve, wireSandbox } from "../server.mjs";
+import { json, problem, serve, wireSandbox } from "../server.mjs";
 
 const wireExecution = (more = {}) => ({
   id: "e", sandbox_id: "s", kind: "exec", command: ["true"], state: "running", exit_code: null, error: "", tty: false, one_shot: false,
@@ -89,7 +89,7 @@ test("writing to a stream says whether it ends", async (t) => {
 });
 
 test("fork tells what became of each child", async (t) => {
-  const s = await serve(t, (_, res) => json(res, { items: [{ sandbox: wireSandbox({ parent_id: "p" }) }, { error: { code: "quota_exceeded", detail: "too many" } }] }));
+  const s = await serve(t, (_, res) => json(res, { forks: [{ sandbox: wireSandbox({ parent_id: "p" }) }, { error: { code: "quota_exceeded", detail: "too many" } }] }));
   const [one, two] = await s.client().sandboxes.fork("a", { count: 2, names: ["x"], timeouts: { idleSeconds: 5, onIdle: "pause" }, waitForQuotaSeconds: 30 });
   assert.deepEqual(s.requests[0].json(), { count: 2, names: ["x"], timeouts: { idle_seconds: 5, on_idle: "pause" }, wait_for_quota_seconds: 30 });
   assert.deepEqual([one.sandbox.parentId, one.error, two.sandbox], ["p", undefined, undefined]);
@@ -97,24 +97,36 @@ test("fork tells what became of each child", async (t) => {
   assert.deepEqual([two.error.code, two.error.message], ["quota_exceeded", "too many"]);
 });
 
-test("snapshots are walked over by offset", async (t) => {
-  const wire = (id) => ({
-    id, name: "a", full_name: "@w/a:latest", image: "i", size_bytes: 1, layer_bytes: 1, file_count: 1, public: false, created_at: "2026-01-01T00:00:00Z",
+test("a list is a page when it is awaited, and all items when it is iterated over", async (t) => {
+  const events = [1, 2, 3].map((seq) => ({ seq, sandbox_id: "s", time: "2026-01-01T00:00:00Z", type: "exec", message: "" }));
+  const s = await serve(t, (r, res) => {
+    const first = Number(r.query.get("cursor") ?? 0);
+    const next = first + Number(r.query.get("limit"));
+    json(res, { items: events.slice(first, next), next_cursor: next < events.length ? String(next) : null });
   });
-  const s = await serve(t, (r, res) => json(res, { items: [wire(r.query.get("offset"))], total: 3 }));
-  const ids = [];
-  for await (const sn of s.client().snapshots.list({ sandboxId: "s", limit: 1, offset: 1 })) ids.push(sn.id);
-  assert.deepEqual(ids, ["1", "2"]);
-  assert.equal(s.requests[0].query.get("sandbox_id"), "s");
+  const seqs = (list) => list.map((e) => e.seq);
+  const { sandboxes } = s.client();
+  const walked = [];
+  for await (const e of sandboxes.events("a", { limit: 2, afterSeq: 7 })) walked.push(e);
+  assert.deepEqual(seqs(walked), [1, 2, 3]);
+  assert.deepEqual(s.requests.map((r) => r.query.toString()), ["after_seq=7&limit=2", "after_seq=7&limit=2&cursor=2"]);
+
+  const list = sandboxes.events("a", { limit: 2 });
+  assert.equal(s.requests.length, 2, "nothing is asked for before it is needed");
+  const page = await list;
+  assert.deepEqual([seqs(page.items), page.nextCursor], [[1, 2], "2"]);
+  const last = await page.next();
+  assert.deepEqual([seqs(last.items), last.nextCursor, await last.next()], [[3], undefined, undefined]);
+  assert.deepEqual(seqs(await list.all()), [1, 2, 3]);
+  assert.equal(s.requests.length, 5, "the first page is asked for once");
+  assert.deepEqual(seqs((await sandboxes.events("a", { limit: 2, cursor: "2" })).items), [3]);
 });
 
-test("events are walked over by seq", async (t) => {
-  const all = [1, 2, 3].map((seq) => ({ seq, sandbox_id: "s", time: "2026-01-01T00:00:00Z", type: "exec", message: "" }));
-  const s = await serve(t, (r, res) => {
-    const after = Number(r.query.get("after") ?? 0);
-    json(res, { items: all.slice(after, after + Number(r.query.get("limit"))) });
-  });
-  const seqs = [];
-  for await (const e of s.client().sandboxes.allEvents("a", { limit: 2 })) seqs.push(e.seq);
-  assert.deepEqual(seqs, [1, 2, 3]);
+test("an error of a list is thrown where it is awaited or iterated over", async (t) => {
+  const s = await serve(t, (_, res) => problem(res, 404, "not_found"));
+  await assert.rejects(s.client().executions.list("a"), NotFoundError);
+  await assert.rejects(s.client().executions.list("a").all(), NotFoundError);
+  await assert.rejects(async () => {
+    for await (const _ of s.client().executions.list("..")); // no reference
+  }, /".."/);
 });

@@ -13,7 +13,7 @@ test("ports: every call", async (t) => {
     return json(res, r.method === "GET" ? { items: [wire] } : wire);
   });
   const { ports } = s.client().sandboxes;
-  assert.deepEqual(await ports.list("a b"), [port]);
+  assert.deepEqual(await ports.list("a b").all(), [port]);
   assert.deepEqual(await ports.publish("a", 3000, { access: "private" }), port);
   await ports.publish("a", 3000);
   assert.deepEqual(await ports.rotate("a", 3000), port);

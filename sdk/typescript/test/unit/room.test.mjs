@@ -61,7 +61,7 @@ test("a long wait for room and one until it runs are two requests", async (t) =>
 });
 
 test("a resume and a fork may wait for room", async (t) => {
-  const s = await full(t, 1, (req, res) => json(res, req.path.endsWith("/fork") ? { items: [] } : wireSandbox()));
+  const s = await full(t, 1, (req, res) => json(res, req.path.endsWith("/fork") ? { forks: [] } : wireSandbox()));
   const { sandboxes } = s.client();
   await sandboxes.fork("a", { count: 2, waitForQuotaSeconds: 241 });
   await sandboxes.resume("a", { memory: "require", waitForQuotaSeconds: 30 });

@@ -158,13 +158,13 @@ test("files: contents pass unchanged, whole and as streams", async (t) => {
 test("files: the other calls", async (t) => {
   const entry = { name: "f", path: "/f", type: "symlink", size: 3, mode: "0777", uid: 0, gid: 0, mod_time: "t", target: "x" };
   const s = await serve(t, (r, res) => {
-    if (r.path.endsWith("/list")) return json(res, { items: [entry], truncated: true });
+    if (r.path.endsWith("/list")) return json(res, { items: [entry], next_cursor: "n" });
     if (/[/](stat|mkdir|move)$/.test(r.path)) return json(res, entry);
     res.writeHead(204).end();
   });
   const { files } = s.client().sandboxes;
   const list = await files.list("a", "/", { limit: 1 });
-  assert.deepEqual([list.truncated, list.items[0].target], [true, "x"]);
+  assert.deepEqual([list.nextCursor, list.items[0].target], ["n", "x"]);
   assert.equal((await files.stat("a", "/f")).type, "symlink");
   assert.equal((await files.mkdir("a", "/d", { parents: true })).path, "/f");
   assert.equal((await files.move("a", "/f", "/g", { overwrite: true })).path, "/f");
@@ -192,17 +192,17 @@ test("events, stats, images, tokens, whoami, version", async (t) => {
   };
   const s = await serve(t, (r, res) => (r.method === "DELETE" ? res.writeHead(204).end() : json(res, answers[r.path])));
   const client = s.client();
-  assert.deepEqual((await client.sandboxes.events("a", { after: 1, order: "desc" }))[0].data, { exit_code: "0" });
-  assert.equal(s.requests[0].query.toString(), "after=1&order=desc");
+  assert.deepEqual((await client.sandboxes.events("a", { afterSeq: 1, order: "desc" })).items[0].data, { exit_code: "0" });
+  assert.equal(s.requests[0].query.toString(), "after_seq=1&order=desc");
   assert.equal((await client.sandboxes.stats("a")).hostPssBytes, 6);
   const usage = await client.sandboxes.usage("a");
   assert.deepEqual([usage.at, usage.cpuSeconds, usage.networkSentBytes], [null, 1.5, 7]);
-  assert.equal((await client.images.list())[0].ref, "modbox/base:latest");
+  assert.equal((await client.images.list()).items[0].ref, "modbox/base:latest");
   assert.equal((await client.tokens.create({ description: "ci", expiresInSeconds: 60 })).token, "mbx_new");
   assert.deepEqual(s.requests[4].json(), { description: "ci", expires_in_seconds: 60 });
-  assert.deepEqual(await client.tokens.list(), []);
+  assert.deepEqual(await client.tokens.list().all(), []);
   await client.tokens.revoke("t-1");
-  const [runtime] = await client.images.runtimes();
+  const [runtime] = await client.images.runtimes().all();
   assert.deepEqual([runtime.name, runtime.sizeBytes, runtime.requirements.memory], ["node:lts", 7, "1Gi"]);
   assert.equal(s.requests[6].path, "/v1/tokens/t-1");
   assert.equal((await client.whoami()).workspaceId, "w");

@@ -1,0 +1,78 @@
+"""Lists, which the server answers in pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, AsyncIterator, Generator, Generic, Iterator, List, Optional, TypeVar
+
+from ._calls import Listing
+
+if TYPE_CHECKING:
+    from . import aio, client
+
+T = TypeVar("T")
+
+
+class Page(Generic[T]):
+    """A part of a list. Iterating over it walks over its ``items`` and those of all pages that follow, fetched as they are needed."""
+
+    items: List[T]
+    #: What ``cursor`` is for the next page; None on the last one.
+    next_cursor: Optional[str]
+
+    def __init__(self, session: client._Session, listing: Listing[T], limit: Optional[int], cursor: Optional[str]) -> None:
+        self.items, self.next_cursor = session.perform(listing.page(limit, cursor))
+        self._again = lambda cursor: Page(session, listing, limit, cursor)
+
+    def next_page(self) -> Optional[Page[T]]:
+        """Fetches the next page; None on the last one."""
+        return self._again(self.next_cursor) if self.next_cursor else None
+
+    def __iter__(self) -> Iterator[T]:
+        page: Optional[Page[T]] = self
+        while page is not None:
+            yield from page.items
+            page = page.next_page()
+
+
+class AsyncPage(Generic[T]):
+    """As Page, for ``async for``."""
+
+    items: List[T]
+    #: What ``cursor`` is for the next page; None on the last one.
+    next_cursor: Optional[str]
+
+    def __init__(self, pages: AsyncPages[T], items: List[T], next_cursor: Optional[str]) -> None:
+        self.items, self.next_cursor = items, next_cursor
+        self._pages = pages
+
+    async def next_page(self) -> Optional[AsyncPage[T]]:
+        """Fetches the next page; None on the last one."""
+        return await self._pages._page(self.next_cursor) if self.next_cursor else None
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        page: Optional[AsyncPage[T]] = self
+        while page is not None:
+            for item in page.items:
+                yield item
+            page = await page.next_page()
+
+
+class AsyncPages(Generic[T]):
+    """What a call that lists something returns.
+
+    ``await`` gives a page; ``async for`` walks over the items of all pages, fetched as they are needed.
+    """
+
+    def __init__(self, session: aio._Session, listing: Listing[T], limit: Optional[int], cursor: Optional[str]) -> None:
+        self._session, self._listing, self._limit, self._cursor = session, listing, limit, cursor
+
+    async def _page(self, cursor: Optional[str]) -> AsyncPage[T]:
+        items, next_cursor = await self._session.perform(self._listing.page(self._limit, cursor))
+        return AsyncPage(self, items, next_cursor)
+
+    def __await__(self) -> Generator[Any, None, AsyncPage[T]]:
+        return self._page(self._cursor).__await__()
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        async for item in await self:
+            yield item

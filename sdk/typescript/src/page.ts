@@ -1,0 +1,85 @@
+import type { HTTP, HTTPRequest } from "./http.js";
+import type { PageOptions } from "./types.js";
+import type * as wire from "./wire.js";
+
+/** A part of a list. Iterating over it walks over its items and the items of all pages that follow. */
+export class Page<T> implements AsyncIterable<T> {
+  readonly #fetch: (cursor: string) => Promise<Page<T>>;
+
+  constructor(
+    readonly items: T[],
+    /** What `cursor` is for the next page; undefined on the last one. */
+    readonly nextCursor: string | undefined,
+    fetch: (cursor: string) => Promise<Page<T>>,
+  ) {
+    this.#fetch = fetch;
+  }
+
+  /** Fetches the next page; undefined on the last one. */
+  async next(): Promise<Page<T> | undefined> {
+    return this.nextCursor === undefined ? undefined : this.#fetch(this.nextCursor);
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<T, void, undefined> {
+    for (let page: Page<T> | undefined = this; page !== undefined; page = await page.next()) yield* page.items;
+  }
+}
+
+/**
+ * What a call that lists something returns. Awaited it is a page; in `for await` it walks over the items of all pages,
+ * which it fetches as they are needed. The first page is fetched once, when it is first asked for.
+ */
+export class PagePromise<T> implements Promise<Page<T>>, AsyncIterable<T> {
+  readonly [Symbol.toStringTag] = "PagePromise";
+  readonly #fetch: () => Promise<Page<T>>;
+  #first: Promise<Page<T>> | undefined;
+
+  constructor(fetch: () => Promise<Page<T>>) {
+    this.#fetch = fetch;
+  }
+
+  then<A = Page<T>, B = never>(
+    fulfilled?: ((page: Page<T>) => A | PromiseLike<A>) | null,
+    rejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    return this.page().then(fulfilled, rejected);
+  }
+
+  catch<B = never>(rejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<Page<T> | B> {
+    return this.page().catch(rejected);
+  }
+
+  finally(done?: (() => void) | null): Promise<Page<T>> {
+    return this.page().finally(done);
+  }
+
+  /** Fetches all pages and returns their items. */
+  async all(): Promise<T[]> {
+    const items: T[] = [];
+    for await (const item of this) items.push(item);
+    return items;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<T, void, undefined> {
+    yield* await this.page();
+  }
+
+  private page(): Promise<Page<T>> {
+    return (this.#first ??= this.#fetch());
+  }
+}
+
+/** What of a request for a list is its own: where it is, and what selects its items. */
+type ListRequest = Pick<HTTPRequest, "path" | "query" | "anonymous">;
+
+/** Lists what is at the path that request answers, which is called when the first page is fetched. */
+export function pages<W, T>(http: HTTP, options: PageOptions, request: () => ListRequest, decode: (w: W) => T): PagePromise<T> {
+  const { signal, limit } = options;
+  const fetch = async (cursor: string | undefined): Promise<Page<T>> => {
+    const r = request();
+    const query = { ...r.query, limit, cursor };
+    const w = await http.json<wire.Page<W>>({ ...r, method: "GET", query, signal, repeatable: true });
+    return new Page(w.items.map(decode), w.next_cursor ?? undefined, fetch);
+  };
+  return new PagePromise(() => fetch(options.cursor));
+}
