@@ -70,7 +70,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 			answer.Checks[name] = "ok"
 			if err != nil {
 				answer.Checks[name], answer.Ready = "failing", false
-				s.logger.WarnContext(ctx, "not ready", "check", name, "err", err)
+				s.logger.WarnContext(ctx, "not ready", "check", name, "error", err)
 			}
 		})
 	}

@@ -224,7 +224,7 @@ func (e *Entry) Start() {
 		begun.Outcome = Started
 		stamp(begun, e.begun)
 		if err := e.log.put(item{record: begun}); err != nil { // the intent is there nevertheless
-			e.log.logger.Error("audit record that a command goes on not written", "request_id", begun.RequestID, "err", err)
+			e.log.logger.Error("audit record that a command goes on not written", "request_id", begun.RequestID, "error", err)
 		}
 	})
 }

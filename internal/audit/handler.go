@@ -42,7 +42,7 @@ func (l *Log) Handler(op *Operation, next http.Handler) http.Handler {
 				e.Fail(sandbox.Internal)
 			}
 			if err := e.end(r.Context(), answer.status); err != nil {
-				l.logger.ErrorContext(r.Context(), "audit record late", "err", err)
+				l.logger.ErrorContext(r.Context(), "audit record late", "error", err)
 			}
 		}()
 		next.ServeHTTP(answer, r.WithContext(WithEntry(r.Context(), e)))

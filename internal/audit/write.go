@@ -105,12 +105,12 @@ func (l *Log) change(change *sandbox.AuditChange, records []*Record, durable boo
 		chain, err = l.store.ChangeAudit(context.WithoutCancel(l.ctx), change)
 		l.full.set(errors.Is(err, sandbox.ErrNoSpace))
 		if err != nil && !l.failing.Swap(true) {
-			l.logger.Error("audit log not written; operations are refused until it is", "err", err)
+			l.logger.Error("audit log not written; operations are refused until it is", "error", err)
 		}
 		return struct{}{}, err
 	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(0))
 	if err != nil {
-		l.logger.Error("audit records not written: what they are about is recorded as interrupted when the server starts again", "records", len(records), "err", err)
+		l.logger.Error("audit records not written: what they are about is recorded as interrupted when the server starts again", "records", len(records), "error", err)
 		return sandbox.AuditChain{}, false
 	}
 	if l.failing.Swap(false) {
@@ -184,7 +184,7 @@ func (l *Log) cut(full bool) (more bool) {
 	}
 	n, err := l.store.CutAudit(context.WithoutCancel(l.ctx), what)
 	if err != nil {
-		l.logger.Error("audit log not cut", "err", err)
+		l.logger.Error("audit log not cut", "error", err)
 		return false
 	}
 	if n == 0 {

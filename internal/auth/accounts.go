@@ -199,7 +199,7 @@ func (c *Accounts) tidy(ctx context.Context) {
 	defer cancel()
 	failed := func(what string, err error) {
 		if err != nil && ctx.Err() == nil {
-			c.log.Error("it is tried again", "what", what, "err", err)
+			c.log.Error("it is tried again", "what", what, "error", err)
 		}
 	}
 	failed("forget expired sessions", c.store.DeleteExpired(ctx, time.Now()))

@@ -47,7 +47,7 @@ func TestAudit(t *testing.T) {
 	if err := os.WriteFile(file, []byte(exported), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`^3 records are what they were; head (3:[0-9a-f]{64})\n$`).FindStringSubmatch(works("", "audit", "verify"))
+	found := regexp.MustCompile(`^3 records are unchanged; head (3:[0-9a-f]{64})\n$`).FindStringSubmatch(works("", "audit", "verify"))
 	if found == nil {
 		t.Fatalf("verify prints %q", works("", "audit", "verify"))
 	}

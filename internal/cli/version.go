@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
-// versions is what "modbox version --json" prints.
+// versions is the output of "modbox version --json".
 type versions struct {
 	Client string          `json:"client"`
 	Commit string          `json:"commit"`

@@ -19,8 +19,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Config is every setting of the server. The doc tags are what the flags' help,
-// the example file and the documentation say.
+// Config has every setting of the server. The flags' help, the example file and the
+// documentation show the doc tags.
 type Config struct {
 	Listen    string `yaml:"listen" doc:"Address and port the server listens on. Port 0 takes a free one; the address in use is logged and written to state_dir/address."`
 	PublicURL string `yaml:"public_url" doc:"URL under which callers reach the server; it begins the URLs handed out. Empty: made from listen."`
@@ -28,11 +28,11 @@ type Config struct {
 	StateDir  string `yaml:"state_dir" doc:"Where the database, images, sandbox disks and the token file live. Must be on a real disk. Empty: /var/lib/modbox for root, else $XDG_STATE_HOME/modbox."`
 	RunDir    string `yaml:"run_dir" doc:"Where the state of running sandboxes lives; should be on tmpfs, and its path short. Empty: /run/modbox for root, or a directory beside it when another state directory uses that, else $XDG_RUNTIME_DIR/modbox."`
 	// CgroupParent is for hosts where the server may not use the top of the control groups.
-	CgroupParent string `yaml:"cgroup_parent" doc:"Control group below which those of the sandboxes are made, as a path below the hierarchy's mount point. Empty: the top for root, else the group the server was started in."`
+	CgroupParent string `yaml:"cgroup_parent" doc:"Control group under which the server creates the control groups of sandboxes, as a path below the hierarchy's mount point. Empty: the top for root, else the group the server was started in."`
 
-	MinFreeDisk Bytes `yaml:"min_free_disk" doc:"How much must be free on the disk of state_dir for anything to be made that takes some: snapshots, checkpoints, pulls, builds and uploads are refused otherwise, with code unavailable. Sandboxes, which take little at first, are refused when less than half of disk.evict_below is free. A free inode counts as 64 KiB at most. 0: whatever is free."`
+	MinFreeDisk Bytes `yaml:"min_free_disk" doc:"Free space on the disk of state_dir below which the server refuses snapshots, checkpoints, pulls, builds and uploads, with code unavailable. It refuses sandboxes, which need little at first, when less than half of disk.evict_below is free. A free inode counts as 64 KiB at most. 0: no minimum."`
 
-	OIDC Providers `yaml:"oidc" doc:"Services that people sign in with: a list of name, type (oidc or github), issuer, client_id, client_secret_file and allowed_domains, whose addresses may sign up; docs/auth.md has examples. A JSON array in variables and flags."`
+	OIDC Providers `yaml:"oidc" doc:"Services for sign-in: a list of name, type (oidc or github), issuer, client_id, client_secret_file and allowed_domains (addresses in these domains may sign up); docs/auth.md has examples. A JSON array in variables and flags."`
 
 	TLS  TLS  `yaml:"tls"`
 	Log  Log  `yaml:"log"`
@@ -66,153 +66,152 @@ type TLS struct {
 	Key  string `yaml:"key" doc:"Private key file of the certificate (PEM)."`
 }
 
-// Log says what is logged to standard error.
+// Log configures the log on standard error.
 type Log struct {
-	Level  string `yaml:"level" doc:"Least severe level that is logged: debug, info, warn or error."`
-	Format string `yaml:"format" doc:"How log lines look: text or json."`
+	Level  string `yaml:"level" doc:"Lowest level in the log: debug, info, warn or error."`
+	Format string `yaml:"format" doc:"Format of the log: text or json."`
 
-	Requests string `yaml:"requests" doc:"Requests that get a line in the log when they end, with their id, user, workspace, token id, client, route, status, bytes and duration: api for those to the server itself, all for those to the URLs of sandboxes as well, off for none. At level debug, api means all. No line has paths, queries or tokens."`
+	Requests string `yaml:"requests" doc:"Requests that get a line in the access log when they end, with their id, user, workspace, token id, client, route, status, bytes and duration: api for requests to the server itself, all for requests to the URLs of sandboxes as well, off for none. At level debug, api means all. No line has paths, queries or tokens."`
 }
 
 // HTTP holds limits of the listener and the proxy.
 type HTTP struct {
-	ResponseTimeout Duration `yaml:"response_timeout" doc:"How long a server inside a sandbox may take until the first byte of its answer to a request to the sandbox's URL."`
-	MaxConnections  int      `yaml:"max_connections" doc:"Connections that requests to one sandbox's URL may have open to it at the same time."`
-	TrustedProxies  Prefixes `yaml:"trusted_proxies" doc:"Addresses of the TLS proxies in front of the server, separated by commas: 127.0.0.1,10.0.0.0/8. What they say in X-Forwarded-For and X-Forwarded-Proto is believed: failures count for the client and not for the proxy, and sandboxes are told the client's address. Nobody else may be able to connect from them."`
-	AllowInsecure   bool     `yaml:"allow_insecure" doc:"Whether the server may listen on an address that others reach although TLS is off, so that tokens travel in clear text: only for a network in which nobody can listen in, such as one between a TLS proxy and the server."`
-	PathURLs        string   `yaml:"path_urls" doc:"Whether URLs of sandboxes in path form, PUBLIC_URL/s/LABEL, are answered: on, off, or auto, which is on as long as there is no domain. Their pages have the same host as the API, and only a header keeps browsers from taking them for the same origin: turn them off where people sign in with a browser."`
-	DrainTimeout    Duration `yaml:"drain_timeout" doc:"How long requests under way may take to end after SIGTERM. Sandboxes keep running in any case."`
+	ResponseTimeout Duration `yaml:"response_timeout" doc:"Time limit for the first byte of an answer from a server inside a sandbox to a request to the sandbox's URL."`
+	MaxConnections  int      `yaml:"max_connections" doc:"Maximum number of open connections into one sandbox for requests to its URL."`
+	TrustedProxies  Prefixes `yaml:"trusted_proxies" doc:"Addresses of the TLS proxies in front of the server, separated by commas: 127.0.0.1,10.0.0.0/8. The server trusts their X-Forwarded-For and X-Forwarded-Proto headers: failures count for the client and not for the proxy, and sandboxes see the client's address. Make sure that only the proxies can connect from these addresses."`
+	AllowInsecure   bool     `yaml:"allow_insecure" doc:"Whether the server may listen on an address that other machines can reach although TLS is off, so that tokens travel in clear text: only for a trusted network, such as the network between a TLS proxy and the server."`
+	PathURLs        string   `yaml:"path_urls" doc:"Whether the server serves sandbox URLs in path form, PUBLIC_URL/s/LABEL: on, off, or auto, which means on without a domain. Their pages have the same host as the API, and only a header keeps browsers from treating them as the same origin: turn them off if people sign in with a browser."`
+	DrainTimeout    Duration `yaml:"drain_timeout" doc:"Time limit for requests under way to finish after SIGTERM. Sandboxes keep running in any case."`
 }
 
 // Connections holds limits of the connections from clients.
 type Connections struct {
-	Max            int `yaml:"max" doc:"Connections from clients at the same time, and never more than half of the files that the process may have open. When there are more, those are closed that wait for a request, first those without a token."`
-	MaxPerAddress  int `yaml:"max_per_address" doc:"Connections without a token from one address (IPv6: one /64), those to the URLs of sandboxes among them. Clients behind a proxy of http.trusted_proxies have as many requests under way. 0: no limit."`
-	MaxPerUser     int `yaml:"max_per_user" doc:"Requests of one user under way at the same time. 0: no limit."`
-	MaxSandboxURLs int `yaml:"max_sandbox_urls" doc:"Requests to the URLs of all sandboxes under way at the same time, which need no token; one workspace may have a quarter of them. 0: half of connections.max."`
+	Max            int `yaml:"max" doc:"Maximum number of connections from clients, and never more than half of the process's limit of open files. Beyond it, the server closes idle connections, first connections without a token."`
+	MaxPerAddress  int `yaml:"max_per_address" doc:"Maximum number of connections without a token from one address (IPv6: one /64), including connections to the URLs of sandboxes. For clients behind a proxy of http.trusted_proxies, the limit applies to requests under way. 0: no limit."`
+	MaxPerUser     int `yaml:"max_per_user" doc:"Maximum number of requests of one user under way. 0: no limit."`
+	MaxSandboxURLs int `yaml:"max_sandbox_urls" doc:"Maximum number of requests to the URLs of all sandboxes under way; one workspace may have a quarter of them. 0: half of connections.max."`
 }
 
-// Metrics says who may read the server's metrics.
+// Metrics configures access to the server's metrics.
 type Metrics struct {
-	Access string `yaml:"access" doc:"Requests to /metrics that are answered: loopback for those from the server's own machine that came through no proxy, token for those with the token of an administrator, public for all."`
+	Access string `yaml:"access" doc:"Requests to /metrics that the server answers: loopback for direct requests from its own machine, token for requests with an administrator's token, public for all."`
 }
 
 // Sandbox holds defaults and limits of sandboxes.
 type Sandbox struct {
-	DefaultMemory     Bytes    `yaml:"default_memory" doc:"Memory of a sandbox when neither the request nor its image says."`
-	DefaultCPU        CPU      `yaml:"default_cpu" doc:"CPU of a sandbox when the request does not say: 500m is half a core."`
-	DefaultDisk       Bytes    `yaml:"default_disk" doc:"Disk of a sandbox (what it may write) when the request does not say."`
-	MaxMemory         Bytes    `yaml:"max_memory" doc:"Most memory a request may ask for."`
-	MaxCPU            CPU      `yaml:"max_cpu" doc:"Most CPU a request may ask for."`
-	MaxDisk           Bytes    `yaml:"max_disk" doc:"Most disk a request may ask for."`
-	MaxCount          int      `yaml:"max_count" doc:"Sandboxes that may live at the same time; 0 means no limit."`
-	MaxProcesses      int      `yaml:"max_processes" doc:"Processes and threads that may live in one sandbox at the same time."`
-	CreateConcurrency int      `yaml:"create_concurrency" doc:"Sandboxes that are started at the same time; more wait for their turn. 0: twice the number of cores."`
-	Retention         Duration `yaml:"retention" doc:"How long sandboxes that have ended, and their events, are kept, and deleted snapshots in lineages."`
+	DefaultMemory     Bytes    `yaml:"default_memory" doc:"Default memory limit of a sandbox, if neither the request nor its image sets one."`
+	DefaultCPU        CPU      `yaml:"default_cpu" doc:"Default CPU limit of a sandbox: 500m is half a core."`
+	DefaultDisk       Bytes    `yaml:"default_disk" doc:"Default disk limit of a sandbox (the data it may write)."`
+	MaxMemory         Bytes    `yaml:"max_memory" doc:"Highest memory limit of a sandbox."`
+	MaxCPU            CPU      `yaml:"max_cpu" doc:"Highest CPU limit of a sandbox."`
+	MaxDisk           Bytes    `yaml:"max_disk" doc:"Highest disk limit of a sandbox."`
+	MaxCount          int      `yaml:"max_count" doc:"Maximum number of live sandboxes; 0 means no limit."`
+	MaxProcesses      int      `yaml:"max_processes" doc:"Maximum number of processes and threads in one sandbox."`
+	CreateConcurrency int      `yaml:"create_concurrency" doc:"Number of sandboxes that start at the same time; others wait. 0: twice the number of cores."`
+	Retention         Duration `yaml:"retention" doc:"Retention of ended sandboxes with their events, and of deleted snapshots in lineages."`
 	URLAccess         string   `yaml:"url_access" doc:"The least credential for the management routes on the URLs of sandboxes (/modbox/api/…, /execute). With open each sandbox decides; the URL of a sandbox made through the Modbox API without a SANDBOX_API_KEY is then a shell. With key callers need the sandbox's SANDBOX_API_KEY or an API token, as for sandboxes made through /v1. Workspaces can demand a key on their own (docs/networking.md)."`
-	StartTimeout      Duration `yaml:"start_timeout" doc:"How long a new sandbox may take until its agent answers."`
-	AnswerTimeout     Duration `yaml:"answer_timeout" doc:"How long a sandbox's process or agent may be silent until a call that waits for it fails with agent_unreachable. A call that merely takes longer goes on. 0: as long as the call may take."`
-	ReadinessTimeout  Duration `yaml:"readiness_timeout" doc:"How long a new sandbox may take until its image's readiness port answers."`
+	StartTimeout      Duration `yaml:"start_timeout" doc:"Time limit for the agent of a new sandbox to answer."`
+	AnswerTimeout     Duration `yaml:"answer_timeout" doc:"How long a sandbox's process or agent may be unresponsive before a waiting call fails with agent_unreachable. A call that merely takes longer continues. 0: as long as the call may take."`
+	ReadinessTimeout  Duration `yaml:"readiness_timeout" doc:"Time limit for the readiness port of a new sandbox to answer."`
 }
 
-// Network says what sandboxes with network reach and trust.
+// Network configures the network of sandboxes.
 type Network struct {
-	AllowCIDRs Prefixes  `yaml:"allow_cidrs" doc:"IPv4 ranges that sandboxes with network reach although they are closed otherwise, separated by commas: 10.1.0.0/16 for a mirror inside. That opens whatever is in them, the server's own addresses included."`
-	Resolvers  Addresses `yaml:"resolvers" doc:"DNS servers that answer the questions of sandboxes, separated by commas: 192.0.2.53 or 192.0.2.53:5353. Empty: those of the host's /etc/resolv.conf."`
-	CAFile     string    `yaml:"ca_file" doc:"Certificates (PEM) that sandboxes with network trust beside those of their images, for mirrors and TLS proxies with a CA of their own. Empty: none."`
+	AllowCIDRs Prefixes  `yaml:"allow_cidrs" doc:"Closed IPv4 ranges to open for sandboxes with network, separated by commas: 10.1.0.0/16 for an internal mirror. This opens the whole range, including the server's own addresses."`
+	Resolvers  Addresses `yaml:"resolvers" doc:"DNS servers for sandboxes, separated by commas: 192.0.2.53 or 192.0.2.53:5353. Empty: the servers of the host's /etc/resolv.conf."`
+	CAFile     string    `yaml:"ca_file" doc:"Certificates (PEM) that sandboxes with network trust in addition to their images' certificates, for mirrors and TLS proxies with a private CA. Empty: none."`
 }
 
-// Build holds limits of what is made before a sandbox can start: runtimes, and
-// images with a request's dependencies.
+// Build holds limits of the builds that a sandbox may need before it can start:
+// runtimes, and images with a request's dependencies.
 type Build struct {
-	MaxCount           int      `yaml:"max_count" doc:"Images that are pulled or built of a recipe at the same time, as many made with dependencies, and as many from Dockerfiles; more wait for their turn. Each may take a box on top of sandbox.max_count."`
-	Timeout            Duration `yaml:"timeout" doc:"How long an image may take to be made, and its dependencies to be installed, once it is their turn; a build from a Dockerfile has an hour."`
-	Memory             Bytes    `yaml:"memory" doc:"Memory of a box in which dependencies are installed, or a RUN of a Dockerfile runs that asks for no other."`
-	Disk               Bytes    `yaml:"disk" doc:"Disk of a box in which dependencies are installed, or a RUN of a Dockerfile runs that asks for no other: what they and their downloads may take."`
-	DependenciesMaxAge Duration `yaml:"dependencies_max_age" doc:"How long installed dependencies are used again before they are installed anew, which is how updates arrive."`
+	MaxCount           int      `yaml:"max_count" doc:"Number of images pulled or built from a recipe at the same time, of installations of dependencies, and of builds from a Dockerfile, each; others wait. Each may use a box in addition to sandbox.max_count."`
+	Timeout            Duration `yaml:"timeout" doc:"Time limit for building an image, and for installing dependencies, from the start of the work; a build from a Dockerfile has an hour."`
+	Memory             Bytes    `yaml:"memory" doc:"Memory limit of a box that installs dependencies, and default memory limit of a RUN of a Dockerfile."`
+	Disk               Bytes    `yaml:"disk" doc:"Disk limit of a box that installs dependencies, including downloads, and default disk limit of a RUN of a Dockerfile."`
+	DependenciesMaxAge Duration `yaml:"dependencies_max_age" doc:"How long the server reuses installed dependencies before it installs them again, to pick up updates."`
 }
 
-// Disk says what happens when the disk of the state directory fills up. Docs/limits.md explains it.
+// Disk configures the handling of a full disk of the state directory. Docs/limits.md explains it.
 type Disk struct {
-	Ballast    Bytes `yaml:"ballast" doc:"Disk kept in reserve in state_dir/ballast, which the server gives up, and makes again later, so that it can go on writing its database when the disk is full. 0: none."`
+	Ballast    Bytes `yaml:"ballast" doc:"Disk reserve in state_dir/ballast. The server deletes it when the disk is full, so that it can still write its database, and creates it again later. 0: none."`
 	EvictBelow Bytes `yaml:"evict_below" doc:"Free disk below which the server frees space: it removes caches, and then ends the sandbox whose files grew most, with cause disk_full, one at a time. auto: half of min_free_disk, but at least 64Mi. 0: never."`
 }
 
-// Quarantine bounds what is kept although the database does not know it. Docs/durability.md explains it.
+// Quarantine bounds saved states that are missing from the database. Docs/durability.md explains it.
 type Quarantine struct {
-	MaxAge   Duration `yaml:"max_age" doc:"Retention of saved states, and of root filesystems of snapshots, that the database does not know; it may be the wrong database. The server removes them earlier, the oldest first, when less than min_free_disk is free. 0: no limit."`
-	MaxBytes Bytes    `yaml:"max_bytes" doc:"Disk that these saved states may take together, and these root filesystems as much again; beyond it the oldest go. auto: a quarter of state_dir's file system. 0: as much as there is room for."`
+	MaxAge   Duration `yaml:"max_age" doc:"Retention of saved states, and of root filesystems of snapshots, that are missing from the database (it may be the wrong database). The server removes them earlier, oldest first, when less than min_free_disk is free. 0: no limit."`
+	MaxBytes Bytes    `yaml:"max_bytes" doc:"Maximum disk use of these saved states, and the same again for these root filesystems; beyond it the server removes the oldest. auto: a quarter of state_dir's file system. 0: no limit."`
 }
 
-// Capacity is how much all workspaces together may be promised. Docs/quotas.md says what counts.
+// Capacity limits the sum of the limits of all workspaces' sandboxes. Docs/quotas.md explains it.
 type Capacity struct {
-	MemoryOvercommit Factor `yaml:"memory_overcommit" doc:"How many times the memory of this machine, less memory_reserve, the memory limits of all running sandboxes, builds and pool boxes may add up to; sandboxes seldom use what they are limited to. auto: 4, or as much as 20 sandboxes of the default size and a build need. 0: no limit."`
-	MemoryReserve    Bytes  `yaml:"memory_reserve" doc:"Memory of this machine that is not for sandboxes. auto: an eighth of it, but at least 256Mi and at most 2Gi."`
+	MemoryOvercommit Factor `yaml:"memory_overcommit" doc:"How many times the memory of this machine, less memory_reserve, the memory limits of all running sandboxes, builds and pool boxes may add up to; sandboxes rarely use their whole limit. auto: 4, or as much as 20 sandboxes of the default size and a build need. 0: no limit."`
+	MemoryReserve    Bytes  `yaml:"memory_reserve" doc:"Memory of this machine reserved for other uses than sandboxes. auto: an eighth of it, but at least 256Mi and at most 2Gi."`
 	DiskOvercommit   Factor `yaml:"disk_overcommit" doc:"How many times the size of state_dir's file system the disk limits of all running sandboxes, builds and pool boxes may add up to. auto: 4, or as much as 20 sandboxes of the default size and a build need. 0: no limit."`
 }
 
-// Quota is what a workspace may have unless an administrator has set another
-// quota for it. Docs/quotas.md says what counts.
+// Quota is the default quota of a workspace. Docs/quotas.md explains it.
 type Quota struct {
-	Sandboxes        Count `yaml:"sandboxes" doc:"Sandboxes of a workspace that may run at the same time; paused ones do not count. As the others here, unless an administrator has set a quota for the workspace (docs/quotas.md, which also says what auto means). 0: no limit."`
-	Memory           Bytes `yaml:"memory" doc:"Memory that the running sandboxes of a workspace may be limited to, together. auto: derived from the machine. 0: no limit."`
-	CPU              CPU   `yaml:"cpu" doc:"CPU that the running sandboxes of a workspace may be limited to, together. auto: derived from the machine. 0: no limit."`
-	Disk             Bytes `yaml:"disk" doc:"Disk of a workspace: what its running sandboxes may write, and what paused ones, checkpoints, snapshots, output of executions, files of builds and images that were built take. auto: derived from the machine. 0: no limit."`
-	CreatesPerMinute Count `yaml:"creates_per_minute" doc:"Sandboxes that a workspace may make in a minute, forks included; as many may be made at once. auto: derived from the machine. 0: no limit."`
-	Workspaces       int   `yaml:"workspaces" doc:"Workspaces that a user who is no administrator may have made. 0: no limit."`
+	Sandboxes        Count `yaml:"sandboxes" doc:"Maximum number of running sandboxes of a workspace; paused sandboxes do not count. An administrator can set another quota for a single workspace (docs/quotas.md, which also explains auto). 0: no limit."`
+	Memory           Bytes `yaml:"memory" doc:"Sum of the memory limits of a workspace's running sandboxes. auto: derived from the machine. 0: no limit."`
+	CPU              CPU   `yaml:"cpu" doc:"Sum of the CPU limits of a workspace's running sandboxes. auto: derived from the machine. 0: no limit."`
+	Disk             Bytes `yaml:"disk" doc:"Disk of a workspace: the disk limits of its running sandboxes, plus the size of paused sandboxes, checkpoints, snapshots, output of executions, files of builds and built images. auto: derived from the machine. 0: no limit."`
+	CreatesPerMinute Count `yaml:"creates_per_minute" doc:"Number of sandboxes that a workspace may create per minute, including forks; this is also the largest burst. auto: derived from the machine. 0: no limit."`
+	Workspaces       int   `yaml:"workspaces" doc:"Maximum number of workspaces created by a user who is not an administrator. 0: no limit."`
 }
 
 // Snapshot holds limits of snapshots.
 type Snapshot struct {
-	MaxCount int   `yaml:"max_count" doc:"Snapshots that a workspace may have."`
-	MaxBytes Bytes `yaml:"max_bytes" doc:"Size of a workspace's snapshots from which it can make no more; each counts with its whole root filesystem."`
+	MaxCount int   `yaml:"max_count" doc:"Maximum number of snapshots of a workspace."`
+	MaxBytes Bytes `yaml:"max_bytes" doc:"Total size of a workspace's snapshots beyond which it can take no more; each counts with its whole root filesystem."`
 }
 
-// Pool says what is kept ready for sandboxes to come.
+// Pool configures the pool of warm boxes.
 type Pool struct {
-	Size int `yaml:"size" doc:"Started boxes kept ready, so that a sandbox need not wait for one: of the images and resources that were asked for lately, else of the default image. Each takes some 10 MiB of memory, whatever its limits, on top of sandbox.max_count. 0 turns it off."`
+	Size int `yaml:"size" doc:"Number of boxes to start in advance, for new sandboxes: with the images and resources of recent creates, else with the default image. Each uses about 10 MiB of memory, whatever its limits, in addition to sandbox.max_count. 0 turns the pool off."`
 }
 
-// Images says where images come from and how many are kept.
+// Images configures registries, pulls and the disk and memory of images.
 type Images struct {
-	DefaultRegistry    string     `yaml:"default_registry" doc:"Registry in which images are looked for whose names have none and are not built-in ones. Empty: nowhere."`
-	InsecureRegistries Registries `yaml:"insecure_registries" doc:"Registries that may be talked to by plain HTTP, and be on the server's own machine, separated by commas: HOST:PORT, or HOST for all its ports. No others may."`
-	PrivateRegistries  bool       `yaml:"private_registries" doc:"Whether images may be had from registries at private addresses (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7). Turn it on only where everybody with a workspace may reach this network; those in insecure_registries are reached all the same."`
-	RecheckInterval    Duration   `yaml:"recheck_interval" doc:"How long a tag is taken to mean what it meant when its registry was asked last. 0: until it is pulled again."`
-	StallTimeout       Duration   `yaml:"stall_timeout" doc:"How long a registry may send nothing until a pull gives up on that connection."`
-	Memory             Bytes      `yaml:"memory" doc:"Memory that the server uses for the files of all images and build contexts that are pulled, built, imported or committed at a time: some 1100 bytes for each file. A workspace gets at most twice of what is left for the others. 0: a sixteenth of the machine's memory, and at least 512Mi."`
-	MaxDisk            Bytes      `yaml:"max_disk" doc:"Disk that images may take. What is too much is removed when an image is added: first what workspaces have as build cache beyond an equal part, then those not used for the longest time, built-in ones last, none that a sandbox or snapshot needs. 0: no limit."`
+	DefaultRegistry    string     `yaml:"default_registry" doc:"Registry for image names without a registry that are not built-in images. Empty: none."`
+	InsecureRegistries Registries `yaml:"insecure_registries" doc:"Registries that may use plain HTTP, and may be on the server's own machine, separated by commas: HOST:PORT, or HOST for all its ports."`
+	PrivateRegistries  bool       `yaml:"private_registries" doc:"Whether the server may contact registries at private addresses (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7). Turn it on only if every member of a workspace may reach this network; it does not apply to insecure_registries, which the server always contacts."`
+	RecheckInterval    Duration   `yaml:"recheck_interval" doc:"How long the server uses a resolved tag before it asks the registry again. 0: until it is pulled again."`
+	StallTimeout       Duration   `yaml:"stall_timeout" doc:"How long a connection to a registry may be silent before a pull closes it."`
+	Memory             Bytes      `yaml:"memory" doc:"Server memory for the file lists of all images and build contexts that are pulled, built, imported or committed at a time: about 1100 bytes per file. A workspace gets at most twice as much as remains free for the others. 0: a sixteenth of the machine's memory, and at least 512Mi."`
+	MaxDisk            Bytes      `yaml:"max_disk" doc:"Maximum disk use of images. When a new image exceeds it, the server evicts first the build cache of workspaces beyond an equal share, then the least recently used images, built-in images last, and never an image that a sandbox or snapshot needs. 0: no limit."`
 }
 
 // Exec holds limits of commands.
 type Exec struct {
-	DefaultTimeout Duration `yaml:"default_timeout" doc:"How long a command may run when the request does not say."`
-	MaxTimeout     Duration `yaml:"max_timeout" doc:"Longest timeout a request may ask for."`
-	DefaultOutput  Bytes    `yaml:"default_output" doc:"Output kept of each of stdout and stderr of a command that is not streamed, when the request does not say; the rest is dropped and flagged."`
-	MaxOutput      Bytes    `yaml:"max_output" doc:"Most output a request may ask to be kept."`
-	MaxStream      Bytes    `yaml:"max_stream" doc:"Output kept of each of stdout and stderr of an execution or job; the rest is dropped and flagged."`
-	MaxStreams     Bytes    `yaml:"max_streams" doc:"Output and input of all executions of this server that are kept, looked at every minute; of more, the executions that ended first are forgotten with theirs. Those that run are left alone."`
-	Retention      Duration `yaml:"retention" doc:"How long executions and their output are kept after their end."`
-	MaxKept        int      `yaml:"max_kept" doc:"Ended executions of one sandbox that are kept; of more the oldest are forgotten, with their output."`
+	DefaultTimeout Duration `yaml:"default_timeout" doc:"Default timeout of a command."`
+	MaxTimeout     Duration `yaml:"max_timeout" doc:"Longest timeout of a command."`
+	DefaultOutput  Bytes    `yaml:"default_output" doc:"Default limit of each of stdout and stderr of a command that is not streamed; the server drops and flags the rest."`
+	MaxOutput      Bytes    `yaml:"max_output" doc:"Highest output limit that a request may ask for."`
+	MaxStream      Bytes    `yaml:"max_stream" doc:"Limit of the stored stdout and stderr, each, of an execution or job; the server drops and flags the rest."`
+	MaxStreams     Bytes    `yaml:"max_streams" doc:"Limit of the stored output and input of all executions, checked every minute; beyond it the server deletes the executions that ended first, with their output. It never deletes running executions."`
+	Retention      Duration `yaml:"retention" doc:"Retention of executions and their output after their end."`
+	MaxKept        int      `yaml:"max_kept" doc:"Maximum number of stored ended executions per sandbox; the server deletes the oldest beyond it, with their output."`
 }
 
-// Secrets says how secrets, such as the passwords of registries, are encrypted.
+// Secrets configures the encryption of secrets, such as the passwords of registries.
 type Secrets struct {
-	KeyFile string `yaml:"key_file" doc:"File with the keys that secrets in the database are encrypted with; made when it is not there. Without it they are lost: back it up, elsewhere than the database. Empty: state_dir/secret.key. The variable MODBOX_SECRET_KEY may have the keys instead."`
+	KeyFile string `yaml:"key_file" doc:"File with the keys that encrypt secrets in the database; the server creates it if it is missing. Without the keys the secrets are lost: back the file up, separately from the database. Empty: state_dir/secret.key. The variable MODBOX_SECRET_KEY can hold the keys instead."`
 }
 
-// Audit says how much of the audit log is kept.
+// Audit bounds the audit log.
 type Audit struct {
-	Retention Duration `yaml:"retention" doc:"How long records of the audit log are kept."`
-	MaxBytes  Bytes    `yaml:"max_bytes" doc:"Size of the records that are kept; of more the oldest are removed, however old they are. The database takes about twice as much for them."`
+	Retention Duration `yaml:"retention" doc:"Retention of the records of the audit log."`
+	MaxBytes  Bytes    `yaml:"max_bytes" doc:"Maximum size of the records; beyond it the server removes the oldest, whatever their age. The database uses about twice as much space for them."`
 }
 
-// Backup says which backups the server makes by itself; docs/backup.md says what is in them.
+// Backup configures periodic backups; docs/backup.md describes their content.
 type Backup struct {
-	Every     Duration `yaml:"every" doc:"How often the server makes a backup of its state by itself, while it runs. 0: never; \"modbox backup\" makes one at any time."`
-	Directory string   `yaml:"directory" doc:"Where backups are made. Should be on another disk than state_dir. Empty: state_dir/backups."`
-	Keep      int      `yaml:"keep" doc:"Backups in backup.directory that are kept, the newest; older ones of those that the server or \"modbox backup\" named are removed. 0: all."`
-	Images    string   `yaml:"images" doc:"Images that are in a backup: needed (those of snapshots, and of live sandboxes and their checkpoints), all, or none."`
+	Every     Duration `yaml:"every" doc:"Interval of automatic backups of the server's state. 0: never; \"modbox backup\" makes one at any time."`
+	Directory string   `yaml:"directory" doc:"Directory of backups. Should be on another disk than state_dir. Empty: state_dir/backups."`
+	Keep      int      `yaml:"keep" doc:"Number of backups to keep in backup.directory; the server removes older backups with a name given by the server or \"modbox backup\". 0: all."`
+	Images    string   `yaml:"images" doc:"Images in a backup: needed (images of snapshots, and of live sandboxes and their checkpoints), all, or none."`
 }
 
 // Default returns the defaults. Those that depend on the user, its environment

@@ -58,5 +58,5 @@ func (g *Gateway) refused(flow Flow, err error) {
 	if errors.Is(err, errClosed) || errors.Is(err, errRefused) {
 		g.usage.denied.Add(1)
 	}
-	g.log.Debug("flow refused", "protocol", flow.Protocol, "dest", flow.Dest, "err", err)
+	g.log.Debug("flow refused", "protocol", flow.Protocol, "dest", flow.Dest, "error", err)
 }

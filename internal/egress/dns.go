@@ -157,7 +157,7 @@ func (g *Gateway) resolve(q *dns.Msg) *dns.Msg {
 	}
 	found, err := g.network.resolver.ask(g.ctx, g.own, asked)
 	if err != nil {
-		g.log.Debug("question not answered", "name", flow.Name, "err", err)
+		g.log.Debug("question not answered", "name", flow.Name, "error", err)
 		return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
 	}
 	a := new(dns.Msg).SetRcode(q, found.Rcode)

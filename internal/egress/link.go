@@ -57,7 +57,7 @@ func (l *link) read() {
 		buf, n, err := l.receive()
 		if err != nil {
 			if g.ctx.Err() == nil {
-				g.log.Error("network cut", "err", err)
+				g.log.Error("network cut", "error", err)
 				g.cut()
 			}
 			return

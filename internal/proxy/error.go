@@ -90,7 +90,7 @@ func (p *Proxy) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if code != sandbox.Internal && errors.As(err, &e) {
 		detail = e.Message
 	} else {
-		p.logger.ErrorContext(r.Context(), "proxied request failed", "request_id", w.Header().Get(requestID), "err", err)
+		p.logger.ErrorContext(r.Context(), "proxied request failed", "request_id", w.Header().Get(requestID), "error", err)
 	}
 	h := w.Header()
 	h.Set(ErrorHeader, string(code))

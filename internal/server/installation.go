@@ -86,7 +86,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 	cu.Add(func() { closeLogged(log, "marks of the installation", marks.Close) })
 	st.OnAdvance(func(generation int64) {
 		if err := marks.Advance(generation); err != nil {
-			log.Error("an older database would not be noticed", "err", err)
+			log.Error("an older database would not be noticed", "error", err)
 		}
 	})
 	return nil

@@ -143,7 +143,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if err := p.Lifecycle.Close(ctx); err != nil {
-			log.Error("background work did not end in time", "err", err)
+			log.Error("background work did not end in time", "error", err)
 		}
 	})
 	p.verifyImages(ctx, log, &cu)
@@ -186,7 +186,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 		return err
 	}
 	if err := p.store.SealVariables(ctx); err != nil {
-		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "err", err)
+		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "error", err)
 	}
 	// Each needs the other: images are pulled with the credentials, which the store of images tries.
 	registries := registry.New(p.store, p.keys, func(ctx context.Context, host string, login sandbox.RegistryLogin) error {
@@ -288,7 +288,7 @@ func (p *parts) verifyImages(ctx context.Context, log *slog.Logger, cu *cleanup.
 	go func() {
 		defer close(done)
 		if err := p.images.Verify(ctx); err != nil && ctx.Err() == nil {
-			log.Error("an image is damaged", "err", err)
+			log.Error("an image is damaged", "error", err)
 		}
 	}()
 	cu.Add(func() {
@@ -341,7 +341,7 @@ func (s *Server) Run(ctx context.Context) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.HTTP.DrainTimeout.Std())
 	defer cancel()
 	if err := s.http.Shutdown(drain); err != nil {
-		s.log.Warn("requests were cut off", "err", err)
+		s.log.Warn("requests were cut off", "error", err)
 		_ = s.http.Close() // nothing is left to be done about an error
 	}
 	return nil
@@ -349,7 +349,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 func closeLogged(log *slog.Logger, what string, end func() error) {
 	if err := end(); err != nil {
-		log.Error("close", "what", what, "err", err)
+		log.Error("close", "what", what, "error", err)
 	}
 }
 

@@ -133,7 +133,7 @@ func Log(ctx context.Context, err error) {
 	if !ok {
 		return
 	}
-	q.logger.ErrorContext(ctx, "request failed", "request_id", q.id, "err", err)
+	q.logger.ErrorContext(ctx, "request failed", "request_id", q.id, "error", err)
 }
 
 // Problem logs err when it must be and returns its public side.

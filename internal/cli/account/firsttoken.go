@@ -31,8 +31,8 @@ func newTokenRotateFirstCommand(env *base.Env) *cobra.Command {
 It needs no token, only the right to write the state directory, and the server may run:
 it refuses the old token within 5 seconds.
 
-Without --expires-in the new one works for ever, too. When people sign in by name,
-"modbox token remove-first" does without one.`,
+Without --expires-in the new token does not expire either. When people sign in by name,
+remove it with "modbox token remove-first".`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if lifetime < 0 {

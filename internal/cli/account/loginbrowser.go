@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// browserTime is how long a sign-in in a browser may take; the server gives up then, too.
+	// browserTime is how long a sign-in in a browser may take, on the server as well.
 	browserTime = 10 * time.Minute
 	// farewellTime is how long the browser has for reading its last page.
 	farewellTime = 2 * time.Second

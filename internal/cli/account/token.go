@@ -33,11 +33,11 @@ func newTokenCreateCommand(env *base.Env) *cobra.Command {
 		Use:   "create [DESCRIPTION]",
 		Short: "Make a token and print it; it cannot be shown again",
 		Long: `Make a token and print it; it cannot be shown again. A warning on standard error
-says when it works for ever, or may do all that its user may.
+says if it never expires, or has all permissions of its user.
 
-With --state-dir no token is needed to make one: it is written into the database
-of the server on this machine, which may be running, and belongs to the owner of
-its default workspace. Who may write there can do so; usually that is root.`,
+With --state-dir the command needs no token: it writes the new token into the database
+of the server on this machine, which may be running. The token belongs to the owner of
+the default workspace. This needs write access to the directory; usually that is root.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			description := ""
@@ -64,10 +64,10 @@ its default workspace. Who may write there can do so; usually that is root.`,
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&options.Lifetime, "expires-in", 0, "how long it works (default: for ever)")
-	cmd.Flags().StringSliceVar(&options.Scopes, "scope", nil, "what it may do, e.g. sandboxes:write; may be repeated (default: all that its user may)")
-	cmd.Flags().BoolVar(&options.WorkspaceOnly, "workspace-only", false, "keep it out of its user's other workspaces")
-	cmd.Flags().StringVar(&stateDir, "state-dir", "", "make it in the database of the server with this state directory, without a token")
+	cmd.Flags().DurationVar(&options.Lifetime, "expires-in", 0, "lifetime (default: no expiry)")
+	cmd.Flags().StringSliceVar(&options.Scopes, "scope", nil, "permission, e.g. sandboxes:write; repeatable (default: all permissions of its user)")
+	cmd.Flags().BoolVar(&options.WorkspaceOnly, "workspace-only", false, "exclude its user's other workspaces")
+	cmd.Flags().StringVar(&stateDir, "state-dir", "", "create it in the database of the server with this state directory, without a token")
 	return cmd
 }
 

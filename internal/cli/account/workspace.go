@@ -47,8 +47,8 @@ func newWorkspaceCreateCommand(env *base.Env) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&o.Slug, "slug", "", "what references name it by (default: made of the name)")
-	cmd.Flags().StringVar(&o.Description, "description", "", "what it is for")
+	cmd.Flags().StringVar(&o.Slug, "slug", "", "name in references (default: derived from the name)")
+	cmd.Flags().StringVar(&o.Description, "description", "", "description")
 	return cmd
 }
 
@@ -103,9 +103,9 @@ func newWorkspaceUpdateCommand(env *base.Env) *cobra.Command {
 			return env.PrintJSON(ws)
 		},
 	}
-	cmd.Flags().StringVar(&o.Name, "name", "", "what people call it")
-	cmd.Flags().StringVar(&o.Slug, "slug", "", "what references name it by; the present one stops working")
-	cmd.Flags().StringVar(&o.Description, "description", "", "what it is for")
+	cmd.Flags().StringVar(&o.Name, "name", "", "display name")
+	cmd.Flags().StringVar(&o.Slug, "slug", "", "name in references; the present slug stops working")
+	cmd.Flags().StringVar(&o.Description, "description", "", "description")
 	cmd.Flags().StringVar((*string)(&o.URLAccess), "url-access", "", "least credential for the management routes on the URLs of its sandboxes: open or key")
 	return cmd
 }
@@ -168,8 +168,8 @@ func newMemberAddCommand(env *base.Env) *cobra.Command {
 		Short: "Add a member, or invite an address and print the code",
 		Long: `Add the user with that name or e-mail address as owner, admin, member or viewer.
 
-An address that is nobody's is invited: the code that is printed is for whoever
-reads mail there, to be used with "modbox login --code CODE NAME" within a week.`,
+If no user has the address, it is invited: send the printed code to its owner, for
+"modbox login --code CODE NAME" within a week.`,
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := env.Client()

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// WaitForQuotaFlag adds --wait-for-quota, for commands that may wait for room in the quota.
+// WaitForQuotaFlag adds --wait-for-quota, for commands that can wait for the quota.
 func WaitForQuotaFlag(fs *pflag.FlagSet, wait *time.Duration) {
-	fs.DurationVar(wait, "wait-for-quota", 0, "wait for room in the workspace's quota, up to 10m (default: do not wait)")
+	fs.DurationVar(wait, "wait-for-quota", 0, "wait until the workspace's quota has capacity, up to 10m (default: do not wait)")
 }
 
 // WholeSeconds returns the seconds of d rounded up, so that a short time does not become none.

@@ -19,7 +19,7 @@ func NewCatalogueCommand(env *base.Env) *cobra.Command {
 		Use: "catalogue", Aliases: []string{"catalog", "sandbox-images"},
 		Short: "Name images, with defaults for the sandboxes made from them",
 		Long: `Name images, with defaults for the sandboxes made from them. The catalogue belongs
-to the workspace and has the built-in images, too; "modbox images" is about what is
+to the workspace and includes the built-in images; "modbox images" manages the images
 on the server's disk.`,
 		Args: cobra.NoArgs,
 	}
@@ -154,7 +154,7 @@ func newCatalogueListCommand(env *base.Env) *cobra.Command {
 			return env.PrintTable([]string{"NAME", "IMAGE", "MEMORY", "PORT", "TTL", "REGISTRY", "STATE", "ID"}, rows)
 		},
 	}
-	cmd.Flags().BoolVar(&enabledOnly, "enabled", false, "only those that sandboxes may be made from")
+	cmd.Flags().BoolVar(&enabledOnly, "enabled", false, "only images that sandboxes may use")
 	return cmd
 }
 
@@ -227,9 +227,9 @@ installation may give --enable and --disable, which count for all workspaces.`,
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&flags.name, "name", "", "what it is called")
+	cmd.Flags().StringVar(&flags.name, "name", "", "name")
 	cmd.Flags().StringVar(&flags.image, "image", "", "the image")
-	cmd.Flags().BoolVar(&isDefault, "default", false, "use it for sandboxes that name no image; --default=false: not any more")
+	cmd.Flags().BoolVar(&isDefault, "default", false, "use it for sandboxes without an image; --default=false: no longer")
 	cmd.Flags().BoolVar(&enable, "enable", false, "let sandboxes be made from it")
 	cmd.Flags().BoolVar(&disable, "disable", false, "let no sandboxes be made from it")
 	cmd.MarkFlagsMutuallyExclusive("enable", "disable")

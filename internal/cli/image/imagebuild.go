@@ -43,7 +43,7 @@ func NewBuildCommand(env *base.Env) *cobra.Command {
 		Short: "Build an image from a Dockerfile",
 		Long: `Build an image from the Dockerfile in DIR, step by step in sandboxes, and print its
 name. It belongs to the workspace; "modbox create NAME" makes sandboxes from it.
-What .dockerignore names is not sent. docs/builds.md says what is supported.`,
+Files named in .dockerignore are not sent. docs/builds.md lists the supported instructions.`,
 		Example: "  modbox build -t app:v1 .\n  modbox build -t registry.example.com/team/app:v1 --network --push .",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

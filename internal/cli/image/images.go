@@ -69,9 +69,8 @@ func newImagesBuildCommand(env *base.Env) *cobra.Command {
 		Short: "Build images on this machine; base and code-exec by default",
 		Long: `Build images into the state directory of the server on this machine, which need
 not run. IMAGE is a built-in image such as code-exec or node:lts, or a directory
-with a recipe (docs/images.md). What is built already is left as it is. The
-runtimes (modbox runtimes) are also built by themselves when they are first used;
-ubuntu is pulled instead.`,
+with a recipe (docs/images.md). Existing images are not built again. The server
+also builds runtimes (modbox runtimes) at their first use; it pulls ubuntu instead.`,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			_, st, err := openLocal(env, &local)
 			if err != nil {
@@ -100,8 +99,8 @@ ubuntu is pulled instead.`,
 	return cmd
 }
 
-// chooseRecipes returns the recipes of the names, or of all built-in images but
-// those that are built when they are first used.
+// chooseRecipes returns the recipes of the names, or of all built-in images except
+// the images that are built at their first use.
 func chooseRecipes(st *image.Store, names []string) ([]*image.Recipe, error) {
 	if len(names) == 0 {
 		for _, r := range st.Recipes() {

@@ -43,11 +43,10 @@ func newImagesRemoveCommand(env *base.Env) *cobra.Command {
 		Use:     "rm IMAGE...",
 		Aliases: []string{"discard"},
 		Short:   "Remove images",
-		Long: `Remove images, named by id or reference, so that no more sandboxes are made from
-them: those that the workspace has built, or has by signing in to a registry. What
-is for all workspaces, such as built-in images, only administrators may remove;
-those can be built or pulled again. Sandboxes and snapshots that were made from an
-image go on. "modbox images prune" then frees the disk.
+		Long: `Remove images, named by id or reference, so that no new sandboxes can use
+them: images that the workspace built, or pulled with a registry credential. Only
+administrators may remove images shared by all workspaces, such as built-in images;
+these can be built or pulled again. Existing sandboxes and snapshots are not affected. "modbox images prune" then frees the disk.
 
 With --local, images for all workspaces are removed on this machine without a server.`,
 		Example: "  modbox images rm app:v1\n  modbox images rm --local ghcr.io/org/app:v1",
@@ -91,10 +90,10 @@ func newImagesPruneCommand(env *base.Env) *cobra.Command {
 	var o client.ImagePruneOptions
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Free the disk of images that nothing uses",
-		Long: `Delete what the workspace has of images that were removed or built anew, and the
-layers that its builds left and did not use again within ten minutes. What a sandbox
-that has not ended, a checkpoint or a snapshot needs stays.
+		Short: "Free the disk of unused images",
+		Long: `Delete the workspace's images that were removed or replaced by a newer build, and
+layers of its builds unused for ten minutes. Images that a live sandbox, a checkpoint
+or a snapshot needs stay.
 
 With --all, which is for administrators, delete it for all workspaces, and pulled
 images too that nothing used within ten minutes and no catalogue has. With --local, delete

@@ -32,10 +32,10 @@ type registryFlags struct {
 }
 
 func (f *registryFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.name, "name", "", "what it is called in the workspace")
-	cmd.Flags().StringVarP(&f.username, "username", "u", "", "who signs in")
-	cmd.Flags().StringVar(&f.email, "email", "", "kept and shown")
-	cmd.Flags().BoolVar(&f.verify, "verify", false, "ask the registry first whether it accepts them")
+	cmd.Flags().StringVar(&f.name, "name", "", "name in the workspace")
+	cmd.Flags().StringVarP(&f.username, "username", "u", "", "user name at the registry")
+	cmd.Flags().StringVar(&f.email, "email", "", "e-mail address, stored and shown")
+	cmd.Flags().BoolVar(&f.verify, "verify", false, "check the credentials with the registry first")
 	cmd.Flags().BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from standard input instead of asking for it")
 }
 

@@ -64,7 +64,7 @@ writes. Nothing is asked of a registry.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "what the image is called, as NAME:TAG, instead of as the file says")
+	cmd.Flags().StringVar(&name, "name", "", "name of the image, as NAME:TAG, instead of the name in the file")
 	local.Add(cmd)
 	return cmd
 }

@@ -39,10 +39,10 @@ type auditFlags struct {
 func (f *auditFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.since, "since", "", "from then on: a time (RFC 3339), or how long ago (24h)")
 	cmd.Flags().StringVar(&f.until, "until", "", "before then: a time (RFC 3339), or how long ago (24h)")
-	cmd.Flags().StringVar(&f.User, "user", "", "what the user with that id did")
-	cmd.Flags().StringVar(&f.Object, "object", "", "what was done to the object with that id or name")
-	cmd.Flags().StringVar(&f.Action, "action", "", "what was done, e.g. exec, create-sandbox, login")
-	cmd.Flags().StringVar(&f.Outcome, "outcome", "", "how it ended: ok, started, canceled, interrupted, failed, or the code of an error")
+	cmd.Flags().StringVar(&f.User, "user", "", "records of the user with this id")
+	cmd.Flags().StringVar(&f.Object, "object", "", "records of the object with this id or name")
+	cmd.Flags().StringVar(&f.Action, "action", "", "records of this action, e.g. exec, create-sandbox, login")
+	cmd.Flags().StringVar(&f.Outcome, "outcome", "", "records with this outcome: ok, started, canceled, interrupted, failed, or the code of an error")
 	cmd.Flags().BoolVar(&f.all, "all", false, "in all workspaces and in none; for administrators")
 }
 
@@ -200,7 +200,7 @@ func newAuditVerifyCommand(env *base.Env) *cobra.Command {
 	var file, head string
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check that the audit log is what it was",
+		Short: "Check that the audit log is unchanged",
 		Long: `Check that no record of the audit log was changed, removed, added or moved: the
 server's whole log, or a part of it that "modbox audit export --all" wrote. Prints
 the newest record's number and hash, the head. Kept elsewhere, it can be given
@@ -218,7 +218,7 @@ with --head later, which tells whether the whole log was made anew since.`,
 			if env.JSON {
 				err = env.PrintJSON(report)
 			} else if report.OK {
-				_, err = fmt.Fprintf(env.Stdout, "%d records are what they were; head %d:%s\n", report.Records, report.HeadSeq, report.HeadHash)
+				_, err = fmt.Fprintf(env.Stdout, "%d records are unchanged; head %d:%s\n", report.Records, report.HeadSeq, report.HeadHash)
 			}
 			if err == nil && !report.OK {
 				err = fmt.Errorf("the audit log is not what it was: %s", report.Problem)

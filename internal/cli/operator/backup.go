@@ -29,13 +29,13 @@ func NewBackupCommand(env *base.Env) *cobra.Command {
 	var without bool
 	cmd := &cobra.Command{
 		Use:   "backup [FILE]",
-		Short: "Make one file of the state of the server on this machine",
-		Long: `Make one file of the state of the server on this machine, which may be running:
-its database, the keys that its secrets are encrypted with, saved sandboxes, output of
-executions, and images. Whoever has the file has all of that; only this user can read it.
+		Short: "Back up the state of the server on this machine to a file",
+		Long: `Back up the state of the server on this machine, which may be running, to a file: its
+database, the keys that encrypt its secrets, saved sandboxes, output of executions, and
+images. The file grants access to all of that; only this user can read it.
 
-Without FILE the backup is made in the directory of the setting backup.directory, under
-the name of the time. "modbox restore" makes a state directory of it.`,
+Without FILE the backup goes into the directory of the setting backup.directory, named
+after the time. "modbox restore" creates a state directory from it.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := local.Load(env)
@@ -94,14 +94,14 @@ func NewRestoreCommand(env *base.Env) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Make the state directory on this machine that of a backup",
-		Long: `Make the state directory on this machine that of a backup, while no server uses it.
-Everything is verified before anything is changed. What the directory holds is set aside
-with --force, and never deleted. FILE may also be a copy of the database from before an
+		Short: "Restore the state directory on this machine from a backup",
+		Long: `Restore the state directory on this machine from a backup, while no server uses it. The
+command verifies the whole backup before it changes anything. With --force it moves the
+directory's present content aside, and never deletes it. FILE may also be a copy of the database from before an
 upgrade, in the directory "backups" of the state directory: that replaces the database only.
 
 Then start the server. Sandboxes that were running when the backup was made have ended;
-saved ones can be resumed.`,
+saved sandboxes can be resumed.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := local.Load(env)

@@ -34,8 +34,8 @@ func newSecretsRotateCommand(env *base.Env) *cobra.Command {
 		Use:   "rotate",
 		Short: "Encrypt the secrets of the server on this machine with a new key",
 		Long: `Encrypt the secrets of the server on this machine, which may be running, with a
-new key. The one before stays in the file, as a spare, until the next rotation; older
-ones that nothing needs are removed. When it is interrupted, run it again.
+new key. The previous key stays in the file until the next rotation; older keys that
+nothing needs are removed. If the command is interrupted, run it again.
 
 With keys in MODBOX_SECRET_KEY, put the new one in front of the old one, separated
 by a comma, restart the server, rotate, and then take the old one away.`,

@@ -15,10 +15,10 @@ func NewEnvCommand(env *base.Env) *cobra.Command {
 	var unset []string
 	cmd := &cobra.Command{
 		Use:   "env SANDBOX [NAME=VALUE...]",
-		Short: "Show and change the environment of commands to come",
+		Short: "Show and change the environment of future commands",
 		Long: `Set and delete environment variables of a sandbox for the commands that start
-afterwards, and print all that were set; NAME alone takes your value. What runs
-already keeps what it has. A paused sandbox is resumed.`,
+afterwards, and print all that were set; NAME alone takes your value. Running
+processes keep their environment. A paused sandbox is resumed.`,
 		Example:           "  modbox env my-agent API_URL=https://example.com --unset DEBUG",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: env.CompleteSandboxes(1),

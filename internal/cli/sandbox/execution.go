@@ -112,7 +112,7 @@ also after its sandbox has ended. With --follow until its end; the exit code is 
 // checkExecution tells who names a sandbox instead what is wanted.
 func checkExecution(id string) error {
 	if uuid.Validate(id) != nil {
-		return base.UsageError("%q is not the id of an execution; \"modbox jobs SANDBOX\" lists those of a sandbox", id)
+		return base.UsageError("%q is not the id of an execution; \"modbox jobs SANDBOX\" lists the executions of a sandbox", id)
 	}
 	return nil
 }

@@ -109,7 +109,7 @@ func newFileMkdirCommand(env *base.Env) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&parents, "parents", "p", false, "make those above, too; one that is there is fine")
+	cmd.Flags().BoolVarP(&parents, "parents", "p", false, "create parent directories as well; an existing directory is no error")
 	return cmd
 }
 

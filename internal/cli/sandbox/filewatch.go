@@ -45,7 +45,7 @@ per line.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "watch all directories below too, also new ones")
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "watch all directories below as well, including new directories")
 	return cmd
 }
 

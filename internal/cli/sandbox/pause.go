@@ -42,7 +42,7 @@ files, and a warning says why. --memory=require leaves it paused instead, and
 			}
 			return sb, err
 		})
-	cmd.Flags().StringVar(&memory, "memory", string(client.MemoryPrefer), "what to do about memory: prefer, require or discard")
+	cmd.Flags().StringVar(&memory, "memory", string(client.MemoryPrefer), "how to restore memory: prefer, require or discard")
 	base.WaitForQuotaFlag(cmd.Flags(), &wait)
 	return cmd
 }
@@ -149,8 +149,8 @@ func newCheckpointListCommand(env *base.Env) *cobra.Command {
 
 func newCheckpointRestoreCommand(env *base.Env) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore SANDBOX CHECKPOINT", Short: "Take a sandbox back to a saved state",
-		Long: "Take a sandbox back to a saved state, named by name or id. What it did since then is lost.",
+		Use: "restore SANDBOX CHECKPOINT", Short: "Restore a sandbox to a saved state",
+		Long: "Restore a sandbox to a saved state, given by name or id. Later changes are lost.",
 		Args: cobra.ExactArgs(2), ValidArgsFunction: env.CompleteSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := env.Client()

@@ -21,7 +21,7 @@ func NewRemoveCommand(env *base.Env) *cobra.Command {
 		Use:               "rm SANDBOX...",
 		Aliases:           []string{"destroy", "kill"},
 		Short:             "Destroy sandboxes",
-		Long:              "Destroy sandboxes, whatever they do, and wait until nothing of them is left.",
+		Long:              "Destroy sandboxes, even while they are busy, and wait until they are completely removed.",
 		ValidArgsFunction: env.CompleteSandboxes(0),
 		Args: func(_ *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {

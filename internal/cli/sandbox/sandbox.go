@@ -39,8 +39,8 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
 	fs.StringArrayVar(&f.dependencies, "dependency", nil, "Debian package to have in it: NAME, NAME=VERSION or NAME=VERSION* (repeatable)")
 	fs.StringArrayVar(&f.packages, "package", nil, "npm package to have in it, installed globally: NAME or NAME@VERSION (repeatable)")
-	fs.DurationVar(&f.ttl, "ttl", 0, "destroy it after this time, 1m to 24h (default: the image's)")
-	fs.DurationVar(&f.idle, "idle", 0, "what --on-idle says happens when nothing used it for this time, from 10s (default: never)")
+	fs.DurationVar(&f.ttl, "ttl", 0, "destroy the sandbox after this time, 1m to 24h (default: the image's)")
+	fs.DurationVar(&f.idle, "idle", 0, "do the action of --on-idle after this time without activity, from 10s (default: never)")
 	fs.StringVar(&f.onIdle, "on-idle", "", "destroy or pause (default: destroy)")
 	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
 	fs.BoolVar(&f.network, "network", false, "give it access to the internet")
@@ -184,7 +184,7 @@ func NewListCommand(env *base.Env) *cobra.Command {
 			return printSandboxes(env, sandboxes, quiet)
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include ended sandboxes")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "only with this label KEY=VALUE (repeatable)")
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only in these states, e.g. running,failed")

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// startMax is the longest time that commands wait for a sandbox to run. What is
-	// made for it first may take an image's and a build's time, and wait its turn.
+	// startMax is the longest time that commands wait for a sandbox to run. Its image and
+	// dependencies may have to be built first, and may wait for a build slot.
 	startMax = 30 * time.Minute
-	// quietStart is how long a sandbox may take to start before it is shown why.
+	// quietStart is how long a sandbox may take to start before the command shows progress.
 	quietStart = time.Second
 )
 
-// start makes a sandbox and waits until it runs or has ended. While its image or
-// dependencies are made first, it shows how that goes. A sandbox that was made
-// is returned with an error, too.
+// start creates a sandbox and waits until it runs or has ended. While its image or
+// dependencies are built, it shows the progress. It returns a sandbox that was
+// created also together with an error.
 func start(ctx context.Context, env *base.Env, c *client.Client, o client.CreateOptions) (*client.Sandbox, error) {
 	o.WaitUpTo = quietStart
 	made, err := c.Create(ctx, o)
@@ -50,8 +50,8 @@ func start(ctx context.Context, env *base.Env, c *client.Client, o client.Create
 	return sb, nil
 }
 
-// showMaking shows what is made for a sandbox, until that is over or its events
-// cannot be had: whoever waits for the sandbox learns why.
+// showMaking shows the builds for a sandbox, until they end or its events cannot be
+// read: the caller that waits for the sandbox gets the error.
 func showMaking(ctx context.Context, c *client.Client, id string, show *base.Progress, over <-chan struct{}) {
 	var last int64
 	for {

@@ -22,7 +22,7 @@ type statsRow struct {
 func NewStatsCommand(env *base.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:               "stats [SANDBOX...]",
-		Short:             "Show what sandboxes use; all running ones by default",
+		Short:             "Show the resource use of sandboxes, by default of all running sandboxes",
 		ValidArgsFunction: env.CompleteSandboxes(0),
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			c, err := env.Client()

@@ -37,9 +37,9 @@ docs/snapshots.md describes the file.`,
 	fs.StringVar(&f.name, "name", "", "name (default: the file's)")
 	fs.StringVar(&f.tag, "tag", "", "tag (default: latest)")
 	fs.StringVar(&f.message, "message", "", "your own words about this version")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "what ${NAME} stands for in env, NAME=VALUE; NAME alone takes yours (repeatable)")
-	fs.StringArrayVar(&f.metadata, "metadata", nil, "what ${NAME} stands for in metadata, NAME=VALUE (repeatable)")
-	fs.BoolVar(&f.force, "force", false, "build although there is a snapshot of the same")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "value of ${NAME} in env, NAME=VALUE; NAME alone takes your value (repeatable)")
+	fs.StringArrayVar(&f.metadata, "metadata", nil, "value of ${NAME} in metadata, NAME=VALUE (repeatable)")
+	fs.BoolVar(&f.force, "force", false, "build even if a snapshot of the same content exists")
 	fs.BoolVar(&f.public, "public", false, "let every workspace use it")
 	base.WaitForQuotaFlag(fs, &f.waitForQuota)
 	return cmd

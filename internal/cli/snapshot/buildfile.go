@@ -83,7 +83,7 @@ func readBuildFile(name string) (*buildFile, error) {
 	case len(b.Dependencies)+len(b.Packages)+len(b.Files)+len(b.Env) == 0:
 		err = errors.New("it must have at least one of dependencies, packages, files and env")
 	case b.Dir != "" && !filepath.IsLocal(b.Dir):
-		err = errors.New("dir: must be a directory below that of the file")
+		err = errors.New("dir: must be a directory below the file's directory")
 	}
 	for _, p := range b.Files {
 		if !doublestar.ValidatePattern(strings.TrimPrefix(p, "!")) {

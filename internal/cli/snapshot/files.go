@@ -38,8 +38,8 @@ func newSnapshotFilesCommand(env *base.Env) *cobra.Command {
 			return printSnapshotFiles(env, all, f.SHA256)
 		},
 	}
-	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "r", false, "all below, too")
-	cmd.Flags().BoolVar(&f.SHA256, "sha256", false, "with the hashes of what files hold")
+	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "r", false, "list all directories below")
+	cmd.Flags().BoolVar(&f.SHA256, "sha256", false, "with the hashes of the files' contents")
 	return cmd
 }
 
@@ -105,7 +105,7 @@ wrote: it has its symlinks, owners and modes.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; - is standard output")
-	cmd.Flags().BoolVar(&share, "url", false, "print an address instead, good for an hour for whoever has it")
+	cmd.Flags().BoolVar(&share, "url", false, "print an address instead; anyone can use it for an hour")
 	return cmd
 }
 

@@ -52,7 +52,7 @@ func newSnapshotCreateCommand(env *base.Env) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&o.Name, "name", "", "name, shared by the versions of something (default: made up)")
-	fs.StringVar(&o.Tag, "tag", "", "tag; the newest takes it from the one that has it (default: latest)")
+	fs.StringVar(&o.Tag, "tag", "", "tag; moves from the snapshot that has it (default: latest)")
 	fs.StringVar(&o.Description, "description", "", "your own words about it")
 	fs.StringVar(&o.Message, "message", "", "your own words about this version")
 	fs.StringArrayVar(&metadata, "metadata", nil, "your own entry KEY=VALUE (repeatable)")
@@ -96,9 +96,9 @@ func newSnapshotListCommand(env *base.Env) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&f.Public, "public", false, "the public ones of all workspaces")
-	fs.StringVar(&f.SandboxID, "sandbox", "", "only those of this sandbox")
-	fs.StringVar(&f.Name, "name", "", "only those of this name")
+	fs.BoolVar(&f.Public, "public", false, "public snapshots of all workspaces")
+	fs.StringVar(&f.SandboxID, "sandbox", "", "only snapshots of this sandbox")
+	fs.StringVar(&f.Name, "name", "", "only snapshots of this name")
 	fs.StringVar(&f.Sort, "sort", "", "created, name, size or files (default: created)")
 	fs.BoolVar(&f.Ascending, "ascending", false, "the smallest, or oldest, first")
 	fs.IntVar(&limit, "limit", 0, "so many at most (default: all)")
