@@ -21,7 +21,8 @@ export class Page<T> implements AsyncIterable<T> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<T, void, undefined> {
-    for (let page: Page<T> | undefined = this; page !== undefined; page = await page.next()) yield* page.items;
+    yield* this.items;
+    for (let page = await this.next(); page !== undefined; page = await page.next()) yield* page.items;
   }
 }
 

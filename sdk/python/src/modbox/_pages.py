@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, AsyncIterator, Generator, Generic, Iterator, List, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Generator, Generic, Iterator, List, Optional, TypeVar
 
 from ._calls import Listing
 
@@ -21,7 +21,7 @@ class Page(Generic[T]):
 
     def __init__(self, session: client._Session, listing: Listing[T], limit: Optional[int], cursor: Optional[str]) -> None:
         self.items, self.next_cursor = session.perform(listing.page(limit, cursor))
-        self._again = lambda cursor: Page(session, listing, limit, cursor)
+        self._again: Callable[[Optional[str]], Page[T]] = lambda cursor: Page(session, listing, limit, cursor)
 
     def next_page(self) -> Optional[Page[T]]:
         """Fetches the next page; None on the last one."""
