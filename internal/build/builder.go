@@ -14,6 +14,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -153,11 +154,11 @@ func New(cfg Config, host Host, images *image.Store) *Builder {
 // validate checks a request.
 func (b *Builder) validate(req *Request) error {
 	if req.Tag != "" {
-		if _, _, err := image.BuiltName(req.Tag); err != nil {
+		if _, _, err := reference.BuiltName(req.Tag); err != nil {
 			return err
 		}
 	}
-	if name, _, _ := image.BuiltName(req.Tag); req.Push && !image.NamesRegistry(name) {
+	if name, _, _ := reference.BuiltName(req.Tag); req.Push && !reference.NamesRegistry(name) {
 		return sandbox.InvalidField("tag", "name the image with the registry to push it to, as in registry.example.com/team/app:v1")
 	}
 	total := 0
@@ -256,7 +257,7 @@ func (b *Builder) mayHave(ctx context.Context, ws sandbox.WorkspaceID, tag strin
 	if tag == "" {
 		return nil // it counts as what is left by builds
 	}
-	name, version, err := image.BuiltName(tag)
+	name, version, err := reference.BuiltName(tag)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -114,7 +115,7 @@ func (r *run) finish(ctx context.Context, st *state) (sandbox.Image, error) {
 	req := image.FinishRequest{Base: st.digest, Config: st.config, Author: st.author, Owner: r.caller.Workspace, Room: r.roomForImage}
 	if r.req.Tag != "" {
 		var err error
-		if req.Name, req.Tag, err = image.BuiltName(r.req.Tag); err != nil {
+		if req.Name, req.Tag, err = reference.BuiltName(r.req.Tag); err != nil {
 			return sandbox.Image{}, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -14,12 +15,12 @@ import (
 //
 // Errors: those of [Store.Pull].
 func (s *Store) adopt(ctx context.Context, r *Recipe, opts BuildOptions) (sandbox.Image, error) {
-	parsed, err := s.parseRef(r.spec.Pull)
+	parsed, err := reference.Parse(r.spec.Pull, s.defaultRegistry)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
 	if !opts.Force {
-		if img, done, err := s.adoptFrom(ctx, r, parsed.names); done || err != nil {
+		if img, done, err := s.adoptFrom(ctx, r, parsed.Names); done || err != nil {
 			return img, err
 		}
 	}

@@ -12,13 +12,13 @@ import (
 	"strings"
 	"time"
 
-	ociname "github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -28,35 +28,10 @@ import (
 // app:latest. The root filesystem carries a mark of owner and configuration, by
 // which its digest names this image and no other with the same files.
 
-// BuiltName returns the name and tag under which a workspace has an image that it
-// builds as ref: name, name:tag, or either with a registry before it, to be pushed
-// there. Errors: Invalid, naming tag.
-func BuiltName(ref string) (name, tag string, err error) {
-	parsed, err := ociname.NewTag(ref, ociname.WithDefaultRegistry(localRegistry))
-	if err != nil || !wellFormed(parsed) || len(ref) > sandbox.ImageRefMax {
-		return "", "", sandbox.InvalidField("tag", "%.100q is not a name for an image like app, app:v1 or registry.example.com/team/app:v1", ref)
-	}
-	name = parsed.RepositoryStr()
-	if parsed.RegistryStr() != localRegistry {
-		name = remoteName(parsed)
-	}
-	if strings.HasPrefix(name, ownPrefix) {
-		return "", "", sandbox.InvalidField("tag", "names that begin with %s are those of built-in images", ownPrefix)
-	}
-	return name, parsed.TagStr(), nil
-}
-
-// NamesRegistry reports whether a name, as [BuiltName] returns it, says in which
-// registry it is.
-func NamesRegistry(name string) bool {
-	repo, err := ociname.NewRepository(name, ociname.WithDefaultRegistry(localRegistry))
-	return err == nil && repo.RegistryStr() != localRegistry
-}
-
 // Built returns the image that a workspace has built as ref. Errors: NotFound.
 func (s *Store) Built(_ context.Context, owner sandbox.WorkspaceID, ref string) (sandbox.Image, error) {
 	missing := sandbox.Errorf(sandbox.NotFound, "the workspace has built no image %.100q", ref)
-	name, tag, err := BuiltName(ref)
+	name, tag, err := reference.BuiltName(ref)
 	if err != nil || owner == "" {
 		return sandbox.Image{}, missing
 	}
@@ -125,14 +100,14 @@ func (ix *index) isOwn(digest string, ws sandbox.WorkspaceID) bool {
 
 // checkOwner refuses a digest that only others have. Errors: NotFound.
 func (s *Store) checkOwner(ix *index, ref string, who sandbox.Puller) error {
-	parsed, err := s.parseRef(s.orDefault(ref))
-	if err != nil || parsed.digest == "" || who == (sandbox.Puller{}) {
+	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
+	if err != nil || parsed.Digest == "" || who == (sandbox.Puller{}) {
 		return nil
 	}
 	others := false
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		if !r.has(parsed.digest) || len(parsed.names) > 0 && !slices.Contains(parsed.names, r.Name) {
+		if !r.has(parsed.Digest) || len(parsed.Names) > 0 && !slices.Contains(parsed.Names, r.Name) {
 			continue
 		}
 		if r.Owner == "" || r.Owner == who.Workspace {

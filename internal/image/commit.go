@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"time"
 
-	ociname "github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -19,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -100,7 +100,7 @@ const (
 // and after a crash the next Open removes what was begun. Safe for concurrent use.
 func (s *Store) Commit(ctx context.Context, req CommitRequest) (Committed, error) {
 	if req.Name != "" {
-		if err := checkName(req.Name, cmp.Or(req.Tag, "latest")); err != nil {
+		if err := reference.CheckLocal(req.Name, cmp.Or(req.Tag, "latest")); err != nil {
 			return Committed{}, err
 		}
 	}
@@ -113,15 +113,6 @@ func (s *Store) Commit(ctx context.Context, req CommitRequest) (Committed, error
 		return Committed{}, fmt.Errorf("commit a layer on %s: %w", cmp.Or(req.Base, "nothing"), err)
 	}
 	return s.committed(done), nil
-}
-
-// checkName refuses what cannot be the name and tag of an image of this store.
-func checkName(repository, tag string) error {
-	parsed, err := ociname.NewTag(repository+":"+tag, ociname.WithDefaultRegistry(localRegistry))
-	if err != nil || parsed.RegistryStr() != localRegistry || parsed.RepositoryStr() != repository {
-		return sandbox.InvalidField("name", "%.100q with tag %.100q is not an image name like modbox/base with tag latest", repository, tag)
-	}
-	return nil
 }
 
 func (s *Store) committed(rec *record) Committed {

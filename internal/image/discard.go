@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -32,7 +33,7 @@ type Remover struct {
 // for others; Forbidden for what only administrators may remove; Conflict for a digest
 // that several images have.
 func (s *Store) Discard(ctx context.Context, who Remover, ref string) (sandbox.Image, error) {
-	parsed, err := s.parseRef(ref)
+	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -63,7 +64,7 @@ func notForOne(ref string) error {
 
 // named returns the record with a name that a workspace means by an id or a
 // reference; its own come first, and those of others are not there.
-func (s *Store) named(ix *index, who Remover, ref string, parsed reference) (*record, error) {
+func (s *Store) named(ix *index, who Remover, ref string, parsed reference.Reference) (*record, error) {
 	var digests []*record
 	for i := range ix.Images {
 		rec := &ix.Images[i]
@@ -74,7 +75,7 @@ func (s *Store) named(ix *index, who Remover, ref string, parsed reference) (*re
 		if string(img.ID) == ref {
 			return rec, nil
 		}
-		if parsed.digest != "" && rec.has(parsed.digest) && (len(parsed.names) == 0 || slices.Contains(parsed.names, rec.Name)) {
+		if parsed.Digest != "" && rec.has(parsed.Digest) && (len(parsed.Names) == 0 || slices.Contains(parsed.Names, rec.Name)) {
 			digests = append(digests, rec)
 		}
 	}
@@ -88,13 +89,13 @@ func (s *Store) named(ix *index, who Remover, ref string, parsed reference) (*re
 		}
 		return nil, sandbox.Errorf(sandbox.Conflict, "several images have this digest: %s; remove them by these names", strings.Join(names, ", "))
 	}
-	if parsed.digest == "" {
+	if parsed.Digest == "" {
 		if rec := s.tagged(ix, who, ref, parsed); rec != nil {
 			return rec, nil
 		}
 	}
 	for _, r := range s.recipes { // one that is not built
-		if img := r.Image(); string(img.ID) == ref || slices.Contains(parsed.names, img.Ref()) {
+		if img := r.Image(); string(img.ID) == ref || slices.Contains(parsed.Names, img.Ref()) {
 			if !who.Administrator {
 				return nil, notForOne(img.Ref())
 			}
@@ -105,13 +106,13 @@ func (s *Store) named(ix *index, who Remover, ref string, parsed reference) (*re
 }
 
 // tagged returns the record that a workspace means by a name with a tag, or nil.
-func (s *Store) tagged(ix *index, who Remover, ref string, parsed reference) *record {
-	if name, tag, err := BuiltName(ref); err == nil && who.Workspace != "" {
+func (s *Store) tagged(ix *index, who Remover, ref string, parsed reference.Reference) *record {
+	if name, tag, err := reference.BuiltName(ref); err == nil && who.Workspace != "" {
 		if rec := ix.owned(who.Workspace, name+":"+tag); rec != nil {
 			return rec
 		}
 	}
-	for _, n := range parsed.names {
+	for _, n := range parsed.Names {
 		if rec := ix.current(n); rec != nil {
 			if img := rec.image(); img.VisibleTo(who.Workspace) {
 				return rec

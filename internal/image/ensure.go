@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -27,7 +28,7 @@ func (s *Store) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
 	if r, recipeErr := s.Recipe(ref); recipeErr == nil {
 		return s.entry(r, nil), nil
 	}
-	if parsed, refErr := s.parseRef(ref); refErr == nil && parsed.remote != nil {
+	if parsed, refErr := reference.Parse(ref, s.defaultRegistry); refErr == nil && parsed.Remote != nil {
 		return remoteImage(parsed), nil
 	}
 	return sandbox.Image{}, err
@@ -55,11 +56,11 @@ func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref strin
 	if img.VisibleTo(ws) {
 		return img, nil
 	}
-	parsed, err := s.parseRef(ref)
+	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	if parsed.remote == nil {
+	if parsed.Remote == nil {
 		return sandbox.Image{}, s.unknown(ctx, ref)
 	}
 	hidden := remoteImage(parsed)
@@ -68,12 +69,12 @@ func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref strin
 }
 
 // remoteImage returns what is known about an image that has to be pulled.
-func remoteImage(parsed reference) sandbox.Image {
-	img := sandbox.Image{Name: remoteName(parsed.remote), ID: imageID(remoteName(parsed.remote) + identifier(parsed.remote))}
-	if parsed.digest != "" {
-		img.Digest = parsed.digest
+func remoteImage(parsed reference.Reference) sandbox.Image {
+	img := sandbox.Image{Name: reference.RepositoryName(parsed.Remote), ID: reference.ImageID(reference.RepositoryName(parsed.Remote) + reference.Identifier(parsed.Remote))}
+	if parsed.Digest != "" {
+		img.Digest = parsed.Digest
 	} else {
-		img.Tag = parsed.remote.Identifier()
+		img.Tag = parsed.Remote.Identifier()
 	}
 	return img
 }
@@ -101,7 +102,7 @@ func (s *Store) Ensure(ctx context.Context, ref string, who sandbox.Puller, prog
 	}
 	if r, recipeErr := s.Recipe(ref); recipeErr == nil {
 		_, err = s.Build(ctx, r, BuildOptions{Progress: progress})
-	} else if parsed, refErr := s.parseRef(ref); refErr == nil && parsed.remote != nil {
+	} else if parsed, refErr := reference.Parse(ref, s.defaultRegistry); refErr == nil && parsed.Remote != nil {
 		_, err = s.Update(ctx, ref, who, progress)
 	}
 	if err != nil {
@@ -161,11 +162,11 @@ func (s *Store) old(ix *index, ref string) bool {
 	if s.recheck == 0 {
 		return false
 	}
-	parsed, err := s.parseRef(ref)
-	if err != nil || parsed.remote == nil || parsed.digest != "" {
+	parsed, err := reference.Parse(ref, s.defaultRegistry)
+	if err != nil || parsed.Remote == nil || parsed.Digest != "" {
 		return false
 	}
-	for _, n := range parsed.names {
+	for _, n := range parsed.Names {
 		if rec := ix.current(n); rec != nil {
 			return rec.Pull != nil && time.Since(rec.Pull.CheckedAt) > s.recheck
 		}
@@ -177,29 +178,29 @@ func (s *Store) old(ix *index, ref string) bool {
 // notes that it was asked, also in vain: not every sandbox should wait for a
 // registry that does not answer.
 func (s *Store) moved(ctx context.Context, ref string, who sandbox.Puller) (bool, error) {
-	parsed, err := s.parseRef(ref)
+	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
 		return false, err
 	}
-	if err := s.noteCheck(ctx, parsed.remote, nil); err != nil {
+	if err := s.noteCheck(ctx, parsed.Remote, nil); err != nil {
 		return false, err
 	}
 	ix, err := s.loadIndex()
 	if err != nil {
 		return false, err
 	}
-	reg, err := s.openRegistry(ctx, parsed.remote.Context(), who, transport.PullScope)
+	reg, err := s.openRegistry(ctx, parsed.Remote.Context(), who, transport.PullScope)
 	if err != nil {
 		return false, err
 	}
-	desc, err := remote.Head(parsed.remote, remote.WithContext(ctx), remote.WithTransport(reg.transport))
+	desc, err := remote.Head(parsed.Remote, remote.WithContext(ctx), remote.WithTransport(reg.transport))
 	if err != nil {
 		return false, reg.explain(ctx, err)
 	}
-	if rec := ix.pulled(parsed.remote); rec == nil || rec.Pull.Asked != desc.Digest {
+	if rec := ix.pulled(parsed.Remote); rec == nil || rec.Pull.Asked != desc.Digest {
 		return true, nil
 	}
-	return false, s.noteCheck(ctx, parsed.remote, &reg.proof)
+	return false, s.noteCheck(ctx, parsed.Remote, &reg.proof)
 }
 
 // noteCheck writes down that a registry is being asked for a reference, or, with a

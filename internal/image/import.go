@@ -27,6 +27,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -302,15 +303,15 @@ func (s *Store) importImage(ctx context.Context, f foundImage, dir string, progr
 
 // importName returns the name and tag of an image that is imported.
 func (s *Store) importName(ref string) (name, tag string, err error) {
-	parsed, err := ociname.NewTag(ref, ociname.WithDefaultRegistry(localRegistry))
+	parsed, err := ociname.NewTag(ref, ociname.WithDefaultRegistry(reference.Local))
 	if err != nil {
 		return "", "", sandbox.InvalidField("name", "%.100q is not an image's name; give one like team/app:v1", ref)
 	}
 	name, tag = parsed.RepositoryStr(), parsed.TagStr()
-	if parsed.RegistryStr() != localRegistry {
-		return remoteName(parsed), tag, nil
+	if parsed.RegistryStr() != reference.Local {
+		return reference.RepositoryName(parsed), tag, nil
 	}
-	if _, err := s.Recipe(ref); err == nil || strings.HasPrefix(name, ownPrefix) {
+	if _, err := s.Recipe(ref); err == nil || strings.HasPrefix(name, reference.BuiltinPrefix) {
 		return "", "", sandbox.InvalidField("name", "%.100q is the name of a built-in image; give another", ref)
 	}
 	return name, tag, nil

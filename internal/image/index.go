@@ -15,8 +15,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/google/uuid"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -137,7 +137,7 @@ func (r *record) image() sandbox.Image {
 		id = string(r.Owner) + "/" + id
 	}
 	return sandbox.Image{
-		ID: imageID(id), Name: r.Name, Tag: r.Tag, Digest: r.Digest, Description: r.Description,
+		ID: reference.ImageID(id), Name: r.Name, Tag: r.Tag, Digest: r.Digest, Description: r.Description,
 		SizeBytes: r.SizeBytes, Config: r.Config, MemoryBytes: r.MemoryBytes,
 		ReadinessPort: r.ReadinessPort, TTL: r.TTL, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
 		Readers: r.readers(),
@@ -215,14 +215,6 @@ func (ix *index) add(rec record) {
 		kept = append(kept, r)
 	}
 	ix.Images = append(kept, rec)
-}
-
-// imageNamespace makes image ids from references, the same on every machine.
-var imageNamespace = uuid.MustParse("0b2c7a3e-4f1d-5c58-9a55-6d0d1f0e7c21")
-
-// imageID returns the id of a reference. It survives rebuilds and reinstallation.
-func imageID(ref string) sandbox.ImageID {
-	return sandbox.ImageID(uuid.NewSHA1(imageNamespace, []byte(ref)).String())
 }
 
 func (s *Store) indexPath() string { return filepath.Join(s.dir, "index.json") }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -79,19 +80,19 @@ func (s *Store) private(ix *index, ref string, who sandbox.Puller) *record {
 	if who == (sandbox.Puller{}) {
 		return nil
 	}
-	parsed, err := s.parseRef(s.orDefault(ref))
+	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
 	if err != nil {
 		return nil
 	}
-	if parsed.digest != "" && ix.isOwn(parsed.digest, who.Workspace) {
+	if parsed.Digest != "" && ix.isOwn(parsed.Digest, who.Workspace) {
 		return nil // who built it had what it is made of
 	}
 	var rec *record
-	if parsed.digest != "" {
-		rec = ix.privateOrigin(parsed.digest, parsed.names)
+	if parsed.Digest != "" {
+		rec = ix.privateOrigin(parsed.Digest, parsed.Names)
 	}
-	for i := 0; parsed.digest == "" && rec == nil && i < len(parsed.names); i++ {
-		rec = ix.current(parsed.names[i])
+	for i := 0; parsed.Digest == "" && rec == nil && i < len(parsed.Names); i++ {
+		rec = ix.current(parsed.Names[i])
 	}
 	if rec == nil || rec.Pull == nil || !rec.Pull.Private {
 		return nil
@@ -124,11 +125,11 @@ func (ix *index) privateOrigin(digest string, names []string) *record {
 //
 // Errors: those of [Store.Pull].
 func (s *Store) askFor(ctx context.Context, rec *record, who sandbox.Puller) (moved, known bool, err error) {
-	parsed, err := s.parseRef(rec.Pull.Reference)
+	parsed, err := reference.Parse(rec.Pull.Reference, s.defaultRegistry)
 	if err != nil {
 		return false, false, err
 	}
-	login, err := s.loginFor(ctx, who, parsed.remote.Context().RegistryStr())
+	login, err := s.loginFor(ctx, who, parsed.Remote.Context().RegistryStr())
 	if err != nil {
 		return false, false, err
 	}

@@ -13,13 +13,14 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Remove makes a reference mean nothing. The files stay until [Store.Prune]; a
 // built-in image can be built again. Errors: Invalid; NotFound when it is not built.
 func (s *Store) Remove(ctx context.Context, ref string) error {
-	parsed, err := s.parseRef(ref)
+	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 		return err
 	}
 	defer unlock()
-	for _, n := range parsed.names {
+	for _, n := range parsed.Names {
 		if rec := ix.current(n); rec != nil {
 			rec.Current = false
 			return s.writeIndex(ix)

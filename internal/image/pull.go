@@ -27,6 +27,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -71,15 +72,15 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 		opts.Progress = func(phase.Event) {}
 	}
 	opts.Progress = phase.Serialised(opts.Progress)
-	parsed, err := s.parseRef(ref)
+	parsed, err := reference.Parse(ref, s.defaultRegistry)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	if parsed.remote == nil {
+	if parsed.Remote == nil {
 		return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "%.100q names no registry, and this server has no default one (images.default_registry)", ref)
 	}
 	// References are longer than names of files may be.
-	what := sha256.Sum256([]byte(remoteName(parsed.remote) + identifier(parsed.remote)))
+	what := sha256.Sum256([]byte(reference.RepositoryName(parsed.Remote) + reference.Identifier(parsed.Remote)))
 	unlock, err := lockBriefly(ctx, s.lockPath(pullLock+hex.EncodeToString(what[:])), func() {
 		opts.Progress(phase.Event{Phase: phase.Waiting, Message: "another pull of " + ref + " is running"})
 	})
@@ -88,7 +89,7 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 	}
 	defer unlock()
 	defer s.trimParts()
-	rec, err := s.pull(ctx, parsed.remote, opts)
+	rec, err := s.pull(ctx, parsed.Remote, opts)
 	if err != nil {
 		return sandbox.Image{}, fmt.Errorf("pull %s: %w", ref, err)
 	}
@@ -221,19 +222,11 @@ func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Has
 // pulled returns the current record of a reference to a registry, or nil.
 func (ix *index) pulled(ref ociname.Reference) *record {
 	for i := range ix.Images {
-		if r := &ix.Images[i]; r.Current && r.Pull != nil && r.Pull.Reference == remoteName(ref)+identifier(ref) {
+		if r := &ix.Images[i]; r.Current && r.Pull != nil && r.Pull.Reference == reference.RepositoryName(ref)+reference.Identifier(ref) {
 			return r
 		}
 	}
 	return nil
-}
-
-// identifier returns :tag or @digest.
-func identifier(ref ociname.Reference) string {
-	if _, ok := ref.(ociname.Digest); ok {
-		return "@" + ref.Identifier()
-	}
-	return ":" + ref.Identifier()
 }
 
 // pullManifest fetches and unpacks an image and makes it one of the store.
@@ -272,14 +265,14 @@ func (s *Store) pullManifest(ctx context.Context, reg *registry, ref ociname.Ref
 	if err != nil {
 		return nil, err
 	}
-	name, tag := remoteName(ref), ref.Identifier()
+	name, tag := reference.RepositoryName(ref), ref.Identifier()
 	if _, ok := ref.(ociname.Digest); ok {
 		tag = ""
 	}
 	now := time.Now().UTC()
 	rec := record{
 		Name: name, Tag: tag, Current: true, Config: config, Description: p.config.Config.Labels["org.opencontainers.image.description"], UpdatedAt: now,
-		Pull: &pullRecord{Reference: name + identifier(ref), Asked: p.asked, CheckedAt: now},
+		Pull: &pullRecord{Reference: name + reference.Identifier(ref), Asked: p.asked, CheckedAt: now},
 	}
 	if rec.Description = strings.ToValidUTF8(rec.Description, ""); len(rec.Description) > 200 {
 		rec.Description = ""

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,8 +24,8 @@ import (
 // Errors: Invalid, naming to; NotFound for the image; Forbidden when the registry
 // wants other credentials; Timeout and Unavailable, with the registry's words.
 func (s *Store) Push(ctx context.Context, who sandbox.Puller, ref, to string, progress func(phase.Event)) error {
-	dest, err := ociname.NewTag(to, ociname.WithDefaultRegistry(localRegistry))
-	if err != nil || !wellFormed(dest) || dest.RegistryStr() == localRegistry || len(to) > sandbox.ImageRefMax {
+	dest, err := ociname.NewTag(to, ociname.WithDefaultRegistry(reference.Local))
+	if err != nil || !reference.WellFormed(dest) || dest.RegistryStr() == reference.Local || len(to) > sandbox.ImageRefMax {
 		return sandbox.InvalidField("to", "%.100q does not name a registry, as registry.example.com/team/app:v1 does", to)
 	}
 	built, err := s.Built(ctx, who.Workspace, ref)

@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -189,7 +190,7 @@ func (r *Recipe) check(dir fs.FS, parent *Recipe) error {
 	if s.Tag == "" {
 		s.Tag = "latest"
 	}
-	if err := checkName(s.Name, s.Tag); err != nil {
+	if err := reference.CheckLocal(s.Name, s.Tag); err != nil {
 		return err
 	}
 	if s.Pull != "" {
@@ -231,7 +232,7 @@ func (r *Recipe) check(dir fs.FS, parent *Recipe) error {
 // checkPulled is check for a recipe of what a registry has.
 func (r *Recipe) checkPulled() error {
 	s := &r.spec
-	if _, err := ociname.ParseReference(s.Pull, ociname.WithDefaultRegistry(localRegistry)); err != nil {
+	if _, err := ociname.ParseReference(s.Pull, ociname.WithDefaultRegistry(reference.Local)); err != nil {
 		return sandbox.InvalidField("pull", "%.100q is not an image reference like library/ubuntu:24.04", s.Pull)
 	}
 	rest := *s
@@ -286,7 +287,7 @@ func (r *Recipe) deriveImage() error {
 		env = append(env, k+"="+s.Config.Env[k])
 	}
 	r.image = sandbox.Image{
-		ID: imageID(s.Name + ":" + s.Tag), Name: s.Name, Tag: s.Tag, Description: s.Description, IsDefault: s.Default,
+		ID: reference.ImageID(s.Name + ":" + s.Tag), Name: s.Name, Tag: s.Tag, Description: s.Description, IsDefault: s.Default,
 		MemoryBytes: memory.Value(), ReadinessPort: s.ReadinessPort, TTL: ttl,
 		Config: sandbox.ImageConfig{
 			Entrypoint: s.Config.Entrypoint, Cmd: s.Config.Cmd, Env: env,

@@ -19,6 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -163,7 +164,7 @@ type registry struct {
 }
 
 // name is how references in the store name the repository.
-func (r *registry) name() string { return remoteName(r.repo.Tag("")) }
+func (r *registry) name() string { return reference.RepositoryName(r.repo.Tag("")) }
 
 // openRegistry signs in to the registry of a repository. Errors are those of [Store.Pull].
 func (s *Store) openRegistry(ctx context.Context, repo ociname.Repository, who sandbox.Puller, scope string) (*registry, error) {

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -52,7 +53,7 @@ func loadRuntime(dir fs.FS, img *sandbox.Image) (*sandbox.Runtime, error) {
 		}
 	}
 	r := &sandbox.Runtime{
-		ID: img.ID, Name: strings.TrimPrefix(img.Ref(), ownPrefix), Image: img.Ref(), Description: img.Description,
+		ID: img.ID, Name: strings.TrimPrefix(img.Ref(), reference.BuiltinPrefix), Image: img.Ref(), Description: img.Description,
 		IconURL: spec.Icon, Color: spec.Color, URL: spec.URL, Tags: spec.Tags, Readme: spec.Readme,
 		NeedsNetwork: spec.Requires.Network,
 	}

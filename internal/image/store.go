@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -289,11 +290,11 @@ func (s *Store) Recipes() []*Recipe { return slices.Clone(s.recipes) }
 // Recipe returns the built-in recipe that a reference names, written as for
 // [Store.Resolve]. Errors: NotFound, Invalid.
 func (s *Store) Recipe(ref string) (*Recipe, error) {
-	parsed, err := s.parseRef(s.orDefault(ref))
+	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range parsed.names {
+	for _, n := range parsed.Names {
 		if r := s.recipe(n); r != nil {
 			return r, nil
 		}
@@ -355,16 +356,16 @@ func (s *Store) orDefault(ref string) string {
 
 // find returns the record that ref means.
 func (s *Store) find(ctx context.Context, ix *index, ref string) (*record, error) {
-	parsed, err := s.parseRef(s.orDefault(ref))
+	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
 	if err != nil {
 		return nil, err
 	}
-	if parsed.digest != "" {
-		if rec := ix.byDigest(parsed.digest, parsed.names...); rec != nil {
+	if parsed.Digest != "" {
+		if rec := ix.byDigest(parsed.Digest, parsed.Names...); rec != nil {
 			return rec, nil
 		}
 	} else {
-		for _, n := range parsed.names {
+		for _, n := range parsed.Names {
 			if rec := ix.current(n); rec != nil {
 				return rec, nil
 			}

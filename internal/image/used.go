@@ -13,6 +13,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -167,11 +168,11 @@ func (s *Store) isNeeded(r *record, needed []string) bool {
 		if r.has(what) || r.Name != "" && r.ref() == what {
 			return true
 		}
-		parsed, err := s.parseRef(what)
-		if err != nil || parsed.digest != "" {
-			return err == nil && r.has(parsed.digest)
+		parsed, err := reference.Parse(what, s.defaultRegistry)
+		if err != nil || parsed.Digest != "" {
+			return err == nil && r.has(parsed.Digest)
 		}
-		return r.Current && slices.Contains(parsed.names, r.ref())
+		return r.Current && slices.Contains(parsed.Names, r.ref())
 	})
 }
 
