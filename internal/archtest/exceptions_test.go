@@ -7,7 +7,7 @@ var (
 		"internal/agent":         51,
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
-		"internal/image":         68,
+		"internal/image":         56,
 		"internal/lifecycle":     83,
 		"internal/store":         46,
 	}
@@ -18,7 +18,7 @@ var (
 		"internal/api.Server":                155,
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
-		"internal/image.Store":               141,
+		"internal/image.Store":               138,
 		"internal/lifecycle.Service":         238,
 		"internal/store.Store":               153,
 	}

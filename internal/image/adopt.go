@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -14,8 +15,8 @@ import (
 // it. The caller holds the build lock.
 //
 // Errors: those of [Store.Pull].
-func (s *Store) adopt(ctx context.Context, r *Recipe, opts BuildOptions) (sandbox.Image, error) {
-	parsed, err := reference.Parse(r.spec.Pull, s.defaultRegistry)
+func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (sandbox.Image, error) {
+	parsed, err := reference.Parse(r.Pull(), s.defaultRegistry)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -24,7 +25,7 @@ func (s *Store) adopt(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 			return img, err
 		}
 	}
-	pulled, err := s.Pull(ctx, r.spec.Pull, PullOptions{Progress: opts.Progress})
+	pulled, err := s.Pull(ctx, r.Pull(), PullOptions{Progress: opts.Progress})
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -37,7 +38,7 @@ func (s *Store) adopt(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 
 // adoptFrom makes the first of the names that everybody may use the recipe's
 // image; done is false when there is none.
-func (s *Store) adoptFrom(ctx context.Context, r *Recipe, names []string) (img sandbox.Image, done bool, err error) {
+func (s *Store) adoptFrom(ctx context.Context, r *recipe.Recipe, names []string) (img sandbox.Image, done bool, err error) {
 	ix, unlock, err := s.lockIndex(ctx)
 	if err != nil {
 		return sandbox.Image{}, false, err
@@ -48,9 +49,9 @@ func (s *Store) adoptFrom(ctx context.Context, r *Recipe, names []string) (img s
 		if source == nil || source.readers() != nil || !untouched(s.erofsPath(source.Digest), source) {
 			continue
 		}
-		rec := *source
-		rec.Name, rec.Tag, rec.RecipeHash, rec.Description = r.image.Name, r.image.Tag, r.Hash(), r.image.Description
-		rec.MemoryBytes, rec.ReadinessPort, rec.TTL = r.image.MemoryBytes, r.image.ReadinessPort, r.image.TTL
+		rec, img := *source, r.Image()
+		rec.Name, rec.Tag, rec.RecipeHash, rec.Description = img.Name, img.Tag, r.Hash(), img.Description
+		rec.MemoryBytes, rec.ReadinessPort, rec.TTL = img.MemoryBytes, img.ReadinessPort, img.TTL
 		rec.Pull, rec.FileTime, rec.UpdatedAt = nil, source.fileTime(), time.Now().UTC()
 		if rec.CreatedAt = rec.UpdatedAt; ix.current(rec.ref()) != nil {
 			rec.CreatedAt = ix.current(rec.ref()).CreatedAt

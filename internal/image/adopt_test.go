@@ -59,7 +59,7 @@ func TestPulledRecipe(t *testing.T) {
 	if same, _, err := s.Ensure(t.Context(), "system", sandbox.Puller{}, nil); err != nil || same.Digest != img.Digest {
 		t.Errorf("Ensure again = %s, %v, want what is here", same.Digest, err)
 	}
-	next, err := s.Build(t.Context(), recipe(t, s, "system"), image.BuildOptions{Force: true})
+	next, err := s.Build(t.Context(), recipeOf(t, s, "system"), image.BuildOptions{Force: true})
 	if err != nil || next.Digest == img.Digest || next.ID != img.ID || !next.CreatedAt.Equal(img.CreatedAt) {
 		t.Errorf("Build with Force = %+v, %v, want the new image, with id and creation of the old", next, err)
 	}

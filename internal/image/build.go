@@ -11,18 +11,9 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/image/phase"
-	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// packagesPath is where an image lists what is installed in it, and packagesMax bounds the list.
-const (
-	packagesPath = "/usr/share/modbox/packages.tsv"
-	packagesMax  = 4 << 20
-)
-
-// recipeLimits bound what a recipe may install: only against accidents.
-var recipeLimits = rootfs.Limits{Bytes: 256 << 30, Entries: 10_000_000}
 
 // BuildOptions says how to build.
 type BuildOptions struct {
@@ -41,7 +32,7 @@ type BuildOptions struct {
 // Errors: Unavailable when this host lacks a program or one fails, saying which
 // and why; Invalid when the files it made are not acceptable; for a recipe that is
 // pulled those of [Store.Pull]. On any error, including a context that ends, the store is as before.
-func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbox.Image, error) {
+func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (sandbox.Image, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
 	}
@@ -71,7 +62,7 @@ func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 		return s.imageOf(meanwhile), nil
 	}
 	work := s.build
-	if r.spec.Pull != "" {
+	if r.Pull() != "" {
 		work = s.adopt
 	}
 	img, err := work(ctx, r, opts)
@@ -85,12 +76,12 @@ func (s *Store) Build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 // usable reports whether rec is an undamaged build of the recipe. It reads the
 // file only when its size or time make it suspect; what Resolve finds damaged
 // it sets aside.
-func (s *Store) usable(ctx context.Context, r *Recipe, rec *record) bool {
+func (s *Store) usable(ctx context.Context, r *recipe.Recipe, rec *record) bool {
 	return rec != nil && rec.RecipeHash == r.Hash() && (untouched(s.erofsPath(rec.Digest), rec) || s.verify(ctx, rec) == nil)
 }
 
 // build makes the image, whatever is there. The caller holds the build lock.
-func (s *Store) build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbox.Image, error) {
+func (s *Store) build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) (sandbox.Image, error) {
 	work, err := s.workDir(ctx)
 	if err != nil {
 		return sandbox.Image{}, err
@@ -111,7 +102,7 @@ func (s *Store) build(ctx context.Context, r *Recipe, opts BuildOptions) (sandbo
 }
 
 // makeRootfs runs the bootstrapper and writes what it makes, both at a time.
-func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress func(phase.Event)) (*made, error) {
+func (s *Store) makeRootfs(ctx context.Context, r *recipe.Recipe, dir string, progress func(phase.Event)) (*made, error) {
 	scratch := filepath.Join(dir, "bootstrap")
 	if err := os.Mkdir(scratch, 0o755); err != nil {
 		return nil, err
@@ -122,13 +113,13 @@ func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	group.Go(func() error {
-		err := s.bootstrap.Bootstrap(ctx, Job{Recipe: r, Dir: scratch, Progress: progress}, pw)
+		err := s.bootstrap.Bootstrap(ctx, recipe.Job{Recipe: r, Dir: scratch, Progress: progress}, pw)
 		_ = pw.CloseWithError(err) // nil is the end of the stream
 		return err
 	})
 	t := s.scratch.Tree(ctx, "")
 	defer t.Close()
-	root, err := s.writeRecipe(ctx, r, pr, dir, progress, t)
+	root, packages, err := r.Write(ctx, pr, dir, t, progress)
 	if err != nil {
 		cancel(err)
 		_ = pr.CloseWithError(err)
@@ -136,17 +127,5 @@ func (s *Store) makeRootfs(ctx context.Context, r *Recipe, dir string, progress 
 	if bootstrapErr := group.Wait(); bootstrapErr != nil && err == nil {
 		err = bootstrapErr
 	}
-	return root, err
-}
-
-// writeRecipe writes the files of a recipe's image.
-func (s *Store) writeRecipe(ctx context.Context, r *Recipe, files io.Reader, dir string, progress func(phase.Event), t *rootfs.Tree) (*made, error) {
-	root, err := rootfs.Write(ctx, files, rootfs.Spec{
-		Dir: dir, Date: r.date, FutureDated: r.spec.FutureDated, Limits: recipeLimits, Tree: t, Collect: packagesPath, CollectMax: packagesMax,
-		Progress: func(n int64) { progress(phase.Event{Phase: phase.Writing, Done: n, Message: "files"}) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &made{Result: root, packages: parsePackages(root.Collected)}, nil
+	return &made{Result: root, packages: packages}, err
 }

@@ -1,6 +1,6 @@
 // Package image makes and keeps the root filesystems that sandboxes boot from.
 //
-// A recipe (a directory with a recipe.yaml, see [Recipe]) says what is in an
+// A recipe (a directory with a recipe.yaml, see package recipe) says what is in an
 // image. [Store.Build] turns it into two things, without any registry: an OCI
 // image in an OCI image layout, for exchange, and an EROFS root filesystem, from
 // which sandboxes boot. The EROFS is content-addressed: its sha256 is the

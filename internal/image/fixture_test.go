@@ -18,6 +18,7 @@ import (
 	"github.com/erofs/go-erofs"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -53,12 +54,12 @@ type fake struct {
 	tar   []byte
 	calls atomic.Int32
 	// before, when set, is called by each Bootstrap; its error is Bootstrap's.
-	before func(ctx context.Context, job image.Job) error
+	before func(ctx context.Context, job recipe.Job) error
 	// after, when set, is Bootstrap's result after the tar.
 	after error
 }
 
-func (f *fake) Bootstrap(ctx context.Context, job image.Job, w io.Writer) error {
+func (f *fake) Bootstrap(ctx context.Context, job recipe.Job, w io.Writer) error {
 	f.calls.Add(1)
 	if f.before != nil {
 		if err := f.before(ctx, job); err != nil {
@@ -109,7 +110,7 @@ func tarball(t *testing.T, entries ...entry) []byte {
 	return buf.Bytes()
 }
 
-func open(t *testing.T, dir string, b image.Bootstrapper) *image.Store {
+func open(t *testing.T, dir string, b recipe.Bootstrapper) *image.Store {
 	t.Helper()
 	s, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: b, InsecureRegistries: loopback})
 	if err != nil {
@@ -118,7 +119,7 @@ func open(t *testing.T, dir string, b image.Bootstrapper) *image.Store {
 	return s
 }
 
-func recipe(t *testing.T, s *image.Store, ref string) *image.Recipe {
+func recipeOf(t *testing.T, s *image.Store, ref string) *recipe.Recipe {
 	t.Helper()
 	r, err := s.Recipe(ref)
 	if err != nil {
@@ -129,7 +130,7 @@ func recipe(t *testing.T, s *image.Store, ref string) *image.Recipe {
 
 func build(t *testing.T, s *image.Store, ref string) sandbox.Image {
 	t.Helper()
-	img, err := s.Build(t.Context(), recipe(t, s, ref), image.BuildOptions{})
+	img, err := s.Build(t.Context(), recipeOf(t, s, ref), image.BuildOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,39 +5,23 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// recipeMark begins the line in an image's history that names its recipe.
-const recipeMark = "modbox recipe "
-
-// recipeOf returns the hash of the recipe that an image was built from; "" for an
-// image that was not built from a recipe.
-func recipeOf(config *v1.ConfigFile) string {
-	if len(config.History) != 1 {
-		return ""
-	}
-	hash, ok := strings.CutPrefix(config.History[0].CreatedBy, recipeMark)
-	if !ok {
-		return ""
-	}
-	return hash
-}
-
 // builtInCalled returns the built-in recipe that a name in a file means; nil for none.
-func (s *Store) builtInCalled(name string) *Recipe {
+func (s *Store) builtInCalled(name string) *recipe.Recipe {
 	if name == "" {
 		return nil // the default image's, elsewhere
 	}
 	r, err := s.Recipe(name)
-	if err != nil || r.spec.Pull != "" { // what is pulled is imported under its name in the registry
+	if err != nil || r.Pull() != "" { // what is pulled is imported under its name in the registry
 		return nil
 	}
 	return r
@@ -48,12 +32,12 @@ func (s *Store) builtInCalled(name string) *Recipe {
 // the image has the digest that it has there.
 //
 // Errors: Invalid when it is another image, or of another version of the recipe.
-func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *Recipe, dir string, progress func(phase.Event)) (*record, error) {
+func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *recipe.Recipe, dir string, progress func(phase.Event)) (*record, error) {
 	config, err := f.img.ConfigFile()
 	if err != nil {
 		return nil, sandbox.Wrap(sandbox.Invalid, err, "its configuration cannot be read")
 	}
-	switch hash := recipeOf(config); {
+	switch hash := recipe.HashOf(config); {
 	case hash == "":
 		return nil, sandbox.InvalidField("name", "%.100q is the name of a built-in image, and this image is another; give it another name", f.name)
 	case hash != r.Hash():
@@ -78,7 +62,7 @@ func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *Recipe, dir 
 }
 
 // importLayer writes the root filesystem of a built-in image from its one layer.
-func (s *Store) importLayer(ctx context.Context, f foundImage, r *Recipe, config *v1.ConfigFile, dir string, progress func(phase.Event)) (*made, error) {
+func (s *Store) importLayer(ctx context.Context, f foundImage, r *recipe.Recipe, config *v1.ConfigFile, dir string, progress func(phase.Event)) (*made, error) {
 	manifest, err := f.img.Manifest()
 	if err != nil {
 		return nil, sandbox.Wrap(sandbox.Invalid, err, "its manifest cannot be read")
@@ -102,25 +86,26 @@ func (s *Store) importLayer(ctx context.Context, f foundImage, r *Recipe, config
 		return nil, sandbox.Wrap(sandbox.Invalid, err, "its layer cannot be read")
 	}
 	defer plain.Close()
-	root, err := s.writeRecipe(ctx, r, plain, dir, phase.Serialised(progress), nil)
+	root, packages, err := r.Write(ctx, plain, dir, nil, phase.Serialised(progress))
 	if err != nil {
 		return nil, err
 	}
 	if got, want := root.Layer.DiffID, config.RootFS.DiffIDs[0]; got != want {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the layer holds %s, and the image's configuration promises %s", got, want)
 	}
-	return root, nil
+	return &made{Result: root, packages: packages}, nil
 }
 
 // keepRecipe makes a root filesystem the recipe's image.
-func (s *Store) keepRecipe(ctx context.Context, r *Recipe, root *made) (*record, error) {
+func (s *Store) keepRecipe(ctx context.Context, r *recipe.Recipe, root *made) (*record, error) {
+	img := r.Image()
 	rec := record{
-		Name: r.image.Name, Tag: r.image.Tag, Current: true, RecipeHash: r.Hash(), Description: r.image.Description,
-		Config: r.image.Config, MemoryBytes: r.image.MemoryBytes, ReadinessPort: r.image.ReadinessPort, TTL: r.image.TTL,
+		Name: img.Name, Tag: img.Tag, Current: true, RecipeHash: r.Hash(), Description: img.Description,
+		Config: img.Config, MemoryBytes: img.MemoryBytes, ReadinessPort: img.ReadinessPort, TTL: img.TTL,
 		UpdatedAt: time.Now().UTC(), Packages: root.packages,
 	}
 	err := s.keep(ctx, root, &rec, func(layer rootfs.Blob) (blobRef, error) {
-		img, err := ociImage(r, layer)
+		img, err := r.OCIImage(layer)
 		if err != nil {
 			return blobRef{}, err
 		}

@@ -144,7 +144,7 @@ func damagedLayer(t *testing.T, archive string) string {
 // otherLayer returns a layout whose image claims a recipe and promises another layer than it has.
 func otherLayer(t *testing.T) string {
 	t.Helper()
-	hash := recipe(t, open(t, t.TempDir(), offline()), "test/main").Hash()
+	hash := recipeOf(t, open(t, t.TempDir(), offline()), "test/main").Hash()
 	img := imageOf(t, v1.Config{}, gzipped(t, file("evil", "evil", 0o4755)))
 	config, err := img.ConfigFile()
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -58,10 +58,10 @@ type record struct {
 	// CacheKey, and when, about: it counts for each of them, see share.go.
 	Users map[sandbox.WorkspaceID]time.Time `json:"users,omitempty"`
 	// LostAt is when Prune found that no database knows it; see lost.go.
-	LostAt    time.Time `json:"lost_at,omitzero"`
-	CreatedAt time.Time `json:"created_at"` // the reference's first build
-	UpdatedAt time.Time `json:"updated_at"` // this build
-	Packages  []Package `json:"packages"`
+	LostAt    time.Time        `json:"lost_at,omitzero"`
+	CreatedAt time.Time        `json:"created_at"` // the reference's first build
+	UpdatedAt time.Time        `json:"updated_at"` // this build
+	Packages  []recipe.Package `json:"packages"`
 }
 
 type blobRef struct {
@@ -69,14 +69,6 @@ type blobRef struct {
 	Size   int64   `json:"size"`
 	// MediaType of a manifest; "" is OCI's.
 	MediaType types.MediaType `json:"media_type,omitempty"`
-}
-
-// Package is something installed in an image.
-type Package struct {
-	Source  string `json:"source"` // "debian" or "npm"
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	Arch    string `json:"arch"`
 }
 
 // pullRecord says what was pulled.
@@ -96,19 +88,6 @@ type commitRecord struct {
 	DiffID     v1.Hash `json:"diff_id"` // of the layer
 	Layer      blobRef `json:"layer"`
 	ConfigHash string  `json:"config_hash"`
-}
-
-// parsePackages reads the list that finish.sh writes: one package per line, its
-// fields separated by tabs. Other lines are left out: the image wrote it.
-func parsePackages(list string) []Package {
-	var packages []Package
-	for line := range strings.Lines(list) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(f) == 4 {
-			packages = append(packages, Package{Source: f[0], Name: f[1], Version: f[2], Arch: f[3]})
-		}
-	}
-	return packages
 }
 
 // ref returns name:tag. A pull by digest has no tag, a commit perhaps no name.

@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -17,7 +18,7 @@ import (
 // made is a root filesystem that is not part of the store yet.
 type made struct {
 	rootfs.Result
-	packages []Package
+	packages []recipe.Package
 	room     Room // nil for as much as there is
 	// mark, when the EROFS is a name of another image's, is the UUID it would have.
 	mark []byte

@@ -8,43 +8,10 @@ import (
 	"runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/modbox/modbox/internal/image/rootfs"
 )
-
-// ociImage returns the OCI image of a recipe and its layer.
-func ociImage(r *Recipe, layer rootfs.Blob) (v1.Image, error) {
-	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
-	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
-	img, err := mutate.Append(img, mutate.Addendum{
-		Layer:   layer.Layer(),
-		History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: recipeMark + r.Hash()},
-	})
-	if err != nil {
-		return nil, err
-	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	config = config.DeepCopy()
-	config.Created = v1.Time{Time: r.date}
-	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Config = v1.Config{
-		Entrypoint: r.image.Config.Entrypoint, Cmd: r.image.Config.Cmd, Env: r.image.Config.Env,
-		WorkingDir: r.image.Config.WorkingDir, User: r.image.Config.User,
-		Labels: map[string]string{
-			specs.AnnotationTitle:       r.image.Name,
-			specs.AnnotationDescription: r.image.Description,
-		},
-	}
-	return mutate.ConfigFile(img, config)
-}
 
 // writeImage adds an OCI image's blobs to the layout, on disk when it returns.
 // The layout's index does not change.

@@ -53,7 +53,7 @@ func TestNothingIsDeletedWithoutAnIndex(t *testing.T) {
 				wrong("PruneFor", err)
 				_, err = s.List(t.Context())
 				wrong("List", err)
-				_, err = s.Build(t.Context(), recipe(t, s, "test/main"), image.BuildOptions{Force: true})
+				_, err = s.Build(t.Context(), recipeOf(t, s, "test/main"), image.BuildOptions{Force: true})
 				wrong("Build", err)
 				_, err = image.Open(dir, recipeFS(), image.Options{Bootstrapper: &fake{}})
 				wrong("Open", err)

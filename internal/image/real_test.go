@@ -21,6 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -41,7 +42,7 @@ func TestBuiltinImages(t *testing.T) {
 	for _, c := range builtinImages {
 		t.Run(c.ref, func(t *testing.T) {
 			start, at := time.Now(), sandbox.ImagePhase("")
-			img, err := store.Build(t.Context(), recipe(t, store, c.ref), image.BuildOptions{Progress: func(e phase.Event) {
+			img, err := store.Build(t.Context(), recipeOf(t, store, c.ref), image.BuildOptions{Progress: func(e phase.Event) {
 				if e.Phase != at {
 					t.Logf("%5.1fs %s %s", time.Since(start).Seconds(), e.Phase, e.Message)
 				}
@@ -62,7 +63,7 @@ func TestBuiltinImages(t *testing.T) {
 					t.Fatal(err)
 				}
 				for name, version := range c.packages {
-					if !slices.ContainsFunc(packages, func(p image.Package) bool { return p.Name == name && strings.HasPrefix(p.Version, version) }) {
+					if !slices.ContainsFunc(packages, func(p recipe.Package) bool { return p.Name == name && strings.HasPrefix(p.Version, version) }) {
 						t.Errorf("there is no package %s with a version like %s", name, version)
 					}
 				}

@@ -106,7 +106,7 @@ func TestRebuild(t *testing.T) {
 	server, cli := open(t, dir, f), open(t, dir, f)
 	one := build(t, server, "test/main")
 	f.tar = small(t, "two")
-	two, err := cli.Build(t.Context(), recipe(t, cli, "test/main"), image.BuildOptions{Force: true})
+	two, err := cli.Build(t.Context(), recipeOf(t, cli, "test/main"), image.BuildOptions{Force: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -203,7 +203,7 @@ func TestHostileTars(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, dir, &fake{tar: tarball(t, entries...)})
 			before := tree(t, dir)
-			_, err := s.Build(t.Context(), recipe(t, s, "test/main"), image.BuildOptions{})
+			_, err := s.Build(t.Context(), recipeOf(t, s, "test/main"), image.BuildOptions{})
 			wantCode(t, "Build", err, sandbox.Invalid)
 			if d := cmp.Diff(before, tree(t, dir)); d != "" {
 				t.Errorf("the failed build changed the store (-before +after):\n%s", d)
@@ -229,7 +229,7 @@ func FuzzTar(f *testing.F) {
 	f.Add(buf.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := open(t, t.TempDir(), &fake{tar: data})
-		if _, err := s.Build(t.Context(), recipe(t, s, ""), image.BuildOptions{}); err != nil {
+		if _, err := s.Build(t.Context(), recipeOf(t, s, ""), image.BuildOptions{}); err != nil {
 			return
 		}
 		_, path, err := s.Resolve(t.Context(), "")

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -29,7 +30,7 @@ import (
 // processes may each have one over the same directory.
 type Store struct {
 	dir       string
-	bootstrap Bootstrapper
+	bootstrap recipe.Bootstrapper
 	log       *slog.Logger
 	// How other images are had; see Options.
 	defaultRegistry string
@@ -47,7 +48,7 @@ type Store struct {
 	lostBytes int64
 	// catalogued is Options.Catalogued.
 	catalogued func(context.Context) ([]string, error)
-	recipes    []*Recipe // the built-in ones, the default first
+	recipes    []*recipe.Recipe // the built-in ones, the default first
 	scratch    *rootfs.Scratch
 
 	mu         sync.Mutex
@@ -64,7 +65,7 @@ type Store struct {
 // Options are what a [Store] may be given beyond its directory and recipes.
 type Options struct {
 	// Bootstrapper makes the files of images; nil is [Debian] as the host has it.
-	Bootstrapper Bootstrapper
+	Bootstrapper recipe.Bootstrapper
 	// Logger is told what happens in the background; nil is silence.
 	Logger *slog.Logger
 	// DefaultRegistry is where names without a registry are looked for when they
@@ -130,62 +131,18 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 		return nil, errors.New("open image store: MaxDisk needs InUse")
 	}
 	if s.bootstrap == nil {
-		s.bootstrap = Debian{}
+		s.bootstrap = recipe.Debian{}
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if err := s.loadRecipes(recipes); err != nil {
+	if s.recipes, err = recipe.LoadAll(recipes); err != nil {
 		return nil, fmt.Errorf("open image store %s: %w", dir, err)
 	}
 	if err := s.prepare(); err != nil {
 		return nil, fmt.Errorf("open image store %s: %w", dir, err)
 	}
 	return s, nil
-}
-
-func (s *Store) loadRecipes(recipes fs.FS) error {
-	entries, err := fs.ReadDir(recipes, ".")
-	if err != nil {
-		return err
-	}
-	for len(entries) > 0 { // a recipe comes after the one it is made from
-		var later []fs.DirEntry
-		var missing error
-		for _, e := range entries {
-			if !e.IsDir() {
-				continue
-			}
-			dir, err := fs.Sub(recipes, e.Name())
-			if err != nil {
-				return err
-			}
-			r, err := LoadRecipe(dir, s.recipes...)
-			switch {
-			case err == nil:
-				s.recipes = append(s.recipes, r)
-				continue
-			case sandbox.CodeOf(err) != sandbox.NotFound:
-				return fmt.Errorf("recipe %s: %w", e.Name(), err)
-			}
-			missing = fmt.Errorf("recipe %s: %w", e.Name(), err)
-			later = append(later, e)
-		}
-		if len(later) == len(entries) {
-			return missing
-		}
-		entries = later
-	}
-	slices.SortStableFunc(s.recipes, func(a, b *Recipe) int {
-		if a.spec.Default != b.spec.Default {
-			if a.spec.Default {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.Ref(), b.Ref())
-	})
-	return nil
 }
 
 // prepare makes the store's directories and its index, and clears away what dead builds left.
@@ -242,11 +199,11 @@ func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
 }
 
 // entry returns the catalogue entry of a built-in image; rec is nil when it is not built.
-func (s *Store) entry(r *Recipe, rec *record) sandbox.Image {
+func (s *Store) entry(r *recipe.Recipe, rec *record) sandbox.Image {
 	img := r.Image()
 	if rec != nil {
 		img = rec.image()
-		img.IsDefault = r.spec.Default
+		img.IsDefault = r.Default()
 	}
 	img.Builtin = true
 	return img
@@ -260,7 +217,7 @@ func (s *Store) imageOf(rec *record) sandbox.Image {
 	return rec.image()
 }
 
-func (s *Store) recipe(ref string) *Recipe {
+func (s *Store) recipe(ref string) *recipe.Recipe {
 	for _, r := range s.recipes {
 		if r.Ref() == ref {
 			return r
@@ -285,11 +242,11 @@ func (s *Store) ByID(ctx context.Context, id sandbox.ImageID) (sandbox.Image, er
 }
 
 // Recipes returns the built-in recipes, the default image's first.
-func (s *Store) Recipes() []*Recipe { return slices.Clone(s.recipes) }
+func (s *Store) Recipes() []*recipe.Recipe { return slices.Clone(s.recipes) }
 
 // Recipe returns the built-in recipe that a reference names, written as for
 // [Store.Resolve]. Errors: NotFound, Invalid.
-func (s *Store) Recipe(ref string) (*Recipe, error) {
+func (s *Store) Recipe(ref string) (*recipe.Recipe, error) {
 	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
 	if err != nil {
 		return nil, err
@@ -334,7 +291,7 @@ func (s *Store) Resolve(ctx context.Context, ref string) (sandbox.Image, string,
 
 // Packages returns what is installed in the image that ref names, as in
 // [Store.Resolve]. Errors: Invalid, NotFound.
-func (s *Store) Packages(ctx context.Context, ref string) ([]Package, error) {
+func (s *Store) Packages(ctx context.Context, ref string) ([]recipe.Package, error) {
 	ix, err := s.loadIndex()
 	if err != nil {
 		return nil, err
@@ -370,7 +327,7 @@ func (s *Store) find(ctx context.Context, ix *index, ref string) (*record, error
 				return rec, nil
 			}
 			if r := s.recipe(n); r != nil {
-				return nil, sandbox.Errorf(sandbox.NotFound, "image %s is not built yet; build it with: modbox images build %s", n, r.image.Name)
+				return nil, sandbox.Errorf(sandbox.NotFound, "image %s is not built yet; build it with: modbox images build %s", n, r.Image().Name)
 			}
 		}
 	}
@@ -455,4 +412,25 @@ func (s *Store) Verify(ctx context.Context) error {
 		errs = append(errs, s.verify(ctx, &ix.Images[i]))
 	}
 	return errors.Join(errs...)
+}
+
+// Runtimes returns the built-in images that describe themselves as runtimes,
+// built or not, the default one first and then by name.
+func (s *Store) Runtimes(ctx context.Context) ([]sandbox.Runtime, error) {
+	ix, err := s.loadIndex()
+	if err != nil {
+		return nil, err
+	}
+	var list []sandbox.Runtime
+	for _, r := range s.recipes {
+		if r.Runtime() == nil {
+			continue
+		}
+		rt := *r.Runtime()
+		if rec := ix.current(r.Ref()); rec != nil {
+			rt.Digest, rt.SizeBytes, rt.CreatedAt = rec.Digest, rec.SizeBytes, rec.CreatedAt
+		}
+		list = append(list, rt)
+	}
+	return list, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -34,7 +35,7 @@ func TestBuild(t *testing.T) {
 	f := &fake{tar: small(t, "one")}
 	s := open(t, dir, f)
 	var events []phase.Event
-	got, err := s.Build(t.Context(), recipe(t, s, "test/main"), image.BuildOptions{Progress: func(e phase.Event) { events = append(events, e) }})
+	got, err := s.Build(t.Context(), recipeOf(t, s, "test/main"), image.BuildOptions{Progress: func(e phase.Event) { events = append(events, e) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPackages := []image.Package{{Source: "debian", Name: "bash", Version: "5.2.37-2", Arch: "amd64"}, {Source: "npm", Name: "npm", Version: "10.9.9", Arch: "all"}}
+	wantPackages := []recipe.Package{{Source: "debian", Name: "bash", Version: "5.2.37-2", Arch: "amd64"}, {Source: "npm", Name: "npm", Version: "10.9.9", Arch: "all"}}
 	if d := cmp.Diff(wantPackages, packages); d != "" {
 		t.Errorf("Packages() (-want +got):\n%s", d)
 	}
@@ -190,13 +191,13 @@ func TestConcurrentBuildsShare(t *testing.T) {
 	const builds = 6
 	started, release := make(chan struct{}), make(chan struct{})
 	f := &fake{tar: small(t, "one")}
-	f.before = func(context.Context, image.Job) error {
+	f.before = func(context.Context, recipe.Job) error {
 		close(started) // twice would panic
 		<-release
 		return nil
 	}
 	stores := []*image.Store{open(t, dir, f), open(t, dir, f)}
-	r := recipe(t, stores[0], "test/main")
+	r := recipeOf(t, stores[0], "test/main")
 	var waiting sync.WaitGroup
 	waiting.Add(builds - 1)
 	var done sync.WaitGroup
@@ -235,13 +236,13 @@ func TestConcurrentBuildsShare(t *testing.T) {
 func TestWaitingBuildEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	started, release := make(chan struct{}), make(chan struct{})
-	f := &fake{tar: small(t, "one"), before: func(context.Context, image.Job) error {
+	f := &fake{tar: small(t, "one"), before: func(context.Context, recipe.Job) error {
 		close(started)
 		<-release
 		return nil
 	}}
 	s := open(t, dir, f)
-	r := recipe(t, s, "test/main")
+	r := recipeOf(t, s, "test/main")
 	var first error
 	var done sync.WaitGroup
 	done.Go(func() { _, first = s.Build(t.Context(), r, image.BuildOptions{}) })
@@ -265,10 +266,10 @@ func TestWaitingBuildEndsWithItsContext(t *testing.T) {
 func TestFailedBuildLeavesTheStoreAsItWas(t *testing.T) {
 	broken := errors.New("no network")
 	for name, f := range map[string]*fake{
-		"at_once":    {before: func(context.Context, image.Job) error { return broken }},
+		"at_once":    {before: func(context.Context, recipe.Job) error { return broken }},
 		"in_the_tar": {tar: small(t, "one")[:700], after: broken},
 		"after_all":  {tar: small(t, "one"), after: broken},
-		"with_litter": {before: func(_ context.Context, job image.Job) error {
+		"with_litter": {before: func(_ context.Context, job recipe.Job) error {
 			return errors.Join(os.WriteFile(filepath.Join(job.Dir, "x"), nil, 0o600), broken)
 		}},
 	} {
@@ -278,7 +279,7 @@ func TestFailedBuildLeavesTheStoreAsItWas(t *testing.T) {
 			want := build(t, s, "test/main")
 			before := tree(t, dir)
 			s = open(t, dir, f)
-			_, err := s.Build(t.Context(), recipe(t, s, "test/main"), image.BuildOptions{Force: true})
+			_, err := s.Build(t.Context(), recipeOf(t, s, "test/main"), image.BuildOptions{Force: true})
 			if !errors.Is(err, broken) {
 				t.Errorf("Build() error = %v, want %v", err, broken)
 			}
@@ -294,7 +295,7 @@ func TestFailedBuildLeavesTheStoreAsItWas(t *testing.T) {
 
 func TestCancelledBuild(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	f := &fake{before: func(ctx context.Context, _ image.Job) error {
+	f := &fake{before: func(ctx context.Context, _ recipe.Job) error {
 		cancel()
 		<-ctx.Done()
 		return ctx.Err()
@@ -302,7 +303,7 @@ func TestCancelledBuild(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, f)
 	before := tree(t, dir)
-	if _, err := s.Build(ctx, recipe(t, s, "test/main"), image.BuildOptions{}); !errors.Is(err, context.Canceled) {
+	if _, err := s.Build(ctx, recipeOf(t, s, "test/main"), image.BuildOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Build() error = %v, want %v", err, context.Canceled)
 	}
 	if d := cmp.Diff(before, tree(t, dir)); d != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -101,7 +102,7 @@ also builds runtimes (modbox runtimes) at their first use; it pulls ubuntu inste
 
 // chooseRecipes returns the recipes of the names, or of all built-in images except
 // the images that are built at their first use.
-func chooseRecipes(st *image.Store, names []string) ([]*image.Recipe, error) {
+func chooseRecipes(st *image.Store, names []string) ([]*recipe.Recipe, error) {
 	if len(names) == 0 {
 		for _, r := range st.Recipes() {
 			if !r.OnDemand() {
@@ -109,11 +110,11 @@ func chooseRecipes(st *image.Store, names []string) ([]*image.Recipe, error) {
 			}
 		}
 	}
-	var recipes []*image.Recipe
+	var recipes []*recipe.Recipe
 	for _, name := range names {
-		load := func() (*image.Recipe, error) { return st.Recipe(name) }
+		load := func() (*recipe.Recipe, error) { return st.Recipe(name) }
 		if _, err := os.Stat(filepath.Join(name, "recipe.yaml")); err == nil {
-			load = func() (*image.Recipe, error) { return image.LoadRecipe(os.DirFS(name), st.Recipes()...) }
+			load = func() (*recipe.Recipe, error) { return recipe.Load(os.DirFS(name), st.Recipes()...) }
 		}
 		r, err := load()
 		if err != nil {
@@ -125,7 +126,7 @@ func chooseRecipes(st *image.Store, names []string) ([]*image.Recipe, error) {
 }
 
 // build builds one image and shows how it goes.
-func build(ctx context.Context, env *base.Env, st *image.Store, r *image.Recipe, force bool) (sandbox.Image, error) {
+func build(ctx context.Context, env *base.Env, st *image.Store, r *recipe.Recipe, force bool) (sandbox.Image, error) {
 	began := time.Now()
 	show := base.NewProgress(env.Stderr, r.Ref())
 	img, err := st.Build(ctx, r, image.BuildOptions{Force: force, Progress: show.Event})

@@ -1,4 +1,9 @@
-package image
+// Package recipe reads the recipes of built-in images and makes their files.
+//
+// A [Recipe] is a directory with a recipe.yaml, which says what is in an image and how
+// the image is run. A [Bootstrapper], in general [Debian], writes the files that it asks
+// for as one tar stream; [Recipe.Write] makes a root filesystem of it.
+package recipe
 
 import (
 	"bytes"
@@ -26,8 +31,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// RecipeFile is the name of the file that makes a directory a recipe.
-const RecipeFile = "recipe.yaml"
+// File is the name of the file that makes a directory a recipe.
+const File = "recipe.yaml"
 
 // The other names with a meaning in a recipe's directory, both optional.
 const (
@@ -111,12 +116,12 @@ func (d *yamlDuration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// LoadRecipe reads the recipe in dir, whose "from" may name one of the recipes
+// Load reads the recipe in dir, whose "from" may name one of the recipes
 // known. An error has code Invalid and names the field, NotFound for a "from"
 // that is not known, or is the file system's.
-func LoadRecipe(dir fs.FS, known ...*Recipe) (*Recipe, error) {
+func Load(dir fs.FS, known ...*Recipe) (*Recipe, error) {
 	r := &Recipe{}
-	if err := decodeYAML(dir, RecipeFile, &r.spec); err != nil {
+	if err := decodeYAML(dir, File, &r.spec); err != nil {
 		return nil, err
 	}
 	var parent *Recipe
@@ -155,6 +160,16 @@ func decodeYAML(dir fs.FS, name string, into any) error {
 	}
 	return nil
 }
+
+// Runtime returns how the image describes itself as a runtime; nil when it is none.
+func (r *Recipe) Runtime() *sandbox.Runtime { return r.runtime }
+
+// Pull returns the reference under which a registry has the image; "" for an image that is
+// made here.
+func (r *Recipe) Pull() string { return r.spec.Pull }
+
+// Default reports whether the image is used for sandboxes that name none.
+func (r *Recipe) Default() bool { return r.spec.Default }
 
 // OnDemand reports whether the image is built when it is first used, and not
 // with the other built-in ones.

@@ -1,7 +1,6 @@
-package image
+package recipe
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"regexp"
@@ -76,25 +75,4 @@ func loadRuntime(dir fs.FS, img *sandbox.Image) (*sandbox.Runtime, error) {
 		*q.to = q.scale(n)
 	}
 	return r, nil
-}
-
-// Runtimes returns the built-in images that describe themselves as runtimes,
-// built or not, the default one first and then by name.
-func (s *Store) Runtimes(ctx context.Context) ([]sandbox.Runtime, error) {
-	ix, err := s.loadIndex()
-	if err != nil {
-		return nil, err
-	}
-	var list []sandbox.Runtime
-	for _, r := range s.recipes {
-		if r.runtime == nil {
-			continue
-		}
-		rt := *r.runtime
-		if rec := ix.current(r.Ref()); rec != nil {
-			rt.Digest, rt.SizeBytes, rt.CreatedAt = rec.Digest, rec.SizeBytes, rec.CreatedAt
-		}
-		list = append(list, rt)
-	}
-	return list, nil
 }

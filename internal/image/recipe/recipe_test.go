@@ -1,4 +1,4 @@
-package image_test
+package recipe_test
 
 import (
 	"strings"
@@ -7,8 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/modbox/modbox/images"
-	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -16,7 +15,7 @@ import (
 const good = "name: a/b\ndate: 2025-01-02\ndebian: {suite: trixie}\nmemory: 64Mi\n"
 
 func TestInvalidRecipes(t *testing.T) {
-	if _, err := image.LoadRecipe(fstest.MapFS{"recipe.yaml": {Data: []byte(good)}}); err != nil {
+	if _, err := recipe.Load(fstest.MapFS{"recipe.yaml": {Data: []byte(good)}}); err != nil {
 		t.Fatalf("the recipe that all cases change is not valid: %v", err)
 	}
 	npm := func(s string) string {
@@ -53,7 +52,7 @@ func TestInvalidRecipes(t *testing.T) {
 		"npm_to":           {npm("files: {x: /../x}"), "npm.files"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := image.LoadRecipe(fstest.MapFS{"recipe.yaml": {Data: []byte(c.recipe)}})
+			_, err := recipe.Load(fstest.MapFS{"recipe.yaml": {Data: []byte(c.recipe)}})
 			wantCode(t, "LoadRecipe", err, sandbox.Invalid)
 			if got := fieldOf(err); got != c.field {
 				t.Errorf("the error is about %q, want %q: %v", got, c.field, err)
@@ -62,53 +61,16 @@ func TestInvalidRecipes(t *testing.T) {
 	}
 }
 
-func TestBuiltinRecipes(t *testing.T) {
-	s, err := image.Open(t.TempDir(), images.FS, image.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := s.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var refs []string
-	for i, img := range list {
-		if img.IsDefault != (i == 0) || !img.Builtin {
-			t.Errorf("%s is default: %v, built in: %v", img.Ref(), img.IsDefault, img.Builtin)
-		}
-		refs = append(refs, strings.TrimPrefix(img.Ref(), "modbox/"))
-	}
-	want := []string{
-		"code-exec:latest", "amp:latest", "base:latest", "bun:1", "chromium:latest", "claude-code:latest", "node:latest", "node:lts",
-		"opencode:latest", "python:3.13", "ubuntu:latest",
-	}
-	if diff := cmp.Diff(want, refs); diff != "" {
-		t.Errorf("the built-in images (-want +got):\n%s", diff)
-	}
-	var first []string
-	for _, r := range s.Recipes() {
-		if !r.OnDemand() {
-			first = append(first, r.Ref())
-		}
-	}
-	if diff := cmp.Diff([]string{"modbox/code-exec:latest", "modbox/base:latest"}, first); diff != "" {
-		t.Errorf("what is built before it is used (-want +got):\n%s", diff)
-	}
-	if got := list[0].Config; got.User != "user" || got.WorkingDir != "/workspace" {
-		t.Errorf("config of modbox/code-exec = %+v", got)
-	}
-}
-
 func TestRecipeFrom(t *testing.T) {
-	parent, err := image.LoadRecipe(fstest.MapFS{
+	parent, err := recipe.Load(fstest.MapFS{
 		"recipe.yaml": {Data: []byte(good + "\nconfig: {user: u, working_dir: /w, env: {A: parent, B: parent}}\nreadiness_port: 80")},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	child := func(text string) *image.Recipe {
+	child := func(text string) *recipe.Recipe {
 		t.Helper()
-		r, err := image.LoadRecipe(fstest.MapFS{
+		r, err := recipe.Load(fstest.MapFS{
 			"recipe.yaml":  {Data: []byte("name: c/d\nfrom: " + parent.Ref() + "\n" + text)},
 			"runtime.yaml": {Data: []byte("tags: [x]\nrequires: {memory: 1Gi, cpu: 500m, network: true}")},
 		}, parent)
@@ -128,32 +90,28 @@ func TestRecipeFrom(t *testing.T) {
 	if r.Hash() == child("config: {env: {B: other}}").Hash() || r.Hash() == parent.Hash() {
 		t.Error("different recipes have the same hash")
 	}
-	_, err = image.LoadRecipe(fstest.MapFS{"recipe.yaml": {Data: []byte("name: c/d\nfrom: " + parent.Ref())}})
+	_, err = recipe.Load(fstest.MapFS{"recipe.yaml": {Data: []byte("name: c/d\nfrom: " + parent.Ref())}})
 	wantCode(t, "LoadRecipe without its parent", err, sandbox.NotFound)
 }
 
 func TestRuntimeFile(t *testing.T) {
-	load := func(runtime string) (*image.Store, error) {
-		return image.Open(t.TempDir(), fstest.MapFS{
+	load := func(runtime string) ([]*recipe.Recipe, error) {
+		return recipe.LoadAll(fstest.MapFS{
 			"x/recipe.yaml":  {Data: []byte(good)},
 			"x/runtime.yaml": {Data: []byte(runtime)},
-		}, image.Options{})
+		})
 	}
-	s, err := load("icon: https://i.test/x\ncolor: '#102030'\nurl: https://x.test\ntags: [a, b]\nrequires: {memory: 1Gi, cpu: 500m, network: true}\nreadme: hello")
-	if err != nil {
-		t.Fatal(err)
+	list, err := load("icon: https://i.test/x\ncolor: '#102030'\nurl: https://x.test\ntags: [a, b]\nrequires: {memory: 1Gi, cpu: 500m, network: true}\nreadme: hello")
+	if err != nil || len(list) != 1 || list[0].Runtime() == nil {
+		t.Fatalf("LoadAll() = %+v, %v, want a runtime", list, err)
 	}
-	list, err := s.Runtimes(t.Context())
-	if err != nil || len(list) != 1 {
-		t.Fatalf("Runtimes() = %+v, %v, want one", list, err)
-	}
-	got := list[0]
+	got := *list[0].Runtime()
 	want := sandbox.Runtime{
 		ID: got.ID, Name: got.Name, Image: got.Image, Description: got.Description,
 		IconURL: "https://i.test/x", Color: "#102030", URL: "https://x.test", Tags: []string{"a", "b"},
 		Requires: sandbox.Resources{MemoryBytes: 1 << 30, CPUMilli: 500}, NeedsNetwork: true, Readme: "hello",
 	}
-	if diff := cmp.Diff(want, got); diff != "" || got.Image != s.Recipes()[0].Ref() {
+	if diff := cmp.Diff(want, got); diff != "" || got.Image != list[0].Ref() {
 		t.Errorf("runtime (-want +got):\n%s", diff)
 	}
 	for name, runtime := range map[string]string{

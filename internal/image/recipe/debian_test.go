@@ -1,4 +1,4 @@
-package image_test
+package recipe_test
 
 import (
 	"archive/tar"
@@ -23,8 +23,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -70,9 +70,9 @@ func npmArchive(t *testing.T) (name, integrity string) {
 	return name, "sha512-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-func debianRecipe(t *testing.T, integrity string) *image.Recipe {
+func debianRecipe(t *testing.T, integrity string) *recipe.Recipe {
 	t.Helper()
-	r, err := image.LoadRecipe(fstest.MapFS{
+	r, err := recipe.Load(fstest.MapFS{
 		"recipe.yaml": {Data: fmt.Appendf(nil, `
 name: a/b
 date: 2025-01-02
@@ -98,10 +98,10 @@ memory: 64Mi
 }
 
 // bootstrap runs Debian.Bootstrap in a new directory.
-func bootstrap(ctx context.Context, t *testing.T, r *image.Recipe, w io.Writer) (dir string, events []phase.Event, err error) {
+func bootstrap(ctx context.Context, t *testing.T, r *recipe.Recipe, w io.Writer) (dir string, events []phase.Event, err error) {
 	t.Helper()
 	dir = t.TempDir()
-	err = image.Debian{Mirror: "http://mirror.test/debian"}.Bootstrap(ctx, image.Job{
+	err = recipe.Debian{Mirror: "http://mirror.test/debian"}.Bootstrap(ctx, recipe.Job{
 		Recipe: r, Dir: dir, Progress: func(e phase.Event) { events = append(events, e) },
 	}, w)
 	return dir, events, err
@@ -266,7 +266,7 @@ trap 'echo yes >"$CLEANED"; exit 1' TERM
 echo "Setting up bash (1) ..." >&2
 while :; do sleep 0.1; done`})
 	ctx, cancel := context.WithCancel(t.Context())
-	err := image.Debian{}.Bootstrap(ctx, image.Job{Recipe: debianRecipe(t, integrity), Dir: t.TempDir(), Progress: func(e phase.Event) {
+	err := recipe.Debian{}.Bootstrap(ctx, recipe.Job{Recipe: debianRecipe(t, integrity), Dir: t.TempDir(), Progress: func(e phase.Event) {
 		if e.Phase == phase.Installing {
 			cancel()
 		}
