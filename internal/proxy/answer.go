@@ -41,14 +41,14 @@ func clean(h http.Header, prefix string) {
 	}
 }
 
-// answer is what everything that answers a request to a sandbox's URL writes to. The
-// headers of the platform are out of reach behind it, and no header leaves before it
-// is cleaned: httputil.ReverseProxy clears the headers it finds after an informational
-// answer, and adds trailers in the end.
+// answer is the response writer of every handler of a sandbox's URL. Handlers cannot
+// change the platform's headers through it, and it cleans every header before it sends
+// it: httputil.ReverseProxy clears the headers it finds after an informational answer,
+// and adds trailers at the end.
 type answer struct {
 	http.ResponseWriter
 	prefix string
-	// header is what the handler sees and sets.
+	// header has the headers that the handler sees and sets.
 	header http.Header
 	begun  bool
 }

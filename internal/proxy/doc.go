@@ -1,9 +1,10 @@
-// Package proxy is what stands behind the URL of a sandbox.
+// Package proxy serves the URLs of sandboxes.
 //
-// A URL names a sandbox by its host label, which holds 80 random bits, or a published
-// port by the label of that, which leads to the port and to nothing else. Who knows a
-// host label may ask the management routes and the sandbox's servers. A private port
-// wants more, whichever label leads to it. URLs have two forms:
+// A URL names a sandbox by its host label, which has 80 random bits, or a published
+// port by the port's label, which leads to the port and to nothing else. A client that
+// knows a host label may request the management routes and the sandbox's servers. A
+// private port also requires a token or a signed link, whichever label leads to it.
+// URLs have two forms:
 //
 //	https://{label}.{domain}/…             with a base domain and wildcard DNS
 //	{public URL}/s/{label}/…               on the server's own address, without any DNS

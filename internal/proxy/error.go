@@ -19,8 +19,8 @@ const ErrorHeader = "X-Modbox-Error"
 // retryAfter is how many seconds a caller should wait for a starting sandbox.
 const retryAfter = "1"
 
-// tooMany is the error of a client that guesses too often, which is not that the
-// sandbox has no room.
+// tooMany is the error of a client that guesses too often, as opposed to a sandbox
+// that has too many requests under way.
 type tooMany struct{ error }
 
 func (e tooMany) Unwrap() error { return e.error }
@@ -83,7 +83,7 @@ func (p *Proxy) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	p.writeError(w, r, err)
 }
 
-// writeError answers in HTML to those who want it, else in JSON.
+// writeError answers in HTML to clients that accept it, else in JSON.
 func (p *Proxy) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	code, detail := sandbox.CodeOf(err), "something went wrong on our side; the server's log has the details"
 	var e *sandbox.Error

@@ -19,9 +19,9 @@ import (
 // unless the server in the sandbox wants that for itself.
 const TokenHeader = "X-Modbox-Token"
 
-// The names of the cookie that a browser gets for a signed link. The prefixes have
-// browsers refuse one that a neighbour beneath the same domain sets; without TLS there
-// is no such protection, and what a neighbour sets is wrong anyway.
+// The names of the cookie that a browser gets for a signed link. The prefixes make
+// browsers refuse a cookie set by another host of the same domain. Without TLS there
+// is no such protection; the proxy refuses such a cookie because its token is wrong.
 const (
 	cookieHost   = "__Host-modbox_port"
 	cookieSecure = "__Secure-modbox_port" // of a path

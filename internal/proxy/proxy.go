@@ -51,7 +51,7 @@ type Routes interface {
 // Tokens checks API tokens: auth.Authenticator.
 type Tokens interface {
 	// Permits returns the owner of a token that came with a request, when the owner may
-	// do p in the workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
+	// do p in the workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong tokens.
 	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
 	// StillPermits returns nil when the user may still do p in the workspace by the API
 	// token with that id, or by itself for "". Errors: Unauthenticated, Forbidden.
@@ -60,15 +60,15 @@ type Tokens interface {
 	Changed() <-chan struct{}
 }
 
-// Deps are what the proxy stands on. All but Routes must be set.
+// Deps are the dependencies of the proxy. All except Routes must be set.
 type Deps struct {
 	Sandboxes Sandboxes
 	Dialer    Dialer
-	// Routes are what the server answers itself on the own URL of a sandbox.
+	// Routes are the management routes, which the server answers on a sandbox's own URL.
 	Routes Routes
 	// Links checks signed links to private ports.
 	Links *preview.Links
-	// Tokens checks the API tokens of those who use private ports.
+	// Tokens checks the API tokens of visitors of private ports.
 	Tokens Tokens
 	Logger *slog.Logger
 }
@@ -98,7 +98,7 @@ const (
 	maxResponseHeader = 256 << 10
 	copyBuffer        = 32 << 10
 	flushInterval     = 5 * time.Millisecond
-	// poolTime is how long an unused pool is kept; its connections go earlier.
+	// poolTime is how long an unused pool stays; its connections close earlier.
 	poolTime = 10 * time.Minute
 	maxPools = 10_000
 )
@@ -156,7 +156,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		// Answers of unknown length are flushed at once in any case. For the others
 		// "at once" would cost a goroutine and a second packet for each small answer.
 		FlushInterval:  flushInterval,
-		ErrorLog:       log.New(io.Discard, "", 0), // what sandboxes do wrong is not our log's matter
+		ErrorLog:       log.New(io.Discard, "", 0), // errors of servers in sandboxes do not belong in the server's log
 		BufferPool:     &buffers{sync.Pool{New: func() any { return new([copyBuffer]byte) }}},
 		ModifyResponse: p.modifyResponse,
 		ErrorHandler:   p.answerError,
@@ -204,7 +204,7 @@ func (p *Proxy) pool(id sandbox.ID) *pool {
 	return pl
 }
 
-// request is what one proxied request carries through httputil.ReverseProxy.
+// request is the context of a proxied request in httputil.ReverseProxy.
 type request struct {
 	target Target
 	sb     sandbox.Sandbox
@@ -377,15 +377,15 @@ func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, q *request) {
 	p.reverse.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// usable returns why the sandbox cannot be talked to, nil when it can. Who has the
-// URL of a port is told nothing else of the sandbox.
+// usable returns an error if the sandbox cannot be reached. At the URL of a published
+// port, the error reveals nothing else about the sandbox.
 func (q *request) usable() error {
 	if err := usable(&q.sb); err == nil || !q.target.Published {
 		return err
 	} else if sandbox.CodeOf(err) == sandbox.NotRunning {
-		return sandbox.Errorf(sandbox.NotRunning, "what is at this URL is still starting; try again in a moment")
+		return sandbox.Errorf(sandbox.NotRunning, "the sandbox at this URL is still starting; try again in a moment")
 	}
-	return sandbox.Errorf(sandbox.Ended, "what was at this URL has ended")
+	return sandbox.Errorf(sandbox.Ended, "the sandbox at this URL has ended")
 }
 
 // place names where a request leads, for its visitor.

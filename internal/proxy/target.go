@@ -16,12 +16,12 @@ const PathPrefix = "/s/"
 // portSeparator stands between port and label; sandbox.HostLabel never makes one.
 const portSeparator = "--"
 
-// Target is what a URL names.
+// Target is the sandbox or port that a URL names.
 type Target struct {
-	// Label is the sandbox's host label, or that of a published port.
+	// Label is the sandbox's host label, or the label of a published port.
 	Label string
-	// Published is whether Label is that of a published port: it leads to this port and
-	// to nothing else.
+	// Published is whether Label is the label of a published port: it leads to this port
+	// and to nothing else.
 	Published bool
 	// Port is the port asked for beside a host label; 0 is the sandbox's own.
 	Port uint16
@@ -108,7 +108,7 @@ func (u URLs) hostName(host string) (string, bool) {
 }
 
 // parseName reads "{label}" or "{port}--{label}", where the second label is a
-// sandbox's: that of a published port leads to no other port.
+// sandbox's: the label of a published port leads to no other port.
 func parseName(name string) (Target, bool) {
 	var t Target
 	if digits, label, found := strings.Cut(name, portSeparator); found {
