@@ -21,7 +21,7 @@ func (s *Server) registerDependencies(a huma.API) {
 }
 
 func (s *Server) validateDependencies(ctx context.Context, in *validateInput) (*body[wire.ValidatedDependencies], error) {
-	checks, err := s.svc.ValidateDependencies(ctx, caller(ctx), in.Body.Image, in.Body.Dependencies)
+	checks, err := s.svc.Prepare().ValidateDependencies(ctx, caller(ctx), in.Body.Image, in.Body.Dependencies)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.tellImage(w, r, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
-		return s.svc.PullImage(ctx, caller(ctx), in.Image, progress)
+		return s.svc.Prepare().Pull(ctx, caller(ctx), in.Image, progress)
 	})
 }
 

@@ -8,7 +8,7 @@ var (
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
 		"internal/image":         56,
-		"internal/lifecycle":     83,
+		"internal/lifecycle":     72,
 		"internal/store":         46,
 	}
 	// largeReceivers have over 40 methods.
@@ -19,7 +19,7 @@ var (
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
 		"internal/image.Store":               138,
-		"internal/lifecycle.Service":         238,
+		"internal/lifecycle.Service":         218,
 		"internal/store.Store":               153,
 	}
 	// largeInterfaces have over 10 methods.

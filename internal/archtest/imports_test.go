@@ -50,7 +50,10 @@ var mayImport = map[string][]string{
 	"internal/box":        {"internal/sandbox", "internal/agentapi", "internal/background", "internal/broadcast", "internal/driver"},
 	"internal/guest":      {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/box", "internal/driver", "internal/retry"},
 	"internal/execution":  {"internal/page", "internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/guest", "internal/retry", "internal/stream"},
-	"internal/lifecycle":  {"internal/page", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/fairsem", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi"},
+	"internal/spool":      {},
+	"internal/workbox":    {"internal/sandbox", "internal/agentapi", "internal/box", "internal/driver", "internal/quota"},
+	"internal/prepare":    {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/fairsem", "internal/quota", "internal/spool", "internal/workbox"},
+	"internal/lifecycle":  {"internal/page", "internal/prepare", "internal/workbox", "internal/spool", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/fairsem", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi"},
 	"internal/build":      {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/image"},
 	"internal/proxy":      {"internal/sandbox", "internal/auth", "internal/access", "internal/preview"},
 	"internal/api":        {"internal/page", "internal/execution", "internal/guest", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview"},
@@ -95,7 +98,7 @@ var mayImport = map[string][]string{
 	"internal/driver/drivertest": {"internal/driver", "internal/sandbox", "internal/agentapi"},
 
 	// A whole server for the tests of the HTTP interfaces.
-	"internal/api/apitest": {
+	"internal/api/apitest": {"internal/prepare",
 		"internal/sandbox", "internal/audit", "internal/lifecycle", "internal/auth", "internal/store", "internal/proxy", "internal/stream",
 		"internal/driver/fake", "internal/api", "internal/registry", "internal/secret", "internal/image", "internal/server/services",
 	},

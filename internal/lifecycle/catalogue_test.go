@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -153,10 +153,10 @@ func (c *catalogue) Runtimes(context.Context) ([]sandbox.Runtime, error) { retur
 
 // Commit makes an image that is found by its digest alone. The layers of the fake
 // driver hold everything, so the base does not matter.
-func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {
+func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (prepare.Layered, error) {
 	data, err := io.ReadAll(layer)
 	if err != nil {
-		return lifecycle.Layered{}, err
+		return prepare.Layered{}, err
 	}
 	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(append([]byte(base), data...)))
 	c.mu.Lock()
@@ -164,12 +164,12 @@ func (c *catalogue) Commit(_ context.Context, base string, layer io.Reader) (lif
 	if c.made[digest] == "" {
 		path := filepath.Join(c.dir, digest+".tar")
 		if err := os.WriteFile(path, data, 0o600); err != nil {
-			return lifecycle.Layered{}, err
+			return prepare.Layered{}, err
 		}
 		c.made[digest] = path
 		c.list = append(slices.Clone(c.list), sandbox.Image{Digest: digest, SizeBytes: int64(len(data))})
 	}
-	return lifecycle.Layered{Digest: digest, SizeBytes: int64(len(data)), LayerBytes: int64(len(data)), FileCount: 1}, nil
+	return prepare.Layered{Digest: digest, SizeBytes: int64(len(data)), LayerBytes: int64(len(data)), FileCount: 1}, nil
 }
 
 func (c *catalogue) ByID(_ context.Context, id sandbox.ImageID) (sandbox.Image, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -53,7 +54,7 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateReques
 	}
 	quota.Cut(limits, &creation.Sandbox.Resources)
 	kind := pool.Kind{Digest: creation.Sandbox.ImageDigest, Resources: creation.Sandbox.Resources}
-	if req.Snapshot != "" && !dependenciesOf(&creation.Sandbox).empty() {
+	if req.Snapshot != "" && !prepare.PackagesOf(&creation.Sandbox).Empty() {
 		kind.Digest = "" // it is made from neither the snapshot nor anything known yet
 	}
 	b, rec, err := s.recordIn(ctx, c, creation, &req, kind)
@@ -108,12 +109,12 @@ func (s *Service) awaitEnd(ctx context.Context, dying *sandbox.Sandbox) {
 // offers fails when the request asks for something that this server does not have.
 func (s *Service) offers(req *CreateRequest) error {
 	if req.Network.Enabled {
-		if err := s.networkOffered(); err != nil {
+		if err := s.NetworkOffered(); err != nil {
 			return err
 		}
 	}
 	if len(req.Dependencies)+len(req.Packages) > 0 {
-		if err := s.dependenciesOffered(); err != nil {
+		if err := s.prepare.Offered(); err != nil {
 			return err
 		}
 	}
@@ -149,15 +150,11 @@ func (s *Service) creationFor(ctx context.Context, c sandbox.Caller, req *Create
 // madeFrom returns the digest of the image that a sandbox to come will be made
 // from, its dependencies included; "" when that has to be made first.
 func (s *Service) madeFrom(ctx context.Context, sb *sandbox.Sandbox) string {
-	d := dependenciesOf(sb)
-	if d.empty() || sb.ImageDigest == "" {
+	d := prepare.PackagesOf(sb)
+	if d.Empty() || sb.ImageDigest == "" {
 		return sb.ImageDigest
 	}
-	img, _, err := s.layers.Cached(ctx, "", s.dependenciesKey(sb.ImageDigest, d), s.dependenciesMaxAge())
-	if err != nil {
-		return "" // provisioning sees what is wrong
-	}
-	return img.Digest
+	return s.prepare.Installed(ctx, sb.ImageDigest, d)
 }
 
 // creation is what to record for a valid request.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -17,15 +17,15 @@ echo garbage
 exit 100
 `})
 	s := e.start()
-	validate := func(names ...string) []lifecycle.DependencyCheck {
+	validate := func(names ...string) []prepare.PackageCheck {
 		t.Helper()
-		got, err := s.ValidateDependencies(t.Context(), e.caller, "", names)
+		got, err := s.Prepare().ValidateDependencies(t.Context(), e.caller, "", names)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return got
 	}
-	want := []lifecycle.DependencyCheck{
+	want := []prepare.PackageCheck{
 		{Name: "curl"}, {Name: "curl=8.14*"}, {Name: "curl=9", Reason: "there is no such version", Versions: []string{"8.14.1-2", "8.14.1-1"}},
 		{Name: "nosuch", Reason: "there is no such Debian package"}, {Name: "a b", Reason: "is not the name of a Debian package"},
 	}
@@ -40,8 +40,8 @@ exit 100
 	if ids, err := s.driver.List(t.Context()); err != nil || len(ids) != 0 {
 		t.Errorf("boxes %v, %v, want none", ids, err)
 	}
-	_, err := s.ValidateDependencies(t.Context(), e.caller, "no/such", []string{"curl"})
+	_, err := s.Prepare().ValidateDependencies(t.Context(), e.caller, "no/such", []string{"curl"})
 	wantField(t, "unknown image", err, "image")
-	_, err = s.ValidateDependencies(t.Context(), e.caller, "", make([]string, sandbox.DependenciesMax+1))
+	_, err = s.Prepare().ValidateDependencies(t.Context(), e.caller, "", make([]string, sandbox.DependenciesMax+1))
 	wantField(t, "too many", err, "dependencies")
 }

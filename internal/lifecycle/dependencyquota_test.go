@@ -135,13 +135,13 @@ func TestInstallsThatNoSandboxWaitsFor(t *testing.T) {
 		return err
 	}
 	wantRefused(t, "a build", build(), sandbox.LimitMemory)
-	_, err := s.ValidateDependencies(t.Context(), s.caller, "", []string{"curl"})
+	_, err := s.Prepare().ValidateDependencies(t.Context(), s.caller, "", []string{"curl"})
 	wantRefused(t, "a look at the mirrors", err, sandbox.LimitMemory)
 	if got := calls(); got[0] != "" {
 		t.Errorf("calls %q, want none", got)
 	}
 	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 1 << 30})
-	if _, err := s.ValidateDependencies(t.Context(), s.caller, "", []string{"curl"}); err != nil {
+	if _, err := s.Prepare().ValidateDependencies(t.Context(), s.caller, "", []string{"curl"}); err != nil {
 		t.Errorf("a look at the mirrors: %v", err)
 	}
 	var g sync.WaitGroup

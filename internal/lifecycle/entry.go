@@ -129,6 +129,13 @@ func (x *boxes) remove(b *entry) {
 	}
 }
 
+// removeID removes a box that never had a view.
+func (x *boxes) removeID(id sandbox.ID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.ids, id)
+}
+
 // byID returns the box of that id; nil for none.
 func (x *boxes) byID(id sandbox.ID) *entry {
 	x.mu.RLock()

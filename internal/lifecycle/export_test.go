@@ -72,5 +72,5 @@ func (s *Service) WaitingForServer() []sandbox.WorkspaceID {
 
 // DependencyPlace takes a place for dependencies to be installed.
 func (s *Service) DependencyPlace(ctx context.Context, ws sandbox.WorkspaceID) (release func(), err error) {
-	return s.builds.Acquire(ctx, ws, nil)
+	return s.prepare.AcquireInstall(ctx, ws)
 }

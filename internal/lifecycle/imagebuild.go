@@ -10,7 +10,9 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/workbox"
 )
 
 // What a Dockerfile needs of the service: what it begins with, and boxes for its
@@ -19,9 +21,9 @@ import (
 // BuildBase returns what a Dockerfile is built on: an image that the workspace has
 // built, one of its snapshots or a public one by its full name, a runtime, or an image
 // of a registry, which is pulled when it is not here. A reference is resolved here
-// only: what it means may change. Progress is as in [Service.PullImage].
+// only: what it means may change. Progress is as in [prepare.Service.Pull].
 //
-// Errors: Invalid and NotFound; as [Service.PullImage].
+// Errors: Invalid and NotFound; as [prepare.Service.Pull].
 func (s *Service) BuildBase(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (img sandbox.Image, err error) {
 	if err := sandbox.CheckText("from", ref, 1, sandbox.ImageRefMax); err != nil {
 		return sandbox.Image{}, err
@@ -39,7 +41,7 @@ func (s *Service) BuildBase(ctx context.Context, c sandbox.Caller, ref string, p
 	case sandbox.CodeOf(err) != sandbox.NotFound:
 		return sandbox.Image{}, err
 	}
-	if img, _, err = s.ensureImage(ctx, ref, puller(c.Workspace), progress); err != nil {
+	if img, _, err = s.prepare.Ensure(ctx, ref, prepare.Puller(c.Workspace), progress); err != nil {
 		return sandbox.Image{}, err
 	}
 	return img, s.checkEnabled(ctx, "from", &img)
@@ -105,28 +107,20 @@ func BuildUnkept() []string { return []string{"etc/hostname", "etc/hosts", "etc/
 // Errors: Invalid or NotFound for a command that cannot be run; Unavailable when
 // the box ended, saying why; Unsupported; layer's.
 func (s *Service) RunBuildCommand(ctx context.Context, cmd BuildCommand, output func([]byte), layer io.Writer) (agentapi.Exit, error) {
-	reader, err := s.snapshotter()
-	if err != nil {
-		return agentapi.Exit{}, err
-	}
-	if cmd.Network {
-		if err := s.networkOffered(); err != nil {
-			return agentapi.Exit{}, err
-		}
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	var exit agentapi.Exit
-	work := func(ctx context.Context, w *workbox) error {
+	var err error
+	work := func(ctx context.Context, w *workbox.Box) error {
 		if cmd.Script != "" {
 			opts := agentapi.WriteOptions{Mode: 0o755, User: "0:0", Parents: true}
-			if _, err := w.files().WriteFile(ctx, cmd.ScriptPath, strings.NewReader(cmd.Script), opts); err != nil {
-				return w.explain(ctx, err)
+			if _, err := w.Files().WriteFile(ctx, cmd.ScriptPath, strings.NewReader(cmd.Script), opts); err != nil {
+				return w.Explain(ctx, err)
 			}
 		}
 		var err error
-		exit, err = w.run(ctx, agentapi.Command{Argv: cmd.Argv, Env: cmd.Env, Cwd: cmd.Cwd, User: cmd.User}, output)
+		exit, err = w.Run(ctx, agentapi.Command{Argv: cmd.Argv, Env: cmd.Env, Cwd: cmd.Cwd, User: cmd.User}, output)
 		if err == nil && exit.Code != 0 {
 			return errCommandFailed
 		}
@@ -135,7 +129,7 @@ func (s *Service) RunBuildCommand(ctx context.Context, cmd BuildCommand, output 
 	done := make(chan struct{})
 	if !s.work.Go(func() { // so that Close waits for it
 		defer close(done)
-		err = s.workLayer(ctx, workSpec{base: cmd.Base, network: cmd.Network, plainTmp: true, resources: cmd.Resources}, reader, layer, work)
+		err = s.workboxes.WriteLayer(ctx, workbox.Spec{Base: cmd.Base, Network: cmd.Network, PlainTmp: true, Resources: cmd.Resources}, layer, work)
 	}) {
 		return agentapi.Exit{}, box.ErrClosed
 	}

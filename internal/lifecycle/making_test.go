@@ -125,11 +125,11 @@ func TestImageThatMayHaveMovedIsAskedForAgain(t *testing.T) {
 	default:
 		t.Error("the sandbox runs and nobody was asked")
 	}
-	img, err := s.PullImage(t.Context(), s.caller, "modbox/big", nil)
+	img, err := s.Prepare().Pull(t.Context(), s.caller, "modbox/big", nil)
 	if err != nil || img.Name != "modbox/big" || <-asked != "modbox/big" {
 		t.Errorf("PullImage = %+v, %v", img, err)
 	}
-	if _, err := s.PullImage(t.Context(), s.caller, "", nil); sandbox.CodeOf(err) != sandbox.Invalid {
+	if _, err := s.Prepare().Pull(t.Context(), s.caller, "", nil); sandbox.CodeOf(err) != sandbox.Invalid {
 		t.Errorf("PullImage without a name = %v, want invalid", err)
 	}
 }

@@ -49,8 +49,8 @@ func checkPorts(field string, ports []uint16) error {
 	return nil
 }
 
-// networkOffered returns an error when this server cannot give sandboxes a network.
-func (s *Service) networkOffered() error {
+// NetworkOffered returns an error when this server cannot give sandboxes a network.
+func (s *Service) NetworkOffered() error {
 	_, err := s.networker()
 	return err
 }
@@ -80,7 +80,7 @@ func (s *Service) SetNetwork(ctx context.Context, c sandbox.Caller, ref string, 
 		}
 	}
 	if change.Enabled != nil && *change.Enabled {
-		if err := s.networkOffered(); err != nil {
+		if err := s.NetworkOffered(); err != nil {
 			return sandbox.Sandbox{}, err
 		}
 	}

@@ -5,13 +5,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-func checkAll(t *testing.T, s *server, names ...string) []lifecycle.DependencyCheck {
+func checkAll(t *testing.T, s *server, names ...string) []prepare.PackageCheck {
 	t.Helper()
-	got, err := s.CheckDependencies(t.Context(), names)
+	got, err := s.Prepare().CheckDependencies(t.Context(), names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestCheckDependencies(t *testing.T) {
 printf 'Package: curl\nVersion: 8.14.1-2\nDescription: x\n\nPackage: curl\nVersion: 8.14.1-1\n\nVersion: 1\nPackage: jq\nVersion: 1.7\nVersion: 1.7\n'
 `})
 	s := e.start()
-	want := []lifecycle.DependencyCheck{
+	want := []prepare.PackageCheck{
 		{Name: "curl"}, {Name: "curl=8.14*"}, {Name: "curl=9", Reason: "there is no such version", Versions: []string{"8.14.1-2", "8.14.1-1", "1"}},
 		{Name: "jq=1.7"}, {Name: "nosuch", Reason: "there is no such Debian package"}, {Name: "a b", Reason: "is not the name of a Debian package"},
 	}
@@ -38,7 +38,7 @@ printf 'Package: curl\nVersion: 8.14.1-2\nDescription: x\n\nPackage: curl\nVersi
 	if ids, err := s.driver.List(t.Context()); err != nil || len(ids) != 0 {
 		t.Errorf("boxes %v, %v, want none", ids, err)
 	}
-	_, err := s.CheckDependencies(t.Context(), make([]string, sandbox.DependenciesMax+1))
+	_, err := s.Prepare().CheckDependencies(t.Context(), make([]string, sandbox.DependenciesMax+1))
 	wantField(t, "too many", err, "dependencies")
 }
 
@@ -47,7 +47,7 @@ printf 'Package: curl\nVersion: 8.14.1-2\nDescription: x\n\nPackage: curl\nVersi
 func TestCheckDependenciesWithoutAList(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"apt-get": "echo no network; exit 100\n"})
 	s := e.start()
-	want := []lifecycle.DependencyCheck{{Name: "nosuch"}, {Name: "a b", Reason: "is not the name of a Debian package"}}
+	want := []prepare.PackageCheck{{Name: "nosuch"}, {Name: "a b", Reason: "is not the name of a Debian package"}}
 	for range 3 {
 		if diff := cmp.Diff(want, checkAll(t, s, "nosuch", "a b")); diff != "" {
 			t.Errorf("checks (-want +got):\n%s", diff)

@@ -416,7 +416,7 @@ func TestLowDisk(t *testing.T) {
 			return err
 		},
 		"pull": func() error {
-			_, err := s.PullImage(t.Context(), s.caller, "modbox/base", nil)
+			_, err := s.Prepare().Pull(t.Context(), s.caller, "modbox/base", nil)
 			return err
 		},
 		"build": func() error {

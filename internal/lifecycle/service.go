@@ -17,10 +17,12 @@ import (
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/pool"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/stream"
+	"github.com/modbox/modbox/internal/workbox"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -88,19 +90,10 @@ type Store interface {
 
 // Images knows the images that sandboxes are made from.
 type Images interface {
-	// Resolve returns the image that ref means and the absolute path of its root
-	// filesystem. Errors: NotFound, naming ref.
-	Resolve(ctx context.Context, ref string) (sandbox.Image, string, error)
+	prepare.Images
 	// Lookup returns what is known about the image that ref means, which may be one
 	// that has to be made first: that has no digest. Errors: NotFound, naming ref.
 	Lookup(ctx context.Context, ref string) (sandbox.Image, error)
-	// Ensure is Resolve, and makes the image when it is known and not here, which
-	// may take minutes. It tells progress, one call at a time, what happens. What a
-	// registry gives to those only who sign in, who must have from it, too.
-	Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error)
-	// Built returns the image that a workspace has built under a reference, which is
-	// nobody else's. Errors: NotFound.
-	Built(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error)
 	// ForgetBuilt forgets what a workspace has built. Idempotent.
 	ForgetBuilt(ctx context.Context, ws sandbox.WorkspaceID) error
 	// Owned returns the bytes on disk of the images that a workspace has built, and of
@@ -109,12 +102,6 @@ type Images interface {
 	// MakeRoom removes of what the builds of a workspace have left as much as frees so
 	// many bytes, and reports whether it could.
 	MakeRoom(ctx context.Context, ws sandbox.WorkspaceID, add int64) (bool, error)
-	// Stale reports whether what ref means here must not be used before Ensure has
-	// asked for it. It answers at once.
-	Stale(ref string, who sandbox.Puller) bool
-	// Update has the registry that ref names asked for the image, and pulls it when
-	// it is not here. Errors: NotFound, Forbidden, Unavailable and others, with the registry's words.
-	Update(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
 	// Runtimes returns the images that describe themselves as runtimes, the default one first.
 	Runtimes(ctx context.Context) ([]sandbox.Runtime, error)
 	// ByID returns the image with that id. Errors: NotFound.
@@ -174,13 +161,10 @@ type Service struct {
 	snapshots  *snapshots
 	begun      *begunBuilds
 	reads      *snapshotReads
-	calls      *agentapi.Memory   // of all boxes' agents
-	slots      chan struct{}      // holds one element per sandbox being started
-	pulls      *fairsem.Semaphore // for images being pulled, or built of a recipe
-	builds     *fairsem.Semaphore // for dependencies being installed in a work box
-	makings    makings
-	checks     dependencyChecks
-	packages   packageList
+	calls      *agentapi.Memory // of all boxes' agents
+	slots      chan struct{}    // holds one element per sandbox being started
+	workboxes  *workbox.Maker
+	prepare    *prepare.Service
 	notes      chan sandbox.Event // to be written by noteLoop
 
 	dockerfiles *fairsem.Semaphore // for Dockerfiles being built: what callers run there may take an hour
@@ -220,10 +204,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
 		layers: deps.Layers, quarantine: deps.Quarantine, snapshots: newSnapshots(), begun: newBegunBuilds(), reads: newSnapshotReads(),
 		boxes: newBoxes(), pool: pool.New[warmBox](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
-		notes: make(chan sandbox.Event, notesMax), builds: fairsem.New(cfg.MaxBuilds), pulls: fairsem.New(cfg.MaxBuilds), dockerfiles: fairsem.New(cfg.MaxBuilds),
-		calls:   agentapi.NewMemory(cfg.callMemory),
-		makings: makings{byKey: map[string]*making{}},
-		checks:  dependencyChecks{answers: map[[2]string]dependencyAnswer{}},
+		notes: make(chan sandbox.Event, notesMax), dockerfiles: fairsem.New(cfg.MaxBuilds),
+		calls: agentapi.NewMemory(cfg.callMemory),
 	}
 	s.calls.SetPatience(cfg.AnswerTimeout)
 	s.guest = guest.New(s, s.driver, cfg.commandPatience)
@@ -245,6 +227,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Store: s.store, Sandboxes: s, Guest: s.guest, Images: s.images, Streams: deps.Streams, Work: s.work, Logger: s.log,
 	})
 	s.disk.executions = s.executions
+	s.newPreparation()
 	if s.quarantine == nil && cfg.CheckpointDir != "" {
 		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
 	}
@@ -254,6 +237,26 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	return s, nil
 }
+
+// newPreparation makes the services that make root filesystems.
+func (s *Service) newPreparation() {
+	var layers prepare.Layers // not a nil Layers in an interface
+	var holder workbox.Holder
+	if s.layers != nil {
+		layers, holder = s.layers, s.layers
+	}
+	s.workboxes = workbox.NewMaker(s, s.driver, s.images, holder, s.cfg.Build)
+	s.prepare = prepare.New(prepare.Config{
+		MaxTasks: s.cfg.MaxBuilds, ImageTimeout: s.cfg.ImageTimeout, MaxAge: s.cfg.DependenciesMaxAge, SpoolDir: s.cfg.SpoolDir,
+		NetworkCA: s.cfg.NetworkCA, CheckFree: func() error { return s.saved.Enough(s.cfg.MinFreeDisk) },
+	}, prepare.Deps{
+		Images: s.images, Layers: layers, Boxes: s.workboxes, Host: s, Isolated: s.driver.Capabilities().Isolated, Quotas: s.quotas,
+		Work: s.work, Logger: s.log,
+	})
+}
+
+// Prepare returns the service that makes root filesystems: pulls, and installs of packages.
+func (s *Service) Prepare() *prepare.Service { return s.prepare }
 
 // Start takes over the sandboxes of the server that ran before (see the package
 // comment) and begins the background work. It returns when every running sandbox

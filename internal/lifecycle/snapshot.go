@@ -14,7 +14,9 @@ import (
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/driver"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/spool"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,24 +54,14 @@ type SnapshotStore interface {
 
 // Layers makes root filesystems out of others.
 type Layers interface {
+	prepare.Layers
 	// Commit lays an uncompressed OCI layer, which is hostile, on the root filesystem
-	// of a digest and returns the one that comes out, which the Images of the service
-	// resolve by its digest from then on. The same two make the same one. Errors:
+	// of a digest and returns the result, which the Images of the service
+	// resolve by its digest from then on. The same inputs make the same result. Errors:
 	// NotFound for base; Invalid; TooLarge.
-	Commit(ctx context.Context, base string, layer io.Reader) (Layered, error)
-	// CommitCached is Commit for what can be made again: it is found by its key, and
-	// removed when nobody has asked for it for a while and nothing uses it, or the
-	// workspace needs the room. Errors: Room's, and then nothing is kept.
-	CommitCached(ctx context.Context, as CacheEntry, base string, layer io.Reader) (Layered, error)
-	// Cached returns what CommitCached made last with the key, unless that is more
-	// than maxAge ago (0 for any age). It counts for the workspace from then on as left
-	// by its builds; with "" it is only looked for. Errors: NotFound.
-	Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, maxAge time.Duration) (sandbox.Image, string, error)
-	// Hold keeps the root filesystem of a digest from being removed until release is
-	// called, or the server ends. Errors: NotFound.
-	Hold(ctx context.Context, digest string) (release func(), err error)
+	Commit(ctx context.Context, base string, layer io.Reader) (prepare.Layered, error)
 	// Collect removes the root filesystems that nothing names and that are not among
-	// those inUse returns, but nothing that was just made, and returns the bytes freed.
+	// the digests of inUse, but nothing that was just made, and returns the bytes freed.
 	Collect(ctx context.Context, inUse func(context.Context) ([]string, error)) (freed int64, err error)
 	// Files returns a part of the names in a root filesystem. Errors: NotFound;
 	// Invalid, naming path or after.
@@ -79,24 +71,6 @@ type Layers interface {
 	// and links are kept; devices, pipes and sockets left out. Closing it, and the end
 	// of ctx, end the work. Errors: NotFound; Invalid, naming path.
 	Archive(ctx context.Context, digest, path string, compress bool) (io.ReadCloser, error)
-}
-
-// CacheEntry says as what [Layers] keep something.
-type CacheEntry struct {
-	Key string
-	// Workspace is the one for which it counts as left by its builds.
-	Workspace sandbox.WorkspaceID
-	// Room returns why add bytes more may not be kept for it. It must not call the Layers.
-	Room func(ctx context.Context, add int64) error
-}
-
-// Layered is what [Layers] makes.
-type Layered struct {
-	Digest    string
-	SizeBytes int64 // of the root filesystem on disk
-	// LayerBytes are what the layer alone takes, compressed.
-	LayerBytes int64
-	FileCount  int64 // names in the root filesystem
 }
 
 // SnapshotRequest asks for a snapshot of a sandbox.
@@ -145,7 +119,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, c sandbox.Caller, ref stri
 	if err := s.ready(); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	if _, err := s.snapshotter(); err != nil {
+	if _, err := s.workboxes.Snapshotter(); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	b, sb, err := s.find(ctx, c, ref)
@@ -242,25 +216,25 @@ func (s *Service) growNow(sn sandbox.Snapshot, prepare func() error, layer func(
 			s.log.Error("snapshot not forgotten, trying again soon", "snapshot", sn.ID, "error", aerr)
 		}
 	}()
-	spool, err := s.spool()
+	file, err := spool.Open(s.cfg.SpoolDir)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	defer func() { _ = spool.Close() }()
-	base, err := layer(spool)
+	defer func() { _ = file.Close() }()
+	base, err := layer(file)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	return s.commit(&sn, base, spool)
+	return s.commit(&sn, base, file)
 }
 
-// commit lays the spooled layer on base and records the result. What was just
+// commit lays the layer in a file on base and records the result. What was just
 // made is not taken for garbage until then.
-func (s *Service) commit(sn *sandbox.Snapshot, base string, spool *os.File) (sandbox.Snapshot, error) {
-	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+func (s *Service) commit(sn *sandbox.Snapshot, base string, file *os.File) (sandbox.Snapshot, error) {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	img, err := s.layers.Commit(s.ctx, base, spool)
+	img, err := s.layers.Commit(s.ctx, base, file)
 	if err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("snapshot %s: %w", sn.ID, err)
 	}
@@ -283,37 +257,10 @@ func (s *Service) commit(sn *sandbox.Snapshot, base string, spool *os.File) (san
 	return made, err
 }
 
-// spool returns a file without a name for what is under way: nothing is left of it
-// when it is closed, or the server ends.
-func (s *Service) spool() (*os.File, error) {
-	if s.cfg.SpoolDir != "" {
-		if err := os.MkdirAll(s.cfg.SpoolDir, 0o700); err != nil {
-			return nil, fmt.Errorf("spool: %w", err)
-		}
-	}
-	f, err := os.CreateTemp(s.cfg.SpoolDir, "spool-")
-	if err != nil {
-		return nil, fmt.Errorf("spool: %w", err)
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// snapshotter returns the driver's power to read what a sandbox wrote. Errors: Unsupported.
-func (s *Service) snapshotter() (driver.Snapshotter, error) {
-	reader, ok := s.driver.(driver.Snapshotter)
-	if !ok || !s.driver.Capabilities().Snapshot || s.layers == nil {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "this server cannot keep the files of sandboxes: snapshots are not available")
-	}
-	return reader, nil
-}
-
 // readLayer writes what a sandbox has written into a file and returns the
 // digest of the root filesystem below.
 func (s *Service) readLayer(b *entry, into *os.File) (base string, err error) {
-	reader, err := s.snapshotter()
+	reader, err := s.workboxes.Snapshotter()
 	if err != nil {
 		return "", err
 	}

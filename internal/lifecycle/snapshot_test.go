@@ -12,13 +12,14 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/page"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // CommitCached is Commit for what is found again by key.
-func (c *catalogue) CommitCached(ctx context.Context, as lifecycle.CacheEntry, base string, layer io.Reader) (lifecycle.Layered, error) {
+func (c *catalogue) CommitCached(ctx context.Context, as prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
 	if err := as.Room(ctx, max(1, c.layerBytes)); err != nil {
-		return lifecycle.Layered{}, err
+		return prepare.Layered{}, err
 	}
 	done, err := c.Commit(ctx, base, layer)
 	if err != nil {

@@ -15,8 +15,11 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/spool"
+	"github.com/modbox/modbox/internal/workbox"
 )
 
 // Limits of builds.
@@ -162,7 +165,7 @@ func (s *Service) BeginBuild(ctx context.Context, c sandbox.Caller, req BuildReq
 	if err := s.ready(); err != nil {
 		return Begun{}, err
 	}
-	if _, err := s.snapshotter(); err != nil {
+	if _, err := s.workboxes.Snapshotter(); err != nil {
 		return Begun{}, err
 	}
 	if req.ContentHash != "" && !req.Force {
@@ -212,30 +215,30 @@ func (s *Service) upload(ctx context.Context, b *build, r io.Reader) error {
 		return sandbox.Errorf(sandbox.Conflict, "the files of this build are being uploaded already")
 	}
 	defer b.uploading.Unlock()
-	spool, err := s.spool()
+	file, err := spool.Open(s.cfg.SpoolDir)
 	if err != nil {
 		return err
 	}
-	n, err := s.receive(ctx, b, spool, r)
+	n, err := s.receive(ctx, b, file, r)
 	if err != nil {
-		return errors.Join(err, spool.Close())
+		return errors.Join(err, file.Close())
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
-		return errors.Join(overError(), spool.Close())
+		return errors.Join(overError(), file.Close())
 	}
 	if b.files != nil {
 		_ = b.files.Close() // replaced
 	}
-	b.files = spool
+	b.files = file
 	b.size.Store(n)
 	return nil
 }
 
 // receive copies the files of a build into the spool as far as there is room for
 // them, and returns how many bytes they are. Those that it replaces stay until then.
-func (s *Service) receive(ctx context.Context, b *build, spool *os.File, r io.Reader) (n int64, err error) {
+func (s *Service) receive(ctx context.Context, b *build, into *os.File, r io.Reader) (n int64, err error) {
 	before := b.size.Load()
 	defer func() {
 		if err != nil {
@@ -250,7 +253,7 @@ func (s *Service) receive(ctx context.Context, b *build, spool *os.File, r io.Re
 		if err := s.quotas.CheckDiskReserved(ctx, b.caller.Workspace, 0); err != nil {
 			return n, err
 		}
-		part, err := io.CopyN(spool, r, buildUploadStep)
+		part, err := io.CopyN(into, r, buildUploadStep)
 		n += part
 		b.size.Store(before + n)
 		switch {
@@ -273,7 +276,7 @@ func (s *Service) receive(ctx context.Context, b *build, spool *os.File, r io.Re
 // Errors: NotFound; Invalid, naming the field, also for an archive that is
 // hostile; as [Service.CreateSnapshot].
 func (s *Service) FinishBuild(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, contents BuildContents) (sandbox.Snapshot, error) {
-	if err := checkDependencies(contents.Dependencies, contents.Packages); err != nil {
+	if err := prepare.CheckNames(contents.Dependencies, contents.Packages); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	if err := sandbox.CheckEnv(contents.Env); err != nil {
@@ -300,16 +303,16 @@ func (s *Service) FinishBuild(ctx context.Context, c sandbox.Caller, id sandbox.
 		return sandbox.Snapshot{}, err
 	}
 	var base string
-	prepare := func() (err error) {
+	makeBase := func() (err error) {
 		base, err = s.buildBase(b, contents)
 		return err
 	}
-	return s.grow(ctx, sn, prepare, func(into *os.File) (string, error) { return base, s.runBuild(b, base, into) }, release)
+	return s.grow(ctx, sn, makeBase, func(into *os.File) (string, error) { return base, s.runBuild(b, base, into) }, release)
 }
 
 // buildBase has made what the files of a build are laid on and returns its digest.
 func (s *Service) buildBase(b *build, contents BuildContents) (string, error) {
-	img, _, err := s.ensureImage(s.ctx, b.request.Runtime, puller(b.caller.Workspace), b.report)
+	img, _, err := s.prepare.Ensure(s.ctx, b.request.Runtime, prepare.Puller(b.caller.Workspace), b.report)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return "", sandbox.InvalidField("runtime", "%s", fail("", err, "unknown runtime").cause.Message)
 	}
@@ -319,8 +322,8 @@ func (s *Service) buildBase(b *build, contents BuildContents) (string, error) {
 	if err := s.checkEnabled(s.ctx, "runtime", &img); err != nil {
 		return "", err
 	}
-	if d := (dependencies{apt: contents.Dependencies, npm: contents.Packages}); !d.empty() {
-		if img, _, err = s.withDependencies(s.ctx, b.caller.Workspace, &img, d, installRoom{reserved: b.room}, b.report); err != nil {
+	if d := (prepare.Packages{APT: contents.Dependencies, NPM: contents.Packages}); !d.Empty() {
+		if img, _, err = s.prepare.Install(s.ctx, b.caller.Workspace, &img, d, prepare.Reserved{Build: b.room}, b.report); err != nil {
 			return "", err
 		}
 	}
@@ -341,19 +344,16 @@ func (s *Service) runBuild(b *build, base string, into *os.File) error {
 	if _, err := files.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	reader, err := s.snapshotter()
-	if err != nil {
-		return err
-	}
 	got := cmp.Or(b.room, &quota.Reservation{})
 	if b.room == nil {
+		var err error
 		if *got, err = s.quotas.Reserve(ctx, b.caller.Workspace, sandbox.Resources{}); err != nil {
 			return err
 		}
 		defer got.Release()
 	}
-	return s.workLayer(ctx, workSpec{base: base, resources: got.Have}, reader, into, func(ctx context.Context, w *workbox) error {
+	return s.workboxes.WriteLayer(ctx, workbox.Spec{Base: base, Resources: got.Have}, into, func(ctx context.Context, w *workbox.Box) error {
 		opts := agentapi.ArchiveOptions{Format: buildFilesFormat, KeepLinks: true}
-		return w.explain(ctx, w.files().UnpackArchive(ctx, cmp.Or(b.request.Dir, "."), files, opts))
+		return w.Explain(ctx, w.Files().UnpackArchive(ctx, cmp.Or(b.request.Dir, "."), files, opts))
 	})
 }

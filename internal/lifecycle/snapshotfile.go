@@ -75,7 +75,7 @@ func (s *Service) SnapshotFiles(ctx context.Context, c sandbox.Caller, ref strin
 	if err != nil {
 		return sandbox.SnapshotFilePage{}, err
 	}
-	if _, err := s.snapshotter(); err != nil {
+	if _, err := s.workboxes.Snapshotter(); err != nil {
 		return sandbox.SnapshotFilePage{}, err
 	}
 	end, err := s.reads.begin(c.Workspace)
@@ -104,7 +104,7 @@ func (s *Service) SnapshotArchive(ctx context.Context, c sandbox.Caller, ref, pa
 }
 
 func (s *Service) packSnapshot(ctx context.Context, ws sandbox.WorkspaceID, sn *sandbox.Snapshot, path string, compress bool) (io.ReadCloser, error) {
-	if _, err := s.snapshotter(); err != nil {
+	if _, err := s.workboxes.Snapshotter(); err != nil {
 		return nil, err
 	}
 	end, err := s.reads.begin(ws)

@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -77,7 +78,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	} else if req.OneShot {
 		return sandbox.InvalidField("mode", "a one-shot sandbox must be given a command")
 	}
-	if err := checkDependencies(req.Dependencies, req.Packages); err != nil {
+	if err := prepare.CheckNames(req.Dependencies, req.Packages); err != nil {
 		return err
 	}
 	if err := sandbox.CheckEnv(req.Env); err != nil {

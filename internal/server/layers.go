@@ -7,6 +7,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -26,12 +27,12 @@ func (l layers) Hold(ctx context.Context, digest string) (func(), error) {
 }
 
 // Commit implements [lifecycle.Layers].
-func (l layers) Commit(ctx context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {
+func (l layers) Commit(ctx context.Context, base string, layer io.Reader) (prepare.Layered, error) {
 	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer})
 }
 
 // CommitCached implements [lifecycle.Layers].
-func (l layers) CommitCached(ctx context.Context, as lifecycle.CacheEntry, base string, layer io.Reader) (lifecycle.Layered, error) {
+func (l layers) CommitCached(ctx context.Context, as prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
 	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, CacheKey: as.Key, User: as.Workspace, Room: as.Room})
 }
 
@@ -43,12 +44,12 @@ func (l layers) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, 
 	return l.images.CachedFor(ctx, ws, key, maxAge)
 }
 
-func (l layers) commit(ctx context.Context, req image.CommitRequest) (lifecycle.Layered, error) {
+func (l layers) commit(ctx context.Context, req image.CommitRequest) (prepare.Layered, error) {
 	done, err := l.images.Commit(ctx, req)
 	if err != nil {
-		return lifecycle.Layered{}, err
+		return prepare.Layered{}, err
 	}
-	return lifecycle.Layered{Digest: done.Digest, SizeBytes: done.SizeBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount}, nil
+	return prepare.Layered{Digest: done.Digest, SizeBytes: done.SizeBytes, LayerBytes: done.LayerBytes, FileCount: done.FileCount}, nil
 }
 
 // Files implements [lifecycle.Layers].

@@ -26,6 +26,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/fake"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/lifecycle"
+	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -351,12 +352,12 @@ func (images) Archive(_ context.Context, _, path string, compress bool) (io.Read
 }
 
 // Commit makes nothing: the fake driver does not look at root filesystems.
-func (images) Commit(_ context.Context, base string, layer io.Reader) (lifecycle.Layered, error) {
+func (images) Commit(_ context.Context, base string, layer io.Reader) (prepare.Layered, error) {
 	n, err := io.Copy(io.Discard, layer)
-	return lifecycle.Layered{Digest: base, SizeBytes: builtin().SizeBytes + n, LayerBytes: n, FileCount: 1}, err
+	return prepare.Layered{Digest: base, SizeBytes: builtin().SizeBytes + n, LayerBytes: n, FileCount: 1}, err
 }
 
-func (i images) CommitCached(ctx context.Context, _ lifecycle.CacheEntry, base string, layer io.Reader) (lifecycle.Layered, error) {
+func (i images) CommitCached(ctx context.Context, _ prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
 	return i.Commit(ctx, base, layer)
 }
 

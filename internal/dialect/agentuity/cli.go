@@ -93,7 +93,7 @@ func (d *Dialect) validateDependencies(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	checks, err := d.svc.CheckDependencies(r.Context(), in.Packages)
+	checks, err := d.svc.Prepare().CheckDependencies(r.Context(), in.Packages)
 	if err != nil {
 		return err
 	}

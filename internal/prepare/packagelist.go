@@ -1,4 +1,4 @@
-package lifecycle
+package prepare
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/workbox"
 )
 
 const (
@@ -33,22 +34,22 @@ type packageList struct {
 	reading  chan struct{}       // guarded by mu; closed when it was read; nil when nobody does
 }
 
-// CheckDependencies is [Service.ValidateDependencies] for whoever asks, without an
+// CheckDependencies is [Service.ValidateDependencies] for any caller, without an
 // image: packages are looked up in a list of those for modbox/base, which is some
 // hours old at most. While there is none, because this server cannot install
 // packages, or its mirrors do not answer in time, only the form is checked.
 // Errors: Invalid, naming dependencies.
-func (s *Service) CheckDependencies(ctx context.Context, names []string) ([]DependencyCheck, error) {
+func (s *Service) CheckDependencies(ctx context.Context, names []string) ([]PackageCheck, error) {
 	if len(names) > sandbox.DependenciesMax {
 		return nil, sandbox.InvalidField("dependencies", "must be at most %d", sandbox.DependenciesMax)
 	}
-	checks := make([]DependencyCheck, len(names))
+	checks := make([]PackageCheck, len(names))
 	look := false
 	for i, name := range names {
-		checks[i] = DependencyCheck{Name: name, Reason: checkApt(name)}
+		checks[i] = PackageCheck{Name: name, Reason: checkApt(name)}
 		look = look || checks[i].Reason == ""
 	}
-	if !look || s.ready() != nil || s.dependenciesOffered() != nil {
+	if !look || !s.work.Running() || s.Offered() != nil {
 		return checks, nil
 	}
 	versions := s.debianPackages(ctx)
@@ -109,15 +110,15 @@ func (s *Service) readPackages() {
 
 // listPackages has a work box read what its mirrors have.
 func (s *Service) listPackages(ctx context.Context) (map[string][]string, error) {
-	img, _, err := s.ensureImage(ctx, checkImage, sandbox.Puller{}, nil)
+	img, _, err := s.Ensure(ctx, checkImage, sandbox.Puller{}, nil)
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
 	var exit agentapi.Exit
 	script := `PATH=$PATH:/usr/lib/apt:/usr/bin:/bin; apt-helper cat-file /var/lib/apt/lists/*_Packages* | grep -E '^(Package|Version): '`
-	err = s.withApt(ctx, "", &img, func(ctx context.Context, w *workbox) (err error) {
-		exit, err = w.run(ctx, agentapi.Command{Argv: []string{"/bin/sh", "-c", script}, User: "0:0", Cwd: "/", Env: quiet}, func(p []byte) {
+	err = s.withApt(ctx, "", &img, func(ctx context.Context, w *workbox.Box) (err error) {
+		exit, err = w.Run(ctx, agentapi.Command{Argv: []string{"/bin/sh", "-c", script}, User: "0:0", Cwd: "/", Env: quiet}, func(p []byte) {
 			out.Write(p[:min(len(p), packageListMax-out.Len())])
 		})
 		return err

@@ -1,4 +1,4 @@
-package lifecycle
+package prepare
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// TestWaitingForATurnCostsNoTime: what is made has its whole time when its turn comes.
+// TestWaitingForATurnCostsNoTime: the timeout of a task begins with its turn.
 func TestWaitingForATurnCostsNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Service{ctx: t.Context(), cfg: Config{ImageTimeout: time.Minute}}
@@ -21,7 +21,7 @@ func TestWaitingForATurnCostsNoTime(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			_, err = s.runMaking(t.Context(), places, "b", &making{}, func(ctx context.Context, _ func(sandbox.ImageEvent)) (sandbox.Image, error) {
+			_, err = s.run(t.Context(), places, "b", &task{}, func(ctx context.Context, _ func(sandbox.ImageEvent)) (sandbox.Image, error) {
 				time.Sleep(50 * time.Second)
 				return sandbox.Image{}, ctx.Err()
 			})
@@ -32,7 +32,7 @@ func TestWaitingForATurnCostsNoTime(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("made within its time: %v", err)
 		}
-		_, err = s.runMaking(t.Context(), places, "b", &making{}, func(ctx context.Context, _ func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		_, err = s.run(t.Context(), places, "b", &task{}, func(ctx context.Context, _ func(sandbox.ImageEvent)) (sandbox.Image, error) {
 			<-ctx.Done()
 			return sandbox.Image{}, ctx.Err()
 		})

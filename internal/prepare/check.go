@@ -1,4 +1,4 @@
-package lifecycle
+package prepare
 
 import (
 	"cmp"
@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/workbox"
 )
 
-// DependencyCheck says whether a Debian package can be installed.
-type DependencyCheck struct {
+// PackageCheck says whether a Debian package can be installed.
+type PackageCheck struct {
 	// Name is the package as the caller wrote it.
 	Name string
 	// Reason says why it cannot be installed; "" when it can.
@@ -29,7 +31,7 @@ const (
 	checkImage = "modbox/base:latest"
 	// checkLifetime is how long an answer is good.
 	checkLifetime = 10 * time.Minute
-	// checksMax bounds the answers that are kept.
+	// checksMax bounds the cached answers.
 	checksMax = 4096
 	// versionsMax bounds the versions of a package, catalogueMax the bytes of an
 	// answer of apt-cache.
@@ -37,44 +39,44 @@ const (
 	catalogueMax = 1 << 20
 )
 
-// dependencyChecks are answers of a while ago, by image and package.
-type dependencyChecks struct {
+// packageChecks are answers of a while ago, by image and package.
+type packageChecks struct {
 	mu      sync.Mutex
-	answers map[[2]string]dependencyAnswer // guarded by mu
+	answers map[[2]string]packageAnswer // guarded by mu
 }
 
-type dependencyAnswer struct {
-	check DependencyCheck
+type packageAnswer struct {
+	check PackageCheck
 	at    time.Time
 }
 
 // ValidateDependencies says of each Debian package whether it can be installed in
 // an image, "" for modbox/base, in the same order. Looking them up may take some
-// seconds; answers are kept for ten minutes.
+// seconds; answers are cached for ten minutes.
 //
 // Errors: Invalid, naming the field; QuotaExceeded; Unsupported when this server cannot
 // install dependencies; Unavailable when the mirror cannot be reached.
-func (s *Service) ValidateDependencies(ctx context.Context, c sandbox.Caller, image string, names []string) ([]DependencyCheck, error) {
-	if err := s.ready(); err != nil {
-		return nil, err
+func (s *Service) ValidateDependencies(ctx context.Context, c sandbox.Caller, image string, names []string) ([]PackageCheck, error) {
+	if !s.work.Running() {
+		return nil, box.ErrClosed
 	}
 	if len(names) > sandbox.DependenciesMax {
 		return nil, sandbox.InvalidField("dependencies", "must be at most %d", sandbox.DependenciesMax)
 	}
-	if err := s.dependenciesOffered(); err != nil {
+	if err := s.Offered(); err != nil {
 		return nil, err
 	}
-	img, _, err := s.ensureImage(ctx, cmp.Or(image, checkImage), puller(c.Workspace), nil)
+	img, _, err := s.Ensure(ctx, cmp.Or(image, checkImage), Puller(c.Workspace), nil)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil, sandbox.InvalidField("image", "%s", fail("", err, "unknown image").cause.Message)
+		return nil, sandbox.InvalidField("image", "%s", sandbox.Explain("unknown image", err))
 	}
 	if err != nil {
 		return nil, err
 	}
-	checks := make([]DependencyCheck, len(names))
+	checks := make([]PackageCheck, len(names))
 	var ask []string
 	for i, name := range names {
-		checks[i] = DependencyCheck{Name: name, Reason: checkApt(name)}
+		checks[i] = PackageCheck{Name: name, Reason: checkApt(name)}
 		if checks[i].Reason == "" && !s.checks.recall(img.Digest, &checks[i]) {
 			ask = append(ask, name)
 		}
@@ -96,31 +98,31 @@ func (s *Service) ValidateDependencies(ctx context.Context, c sandbox.Caller, im
 }
 
 // checkVersions says whether a package is among those there are.
-func checkVersions(s string, versions map[string][]string) DependencyCheck {
+func checkVersions(s string, versions map[string][]string) PackageCheck {
 	name, want, pinned := strings.Cut(s, "=")
 	there := versions[name]
 	switch {
 	case len(there) == 0:
-		return DependencyCheck{Name: s, Reason: "there is no such Debian package"}
+		return PackageCheck{Name: s, Reason: "there is no such Debian package"}
 	case !pinned || slices.ContainsFunc(there, func(v string) bool {
 		ok, err := path.Match(want, v)
 		return ok && err == nil
 	}):
-		return DependencyCheck{Name: s}
+		return PackageCheck{Name: s}
 	}
-	return DependencyCheck{Name: s, Reason: "there is no such version", Versions: there[:min(len(there), versionsMax)]}
+	return PackageCheck{Name: s, Reason: "there is no such version", Versions: there[:min(len(there), versionsMax)]}
 }
 
 // withApt has work use a box of an image with fresh lists of Debian packages, when it
 // is the workspace's turn; "" is the server's own, which counts for nobody. Its time
 // begins then.
-func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sandbox.Image, work func(context.Context, *workbox) error) error {
+func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sandbox.Image, work func(context.Context, *workbox.Box) error) error {
 	release, err := s.layers.Hold(ctx, img.Digest) // a turn may be long in coming
 	if err != nil {
 		return err
 	}
 	defer release()
-	leave, err := s.builds.Acquire(ctx, ws, nil)
+	leave, err := s.installs.Acquire(ctx, ws, nil)
 	if err != nil {
 		return err
 	}
@@ -134,12 +136,12 @@ func (s *Service) withApt(ctx context.Context, ws sandbox.WorkspaceID, img *sand
 		}
 		defer got.Release()
 	}
-	w, err := s.openWorkbox(ctx, workSpec{base: img.Digest, network: true, resources: got.Have})
+	w, err := s.boxes.Open(ctx, workbox.Spec{Base: img.Digest, Network: true, Resources: got.Have})
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	if err := w.updateApt(ctx); err != nil {
+	defer w.Close()
+	if err := updateAPT(ctx, w); err != nil {
 		return err
 	}
 	return work(ctx, w)
@@ -153,9 +155,9 @@ func (s *Service) lookUp(ctx context.Context, ws sandbox.WorkspaceID, img *sandb
 		argv = append(argv, name)
 	}
 	var out []byte
-	err := s.withApt(ctx, ws, img, func(ctx context.Context, w *workbox) error {
+	err := s.withApt(ctx, ws, img, func(ctx context.Context, w *workbox.Box) error {
 		// It says on stderr, and by its exit code, what it does not find.
-		_, err := w.run(ctx, agentapi.Command{Argv: argv, User: "0:0", Cwd: "/", Env: quiet}, func(p []byte) {
+		_, err := w.Run(ctx, agentapi.Command{Argv: argv, User: "0:0", Cwd: "/", Env: quiet}, func(p []byte) {
 			out = append(out, p[:min(len(p), catalogueMax-len(out))]...)
 		})
 		return err
@@ -178,7 +180,7 @@ func (s *Service) lookUp(ctx context.Context, ws sandbox.WorkspaceID, img *sandb
 }
 
 // recall completes a check from an answer of a while ago, and reports whether there is one.
-func (c *dependencyChecks) recall(digest string, check *DependencyCheck) bool {
+func (c *packageChecks) recall(digest string, check *PackageCheck) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a, ok := c.answers[[2]string{digest, check.Name}]
@@ -189,11 +191,11 @@ func (c *dependencyChecks) recall(digest string, check *DependencyCheck) bool {
 	return true
 }
 
-func (c *dependencyChecks) keep(digest string, check DependencyCheck) {
+func (c *packageChecks) keep(digest string, check PackageCheck) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.answers) >= checksMax {
 		clear(c.answers)
 	}
-	c.answers[[2]string{digest, check.Name}] = dependencyAnswer{check, time.Now()}
+	c.answers[[2]string{digest, check.Name}] = packageAnswer{check, time.Now()}
 }

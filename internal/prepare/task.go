@@ -1,0 +1,195 @@
+package prepare
+
+import (
+	"context"
+	"sync"
+
+	"github.com/modbox/modbox/internal/audit"
+	"github.com/modbox/modbox/internal/box"
+	"github.com/modbox/modbox/internal/fairsem"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// tasks are the images being made now.
+type tasks struct {
+	mu    sync.Mutex
+	byKey map[string]*task // guarded by mu
+}
+
+// task makes one image for all requests that wait for it.
+type task struct {
+	done   chan struct{} // closed at its end
+	img    sandbox.Image // valid when done
+	err    error         // valid when done
+	cancel context.CancelFunc
+	// watchers are the requests that wait for it; guarded by tasks.mu.
+	watchers map[*watcher]struct{}
+	last     sandbox.ImageEvent // guarded by tasks.mu
+}
+
+type watcher struct{ progress func(sandbox.ImageEvent) }
+
+// share runs work as the task of a key, or joins the task of that key. The task takes a place of
+// the workspace that asked first, and ends early when nobody waits for it any more. Progress,
+// which may be nil, must return at once.
+//
+// Errors: the work's; the context's; QuotaExceeded when too many of the workspace
+// wait; Unavailable when the service closes, and when the disk is nearly full.
+func (s *Service) share(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, progress func(sandbox.ImageEvent),
+	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
+) (sandbox.Image, error) {
+	w := &watcher{progress: progress}
+	m, err := s.join(places, ws, key, w, work)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	select {
+	case <-m.done:
+		return m.img, m.err
+	case <-ctx.Done():
+		s.leave(key, m, w)
+		return sandbox.Image{}, ctx.Err()
+	}
+}
+
+// join makes w a watcher of the key's task, which it starts if there is none.
+func (s *Service) join(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, w *watcher,
+	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
+) (*task, error) {
+	s.tasks.mu.Lock()
+	defer s.tasks.mu.Unlock()
+	if m := s.tasks.byKey[key]; m != nil {
+		m.watchers[w] = struct{}{}
+		if w.progress != nil && m.last.Phase != "" {
+			w.progress(m.last)
+		}
+		return m, nil
+	}
+	if err := s.cfg.CheckFree(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	m := &task{done: make(chan struct{}), cancel: cancel, watchers: map[*watcher]struct{}{w: {}}}
+	started := s.work.Go(func() {
+		defer cancel()
+		img, err := s.run(ctx, places, ws, m, work)
+		s.tasks.mu.Lock()
+		defer s.tasks.mu.Unlock()
+		if s.tasks.byKey[key] == m {
+			delete(s.tasks.byKey, key)
+		}
+		m.img, m.err = img, err
+		close(m.done)
+	})
+	if !started {
+		cancel()
+		return nil, box.ErrClosed
+	}
+	s.tasks.byKey[key] = m
+	return m, nil
+}
+
+// run does the work when there is a place for it. The timeout begins then.
+func (s *Service) run(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, m *task,
+	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
+) (sandbox.Image, error) {
+	progress := func(e sandbox.ImageEvent) {
+		s.tasks.mu.Lock()
+		defer s.tasks.mu.Unlock()
+		m.last = e
+		for w := range m.watchers {
+			if w.progress != nil {
+				w.progress(e)
+			}
+		}
+	}
+	release, err := places.Acquire(ctx, ws, func() {
+		progress(sandbox.ImageEvent{Phase: "waiting", Message: "other images are being made"})
+	})
+	if err != nil && ctx.Err() != nil {
+		return sandbox.Image{}, s.explain(ctx)
+	}
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ImageTimeout)
+	defer cancel()
+	img, err := work(ctx, progress)
+	if err != nil && ctx.Err() != nil {
+		return sandbox.Image{}, s.explain(ctx)
+	}
+	return img, err
+}
+
+// explain returns why the context of a task ended.
+func (s *Service) explain(ctx context.Context) error {
+	if s.ctx.Err() != nil {
+		return box.ErrClosed
+	}
+	return sandbox.Wrap(sandbox.Timeout, ctx.Err(), "it was not made within %s", s.cfg.ImageTimeout)
+}
+
+// leave removes a watcher, and cancels the task after the last. A later request starts a new
+// task.
+func (s *Service) leave(key string, m *task, w *watcher) {
+	s.tasks.mu.Lock()
+	defer s.tasks.mu.Unlock()
+	delete(m.watchers, w)
+	if len(m.watchers) == 0 {
+		if s.tasks.byKey[key] == m {
+			delete(s.tasks.byKey, key)
+		}
+		m.cancel()
+	}
+}
+
+// Ensure returns an image, built by the workspace, from before or made now, and
+// the path of its root filesystem, when who may have it. Progress is as for [Service.Pull].
+func (s *Service) Ensure(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, string, error) {
+	if built, err := s.images.Built(ctx, who.Workspace, ref); err == nil {
+		return s.images.Resolve(ctx, built.Digest)
+	} else if sandbox.CodeOf(err) != sandbox.NotFound {
+		return sandbox.Image{}, "", err
+	}
+	img, rootfs, err := s.images.Resolve(ctx, ref)
+	if err == nil && !s.images.Stale(ref, who) {
+		return img, rootfs, nil
+	}
+	_, err = s.share(ctx, s.pulls, who.Workspace, taskKey("image", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		img, _, err := s.images.Ensure(ctx, ref, who, progress)
+		return img, err
+	})
+	if err != nil {
+		return sandbox.Image{}, "", err
+	}
+	return s.images.Resolve(ctx, ref)
+}
+
+// Puller returns the workspace as the puller of an image.
+func Puller(ws sandbox.WorkspaceID) sandbox.Puller { return sandbox.Puller{Workspace: ws} }
+
+// taskKey returns the key of a task whose result only who may use.
+func taskKey(kind, ref string, who sandbox.Puller) string {
+	return kind + " " + string(who.Workspace) + " " + string(who.Registry) + " " + ref
+}
+
+// Pull pulls the image that a registry has under a reference, or checks that the image here is
+// current. Several requests share one pull. Progress, which may be nil, gets each event and must
+// return at once.
+//
+// Errors: Invalid, naming the field; NotFound, Forbidden, Unsupported, TooLarge,
+// Timeout and Unavailable with the registry's words.
+func (s *Service) Pull(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	if ref == "" {
+		return sandbox.Image{}, sandbox.InvalidField("image", "name the image to pull")
+	}
+	if err := sandbox.CheckText("image", ref, 1, sandbox.ImageRefMax); err != nil {
+		return sandbox.Image{}, err
+	}
+	audit.FromContext(ctx).Object("image", ref, "")
+	who := Puller(c.Workspace)
+	return s.share(ctx, s.pulls, who.Workspace, taskKey("pull", ref, who), progress, func(ctx context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+		return s.images.Update(ctx, ref, who, progress)
+	})
+}
