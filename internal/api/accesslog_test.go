@@ -20,11 +20,11 @@ func TestAccessLog(t *testing.T) {
 		want                      map[string]any
 	}{
 		"create":   {"POST", "/v1/sandboxes?secret=s3cret", s.Token, `{"image":"nowhere:s3cret"}`, map[string]any{"route": "POST /v1/sandboxes", "method": "POST", "client": "192.0.2.1"}},
-		"401":      {"GET", "/v1/sandboxes/s3cret", "mbx_s3cret", "", map[string]any{"route": "GET /v1/sandboxes/{ref}", "status": 401.0, "user": nil}},
-		"404":      {"GET", "/v1/sandboxes/none", s.Token, "", map[string]any{"route": "GET /v1/sandboxes/{ref}", "status": 404.0}},
+		"401":      {"GET", "/v1/sandboxes/s3cret", "mbx_s3cret", "", map[string]any{"route": "GET /v1/sandboxes/{sandbox}", "status": 401.0, "user": nil}},
+		"404":      {"GET", "/v1/sandboxes/none", s.Token, "", map[string]any{"route": "GET /v1/sandboxes/{sandbox}", "status": 404.0}},
 		"no_route": {"GET", "/s3cret", s.Token, "", map[string]any{"route": nil, "status": 404.0}},
 		"injected": {"X-LONGMETHODNAME-AND-MORE", "/v1/sandboxes/x%0alevel=ERROR", s.Token, "", map[string]any{"method": "X-LONGMETHODNAME", "level": "INFO"}},
-		"stream":   {"GET", "/v1/streams/s3cret", "", "", map[string]any{"route": "GET /v1/streams/{id}", "status": 404.0}},
+		"stream":   {"GET", "/v1/streams/s3cret", "", "", map[string]any{"route": "GET /v1/streams/{stream}", "status": 404.0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -14,7 +14,7 @@ import (
 )
 
 type tokenInput struct {
-	ID string `path:"id" maxLength:"64" doc:"The token's id."`
+	ID string `path:"token" maxLength:"64" doc:"The token's id."`
 }
 
 type createTokenInput struct{ Body wire.CreateToken }
@@ -30,7 +30,7 @@ func (s *Server) registerAccount(a huma.API) {
 		Summary: "List API tokens", Description: "The caller's, without those revoked, newest first.",
 	}, s.listTokens)
 	route(a, huma.Operation{
-		OperationID: "revoke-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		OperationID: "revoke-token", Method: http.MethodDelete, Path: "/v1/tokens/{token}", Tags: tags, DefaultStatus: http.StatusNoContent,
 		Summary: "Revoke an API token", Description: "It stops working at once.",
 	}, s.revokeToken)
 	route(a, huma.Operation{

@@ -22,7 +22,7 @@ type writeFilesInput struct {
 
 func (s *Server) registerWriteFiles(a huma.API) {
 	route(a, huma.Operation{
-		OperationID: "write-files", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/files/batch", Tags: []string{"files"},
+		OperationID: "write-files", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/files/batch", Tags: []string{"files"},
 		MaxBodyBytes: filesBodyMax,
 		Summary:      "Write many files",
 		Description:  "One after the other, each all or nothing, with the parent directories it misses. At most 1000 files with 32 MiB together; archives take more. An error names the file it is about: those before it are written.",
@@ -61,7 +61,7 @@ func (s *Server) downloadArchive(w http.ResponseWriter, r *http.Request) error {
 	if err := checkPath("path", name); err != nil {
 		return err
 	}
-	body, err := s.guest.DownloadArchive(r.Context(), caller(r.Context()), r.PathValue("ref"), name, format)
+	body, err := s.guest.DownloadArchive(r.Context(), caller(r.Context()), r.PathValue("sandbox"), name, format)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Server) uploadArchive(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	opts := agentapi.ArchiveOptions{Format: agentapi.Format(q.Get("format")), KeepLinks: keepLinks}
-	if err := s.guest.UnpackArchive(r.Context(), caller(r.Context()), r.PathValue("ref"), q.Get("path"), r.Body, opts); err != nil {
+	if err := s.guest.UnpackArchive(r.Context(), caller(r.Context()), r.PathValue("sandbox"), q.Get("path"), r.Body, opts); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -117,7 +117,7 @@ func (s *Server) watchFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	watch, err := s.guest.Watch(r.Context(), caller(r.Context()), r.PathValue("ref"), q.Get("path"), recursive)
+	watch, err := s.guest.Watch(r.Context(), caller(r.Context()), r.PathValue("sandbox"), q.Get("path"), recursive)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *Server) describeArchives(a huma.API, raw func(huma.Operation, edge.Hand
 		p.Schema.Enum = []any{"tar.gz", "zip", "tar"}
 		return p
 	}
-	const path = "/v1/sandboxes/{ref}/files/"
+	const path = "/v1/sandboxes/{sandbox}/files/"
 	raw(huma.Operation{
 		OperationID: "download-archive", Method: http.MethodGet, Path: path + "archive", Tags: []string{"files"},
 		Summary:     "Download a directory as an archive",

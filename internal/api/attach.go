@@ -33,7 +33,7 @@ const (
 // terminal. The first message says what to run; then binary messages carry a
 // channel byte and raw bytes, text messages control.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
-	ref := r.PathValue("ref")
+	ref := r.PathValue("sandbox")
 	if _, err := s.svc.Get(r.Context(), caller(r.Context()), ref); err != nil {
 		return err // while a status can still be answered
 	}

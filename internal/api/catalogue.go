@@ -15,7 +15,7 @@ import (
 )
 
 type sandboxImageInput struct {
-	ID string `path:"id" maxLength:"64" doc:"The image's id."`
+	ID string `path:"sandbox_image" maxLength:"64" doc:"The image's id."`
 }
 
 type listSandboxImagesInput struct {
@@ -26,13 +26,13 @@ type listSandboxImagesInput struct {
 type createSandboxImageInput struct{ Body wire.CreateSandboxImage }
 
 type updateSandboxImageInput struct {
-	ID   string `path:"id" maxLength:"64" doc:"The image's id."`
+	ID   string `path:"sandbox_image" maxLength:"64" doc:"The image's id."`
 	Body wire.UpdateSandboxImage
 }
 
 func (s *Server) registerCatalogue(a huma.API) {
 	tags := []string{"images"}
-	const one = "/v1/sandbox-images/{id}"
+	const one = "/v1/sandbox-images/{sandbox_image}"
 	route(a, huma.Operation{
 		OperationID: "create-sandbox-image", Method: http.MethodPost, Path: "/v1/sandbox-images", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary: "Add an image to the catalogue", Description: "A reference with the defaults of the sandboxes that are made from it by its id. Nothing is pulled yet.",

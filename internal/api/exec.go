@@ -24,7 +24,7 @@ type execInput struct {
 
 func (s *Server) registerExec(a huma.API) {
 	route(a, huma.Operation{
-		OperationID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/exec", Tags: []string{"exec"}, MaxBodyBytes: execBodyMax,
+		OperationID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/exec", Tags: []string{"exec"}, MaxBodyBytes: execBodyMax,
 		Summary:     "Run a command",
 		Description: "Runs a command to its end and answers its exit code and output. A command that fails is a successful request. Nothing is sent until it ends, and much gives up on a connection that is silent for five minutes (fetch in Node among it): run longer commands by exec/stream. When the client goes away the command is killed.",
 	}, s.exec)

@@ -25,7 +25,7 @@ type listExecutionsInput struct {
 
 // ExecutionRef is the path parameter that names an execution.
 type ExecutionRef struct {
-	ID string `path:"id" format:"uuid" doc:"The execution."`
+	ID string `path:"execution" format:"uuid" doc:"The execution."`
 }
 
 type getExecutionInput struct {
@@ -46,21 +46,21 @@ type updateEnvInput struct {
 func (s *Server) registerExecutions(a huma.API) {
 	tags := []string{"executions"}
 	route(a, huma.Operation{
-		OperationID: "start-execution", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/executions", Tags: tags,
+		OperationID: "start-execution", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/executions", Tags: tags,
 		DefaultStatus: http.StatusCreated, MaxBodyBytes: filesBodyMax,
 		Summary:     "Start a command that outlives the request",
 		Description: "The command goes on whatever becomes of the request, the client and the server; its output is kept in streams. That it could not be started is told by the execution: it has failed. Executions and their streams are kept for 24 hours after their end, also when the sandbox has ended.",
 	}, s.startExecution)
 	route(a, huma.Operation{
-		OperationID: "list-executions", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/executions", Tags: tags,
+		OperationID: "list-executions", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/executions", Tags: tags,
 		Summary: "List a sandbox's executions", Description: "Newest first, also after the sandbox's end.",
 	}, s.listExecutions)
 	route(a, huma.Operation{
-		OperationID: "get-execution", Method: http.MethodGet, Path: "/v1/executions/{id}", Tags: tags,
+		OperationID: "get-execution", Method: http.MethodGet, Path: "/v1/executions/{execution}", Tags: tags,
 		Summary: "Get an execution, or wait for its end",
 	}, s.getExecution)
 	route(a, huma.Operation{
-		OperationID: "cancel-execution", Method: http.MethodPost, Path: "/v1/executions/{id}/cancel", Tags: tags,
+		OperationID: "cancel-execution", Method: http.MethodPost, Path: "/v1/executions/{execution}/cancel", Tags: tags,
 		Summary: "End an execution", Description: "All its processes get SIGTERM, and SIGKILL 5 seconds later. Answers at once; wait for its end by GET. One that has ended stays as it is. In a paused sandbox it ends when that is resumed.",
 	}, s.cancelExecution)
 	route(a, huma.Operation{
@@ -68,7 +68,7 @@ func (s *Server) registerExecutions(a huma.API) {
 		Summary: "Make an input stream", Description: "For the standard input of a command that is to come. It can be written to at once.",
 	}, s.createStream)
 	route(a, huma.Operation{
-		OperationID: "update-env", Method: http.MethodPatch, Path: "/v1/sandboxes/{ref}/env", Tags: tags,
+		OperationID: "update-env", Method: http.MethodPatch, Path: "/v1/sandboxes/{sandbox}/env", Tags: tags,
 		Summary: "Set and delete environment variables", Description: "For the commands that start afterwards. The body is an object of names and values; null deletes. Answers all variables that callers have set: this is the only call that shows their values.",
 	}, s.updateEnv)
 }

@@ -48,23 +48,23 @@ type moveInput struct {
 func (s *Server) registerFiles(a huma.API) {
 	tags := []string{"files"}
 	route(a, huma.Operation{
-		OperationID: "stat-file", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/files/stat", Tags: tags,
+		OperationID: "stat-file", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/files/stat", Tags: tags,
 		Summary: "Describe a path", Description: "A last symlink is not followed.",
 	}, s.statFile)
 	route(a, huma.Operation{
-		OperationID: "list-files", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/files/list", Tags: tags,
+		OperationID: "list-files", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/files/list", Tags: tags,
 		Summary: "List a directory", Description: "Sorted by name.",
 	}, s.listDir)
 	route(a, huma.Operation{
-		OperationID: "remove-file", Method: http.MethodDelete, Path: "/v1/sandboxes/{ref}/files", Tags: tags, DefaultStatus: http.StatusNoContent,
+		OperationID: "remove-file", Method: http.MethodDelete, Path: "/v1/sandboxes/{sandbox}/files", Tags: tags, DefaultStatus: http.StatusNoContent,
 		Summary: "Remove a path", Description: "A file, a symlink or an empty directory; with recursive a directory and what is in it.",
 	}, s.removeFile)
 	route(a, huma.Operation{
-		OperationID: "make-directory", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/files/mkdir", Tags: tags,
+		OperationID: "make-directory", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/files/mkdir", Tags: tags,
 		Summary: "Make a directory", Description: "Answers the directory.",
 	}, s.mkdir)
 	route(a, huma.Operation{
-		OperationID: "move-file", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/files/move", Tags: tags,
+		OperationID: "move-file", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/files/move", Tags: tags,
 		Summary: "Rename a path", Description: "Answers the path at its new place.",
 	}, s.moveFile)
 }

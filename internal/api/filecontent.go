@@ -17,7 +17,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 	if err := checkPath("path", path); err != nil {
 		return err
 	}
-	c, ref := caller(r.Context()), r.PathValue("ref")
+	c, ref := caller(r.Context()), r.PathValue("sandbox")
 	return content.Serve(w, r, func(offset, length int64) (io.ReadCloser, agentapi.FileInfo, error) {
 		body, info, err := s.guest.ReadFile(r.Context(), c, ref, path, offset, length)
 		if err == nil {
@@ -42,7 +42,7 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	opts := agentapi.WriteOptions{Mode: mode, User: q.Get("user"), Parents: parents}
-	info, err := s.guest.WriteFile(r.Context(), caller(r.Context()), r.PathValue("ref"), q.Get("path"), r.Body, opts)
+	info, err := s.guest.WriteFile(r.Context(), caller(r.Context()), r.PathValue("sandbox"), q.Get("path"), r.Body, opts)
 	if err != nil {
 		return err
 	}

@@ -60,12 +60,10 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 // kinds is what a parameter names, by what stands before it in the pattern; ""
 // is where nothing else fits.
 var kinds = map[string]map[string]string{
-	"ref": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "snapshot": {"": "snapshot"},
-	"execution": {"": "execution"}, "job": {"": "job"}, "registry_id": {"": "registry"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"},
-	"user_id": {"": "member"}, "invitation": {"": "invitation"}, "workspace_id": {"": "workspace"}, "org": {"": "workspace"},
-	"id": {
-		"": "sandbox", "executions": "execution", "registries": "registry", "sandbox-images": "image", "tokens": "token", "sessions": "session", "builds": "build",
-	},
+	"sandbox": {"": "sandbox"}, "sandbox_id": {"": "sandbox"}, "checkpoint": {"": "checkpoint"}, "snapshot": {"": "snapshot"},
+	"execution": {"": "execution"}, "job": {"": "job"}, "registry": {"": "registry"}, "registry_id": {"": "registry"}, "sandbox_image": {"": "image"}, "session": {"": "session"}, "build": {"": "build"}, "image_id": {"": "image"}, "image": {"": "built"}, "token": {"": "token"},
+	"invitation": {"": "invitation"}, "user": {"members": "member"}, "workspace": {"": "workspace"}, "org": {"": "workspace"},
+	"id": {"": "sandbox"},
 }
 
 // ofBuilds are routes whose snapshot is one that is being built.
@@ -76,38 +74,38 @@ var ofBuilds = map[string]bool{"PUT /sandbox/snapshots/{snapshot}/upload": true,
 var everybodys = map[string]bool{"PUT /streams/{stream}": true}
 
 // lateLookup are routes that look their object up after the connection is taken over.
-var lateLookup = map[string]bool{"GET /v1/sandboxes/{ref}/exec/attach": true}
+var lateLookup = map[string]bool{"GET /v1/sandboxes/{sandbox}/exec/attach": true}
 
 // bodies are what routes take that take anything, so that they come to the object.
 var bodies = map[string]string{
-	"POST /v1/sandboxes/{ref}/exec":                       `{"command":["true"]}`,
-	"POST /v1/sandboxes/{ref}/exec/stream":                `{"command":["true"]}`,
-	"POST /v1/sandboxes/{ref}/executions":                 `{"shell":"true"}`,
-	"PATCH /v1/sandboxes/{ref}/env":                       `{"A":"b"}`,
-	"POST /v1/sandboxes/{ref}/files/batch":                `{"files":[{"path":"a","content":"YQ=="}]}`,
-	"POST /v1/sandboxes/{ref}/files/mkdir":                `{"path":"d"}`,
-	"POST /v1/sandboxes/{ref}/files/move":                 `{"from":"d","to":"e"}`,
-	"POST /v1/sandboxes/{ref}/checkpoints":                `{"name":"another"}`,
-	"POST /v1/sandboxes/{ref}/snapshots":                  `{"name":"another"}`,
-	"PATCH /v1/sandboxes/{ref}/network":                   `{"enabled":false}`,
-	"PUT /v1/sandboxes/{ref}/ports/{port}":                `{"access":"private"}`,
-	"PATCH /v1/snapshots/{snapshot}":                      `{"tag":"t"}`,
-	"PUT /v1/workspaces/{workspace_id}/members/{user_id}": `{"role":"viewer"}`,
-	"PUT /workspaces/{workspace_id}/members/{user_id}":    `{"role":"viewer"}`,
-	"POST /v1/workspaces/{workspace_id}/members":          `{"email":"x@example.com","role":"viewer"}`,
-	"POST /workspaces/{workspace_id}/members":             `{"email":"x@example.com","role":"viewer"}`,
-	"PUT /registries/{registry_id}":                       `{"name":"r2"}`,
-	"PUT /sandbox-images/{image_id}":                      `{"name":"i2"}`,
-	"PUT /workspaces/{workspace_id}":                      `{"name":"w2"}`,
-	"PATCH /v1/workspaces/{workspace_id}":                 `{"name":"w2"}`,
-	"PATCH /sandbox/env/{id}":                             `{"env":{"A":"b"}}`,
-	"POST /sandbox/{id}/execute":                          `{"command":["true"]}`,
-	"POST /sandbox/sandboxes/{id}/jobs":                   `{"command":["true"]}`,
-	"POST /fs/{id}":                                       `{"files":[{"path":"a","content":"YQ=="}]}`,
-	"POST /fs/mkdir/{id}":                                 `{"path":"d"}`,
-	"POST /fs/rmdir/{id}":                                 `{"path":"d"}`,
-	"POST /fs/rm/{id}":                                    `{"path":"a"}`,
-	"PATCH /sandbox/snapshots/{snapshot}":                 `{"tag":"t"}`,
+	"POST /v1/sandboxes/{sandbox}/exec":             `{"command":["true"]}`,
+	"POST /v1/sandboxes/{sandbox}/exec/stream":      `{"command":["true"]}`,
+	"POST /v1/sandboxes/{sandbox}/executions":       `{"shell":"true"}`,
+	"PATCH /v1/sandboxes/{sandbox}/env":             `{"A":"b"}`,
+	"POST /v1/sandboxes/{sandbox}/files/batch":      `{"files":[{"path":"a","content":"YQ=="}]}`,
+	"POST /v1/sandboxes/{sandbox}/files/mkdir":      `{"path":"d"}`,
+	"POST /v1/sandboxes/{sandbox}/files/move":       `{"from":"d","to":"e"}`,
+	"POST /v1/sandboxes/{sandbox}/checkpoints":      `{"name":"another"}`,
+	"POST /v1/sandboxes/{sandbox}/snapshots":        `{"name":"another"}`,
+	"PATCH /v1/sandboxes/{sandbox}/network":         `{"enabled":false}`,
+	"PUT /v1/sandboxes/{sandbox}/ports/{port}":      `{"access":"private"}`,
+	"PATCH /v1/snapshots/{snapshot}":                `{"tag":"t"}`,
+	"PUT /v1/workspaces/{workspace}/members/{user}": `{"role":"viewer"}`,
+	"PUT /workspaces/{workspace}/members/{user}":    `{"role":"viewer"}`,
+	"POST /v1/workspaces/{workspace}/members":       `{"email":"x@example.com","role":"viewer"}`,
+	"POST /workspaces/{workspace}/members":          `{"email":"x@example.com","role":"viewer"}`,
+	"PUT /registries/{registry_id}":                 `{"name":"r2"}`,
+	"PUT /sandbox-images/{image_id}":                `{"name":"i2"}`,
+	"PUT /workspaces/{workspace}":                   `{"name":"w2"}`,
+	"PATCH /v1/workspaces/{workspace}":              `{"name":"w2"}`,
+	"PATCH /sandbox/env/{id}":                       `{"env":{"A":"b"}}`,
+	"POST /sandbox/{id}/execute":                    `{"command":["true"]}`,
+	"POST /sandbox/sandboxes/{id}/jobs":             `{"command":["true"]}`,
+	"POST /fs/{id}":                                 `{"files":[{"path":"a","content":"YQ=="}]}`,
+	"POST /fs/mkdir/{id}":                           `{"path":"d"}`,
+	"POST /fs/rmdir/{id}":                           `{"path":"d"}`,
+	"POST /fs/rm/{id}":                              `{"path":"a"}`,
+	"PATCH /sandbox/snapshots/{snapshot}":           `{"tag":"t"}`,
 }
 
 // agentuityPath is of routes of that dialect, whose ids have a form of their own.
@@ -117,7 +115,7 @@ var (
 )
 
 // filePath is of routes that want to know which file.
-var filePath = regexp.MustCompile(`\{ref\}/files(/list|/stat|/archive|/watch)?$|^GET /fs/|/fs/upload`)
+var filePath = regexp.MustCompile(`\{sandbox\}/files(/list|/stat|/archive|/watch)?$|^GET /fs/|/fs/upload`)
 
 var pathParam = regexp.MustCompile(`([^/]*)/\{([^}.]*)(\.\.\.)?\}`)
 

@@ -43,7 +43,7 @@ var publicRoutes = []string{
 	"POST /auth/login", "POST /auth/refresh",
 	"POST /v1/auth/login", "POST /v1/auth/refresh", "POST /v1/auth/accept", "POST /v1/auth/exchange", "GET /v1/auth/providers",
 	"GET /auth/sso/{provider}", "GET /auth/sso/{provider}/callback",
-	"GET /v1/streams/{id}", "PUT /v1/streams/{id}", "GET /streams/{stream}", "GET /v1/downloads/{key}",
+	"GET /v1/streams/{stream}", "PUT /v1/streams/{stream}", "GET /streams/{stream}", "GET /v1/downloads/{key}",
 	"POST /cli/validate/apt-dependencies", "GET /sandbox/snapshots/public", "GET /sandbox/snapshots/public/{snapshot}",
 }
 

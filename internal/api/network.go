@@ -19,12 +19,12 @@ type changeNetworkInput struct {
 func (s *Server) registerNetwork(a huma.API) {
 	tags := []string{"sandboxes"}
 	route(a, huma.Operation{
-		OperationID: "change-network", Method: http.MethodPatch, Path: "/v1/sandboxes/{ref}/network", Tags: tags,
+		OperationID: "change-network", Method: http.MethodPatch, Path: "/v1/sandboxes/{sandbox}/network", Tags: tags,
 		Summary:     "Change a sandbox's network",
 		Description: "Switches access to the internet of a running or paused sandbox, or the ports it publishes. A paused one has what was changed when it is resumed.",
 	}, s.changeNetwork)
 	route(a, huma.Operation{
-		OperationID: "get-usage", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/usage", Tags: tags,
+		OperationID: "get-usage", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/usage", Tags: tags,
 		Summary: "What a sandbox has used in all", Description: "Since it was made, over pauses and restarts of the server. It stays when the sandbox has ended.",
 	}, s.getUsage)
 	s.registerPorts(a)

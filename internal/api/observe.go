@@ -22,11 +22,11 @@ type eventsInput struct {
 func (s *Server) registerObserve(a huma.API) {
 	tags := []string{"sandboxes"}
 	route(a, huma.Operation{
-		OperationID: "list-events", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/events", Tags: tags,
+		OperationID: "list-events", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/events", Tags: tags,
 		Summary: "List what happened to a sandbox", Description: "Events stay when the sandbox has ended.",
 	}, s.listEvents)
 	route(a, huma.Operation{
-		OperationID: "get-stats", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/stats", Tags: tags,
+		OperationID: "get-stats", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/stats", Tags: tags,
 		Summary: "Measure a running sandbox", Description: "Use of memory, CPU, disk and processes now.",
 	}, s.getStats)
 	route(a, huma.Operation{

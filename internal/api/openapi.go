@@ -63,7 +63,7 @@ func Document() ([]byte, error) {
 func (s *Server) registerStreams(a huma.API, mux router) {
 	raw := func(op huma.Operation, h edge.Handler) {
 		op.Parameters = append([]*huma.Param{{
-			Name: "ref", In: "path", Required: true, Schema: &huma.Schema{Type: "string"},
+			Name: "sandbox", In: "path", Required: true, Schema: &huma.Schema{Type: "string"},
 			Description: "The sandbox: its id or its name, percent-encoded.",
 		}}, op.Parameters...)
 		describe(a, &op)
@@ -71,7 +71,7 @@ func (s *Server) registerStreams(a huma.API, mux router) {
 		a.OpenAPI().AddOperation(&op)
 	}
 	raw(huma.Operation{
-		OperationID: "exec-stream", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/exec/stream", Tags: []string{"exec"},
+		OperationID: "exec-stream", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/exec/stream", Tags: []string{"exec"},
 		Summary:     "Run a command and stream its output",
 		Description: "Takes the body of exec. Answers one JSON object a line as things happen: `started`, then `stdout` and `stderr` with data in base64, at last `exit`; or `error` when how the command ended is not known. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. When the client goes away the command is killed.",
 		RequestBody: &huma.RequestBody{Required: true, Content: jsonContent[wire.Exec](a)},
@@ -80,17 +80,17 @@ func (s *Server) registerStreams(a huma.API, mux router) {
 		}}},
 	}, s.streamExec)
 	raw(huma.Operation{
-		OperationID: "exec-attach", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/exec/attach", Tags: []string{"exec"},
+		OperationID: "exec-attach", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/exec/attach", Tags: []string{"exec"},
 		Summary:     "Run a command over a WebSocket",
 		Description: attachDescription,
 		Responses:   map[string]*huma.Response{"101": {Description: "The WebSocket"}},
 	}, s.attach)
 	raw(huma.Operation{
-		OperationID: "attach-execution", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/executions/{id}/attach", Tags: []string{"executions"},
+		OperationID: "attach-execution", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/executions/{execution}/attach", Tags: []string{"executions"},
 		Summary:     "Attach to an execution over a WebSocket",
 		Description: "Messages are those of exec/attach, without the client's first one. The execution goes on when the client goes away, and any number may be attached.",
 		Parameters: []*huma.Param{
-			{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The execution."},
+			{Name: "execution", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The execution."},
 			query("offset", "The byte of stdout to begin at; 0 when omitted.", false),
 		},
 		Responses: map[string]*huma.Response{"101": {Description: "The WebSocket"}},
@@ -98,13 +98,13 @@ func (s *Server) registerStreams(a huma.API, mux router) {
 	path := query("path", "The path; one that is not absolute begins where commands run, at the image's working directory.", true)
 	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 	raw(huma.Operation{
-		OperationID: "read-file", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/files", Tags: []string{"files"},
+		OperationID: "read-file", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/files", Tags: []string{"files"},
 		Summary: "Read a file", Description: "Its content. The header Range is honoured.",
 		Parameters: []*huma.Param{path},
 		Responses:  map[string]*huma.Response{"200": {Description: "The content", Content: binary}, "206": {Description: "The part asked for", Content: binary}},
 	}, s.readFile)
 	raw(huma.Operation{
-		OperationID: "write-file", Method: http.MethodPut, Path: "/v1/sandboxes/{ref}/files", Tags: []string{"files"},
+		OperationID: "write-file", Method: http.MethodPut, Path: "/v1/sandboxes/{sandbox}/files", Tags: []string{"files"},
 		Summary: "Write a file", Description: "The body becomes the file, whatever its size. Until all of it is there the path is as it was.",
 		Parameters: []*huma.Param{
 			path,
@@ -124,14 +124,14 @@ func (s *Server) registerStreams(a huma.API, mux router) {
 // served beside the others, see registerPublic.
 func (s *Server) describeStreams(a huma.API) {
 	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
-	id := &huma.Param{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The stream. Who has the id needs no token."}
+	id := &huma.Param{Name: "stream", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The stream. Who has the id needs no token."}
 	add := func(op huma.Operation) {
 		op.Tags, op.Security = []string{"executions"}, []map[string][]string{}
 		op.Responses["default"] = problemResponse(a)
 		a.OpenAPI().AddOperation(&op)
 	}
 	add(huma.Operation{
-		OperationID: "read-stream", Method: http.MethodGet, Path: "/v1/streams/{id}",
+		OperationID: "read-stream", Method: http.MethodGet, Path: "/v1/streams/{stream}",
 		Summary:     "Read a stream",
 		Description: "The bytes it holds, while it grows and afterwards. The header Range is honoured when nothing else is asked for. The headers Modbox-Stream-Ended and Modbox-Stream-Truncated say how it is.",
 		Parameters: []*huma.Param{
@@ -143,7 +143,7 @@ func (s *Server) describeStreams(a huma.API) {
 		Responses: map[string]*huma.Response{"200": {Description: "The bytes", Content: binary}, "206": {Description: "The part asked for", Content: binary}},
 	})
 	add(huma.Operation{
-		OperationID: "write-stream", Method: http.MethodPut, Path: "/v1/streams/{id}",
+		OperationID: "write-stream", Method: http.MethodPut, Path: "/v1/streams/{stream}",
 		Summary:     "Write to an input stream",
 		Description: "The body is added as it comes, and ends the stream.",
 		Parameters:  []*huma.Param{id, query("eof", "Whether the stream ends with the body: true or false; true when omitted.", false)},

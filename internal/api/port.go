@@ -42,7 +42,7 @@ type (
 )
 
 func (s *Server) registerPorts(a huma.API) {
-	const all, one = "/v1/sandboxes/{ref}/ports", "/v1/sandboxes/{ref}/ports/{port}"
+	const all, one = "/v1/sandboxes/{sandbox}/ports", "/v1/sandboxes/{sandbox}/ports/{port}"
 	tags := []string{"sandboxes"}
 	route(a, huma.Operation{
 		OperationID: "list-ports", Method: http.MethodGet, Path: all, Tags: tags,

@@ -25,8 +25,8 @@ func (s *Server) registerPublic() {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	}))
 	open("GET /readyz", http.HandlerFunc(s.ready))
-	open("GET /v1/streams/{id}", edge.Handler(s.readStream))
-	open("PUT /v1/streams/{id}", edge.Handler(s.writeStream))
+	open("GET /v1/streams/{stream}", edge.Handler(s.readStream))
+	open("PUT /v1/streams/{stream}", edge.Handler(s.writeStream))
 	open("GET /auth/sso/{provider}", edge.Handler(s.deps.SSO.Begin))
 	open("GET /auth/sso/{provider}/callback", edge.Handler(s.deps.SSO.Callback))
 	if s.deps.Metrics != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// attachExecution is GET …/executions/{id}/attach: a connection to an execution
+// attachExecution is GET …/executions/{execution}/attach: a connection to an execution
 // that goes on without it, for any number of clients at a time. Its messages are
 // those of attach, without the client's first one.
 func (s *Server) attachExecution(w http.ResponseWriter, r *http.Request) error {
@@ -25,11 +25,11 @@ func (s *Server) attachExecution(w http.ResponseWriter, r *http.Request) error {
 		return sandbox.InvalidField("offset", "must be a number of bytes")
 	}
 	c := caller(r.Context())
-	sb, err := s.svc.Get(r.Context(), c, r.PathValue("ref"))
+	sb, err := s.svc.Get(r.Context(), c, r.PathValue("sandbox"))
 	if err != nil {
 		return err
 	}
-	t, err := s.executions.Terminal(r.Context(), c, sandbox.ExecutionID(r.PathValue("id")))
+	t, err := s.executions.Terminal(r.Context(), c, sandbox.ExecutionID(r.PathValue("execution")))
 	if err != nil {
 		return err
 	}

@@ -9,14 +9,14 @@ import (
 // recorded says which routes of /v1 are in the audit log where their method does
 // not: those of others than GET are. Each is recorded under its operation's id.
 var recorded = map[string]string{
-	"GET /v1/sandboxes/{ref}/exec/attach":            auth.Recorded,
-	"GET /v1/sandboxes/{ref}/executions/{id}/attach": auth.Recorded,
-	"POST /v1/dependencies/validate":                 auth.NotRecorded,
+	"GET /v1/sandboxes/{sandbox}/exec/attach":                   auth.Recorded,
+	"GET /v1/sandboxes/{sandbox}/executions/{execution}/attach": auth.Recorded,
+	"POST /v1/dependencies/validate":                            auth.NotRecorded,
 }
 
 // publicActions are as what routes beside /v1 are recorded.
 var publicActions = map[string]string{
-	"PUT /v1/streams/{id}":              "write-stream",
+	"PUT /v1/streams/{stream}":          "write-stream",
 	"GET /auth/sso/{provider}/callback": "login",
 }
 

@@ -13,19 +13,19 @@ import (
 )
 
 type registryInput struct {
-	ID string `path:"id" maxLength:"64" doc:"The registry's id."`
+	ID string `path:"registry" maxLength:"64" doc:"The registry's id."`
 }
 
 type createRegistryInput struct{ Body wire.CreateRegistry }
 
 type updateRegistryInput struct {
-	ID   string `path:"id" maxLength:"64" doc:"The registry's id."`
+	ID   string `path:"registry" maxLength:"64" doc:"The registry's id."`
 	Body wire.UpdateRegistry
 }
 
 func (s *Server) registerRegistries(a huma.API) {
 	tags := []string{"images"}
-	const one = "/v1/registries/{id}"
+	const one = "/v1/registries/{registry}"
 	route(a, huma.Operation{
 		OperationID: "create-registry", Method: http.MethodPost, Path: "/v1/registries", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary: "Add a registry", Description: "How the workspace signs in to a container registry. Images of its host are pulled with it from then on.",

@@ -17,7 +17,7 @@ import (
 // SandboxRef is the path parameter that names a sandbox. It is exported because
 // huma passes over embedded types that are not.
 type SandboxRef struct {
-	Ref string `path:"ref" maxLength:"255" doc:"The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones."`
+	Ref string `path:"sandbox" maxLength:"255" doc:"The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones."`
 }
 
 type createInput struct {
@@ -52,15 +52,15 @@ func (s *Server) registerSandboxes(a huma.API) {
 		Summary: "List sandboxes", Description: "Those of the workspace, newest first.",
 	}, s.listSandboxes)
 	route(a, huma.Operation{
-		OperationID: "get-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}", Tags: tags,
+		OperationID: "get-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}", Tags: tags,
 		Summary: "Get a sandbox", Description: "Ended sandboxes stay visible, with the cause of their end.",
 	}, s.getSandbox)
 	route(a, huma.Operation{
-		OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{ref}", Tags: tags,
+		OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{sandbox}", Tags: tags,
 		Summary: "Destroy a sandbox", Description: "Works in every state and answers when nothing of it is left. An ended sandbox is answered as it is.",
 	}, s.destroySandbox)
 	route(a, huma.Operation{
-		OperationID: "wait-for-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{ref}/wait", Tags: tags,
+		OperationID: "wait-for-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/wait", Tags: tags,
 		Summary: "Wait for a state", Description: "Answers at the moment the sandbox reaches the state, when it has ended, or after the timeout; look at `state`.",
 	}, s.waitForSandbox)
 }

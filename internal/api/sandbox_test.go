@@ -293,7 +293,7 @@ func TestEverythingNeedsAToken(t *testing.T) {
 			if strings.Contains(string(operation), `"security":[]`) {
 				continue // TestEveryRouteHasARule knows which may be so
 			}
-			r := s.Request(strings.ToUpper(method), strings.NewReplacer("{ref}", "x", "{id}", "x").Replace(path), nil)
+			r := s.Request(strings.ToUpper(method), strings.NewReplacer("{sandbox}", "x", "{execution}", "x", "{stream}", "x").Replace(path), nil)
 			r.Header.Del("Authorization")
 			a := s.Send(r)
 			if a.Status != 401 || a.Header.Get("WWW-Authenticate") == "" || problem(t, a).Code != sandbox.Unauthenticated {

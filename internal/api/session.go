@@ -21,7 +21,7 @@ type (
 	exchangeInput struct{ Body wire.ExchangeCode }
 	passwordInput struct{ Body wire.SetPassword }
 	sessionInput  struct {
-		ID string `path:"id" maxLength:"64" doc:"The session's id."`
+		ID string `path:"session" maxLength:"64" doc:"The session's id."`
 	}
 )
 
@@ -69,7 +69,7 @@ func (s *Server) registerSessions(a huma.API) {
 		Summary: "List sessions", Description: "The caller's sign-ins that have not ended, the newest first.",
 	}, s.listSessions)
 	route(a, huma.Operation{
-		OperationID: "end-session", Method: http.MethodDelete, Path: "/v1/account/sessions/{id}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		OperationID: "end-session", Method: http.MethodDelete, Path: "/v1/account/sessions/{session}", Tags: tags, DefaultStatus: http.StatusNoContent,
 		Summary: "End a session", Description: "One of the caller's. Its tokens stop working at once.",
 	}, func(ctx context.Context, in *sessionInput) (*struct{}, error) {
 		id, _ := auth.FromContext(ctx)

@@ -47,7 +47,7 @@ func (s *Server) registerSnapshots(a huma.API) {
 	const snapshots = "/v1/snapshots"
 	tags := []string{"snapshots"}
 	route(a, huma.Operation{
-		OperationID: "create-snapshot", Method: http.MethodPost, Path: "/v1/sandboxes/{ref}/snapshots", Tags: tags, DefaultStatus: http.StatusCreated,
+		OperationID: "create-snapshot", Method: http.MethodPost, Path: "/v1/sandboxes/{sandbox}/snapshots", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary:     "Save a sandbox's files as a snapshot",
 		Description: "Of a running or paused sandbox, without memory and processes; /tmp is left out. A running one stands still for the moment in which its files are read. Answers when sandboxes can be made from it.",
 	}, s.createSnapshot)

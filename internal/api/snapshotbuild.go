@@ -17,11 +17,11 @@ type beginBuildInput struct {
 }
 
 type buildInput struct {
-	ID string `path:"id" maxLength:"64" doc:"The build."`
+	ID string `path:"build" maxLength:"64" doc:"The build."`
 }
 
 type finishBuildInput struct {
-	ID   string `path:"id" maxLength:"64" doc:"The build."`
+	ID   string `path:"build" maxLength:"64" doc:"The build."`
 	Body wire.FinishBuild
 }
 
@@ -35,20 +35,20 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 		Responses:   map[string]*huma.Response{"200": {Description: "There is a snapshot of this content", Content: jsonContent[wire.Build](a)}},
 	}, s.beginBuild)
 	route(a, huma.Operation{
-		OperationID: "watch-snapshot-build", Method: http.MethodGet, Path: builds + "/{id}/progress", Tags: tags,
+		OperationID: "watch-snapshot-build", Method: http.MethodGet, Path: builds + "/{build}/progress", Tags: tags,
 		Summary:     "Watch a build",
 		Description: "What a build is at that waits for its files and its finish, is being made or, until an hour after it was begun, is over.",
 	}, s.watchBuild)
 	route(a, huma.Operation{
-		OperationID: "get-snapshot-build-log", Method: http.MethodGet, Path: builds + "/{id}/log", Tags: tags,
+		OperationID: "get-snapshot-build-log", Method: http.MethodGet, Path: builds + "/{build}/log", Tags: tags,
 		Summary:     "Read what happened in a build",
 		Description: "With the lines that its tools wrote, while it is being made and after its end, until an hour after it was begun.",
 	}, s.buildLog)
 	upload := huma.Operation{
-		OperationID: "upload-snapshot-build", Method: http.MethodPut, Path: builds + "/{id}/files", Tags: tags,
+		OperationID: "upload-snapshot-build", Method: http.MethodPut, Path: builds + "/{build}/files", Tags: tags,
 		Summary:     "Upload the files of a build",
 		Description: "A tar.gz whose names are relative to where the files go. It takes the place of one that was uploaded before.",
-		Parameters:  []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The build."}},
+		Parameters:  []*huma.Param{{Name: "build", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}, Description: "The build."}},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/gzip": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}},
 		Responses:   map[string]*huma.Response{"204": {Description: "They are there"}},
 	}
@@ -56,7 +56,7 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 	mux.HandleFunc(upload.Method+" "+upload.Path, edge.Handler(s.uploadBuild).ServeHTTP)
 	a.OpenAPI().AddOperation(&upload)
 	route(a, huma.Operation{
-		OperationID: "finish-snapshot-build", Method: http.MethodPost, Path: builds + "/{id}/finish", Tags: tags, DefaultStatus: http.StatusCreated,
+		OperationID: "finish-snapshot-build", Method: http.MethodPost, Path: builds + "/{build}/finish", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary:     "Finish a build",
 		Description: "Installs what it needs, unpacks its files and keeps both as a snapshot. Answers when sandboxes can be made from it. A build that fails must be begun again.",
 	}, s.finishBuild)
@@ -103,7 +103,7 @@ func (s *Server) buildLog(ctx context.Context, in *buildInput) (*body[wire.Build
 }
 
 func (s *Server) uploadBuild(w http.ResponseWriter, r *http.Request) error {
-	if err := s.svc.UploadBuild(r.Context(), caller(r.Context()), sandbox.SnapshotID(r.PathValue("id")), r.Body); err != nil {
+	if err := s.svc.UploadBuild(r.Context(), caller(r.Context()), sandbox.SnapshotID(r.PathValue("build")), r.Body); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

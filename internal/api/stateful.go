@@ -41,7 +41,7 @@ type forkInput struct {
 }
 
 func (s *Server) registerStateful(a huma.API) {
-	const sandboxes, checkpoints = "/v1/sandboxes/{ref}", "/v1/sandboxes/{ref}/checkpoints"
+	const sandboxes, checkpoints = "/v1/sandboxes/{sandbox}", "/v1/sandboxes/{sandbox}/checkpoints"
 	tags := []string{"state"}
 	route(a, huma.Operation{
 		OperationID: "pause-sandbox", Method: http.MethodPost, Path: sandboxes + "/pause", Tags: tags,

@@ -23,13 +23,13 @@ func (s *Server) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	cmd, err := s.command(r.Context(), r.PathValue("ref"), in)
+	cmd, err := s.command(r.Context(), r.PathValue("sandbox"), in)
 	if err != nil {
 		return err
 	}
 	stdin := stdinOf(in)
 	command.Give(&cmd, stdin)
-	session, err := command.Start(r.Context(), s.commands(r.Context(), r.PathValue("ref"), in.Shell != ""), cmd)
+	session, err := command.Start(r.Context(), s.commands(r.Context(), r.PathValue("sandbox"), in.Shell != ""), cmd)
 	if err != nil {
 		return err
 	}

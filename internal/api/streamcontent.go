@@ -19,9 +19,9 @@ const (
 	streamTruncated = "Modbox-Stream-Truncated" // true when there was more than is kept
 )
 
-// readStream is GET /v1/streams/{id}. It needs no token: the id is the secret.
+// readStream is GET /v1/streams/{stream}. It needs no token: the id is the secret.
 func (s *Server) readStream(w http.ResponseWriter, r *http.Request) error {
-	id, query := r.PathValue("id"), r.URL.Query()
+	id, query := r.PathValue("stream"), r.URL.Query()
 	offset, err := integer(query.Get("offset"))
 	if err != nil {
 		return sandbox.InvalidField("offset", "must be a number of bytes")
@@ -88,10 +88,10 @@ func copyFlushing(w http.ResponseWriter, body io.Reader) error {
 	}
 }
 
-// writeStream is PUT /v1/streams/{id}: the body is added to an input stream as it
+// writeStream is PUT /v1/streams/{stream}: the body is added to an input stream as it
 // comes, and ends it unless eof=false. It needs no token: the id is the secret.
 func (s *Server) writeStream(w http.ResponseWriter, r *http.Request) error {
-	id, end := r.PathValue("id"), true
+	id, end := r.PathValue("stream"), true
 	if v := r.URL.Query().Get("eof"); v != "" {
 		var err error
 		if end, err = boolean("eof", v); err != nil {

@@ -16,7 +16,7 @@ import (
 // WorkspaceRef is the path parameter that names a workspace. By the time a
 // handler runs, the identity acts in it.
 type WorkspaceRef struct {
-	Workspace string `path:"workspace_id" maxLength:"64" doc:"The workspace's id or slug."`
+	Workspace string `path:"workspace" maxLength:"64" doc:"The workspace's id or slug."`
 }
 
 type (
@@ -35,11 +35,11 @@ type (
 	}
 	memberInput struct {
 		WorkspaceRef
-		User string `path:"user_id" maxLength:"64" doc:"The user's id."`
+		User string `path:"user" maxLength:"64" doc:"The user's id."`
 	}
 	setRoleInput struct {
 		WorkspaceRef
-		User string `path:"user_id" maxLength:"64" doc:"The user's id."`
+		User string `path:"user" maxLength:"64" doc:"The user's id."`
 		Body wire.SetRole
 	}
 	invitationInput struct {
@@ -49,7 +49,7 @@ type (
 )
 
 func (s *Server) registerWorkspaces(a huma.API) {
-	const one = "/v1/workspaces/{workspace_id}"
+	const one = "/v1/workspaces/{workspace}"
 	tags := []string{"workspaces"}
 	route(a, huma.Operation{
 		OperationID: "create-workspace", Method: http.MethodPost, Path: "/v1/workspaces", Tags: tags, DefaultStatus: http.StatusCreated,
@@ -85,11 +85,11 @@ func (s *Server) registerMembers(a huma.API, one string, tags []string) {
 		Summary: "List members", Description: "In the order they came.",
 	}, s.listMembers)
 	route(a, huma.Operation{
-		OperationID: "set-member-role", Method: http.MethodPut, Path: one + "/members/{user_id}", Tags: tags,
+		OperationID: "set-member-role", Method: http.MethodPut, Path: one + "/members/{user}", Tags: tags,
 		Summary: "Change a member's role", Description: "Only owners change owners. The last owner stays one.",
 	}, s.setRole)
 	route(a, huma.Operation{
-		OperationID: "remove-member", Method: http.MethodDelete, Path: one + "/members/{user_id}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		OperationID: "remove-member", Method: http.MethodDelete, Path: one + "/members/{user}", Tags: tags, DefaultStatus: http.StatusNoContent,
 		Summary: "Remove a member", Description: "Its tokens of the workspace are revoked. Every member may leave; the last owner stays.",
 	}, s.removeMember)
 	route(a, huma.Operation{

@@ -297,7 +297,7 @@ func TestMux(t *testing.T) {
 	m.Handle("GET /signed", auth.Rule{Needs: auth.SignedIn, Fail: fail}, show)
 	m.Handle("GET /boxes", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
 	m.Handle("GET /tokens", auth.Rule{Needs: sandbox.TokensWrite, Fail: fail}, show)
-	m.Handle("GET /in/{workspace_id}", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
+	m.Handle("GET /in/{workspace}", auth.Rule{Needs: sandbox.SandboxesRead, Fail: fail}, show)
 	if err := m.Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 // WorkspaceParam is the path parameter that selects the workspace of a request,
 // as [WorkspaceHeader] does.
-const WorkspaceParam = "workspace_id"
+const WorkspaceParam = "workspace"
 
 // Route is a pattern of a [Mux], the permission it needs, and as what its requests
 // are recorded, "" when they are not.

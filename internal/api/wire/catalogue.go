@@ -16,7 +16,7 @@ type CreateSandboxImage struct {
 	RegistryID    *string `json:"registry_id,omitempty" maxLength:"64" doc:"The registry to pull it with; whichever the workspace has for the host when omitted or empty."`
 }
 
-// UpdateSandboxImage is the body of PATCH /v1/sandbox-images/{id}.
+// UpdateSandboxImage is the body of PATCH /v1/sandbox-images/{sandbox_image}.
 type UpdateSandboxImage struct {
 	Name          *string `json:"name,omitempty" minLength:"1" maxLength:"255" doc:"Unique in the workspace."`
 	Image         *string `json:"image,omitempty" minLength:"1" maxLength:"512" doc:"Image reference; it may have the tag, or a digest instead."`

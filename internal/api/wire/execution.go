@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// StartExecution is the body of POST /v1/sandboxes/{ref}/executions. Exactly one
+// StartExecution is the body of POST /v1/sandboxes/{sandbox}/executions. Exactly one
 // of Command and Shell is given.
 type StartExecution struct {
 	ExecutionCommand
@@ -57,22 +57,22 @@ type Execution struct {
 
 // OutputStream is where the output of an execution is kept.
 type OutputStream struct {
-	StreamID  string `json:"stream_id" doc:"GET /v1/streams/{stream_id} reads it. Who has the id can read it; empty when it was not wanted."`
+	StreamID  string `json:"stream_id" doc:"GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted."`
 	Bytes     int64  `json:"bytes" doc:"How many bytes are kept so far."`
 	Truncated bool   `json:"truncated" doc:"There were more than are kept."`
 }
 
-// CancelExecution is the body of POST /v1/executions/{id}/cancel.
+// CancelExecution is the body of POST /v1/executions/{execution}/cancel.
 type CancelExecution struct {
 	Force bool `json:"force,omitempty" doc:"Kill it at once. Otherwise it gets SIGTERM, and 5 seconds until it is killed."`
 }
 
 // Stream is an input stream for a command to come.
 type Stream struct {
-	ID string `json:"id" doc:"Write to it by PUT /v1/streams/{id}. Who has the id can write to it."`
+	ID string `json:"id" doc:"Write to it by PUT /v1/streams/{stream}. Who has the id can write to it."`
 }
 
-// UpdateEnv is the body of PATCH /v1/sandboxes/{ref}/env.
+// UpdateEnv is the body of PATCH /v1/sandboxes/{sandbox}/env.
 type UpdateEnv map[string]*string
 
 // Env is the environment that callers gave a sandbox.

@@ -22,12 +22,12 @@ type PublishedPort struct {
 	CreatedAt time.Time `json:"created_at" doc:"When the URL was made."`
 }
 
-// PublishPort is the body of PUT /v1/sandboxes/{ref}/ports/{port}.
+// PublishPort is the body of PUT /v1/sandboxes/{sandbox}/ports/{port}.
 type PublishPort struct {
 	Access string `json:"access,omitempty" enum:"public,private" doc:"Who may use its URL; public when omitted."`
 }
 
-// CreatePortLink is the body of POST /v1/sandboxes/{ref}/ports/{port}/links.
+// CreatePortLink is the body of POST /v1/sandboxes/{sandbox}/ports/{port}/links.
 type CreatePortLink struct {
 	ExpiresInSeconds int `json:"expires_in_seconds,omitempty" minimum:"0" maximum:"604800" doc:"How long it works, 60 to 604800 seconds; an hour when omitted."`
 }
@@ -39,7 +39,7 @@ type PortLink struct {
 	ExpiresAt time.Time `json:"expires_at" doc:"When it stops working."`
 }
 
-// ChangeNetwork is the body of PATCH /v1/sandboxes/{ref}/network.
+// ChangeNetwork is the body of PATCH /v1/sandboxes/{sandbox}/network.
 type ChangeNetwork struct {
 	Enabled *bool  `json:"enabled,omitempty" doc:"Switch its access to the internet on or off, which cuts its connections; as it is when omitted."`
 	Ports   *[]int `json:"ports,omitempty" doc:"The ports it publishes from now on; those that it published before keep their URLs and access, the URLs of others stop working. As they are when omitted."`

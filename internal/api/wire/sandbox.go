@@ -53,19 +53,19 @@ type Checkpoint struct {
 	CreatedAt time.Time `json:"created_at" doc:"When it was made."`
 }
 
-// CreateCheckpoint is the body of POST /v1/sandboxes/{ref}/checkpoints.
+// CreateCheckpoint is the body of POST /v1/sandboxes/{sandbox}/checkpoints.
 type CreateCheckpoint struct {
 	Name string `json:"name,omitempty" maxLength:"128" doc:"A name; made up when omitted." example:"before-upgrade"`
 }
 
-// ResumeSandbox is the body of POST /v1/sandboxes/{ref}/resume; it may be omitted.
+// ResumeSandbox is the body of POST /v1/sandboxes/{sandbox}/resume; it may be omitted.
 type ResumeSandbox struct {
 	Memory string `json:"memory,omitempty" enum:"prefer,require,discard" doc:"prefer, also when omitted: bring the memory back, and where that cannot be done start anew with the files. require: stay paused then. discard: start anew with the files in any case."`
 
 	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already; it stays paused meanwhile. 0: answer 429 at once."`
 }
 
-// Fork is the body of POST /v1/sandboxes/{ref}/fork.
+// Fork is the body of POST /v1/sandboxes/{sandbox}/fork.
 type Fork struct {
 	Count      int               `json:"count,omitempty" minimum:"0" maximum:"100" doc:"How many; 1, or as many as there are names, when omitted."`
 	Names      []string          `json:"names,omitempty" nullable:"false" maxItems:"100" doc:"Names of the first ones; made up for the others."`

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// CreateSnapshot is the body of POST /v1/sandboxes/{ref}/snapshots.
+// CreateSnapshot is the body of POST /v1/sandboxes/{sandbox}/snapshots.
 type CreateSnapshot struct {
 	Name        string            `json:"name,omitempty" maxLength:"128" doc:"Letters, digits, underscores and dashes; made up when omitted. Many snapshots may share a name." example:"my-agent"`
 	Tag         string            `json:"tag,omitempty" maxLength:"128" doc:"Tells the snapshots of a name apart: the newest takes it from the one that has it. latest when omitted." example:"v1"`
@@ -85,7 +85,7 @@ type BuildLine struct {
 	Message string    `json:"message" doc:"What happened, or a line that a tool wrote."`
 }
 
-// FinishBuild is the body of POST /v1/snapshots/builds/{id}/finish.
+// FinishBuild is the body of POST /v1/snapshots/builds/{build}/finish.
 type FinishBuild struct {
 	Dependencies []string          `json:"dependencies,omitempty" maxItems:"256" nullable:"false" doc:"Debian packages to install."`
 	Packages     []string          `json:"packages,omitempty" maxItems:"256" nullable:"false" doc:"npm packages to install globally."`

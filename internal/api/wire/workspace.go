@@ -9,7 +9,7 @@ type CreateWorkspace struct {
 	Description string `json:"description,omitempty" maxLength:"1000" doc:"What it is for."`
 }
 
-// UpdateWorkspace is the body of PATCH /v1/workspaces/{workspace_id}.
+// UpdateWorkspace is the body of PATCH /v1/workspaces/{workspace}.
 type UpdateWorkspace struct {
 	Name        *string `json:"name,omitempty" minLength:"1" maxLength:"255" doc:"What people call it."`
 	Slug        *string `json:"slug,omitempty" maxLength:"63" doc:"Names it in references."`
@@ -45,19 +45,19 @@ type Member struct {
 	CreatedAt time.Time `json:"created_at" doc:"When it became a member."`
 }
 
-// AddMember is the body of POST /v1/workspaces/{workspace_id}/members.
+// AddMember is the body of POST /v1/workspaces/{workspace}/members.
 type AddMember struct {
 	Email string `json:"email,omitempty" maxLength:"254" doc:"The user's e-mail address. One that is nobody's is invited."`
 	Name  string `json:"name,omitempty" maxLength:"63" doc:"What the user signs in as, instead of the address."`
 	Role  string `json:"role" enum:"owner,admin,member,viewer" doc:"What it may do."`
 }
 
-// SetRole is the body of PUT /v1/workspaces/{workspace_id}/members/{user_id}.
+// SetRole is the body of PUT /v1/workspaces/{workspace}/members/{user}.
 type SetRole struct {
 	Role string `json:"role" enum:"owner,admin,member,viewer" doc:"What the member may do."`
 }
 
-// AddedMember is what became of an added member: one of the two is there.
+// AddedMember is the result for an added member: one of the two is there.
 type AddedMember struct {
 	Member     *Member        `json:"member,omitempty" doc:"The member, when it was a user."`
 	Invitation *NewInvitation `json:"invitation,omitempty" doc:"The invitation, when it was not."`

@@ -14,22 +14,22 @@ const realm = "default"
 
 // accountRoutes are sign-in, API tokens, workspaces and members.
 func (c *Control) accountRoutes() map[string]handler {
-	const one = "/workspaces/{workspace_id}"
+	const one = "/workspaces/{workspace}"
 	return map[string]handler{
-		"POST /auth/login":                     c.login,
-		"POST /auth/refresh":                   c.refresh,
-		"POST /auth/logout":                    c.logout,
-		"POST /api-tokens":                     c.createToken,
-		"GET /api-tokens":                      c.listTokens,
-		"DELETE /api-tokens/{token}":           c.revokeToken,
-		"POST /workspaces":                     c.createWorkspace,
-		"GET /workspaces":                      c.listWorkspaces,
-		"GET " + one:                           c.getWorkspace,
-		"PUT " + one:                           c.updateWorkspace,
-		"DELETE " + one:                        c.deleteWorkspace,
-		"POST " + one + "/members":             c.addMember,
-		"PUT " + one + "/members/{user_id}":    c.setRole,
-		"DELETE " + one + "/members/{user_id}": c.removeMember,
+		"POST /auth/login":                  c.login,
+		"POST /auth/refresh":                c.refresh,
+		"POST /auth/logout":                 c.logout,
+		"POST /api-tokens":                  c.createToken,
+		"GET /api-tokens":                   c.listTokens,
+		"DELETE /api-tokens/{token}":        c.revokeToken,
+		"POST /workspaces":                  c.createWorkspace,
+		"GET /workspaces":                   c.listWorkspaces,
+		"GET " + one:                        c.getWorkspace,
+		"PUT " + one:                        c.updateWorkspace,
+		"DELETE " + one:                     c.deleteWorkspace,
+		"POST " + one + "/members":          c.addMember,
+		"PUT " + one + "/members/{user}":    c.setRole,
+		"DELETE " + one + "/members/{user}": c.removeMember,
 	}
 }
 
@@ -312,7 +312,7 @@ func (c *Control) setRole(w http.ResponseWriter, r *http.Request) error {
 	if err := in.err(); err != nil {
 		return err
 	}
-	m, err := c.accounts.SetRole(r.Context(), identity(r), sandbox.UserID(r.PathValue("user_id")), sandbox.Role(role))
+	m, err := c.accounts.SetRole(r.Context(), identity(r), sandbox.UserID(r.PathValue("user")), sandbox.Role(role))
 	if err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func (c *Control) setRole(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Control) removeMember(w http.ResponseWriter, r *http.Request) error {
-	if err := c.accounts.RemoveMember(r.Context(), identity(r), sandbox.UserID(r.PathValue("user_id"))); err != nil {
+	if err := c.accounts.RemoveMember(r.Context(), identity(r), sandbox.UserID(r.PathValue("user"))); err != nil {
 		return err
 	}
 	return done(w)

@@ -42,20 +42,20 @@ var needs = map[string]sandbox.Permission{
 	"PUT /registries/{registry_id}":      sandbox.ImagesWrite,
 	"DELETE /registries/{registry_id}":   sandbox.ImagesWrite,
 
-	"POST /auth/login":                                    auth.Public,
-	"POST /auth/refresh":                                  auth.Public,
-	"POST /auth/logout":                                   auth.SignedIn,
-	"POST /api-tokens":                                    sandbox.TokensWrite,
-	"GET /api-tokens":                                     sandbox.TokensRead,
-	"DELETE /api-tokens/{token}":                          sandbox.TokensWrite,
-	"POST /workspaces":                                    sandbox.AccountWrite,
-	"GET /workspaces":                                     auth.SignedIn,
-	"GET /workspaces/{workspace_id}":                      sandbox.WorkspacesRead,
-	"PUT /workspaces/{workspace_id}":                      sandbox.WorkspacesWrite,
-	"DELETE /workspaces/{workspace_id}":                   sandbox.WorkspacesDelete,
-	"POST /workspaces/{workspace_id}/members":             sandbox.MembersWrite,
-	"PUT /workspaces/{workspace_id}/members/{user_id}":    sandbox.MembersWrite,
-	"DELETE /workspaces/{workspace_id}/members/{user_id}": sandbox.WorkspacesRead, // to leave; more to remove others
+	"POST /auth/login":                              auth.Public,
+	"POST /auth/refresh":                            auth.Public,
+	"POST /auth/logout":                             auth.SignedIn,
+	"POST /api-tokens":                              sandbox.TokensWrite,
+	"GET /api-tokens":                               sandbox.TokensRead,
+	"DELETE /api-tokens/{token}":                    sandbox.TokensWrite,
+	"POST /workspaces":                              sandbox.AccountWrite,
+	"GET /workspaces":                               auth.SignedIn,
+	"GET /workspaces/{workspace}":                   sandbox.WorkspacesRead,
+	"PUT /workspaces/{workspace}":                   sandbox.WorkspacesWrite,
+	"DELETE /workspaces/{workspace}":                sandbox.WorkspacesDelete,
+	"POST /workspaces/{workspace}/members":          sandbox.MembersWrite,
+	"PUT /workspaces/{workspace}/members/{user}":    sandbox.MembersWrite,
+	"DELETE /workspaces/{workspace}/members/{user}": sandbox.WorkspacesRead, // to leave; more to remove others
 }
 
 // Control is the control plane: /sandboxes/…, /sandbox-images, /registries and accounts.

@@ -48,7 +48,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/account/sessions/{id}": {
+    "/v1/account/sessions/{session}": {
         parameters: {
             query?: never;
             header?: never;
@@ -308,7 +308,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/executions/{id}": {
+    "/v1/executions/{execution}": {
         parameters: {
             query?: never;
             header?: never;
@@ -325,7 +325,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/executions/{id}/cancel": {
+    "/v1/executions/{execution}/cancel": {
         parameters: {
             query?: never;
             header?: never;
@@ -469,7 +469,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/registries/{id}": {
+    "/v1/registries/{registry}": {
         parameters: {
             query?: never;
             header?: never;
@@ -541,7 +541,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandbox-images/{id}": {
+    "/v1/sandbox-images/{sandbox_image}": {
         parameters: {
             query?: never;
             header?: never;
@@ -593,7 +593,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}": {
+    "/v1/sandboxes/{sandbox}": {
         parameters: {
             query?: never;
             header?: never;
@@ -617,7 +617,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/checkpoints": {
+    "/v1/sandboxes/{sandbox}/checkpoints": {
         parameters: {
             query?: never;
             header?: never;
@@ -641,7 +641,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/checkpoints/{checkpoint}": {
+    "/v1/sandboxes/{sandbox}/checkpoints/{checkpoint}": {
         parameters: {
             query?: never;
             header?: never;
@@ -658,7 +658,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/checkpoints/{checkpoint}/restore": {
+    "/v1/sandboxes/{sandbox}/checkpoints/{checkpoint}/restore": {
         parameters: {
             query?: never;
             header?: never;
@@ -678,7 +678,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/env": {
+    "/v1/sandboxes/{sandbox}/env": {
         parameters: {
             query?: never;
             header?: never;
@@ -698,7 +698,7 @@ export interface paths {
         patch: operations["update-env"];
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/events": {
+    "/v1/sandboxes/{sandbox}/events": {
         parameters: {
             query?: never;
             header?: never;
@@ -718,7 +718,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/exec": {
+    "/v1/sandboxes/{sandbox}/exec": {
         parameters: {
             query?: never;
             header?: never;
@@ -738,7 +738,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/exec/attach": {
+    "/v1/sandboxes/{sandbox}/exec/attach": {
         parameters: {
             query?: never;
             header?: never;
@@ -762,7 +762,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/exec/stream": {
+    "/v1/sandboxes/{sandbox}/exec/stream": {
         parameters: {
             query?: never;
             header?: never;
@@ -782,7 +782,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/executions": {
+    "/v1/sandboxes/{sandbox}/executions": {
         parameters: {
             query?: never;
             header?: never;
@@ -806,7 +806,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/executions/{id}/attach": {
+    "/v1/sandboxes/{sandbox}/executions/{execution}/attach": {
         parameters: {
             query?: never;
             header?: never;
@@ -826,7 +826,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/files": {
+    "/v1/sandboxes/{sandbox}/files": {
         parameters: {
             query?: never;
             header?: never;
@@ -854,7 +854,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/files/archive": {
+    "/v1/sandboxes/{sandbox}/files/archive": {
         parameters: {
             query?: never;
             header?: never;
@@ -878,7 +878,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/files/batch": {
+    "/v1/sandboxes/{sandbox}/files/batch": {
         parameters: {
             query?: never;
             header?: never;
@@ -898,7 +898,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/files/list": {
+    "/v1/sandboxes/{sandbox}/files/list": {
         parameters: {
             query?: never;
             header?: never;
@@ -918,7 +918,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/files/mkdir": {
+    "/v1/sandboxes/{sandbox}/files/mkdir": {
         parameters: {
             query?: never;
             header?: never;
@@ -938,7 +938,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/files/move": {
+    "/v1/sandboxes/{sandbox}/files/move": {
         parameters: {
             query?: never;
             header?: never;
@@ -958,7 +958,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/files/stat": {
+    "/v1/sandboxes/{sandbox}/files/stat": {
         parameters: {
             query?: never;
             header?: never;
@@ -978,7 +978,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/files/watch": {
+    "/v1/sandboxes/{sandbox}/files/watch": {
         parameters: {
             query?: never;
             header?: never;
@@ -998,7 +998,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/fork": {
+    "/v1/sandboxes/{sandbox}/fork": {
         parameters: {
             query?: never;
             header?: never;
@@ -1018,7 +1018,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/network": {
+    "/v1/sandboxes/{sandbox}/network": {
         parameters: {
             query?: never;
             header?: never;
@@ -1038,7 +1038,7 @@ export interface paths {
         patch: operations["change-network"];
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/pause": {
+    "/v1/sandboxes/{sandbox}/pause": {
         parameters: {
             query?: never;
             header?: never;
@@ -1058,7 +1058,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/ports": {
+    "/v1/sandboxes/{sandbox}/ports": {
         parameters: {
             query?: never;
             header?: never;
@@ -1078,7 +1078,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/ports/{port}": {
+    "/v1/sandboxes/{sandbox}/ports/{port}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1102,7 +1102,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/ports/{port}/links": {
+    "/v1/sandboxes/{sandbox}/ports/{port}/links": {
         parameters: {
             query?: never;
             header?: never;
@@ -1122,7 +1122,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/ports/{port}/rotate": {
+    "/v1/sandboxes/{sandbox}/ports/{port}/rotate": {
         parameters: {
             query?: never;
             header?: never;
@@ -1142,7 +1142,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/resume": {
+    "/v1/sandboxes/{sandbox}/resume": {
         parameters: {
             query?: never;
             header?: never;
@@ -1162,7 +1162,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/snapshots": {
+    "/v1/sandboxes/{sandbox}/snapshots": {
         parameters: {
             query?: never;
             header?: never;
@@ -1182,7 +1182,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/stats": {
+    "/v1/sandboxes/{sandbox}/stats": {
         parameters: {
             query?: never;
             header?: never;
@@ -1202,7 +1202,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/usage": {
+    "/v1/sandboxes/{sandbox}/usage": {
         parameters: {
             query?: never;
             header?: never;
@@ -1222,7 +1222,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{ref}/wait": {
+    "/v1/sandboxes/{sandbox}/wait": {
         parameters: {
             query?: never;
             header?: never;
@@ -1282,7 +1282,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/snapshots/builds/{id}/files": {
+    "/v1/snapshots/builds/{build}/files": {
         parameters: {
             query?: never;
             header?: never;
@@ -1302,7 +1302,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/snapshots/builds/{id}/finish": {
+    "/v1/snapshots/builds/{build}/finish": {
         parameters: {
             query?: never;
             header?: never;
@@ -1322,7 +1322,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/snapshots/builds/{id}/log": {
+    "/v1/snapshots/builds/{build}/log": {
         parameters: {
             query?: never;
             header?: never;
@@ -1342,7 +1342,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/snapshots/builds/{id}/progress": {
+    "/v1/snapshots/builds/{build}/progress": {
         parameters: {
             query?: never;
             header?: never;
@@ -1487,7 +1487,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/streams/{id}": {
+    "/v1/streams/{stream}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1535,7 +1535,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/tokens/{id}": {
+    "/v1/tokens/{token}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1687,7 +1687,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/workspaces/{workspace_id}": {
+    "/v1/workspaces/{workspace}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1715,7 +1715,7 @@ export interface paths {
         patch: operations["update-workspace"];
         trace?: never;
     };
-    "/v1/workspaces/{workspace_id}/invitations": {
+    "/v1/workspaces/{workspace}/invitations": {
         parameters: {
             query?: never;
             header?: never;
@@ -1735,7 +1735,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/workspaces/{workspace_id}/invitations/{invitation}": {
+    "/v1/workspaces/{workspace}/invitations/{invitation}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1755,7 +1755,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/workspaces/{workspace_id}/members": {
+    "/v1/workspaces/{workspace}/members": {
         parameters: {
             query?: never;
             header?: never;
@@ -1779,7 +1779,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/workspaces/{workspace_id}/members/{user_id}": {
+    "/v1/workspaces/{workspace}/members/{user}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1803,7 +1803,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/workspaces/{workspace_id}/quota": {
+    "/v1/workspaces/{workspace}/quota": {
         parameters: {
             query?: never;
             header?: never;
@@ -3092,7 +3092,7 @@ export interface components {
              * @description How many bytes are kept so far.
              */
             bytes: number;
-            /** @description GET /v1/streams/{stream_id} reads it. Who has the id can read it; empty when it was not wanted. */
+            /** @description GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted. */
             stream_id: string;
             /** @description There were more than are kept. */
             truncated: boolean;
@@ -3898,7 +3898,7 @@ export interface components {
             time: string;
         };
         Stream: {
-            /** @description Write to it by PUT /v1/streams/{id}. Who has the id can write to it. */
+            /** @description Write to it by PUT /v1/streams/{stream}. Who has the id can write to it. */
             id: string;
         };
         StreamMessage: {
@@ -4395,7 +4395,7 @@ export interface operations {
             };
             path: {
                 /** @description The session's id. */
-                id: string;
+                session: string;
             };
             cookie?: never;
         };
@@ -4876,7 +4876,7 @@ export interface operations {
             };
             path: {
                 /** @description The execution. */
-                id: string;
+                execution: string;
             };
             cookie?: never;
         };
@@ -4911,7 +4911,7 @@ export interface operations {
             };
             path: {
                 /** @description The execution. */
-                id: string;
+                execution: string;
             };
             cookie?: never;
         };
@@ -5201,7 +5201,7 @@ export interface operations {
             };
             path: {
                 /** @description The registry's id. */
-                id: string;
+                registry: string;
             };
             cookie?: never;
         };
@@ -5236,7 +5236,7 @@ export interface operations {
             };
             path: {
                 /** @description The registry's id. */
-                id: string;
+                registry: string;
             };
             cookie?: never;
         };
@@ -5269,7 +5269,7 @@ export interface operations {
             };
             path: {
                 /** @description The registry's id. */
-                id: string;
+                registry: string;
             };
             cookie?: never;
         };
@@ -5420,7 +5420,7 @@ export interface operations {
             };
             path: {
                 /** @description The image's id. */
-                id: string;
+                sandbox_image: string;
             };
             cookie?: never;
         };
@@ -5455,7 +5455,7 @@ export interface operations {
             };
             path: {
                 /** @description The image's id. */
-                id: string;
+                sandbox_image: string;
             };
             cookie?: never;
         };
@@ -5488,7 +5488,7 @@ export interface operations {
             };
             path: {
                 /** @description The image's id. */
-                id: string;
+                sandbox_image: string;
             };
             cookie?: never;
         };
@@ -5619,7 +5619,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -5654,7 +5654,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -5694,7 +5694,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -5729,7 +5729,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -5768,7 +5768,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
                 /** @description The checkpoint: its id or its name, percent-encoded. */
                 checkpoint: string;
             };
@@ -5803,7 +5803,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
                 /** @description The checkpoint: its id or its name, percent-encoded. */
                 checkpoint: string;
             };
@@ -5840,7 +5840,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -5890,7 +5890,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -5925,7 +5925,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -5964,7 +5964,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -5997,7 +5997,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6043,7 +6043,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6078,7 +6078,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6120,9 +6120,9 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. */
-                ref: string;
+                sandbox: string;
                 /** @description The execution. */
-                id: string;
+                execution: string;
             };
             cookie?: never;
         };
@@ -6158,7 +6158,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6211,7 +6211,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6255,7 +6255,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6293,7 +6293,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6337,7 +6337,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6376,7 +6376,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6422,7 +6422,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6457,7 +6457,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6496,7 +6496,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6538,7 +6538,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6578,7 +6578,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6613,7 +6613,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6652,7 +6652,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6691,7 +6691,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6731,7 +6731,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6766,7 +6766,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
                 /** @description The port in the sandbox. */
                 port: number;
             };
@@ -6807,7 +6807,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
                 /** @description The port in the sandbox. */
                 port: number;
             };
@@ -6842,7 +6842,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
                 /** @description The port in the sandbox. */
                 port: number;
             };
@@ -6883,7 +6883,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
                 /** @description The port in the sandbox. */
                 port: number;
             };
@@ -6920,7 +6920,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6959,7 +6959,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -6998,7 +6998,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -7033,7 +7033,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -7073,7 +7073,7 @@ export interface operations {
             };
             path: {
                 /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
-                ref: string;
+                sandbox: string;
             };
             cookie?: never;
         };
@@ -7202,7 +7202,7 @@ export interface operations {
             };
             path: {
                 /** @description The build. */
-                id: string;
+                build: string;
             };
             cookie?: never;
         };
@@ -7239,7 +7239,7 @@ export interface operations {
             };
             path: {
                 /** @description The build. */
-                id: string;
+                build: string;
             };
             cookie?: never;
         };
@@ -7278,7 +7278,7 @@ export interface operations {
             };
             path: {
                 /** @description The build. */
-                id: string;
+                build: string;
             };
             cookie?: never;
         };
@@ -7313,7 +7313,7 @@ export interface operations {
             };
             path: {
                 /** @description The build. */
-                id: string;
+                build: string;
             };
             cookie?: never;
         };
@@ -7655,7 +7655,7 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The stream. Who has the id needs no token. */
-                id: string;
+                stream: string;
             };
             cookie?: never;
         };
@@ -7699,7 +7699,7 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The stream. Who has the id needs no token. */
-                id: string;
+                stream: string;
             };
             cookie?: never;
         };
@@ -7809,7 +7809,7 @@ export interface operations {
             };
             path: {
                 /** @description The token's id. */
-                id: string;
+                token: string;
             };
             cookie?: never;
         };
@@ -8159,7 +8159,7 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
             };
             cookie?: never;
         };
@@ -8194,7 +8194,7 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
             };
             cookie?: never;
         };
@@ -8227,7 +8227,7 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
             };
             cookie?: never;
         };
@@ -8271,7 +8271,7 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
             };
             cookie?: never;
         };
@@ -8306,7 +8306,7 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
                 /** @description The invitation's id. */
                 invitation: string;
             };
@@ -8346,7 +8346,7 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
             };
             cookie?: never;
         };
@@ -8381,7 +8381,7 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
             };
             cookie?: never;
         };
@@ -8420,9 +8420,9 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
                 /** @description The user's id. */
-                user_id: string;
+                user: string;
             };
             cookie?: never;
         };
@@ -8461,9 +8461,9 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
                 /** @description The user's id. */
-                user_id: string;
+                user: string;
             };
             cookie?: never;
         };
@@ -8496,7 +8496,7 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
             };
             cookie?: never;
         };
@@ -8531,7 +8531,7 @@ export interface operations {
             };
             path: {
                 /** @description The workspace's id or slug. */
-                workspace_id: string;
+                workspace: string;
             };
             cookie?: never;
         };

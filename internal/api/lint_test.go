@@ -1,0 +1,186 @@
+package api_test
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/modbox/modbox/internal/api"
+)
+
+// document is what the lint reads of an OpenAPI document.
+type document struct {
+	Paths      map[string]map[string]operation
+	Components struct{ Schemas map[string]schema }
+}
+
+type operation struct {
+	OperationID string `yaml:"operationId"`
+	Summary     string
+	Parameters  []struct{ Name, In, Description string }
+	Responses   map[string]struct {
+		Content map[string]struct{ Schema schema }
+	}
+}
+
+type schema struct {
+	Ref        string `yaml:"$ref"`
+	Properties map[string]any
+	Required   []string
+}
+
+// The names in paths, one per noun, and what property names look like.
+var (
+	pathNames = []string{
+		"build", "checkpoint", "execution", "image", "invitation", "key", "port", "registry", "sandbox", "sandbox_image", "session",
+		"snapshot", "stream", "token", "user", "workspace",
+	}
+	snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	pathName  = regexp.MustCompile(`\{([^}]*)\}`)
+)
+
+// lint returns which rules of docs/api.md a document breaks.
+func lint(text []byte) (broken []string, err error) {
+	var d document
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		return nil, err
+	}
+	report := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
+		for _, m := range pathName.FindAllStringSubmatch(path, -1) {
+			if !slices.Contains(pathNames, m[1]) {
+				report("%s: the parameter {%s} is not one of %v", path, m[1], pathNames)
+			}
+		}
+		for method, op := range d.Paths[path] {
+			at := strings.ToUpper(method) + " " + path
+			if op.OperationID == "" || op.Summary == "" || op.Responses["default"].Content["application/problem+json"].Schema.Ref == "" {
+				report("%s: operationId, summary or the answer for errors is missing", at)
+			}
+			checkParameters(at, op, report)
+			checkList(at, method, op, d.Components.Schemas, report)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Components.Schemas)) {
+		s := d.Components.Schemas[name]
+		for property := range s.Properties {
+			if !snakeCase.MatchString(property) {
+				report("schema %s: %s is not in snake_case", name, property)
+			}
+		}
+		if _, ok := s.Properties["items"]; ok && strings.HasSuffix(name, "Page") {
+			for _, property := range []string{"items", "next_cursor"} {
+				if !slices.Contains(s.Required, property) {
+					report("schema %s: %s is not always there", name, property)
+				}
+			}
+		}
+	}
+	return broken, nil
+}
+
+func checkParameters(at string, op operation, report func(string, ...any)) {
+	for _, p := range op.Parameters {
+		if p.Description == "" {
+			report("%s: the parameter %s has no description", at, p.Name)
+		}
+		if p.In == "query" && !snakeCase.MatchString(p.Name) {
+			report("%s: the parameter %s is not in snake_case", at, p.Name)
+		}
+		if p.In == "query" && (p.Name == "before" || p.Name == "after" || p.Name == "page") {
+			report("%s: the parameter %s is another way of paging than limit and cursor", at, p.Name)
+		}
+	}
+}
+
+// checkList checks a GET whose operation is called list-…, or that answers items.
+func checkList(at, method string, op operation, schemas map[string]schema, report func(string, ...any)) {
+	if method != "get" {
+		return
+	}
+	ref := op.Responses["200"].Content["application/json"].Schema.Ref
+	name := ref[strings.LastIndex(ref, "/")+1:]
+	_, items := schemas[name].Properties["items"]
+	_, cursor := schemas[name].Properties["next_cursor"]
+	if !items && !cursor && !strings.HasPrefix(op.OperationID, "list-") {
+		return
+	}
+	if !items || !cursor {
+		report("%s: answers %s, and lists answer items and next_cursor", at, name)
+	}
+	for _, want := range []string{"limit", "cursor"} {
+		found := false
+		for _, p := range op.Parameters {
+			found = found || p.Name == want && p.In == "query"
+		}
+		if !found {
+			report("%s: a list without the parameter %s", at, want)
+		}
+	}
+}
+
+func TestTheDocumentKeepsTheRules(t *testing.T) {
+	text, err := api.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken, err := lint(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range broken {
+		// A log is no list: it has an end of its own.
+		if !strings.Contains(b, "/builds/{build}/log") {
+			t.Error(b)
+		}
+	}
+}
+
+func TestTheLintFindsWhatBreaksARule(t *testing.T) {
+	const good = `
+paths:
+  /v1/things/{sandbox}:
+    get:
+      operationId: list-things
+      summary: List things
+      parameters: [{name: limit, in: query, description: d}, {name: cursor, in: query, description: d}]
+      responses:
+        "200": {content: {application/json: {schema: {$ref: "#/components/schemas/ThingPage"}}}}
+        default: {content: {application/problem+json: {schema: {$ref: "#/components/schemas/Problem"}}}}
+components:
+  schemas:
+    ThingPage: {required: [items, next_cursor], properties: {items: {}, next_cursor: {}}}
+`
+	if broken, err := lint([]byte(good)); err != nil || len(broken) != 0 {
+		t.Fatalf("the good document: %v, %v", broken, err)
+	}
+	for name, change := range map[string][2]string{
+		"parameter_of_a_path":  {"{sandbox}", "{ref}"},
+		"operation_id":         {"operationId: list-things", "operationId: ''"},
+		"summary":              {"summary: List things", "summary: ''"},
+		"errors":               {"default: {content", "other: {content"},
+		"limit":                {"name: limit", "name: size"},
+		"cursor":               {"name: cursor", "name: after"},
+		"description":          {"name: limit, in: query, description: d", "name: limit, in: query"},
+		"camel_case_parameter": {"{name: limit", "{name: pageSize, in: query, description: d}, {name: limit"},
+		"items":                {"{items: {}, next_cursor: {}}", "{things: {}, next_cursor: {}}"},
+		"next_cursor":          {"{items: {}, next_cursor: {}}", "{items: {}, next: {}}"},
+		"optional_cursor":      {"[items, next_cursor]", "[items]"},
+		"camel_case_property":  {"{items: {}, next", "{items: {}, nextThing: {}, next"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := strings.Replace(good, change[0], change[1], 1)
+			if bad == good {
+				t.Fatalf("%q is not in the document", change[0])
+			}
+			if broken, err := lint([]byte(bad)); err != nil || len(broken) == 0 {
+				t.Errorf("lint = %v, %v, want a broken rule", broken, err)
+			}
+		})
+	}
+}
