@@ -11,13 +11,16 @@ import (
 
 // createBody is CreateOptions as the wire has it.
 type createBody struct {
-	Name        string            `json:"name,omitempty"`
-	Image       string            `json:"image,omitempty"`
-	ImageID     string            `json:"image_id,omitempty"`
-	Snapshot    string            `json:"snapshot,omitempty"`
-	Env         map[string]string `json:"env,omitempty"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	TTLSeconds  int64             `json:"ttl_seconds,omitempty"`
+	Name       string            `json:"name,omitempty"`
+	Image      string            `json:"image,omitempty"`
+	ImageID    string            `json:"image_id,omitempty"`
+	Snapshot   string            `json:"snapshot,omitempty"`
+	Env        map[string]string `json:"env,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	TTLSeconds int64             `json:"ttl_seconds,omitempty"`
+
+	CheckpointIntervalSeconds int64 `json:"checkpoint_interval_seconds,omitempty"`
+
 	Resources   *Resources        `json:"resources,omitempty"`
 	Timeouts    *Timeouts         `json:"timeouts,omitempty"`
 	Network     *Network          `json:"network,omitempty"`
@@ -44,7 +47,7 @@ type createBody struct {
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := createBody{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
-		TTLSeconds: seconds(o.TTL), Dependencies: o.Dependencies, Packages: o.Packages,
+		TTLSeconds: seconds(o.TTL), CheckpointIntervalSeconds: seconds(o.CheckpointInterval), Dependencies: o.Dependencies, Packages: o.Packages,
 		Description: o.Description, Metadata: o.Metadata, Replace: o.Replace, URLAccess: o.URLAccess,
 		WaitSeconds: seconds(o.WaitUpTo), WaitForQuotaSeconds: seconds(o.WaitForQuota),
 	}
@@ -93,6 +96,27 @@ func (c *Client) List(o ListOptions) *List[Sandbox] {
 		l.query.Add("label", k+"="+v)
 	}
 	return l
+}
+
+// UpdateOptions say what to change of a sandbox; nil fields stay.
+type UpdateOptions struct {
+	// CheckpointInterval is the time between automatic checkpoints, 1 minute to 24 hours in
+	// whole seconds; 0 switches them off and deletes the automatic checkpoint.
+	CheckpointInterval *time.Duration
+}
+
+// Update changes settings of a sandbox. Errors: Invalid, naming the field; NotFound; Ended;
+// Unsupported.
+func (c *Client) Update(ctx context.Context, ref string, o UpdateOptions) (*Sandbox, error) {
+	var body struct {
+		CheckpointIntervalSeconds *int64 `json:"checkpoint_interval_seconds,omitempty"`
+	}
+	if o.CheckpointInterval != nil {
+		n := seconds(*o.CheckpointInterval)
+		body.CheckpointIntervalSeconds = &n
+	}
+	sb := new(Sandbox)
+	return result(sb, c.call(ctx, request{method: http.MethodPatch, path: sandboxPath(ref), body: body, repeat: true}, sb))
 }
 
 // Delete ends a sandbox and returns when nothing of it is left. An ended one is

@@ -196,7 +196,7 @@ func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapsho
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			c.watchBuild(watch, path, o.Progress)
+			watchBuild(watch, c, path, o.Progress)
 		}()
 		defer func() { stop(); <-over }()
 	}
@@ -231,7 +231,7 @@ const buildPause = time.Second
 
 // watchBuild reports what a build is at until ctx ends. What cannot be had is not
 // reported: whoever waits for the build learns why.
-func (c *Client) watchBuild(ctx context.Context, path string, report func(BuildProgress)) {
+func watchBuild(ctx context.Context, c *Client, path string, report func(BuildProgress)) {
 	for {
 		select {
 		case <-ctx.Done():

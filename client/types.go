@@ -42,21 +42,25 @@ type Sandbox struct {
 	Deadline      *time.Time        `json:"deadline"`    // nil: none
 	Timeouts      Timeouts          `json:"timeouts"`
 	LastActivity  *time.Time        `json:"last_activity_at"`
-	IdleDeadline  *time.Time        `json:"idle_deadline"`         // nil: none, or it does not run
-	PausedAt      *time.Time        `json:"paused_at"`             // nil unless it is paused
-	PausedUntil   *time.Time        `json:"paused_deadline"`       // nil: none, or it is not paused
-	MemoryLost    string            `json:"memory_lost,omitempty"` // why its last resume started it anew with its files
-	Parent        string            `json:"parent_id,omitempty"`
-	SnapshotID    string            `json:"snapshot_id,omitempty"` // what it was made from; "" for an image
-	Description   string            `json:"description,omitempty"`
-	Metadata      map[string]string `json:"metadata,omitempty"`
-	Cause         *Cause            `json:"cause"` // why it ended; nil while it lives
-	CreatedBy     string            `json:"created_by"`
-	CreatedAt     time.Time         `json:"created_at"`
-	UpdatedAt     time.Time         `json:"updated_at"`
-	StartedAt     *time.Time        `json:"started_at"`
-	EndedAt       *time.Time        `json:"ended_at"`
-	WorkspaceID   string            `json:"workspace_id"`
+	// CheckpointIntervalSeconds is the time between its automatic checkpoints, 0 for none;
+	// LastCheckpointAt is the time of the checkpoint that it has, nil for none.
+	CheckpointIntervalSeconds int64             `json:"checkpoint_interval_seconds"`
+	LastCheckpointAt          *time.Time        `json:"last_checkpoint_at"`
+	IdleDeadline              *time.Time        `json:"idle_deadline"`         // nil: none, or it does not run
+	PausedAt                  *time.Time        `json:"paused_at"`             // nil unless it is paused
+	PausedUntil               *time.Time        `json:"paused_deadline"`       // nil: none, or it is not paused
+	MemoryLost                string            `json:"memory_lost,omitempty"` // why its last resume started it anew with its files
+	Parent                    string            `json:"parent_id,omitempty"`
+	SnapshotID                string            `json:"snapshot_id,omitempty"` // what it was made from; "" for an image
+	Description               string            `json:"description,omitempty"`
+	Metadata                  map[string]string `json:"metadata,omitempty"`
+	Cause                     *Cause            `json:"cause"` // why it ended; nil while it lives
+	CreatedBy                 string            `json:"created_by"`
+	CreatedAt                 time.Time         `json:"created_at"`
+	UpdatedAt                 time.Time         `json:"updated_at"`
+	StartedAt                 *time.Time        `json:"started_at"`
+	EndedAt                   *time.Time        `json:"ended_at"`
+	WorkspaceID               string            `json:"workspace_id"`
 }
 
 // Cause is why a sandbox ended.
@@ -89,6 +93,9 @@ type CreateOptions struct {
 	Resources Resources
 	// Timeouts are the clocks beside the TTL.
 	Timeouts Timeouts
+	// CheckpointInterval is the time between automatic checkpoints, 1 minute to 24 hours in
+	// whole seconds; 0 means none.
+	CheckpointInterval time.Duration
 	// Network is none unless asked for.
 	Network Network
 	// URLAccess names the credential for the management routes on its own URL; "" is [URLKey].

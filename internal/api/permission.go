@@ -41,6 +41,7 @@ var needs = map[string]sandbox.Permission{
 	"POST /v1/sandboxes/{sandbox}/checkpoints":                      sandbox.SandboxesWrite,
 	"DELETE /v1/sandboxes/{sandbox}/checkpoints/{checkpoint}":       sandbox.SandboxesWrite,
 	"POST /v1/sandboxes/{sandbox}/checkpoints/{checkpoint}/restore": sandbox.SandboxesWrite,
+	"PATCH /v1/sandboxes/{sandbox}":                                 sandbox.SandboxesWrite,
 	"PATCH /v1/sandboxes/{sandbox}/env":                             sandbox.SandboxesWrite,
 	"GET /v1/sandboxes/{sandbox}/events":                            sandbox.SandboxesRead,
 	"POST /v1/sandboxes/{sandbox}/exec":                             sandbox.SandboxesWrite,

@@ -56,6 +56,17 @@ func (s *Server) registerSandboxes(a huma.API) {
 		Summary: "Get a sandbox", Description: "Ended sandboxes stay visible, with the cause of their end.",
 	}, s.getSandbox)
 	route(a, huma.Operation{
+		OperationID: "update-sandbox", Method: http.MethodPatch, Path: "/v1/sandboxes/{sandbox}", Tags: tags,
+		Summary: "Change settings of a sandbox", Description: "Omitted fields stay as they are.",
+	}, func(ctx context.Context, in *updateInput) (*body[wire.Sandbox], error) {
+		var req lifecycle.UpdateRequest
+		if n := in.Body.CheckpointIntervalSeconds; n != nil {
+			d := seconds(*n)
+			req.CheckpointInterval = &d
+		}
+		return s.changed(s.svc.Update(ctx, caller(ctx), in.Ref, req))
+	})
+	route(a, huma.Operation{
 		OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{sandbox}", Tags: tags,
 		Summary: "Destroy a sandbox", Description: "Works in every state and answers when nothing of it is left. An ended sandbox is answered as it is.",
 	}, s.destroySandbox)
@@ -63,6 +74,11 @@ func (s *Server) registerSandboxes(a huma.API) {
 		OperationID: "wait-for-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/wait", Tags: tags,
 		Summary: "Wait for a state", Description: "Answers at the moment the sandbox reaches the state, when it has ended, or after the timeout; look at `state`.",
 	}, s.waitForSandbox)
+}
+
+type updateInput struct {
+	SandboxRef
+	Body wire.UpdateSandbox
 }
 
 func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[wire.Sandbox], error) {
@@ -77,7 +93,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 	sb, isNew, err := s.svc.Create(ctx, caller(ctx), lifecycle.CreateRequest{
 		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID), Snapshot: in.Body.Snapshot,
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
-		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net,
+		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net, CheckpointInterval: seconds(in.Body.CheckpointIntervalSeconds),
 		Dependencies: in.Body.Dependencies, Packages: in.Body.Packages,
 		URLAccess: sandbox.URLAccess(cmp.Or(in.Body.URLAccess, string(sandbox.URLKey))), Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds), IdempotencyKey: in.IdempotencyKey,
 		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
@@ -150,7 +166,7 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		Dependencies: sb.Dependencies, Packages: sb.Packages,
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb), URLAccess: string(cmp.Or(sb.URLAccess, sandbox.URLOpen)),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
-		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), PausedAt: optional(sb.PausedAt), MemoryLost: sb.MemoryLost,
+		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), CheckpointIntervalSeconds: int64(sb.CheckpointInterval / time.Second), LastCheckpointAt: optional(sb.LastCheckpointAt), PausedAt: optional(sb.PausedAt), MemoryLost: sb.MemoryLost,
 		Parent: string(sb.Parent), SnapshotID: string(sb.Snapshot), Description: sb.Description, Metadata: sb.Metadata,
 	}
 	if d, ok := sb.IdleDeadline(); ok {

@@ -20,9 +20,17 @@ type Records interface {
 	// Create records a named checkpoint with its event. Errors: Exists, QuotaExceeded when
 	// the sandbox has limit of them, or its workspace's quota is used up.
 	Create(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error
-	// List returns a sandbox's named checkpoints, the oldest first.
+	// ReplaceAutomatic records the automatic checkpoint of a sandbox in place of the one
+	// before. Errors: QuotaExceeded.
+	ReplaceAutomatic(ctx context.Context, c sandbox.Checkpoint, a sandbox.Admission) error
+	// SetInterval records the interval of a sandbox's automatic checkpoints, with an event.
+	SetInterval(ctx context.Context, id sandbox.ID, d time.Duration, ev sandbox.Event) error
+	// CountRestore counts that a lost sandbox goes on from its automatic checkpoint, and
+	// returns how many times it did.
+	CountRestore(ctx context.Context, id sandbox.CheckpointID) (int, error)
+	// List returns a sandbox's checkpoints, the automatic one too, the oldest first.
 	List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error)
-	// Delete forgets a named checkpoint, with an event; idempotent.
+	// Delete forgets a checkpoint, with an event; idempotent.
 	Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error
 	// Discarded reports of a checkpoint that no row has whether a row had it and gave it up
 	// a short time ago, or whether it was begun and never recorded.
@@ -43,6 +51,40 @@ func (v *Vault) Make(ctx context.Context, owner sandbox.ID, id sandbox.Checkpoin
 	return err
 }
 
+// Find returns the named checkpoint of a sandbox that an id or name means. Errors: NotFound.
+func (v *Vault) Find(ctx context.Context, id sandbox.ID, ref string) (sandbox.Checkpoint, error) {
+	list, err := v.records.List(ctx, id)
+	if err != nil {
+		return sandbox.Checkpoint{}, err
+	}
+	for _, match := range []func(*sandbox.Checkpoint) bool{
+		func(c *sandbox.Checkpoint) bool { return string(c.ID) == ref },
+		func(c *sandbox.Checkpoint) bool { return c.Name == ref },
+	} {
+		for i := range list {
+			if !list[i].Automatic() && match(&list[i]) {
+				return list[i], nil
+			}
+		}
+	}
+	return sandbox.Checkpoint{}, sandbox.Errorf(sandbox.NotFound, "the sandbox has no checkpoint %q", sandbox.Excerpt(ref))
+}
+
+// Branch makes a copy of a checkpoint, which is of use only if memory or files can be brought
+// back and are as they were saved: the sandbox gives up its present state for the copy.
+func (v *Vault) Branch(ctx context.Context, c sandbox.Checkpoint) (sandbox.CheckpointID, error) {
+	path := v.Path(c.Sandbox, c.ID)
+	lost, err := v.Restorable(path, sandbox.MemoryPrefer)
+	if err != nil {
+		return "", err
+	}
+	if err := v.Verify(ctx, path, lost); err != nil {
+		return "", err
+	}
+	id := sandbox.NewCheckpointID()
+	return id, v.Make(ctx, c.Sandbox, id, func(to string) error { return v.Copy(path, to) })
+}
+
 // Discard removes the files of a checkpoint that no row has, and then the record that it
 // was begun.
 func (v *Vault) Discard(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID) error {
@@ -57,6 +99,16 @@ func (v *Vault) DiscardOrLog(ctx context.Context, owner sandbox.ID, id sandbox.C
 	if err := v.Discard(ctx, owner, id); err != nil && ctx.Err() == nil {
 		v.log.Error("unfinished checkpoint not removed, trying again later", "sandbox", owner, "checkpoint", id, "error", err)
 	}
+}
+
+// Forget removes a checkpoint whose record is in doubt, row first.
+func (v *Vault) Forget(ctx context.Context, c sandbox.Checkpoint) {
+	ev := sandbox.Event{Sandbox: c.Sandbox, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted, Message: "saving it did not work"}
+	if err := v.records.Delete(ctx, c.ID, ev); err != nil {
+		v.log.Error("checkpoint in doubt stays", "sandbox", c.Sandbox, "checkpoint", c.ID, "error", err)
+		return
+	}
+	v.DiscardOrLog(ctx, c.Sandbox, c.ID)
 }
 
 // RemoveBegun removes the checkpoints that the server before was making when it ended.

@@ -106,6 +106,7 @@ type Sandbox struct {
 	MaxCPU            CPU      `yaml:"max_cpu" doc:"Highest CPU limit of a sandbox."`
 	MaxDisk           Bytes    `yaml:"max_disk" doc:"Highest disk limit of a sandbox."`
 	MaxCount          int      `yaml:"max_count" doc:"Maximum number of live sandboxes; 0 means no limit."`
+	AutoCheckpoints   int      `yaml:"automatic_checkpoints" doc:"Number of automatic checkpoints that the server makes at the same time; other sandboxes wait, and workspaces take turns."`
 	MaxProcesses      int      `yaml:"max_processes" doc:"Maximum number of processes and threads in one sandbox."`
 	CreateConcurrency int      `yaml:"create_concurrency" doc:"Number of sandboxes that start at the same time; others wait. 0: twice the number of cores."`
 	Retention         Duration `yaml:"retention" doc:"Retention of ended sandboxes with their events, and of deleted snapshots in lineages."`
@@ -236,6 +237,7 @@ func Default() Config {
 			MaxCPU:           8000,
 			MaxDisk:          64 << 30,
 			MaxCount:         1000,
+			AutoCheckpoints:  1,
 			MaxProcesses:     4096,
 			URLAccess:        string(sandbox.URLOpen),
 			StartTimeout:     Duration(30 * time.Second),
@@ -388,6 +390,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "sandbox.default_cpu", s.DefaultCPU, sandbox.CPUMilliMin, s.MaxCPU)
 	within(bad, "sandbox.default_disk", s.DefaultDisk, sandbox.DiskMin, s.MaxDisk)
 	within(bad, "sandbox.max_count", s.MaxCount, 0, 1<<20)
+	within(bad, "sandbox.automatic_checkpoints", s.AutoCheckpoints, 1, 100)
 	within(bad, "sandbox.max_processes", s.MaxProcesses, 32, 1<<20)
 	within(bad, "sandbox.create_concurrency", s.CreateConcurrency, 1, 1000)
 	within(bad, "pool.size", c.Pool.Size, 0, 1000)

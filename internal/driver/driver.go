@@ -127,6 +127,9 @@ type Exit struct {
 	// Fault says that the box's own process failed, or may have: it was not killed, and its
 	// guest did not exit. A process that cannot write because the host's disk is full fails so.
 	Fault bool
+	// Lost means that the box did not end by itself, by Destroy or for memory: its
+	// processes were killed on the host, or the runtime below the guest crashed.
+	Lost bool
 }
 
 // Capabilities says what a driver does on this host.

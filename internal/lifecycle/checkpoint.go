@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -39,7 +40,7 @@ func (s *Service) CreateCheckpoint(ctx context.Context, c sandbox.Caller, ref, n
 	return cp, nil
 }
 
-// checkpoint saves the flight's box under cp's id and records cp.
+// checkpoint saves a box under cp's id and records cp.
 func (s *Service) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 	begin := time.Now()
 	if err := s.mayCheckpoint(b, cp.Name); err != nil {
@@ -67,7 +68,7 @@ func (s *Service) checkpoint(b *entry, cp *sandbox.Checkpoint) (err error) {
 	}
 	if err != nil && s.ctx.Err() == nil {
 		// When it was recorded nevertheless, the row goes with the files.
-		s.forget(b, *cp)
+		s.saved.Forget(s.ctx, *cp)
 	}
 	return err
 }
@@ -93,14 +94,18 @@ func (s *Service) mayCheckpoint(b *entry, name string) error {
 	if err != nil {
 		return err
 	}
-	size := int64(0)
+	size, count := int64(0), 0
 	for _, c := range list {
+		if c.Automatic() {
+			continue
+		}
+		count++
 		size += c.SizeBytes
 		if c.Name == name {
 			return sandbox.Errorf(sandbox.Exists, "the sandbox has a checkpoint %q already", sandbox.Excerpt(name))
 		}
 	}
-	if len(list) >= sandbox.CheckpointsMax {
+	if count >= sandbox.CheckpointsMax {
 		return sandbox.Errorf(sandbox.QuotaExceeded, "a sandbox has at most %d checkpoints; delete some", sandbox.CheckpointsMax)
 	}
 	if size >= s.cfg.MaxCheckpointBytes {
@@ -109,43 +114,15 @@ func (s *Service) mayCheckpoint(b *entry, name string) error {
 	return nil
 }
 
-// forget removes a checkpoint whose record is in doubt, row first.
-func (s *Service) forget(b *entry, cp sandbox.Checkpoint) {
-	ev := sandbox.Event{Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted, Message: "saving it did not work"}
-	if err := s.saved.Records().Delete(s.ctx, cp.ID, ev); err != nil {
-		s.log.Error("checkpoint in doubt is kept", "sandbox", b.ID, "checkpoint", cp.ID, "error", err)
-		return
-	}
-	s.saved.DiscardOrLog(s.ctx, b.ID, cp.ID)
-}
-
-// Checkpoints returns the checkpoints of a sandbox, the oldest first; an ended
+// Checkpoints returns the named checkpoints of a sandbox, the oldest first; an ended
 // one has none. Errors: NotFound.
 func (s *Service) Checkpoints(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Checkpoint, error) {
 	_, sb, err := s.find(ctx, c, ref)
 	if err != nil {
 		return nil, err
 	}
-	return s.saved.Records().List(ctx, sb.ID)
-}
-
-// findCheckpoint returns the checkpoint of a sandbox that an id or name means.
-func (s *Service) findCheckpoint(ctx context.Context, id sandbox.ID, ref string) (sandbox.Checkpoint, error) {
-	list, err := s.saved.Records().List(ctx, id)
-	if err != nil {
-		return sandbox.Checkpoint{}, err
-	}
-	for _, match := range []func(*sandbox.Checkpoint) bool{
-		func(c *sandbox.Checkpoint) bool { return string(c.ID) == ref },
-		func(c *sandbox.Checkpoint) bool { return c.Name == ref },
-	} {
-		for i := range list {
-			if match(&list[i]) {
-				return list[i], nil
-			}
-		}
-	}
-	return sandbox.Checkpoint{}, sandbox.Errorf(sandbox.NotFound, "the sandbox has no checkpoint %q", sandbox.Excerpt(ref))
+	list, err := s.saved.Records().List(ctx, sb.ID)
+	return slices.DeleteFunc(list, func(c sandbox.Checkpoint) bool { return c.Automatic() }), err
 }
 
 // RestoreCheckpoint takes a running or paused sandbox back to one of its
@@ -169,37 +146,22 @@ func (s *Service) RestoreCheckpoint(ctx context.Context, c sandbox.Caller, ref, 
 	return b.Sandbox(), err
 }
 
-// restoreTo replaces the state of the flight's box. The checkpoint is copied
+// restoreTo replaces the state of a box. The checkpoint is copied
 // first, so that what the sandbox is restored from is its own.
 func (s *Service) restoreTo(b *entry, checkpoint string) error {
-	cp, err := s.findCheckpoint(b.Context(), b.ID, checkpoint)
+	cp, err := s.saved.Find(b.Context(), b.ID, checkpoint)
 	if err != nil {
 		return err
 	}
-	lost, err := s.saved.Restorable(s.saved.Path(b.ID, cp.ID), sandbox.MemoryPrefer)
+	from, err := s.saved.Branch(b.Context(), cp)
 	if err != nil {
 		return err
 	}
-	// What runs is given up for it, so nothing is left to chance.
-	if err := s.saved.Verify(b.Context(), s.saved.Path(b.ID, cp.ID), lost); err != nil {
+	// After this a loss of the sandbox must not bring back what came after the checkpoint.
+	if err := s.automatic.Drop(b.Box, "the sandbox goes back to another one"); err != nil {
 		return err
 	}
-	from := sandbox.NewCheckpointID()
-	err = s.saved.Make(s.ctx, b.ID, from, func(path string) error { return s.saved.Copy(s.saved.Path(b.ID, cp.ID), path) })
-	if err != nil {
-		return err
-	}
-	switch sb := b.Sandbox(); sb.State {
-	case sandbox.Paused:
-	case sandbox.Running:
-		if err := s.abandon(b, from, cp.ImageDigest); err != nil {
-			return err
-		}
-	default:
-		return box.StateError(&sb)
-	}
-	s.executions.ForgetTyped(b.Box)
-	if err := s.resumeFrom(b, from, cp.ImageDigest, sandbox.MemoryPrefer); err != nil {
+	if err := s.goBack(b, from, cp.ImageDigest); err != nil {
 		return err
 	}
 	return s.store.AppendEvent(s.ctx, sandbox.Event{
@@ -209,7 +171,23 @@ func (s *Service) restoreTo(b *entry, checkpoint string) error {
 	})
 }
 
-// abandon gives up the running state of the flight's box for the checkpoint from,
+// goBack replaces the state of a running or paused box by the checkpoint from, which is its
+// own and lies on the root filesystem of digest, and has it run.
+func (s *Service) goBack(b *entry, from sandbox.CheckpointID, digest string) error {
+	switch sb := b.Sandbox(); sb.State {
+	case sandbox.Paused:
+	case sandbox.Running:
+		if err := s.abandon(b, from, digest); err != nil {
+			return err
+		}
+	default:
+		return box.StateError(&sb)
+	}
+	s.executions.ForgetTyped(b.Box)
+	return s.resumeFrom(b, from, digest, sandbox.MemoryPrefer)
+}
+
+// abandon gives up the running state of a box for the checkpoint from,
 // on the root filesystem of digest. It stays pausing until it is resumed from that,
 // which keeps its place in the quota: paused, another could take it. Once the
 // intent is recorded a restarted server has it paused with the checkpoint.
@@ -241,7 +219,7 @@ func (s *Service) DeleteCheckpoint(ctx context.Context, c sandbox.Caller, ref, c
 		return err
 	}
 	return b.Exclusively(ctx, box.DeleteCheckpoint, func() error {
-		cp, err := s.findCheckpoint(b.Context(), b.ID, checkpoint)
+		cp, err := s.saved.Find(b.Context(), b.ID, checkpoint)
 		if err != nil {
 			return err
 		}

@@ -82,6 +82,8 @@ type Config struct {
 	CheckpointDir string
 	// MaxCheckpointBytes is how much the named checkpoints of one sandbox may take; 64 GiB.
 	MaxCheckpointBytes int64
+	// AutoCheckpoints is how many automatic checkpoints are made at once; 1.
+	AutoCheckpoints int
 	// MaxSnapshots is how many snapshots a workspace may have, MaxSnapshotBytes how
 	// much they may take; 1000 and 256 GiB.
 	MaxSnapshots     int
@@ -139,6 +141,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.SweepInterval = cmp.Or(c.SweepInterval, 5*time.Second)
 	c.Retention = cmp.Or(c.Retention, 30*24*time.Hour)
 	c.MaxCheckpointBytes = cmp.Or(c.MaxCheckpointBytes, 64<<30)
+	c.AutoCheckpoints = cmp.Or(c.AutoCheckpoints, 1)
 	c.MaxSnapshots = cmp.Or(c.MaxSnapshots, 1000)
 	c.MaxSnapshotBytes = cmp.Or(c.MaxSnapshotBytes, 256<<30)
 	c.idleMin = cmp.Or(c.idleMin, sandbox.IdleMin)

@@ -38,6 +38,9 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, req CreateReques
 	if err := s.cfg.validate(&req); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
+	if _, err := s.saved.Checkpointer(); err != nil && req.CheckpointInterval != 0 {
+		return sandbox.Sandbox{}, false, err
+	}
 	if err := s.offers(&req); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
@@ -165,7 +168,7 @@ func (s *Service) creation(c sandbox.Caller, req *CreateRequest, img *sandbox.Im
 		Name:  cmp.Or(req.Name, newName()),
 		Image: img.Ref(), ImageDigest: img.Digest, Env: maps.Clone(req.Env), Labels: maps.Clone(req.Labels),
 		Resources:     s.resources(req.Resources, img),
-		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts,
+		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts, CheckpointInterval: req.CheckpointInterval,
 		Network: sandbox.Network{Enabled: req.Network.Enabled}, URLAccess: req.URLAccess,
 		Dependencies: slices.Clone(req.Dependencies), Packages: slices.Clone(req.Packages),
 		Description: req.Description, Metadata: maps.Clone(req.Metadata),

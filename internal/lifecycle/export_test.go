@@ -31,6 +31,9 @@ func (c Config) CallMemory(n int64) Config {
 	return c
 }
 
+// SaveAutomatically makes the automatic checkpoint of a sandbox now, if it is needed.
+func (s *Service) SaveAutomatically(id sandbox.ID) { s.automatic.Save(s.ctx, id) }
+
 // Sweep looks for what is stuck or orphaned now.
 func (s *Service) Sweep() { s.sweep() }
 

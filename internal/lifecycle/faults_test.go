@@ -210,6 +210,10 @@ func (c *faultyCheckpoints) Create(ctx context.Context, cp sandbox.Checkpoint, l
 	return c.faults.do("checkpoints.Create", func() error { return c.Records.Create(ctx, cp, limit, ev, a) })
 }
 
+func (c *faultyCheckpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoint, a sandbox.Admission) error {
+	return c.faults.do("checkpoints.ReplaceAutomatic", func() error { return c.Records.ReplaceAutomatic(ctx, cp, a) })
+}
+
 func (c *faultyCheckpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
 	return c.faults.do("checkpoints.Delete", func() error { return c.Records.Delete(ctx, id, ev) })
 }

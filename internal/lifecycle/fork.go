@@ -258,7 +258,7 @@ func (f *fork) creation(parent *sandbox.Sandbox, i int) (sandbox.Creation, error
 	if err := checkLabels(sb.Labels); err != nil {
 		return sandbox.Creation{}, err
 	}
-	sb.Handle, sb.Saved, sb.SavedBytes, sb.StartedAt, sb.PausedAt = nil, "", 0, time.Time{}, time.Time{}
+	sb.Handle, sb.Saved, sb.SavedBytes, sb.StartedAt, sb.PausedAt, sb.LastCheckpointAt = nil, "", 0, time.Time{}, time.Time{}, time.Time{}
 	sb.CreatedBy, sb.CreatedAt, sb.UpdatedAt, sb.LastActivityAt = f.caller.User, now, now, now
 	return sandbox.Creation{
 		Sandbox: sb, RequestHash: "fork of " + string(parent.ID),

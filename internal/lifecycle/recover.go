@@ -77,7 +77,7 @@ func (s *Service) readopt(ctx context.Context, b *entry) {
 	}
 	if err != nil {
 		s.log.Warn("sandbox did not survive the restart", "sandbox", b.ID, "error", err)
-		s.endOrLog(b, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "its processes did not survive a restart of the server or host"})
+		s.automatic.Lost(b.Box, sandbox.Cause{Code: sandbox.CauseHostRestart, Message: "its processes did not survive a restart of the server or host"})
 		return
 	}
 	err = s.store.AppendEvent(ctx, sandbox.Event{

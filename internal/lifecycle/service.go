@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/autocheckpoint"
 	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/box"
 	"github.com/modbox/modbox/internal/checkpoint"
@@ -156,6 +157,7 @@ type Service struct {
 	boxes      *boxes
 	pool       *pool.Pool[warmBox]
 	saved      *checkpoint.Vault
+	automatic  *autocheckpoint.Keeper
 	quarantine *quarantine.Store
 	layers     Layers // nil for none
 	snapshots  *snapshots
@@ -228,6 +230,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	})
 	s.disk.executions = s.executions
 	s.newPreparation()
+	s.automatic = autocheckpoint.NewKeeper(automaticHost{s}, s.saved, s.quotas, cfg.MinFreeDisk, s.work, s.log)
 	if s.quarantine == nil && cfg.CheckpointDir != "" {
 		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
 	}
@@ -282,6 +285,7 @@ func (s *Service) Start(ctx context.Context) error {
 		s.log.Error("what earlier servers kept for sandboxes is not removed", "error", err)
 	}
 	s.work.Go(s.sweepLoop)
+	s.work.Go(func() { autocheckpoint.New(s.automatic, s.cfg.AutoCheckpoints, time.Second).Run(s.ctx) })
 	s.work.Go(s.noteLoop)
 	if s.pool.Size() > 0 {
 		s.work.Go(s.poolLoop)

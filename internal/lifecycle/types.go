@@ -42,6 +42,8 @@ type CreateRequest struct {
 	Network sandbox.Network `json:",omitzero"`
 	// Timeouts are the other clocks, see sandbox.Timeouts.
 	Timeouts sandbox.Timeouts `json:",omitzero"`
+	// CheckpointInterval is the time between automatic checkpoints; 0 means none.
+	CheckpointInterval time.Duration `json:",omitempty"`
 	// Description and Metadata are kept and shown, and mean nothing to the server.
 	Description string            `json:",omitempty"`
 	Metadata    map[string]string `json:",omitempty"`

@@ -62,6 +62,9 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := c.checkTimeouts(req.Timeouts); err != nil {
 		return err
 	}
+	if err := sandbox.CheckCheckpointInterval(req.CheckpointInterval); err != nil {
+		return err
+	}
 	if err := checkPorts("network.ports", req.Network.Ports); err != nil {
 		return err
 	}

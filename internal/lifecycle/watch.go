@@ -95,7 +95,12 @@ func (s *Service) watch(ctx context.Context, b *entry) {
 	if err != nil || ctx.Err() != nil {
 		return // its end was decided by somebody else, it is being paused, or the service closes
 	}
-	s.endOrLog(b, s.causeOf(ended))
+	cause := s.causeOf(ended)
+	if cause.Code == sandbox.CauseExited && (ended.Lost || ended.gone) {
+		s.automatic.Lost(b.Box, cause)
+		return
+	}
+	s.endOrLog(b, cause)
 }
 
 // noSpaceLeft is the free space in bytes below which a fault of a box means that it could not

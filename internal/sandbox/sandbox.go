@@ -92,6 +92,10 @@ type Sandbox struct {
 	MemoryLost string
 	// LastActivityAt is when something last used it.
 	LastActivityAt time.Time
+	// CheckpointInterval is the time between its automatic checkpoints; 0 means none.
+	CheckpointInterval time.Duration
+	// LastCheckpointAt is the time of its automatic checkpoint; zero without one.
+	LastCheckpointAt time.Time
 
 	CreatedBy UserID
 	CreatedAt time.Time
@@ -185,6 +189,9 @@ const (
 	EventCheckpointCreated  EventType = "checkpoint_created"  // a named state of it was saved
 	EventCheckpointRestored EventType = "checkpoint_restored" // it went back to a named state
 	EventCheckpointDeleted  EventType = "checkpoint_deleted"  // a named state was deleted
+	EventRolledBack         EventType = "rolled_back"         // its processes were lost; it goes on from its automatic checkpoint
+	EventCheckpointFailed   EventType = "checkpoint_failed"   // an automatic checkpoint could not be made
+	EventCheckpointInterval EventType = "checkpoint_interval" // its automatic checkpoints were switched on or off, or their interval changed
 	EventForked             EventType = "forked"              // sandboxes were made from it
 	EventSnapshotCreated    EventType = "snapshot_created"    // its files were saved as a snapshot
 	EventSnapshotTagged     EventType = "snapshot_tagged"     // a snapshot of it got another tag, or lost it

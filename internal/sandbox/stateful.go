@@ -4,15 +4,17 @@ import "time"
 
 // Limits of stateful sandboxes.
 const (
-	IdleMin         = 10 * time.Second    // shortest idle timeout
-	PausedMin       = 10 * time.Second    // shortest paused timeout
-	TimeoutMax      = 90 * 24 * time.Hour // longest idle, paused or execution timeout
-	CheckpointsMax  = 32                  // named checkpoints of one sandbox
-	CheckpointName  = 128                 // characters in a checkpoint's name
-	ForkMax         = 100                 // children of one fork
-	DescriptionMax  = 1 << 10             // bytes of a description
-	MetadataMax     = 64                  // entries of metadata
-	MetadataByteMax = 16 << 10            // bytes of all keys and values of metadata together
+	IdleMin           = 10 * time.Second    // shortest idle timeout
+	PausedMin         = 10 * time.Second    // shortest paused timeout
+	TimeoutMax        = 90 * 24 * time.Hour // longest idle, paused or execution timeout
+	AutoCheckpointMin = time.Minute         // shortest interval of automatic checkpoints
+	AutoCheckpointMax = 24 * time.Hour      // longest interval of automatic checkpoints
+	CheckpointsMax    = 32                  // named checkpoints of one sandbox
+	CheckpointName    = 128                 // characters in a checkpoint's name
+	ForkMax           = 100                 // children of one fork
+	DescriptionMax    = 1 << 10             // bytes of a description
+	MetadataMax       = 64                  // entries of metadata
+	MetadataByteMax   = 16 << 10            // bytes of all keys and values of metadata together
 )
 
 // Timeouts end or pause a sandbox beside its TTL, which always counts from its
@@ -71,6 +73,19 @@ type Checkpoint struct {
 	SizeBytes   int64
 	CreatedBy   UserID
 	CreatedAt   time.Time
+}
+
+// Automatic reports whether the server made the checkpoint by itself. A sandbox has one
+// automatic checkpoint at most, and callers do not see it among the others.
+func (c *Checkpoint) Automatic() bool { return c.Name == "" }
+
+// CheckCheckpointInterval checks an interval of automatic checkpoints; 0 means none. Errors:
+// Invalid, naming the field.
+func CheckCheckpointInterval(d time.Duration) error {
+	if d != 0 && (d < AutoCheckpointMin || d > AutoCheckpointMax) {
+		return InvalidField("checkpoint_interval_seconds", "must be 0, or %d to %d", int(AutoCheckpointMin/time.Second), int(AutoCheckpointMax/time.Second))
+	}
+	return nil
 }
 
 // IdleDeadline returns when the idle timeout of a running sandbox is over if

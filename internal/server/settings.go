@@ -65,6 +65,7 @@ func lifecycleConfig(cfg config.Config, machine capacity.Machine, urls proxy.URL
 		StreamTotalBytes:  int64(cfg.Exec.MaxStreams),
 		StreamRetention:   cfg.Exec.Retention.Std(),
 		KeptExecutions:    cfg.Exec.MaxKept,
+		AutoCheckpoints:   cfg.Sandbox.AutoCheckpoints,
 		MaxSnapshots:      cfg.Snapshot.MaxCount,
 		MaxSnapshotBytes:  int64(cfg.Snapshot.MaxBytes),
 		SandboxURL:        urls.Sandbox,

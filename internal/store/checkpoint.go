@@ -30,11 +30,15 @@ func (c *Checkpoints) Abandon(ctx context.Context, id sandbox.CheckpointID) erro
 }
 
 func (c *Checkpoints) exec(ctx context.Context, what, query string, args ...any) error {
-	err := c.s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	return c.write(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
 	})
-	if err != nil {
+}
+
+// write is [Store.write]; its error says what could not be written.
+func (c *Checkpoints) write(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
+	if err := c.s.write(ctx, f); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -61,9 +65,9 @@ func (c *Checkpoints) Discarded(ctx context.Context, id sandbox.CheckpointID) (b
 // Errors: Exists when the sandbox has one of that name; QuotaExceeded when it
 // has limit of them, or its workspace no room for it.
 func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
-	err := c.s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	return c.write(ctx, "record checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
 		var all, same int
-		err := tx.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = $1) FROM checkpoints WHERE sandbox_id = $2",
+		err := tx.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = $1) FROM checkpoints WHERE sandbox_id = $2 AND name <> ''",
 			cp.Name, cp.Sandbox).Scan(&all, &same)
 		switch {
 		case err != nil:
@@ -73,27 +77,63 @@ func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit i
 		case all >= limit:
 			return sandbox.Errorf(sandbox.QuotaExceeded, "a sandbox has at most %d checkpoints; delete some", limit)
 		}
-		var ws sandbox.WorkspaceID
-		if err := tx.QueryRowContext(ctx, "SELECT workspace_id FROM sandboxes WHERE id = $1", cp.Sandbox).Scan(&ws); err != nil {
-			return err
-		}
-		if err := admitDisk(ctx, tx, ws, cp.SizeBytes, a); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7)",
-			cp.ID, cp.Sandbox, cp.Name, cp.ImageDigest, cp.SizeBytes, cp.CreatedBy, nanos(cp.CreatedAt))
-		if err != nil {
+		if err := insertCheckpoint(ctx, tx, cp, a); err != nil {
 			return err
 		}
 		return insertEvent(ctx, tx, cp.Sandbox, ev)
 	})
-	if err != nil {
-		return fmt.Errorf("record checkpoint of sandbox %s: %w", cp.Sandbox, err)
-	}
-	return nil
 }
 
-// List returns a sandbox's checkpoints, the oldest first.
+// insertCheckpoint records cp when the quota of its workspace allows it.
+func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp sandbox.Checkpoint, a sandbox.Admission) error {
+	var ws sandbox.WorkspaceID
+	if err := tx.QueryRowContext(ctx, "SELECT workspace_id FROM sandboxes WHERE id = $1", cp.Sandbox).Scan(&ws); err != nil {
+		return err
+	}
+	if err := admitDisk(ctx, tx, ws, cp.SizeBytes, a); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO checkpoints ("+checkpointColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		cp.ID, cp.Sandbox, cp.Name, cp.ImageDigest, cp.SizeBytes, cp.CreatedBy, nanos(cp.CreatedAt))
+	return err
+}
+
+// ReplaceAutomatic records the automatic checkpoint of a live sandbox in place of the one
+// before. Errors: QuotaExceeded; then the one before stays.
+func (c *Checkpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoint, a sandbox.Admission) error {
+	return c.write(ctx, "record automatic checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1 AND name = ''", cp.Sandbox); err != nil {
+			return err
+		}
+		if err := insertCheckpoint(ctx, tx, cp, a); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE sandboxes SET last_checkpoint_at = $1 WHERE id = $2", nanos(cp.CreatedAt), cp.Sandbox)
+		return err
+	})
+}
+
+// SetInterval records the interval of the automatic checkpoints of a sandbox and appends ev.
+func (c *Checkpoints) SetInterval(ctx context.Context, id sandbox.ID, d time.Duration, ev sandbox.Event) error {
+	return c.write(ctx, "record checkpoint interval of sandbox "+string(id), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE sandboxes SET checkpoint_interval = $1, updated_at = $2 WHERE id = $3", int64(d), nanos(ev.Time), id)
+		if err != nil {
+			return err
+		}
+		return insertEvent(ctx, tx, id, ev)
+	})
+}
+
+// CountRestore adds one to the number of times that a lost sandbox went on from its
+// automatic checkpoint, and returns that number.
+func (c *Checkpoints) CountRestore(ctx context.Context, id sandbox.CheckpointID) (n int, err error) {
+	err = c.write(ctx, "count restore of checkpoint "+string(id), func(ctx context.Context, tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, "UPDATE checkpoints SET restores = restores + 1 WHERE id = $1 RETURNING restores", id).Scan(&n)
+	})
+	return n, err
+}
+
+// List returns a sandbox's checkpoints, the automatic one too, the oldest first.
 func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error) {
 	list, err := collect(ctx, c.s.reader, func(row scanner) (cp sandbox.Checkpoint, err error) {
 		var created int64
@@ -110,7 +150,7 @@ func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkp
 // Delete forgets a checkpoint and appends ev. One that does not exist
 // is no error, and then there is no event.
 func (c *Checkpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
-	err := c.s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	return c.write(ctx, "delete checkpoint "+string(id), func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE id = $1 AND sandbox_id = $2", id, ev.Sandbox)
 		if err != nil {
 			return err
@@ -118,12 +158,13 @@ func (c *Checkpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sa
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
 			return err
 		}
+		_, err = tx.ExecContext(ctx, `UPDATE sandboxes SET last_checkpoint_at = 0 WHERE id = $1 AND last_checkpoint_at > 0
+			AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE sandbox_id = $1 AND name = '')`, ev.Sandbox)
+		if err != nil {
+			return err
+		}
 		return insertEvent(ctx, tx, ev.Sandbox, ev)
 	})
-	if err != nil {
-		return fmt.Errorf("delete checkpoint %s: %w", id, err)
-	}
-	return nil
 }
 
 // NoteActivity records when sandboxes were last used. Times only go forward.

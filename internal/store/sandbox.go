@@ -17,7 +17,7 @@ const (
 		created_at, updated_at, started_at, ended_at, handle,
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
 		network_enabled, ports, snapshot_id, memory_lost,
-		dependencies, packages, image_id, registry_id, saved_bytes, url_access`
+		dependencies, packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at`
 	// isLive and isNamed, which nothing else of the same name is meanwhile, are the conditions
 	// of the indexes sandboxes_quota and sandboxes_live_name, word for word, so that they are used.
 	isLive  = "state NOT IN ('destroyed', 'failed')"
@@ -169,13 +169,13 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 	if _, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, workspace_id, name, host_label, state, image, image_digest,
 			env, labels, memory_bytes, cpu_milli, disk_bytes, readiness_port, ttl, created_by, created_at, updated_at, request_hash,
 			idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, last_activity_at,
-			network_enabled, ports, snapshot_id, handle, dependencies, packages, image_id, registry_id, url_access)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)`,
+			network_enabled, ports, snapshot_id, handle, dependencies, packages, image_id, registry_id, url_access, checkpoint_interval)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36)`,
 		sb.ID, sb.Workspace, sb.Name, sb.HostLabel, sb.State, sb.Image, sb.ImageDigest,
 		env, labels, sb.Resources.MemoryBytes, sb.Resources.CPUMilli, sb.Resources.DiskBytes, int64(sb.ReadinessPort),
 		int64(sb.TTL), sb.CreatedBy, nanos(sb.CreatedAt), nanos(sb.UpdatedAt), hash,
 		int64(sb.Timeouts.Idle), int64(sb.Timeouts.Paused), int64(sb.Timeouts.Execution), sb.Timeouts.OnIdle,
-		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, sb.ImageID, sb.Registry, sb.URLAccess); err != nil {
+		sb.Description, metadata, sb.Parent, nanos(sb.LastActivityAt), number(sb.Network.Enabled), ports, sb.Snapshot, sb.Handle, apt, npm, sb.ImageID, sb.Registry, sb.URLAccess, int64(sb.CheckpointInterval)); err != nil {
 		return err
 	}
 	for label, value := range sb.Labels {
@@ -362,20 +362,8 @@ func (s *Store) Purge(ctx context.Context, now, endedBefore time.Time, limit int
 }
 
 func (s *Store) querySandboxes(ctx context.Context, query string, args ...any) ([]sandbox.Sandbox, error) {
-	rows, err := s.reader.QueryContext(ctx, query, args...)
+	sbs, err := collect(ctx, s.reader, s.scanSandbox, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("list sandboxes: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var sbs []sandbox.Sandbox
-	for rows.Next() {
-		sb, err := s.scanSandbox(rows)
-		if err != nil {
-			return nil, fmt.Errorf("list sandboxes: %w", err)
-		}
-		sbs = append(sbs, sb)
-	}
-	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
 	return sbs, nil
@@ -414,13 +402,13 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	var sb sandbox.Sandbox
 	var cause sandbox.Cause
 	var env, labels, metadata, ports, apt, npm string
-	var created, updated, started, ended, paused, activity int64
+	var created, updated, started, ended, paused, activity, checkpoint int64
 	err := row.Scan(&sb.ID, &sb.Workspace, &sb.Name, &sb.HostLabel, &sb.State, &cause.Code, &cause.Message, &sb.Image, &sb.ImageDigest,
 		&env, &labels, &sb.Resources.MemoryBytes, &sb.Resources.CPUMilli, &sb.Resources.DiskBytes, &sb.ReadinessPort, &sb.TTL, &sb.CreatedBy,
 		&created, &updated, &started, &ended, &sb.Handle,
 		&sb.Timeouts.Idle, &sb.Timeouts.Paused, &sb.Timeouts.Execution, &sb.Timeouts.OnIdle, &sb.Description, &metadata,
 		&sb.Parent, &sb.Saved, &paused, &activity, &sb.Network.Enabled, &ports, &sb.Snapshot, &sb.MemoryLost,
-		&apt, &npm, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess)
+		&apt, &npm, &sb.ImageID, &sb.Registry, &sb.SavedBytes, &sb.URLAccess, &sb.CheckpointInterval, &checkpoint)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -445,7 +433,7 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	if sb.Packages, err = unmarshalStrings(npm); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("packages of %s: %w", sb.ID, err)
 	}
-	sb.PausedAt, sb.LastActivityAt = fromNanos(paused), fromNanos(activity)
+	sb.PausedAt, sb.LastActivityAt, sb.LastCheckpointAt = fromNanos(paused), fromNanos(activity), fromNanos(checkpoint)
 	sb.CreatedAt, sb.UpdatedAt = fromNanos(created), fromNanos(updated)
 	sb.StartedAt, sb.EndedAt = fromNanos(started), fromNanos(ended)
 	return sb, nil

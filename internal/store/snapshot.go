@@ -305,37 +305,19 @@ func (s *Store) DigestsInUse(ctx context.Context) ([]string, error) {
 
 // column reads a query of one column.
 func column[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
-	rows, err := q.QueryContext(ctx, query, args...)
+	list, err := collect(ctx, q, func(row scanner) (v T, err error) {
+		err = row.Scan(&v)
+		return v, err
+	}, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	var list []T
-	for rows.Next() {
-		var v T
-		if err := rows.Scan(&v); err != nil {
-			return nil, fmt.Errorf("list: %w", err)
-		}
-		list = append(list, v)
-	}
-	return list, rows.Err()
+	return list, nil
 }
 
 func (s *Store) querySnapshots(ctx context.Context, query string, args ...any) ([]sandbox.Snapshot, error) {
-	rows, err := s.reader.QueryContext(ctx, query, args...)
+	list, err := collect(ctx, s.reader, s.scanSnapshot, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("list snapshots: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var list []sandbox.Snapshot
-	for rows.Next() {
-		sn, err := s.scanSnapshot(rows)
-		if err != nil {
-			return nil, fmt.Errorf("list snapshots: %w", err)
-		}
-		list = append(list, sn)
-	}
-	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
 	return list, nil

@@ -4,16 +4,19 @@ import "time"
 
 // CreateSandbox is the body of POST /v1/sandboxes.
 type CreateSandbox struct {
-	Name        string            `json:"name,omitempty" maxLength:"255" doc:"Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists." example:"agent-42"`
-	Image       string            `json:"image,omitempty" maxLength:"512" doc:"Image reference. When neither image nor image_id is given: the default image of the workspace, or of the server." example:"modbox/code-exec:latest"`
-	ImageID     string            `json:"image_id,omitempty" maxLength:"64" doc:"ID of an image, or of one of the workspace's catalogue (/v1/sandbox-images), whose defaults count then; wins over image."`
-	Snapshot    string            `json:"snapshot,omitempty" maxLength:"512" doc:"Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag." example:"my-agent:v1"`
-	Env         map[string]string `json:"env,omitempty" doc:"Environment variables of every process in the sandbox. They are never shown again."`
-	Labels      map[string]string `json:"labels,omitempty" doc:"Up to 64 labels to find it by."`
-	TTLSeconds  int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit."`
-	Resources   *Resources        `json:"resources,omitempty" doc:"Limits; the image's or the server's defaults for what is omitted."`
-	Timeouts    *Timeouts         `json:"timeouts,omitempty" doc:"Clocks beside the ttl; none when omitted."`
-	Network     *Network          `json:"network,omitempty" doc:"Access to the internet, and ports to publish; neither when omitted."`
+	Name       string            `json:"name,omitempty" maxLength:"255" doc:"Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists." example:"agent-42"`
+	Image      string            `json:"image,omitempty" maxLength:"512" doc:"Image reference. When neither image nor image_id is given: the default image of the workspace, or of the server." example:"modbox/code-exec:latest"`
+	ImageID    string            `json:"image_id,omitempty" maxLength:"64" doc:"ID of an image, or of one of the workspace's catalogue (/v1/sandbox-images), whose defaults count then; wins over image."`
+	Snapshot   string            `json:"snapshot,omitempty" maxLength:"512" doc:"Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag." example:"my-agent:v1"`
+	Env        map[string]string `json:"env,omitempty" doc:"Environment variables of every process in the sandbox. They are never shown again."`
+	Labels     map[string]string `json:"labels,omitempty" doc:"Up to 64 labels to find it by."`
+	TTLSeconds int               `json:"ttl_seconds,omitempty" minimum:"0" maximum:"86400" doc:"It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit."`
+	Resources  *Resources        `json:"resources,omitempty" doc:"Limits; the image's or the server's defaults for what is omitted."`
+	Timeouts   *Timeouts         `json:"timeouts,omitempty" doc:"Clocks beside the ttl; none when omitted."`
+	Network    *Network          `json:"network,omitempty" doc:"Access to the internet, and ports to publish; neither when omitted."`
+
+	CheckpointIntervalSeconds int `json:"checkpoint_interval_seconds,omitempty" doc:"Time between automatic checkpoints, from which it goes on when its processes are lost with the host: 60 to 86400. 0 or omitted: none."`
+
 	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Your own words about it."`
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64; they mean nothing to the server."`
 	URLAccess   string            `json:"url_access,omitempty" enum:"open,key" doc:"The credential for the management routes on its own URL (/modbox/api/…, /execute): with key, callers need its SANDBOX_API_KEY or an API token; with open, its SANDBOX_API_KEY if it has one, else the URL is enough. key when omitted."`
@@ -96,39 +99,46 @@ type ForkError struct {
 
 // Sandbox is one sandbox.
 type Sandbox struct {
-	ID            string            `json:"id" format:"uuid" doc:"Its identifier."`
-	Name          string            `json:"name" doc:"The caller's identifier."`
-	State         string            `json:"state" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" doc:"Where it is in its life."`
-	URL           string            `json:"url" doc:"The URL of its HTTP server, its management routes and all its ports that are not private. It is a secret; share the URLs of published ports. Empty for callers who may only read."`
-	Image         string            `json:"image" doc:"The image reference it was made from."`
-	ImageDigest   string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
-	ImageID       string            `json:"image_id,omitempty" doc:"The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot."`
-	Dependencies  []string          `json:"dependencies,omitempty" nullable:"false" doc:"Debian packages that were installed in it."`
-	Packages      []string          `json:"packages,omitempty" nullable:"false" doc:"npm packages that were installed in it."`
-	Labels        map[string]string `json:"labels" doc:"Its labels."`
-	Resources     Resources         `json:"resources" doc:"Its limits."`
-	ReadinessPort int               `json:"readiness_port,omitempty" doc:"The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080."`
-	Network       SandboxNetwork    `json:"network" doc:"Its network."`
-	URLAccess     string            `json:"url_access" enum:"open,key" doc:"The credential for the management routes on its own URL; the workspace and the server may demand more."`
-	TTLSeconds    int64             `json:"ttl_seconds" doc:"How long it may live from created_at; 0 means no limit."`
-	Deadline      *time.Time        `json:"deadline" doc:"When its ttl ends it; null without one."`
-	Timeouts      Timeouts          `json:"timeouts" doc:"Its clocks beside the ttl."`
-	LastActivity  *time.Time        `json:"last_activity_at" doc:"When something last used it."`
-	IdleDeadline  *time.Time        `json:"idle_deadline" doc:"When its idle timeout is over if nothing uses it before; null without one, and unless it runs."`
-	PausedAt      *time.Time        `json:"paused_at" doc:"When it was paused; null unless it is paused."`
-	PausedUntil   *time.Time        `json:"paused_deadline" doc:"When its paused timeout ends it; null without one, and unless it is paused."`
-	MemoryLost    string            `json:"memory_lost,omitempty" doc:"Why its last resume started it anew with its files; absent when its memory was brought back."`
-	Parent        string            `json:"parent_id,omitempty" doc:"The sandbox it was forked from; absent without one."`
-	SnapshotID    string            `json:"snapshot_id,omitempty" doc:"The snapshot it was made from; absent without one."`
-	Description   string            `json:"description,omitempty" doc:"The caller's own words about it."`
-	Metadata      map[string]string `json:"metadata,omitempty" doc:"The caller's own entries about it."`
-	Cause         *Cause            `json:"cause" doc:"Why it ended; null while it lives."`
-	CreatedBy     string            `json:"created_by" doc:"The user who made it."`
-	WorkspaceID   string            `json:"workspace_id" doc:"The workspace it belongs to."`
-	CreatedAt     time.Time         `json:"created_at" doc:"When it was asked for."`
-	UpdatedAt     time.Time         `json:"updated_at" doc:"When it last changed."`
-	StartedAt     *time.Time        `json:"started_at" doc:"When it first ran; null until then."`
-	EndedAt       *time.Time        `json:"ended_at" doc:"When it ended; null while it lives."`
+	ID                        string            `json:"id" format:"uuid" doc:"Its identifier."`
+	Name                      string            `json:"name" doc:"The caller's identifier."`
+	State                     string            `json:"state" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" doc:"Where it is in its life."`
+	URL                       string            `json:"url" doc:"The URL of its HTTP server, its management routes and all its ports that are not private. It is a secret; share the URLs of published ports. Empty for callers who may only read."`
+	Image                     string            `json:"image" doc:"The image reference it was made from."`
+	ImageDigest               string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
+	ImageID                   string            `json:"image_id,omitempty" doc:"The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot."`
+	Dependencies              []string          `json:"dependencies,omitempty" nullable:"false" doc:"Debian packages that were installed in it."`
+	Packages                  []string          `json:"packages,omitempty" nullable:"false" doc:"npm packages that were installed in it."`
+	Labels                    map[string]string `json:"labels" doc:"Its labels."`
+	Resources                 Resources         `json:"resources" doc:"Its limits."`
+	ReadinessPort             int               `json:"readiness_port,omitempty" doc:"The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080."`
+	Network                   SandboxNetwork    `json:"network" doc:"Its network."`
+	URLAccess                 string            `json:"url_access" enum:"open,key" doc:"The credential for the management routes on its own URL; the workspace and the server may demand more."`
+	TTLSeconds                int64             `json:"ttl_seconds" doc:"How long it may live from created_at; 0 means no limit."`
+	Deadline                  *time.Time        `json:"deadline" doc:"When its ttl ends it; null without one."`
+	Timeouts                  Timeouts          `json:"timeouts" doc:"Its clocks beside the ttl."`
+	CheckpointIntervalSeconds int64             `json:"checkpoint_interval_seconds" doc:"Time between its automatic checkpoints; 0: it has none."`
+	LastCheckpointAt          *time.Time        `json:"last_checkpoint_at" doc:"Time of its automatic checkpoint; null without one."`
+	LastActivity              *time.Time        `json:"last_activity_at" doc:"When something last used it."`
+	IdleDeadline              *time.Time        `json:"idle_deadline" doc:"When its idle timeout is over if nothing uses it before; null without one, and unless it runs."`
+	PausedAt                  *time.Time        `json:"paused_at" doc:"When it was paused; null unless it is paused."`
+	PausedUntil               *time.Time        `json:"paused_deadline" doc:"When its paused timeout ends it; null without one, and unless it is paused."`
+	MemoryLost                string            `json:"memory_lost,omitempty" doc:"Why its last resume started it anew with its files; absent when its memory was brought back."`
+	Parent                    string            `json:"parent_id,omitempty" doc:"The sandbox it was forked from; absent without one."`
+	SnapshotID                string            `json:"snapshot_id,omitempty" doc:"The snapshot it was made from; absent without one."`
+	Description               string            `json:"description,omitempty" doc:"The caller's own words about it."`
+	Metadata                  map[string]string `json:"metadata,omitempty" doc:"The caller's own entries about it."`
+	Cause                     *Cause            `json:"cause" doc:"Why it ended; null while it lives."`
+	CreatedBy                 string            `json:"created_by" doc:"The user who made it."`
+	WorkspaceID               string            `json:"workspace_id" doc:"The workspace it belongs to."`
+	CreatedAt                 time.Time         `json:"created_at" doc:"When it was asked for."`
+	UpdatedAt                 time.Time         `json:"updated_at" doc:"When it last changed."`
+	StartedAt                 *time.Time        `json:"started_at" doc:"When it first ran; null until then."`
+	EndedAt                   *time.Time        `json:"ended_at" doc:"When it ended; null while it lives."`
+}
+
+// UpdateSandbox changes settings of a sandbox; omitted fields stay.
+type UpdateSandbox struct {
+	CheckpointIntervalSeconds *int `json:"checkpoint_interval_seconds,omitempty" doc:"Time between automatic checkpoints: 60 to 86400. 0: none; its automatic checkpoint is deleted."`
 }
 
 // Cause is why a sandbox ended.

@@ -21,6 +21,7 @@ type createFlags struct {
 	dependencies, packages  []string
 	urlAccess               string
 	ttl, idle, pausedFor    time.Duration
+	checkpoints             time.Duration
 	waitForQuota            time.Duration
 	onIdle                  string
 	replace, network        bool
@@ -43,6 +44,7 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.DurationVar(&f.idle, "idle", 0, "do the action of --on-idle after this time without activity, from 10s (default: never)")
 	fs.StringVar(&f.onIdle, "on-idle", "", "destroy or pause (default: destroy)")
 	fs.DurationVar(&f.pausedFor, "paused-timeout", 0, "destroy it when it was paused for this time, from 10s (default: never)")
+	fs.DurationVar(&f.checkpoints, "checkpoint-interval", 0, "save it automatically this often, 1m to 24h, so that it survives the loss of its host processes (default: never)")
 	fs.BoolVar(&f.network, "network", false, "give it access to the internet")
 	fs.UintSliceVarP(&f.ports, "port", "p", nil, "publish this port; its URL leads to the first (repeatable)")
 	fs.StringVar(&f.urlAccess, "url-access", "", "credential for the management routes on its URL: key (its SANDBOX_API_KEY or an API token) or open (default: key)")
@@ -71,8 +73,9 @@ func (f *createFlags) options(getenv func(string) string, image string) (client.
 	return client.CreateOptions{
 		Network: network,
 		Name:    f.name, Image: image, Snapshot: f.snapshot, Env: env, Labels: labels, TTL: f.ttl, Replace: f.replace,
-		Timeouts:     client.Timeouts{IdleSeconds: base.WholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: base.WholeSeconds(f.pausedFor)},
-		Dependencies: f.dependencies, Packages: f.packages,
+		Timeouts:           client.Timeouts{IdleSeconds: base.WholeSeconds(f.idle), OnIdle: f.onIdle, PausedSeconds: base.WholeSeconds(f.pausedFor)},
+		CheckpointInterval: f.checkpoints,
+		Dependencies:       f.dependencies, Packages: f.packages,
 		Resources:    client.Resources{Memory: f.memory, CPU: f.cpu, Disk: f.disk},
 		WaitForQuota: f.waitForQuota, URLAccess: client.URLAccess(f.urlAccess),
 	}, nil

@@ -125,7 +125,11 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 			return driver.Exit{Cause: sandbox.CauseOOM, Detail: fmt.Sprintf("the sandbox used more than its %d MiB of memory", b.resources.MemoryBytes>>20)}
 		}
 	}
-	exit := driver.Exit{Cause: sandbox.CauseExited, Detail: "the sandbox ended by itself", Fault: faulted(ws, known)}
+	// gVisor ends with the status of the guest's first process. Go programs that crash, and
+	// so gVisor and the agent, end with status 2. Nobody knows the status of a process that
+	// another server started.
+	lost := !known || ws.Signaled() || ws.Exited() && ws.ExitStatus() == 2
+	exit := driver.Exit{Cause: sandbox.CauseExited, Detail: "the sandbox ended by itself", Fault: faulted(ws, known), Lost: lost}
 	switch {
 	case known && ws.Signaled():
 		exit.Detail = fmt.Sprintf("the sandbox's process was ended by signal %d", ws.Signal())

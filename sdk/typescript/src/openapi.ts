@@ -614,7 +614,11 @@ export interface paths {
         delete: operations["destroy-sandbox"];
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change settings of a sandbox
+         * @description Omitted fields stay as they are.
+         */
+        patch: operations["update-sandbox"];
         trace?: never;
     };
     "/v1/sandboxes/{sandbox}/checkpoints": {
@@ -2153,6 +2157,11 @@ export interface components {
             verify?: boolean;
         };
         CreateSandbox: {
+            /**
+             * Format: int64
+             * @description Time between automatic checkpoints, from which it goes on when its processes are lost with the host: 60 to 86400. 0 or omitted: none.
+             */
+            checkpoint_interval_seconds?: number;
             /** @description A command that starts as an execution as soon as it runs. */
             command?: components["schemas"]["ExecutionCommand"];
             /**
@@ -3428,6 +3437,11 @@ export interface components {
             /** @description Why it ended; null while it lives. */
             cause: components["schemas"]["Cause"] | null;
             /**
+             * Format: int64
+             * @description Time between its automatic checkpoints; 0: it has none.
+             */
+            checkpoint_interval_seconds: number;
+            /**
              * Format: date-time
              * @description When it was asked for.
              */
@@ -3473,6 +3487,11 @@ export interface components {
              * @description When something last used it.
              */
             last_activity_at: string | null;
+            /**
+             * Format: date-time
+             * @description Time of its automatic checkpoint; null without one.
+             */
+            last_checkpoint_at: string | null;
             /** @description Why its last resume started it anew with its files; absent when its memory was brought back. */
             memory_lost?: string;
             /** @description The caller's own entries about it. */
@@ -4032,6 +4051,13 @@ export interface components {
             username?: string;
             /** @description Ask the registry first whether it accepts them as they will be, and change nothing when it does not. */
             verify?: boolean;
+        };
+        UpdateSandbox: {
+            /**
+             * Format: int64
+             * @description Time between automatic checkpoints: 60 to 86400. 0: none; its automatic checkpoint is deleted.
+             */
+            checkpoint_interval_seconds?: number;
         };
         UpdateSandboxImage: {
             /** @description Your own words about it. */
@@ -5659,6 +5685,45 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-sandbox": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path: {
+                /** @description The sandbox: its id or its name, percent-encoded. A live sandbox of a name wins over ended ones. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateSandbox"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {
