@@ -140,32 +140,33 @@ type arguments struct {
 	DryRun                             bool  `json:"dry_run"`
 	MemoryMB                           int64 `json:"memory_mb"`
 
-	Command        commandArgument
-	Stdin          any // a text, or whether there is a stream
-	Changes        map[string]*string
-	Files          map[string]string
-	Names          []string
-	Dependencies   []string
-	Packages       []string
-	Metadata       map[string]string
-	Timeouts       client.Timeouts
-	Env, Labels    map[string]string
-	States         []client.State
-	Resources      client.Resources
-	Network        client.Network
-	Enabled        *bool
-	Ports          *[]uint16
-	Port           uint16
-	Access         client.PortAccess
-	URLAccess      client.URLAccess `json:"url_access"`
-	Content        struct{ Base64 []byte }
-	TTLSeconds     int64  `json:"ttl_seconds"`
-	TimeoutSeconds int64  `json:"timeout_seconds"`
-	MaxOutputBytes int64  `json:"max_output_bytes"`
-	WaitSeconds    int64  `json:"wait_seconds"`
-	ExpiresSeconds int64  `json:"expires_in_seconds"`
-	SnapshotID     string `json:"snapshot_id"`
-	ContentHash    string `json:"content_hash"`
+	Command                   commandArgument
+	Stdin                     any // a text, or whether there is a stream
+	Changes                   map[string]*string
+	Files                     map[string]string
+	Names                     []string
+	Dependencies              []string
+	Packages                  []string
+	Metadata                  map[string]string
+	Timeouts                  client.Timeouts
+	Env, Labels               map[string]string
+	States                    []client.State
+	Resources                 client.Resources
+	Network                   client.Network
+	Enabled                   *bool
+	Ports                     *[]uint16
+	Port                      uint16
+	Access                    client.PortAccess
+	URLAccess                 client.URLAccess `json:"url_access"`
+	Content                   struct{ Base64 []byte }
+	TTLSeconds                int64  `json:"ttl_seconds"`
+	CheckpointIntervalSeconds int64  `json:"checkpoint_interval_seconds"`
+	TimeoutSeconds            int64  `json:"timeout_seconds"`
+	MaxOutputBytes            int64  `json:"max_output_bytes"`
+	WaitSeconds               int64  `json:"wait_seconds"`
+	ExpiresSeconds            int64  `json:"expires_in_seconds"`
+	SnapshotID                string `json:"snapshot_id"`
+	ContentHash               string `json:"content_hash"`
 
 	Parents, Overwrite, Recursive bool
 	Follow, Timestamps, Force     bool
@@ -261,7 +262,11 @@ var coreCalls = map[string]call{
 	"sandboxes.stats":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Stats(ctx, a.Ref) },
 	"sandboxes.usage":       func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Usage(ctx, a.Ref) },
 	"sandboxes.set_network": setNetwork,
-	"sandboxes.events":      events,
+	"sandboxes.update": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		interval := time.Duration(a.CheckpointIntervalSeconds) * time.Second
+		return c.Update(ctx, a.Ref, client.UpdateOptions{CheckpointInterval: &interval})
+	},
+	"sandboxes.events": events,
 	"sandboxes.files.read": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		r, err := c.ReadFile(ctx, a.Ref, a.Path)
 		if err != nil {

@@ -27,6 +27,8 @@ export function sandbox(w: wire.Sandbox): Sandbox {
     ttlSeconds: w.ttl_seconds,
     deadline: w.deadline,
     timeouts: timeouts(w.timeouts),
+    checkpointIntervalSeconds: w.checkpoint_interval_seconds,
+    lastCheckpointAt: w.last_checkpoint_at,
     lastActivityAt: w.last_activity_at,
     idleDeadline: w.idle_deadline,
     pausedAt: w.paused_at,

@@ -70,6 +70,7 @@ export class Sandboxes {
       env: options.env,
       labels: options.labels,
       ttl_seconds: options.ttlSeconds,
+      checkpoint_interval_seconds: options.checkpointIntervalSeconds,
       resources: options.resources,
       network: options.network && encodeNetwork(options.network),
       url_access: options.urlAccess,
@@ -303,6 +304,16 @@ export class Sandboxes {
   async usage(ref: string, options: CallOptions = {}): Promise<Usage> {
     const w = await this.http.json<wire.Usage>({ method: "GET", path: sandboxPath(ref, "/usage"), signal: options.signal, repeatable: true });
     return decode.usage(w);
+  }
+
+  /**
+   * Changes settings of a sandbox; what the options leave out stays. `checkpointIntervalSeconds` 0
+   * switches automatic checkpoints off and deletes the automatic checkpoint.
+   */
+  async update(ref: string, options: { checkpointIntervalSeconds?: number | undefined } & CallOptions): Promise<Sandbox> {
+    const json: wire.UpdateSandbox = { checkpoint_interval_seconds: options.checkpointIntervalSeconds };
+    const w = await this.http.json<wire.Sandbox>({ method: "PATCH", path: sandboxPath(ref), json, signal: options.signal, repeatable: true });
+    return decode.sandbox(w);
   }
 
   /**

@@ -81,6 +81,10 @@ export interface Sandbox {
   /** When its ttl ends it; null without one. */
   deadline: string | null;
   timeouts: Timeouts;
+  /** Seconds between its automatic checkpoints; 0 is none. */
+  checkpointIntervalSeconds: number;
+  /** When its automatic checkpoint was made; null without one. */
+  lastCheckpointAt: string | null;
   lastActivityAt: string | null;
   /** When its idle timeout ends it; null without one, or when it does not run. */
   idleDeadline: string | null;
@@ -143,6 +147,11 @@ export interface CreateSandboxOptions extends CallOptions {
   urlAccess?: URLAccess | undefined;
   /** The clocks beside the ttl. */
   timeouts?: Timeouts | undefined;
+  /**
+   * Seconds between automatic checkpoints, 60 to 86400; undefined or 0 is none. When the host loses the
+   * sandbox's processes, it goes on from its last automatic checkpoint.
+   */
+  checkpointIntervalSeconds?: number | undefined;
   /** Debian packages to have installed before it runs, such as `curl=8.14*`; kept for the next sandbox with the same ones. */
   dependencies?: readonly string[] | undefined;
   /** npm packages to have installed globally before it runs, such as `typescript@5`. */

@@ -52,6 +52,7 @@ export type PublishedPort = Schemas["PublishedPort"];
 export type PublishPort = Schemas["PublishPort"];
 export type CreatePortLink = Schemas["CreatePortLink"];
 export type PortLink = Schemas["PortLink"];
+export type UpdateSandbox = Schemas["UpdateSandbox"];
 export type ChangeNetwork = Schemas["ChangeNetwork"];
 export type Image = Schemas["Image"];
 export type ImagePull = Schemas["ImagePull"];

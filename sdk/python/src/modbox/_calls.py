@@ -204,6 +204,7 @@ def create(o: CreateOptions) -> Call[Sandbox]:
             labels=o.get("labels"),
             ttl_seconds=o.get("ttl_seconds"),
             timeouts=timeouts_body(o.get("timeouts")),
+            checkpoint_interval_seconds=o.get("checkpoint_interval_seconds"),
             resources=resources and _body(memory=resources.memory, cpu=resources.cpu, disk=resources.disk),
             network=network and _body(enabled=network.enabled, ports=list(network.ports)),
             url_access=o.get("url_access"),
@@ -337,6 +338,11 @@ def stats(ref: str) -> Call[Stats]:
 
 def usage(ref: str) -> Call[Usage]:
     return Call("GET", sandbox_path(ref, "/usage"), _into(Usage), repeatable=True)
+
+
+def update(ref: str, checkpoint_interval_seconds: Optional[int]) -> Call[Sandbox]:
+    body = _body(checkpoint_interval_seconds=checkpoint_interval_seconds)
+    return Call("PATCH", sandbox_path(ref), _into(Sandbox), repeatable=True, json=body)
 
 
 def set_network(ref: str, enabled: Optional[bool], ports: Optional[Sequence[int]]) -> Call[Sandbox]:

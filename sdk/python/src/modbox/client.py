@@ -308,6 +308,13 @@ class Sandboxes(States):
         """What a sandbox has used in all, also after its end."""
         return self._session.perform(calls.usage(ref))
 
+    def update(self, ref: str, *, checkpoint_interval_seconds: Optional[int] = None) -> Sandbox:
+        """Changes settings of a sandbox; None leaves one as it is.
+
+        ``checkpoint_interval_seconds`` 0 switches automatic checkpoints off and deletes the automatic checkpoint.
+        """
+        return self._session.perform(calls.update(ref, checkpoint_interval_seconds))
+
     def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> Sandbox:
         """Changes the network of a running or paused sandbox; None leaves it as it is.
 

@@ -169,6 +169,10 @@ class Sandbox:
     #: When its ttl ends it; None without one.
     deadline: Optional[datetime] = _optional_time()
     timeouts: Timeouts = _by(lambda w: decode(Timeouts, w), default=Timeouts())
+    #: Seconds between its automatic checkpoints; 0 is none.
+    checkpoint_interval_seconds: int = 0
+    #: When its automatic checkpoint was made; None without one.
+    last_checkpoint_at: Optional[datetime] = _optional_time()
     last_activity_at: Optional[datetime] = _optional_time()
     #: When its idle timeout ends it; None without one, or when it does not run.
     idle_deadline: Optional[datetime] = _optional_time()

@@ -53,6 +53,9 @@ class CreateOptions(TypedDict, total=False):
     ttl_seconds: Optional[int]
     #: The clocks beside the ttl.
     timeouts: Optional[Timeouts]
+    #: Seconds between automatic checkpoints, 60 to 86400; 0 or left out is none. When the host loses the
+    #: sandbox's processes, it goes on from its last automatic checkpoint.
+    checkpoint_interval_seconds: Optional[int]
     resources: Optional[Resources]
     network: Optional[NetworkOptions]
     #: What the management routes on its own URL ask for; ``key`` when left out.
