@@ -43,7 +43,7 @@ type Host interface {
 // Keeper makes the automatic checkpoints of sandboxes, and has lost sandboxes go on from them.
 type Keeper struct {
 	host        Host
-	vault       *checkpoint.Vault
+	saved       *checkpoint.Store
 	quotas      *quota.Controller
 	minFreeDisk int64
 	work        *background.Group
@@ -55,8 +55,8 @@ type Keeper struct {
 
 // NewKeeper returns a keeper that works in a group. It makes no checkpoint while less than
 // minFreeDisk bytes are free.
-func NewKeeper(host Host, vault *checkpoint.Vault, quotas *quota.Controller, minFreeDisk int64, work *background.Group, log *slog.Logger) *Keeper {
-	return &Keeper{host: host, vault: vault, quotas: quotas, minFreeDisk: minFreeDisk, work: work, log: log, failed: map[sandbox.ID]bool{}}
+func NewKeeper(host Host, saved *checkpoint.Store, quotas *quota.Controller, minFreeDisk int64, work *background.Group, log *slog.Logger) *Keeper {
+	return &Keeper{host: host, saved: saved, quotas: quotas, minFreeDisk: minFreeDisk, work: work, log: log, failed: map[sandbox.ID]bool{}}
 }
 
 // ctx ends when the service closes.
@@ -122,7 +122,7 @@ func (k *Keeper) save(b *box.Box) error {
 	if !sb.LastActivityAt.After(sb.LastCheckpointAt) && !k.host.Working(b) {
 		return nil // nothing changed since the checkpoint
 	}
-	if err := errors.Join(k.vault.Enough(k.minFreeDisk), k.quotas.CheckDisk(k.ctx(), sb.Workspace)); err != nil {
+	if err := errors.Join(k.saved.Enough(k.minFreeDisk), k.quotas.CheckDisk(k.ctx(), sb.Workspace)); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -132,18 +132,18 @@ func (k *Keeper) save(b *box.Box) error {
 	if err != nil {
 		return err
 	}
-	err = k.vault.Make(k.ctx(), b.ID, cp.ID, func(path string) error { return k.host.Save(b, path) })
+	err = k.saved.Make(k.ctx(), b.ID, cp.ID, func(path string) error { return k.host.Save(b, path) })
 	if err != nil {
 		return err
 	}
-	if cp.SizeBytes, err = k.vault.Size(k.vault.Path(b.ID, cp.ID)); err == nil {
+	if cp.SizeBytes, err = k.saved.Size(k.saved.Path(b.ID, cp.ID)); err == nil {
 		// Activity between the checkpoint and its record counts as after the checkpoint.
 		cp.CreatedAt = begin.UTC()
 		if last.After(begin) {
 			cp.CreatedAt = last
 		}
 		err = k.quotas.Record(k.ctx(), k.quotas.Admission(sb.Workspace), sb.Workspace, func(ad sandbox.Admission) error {
-			return k.vault.Records().ReplaceAutomatic(k.ctx(), cp, ad)
+			return k.saved.Records().ReplaceAutomatic(k.ctx(), cp, ad)
 		})
 	}
 	if err != nil {
@@ -151,14 +151,14 @@ func (k *Keeper) save(b *box.Box) error {
 	}
 	k.show(b, func(sb *sandbox.Sandbox) { sb.LastCheckpointAt = cp.CreatedAt })
 	if before != nil {
-		k.vault.DiscardOrLog(k.ctx(), b.ID, before.ID)
+		k.saved.DiscardOrLog(k.ctx(), b.ID, before.ID)
 	}
 	return nil
 }
 
 // kept returns the automatic checkpoint of a sandbox; nil for none.
 func (k *Keeper) kept(ctx context.Context, id sandbox.ID) (*sandbox.Checkpoint, error) {
-	list, err := k.vault.Records().List(ctx, id)
+	list, err := k.saved.Records().List(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (k *Keeper) Drop(b *box.Box, why string) error {
 	if err != nil || cp == nil {
 		return err
 	}
-	err = k.vault.Records().Delete(k.ctx(), cp.ID, sandbox.Event{
+	err = k.saved.Records().Delete(k.ctx(), cp.ID, sandbox.Event{
 		Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted,
 		Message: "its automatic checkpoint was deleted: " + why, Data: map[string]string{"checkpoint": string(cp.ID)},
 	})
@@ -185,7 +185,7 @@ func (k *Keeper) Drop(b *box.Box, why string) error {
 		return err
 	}
 	k.show(b, func(sb *sandbox.Sandbox) { sb.LastCheckpointAt = time.Time{} })
-	k.vault.DiscardOrLog(k.ctx(), b.ID, cp.ID)
+	k.saved.DiscardOrLog(k.ctx(), b.ID, cp.ID)
 	return nil
 }
 
@@ -199,7 +199,7 @@ func (k *Keeper) SetInterval(b *box.Box, d time.Duration) error {
 	if d == 0 {
 		message = "it gets no automatic checkpoints"
 	}
-	err := k.vault.Records().SetInterval(k.ctx(), b.ID, d, sandbox.Event{
+	err := k.saved.Records().SetInterval(k.ctx(), b.ID, d, sandbox.Event{
 		Sandbox: b.ID, Time: time.Now().UTC(), Type: sandbox.EventCheckpointInterval, Message: message,
 	})
 	if err != nil {
@@ -276,7 +276,7 @@ func (k *Keeper) prepare(b *box.Box) (cp *sandbox.Checkpoint, from sandbox.Check
 	if cp, err = k.kept(b.Context(), b.ID); err != nil || cp == nil {
 		return nil, "", err
 	}
-	n, err := k.vault.Records().CountRestore(k.ctx(), cp.ID)
+	n, err := k.saved.Records().CountRestore(k.ctx(), cp.ID)
 	if err != nil {
 		return nil, "", err
 	}
@@ -290,6 +290,6 @@ func (k *Keeper) prepare(b *box.Box) (cp *sandbox.Checkpoint, from sandbox.Check
 			return nil, "", b.Context().Err()
 		}
 	}
-	from, err = k.vault.Branch(b.Context(), *cp)
+	from, err = k.saved.Branch(b.Context(), *cp)
 	return cp, from, err
 }

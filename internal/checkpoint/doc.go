@@ -1,5 +1,5 @@
 // Package checkpoint keeps the saved states of sandboxes: their files in a directory, the
-// [Vault], and their rows, the [Records]. It knows which states are complete and which can
+// [Store], and their rows, the [Records]. It knows which states are complete and which can
 // be restored; package lifecycle decides when one is made, restored and removed.
 //
 // A state has a row before its files appear: a checkpoint is recorded as begun, and a pause

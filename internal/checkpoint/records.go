@@ -40,20 +40,20 @@ type Records interface {
 // Make has save make the files of the checkpoint id of a sandbox. The record that it is
 // being made comes first, so that a server that finds the files knows that nothing needs
 // them; Make itself ends that record only when save fails.
-func (v *Vault) Make(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID, save func(path string) error) error {
-	if err := v.records.Begin(ctx, id, owner, time.Now()); err != nil {
+func (s *Store) Make(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID, save func(path string) error) error {
+	if err := s.records.Begin(ctx, id, owner, time.Now()); err != nil {
 		return err
 	}
-	err := save(v.Path(owner, id))
+	err := save(s.Path(owner, id))
 	if err != nil {
-		v.DiscardOrLog(ctx, owner, id)
+		s.DiscardOrLog(ctx, owner, id)
 	}
 	return err
 }
 
 // Find returns the named checkpoint of a sandbox that an id or name means. Errors: NotFound.
-func (v *Vault) Find(ctx context.Context, id sandbox.ID, ref string) (sandbox.Checkpoint, error) {
-	list, err := v.records.List(ctx, id)
+func (s *Store) Find(ctx context.Context, id sandbox.ID, ref string) (sandbox.Checkpoint, error) {
+	list, err := s.records.List(ctx, id)
 	if err != nil {
 		return sandbox.Checkpoint{}, err
 	}
@@ -72,53 +72,53 @@ func (v *Vault) Find(ctx context.Context, id sandbox.ID, ref string) (sandbox.Ch
 
 // Branch makes a copy of a checkpoint, which is of use only if memory or files can be brought
 // back and are as they were saved: the sandbox gives up its present state for the copy.
-func (v *Vault) Branch(ctx context.Context, c sandbox.Checkpoint) (sandbox.CheckpointID, error) {
-	path := v.Path(c.Sandbox, c.ID)
-	lost, err := v.Restorable(path, sandbox.MemoryPrefer)
+func (s *Store) Branch(ctx context.Context, c sandbox.Checkpoint) (sandbox.CheckpointID, error) {
+	path := s.Path(c.Sandbox, c.ID)
+	lost, err := s.Restorable(path, sandbox.MemoryPrefer)
 	if err != nil {
 		return "", err
 	}
-	if err := v.Verify(ctx, path, lost); err != nil {
+	if err := s.Verify(ctx, path, lost); err != nil {
 		return "", err
 	}
 	id := sandbox.NewCheckpointID()
-	return id, v.Make(ctx, c.Sandbox, id, func(to string) error { return v.Copy(path, to) })
+	return id, s.Make(ctx, c.Sandbox, id, func(to string) error { return s.Copy(path, to) })
 }
 
 // Discard removes the files of a checkpoint that no row has, and then the record that it
 // was begun.
-func (v *Vault) Discard(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID) error {
-	if err := v.Remove(owner, id); err != nil {
+func (s *Store) Discard(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID) error {
+	if err := s.Remove(owner, id); err != nil {
 		return err
 	}
-	return v.records.Abandon(ctx, id)
+	return s.records.Abandon(ctx, id)
 }
 
 // DiscardOrLog is discard; the sweep and the next server try again what fails.
-func (v *Vault) DiscardOrLog(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID) {
-	if err := v.Discard(ctx, owner, id); err != nil && ctx.Err() == nil {
-		v.log.Error("unfinished checkpoint not removed, trying again later", "sandbox", owner, "checkpoint", id, "error", err)
+func (s *Store) DiscardOrLog(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID) {
+	if err := s.Discard(ctx, owner, id); err != nil && ctx.Err() == nil {
+		s.log.Error("unfinished checkpoint not removed, trying again later", "sandbox", owner, "checkpoint", id, "error", err)
 	}
 }
 
 // Forget removes a checkpoint whose record is in doubt, row first.
-func (v *Vault) Forget(ctx context.Context, c sandbox.Checkpoint) {
+func (s *Store) Forget(ctx context.Context, c sandbox.Checkpoint) {
 	ev := sandbox.Event{Sandbox: c.Sandbox, Time: time.Now().UTC(), Type: sandbox.EventCheckpointDeleted, Message: "saving it did not work"}
-	if err := v.records.Delete(ctx, c.ID, ev); err != nil {
-		v.log.Error("checkpoint in doubt stays", "sandbox", c.Sandbox, "checkpoint", c.ID, "error", err)
+	if err := s.records.Delete(ctx, c.ID, ev); err != nil {
+		s.log.Error("checkpoint in doubt stays", "sandbox", c.Sandbox, "checkpoint", c.ID, "error", err)
 		return
 	}
-	v.DiscardOrLog(ctx, c.Sandbox, c.ID)
+	s.DiscardOrLog(ctx, c.Sandbox, c.ID)
 }
 
 // RemoveBegun removes the checkpoints that the server before was making when it ended.
-func (v *Vault) RemoveBegun(ctx context.Context) error {
-	list, err := v.records.Begun(ctx)
+func (s *Store) RemoveBegun(ctx context.Context) error {
+	list, err := s.records.Begun(ctx)
 	if err != nil {
 		return fmt.Errorf("list unfinished checkpoints: %w", err)
 	}
 	for _, c := range list {
-		v.DiscardOrLog(ctx, c.Sandbox, c.ID)
+		s.DiscardOrLog(ctx, c.Sandbox, c.ID)
 	}
 	return nil
 }

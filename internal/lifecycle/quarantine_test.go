@@ -74,7 +74,7 @@ func TestSavedStateWithoutARowIsQuarantinedAndComesBackWithIt(t *testing.T) {
 	s = e.start()
 	s.Sweep()
 	if names := e.saved(string(sb.ID)); len(names) != 0 {
-		t.Errorf("in the vault: %v, want nothing", names)
+		t.Errorf("in the checkpoint store: %v, want nothing", names)
 	}
 	e.wantQuarantined(string(sb.ID) + "/" + string(saved))
 	s.Sweep()
@@ -146,6 +146,6 @@ func TestWhatRowsGaveUpIsNotQuarantined(t *testing.T) {
 	s.Sweep()
 	e.wantQuarantined()
 	if names := append(e.saved(string(sb.ID)), e.saved(string(gone.ID))...); len(names) != 0 {
-		t.Errorf("in the vault: %v, want nothing", names)
+		t.Errorf("in the checkpoint store: %v, want nothing", names)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // quota.Disk.
 type quotaDisk struct {
 	images     Images
-	saved      *checkpoint.Vault
+	saved      *checkpoint.Store
 	begun      *begunBuilds
 	executions *execution.Service
 	log        *slog.Logger

@@ -156,7 +156,7 @@ type Service struct {
 
 	boxes      *boxes
 	pool       *pool.Pool[warmBox]
-	saved      *checkpoint.Vault
+	saved      *checkpoint.Store
 	automatic  *autocheckpoint.Keeper
 	quarantine *quarantine.Store
 	layers     Layers // nil for none

@@ -14,9 +14,9 @@ const (
 	unknownCheckpoint = "the database has the sandbox, but not this saved state of it"
 )
 
-// sweepSaved removes from the vault what operations left that were cut short, and moves
+// sweepSaved removes from the checkpoint store what operations left that were cut short, and moves
 // whole saved states that the store does not know into quarantine: the store may be the
-// wrong one, and the vault right.
+// wrong one, and the checkpoint store right.
 func (s *Service) sweepSaved() {
 	if _, err := s.saved.Checkpointer(); err != nil {
 		return // nobody can tell here what is whole
@@ -40,7 +40,7 @@ func (s *Service) sweepSaved() {
 	}
 }
 
-// sweepOwner is sweepSaved for the names in the vault of one sandbox, whose box is nil
+// sweepOwner is sweepSaved for the names in the checkpoint store of one sandbox, whose box is nil
 // when it does not live.
 func (s *Service) sweepOwner(owner sandbox.ID, b *entry, names []string) error {
 	row, err := s.store.SandboxByID(s.ctx, owner)
@@ -77,7 +77,7 @@ func (s *Service) sweepOwner(owner sandbox.ID, b *entry, names []string) error {
 	return errors.Join(errs...)
 }
 
-// sweepName removes what no row has from the vault, or moves it into quarantine when it
+// sweepName removes what no row has from the checkpoint store, or moves it into quarantine when it
 // is whole, was not discarded, and there is a reason.
 func (s *Service) sweepName(owner sandbox.ID, id sandbox.CheckpointID, reason string) error {
 	_, saved := sandbox.ParseID(string(id)) // what is being made has other names

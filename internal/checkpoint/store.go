@@ -26,10 +26,10 @@ const (
 	diskRetry = time.Minute
 )
 
-// Vault is the directory of all saved states: dir/<sandbox>/<checkpoint> is a checkpoint of
+// Store is the directory of all saved states: dir/<sandbox>/<checkpoint> is a checkpoint of
 // a sandbox, dir/forks/<checkpoint> a state from which children are being made. A state
 // appears under its name only when it is complete; all other names are garbage.
-type Vault struct {
+type Store struct {
 	dir     string
 	driver  driver.Checkpointer // nil when the driver cannot save
 	records Records
@@ -39,58 +39,58 @@ type Vault struct {
 	forks map[string]bool // in use; guarded by mu
 }
 
-// Open makes the directory and returns its vault. Without dir, or a driver that can save,
+// Open makes the directory and returns its store. Without dir, or a driver that can save,
 // nothing can be saved.
-func Open(dir string, d driver.Driver, records Records, log *slog.Logger) (*Vault, error) {
-	v := &Vault{dir: dir, records: records, log: log, forks: map[string]bool{}}
+func Open(dir string, d driver.Driver, records Records, log *slog.Logger) (*Store, error) {
+	s := &Store{dir: dir, records: records, log: log, forks: map[string]bool{}}
 	if dir == "" {
-		return v, nil
+		return s, nil
 	}
 	if err := durable.MkdirAll(filepath.Join(dir, forksDir)); err != nil {
 		return nil, fmt.Errorf("checkpoint directory: %w", err)
 	}
 	if c, ok := d.(driver.Checkpointer); ok && d.Capabilities().Checkpoint {
-		v.driver = c
+		s.driver = c
 	}
-	return v, nil
+	return s, nil
 }
 
 // Dir returns the directory; "" when there is none.
-func (v *Vault) Dir() string { return v.dir }
+func (s *Store) Dir() string { return s.dir }
 
 // Records returns the rows of the checkpoints.
-func (v *Vault) Records() Records { return v.records }
+func (s *Store) Records() Records { return s.records }
 
 // Checkpointer returns the driver as far as it saves and restores boxes. Errors: Unsupported.
-func (v *Vault) Checkpointer() (driver.Checkpointer, error) {
-	if v.driver == nil {
+func (s *Store) Checkpointer() (driver.Checkpointer, error) {
+	if s.driver == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server cannot save sandboxes: pause, checkpoints and forks are not available")
 	}
-	return v.driver, nil
+	return s.driver, nil
 }
 
 // Path returns the place of a checkpoint of a sandbox.
-func (v *Vault) Path(id sandbox.ID, c sandbox.CheckpointID) string {
-	return filepath.Join(v.dir, string(id), string(c))
+func (s *Store) Path(id sandbox.ID, c sandbox.CheckpointID) string {
+	return filepath.Join(s.dir, string(id), string(c))
 }
 
 // Whole reports whether a complete checkpoint has that name: it may not be restorable on
 // this host, and its memory may be damaged, but its files are there.
-func (v *Vault) Whole(id sandbox.ID, c sandbox.CheckpointID) bool {
-	if v.driver == nil || c == "" {
+func (s *Store) Whole(id sandbox.ID, c sandbox.CheckpointID) bool {
+	if s.driver == nil || c == "" {
 		return false
 	}
-	if sandbox.CodeOf(v.driver.CanRestore(v.Path(id, c))) != sandbox.NotFound {
+	if sandbox.CodeOf(s.driver.CanRestore(s.Path(id, c))) != sandbox.NotFound {
 		return true
 	}
-	layer, err := v.driver.OpenLayer(v.Path(id, c))
+	layer, err := s.driver.OpenLayer(s.Path(id, c))
 	return err == nil && layer.Close() == nil
 }
 
 // Verify returns an error when neither the memory in a checkpoint, unless that is lost
 // anyway, nor the files beside it are as they were saved. Errors: Unsupported.
-func (v *Vault) Verify(ctx context.Context, path, lost string) error {
-	saver, err := v.Checkpointer()
+func (s *Store) Verify(ctx context.Context, path, lost string) error {
+	saver, err := s.Checkpointer()
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func (v *Vault) Verify(ctx context.Context, path, lost string) error {
 // Restorable returns why the memory in a checkpoint cannot be brought back, or is
 // not to be, and "" when it can. Errors: Unsupported when nothing of it can, or
 // nothing else is wanted.
-func (v *Vault) Restorable(path string, memory sandbox.MemoryPolicy) (lost string, err error) {
-	saver, err := v.Checkpointer()
+func (s *Store) Restorable(path string, memory sandbox.MemoryPolicy) (lost string, err error) {
+	saver, err := s.Checkpointer()
 	if err != nil {
 		return "", err
 	}
@@ -133,23 +133,23 @@ func (v *Vault) Restorable(path string, memory sandbox.MemoryPolicy) (lost strin
 
 // MakeOwner makes the directory that a checkpoint will be in. The directory's name is on
 // the disk when makeOwner returns nil, also when an earlier call made the directory.
-func (v *Vault) MakeOwner(path string) error {
+func (s *Store) MakeOwner(path string) error {
 	owner := filepath.Dir(path)
 	if err := os.MkdirAll(owner, 0o700); err != nil {
 		return fmt.Errorf("directory of checkpoints: %w", err)
 	}
-	if owner == filepath.Join(v.dir, forksDir) {
+	if owner == filepath.Join(s.dir, forksDir) {
 		return nil // nothing in it outlives the server
 	}
-	if err := durable.Sync(v.dir); err != nil {
+	if err := durable.Sync(s.dir); err != nil {
 		return fmt.Errorf("directory of checkpoints: %w", err)
 	}
 	return nil
 }
 
 // Room checks that the host has space for a checkpoint that may take so many bytes.
-func (v *Vault) Room(need int64) error {
-	free, err := v.free()
+func (s *Store) Room(need int64) error {
+	free, err := s.free()
 	if err != nil {
 		return err
 	}
@@ -160,8 +160,8 @@ func (v *Vault) Room(need int64) error {
 }
 
 // free returns the bytes that are free on the disk, fewer when it is short of inodes.
-func (v *Vault) free() (int64, error) {
-	space, err := ballast.Free(v.dir)
+func (s *Store) free() (int64, error) {
+	space, err := ballast.Free(s.dir)
 	return space.Usable(), err
 }
 
@@ -169,11 +169,11 @@ func (v *Vault) free() (int64, error) {
 var errDiskLow = errors.New("the server's disk is nearly full")
 
 // Enough refuses with code Unavailable when less than least is free on the disk.
-func (v *Vault) Enough(least int64) error {
-	if v.dir == "" || least <= 0 {
+func (s *Store) Enough(least int64) error {
+	if s.dir == "" || least <= 0 {
 		return nil
 	}
-	space, err := ballast.Free(v.dir)
+	space, err := ballast.Free(s.dir)
 	if err != nil || space.Usable() >= least {
 		return err
 	}
@@ -188,8 +188,8 @@ func (v *Vault) Enough(least int64) error {
 
 // Copy makes the checkpoint to of the checkpoint from, which is never changed: the two
 // share their files where the file system can. When copy returns nil, to is on the disk.
-func (v *Vault) Copy(from, to string) error {
-	if err := v.MakeOwner(to); err != nil {
+func (s *Store) Copy(from, to string) error {
+	if err := s.MakeOwner(to); err != nil {
 		return err
 	}
 	if err := durable.CopyDir(from, to); err != nil {
@@ -199,7 +199,7 @@ func (v *Vault) Copy(from, to string) error {
 }
 
 // Size returns the bytes that a checkpoint takes.
-func (v *Vault) Size(path string) (n int64, err error) {
+func (s *Store) Size(path string) (n int64, err error) {
 	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -214,27 +214,27 @@ func (v *Vault) Size(path string) (n int64, err error) {
 }
 
 // Remove removes one checkpoint of a sandbox; "" and what is not there are no error.
-func (v *Vault) Remove(id sandbox.ID, c sandbox.CheckpointID) error {
-	if v.dir == "" || c == "" {
+func (s *Store) Remove(id sandbox.ID, c sandbox.CheckpointID) error {
+	if s.dir == "" || c == "" {
 		return nil
 	}
-	return os.RemoveAll(v.Path(id, c))
+	return os.RemoveAll(s.Path(id, c))
 }
 
 // RemoveAll removes all checkpoints of a sandbox.
-func (v *Vault) RemoveAll(id sandbox.ID) error {
-	if v.dir == "" {
+func (s *Store) RemoveAll(id sandbox.ID) error {
+	if s.dir == "" {
 		return nil
 	}
-	return os.RemoveAll(filepath.Join(v.dir, string(id)))
+	return os.RemoveAll(filepath.Join(s.dir, string(id)))
 }
 
-// List returns everything in the vault, by owner, without what belongs to forks.
-func (v *Vault) List() (map[sandbox.ID][]string, error) {
-	if v.dir == "" {
+// List returns everything in the store, by owner, without what belongs to forks.
+func (s *Store) List() (map[sandbox.ID][]string, error) {
+	if s.dir == "" {
 		return nil, nil
 	}
-	owners, err := os.ReadDir(v.dir)
+	owners, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (v *Vault) List() (map[sandbox.ID][]string, error) {
 		if owner.Name() == forksDir {
 			continue
 		}
-		entries, err := os.ReadDir(filepath.Join(v.dir, owner.Name()))
+		entries, err := os.ReadDir(filepath.Join(s.dir, owner.Name()))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -256,20 +256,20 @@ func (v *Vault) List() (map[sandbox.ID][]string, error) {
 	return found, nil
 }
 
-// Tidy has the driver remove what nothing in the vault or in quarantine, and no box, needs.
-func (v *Vault) Tidy(d driver.Driver, q *quarantine.Store) error {
+// Tidy has the driver remove what nothing in the store or in quarantine, and no box, needs.
+func (s *Store) Tidy(d driver.Driver, q *quarantine.Store) error {
 	t, ok := d.(driver.Tidier)
-	if !ok || v.dir == "" {
+	if !ok || s.dir == "" {
 		return nil
 	}
-	owners, err := v.List()
+	owners, err := s.List()
 	if err != nil {
 		return err
 	}
 	var all []string
 	for owner, names := range owners {
 		for _, name := range names {
-			all = append(all, filepath.Join(v.dir, string(owner), name))
+			all = append(all, filepath.Join(s.dir, string(owner), name))
 		}
 	}
 	entries, err := q.List()
@@ -283,39 +283,39 @@ func (v *Vault) Tidy(d driver.Driver, q *quarantine.Store) error {
 }
 
 // RemoveOwner removes the directory of an owner when it is empty.
-func (v *Vault) RemoveOwner(owner sandbox.ID) {
-	_ = os.Remove(filepath.Join(v.dir, string(owner))) // fails unless it is empty
+func (s *Store) RemoveOwner(owner sandbox.ID) {
+	_ = os.Remove(filepath.Join(s.dir, string(owner))) // fails unless it is empty
 }
 
 // Fork returns a place for what children are made from, and a function that
 // removes it when all are made.
-func (v *Vault) Fork() (path string, release func() error) {
+func (s *Store) Fork() (path string, release func() error) {
 	name := string(sandbox.NewCheckpointID())
-	path = filepath.Join(v.dir, forksDir, name)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.forks[name] = true
+	path = filepath.Join(s.dir, forksDir, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forks[name] = true
 	return path, func() error {
 		defer func() {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			delete(v.forks, name)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.forks, name)
 		}()
 		return os.RemoveAll(path)
 	}
 }
 
 // SweepForks removes what no fork uses.
-func (v *Vault) SweepForks() error {
-	if v.dir == "" {
+func (s *Store) SweepForks() error {
+	if s.dir == "" {
 		return nil
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.forks) > 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.forks) > 0 {
 		return nil // the sweep after the forks removes the others
 	}
-	dir := filepath.Join(v.dir, forksDir)
+	dir := filepath.Join(s.dir, forksDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
