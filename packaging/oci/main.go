@@ -51,7 +51,7 @@ func run(args []string) error {
 		return err
 	}
 	if *version == "" || *out == "" || flags.NArg() == 0 {
-		return errors.New("usage: oci -version VERSION -o FILE ARCHITECTURE=PROGRAM...")
+		return errors.New("usage: oci -version VERSION -o FILE ARCHITECTURE=PROGRAM [ARCHITECTURE=PROGRAM]")
 	}
 	r := release{version: *version, commit: *commit, created: time.Unix(*created, 0).UTC()}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)

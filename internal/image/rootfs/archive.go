@@ -85,7 +85,7 @@ func (s *Scratch) ReadArchive(ctx context.Context, owner sandbox.WorkspaceID, r 
 	defer undo.Clean()
 	t := s.Tree(ctx, owner)
 	undo.Add(t.Close)
-	a := archiveReader{tree: t, spool: contents, meter: Meter{Limits: Limits{Bytes: most.Bytes, Entries: most.Entries}}}
+	a := archiveReader{tree: t, spool: contents, meter: Meter{Limits: Limits(most)}}
 	if err := a.read(ctx, plain); err != nil {
 		return nil, err
 	}
