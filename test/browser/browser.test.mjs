@@ -158,8 +158,8 @@ test("a request to a paused sandbox wakes the browser, with its page as it was",
 });
 
 test("a fork has the same page, and goes its own way", async (t) => {
-	const { items } = await api("POST", `/sandboxes/${sandbox.id}/fork`, { count: 1 });
-	const fork = items[0].sandbox;
+	const { forks } = await api("POST", `/sandboxes/${sandbox.id}/fork`, { count: 1 });
+	const fork = forks[0].sandbox;
 	t.after(() => api("DELETE", `/sandboxes/${fork.id}`));
 	await browse(fork, async (context) => {
 		const page = pageAt(context, "/app.html");
