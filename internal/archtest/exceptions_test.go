@@ -31,7 +31,5 @@ var (
 		"internal/lifecycle.Store":         50,
 	}
 	// undocumentedMethods are the interface methods of a package that have no comment.
-	undocumentedMethods = exceptions{
-		"internal/lifecycle": 9,
-	}
+	undocumentedMethods = exceptions{}
 )

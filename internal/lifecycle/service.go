@@ -51,10 +51,11 @@ type Store interface {
 	// is room for it. Errors: as Transition; QuotaExceeded.
 	ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a sandbox.Admission) (sandbox.Sandbox, error)
 
-	// SandboxByID, SandboxByName and SandboxByLabel return a sandbox in any state;
-	// of a name the live one, else the newest. Errors: NotFound.
+	// SandboxByID returns a sandbox in any state. Errors: NotFound.
 	SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error)
+	// SandboxByName returns the live sandbox of a name, else the newest. Errors: NotFound.
 	SandboxByName(ctx context.Context, ws sandbox.WorkspaceID, name string) (sandbox.Sandbox, error)
+	// SandboxByLabel returns the sandbox of a host label, in any state. Errors: NotFound.
 	SandboxByLabel(ctx context.Context, label string) (sandbox.Sandbox, error)
 	// LiveSandboxes returns all that have not ended.
 	LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error)
@@ -67,13 +68,14 @@ type Store interface {
 	SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error
 	// SetNetwork replaces the network of a live sandbox and the ports it publishes, with an event. Errors: NotFound, Ended.
 	SetNetwork(ctx context.Context, id sandbox.ID, enabled bool, published []sandbox.PublishedPort, ev sandbox.Event) (sandbox.Sandbox, error)
-	// NoteUsage records what sandboxes have used so far; Usage returns it. Errors: NotFound.
+	// NoteUsage records the usage of sandboxes so far.
 	NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error
+	// Usage returns the recorded usage of a sandbox. Errors: NotFound.
 	Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)
 
-	// CatalogueImage returns an entry of a workspace's image catalogue, and
-	// DefaultCatalogueImage the one that is its default. Errors: NotFound.
+	// CatalogueImage returns an entry of a workspace's image catalogue. Errors: NotFound.
 	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error)
+	// DefaultCatalogueImage returns the default entry of a workspace's image catalogue. Errors: NotFound.
 	DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.CatalogueImage, error)
 	// ImageDisabled reports whether a built-in image is switched off.
 	ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, error)

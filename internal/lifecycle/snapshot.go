@@ -22,31 +22,35 @@ import (
 
 // SnapshotStore records snapshots; it is a part of [Store].
 type SnapshotStore interface {
-	// BeginSnapshot records that one is being made. Errors: QuotaExceeded when the
-	// workspace has most of them, those it has take maxBytes, or there is no room.
+	// BeginSnapshot records that a snapshot is being made. Errors: QuotaExceeded when the
+	// workspace has most snapshots, they take maxBytes, or its quota is used up.
 	BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a sandbox.Admission) error
-	// FinishSnapshot makes one that is being made usable, gives it its tag and
-	// appends ev when its sandbox is known. Errors: NotFound; QuotaExceeded when there
-	// is no room for what it has become.
+	// FinishSnapshot makes a begun snapshot usable, gives it its tag and appends ev when its
+	// sandbox is known. Errors: NotFound; QuotaExceeded when it does not fit the quota.
 	FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, a sandbox.Admission, ev sandbox.Event) (sandbox.Snapshot, error)
-	// AbandonSnapshot forgets one that is being made; idempotent. SnapshotsBegun returns all of them.
+	// AbandonSnapshot deletes a begun snapshot; idempotent.
 	AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error
+	// SnapshotsBegun returns the begun snapshots.
 	SnapshotsBegun(ctx context.Context) ([]sandbox.SnapshotID, error)
 
-	// Snapshot, SnapshotByTag, SnapshotByContent and LastSnapshotOf look one up: the
-	// first and last of any workspace and also when it is deleted. Errors: NotFound.
+	// Snapshot returns a snapshot of any workspace, deleted ones too. Errors: NotFound.
 	Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error)
+	// SnapshotByTag returns the snapshot of a tag in a workspace, which slug names if it is
+	// another one. Errors: NotFound.
 	SnapshotByTag(ctx context.Context, ws sandbox.WorkspaceID, slug, name, tag string) (sandbox.Snapshot, error)
+	// SnapshotByContent returns the snapshot of a workspace with a content hash. Errors: NotFound.
 	SnapshotByContent(ctx context.Context, ws sandbox.WorkspaceID, hash string) (sandbox.Snapshot, error)
+	// LastSnapshotOf returns the newest snapshot of a sandbox, deleted ones too. Errors: NotFound.
 	LastSnapshotOf(ctx context.Context, id sandbox.ID) (sandbox.Snapshot, error)
-	// Snapshots lists those of a workspace, with "" the public ones of all. Errors: Invalid.
+	// Snapshots lists the snapshots of a workspace, with "" the public snapshots of all. Errors: Invalid.
 	Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)
-	// Lineage returns one and those before it, the newest first, deleted ones too.
+	// Lineage returns a snapshot and its ancestors, the newest first, deleted ones too.
 	Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) ([]sandbox.Snapshot, error)
-	// TagSnapshot gives one a tag or, with "", takes it away. Errors: NotFound.
-	// DeleteSnapshot marks one as deleted at the time of ev; idempotent. Both append ev
-	// when its sandbox is known.
+	// TagSnapshot gives a snapshot a tag or, with "", removes its tag, and appends ev when its
+	// sandbox is known. Errors: NotFound.
 	TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string, ev sandbox.Event) (sandbox.Snapshot, error)
+	// DeleteSnapshot marks a snapshot as deleted at the time of ev, and appends ev when its
+	// sandbox is known; idempotent.
 	DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, ev sandbox.Event) error
 	// DigestsInUse returns the root filesystems that live sandboxes and snapshots need.
 	DigestsInUse(ctx context.Context) ([]string, error)
