@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -50,7 +51,7 @@ type Keeper struct {
 	log         *slog.Logger
 
 	mu     sync.Mutex
-	failed map[sandbox.ID]bool // whose last attempt failed, as an event says; guarded by mu
+	failed map[sandbox.ID]bool // live sandboxes whose last attempt failed, which an event reports; guarded by mu
 }
 
 // NewKeeper returns a keeper that works in a group. It makes no checkpoint while less than
@@ -65,7 +66,9 @@ func (k *Keeper) ctx() context.Context { return k.work.Context() }
 // Running implements [Sandboxes].
 func (k *Keeper) Running() []Sandbox {
 	var list []Sandbox
+	live := map[sandbox.ID]bool{}
 	for _, b := range k.host.Boxes() {
+		live[b.ID] = true
 		sb := b.View().Sandbox
 		if sb.CheckpointInterval == 0 || sb.State != sandbox.Running {
 			continue
@@ -76,7 +79,15 @@ func (k *Keeper) Running() []Sandbox {
 		}
 		list = append(list, Sandbox{ID: sb.ID, Workspace: sb.Workspace, Interval: sb.CheckpointInterval, Since: since})
 	}
+	k.forgetFailures(live)
 	return list
+}
+
+// forgetFailures forgets the failures of sandboxes that have ended.
+func (k *Keeper) forgetFailures(live map[sandbox.ID]bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.failed, func(id sandbox.ID, _ bool) bool { return !live[id] })
 }
 
 // Save implements [Sandboxes].
