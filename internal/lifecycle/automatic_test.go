@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,4 +240,39 @@ func TestNoAutomaticCheckpointUnlessRunning(t *testing.T) {
 		t.Errorf("saved states of an ended sandbox: %v", names)
 	}
 	e.wantQuarantined()
+}
+
+// TestEndThatIsNotRecordedYetDoesNotRollBack: a sandbox whose destroy met a full disk does not
+// come back when its box ends, and ends with the cause of the destroy.
+func TestEndThatIsNotRecordedYetDoesNotRollBack(t *testing.T) {
+	e := newEnv(t)
+	s := e.start()
+	sb := s.keeping()
+	s.write("a", "/a", "old")
+	s.saveAutomatically()
+	var attempts atomic.Int32
+	s.store.faults.on(func(_ int, call string) error {
+		if call != "store.Transition destroying" {
+			return nil
+		}
+		attempts.Add(1)
+		return errors.New("no space")
+	}, nil)
+	if _, err := s.Destroy(t.Context(), s.caller, "a", ""); err == nil {
+		t.Fatal("Destroy() succeeded although its record failed")
+	}
+	before := attempts.Load()
+	e.host.End(sb.ID, lostExit)
+	eventually(t, "the end of the box is handled", func() bool {
+		return attempts.Load() > before || slices.Contains(s.eventsOf("a"), sandbox.EventRolledBack)
+	})
+	s.store.faults.on(nil, nil)
+	s.Sweep()
+	sb = s.reach("a", sandbox.Destroyed)
+	if sb.Cause.Code != sandbox.CauseDestroyed {
+		t.Errorf("cause %v, want that it was destroyed", sb.Cause)
+	}
+	if types := s.eventsOf("a"); slices.Contains(types, sandbox.EventRolledBack) {
+		t.Errorf("events %v: the sandbox came back after its destroy", types)
+	}
 }

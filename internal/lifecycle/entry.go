@@ -111,11 +111,11 @@ func (x *boxes) index(b *entry) {
 	x.publishLocked(b, sb.Published)
 }
 
-// remove forgets b. The name may belong to a newer box by now.
+// remove removes the entry of b's box. The name may belong to a newer box by now.
 func (x *boxes) remove(b *entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.ids[b.ID] == b {
+	if old := x.ids[b.ID]; old != nil && old.Box == b.Box {
 		delete(x.ids, b.ID)
 	}
 	v := b.View()
@@ -127,13 +127,6 @@ func (x *boxes) remove(b *entry) {
 	if key := (nameKey{v.Sandbox.Workspace, v.Sandbox.Name}); x.names[key] == b {
 		delete(x.names, key)
 	}
-}
-
-// removeID removes a box that never had a view.
-func (x *boxes) removeID(id sandbox.ID) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.ids, id)
 }
 
 // byID returns the box of that id; nil for none.

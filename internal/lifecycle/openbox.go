@@ -51,5 +51,5 @@ func (s *Service) CloseBox(b *box.Box) {
 	if err := s.driver.Destroy(ctx, b.ID); err != nil {
 		s.log.Error("work box not removed, trying again soon", "box", b.ID, "error", err)
 	}
-	s.boxes.removeID(b.ID)
+	s.boxes.remove(&entry{Box: b})
 }

@@ -96,11 +96,25 @@ func (s *Service) watch(ctx context.Context, b *entry) {
 		return // its end was decided by somebody else, it is being paused, or the service closes
 	}
 	cause := s.causeOf(ended)
-	if cause.Code == sandbox.CauseExited && (ended.Lost || ended.gone) {
+	switch pending := b.pendingEnd(); {
+	case pending != nil:
+		s.endOrLog(b, *pending) // the box's end is its consequence
+	case cause.Code == sandbox.CauseExited && (ended.Lost || ended.gone):
 		s.automatic.Lost(b.Box, cause)
-		return
+	default:
+		s.endOrLog(b, cause)
 	}
-	s.endOrLog(b, cause)
+}
+
+// pendingEnd returns the cause of an end that no row has yet, because the sandbox is being evicted
+// or its end could not be recorded; nil for none.
+func (b *entry) pendingEnd() *sandbox.Cause {
+	if evicted := b.evicted.Load(); evicted != nil {
+		return evicted
+	}
+	b.Lock()
+	defer b.Unlock()
+	return b.wanted
 }
 
 // noSpaceLeft is the free space in bytes below which a fault of a box means that it could not

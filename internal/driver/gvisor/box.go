@@ -128,7 +128,7 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 	// gVisor ends with the status of the guest's first process. Go programs that crash, and
 	// so gVisor and the agent, end with status 2. Nobody knows the status of a process that
 	// another server started.
-	lost := !known || ws.Signaled() || ws.Exited() && ws.ExitStatus() == 2
+	lost := faulted(ws, known) || ws.Signaled()
 	exit := driver.Exit{Cause: sandbox.CauseExited, Detail: "the sandbox ended by itself", Fault: faulted(ws, known), Lost: lost}
 	switch {
 	case known && ws.Signaled():
