@@ -9,13 +9,13 @@ import (
 	"strconv"
 )
 
-// List is a list that the server answers in pages. Methods that return one make no
-// request; its own methods do.
+// List is a list that the server answers in pages. Methods of Client that return a List make
+// no request; the methods of List do.
 //
 //	for sb, err := range c.List(client.ListOptions{}).All(ctx) { … }
 type List[T any] struct {
-	// PageSize is how many items All and Collect ask for at a time, 1 to 1000; 0 is
-	// the server's choice.
+	// PageSize is the limit of each request of All and Collect, 1 to 1000 items; 0 is
+	// the server's default, 100.
 	PageSize int
 
 	client *Client

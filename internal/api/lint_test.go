@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/api"
 )
 
-// document is what the lint reads of an OpenAPI document.
+// document has the parts of an OpenAPI document that the lint checks.
 type document struct {
 	Paths      map[string]map[string]operation
 	Components struct{ Schemas map[string]schema }

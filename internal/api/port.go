@@ -46,7 +46,7 @@ func (s *Server) registerPorts(a huma.API) {
 	tags := []string{"sandboxes"}
 	route(a, huma.Operation{
 		OperationID: "list-ports", Method: http.MethodGet, Path: all, Tags: tags,
-		Summary: "List published ports", Description: "By number, with their URLs, each of which leads to its port and to nothing else of the sandbox.",
+		Summary: "List published ports", Description: "Sorted by number. The URL of a port gives access to that port, and to no other part of the sandbox.",
 	}, s.listPorts)
 	route(a, huma.Operation{
 		OperationID: "publish-port", Method: http.MethodPut, Path: one, Tags: tags,

@@ -117,7 +117,8 @@ func (s *Session) kill() {
 	_ = s.Command.Close()
 }
 
-// Next is as of guest.Command; when the request has ended the error says why.
+// Next returns the next frame, see [guest.Command.Next]. Once the request has ended, it returns
+// the reason as its error.
 func (s *Session) Next() (agentapi.Frame, error) {
 	f, err := s.Command.Next()
 	switch {

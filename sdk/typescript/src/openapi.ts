@@ -1071,7 +1071,7 @@ export interface paths {
         };
         /**
          * List published ports
-         * @description By number, with their URLs, each of which leads to its port and to nothing else of the sandbox.
+         * @description Sorted by number. The URL of a port gives access to that port, and to no other part of the sandbox.
          */
         get: operations["list-ports"];
         put?: never;
@@ -6095,7 +6095,7 @@ export interface operations {
     "list-executions": {
         parameters: {
             query?: {
-                /** @description Only those of this kind. */
+                /** @description List only executions of this kind. */
                 kind?: "exec" | "job";
                 /** @description Items on a page at most. */
                 limit?: number;
