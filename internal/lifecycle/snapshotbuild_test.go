@@ -66,14 +66,14 @@ func TestProgressOfABuild(t *testing.T) {
 	}
 }
 
-// TestDisabledImages: what an administrator has switched off is not built on either.
+// TestDisabledImages builds from an image that an administrator has disabled.
 func TestDisabledImages(t *testing.T) {
 	e := newEnv(t)
 	e.images.list[2].Builtin = true
+	big := e.images.list[2] // before the server starts, which changes the list
 	st := e.openStore()
 	t.Cleanup(func() { st.Close() })
 	s := e.start()
-	big := e.images.list[2]
 	build := func() error {
 		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: big.Name})
 		if err == nil {
