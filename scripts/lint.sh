@@ -13,6 +13,7 @@ sdk() {
 }
 # The documentation of settings and commands is compared by tests.
 docs() { go test ./internal/config ./internal/cli; }
+unasync() { /usr/bin/python3 sdk/python/tools/unasync.py --check; }
 types() { cd sdk/python && /usr/bin/mypy --python-version 3.9 --cache-dir ../../tmp/mypy; }
 python() { git ls-files -z '*.py' | xargs -0 /usr/bin/pyflakes3; }
 typescript() { npm run --silent lint --prefix sdk/typescript; }
@@ -28,6 +29,7 @@ check staticcheck statically
 check openapi openapi
 check sdk sdk
 check typescript typescript
+check unasync unasync
 check mypy types
 check pyflakes python
 check docs docs

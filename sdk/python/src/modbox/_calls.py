@@ -243,6 +243,18 @@ def wait(ref: str, state: str, seconds: int) -> Call[Sandbox]:
     return Call("GET", path, _into(Sandbox), repeatable=True, timeout=seconds + WAIT_SLACK_SECONDS)
 
 
+def waited(sandbox: Sandbox, ref: str, state: str, over: bool, timeout_seconds: float) -> bool:
+    """Whether a wait is done; raises when it never will be."""
+    if sandbox.state == state:
+        return True
+    if sandbox.state in ("destroyed", "failed"):
+        why = sandbox.cause.message if sandbox.cause else "no reason is known"
+        raise new_error("ended", f"sandbox {ref} is {sandbox.state}: {why}")
+    if over:
+        raise new_error("timeout", f"sandbox {ref} is still {sandbox.state} after {timeout_seconds:g} s")
+    return False
+
+
 def command_body(
     command: Optional[Sequence[str]],
     shell: Optional[str],

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Generator, Gener
 from ._calls import Listing
 
 if TYPE_CHECKING:
-    from . import aio, client
+    from ._async.requester import AsyncRequester
+    from ._sync.requester import Requester
 
 T = TypeVar("T")
 
@@ -19,9 +20,9 @@ class Page(Generic[T]):
     #: What ``cursor`` is for the next page; None on the last one.
     next_cursor: Optional[str]
 
-    def __init__(self, session: client._Session, listing: Listing[T], limit: Optional[int], cursor: Optional[str]) -> None:
-        self.items, self.next_cursor = session.perform(listing.page(limit, cursor))
-        self._again: Callable[[Optional[str]], Page[T]] = lambda cursor: Page(session, listing, limit, cursor)
+    def __init__(self, requester: Requester, listing: Listing[T], limit: Optional[int], cursor: Optional[str]) -> None:
+        self.items, self.next_cursor = requester.perform(listing.page(limit, cursor))
+        self._again: Callable[[Optional[str]], Page[T]] = lambda cursor: Page(requester, listing, limit, cursor)
 
     def next_page(self) -> Optional[Page[T]]:
         """Fetches the next page; None on the last one."""
@@ -63,11 +64,11 @@ class AsyncPages(Generic[T]):
     ``await`` gives a page; ``async for`` walks over the items of all pages, fetched as they are needed.
     """
 
-    def __init__(self, session: aio._Session, listing: Listing[T], limit: Optional[int], cursor: Optional[str]) -> None:
-        self._session, self._listing, self._limit, self._cursor = session, listing, limit, cursor
+    def __init__(self, requester: AsyncRequester, listing: Listing[T], limit: Optional[int], cursor: Optional[str]) -> None:
+        self._requester, self._listing, self._limit, self._cursor = requester, listing, limit, cursor
 
     async def _page(self, cursor: Optional[str]) -> AsyncPage[T]:
-        items, next_cursor = await self._session.perform(self._listing.page(self._limit, cursor))
+        items, next_cursor = await self._requester.perform(self._listing.page(self._limit, cursor))
         return AsyncPage(self, items, next_cursor)
 
     def __await__(self) -> Generator[Any, None, AsyncPage[T]]:

@@ -7,13 +7,17 @@ import os
 import random
 import ssl
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, TypeVar
+from typing import Any, Awaitable, Callable, Dict, Optional, TypeVar
 
 from ._calls import DEFAULT, Call
 from .errors import ModboxError, error_from_response, new_error
 from .transport import AsyncResponse, Request, Response
 
 T = TypeVar("T")
+
+#: What is tried again when it may be.
+Attempt = Callable[[], T]
+AsyncAttempt = Callable[[], Awaitable[T]]
 
 #: What a client is made with unless told.
 DEFAULTS: Dict[str, Any] = {"base_url": None, "workspace_id": None, "timeout": 60.0, "max_retries": 3, "ssl_context": None}

@@ -7,15 +7,15 @@ import os
 import threading
 from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Optional, Union
+from typing import Any, Awaitable, Callable, Optional, Union
 
 from ._calls import Call, Listing, _body, _load, _nothing, _segment, listing
-from ._pages import AsyncPages, Page
 from .errors import new_error
 from .models import SignInSession, UserSession
 
-if TYPE_CHECKING:
-    from . import aio, client
+#: Is called with new tokens.
+OnSession = Callable[[UserSession], None]
+AsyncOnSession = Union[OnSession, Callable[[UserSession], Awaitable[None]]]
 
 #: How long before its end an access token is not used any more.
 _MARGIN = timedelta(seconds=30)
@@ -105,7 +105,7 @@ class Renewing:
     Nothing but on_session itself uses new tokens before it has ended.
     """
 
-    def __init__(self, credentials: Credentials, on_session: Optional[Callable[[UserSession], None]]) -> None:
+    def __init__(self, credentials: Credentials, on_session: Optional[OnSession]) -> None:
         self.credentials = credentials
         self._on_session = on_session
         self._lock = threading.RLock()  # on_session may make calls, too
@@ -135,16 +135,13 @@ class Renewing:
         return credentials.told(session)
 
 
-OnSession = Union[Callable[[UserSession], None], Callable[[UserSession], Awaitable[None]]]
-
-
 class AsyncRenewing:
     """Credentials whose tokens are renewed once for all tasks that need them at the same time.
 
     Nothing but on_session itself uses new tokens before it has ended.
     """
 
-    def __init__(self, credentials: Credentials, on_session: Optional[OnSession]) -> None:
+    def __init__(self, credentials: Credentials, on_session: Optional[AsyncOnSession]) -> None:
         self.credentials = credentials
         self._on_session = on_session
         self._renewal: Optional[asyncio.Task[UserSession]] = None
@@ -172,109 +169,24 @@ class AsyncRenewing:
         return credentials.told(session)
 
 
-def _logout(everywhere: bool) -> Call[None]:
+def logout(everywhere: bool) -> Call[None]:
     if everywhere:
         return Call("DELETE", "/v1/account/sessions", _nothing, repeatable=False)
     return Call("POST", "/v1/auth/logout", _nothing, repeatable=False)
 
 
-def _sessions() -> Listing[SignInSession]:
+def sessions() -> Listing[SignInSession]:
     return listing(SignInSession, "/v1/account/sessions")
 
 
-def _end_session(session_id: str) -> Call[None]:
+def end_session(session_id: str) -> Call[None]:
     return Call("DELETE", f"/v1/account/sessions/{_segment(session_id)}", _nothing, repeatable=False)
 
 
-def _set_password(password: str, current_password: Optional[str]) -> Call[None]:
+def set_password(password: str, current_password: Optional[str]) -> Call[None]:
     body = _body(password=password, current_password=current_password)
     return Call("PUT", "/v1/account/password", _nothing, repeatable=False, json=body)
 
 
-def _providers() -> Listing[str]:
+def providers() -> Listing[str]:
     return Listing("/v1/auth/providers", str, anonymous=True)
-
-
-class Account:
-    """The account of the client's user, and its session."""
-
-    def __init__(self, session: client._Session) -> None:
-        self._session = session
-
-    @property
-    def session(self) -> Optional[UserSession]:
-        """The tokens of the client's session, to be kept for another client; None for one that has an API token."""
-        return self._session.credentials.session
-
-    def refresh(self) -> UserSession:
-        """Renews the session's tokens now; calls do so by themselves. Raises AuthError when the session has ended."""
-        return self._session.renew()
-
-    def logout(self, *, everywhere: bool = False) -> None:
-        """Ends the session with all its tokens; for an API token there is ``tokens.revoke``.
-
-        With ``everywhere`` all sessions of the user end, whatever the client has; API tokens go on.
-        """
-        self._session.perform(_logout(everywhere))
-
-    def sessions(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[SignInSession]:
-        """Lists the user's sign-ins that have not ended, the newest first."""
-        return Page(self._session, _sessions(), limit, cursor)
-
-    def end_session(self, session_id: str) -> None:
-        """Ends one of the user's sessions; its tokens stop working at once."""
-        self._session.perform(_end_session(session_id))
-
-    def set_password(self, password: str, *, current_password: Optional[str] = None) -> None:
-        """Changes the user's password, of at least 8 characters.
-
-        All its sessions end but this one; its API tokens go on.
-        """
-        self._session.perform(_set_password(password, current_password))
-
-    def providers(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[str]:
-        """Lists the services that people may sign in with, in a browser: docs/auth.md says how."""
-        return Page(self._session, _providers(), limit, cursor)
-
-
-
-class AsyncAccount:
-    """The account of the client's user, and its session."""
-
-    def __init__(self, session: aio._Session) -> None:
-        self._session = session
-
-    @property
-    def session(self) -> Optional[UserSession]:
-        """The tokens of the client's session, to be kept for another client; None for one that has an API token."""
-        return self._session.credentials.session
-
-    async def refresh(self) -> UserSession:
-        """Renews the session's tokens now; calls do so by themselves. Raises AuthError when the session has ended."""
-        return await self._session.renew()
-
-    async def logout(self, *, everywhere: bool = False) -> None:
-        """Ends the session with all its tokens; for an API token there is ``tokens.revoke``.
-
-        With ``everywhere`` all sessions of the user end, whatever the client has; API tokens go on.
-        """
-        await self._session.perform(_logout(everywhere))
-
-    def sessions(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[SignInSession]:
-        """Lists the user's sign-ins that have not ended, the newest first."""
-        return AsyncPages(self._session, _sessions(), limit, cursor)
-
-    async def end_session(self, session_id: str) -> None:
-        """Ends one of the user's sessions; its tokens stop working at once."""
-        await self._session.perform(_end_session(session_id))
-
-    async def set_password(self, password: str, *, current_password: Optional[str] = None) -> None:
-        """Changes the user's password, of at least 8 characters.
-
-        All its sessions end but this one; its API tokens go on.
-        """
-        await self._session.perform(_set_password(password, current_password))
-
-    def providers(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[str]:
-        """Lists the services that people may sign in with, in a browser: docs/auth.md says how."""
-        return AsyncPages(self._session, _providers(), limit, cursor)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, AsyncGenerator, Generator, List, Mapping, Optional, Union
+from typing import Any, List, Mapping, Optional, Union
 
 from ._calls import Call, _body, _load, _nothing, _query, _raw, sandbox_path
 from .errors import new_error
 from .models import FileEvent, decode
-
-if TYPE_CHECKING:
-    from . import aio, client
 
 
 def write_many(ref: str, files: Mapping[str, Union[str, bytes]], mode: Optional[str]) -> Call[None]:
@@ -74,98 +71,3 @@ class WatchReader:
 
 
 KINDS = ("created", "modified", "attributes", "removed", "moved_from", "moved_to", "overflow", "limit")
-
-
-class FileTrees:
-    """The part of Files that is about many files."""
-
-    _session: client._Session
-
-    def write_many(self, ref: str, files: Mapping[str, Union[str, bytes]], *, mode: Optional[str] = None) -> None:
-        """Writes files by their paths, in order, each all or nothing, with the parents they miss.
-
-        At most 1000 with 32 MiB together. An error names its file; those before it are written.
-        """
-        self._session.perform(write_many(ref, files, mode))
-
-    def upload_archive(
-        self, ref: str, path: str, archive: Any, *, format: Optional[str] = None, keep_links: Optional[bool] = None
-    ) -> None:
-        """Unpacks an archive (bytes or chunks of them) below a directory, which is made when it is missing.
-
-        ``format`` is ``tar.gz``, ``zip`` or ``tar``, found out when None; ``keep_links``
-        keeps symlinks that lead out. Raises ValidationError for one that is damaged or hostile.
-        """
-        self._session.perform(upload_archive(ref, path, archive, format, keep_links))
-
-    def download_archive(self, ref: str, path: str, *, format: Optional[str] = None) -> Generator[bytes, None, None]:
-        """Packs a directory or file as it is read, as ``tar.gz`` unless told; raises when it breaks off."""
-        return self._session.stream(download_archive(ref, path, format))
-
-    def watch(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> Generator[FileEvent, None, None]:
-        """Tells what happens in a directory, or to a file, from when this returns until the directory is gone.
-
-        Closing the generator ends the watch. Raises when it breaks off.
-        """
-        chunks = self._session.stream(watch(ref, path, recursive))
-        reader = WatchReader()
-
-        first: List[FileEvent] = []
-        for chunk in chunks:
-            first = reader.feed(chunk)
-            if reader.ready:
-                break
-
-        def events() -> Generator[FileEvent, None, None]:
-            try:
-                yield from first
-                for chunk in chunks:
-                    yield from reader.feed(chunk)
-            finally:
-                chunks.close()
-            reader.end()
-
-        return events()
-
-
-class AsyncFileTrees:
-    """The part of AsyncFiles that is about many files; as FileTrees."""
-
-    _session: aio._Session
-
-    async def write_many(self, ref: str, files: Mapping[str, Union[str, bytes]], *, mode: Optional[str] = None) -> None:
-        """Writes files by their paths, in order, each all or nothing, with the parents they miss."""
-        await self._session.perform(write_many(ref, files, mode))
-
-    async def upload_archive(
-        self, ref: str, path: str, archive: Any, *, format: Optional[str] = None, keep_links: Optional[bool] = None
-    ) -> None:
-        """Unpacks an archive (bytes or chunks of them) below a directory, which is made when it is missing."""
-        await self._session.perform(upload_archive(ref, path, archive, format, keep_links))
-
-    def download_archive(self, ref: str, path: str, *, format: Optional[str] = None) -> AsyncGenerator[bytes, None]:
-        """Packs a directory or file as it is read, as ``tar.gz`` unless told; raises when it breaks off."""
-        return self._session.stream(download_archive(ref, path, format))
-
-    async def watch(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> AsyncGenerator[FileEvent, None]:
-        """Tells what happens in a directory, or to a file, from when this returns until the directory is gone."""
-        chunks = self._session.stream(watch(ref, path, recursive))
-        reader = WatchReader()
-        first: List[FileEvent] = []
-        async for chunk in chunks:
-            first = reader.feed(chunk)
-            if reader.ready:
-                break
-
-        async def events() -> AsyncGenerator[FileEvent, None]:
-            try:
-                for event in first:
-                    yield event
-                async for chunk in chunks:
-                    for event in reader.feed(chunk):
-                        yield event
-            finally:
-                await chunks.aclose()
-            reader.end()
-
-        return events()

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 64 << 10
 
+#: What can be sent, as it is or as it comes.
+Content = Union[str, bytes, Iterable[bytes]]
+AsyncContent = Union[Content, AsyncIterable[bytes]]
+
 
 @dataclass(frozen=True)
 class Request:
@@ -86,6 +90,11 @@ def default_transport(ssl_context: Optional[ssl.SSLContext] = None) -> Transport
         return HttpxTransport(ssl_context=ssl_context)
     except ImportError:
         return UrllibTransport(ssl_context)
+
+
+def default_async_transport(ssl_context: Optional[ssl.SSLContext] = None) -> AsyncTransport:
+    """httpx; raises ImportError when it is not installed."""
+    return AsyncHttpxTransport(ssl_context=ssl_context)
 
 
 class _EveryAnswer(urllib.request.HTTPErrorProcessor):

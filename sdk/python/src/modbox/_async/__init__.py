@@ -1,0 +1,1 @@
+"""The client and the objects that it consists of."""

@@ -1,0 +1,86 @@
+"""Workspaces and their members."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from .. import _workspaces as calls
+from .._pages import AsyncPages
+from .._workspaces import AddedMember, Invitation, Member, Quota, QuotaReport, Role, Workspace, WorkspaceDetail
+from ..models import URLAccess
+from .requester import AsyncRequester
+
+
+class AsyncWorkspaces:
+    """The workspaces that the caller is a member of."""
+
+    def __init__(self, requester: AsyncRequester) -> None:
+        self._requester = requester
+
+    async def create(self, name: str, *, slug: Optional[str] = None, description: Optional[str] = None) -> WorkspaceDetail:
+        """Makes a workspace that the caller owns. Never sent twice."""
+        return await self._requester.perform(calls.create(name, slug, description))
+
+    def list(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Workspace]:
+        """Lists them, by name."""
+        return AsyncPages(self._requester, calls.list_all(), limit, cursor)
+
+    async def get(self, workspace_id: str) -> WorkspaceDetail:
+        """Returns a workspace with its members."""
+        return await self._requester.perform(calls.get(workspace_id))
+
+    async def update(
+        self,
+        workspace_id: str,
+        *,
+        name: Optional[str] = None,
+        slug: Optional[str] = None,
+        description: Optional[str] = None,
+        url_access: Optional[URLAccess] = None,
+    ) -> WorkspaceDetail:
+        """Changes what is given.
+
+        ``url_access`` is what the management routes on the URLs of the workspace's sandboxes ask for at
+        least; ``open`` is what each sandbox asks for.
+        """
+        return await self._requester.perform(calls.update(workspace_id, name, slug, description, url_access))
+
+    async def delete(self, workspace_id: str) -> None:
+        """Deletes a workspace with everything in it; its sandboxes end in the background."""
+        await self._requester.perform(calls.delete(workspace_id))
+
+    async def add_member(
+        self, workspace_id: str, *, role: Role, email: Optional[str] = None, name: Optional[str] = None
+    ) -> AddedMember:
+        """Adds the user of an e-mail address or a name. An address that is nobody's is invited. Never sent twice."""
+        return await self._requester.perform(calls.add_member(workspace_id, email, name, role))
+
+    async def set_role(self, workspace_id: str, user_id: str, role: Role) -> Member:
+        """Changes a member's role; raises ConflictError when no owner would be left."""
+        return await self._requester.perform(calls.set_role(workspace_id, user_id, role))
+
+    async def remove_member(self, workspace_id: str, user_id: str) -> None:
+        """Ends a membership; everybody may end its own."""
+        await self._requester.perform(calls.remove_member(workspace_id, user_id))
+
+    def members(self, workspace_id: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Member]:
+        """Lists the members, in the order they came."""
+        return AsyncPages(self._requester, calls.members(workspace_id), limit, cursor)
+
+    def invitations(
+        self, workspace_id: str, *, limit: Optional[int] = None, cursor: Optional[str] = None,
+    ) -> AsyncPages[Invitation]:
+        """Lists the open invitations, newest first."""
+        return AsyncPages(self._requester, calls.invitations(workspace_id), limit, cursor)
+
+    async def withdraw_invitation(self, workspace_id: str, invitation_id: str) -> None:
+        """Ends an invitation."""
+        await self._requester.perform(calls.withdraw_invitation(workspace_id, invitation_id))
+
+    async def quota(self, workspace_id: str) -> QuotaReport:
+        """The workspace's quota and what is used of it."""
+        return await self._requester.perform(calls.get_quota(workspace_id))
+
+    async def set_quota(self, workspace_id: str, quota: Quota) -> QuotaReport:
+        """Replaces what was set for the workspace. For administrators."""
+        return await self._requester.perform(calls.set_quota(workspace_id, quota))

@@ -1,0 +1,95 @@
+"""Images, for both clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Optional, Sequence
+
+from ._calls import Call, Listing, _body, _into, _nothing, _raw, _segment, known, listing
+from .models import Image, Runtime, _time
+from .options import SandboxImageChanges, SandboxImageOptions
+from .records import DependencyChecks, PrunedImages
+
+
+@dataclass(frozen=True)
+class SandboxImage:
+    """An image of the workspace's catalogue, with the defaults of the sandboxes that are made from it by its ``id``."""
+
+    id: str
+    name: str
+    image: str
+    tag: str
+    created_at: datetime = _time()
+    updated_at: datetime = _time()
+    description: Optional[str] = None
+    #: In every workspace.
+    builtin: bool = False
+    enabled: bool = True
+    #: Used when a request names no image.
+    is_default: bool = False
+    #: Limit of its sandboxes in MiB.
+    memory_mb: int = 0
+    readiness_port: Optional[int] = None
+    ttl_seconds: Optional[int] = None
+    #: What it is pulled with; None: whichever the workspace has for the host.
+    registry_id: Optional[str] = None
+    registry_name: Optional[str] = None
+    #: None for one that every workspace has.
+    workspace_id: Optional[str] = None
+
+
+def list_all() -> Listing[Image]:
+    return listing(Image, "/v1/images")
+
+
+def runtimes() -> Listing[Runtime]:
+    return listing(Runtime, "/v1/runtimes")
+
+
+def validate_dependencies(dependencies: Sequence[str], image: Optional[str]) -> Call[DependencyChecks]:
+    body = _body(dependencies=list(dependencies), image=image)
+    return Call("POST", "/v1/dependencies/validate", _into(DependencyChecks), repeatable=True, json=body, timeout=None)
+
+
+def pull(image: str) -> Call[bytes]:
+    return Call("POST", "/v1/images/pull", _raw, repeatable=True, json={"image": image}, timeout=None)
+
+
+def push(image: str, to: Optional[str]) -> Call[bytes]:
+    return Call("POST", "/v1/images/push", _raw, repeatable=False, json=_body(image=image, to=to), timeout=None)
+
+
+def delete(image: str) -> Call[None]:
+    return Call("DELETE", f"/v1/images/{_segment(image)}", _nothing, repeatable=False)
+
+
+def prune(all_workspaces: Optional[bool], dry_run: Optional[bool]) -> Call[PrunedImages]:
+    body = _body(all=all_workspaces, dry_run=dry_run)
+    return Call("POST", "/v1/images/prune", _into(PrunedImages), repeatable=True, json=body, timeout=None)
+
+
+def _path(image_id: str) -> str:
+    return f"/v1/sandbox-images/{_segment(image_id)}"
+
+
+def create_sandbox_image(name: str, image: str, o: SandboxImageOptions) -> Call[SandboxImage]:
+    known(SandboxImageOptions, o)
+    return Call("POST", "/v1/sandbox-images", _into(SandboxImage), repeatable=False, json=_body(name=name, image=image, **o))
+
+
+def list_sandbox_images(enabled_only: Optional[bool]) -> Listing[SandboxImage]:
+    return listing(SandboxImage, "/v1/sandbox-images", enabled_only=enabled_only)
+
+
+def get_sandbox_image(image_id: str) -> Call[SandboxImage]:
+    return Call("GET", _path(image_id), _into(SandboxImage), repeatable=True)
+
+
+def update_sandbox_image(image_id: str, o: SandboxImageChanges) -> Call[SandboxImage]:
+    known(SandboxImageChanges, o)
+    return Call("PATCH", _path(image_id), _into(SandboxImage), repeatable=True, json=_body(**o))
+
+
+def delete_sandbox_image(image_id: str) -> Call[None]:
+    return Call("DELETE", _path(image_id), _nothing, repeatable=False)

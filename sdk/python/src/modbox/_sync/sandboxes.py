@@ -1,0 +1,236 @@
+# Made from ../_async/sandboxes.py by tools/unasync.py. Change that file, then run make gen.
+"""Sandboxes."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Generator, Iterator, Literal, Mapping, Optional, Sequence, Tuple, overload
+
+from .. import _calls as calls, terminals
+from .._calls import MAX_WAIT_SECONDS, EventReader
+from .._pages import Page
+from ..models import AnyExecResult, Event, ExecEvent, ExecResult, Sandbox, SandboxState, Stats, Usage
+from ..options import CreateOptions
+from ..terminals import Session
+from .files import Files
+from .ports import Ports
+from .requester import Requester
+from .states import Checkpoints, States
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Sandboxes(States):
+    """The sandboxes of a workspace; ``ref`` is a sandbox's id or name.
+
+    One that does not exist raises NotFoundError.
+    """
+
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
+        #: Files of a sandbox.
+        self.files = Files(requester)
+        #: Saved states of a sandbox.
+        self.checkpoints = Checkpoints(requester)
+        #: Published ports of a sandbox.
+        self.ports = Ports(requester)
+
+    def create(self, **options: Unpack[CreateOptions]) -> Sandbox:
+        """Makes a sandbox, described by the members of CreateOptions, or answers the live one of the same request.
+
+        Without ``wait_seconds`` it is usually still provisioning when this returns. Raises
+        ConflictError when a different live sandbox has the name.
+        """
+        return self._requester.perform(calls.create(options))
+
+    @contextmanager
+    def temporary(self, **options: Unpack[CreateOptions]) -> Iterator[Sandbox]:
+        """Makes a sandbox for an ``with`` block: it runs when the block begins, and is destroyed when it ends.
+
+        Raises as wait does, when it does not run within ``wait_seconds``, by default 60.
+        """
+        wait_seconds = options.pop("wait_seconds", None)
+        sandbox = self.create(**options)
+        try:
+            yield self.wait(sandbox.id, timeout_seconds=wait_seconds or 60)
+        finally:
+            self.destroy(sandbox.id)
+
+    def get(self, ref: str) -> Sandbox:
+        """Returns a sandbox; ended ones stay visible."""
+        return self._requester.perform(calls.get(ref))
+
+    def list(
+        self,
+        *,
+        states: Sequence[SandboxState] = (),
+        name: Optional[str] = None,
+        labels: Optional[Mapping[str, str]] = None,
+        snapshot_id: Optional[str] = None,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+    ) -> Page[Sandbox]:
+        """Lists sandboxes, newest first; without ``states`` those that have not ended."""
+        return Page(self._requester, calls.list_sandboxes(states, name, labels, snapshot_id), limit, cursor)
+
+    def destroy(self, ref: str) -> Sandbox:
+        """Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is."""
+        return self._requester.perform(calls.destroy(ref))
+
+    def wait(
+        self, ref: str, *, state: Literal["running", "paused", "destroyed", "failed"] = "running", timeout_seconds: float = 60
+    ) -> Sandbox:
+        """Returns as soon as the sandbox is in the state.
+
+        Raises EndedError when it ended instead, TimeoutError when it did not get there in time.
+        """
+        end = time.monotonic() + timeout_seconds
+        while True:
+            seconds = min(MAX_WAIT_SECONDS, max(1, math.ceil(end - time.monotonic())))
+            sandbox = self._requester.perform(calls.wait(ref, state, seconds))
+            if calls.waited(sandbox, ref, state, time.monotonic() >= end, timeout_seconds):
+                return sandbox
+
+    @overload
+    def exec(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        stdin: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        max_output_bytes: Optional[int] = None,
+        output: Literal["text"] = "text",
+    ) -> ExecResult[str]: ...
+
+    @overload
+    def exec(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        stdin: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        max_output_bytes: Optional[int] = None,
+        output: Literal["bytes"],
+    ) -> ExecResult[bytes]: ...
+
+    def exec(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        stdin: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        max_output_bytes: Optional[int] = None,
+        output: Literal["text", "bytes"] = "text",
+    ) -> AnyExecResult:
+        """Runs a command to its end: exactly one of ``command`` (program and arguments) and ``shell`` (a script).
+
+        A command that fails is no error: look at ``exit_code``. It is ended after
+        ``timeout_seconds`` (default 60, at most 3600). Of each of stdout and stderr
+        ``max_output_bytes`` are kept (default 1 MiB, at most 16 MiB). It is never sent twice.
+        What lies between may give up after minutes of silence: ``exec_stream`` is for long commands.
+        """
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds)
+        return self._requester.perform(calls.execute(ref, body, max_output_bytes, output))
+
+    def exec_stream(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        stdin: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+    ) -> Generator[ExecEvent, None, None]:
+        """Runs a command and gives its output as it comes, in bytes; the last event is ``exit``.
+
+        The command starts with the first event asked for. Closing the iterator kills it: use
+        ``contextlib.closing`` where a loop may be left early. Raises when the end of the
+        command is not known.
+        """
+        body = calls.command_body(command, shell, cwd, env, user, stdin, timeout_seconds)
+        chunks = self._requester.stream(calls.execute_stream(ref, body))
+        reader = EventReader()
+        try:
+            for chunk in chunks:
+                for event in reader.feed(chunk):
+                    yield event
+        finally:
+            chunks.close()
+        reader.end()
+
+    def attach(
+        self,
+        ref: str,
+        command: Optional[Sequence[str]] = None,
+        *,
+        shell: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        tty: Optional[Tuple[int, int]] = None,
+        stdin: Optional[bool] = None,
+    ) -> Session:
+        """Runs a command and stays connected to it: input, terminal, signals. Needs the extra ``modbox[terminal]``.
+
+        With ``tty``, a terminal of so many rows and columns, everything is on stdout. Without it and
+        ``stdin`` the command has no input. Closing the session kills the command. Never sent twice.
+        """
+        body = calls.command_body(command, shell, cwd, env, user, None, timeout_seconds)
+        return self._requester.connect(terminals.attach(ref, body, tty, stdin))
+
+    def events(
+        self,
+        ref: str,
+        *,
+        after_seq: Optional[int] = None,
+        order: Optional[Literal["asc", "desc"]] = None,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+    ) -> Page[Event]:
+        """Lists what happened to a sandbox, oldest first unless asked otherwise; with ``after_seq`` only what came later."""
+        return Page(self._requester, calls.events(ref, after_seq, order), limit, cursor)
+
+    def stats(self, ref: str) -> Stats:
+        """Measures a running sandbox now."""
+        return self._requester.perform(calls.stats(ref))
+
+    def usage(self, ref: str) -> Usage:
+        """What a sandbox has used in all, also after its end."""
+        return self._requester.perform(calls.usage(ref))
+
+    def update(self, ref: str, *, checkpoint_interval_seconds: Optional[int] = None) -> Sandbox:
+        """Changes settings of a sandbox; None leaves one as it is.
+
+        ``checkpoint_interval_seconds`` 0 switches automatic checkpoints off and deletes the automatic checkpoint.
+        """
+        return self._requester.perform(calls.update(ref, checkpoint_interval_seconds))
+
+    def set_network(self, ref: str, *, enabled: Optional[bool] = None, ports: Optional[Sequence[int]] = None) -> Sandbox:
+        """Changes the network of a running or paused sandbox; None leaves it as it is.
+
+        Switching it off cuts its connections; ``ports`` replaces the list of published ports, and a port
+        that stays in it keeps its URL.
+        """
+        return self._requester.perform(calls.set_network(ref, enabled, ports))

@@ -1,0 +1,66 @@
+# Made from ../_async/snapshots.py by tools/unasync.py. Change that file, then run make gen.
+"""Snapshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Mapping, Optional
+
+from .. import _stateful as calls
+from .._calls import _body
+from .._pages import Page
+from ..options import SnapshotFilter
+from ..records import Snapshot
+from .requester import Requester
+from .snapshotbuilds import SnapshotBuilds
+from .snapshotfiles import SnapshotFiles
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Snapshots(SnapshotFiles, SnapshotBuilds):
+    """Saved filesystems; ``snapshot`` is an id, ``name``, ``name:tag`` or ``@workspace/name:tag``."""
+
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
+
+    def create(
+        self,
+        ref: str,
+        *,
+        name: Optional[str] = None,
+        tag: Optional[str] = None,
+        description: Optional[str] = None,
+        message: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        public: Optional[bool] = None,
+    ) -> Snapshot:
+        """Saves the files of a running or paused sandbox, and returns when sandboxes can be made from them.
+
+        A ``name`` is made up when there is none. ``tag``, by default ``latest``, leaves the snapshot of
+        the name that had it. With ``public`` every workspace may read it and make sandboxes from it.
+        """
+        body = _body(name=name, tag=tag, description=description, message=message, metadata=metadata, public=public)
+        return self._requester.perform(calls.create_snapshot(ref, body))
+
+    def get(self, snapshot: str) -> Snapshot:
+        """Returns a snapshot."""
+        return self._requester.perform(calls.get_snapshot(snapshot))
+
+    def list(
+        self, *, limit: Optional[int] = None, cursor: Optional[str] = None, **filter: Unpack[SnapshotFilter],
+    ) -> Page[Snapshot]:
+        """Lists the workspace's snapshots, or the public ones of all; newest first unless asked otherwise."""
+        return Page(self._requester, calls.list_snapshots(filter), limit, cursor)
+
+    def tag(self, snapshot: str, tag: Optional[str]) -> Snapshot:
+        """Gives a snapshot a tag, which leaves the one of the same name that had it; None takes its tag away."""
+        return self._requester.perform(calls.tag_snapshot(snapshot, tag))
+
+    def delete(self, snapshot: str) -> None:
+        """Deletes a snapshot; sandboxes made from it go on."""
+        self._requester.perform(calls.delete_snapshot(snapshot))
+
+    def lineage(self, snapshot: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Snapshot]:
+        """Lists a snapshot and those it came from, newest first, deleted ones included."""
+        return Page(self._requester, calls.lineage(snapshot), limit, cursor)
