@@ -17,7 +17,7 @@ export MODBOX_BIN=$PWD/bin/modbox MODBOX_SANDBOX_BIN=$PWD/bin/modbox-sandbox MOD
 export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
 
 # The packages with concurrency worth the race detector (which needs cgo).
-racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,broadcast,dialect,eviction,fairsem,lifecycle,pool,proxy,quota,store,stream}/... ./internal/driver/{drivertest,fake}/...)
+racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,eviction,execution,fairsem,guest,lifecycle,pool,prepare,proxy,quota,spool,store,stream,workbox}/... ./internal/driver/{drivertest,fake}/...)
 
 suite_lint() { scripts/lint.sh; }
 # What the race suite runs is not run twice.
@@ -33,7 +33,8 @@ suite_gvisor() { MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./in
 suite_images() {
 	use_cached_images && cached_images all && MODBOX_TEST_IMAGES=1 MODBOX_TEST_IMAGES_DIR=$images_cache/all/images go test -v -count=1 -timeout 60m ./internal/image/...
 }
-suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 1 -timeout 60m ./test/...; }
+# Two packages at a time: many of these tests wait for deadlines and restarts.
+suite_system() { use_cached_images && MODBOX_TEST_GVISOR=1 go test -v -count=1 -p 2 -timeout 60m ./test/...; }
 # Docker's own tools and ours make the same files of one Dockerfile.
 suite_docker() { use_cached_images && MODBOX_TEST_GVISOR=1 MODBOX_TEST_DOCKER=1 go test -v -count=1 -timeout 60m -run '^TestSameFilesAsDocker$' ./test/e2e; }
 suite_typescript() { npm ci --no-audit --no-fund --prefix sdk/typescript && npm test --prefix sdk/typescript; }
@@ -54,9 +55,9 @@ suite_browser() { use_cached_images && cached_images browser chromium && MODBOX_
 suite_examples() { use_cached_images && scripts/with-server.sh examples/run.sh; }
 
 # The lanes. The suites that install or build the packages of the TypeScript SDK are in one lane.
-computing=(race go lint python)
+computing=(race go lint python images)
 sandboxed=(system gvisor docker)
-clients=(typescript release sdks seeds examples agentuity browser images)
+clients=(typescript release sdks seeds examples agentuity browser)
 
 # tidily COMMAND...: fails also when the tests leave something in the directory
 # for temporary files. Its name is short, for sockets, and the same for each run of
@@ -95,6 +96,10 @@ why() {
 	found=$(grep -nE -B 6 '^ *--- FAIL|^FAIL.*\[|^panic:|WARNING: DATA RACE|^ *not ok|^ *✖ .*\(|\.\.\. (FAIL|ERROR)$|^[a-z]+ +FAILED$' "$1" | grep -vE '^[0-9]+-(=== |ok |\? | *--- (PASS|SKIP))')
 	if [ -z "$found" ]; then found=$(tail -n 15 "$1"); fi
 	printf '== %s\n%s\n' "${1#"$PWD"/}" "$(head -n 40 <<<"$found" | cut -c1-300)"
+	# Again, with the last messages of each failed Go test, which a server's log can hide.
+	awk '/^ +[[:alnum:]_]+[.]go:[0-9]+: / { said[n++] = $0 }
+		/^--- (PASS|SKIP)/ { n = 0 }
+		/^--- FAIL/ { for (i = n > 3 ? n - 3 : 0; i < n; i++) print substr(said[i], 1, 300); print; n = 0 }' "$1" | head -n 40
 }
 
 # run NAME: runs a suite and prints its line of result, which it keeps beside the log.

@@ -155,6 +155,7 @@ func TestRunningCommandSurvivesARestartOfTheServer(t *testing.T) {
 }
 
 func TestDeadlineSurvivesARestartOfTheServer(t *testing.T) {
+	t.Parallel() // it waits for a minute
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", TTL: time.Minute})
 	s.Kill()

@@ -16,6 +16,7 @@ import (
 // again before the next checkpoint, and kills it with the server as a restart of the host does.
 // Each time memory and files are as at the checkpoint.
 func TestLostSandboxGoesOnFromItsAutomaticCheckpoint(t *testing.T) {
+	t.Parallel() // it waits for a minute
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{
 		Image: "modbox/base", CheckpointInterval: time.Minute, Resources: client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"},
