@@ -7,7 +7,7 @@ var (
 		"internal/agent":         51,
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
-		"internal/image":         56,
+		"internal/image":         41,
 		"internal/lifecycle":     72,
 		"internal/store":         46,
 	}
@@ -18,7 +18,7 @@ var (
 		"internal/api.Server":                155,
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
-		"internal/image.Store":               138,
+		"internal/image.Store":               127,
 		"internal/lifecycle.Service":         218,
 		"internal/store.Store":               153,
 	}

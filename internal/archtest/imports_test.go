@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"internal/workbox":        {"internal/sandbox", "internal/agentapi", "internal/box", "internal/driver", "internal/quota"},
 	"internal/prepare":        {"internal/sandbox", "internal/agentapi", "internal/audit", "internal/background", "internal/box", "internal/fairsem", "internal/quota", "internal/spool", "internal/workbox"},
 	"internal/lifecycle":      {"internal/autocheckpoint", "internal/page", "internal/prepare", "internal/workbox", "internal/spool", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/fairsem", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi"},
-	"internal/build":          {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/image"},
+	"internal/build":          {"internal/sandbox", "internal/lifecycle", "internal/agentapi", "internal/image", "internal/image/reference", "internal/image/rootfs"},
 	"internal/proxy":          {"internal/sandbox", "internal/auth", "internal/access", "internal/preview"},
 	"internal/api":            {"internal/page", "internal/execution", "internal/guest", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview"},
 	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue"},
@@ -66,11 +66,11 @@ var mayImport = map[string][]string{
 	// account and image also work on the directories of a server, without it.
 	"cmd/modbox":            {"internal/cli"},
 	"internal/cli":          {"internal/api", "client", "internal/cli/base", "internal/cli/account", "internal/cli/image", "internal/cli/operator", "internal/cli/sandbox", "internal/cli/snapshot"},
-	"internal/cli/base":     {"client", "internal/config", "internal/durable", "internal/image", "internal/sandbox", "internal/statedir"},
+	"internal/cli/base":     {"client", "internal/config", "internal/durable", "internal/image/phase", "internal/sandbox", "internal/statedir"},
 	"internal/cli/tree":     {},
 	"internal/cli/sandbox":  {"client", "internal/cli/base", "internal/cli/image", "internal/cli/tree", "internal/sandbox"},
 	"internal/cli/snapshot": {"client", "internal/cli/base", "internal/cli/tree", "internal/sandbox"},
-	"internal/cli/image":    {"client", "internal/cli/base", "internal/cli/tree", "internal/config", "internal/image", "internal/sandbox", "internal/server", "internal/statedir"},
+	"internal/cli/image":    {"client", "internal/cli/base", "internal/cli/tree", "internal/config", "internal/image", "internal/image/recipe", "internal/sandbox", "internal/server", "internal/statedir"},
 	"internal/cli/account":  {"client", "internal/cli/base", "internal/audit", "internal/auth", "internal/durable", "internal/sandbox", "internal/server", "internal/statedir", "internal/store"},
 	"internal/cli/operator": {
 		"internal/page", "client", "internal/cli/base", "internal/cli/image", "internal/audit", "internal/backup", "internal/capacity", "internal/config", "internal/doctor",
@@ -87,7 +87,19 @@ var mayImport = map[string][]string{
 	// Images, and the network that guests and registries are reached by.
 	"internal/netguard": {},
 	"internal/egress":   {"internal/sandbox", "internal/netguard"},
-	"internal/image":    {"internal/sandbox", "internal/netguard", "internal/share", "internal/durable"},
+	"internal/image": {
+		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/oci", "internal/image/phase",
+		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs",
+	},
+	"internal/image/archive":      {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs"},
+	"internal/image/lock":         {},
+	"internal/image/oci":          {"internal/sandbox"},
+	"internal/image/phase":        {"internal/sandbox"},
+	"internal/image/recipe":       {"internal/sandbox", "internal/image/phase", "internal/image/reference", "internal/image/rootfs"},
+	"internal/image/reference":    {"internal/sandbox"},
+	"internal/image/registrytest": {},
+	"internal/image/remote":       {"internal/sandbox", "internal/netguard", "internal/image/lock", "internal/image/oci", "internal/image/reference", "internal/image/rootfs"},
+	"internal/image/rootfs":       {"internal/sandbox", "internal/share"},
 
 	// What is on disk beside the database.
 	"internal/installation": {"internal/sandbox", "internal/durable"},

@@ -117,3 +117,29 @@ func linkOrCopy(from, to string) error {
 	_, err = io.Copy(dst, src)
 	return errors.Join(err, dst.Close())
 }
+
+// WriteFile writes a file with mode 0644 so that a crash leaves its old content or the new.
+func WriteFile(name string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	defer os.Remove(f.Name()) // fails after the rename, which is fine
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = Move(f.Name(), name)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// Move renames a file that was synced, and puts its new name on the disk.
+func Move(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return Sync(filepath.Dir(to))
+}

@@ -13,6 +13,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -26,7 +28,7 @@ func pulledFS() fstest.MapFS {
 
 func openPulled(t *testing.T, dir, registry string) *image.Store {
 	t.Helper()
-	s, err := image.Open(dir, pulledFS(), image.Options{Bootstrapper: &fake{}, DefaultRegistry: registry, InsecureRegistries: []string{"127.0.0.1"}})
+	s, err := image.Open(dir, pulledFS(), image.Options{Bootstrapper: &fake{}, DefaultRegistry: registry, Remote: remote.Options{InsecureRegistries: loopback}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,10 +36,10 @@ func openPulled(t *testing.T, dir, registry string) *image.Store {
 }
 
 func TestPulledRecipe(t *testing.T) {
-	reg, dir := newRegistry(t), t.TempDir()
+	reg, dir := registrytest.New(t), t.TempDir()
 	config := v1.Config{Cmd: []string{"/bin/sh"}, Env: []string{"PATH=/bin"}}
-	reg.push(t, "library/system:24.04", imageOf(t, config, gzipped(t, file("version", "old", 0o644))))
-	s := openPulled(t, dir, reg.host)
+	reg.Push(t, "library/system:24.04", imageOf(t, config, gzipped(t, file("version", "old", 0o644))))
+	s := openPulled(t, dir, reg.Host)
 	before, err := s.Lookup(t.Context(), "system")
 	if err != nil || !before.Builtin || before.Digest != "" || before.Ref() != "modbox/system:latest" {
 		t.Fatalf("Lookup before it is pulled = %+v, %v", before, err)
@@ -55,7 +57,7 @@ func TestPulledRecipe(t *testing.T) {
 	}
 
 	// It is built once; what the tag means later is had by building anew.
-	reg.push(t, "library/system:24.04", imageOf(t, config, gzipped(t, file("version", "new", 0o644))))
+	reg.Push(t, "library/system:24.04", imageOf(t, config, gzipped(t, file("version", "new", 0o644))))
 	if same, _, err := s.Ensure(t.Context(), "system", sandbox.Puller{}, nil); err != nil || same.Digest != img.Digest {
 		t.Errorf("Ensure again = %s, %v, want what is here", same.Digest, err)
 	}
@@ -77,17 +79,16 @@ func TestPulledRecipeWithoutRegistry(t *testing.T) {
 		t.Errorf("Ensure without a registry: %v, want it to name the setting", err)
 	}
 
-	reg := newRegistry(t)
-	_, _, err = openPulled(t, dir, reg.host).Ensure(t.Context(), "system", sandbox.Puller{}, nil)
+	reg := registrytest.New(t)
+	_, _, err = openPulled(t, dir, reg.Host).Ensure(t.Context(), "system", sandbox.Puller{}, nil)
 	wantCode(t, "Ensure of what the registry has not", err, sandbox.NotFound)
 
 	// What was had by signing in is not for all.
-	ref := reg.push(t, "library/system:24.04", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
-	reg.on(basicAuth("ann", "pw"))
-	signed, err := image.Open(dir, pulledFS(), image.Options{Bootstrapper: &fake{}, DefaultRegistry: reg.host, InsecureRegistries: []string{"127.0.0.1"},
-		Login: func(context.Context, sandbox.Puller, string) (sandbox.RegistryLogin, error) {
-			return sandbox.RegistryLogin{Proof: "1@a", Username: "ann", Password: "pw"}, nil
-		}})
+	ref := reg.Push(t, "library/system:24.04", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
+	reg.On(registrytest.BasicAuth("ann", "pw"))
+	signed, err := image.Open(dir, pulledFS(), image.Options{Bootstrapper: &fake{}, DefaultRegistry: reg.Host, Remote: remote.Options{InsecureRegistries: loopback, Login: func(context.Context, sandbox.Puller, string) (sandbox.RegistryLogin, error) {
+		return sandbox.RegistryLogin{Proof: "1@a", Username: "ann", Password: "pw"}, nil
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,20 +100,20 @@ func TestPulledRecipeWithoutRegistry(t *testing.T) {
 	wantCode(t, "Ensure of an image that one workspace may have", err, sandbox.Forbidden)
 
 	// What everybody may use is taken, without asking any registry.
-	reg.on(nil)
+	reg.On(nil)
 	if _, err := signed.Pull(t.Context(), ref, image.PullOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	reg.on(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true })
-	if img, _, err := openPulled(t, dir, reg.host).Ensure(t.Context(), "system", sandbox.Puller{}, nil); err != nil || !img.Builtin {
+	reg.On(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true })
+	if img, _, err := openPulled(t, dir, reg.Host).Ensure(t.Context(), "system", sandbox.Puller{}, nil); err != nil || !img.Builtin {
 		t.Errorf("Ensure of what is here = %+v, %v", img, err)
 	}
 }
 
 // TestPulledRecipeFromAFile: a machine without a registry imports the image.
 func TestPulledRecipeFromAFile(t *testing.T) {
-	reg := newRegistry(t)
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
+	reg := registrytest.New(t)
+	ref := reg.Push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
 	from := pullStore(t, t.TempDir())
 	img, _ := pull(t, from, ref)
 	name := filepath.Join(t.TempDir(), "app.tar")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
 )
 
 // busybox makes the entries of a small system: one program with many names.
@@ -28,13 +29,13 @@ func busybox(t *testing.T) []entry {
 // TestPulledImageRuns boots an image of several layers from a registry with gVisor.
 func TestPulledImageRuns(t *testing.T) {
 	gvisortest.Need(t)
-	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	reg, s := registrytest.New(t), pullStore(t, t.TempDir())
 	small := file("srv/small", "small", 0o640)
 	small.Uid, small.Gid = 1000, 1000
 	small.PAXRecords = map[string]string{"SCHILY.xattr.user.note": "kept in the layer"}
 	home := dir("srv", 0o755)
 	home.Uid, home.Gid = 1000, 1000
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"GREETING=hello"}},
+	ref := reg.Push(t, "app:v1", imageOf(t, v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"GREETING=hello"}},
 		gzipped(t, append(busybox(t), file("srv/gone", "x", 0o644), file("opt/old", "x", 0o644))...),
 		gzipped(t, home, file("srv/.wh.gone", "", 0), dir("opt", 0o755), file("opt/.wh..wh..opq", "", 0), file("opt/new", "new", 0o644), small,
 			file("opt/zeros", string(make([]byte, 5<<20)), 0o644), link(tarLink, "opt/also", "opt/new"))))

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -45,7 +46,7 @@ func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 		opts.Progress(phase.Event{Phase: phase.Done, Message: "already built"})
 		return s.imageOf(rec), nil
 	}
-	unlock, err := lock(ctx, s.lockPath("build-"+r.Ref()), func() {
+	unlock, err := lock.File(ctx, s.lockPath("build-"+r.Ref()), func() {
 		opts.Progress(phase.Event{Phase: phase.Waiting, Message: "another build of " + r.Ref() + " is running"})
 	})
 	if err != nil {

@@ -13,11 +13,12 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -146,7 +147,7 @@ func (s *Store) OCIConfig(of sandbox.Image) (*v1.ConfigFile, error) {
 
 // ociImage returns the OCI image of a record.
 func (s *Store) ociImage(rec *record) (v1.Image, error) {
-	img, err := layout.Path(s.layoutDir()).Image(rec.Manifest.Digest)
+	img, err := s.layout.Image(rec.Manifest.Digest)
 	if err != nil {
 		return nil, fmt.Errorf("read OCI image of %s: %w", rec.ref(), err)
 	}
@@ -184,7 +185,7 @@ func (s *Store) Finish(ctx context.Context, req FinishRequest) (sandbox.Image, e
 	rec := record{
 		Name: req.Name, Tag: req.Tag, Owner: req.Owner, Current: req.Name != "", UpdatedAt: time.Now().UTC(), Packages: base.Packages,
 	}
-	if rec.Config, err = runConfig(&req.Config); err != nil {
+	if rec.Config, err = oci.RunConfig(&req.Config); err != nil {
 		return sandbox.Image{}, err
 	}
 	work, err := s.workDir(ctx)
@@ -203,12 +204,12 @@ func (s *Store) Finish(ctx context.Context, req FinishRequest) (sandbox.Image, e
 	if err := rootfs.LinkOrCopy(ctx, s.erofsPath(base.Digest), root.EROFS); err != nil {
 		return sandbox.Image{}, fmt.Errorf("name root filesystem: %w", err)
 	}
-	err = s.keep(ctx, root, &rec, func(rootfs.Blob) (blobRef, error) {
+	err = s.keep(ctx, root, &rec, func(rootfs.Blob) (archive.Ref, error) {
 		img, err := s.builtImage(base, req)
 		if err != nil {
-			return blobRef{}, err
+			return archive.Ref{}, err
 		}
-		return s.writeImage(img)
+		return s.layout.Add(img)
 	})
 	if err != nil {
 		return sandbox.Image{}, fmt.Errorf("finish image %s:%s: %w", req.Name, req.Tag, err)

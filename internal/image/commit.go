@@ -13,11 +13,11 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -195,7 +195,7 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfs.Writer, base *record,
 	}
 	rec := record{
 		Name: req.Name, Current: req.Name != "", Description: req.Description, UpdatedAt: time.Now().UTC(),
-		Owner: req.Owner, Commit: &commitRecord{DiffID: layer.DiffID, Layer: blobRef{Digest: layer.Digest, Size: layer.Size}},
+		Owner: req.Owner, Commit: &commitRecord{DiffID: layer.DiffID, Layer: archive.Ref{Digest: layer.Digest, Size: layer.Size}},
 	}
 	if rec.Name != "" {
 		rec.Tag = cmp.Or(req.Tag, "latest")
@@ -223,12 +223,12 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfs.Writer, base *record,
 	if err != nil {
 		return nil, err
 	}
-	return &rec, s.keep(ctx, &made{Result: root, room: req.Room, volatile: req.Volatile}, &rec, func(layer rootfs.Blob) (blobRef, error) {
+	return &rec, s.keep(ctx, &made{Result: root, room: req.Room, volatile: req.Volatile}, &rec, func(layer rootfs.Blob) (archive.Ref, error) {
 		img, err := s.commitImage(base, layer, &rec, req)
 		if err != nil {
-			return blobRef{}, err
+			return archive.Ref{}, err
 		}
-		return s.writeImage(img)
+		return s.layout.Add(img)
 	})
 }
 
@@ -272,7 +272,7 @@ func (s *Store) commitImage(base *record, layer rootfs.Blob, rec *record, req Co
 	var img v1.Image = empty.Image
 	if base != nil {
 		var err error
-		if img, err = layout.Path(s.layoutDir()).Image(base.Manifest.Digest); err != nil {
+		if img, err = s.layout.Image(base.Manifest.Digest); err != nil {
 			return nil, fmt.Errorf("read the base's OCI image: %w", err)
 		}
 	}

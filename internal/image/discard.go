@@ -206,7 +206,7 @@ func (s *Store) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) 
 	if err != nil || !req.All {
 		return done, err
 	}
-	parts, err := s.removeOldParts(pruneGrace)
+	parts, err := s.downloads.RemoveOld(pruneGrace)
 	done.FreedBytes = freed + parts
 	return done, err
 }

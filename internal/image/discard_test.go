@@ -14,6 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -21,7 +23,7 @@ import (
 type discarding struct {
 	*image.Store
 	dir    string
-	reg    *testRegistry
+	reg    *registrytest.Registry
 	logins map[sandbox.WorkspaceID]sandbox.RegistryLogin
 	// inUse and catalogued are what the store is told.
 	inUse, catalogued []string
@@ -29,7 +31,7 @@ type discarding struct {
 
 func newDiscarding(t *testing.T) *discarding {
 	t.Helper()
-	d := &discarding{dir: t.TempDir(), reg: newRegistry(t), logins: map[sandbox.WorkspaceID]sandbox.RegistryLogin{}}
+	d := &discarding{dir: t.TempDir(), reg: registrytest.New(t), logins: map[sandbox.WorkspaceID]sandbox.RegistryLogin{}}
 	d.open(t)
 	return d
 }
@@ -39,10 +41,10 @@ func (d *discarding) open(t *testing.T) {
 	t.Helper()
 	var err error
 	d.Store, err = image.Open(d.dir, recipeFS(), image.Options{
-		Bootstrapper: &fake{tar: small(t, "one")}, InsecureRegistries: loopback, RecheckInterval: time.Hour,
-		Login: func(_ context.Context, who sandbox.Puller, _ string) (sandbox.RegistryLogin, error) {
+		Bootstrapper: &fake{tar: small(t, "one")}, Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, who sandbox.Puller, _ string) (sandbox.RegistryLogin, error) {
 			return d.logins[who.Workspace], nil
-		},
+		}}, RecheckInterval: time.Hour,
+
 		InUse:      func(context.Context) ([]string, error) { return d.inUse, nil },
 		Catalogued: func(context.Context) ([]string, error) { return d.catalogued, nil },
 	})
@@ -128,10 +130,10 @@ func TestDiscardOwn(t *testing.T) {
 // several have by signing in each of them gives up for itself alone.
 func TestDiscardShared(t *testing.T) {
 	d := newDiscarding(t)
-	public := d.reg.push(t, "public:v1", imageOf(t, v1.Config{}, gzipped(t, file("public", noise(1<<18), 0o644))))
-	private := d.reg.push(t, "private:v1", imageOf(t, v1.Config{}, gzipped(t, file("private", noise(1<<17), 0o644))))
+	public := d.reg.Push(t, "public:v1", imageOf(t, v1.Config{}, gzipped(t, file("public", noise(1<<18), 0o644))))
+	private := d.reg.Push(t, "private:v1", imageOf(t, v1.Config{}, gzipped(t, file("private", noise(1<<17), 0o644))))
 	d.pulled(t, public, "me")
-	d.reg.on(basicAuth("ann", "pw"))
+	d.reg.On(registrytest.BasicAuth("ann", "pw"))
 	for i, ws := range []sandbox.WorkspaceID{"me", "they"} {
 		d.logins[ws] = sandbox.RegistryLogin{Proof: string(rune('1'+i)) + "@a", Username: "ann", Password: "pw"}
 		d.pulled(t, private, ws)
@@ -316,7 +318,7 @@ func TestPruneForPulled(t *testing.T) {
 	var refs []string
 	var images []sandbox.Image
 	for i, name := range []string{"unused", "used", "catalogued", "recent", "pinned"} {
-		ref := d.reg.push(t, name+":v1", imageOf(t, v1.Config{}, gzipped(t, file(name, noise(1<<18+i), 0o644))))
+		ref := d.reg.Push(t, name+":v1", imageOf(t, v1.Config{}, gzipped(t, file(name, noise(1<<18+i), 0o644))))
 		refs, images = append(refs, ref), append(images, d.pulled(t, ref, "me"))
 		if name != "recent" {
 			ageEntry(t, d.dir, images[i], time.Hour)
@@ -410,8 +412,8 @@ func TestPruneForAfterACrash(t *testing.T) {
 // once it is deleted, and goes with the last one that has it.
 func TestDeletedWorkspaceHasNoImages(t *testing.T) {
 	d := newDiscarding(t)
-	ref := d.reg.push(t, "team/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("f", "x", 0o644))))
-	d.reg.on(basicAuth("ann", "pw"))
+	ref := d.reg.Push(t, "team/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("f", "x", 0o644))))
+	d.reg.On(registrytest.BasicAuth("ann", "pw"))
 	for _, ws := range []sandbox.WorkspaceID{"one", "two"} {
 		d.logins[ws] = sandbox.RegistryLogin{Proof: "1", Username: "ann", Password: "pw"}
 		d.pulled(t, ref, ws)

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/modbox/modbox/internal/image/remote"
 
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
@@ -116,9 +116,6 @@ func (s *Store) Update(ctx context.Context, ref string, who sandbox.Puller, prog
 	return s.Pull(ctx, ref, PullOptions{Progress: progress, Who: who})
 }
 
-// recheckTimeout bounds asking a registry whether a tag has moved.
-const recheckTimeout = 15 * time.Second
-
 // Stale reports whether what a reference means here is not simply there for
 // somebody: [Store.Ensure] asks the registry again, or whether they may have it.
 func (s *Store) Stale(ref string, who sandbox.Puller) bool {
@@ -139,7 +136,7 @@ func (s *Store) ask(ctx context.Context, ref string, who sandbox.Puller) (moved 
 	if err := s.checkOwner(ix, ref, who); err != nil {
 		return false, err
 	}
-	checkCtx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	checkCtx, cancel := context.WithTimeout(ctx, remote.AnswerTimeout)
 	defer cancel()
 	if rec := s.private(ix, ref, who); rec != nil {
 		moved, known, err := s.askFor(checkCtx, rec, who)
@@ -189,18 +186,19 @@ func (s *Store) moved(ctx context.Context, ref string, who sandbox.Puller) (bool
 	if err != nil {
 		return false, err
 	}
-	reg, err := s.openRegistry(ctx, parsed.Remote.Context(), who, transport.PullScope)
+	repo, err := s.registries.Open(ctx, parsed.Remote.Context(), who, remote.Pull)
 	if err != nil {
 		return false, err
 	}
-	desc, err := remote.Head(parsed.Remote, remote.WithContext(ctx), remote.WithTransport(reg.transport))
+	now, err := repo.Head(ctx, parsed.Remote)
 	if err != nil {
-		return false, reg.explain(ctx, err)
+		return false, err
 	}
-	if rec := ix.pulled(parsed.Remote); rec == nil || rec.Pull.Asked != desc.Digest {
+	if rec := ix.pulled(parsed.Remote); rec == nil || rec.Pull.Asked != now {
 		return true, nil
 	}
-	return false, s.noteCheck(ctx, parsed.Remote, &reg.proof)
+	proof := repo.Proof()
+	return false, s.noteCheck(ctx, parsed.Remote, &proof)
 }
 
 // noteCheck writes down that a registry is being asked for a reference, or, with a

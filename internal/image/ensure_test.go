@@ -16,13 +16,15 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 func TestEnsurePulls(t *testing.T) {
-	reg := newRegistry(t)
-	ref := reg.push(t, "library/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, DefaultRegistry: reg.host})
+	reg := registrytest.New(t)
+	ref := reg.Push(t, "library/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{}, DefaultRegistry: reg.Host})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +55,9 @@ func TestEnsurePulls(t *testing.T) {
 }
 
 func TestEnsureAsksAgainForTags(t *testing.T) {
-	reg, dir := newRegistry(t), t.TempDir()
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
-	s, err := image.Open(dir, recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, RecheckInterval: time.Hour})
+	reg, dir := registrytest.New(t), t.TempDir()
+	ref := reg.Push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
+	s, err := image.Open(dir, recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{}, RecheckInterval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,22 +65,22 @@ func TestEnsureAsksAgainForTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "new", 0o644))))
+	reg.Push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "new", 0o644))))
 	var asked atomic.Int32
 	count := func(http.ResponseWriter, *http.Request) bool { asked.Add(1); return false }
-	reg.on(count)
+	reg.On(count)
 	if img, _, err := s.Ensure(t.Context(), ref, sandbox.Puller{}, nil); err != nil || img.Digest != old.Digest || asked.Load() != 0 || s.Stale(ref, sandbox.Puller{}) {
 		t.Errorf("Ensure soon after = %s, %v with %d questions, want what is here without any", img.Digest, err, asked.Load())
 	}
-	eager, err := image.Open(dir, recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, RecheckInterval: time.Nanosecond})
+	eager, err := image.Open(dir, recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{}, RecheckInterval: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	reg.on(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true })
+	reg.On(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true })
 	if img, _, err := eager.Ensure(t.Context(), ref, sandbox.Puller{}, nil); err != nil || img.Digest != old.Digest {
 		t.Errorf("Ensure with a broken registry = %s, %v, want what is here", img.Digest, err)
 	}
-	reg.on(count)
+	reg.On(count)
 	img, _, err := eager.Ensure(t.Context(), ref, sandbox.Puller{}, nil)
 	if err != nil || img.Digest == old.Digest {
 		t.Errorf("Ensure after the tag moved = %s, %v, want the new one", img.Digest, err)
@@ -110,11 +112,11 @@ func age(t *testing.T, dir string, img sandbox.Image, by time.Duration) {
 }
 
 func TestTrim(t *testing.T) {
-	reg, dir := newRegistry(t), t.TempDir()
+	reg, dir := registrytest.New(t), t.TempDir()
 	s := pullStore(t, dir)
 	var images []sandbox.Image
 	for i, name := range []string{"oldest", "needed", "referred", "newer", "fresh"} {
-		ref := reg.push(t, name+":v1", imageOf(t, v1.Config{}, gzipped(t, file(name, noise(1<<20+i), 0o644))))
+		ref := reg.Push(t, name+":v1", imageOf(t, v1.Config{}, gzipped(t, file(name, noise(1<<20+i), 0o644))))
 		img, _ := pull(t, s, ref)
 		images = append(images, img)
 	}
@@ -152,7 +154,7 @@ func TestTrim(t *testing.T) {
 func TestTrimLeft(t *testing.T) {
 	dir := t.TempDir()
 	var needed []string
-	s, err := image.Open(dir, recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{tar: small(t, "base")}, InUse: func(context.Context) ([]string, error) { return needed, nil }})
+	s, err := image.Open(dir, recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{tar: small(t, "base")}, InUse: func(context.Context) ([]string, error) { return needed, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,17 +193,17 @@ func TestTrimLeft(t *testing.T) {
 }
 
 func TestPullTrims(t *testing.T) {
-	reg, dir := newRegistry(t), t.TempDir()
+	reg, dir := registrytest.New(t), t.TempDir()
 	s := pullStore(t, dir)
-	old, _ := pull(t, s, reg.push(t, "old", imageOf(t, v1.Config{}, gzipped(t, file("a", noise(1<<20), 0o644)))))
+	old, _ := pull(t, s, reg.Push(t, "old", imageOf(t, v1.Config{}, gzipped(t, file("a", noise(1<<20), 0o644)))))
 	age(t, dir, old, time.Hour)
 	bounded, err := image.Open(dir, recipeFS(), image.Options{
-		InsecureRegistries: loopback, Bootstrapper: &fake{}, MaxDisk: 3 << 20, InUse: func(context.Context) ([]string, error) { return nil, nil },
+		Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{}, MaxDisk: 3 << 20, InUse: func(context.Context) ([]string, error) { return nil, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pull(t, bounded, reg.push(t, "new", imageOf(t, v1.Config{}, gzipped(t, file("b", noise(1<<20), 0o644)))))
+	pull(t, bounded, reg.Push(t, "new", imageOf(t, v1.Config{}, gzipped(t, file("b", noise(1<<20), 0o644)))))
 	if _, _, err := bounded.Resolve(t.Context(), old.Ref()); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("Resolve of the image that was used longest ago = %v, want not_found", err)
 	}
@@ -212,9 +214,9 @@ func TestPullTrims(t *testing.T) {
 
 // TestHeldImagesStay: what is held is not removed, by no process, however long it is since it was used.
 func TestHeldImagesStay(t *testing.T) {
-	reg, dir := newRegistry(t), t.TempDir()
+	reg, dir := registrytest.New(t), t.TempDir()
 	s, other := pullStore(t, dir), pullStore(t, dir)
-	ref := reg.push(t, "base:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
+	ref := reg.Push(t, "base:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
 	img, _ := pull(t, s, ref)
 	release, err := s.Hold(t.Context(), img.Digest)
 	if err != nil {

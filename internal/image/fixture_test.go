@@ -19,6 +19,7 @@ import (
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/recipe"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -112,7 +113,7 @@ func tarball(t *testing.T, entries ...entry) []byte {
 
 func open(t *testing.T, dir string, b recipe.Bootstrapper) *image.Store {
 	t.Helper()
-	s, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: b, InsecureRegistries: loopback})
+	s, err := image.Open(dir, recipeFS(), image.Options{Bootstrapper: b, Remote: remote.Options{InsecureRegistries: loopback}})
 	if err != nil {
 		t.Fatal(err)
 	}

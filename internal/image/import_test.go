@@ -19,6 +19,7 @@ import (
 	ocitarball "github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -92,8 +93,8 @@ func TestImport(t *testing.T) {
 }
 
 func TestExportAndImport(t *testing.T) {
-	reg, s := newRegistry(t), pullStore(t, t.TempDir())
-	img, _ := pull(t, s, reg.push(t, "team/app:v1", twoLayers(t)))
+	reg, s := registrytest.New(t), pullStore(t, t.TempDir())
+	img, _ := pull(t, s, reg.Push(t, "team/app:v1", twoLayers(t)))
 	over, err := s.Commit(t.Context(), image.CommitRequest{Base: img.Digest, Layer: bytes.NewReader(newFile(t)), Name: "team/committed", Tag: "v2"})
 	if err != nil {
 		t.Fatal(err)

@@ -9,37 +9,40 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/lock"
+	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// builtInCalled returns the built-in recipe that a name in a file means; nil for none.
+// builtInCalled returns the built-in recipe that a name in a file names; nil for none.
 func (s *Store) builtInCalled(name string) *recipe.Recipe {
 	if name == "" {
-		return nil // the default image's, elsewhere
+		return nil // elsewhere "" names the default image
 	}
 	r, err := s.Recipe(name)
-	if err != nil || r.Pull() != "" { // what is pulled is imported under its name in the registry
+	if err != nil || r.Pull() != "" { // a pulled image is imported under its name in the registry
 		return nil
 	}
 	return r
 }
 
-// importBuiltIn makes an image that another server built from the same recipe the
-// recipe's image here. The layer goes the way that it goes when it is built, so that
-// the image has the digest that it has there.
+// importBuiltIn makes an image that another server built from the same recipe the image of the
+// recipe here. It treats the layer as a build does, so that the image has the same digest on both
+// servers.
 //
-// Errors: Invalid when it is another image, or of another version of the recipe.
-func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *recipe.Recipe, dir string, progress func(phase.Event)) (*record, error) {
-	config, err := f.img.ConfigFile()
+// Errors: Invalid for another image, and for another version of the recipe.
+func (s *Store) importBuiltIn(ctx context.Context, f *archive.Image, r *recipe.Recipe, dir string, progress func(phase.Event)) (*record, error) {
+	config, err := f.Config()
 	if err != nil {
-		return nil, sandbox.Wrap(sandbox.Invalid, err, "its configuration cannot be read")
+		return nil, err
 	}
 	switch hash := recipe.HashOf(config); {
 	case hash == "":
-		return nil, sandbox.InvalidField("name", "%.100q is the name of a built-in image, and this image is another; give it another name", f.name)
+		return nil, sandbox.InvalidField("name", "%.100q is the name of a built-in image, and this image is another; give it another name", f.Name)
 	case hash != r.Hash():
 		return nil, sandbox.InvalidField("name",
 			"this server's %s has another recipe (%.12s) than the image (%.12s); export it with the version of Modbox that runs here, or give it another name", r.Ref(), r.Hash(), hash)
@@ -47,7 +50,7 @@ func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *recipe.Recip
 	if config.Architecture != runtime.GOARCH {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "the image is for %s, and this machine is %s", config.Architecture, runtime.GOARCH)
 	}
-	unlock, err := lock(ctx, s.lockPath("build-"+r.Ref()), func() {
+	unlock, err := lock.File(ctx, s.lockPath("build-"+r.Ref()), func() {
 		progress(phase.Event{Phase: phase.Waiting, Message: "a build of " + r.Ref() + " is running"})
 	})
 	if err != nil {
@@ -62,21 +65,21 @@ func (s *Store) importBuiltIn(ctx context.Context, f foundImage, r *recipe.Recip
 }
 
 // importLayer writes the root filesystem of a built-in image from its one layer.
-func (s *Store) importLayer(ctx context.Context, f foundImage, r *recipe.Recipe, config *v1.ConfigFile, dir string, progress func(phase.Event)) (*made, error) {
-	manifest, err := f.img.Manifest()
+func (s *Store) importLayer(ctx context.Context, f *archive.Image, r *recipe.Recipe, config *v1.ConfigFile, dir string, progress func(phase.Event)) (*made, error) {
+	manifest, err := f.Manifest()
 	if err != nil {
-		return nil, sandbox.Wrap(sandbox.Invalid, err, "its manifest cannot be read")
+		return nil, err
 	}
-	if f.plain {
+	if f.Plain() {
 		return nil, sandbox.Errorf(sandbox.Invalid, "it is an archive of docker save, and a built-in image is imported from what modbox images export wrote")
 	}
 	if len(manifest.Layers) != 1 || len(config.RootFS.DiffIDs) != 1 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "it has %d layers, and a built-in image has one", len(manifest.Layers))
 	}
-	if err := importBlobs(ctx, f, pulledImage{manifest: manifest, config: config}, dir); err != nil {
+	if err := f.WriteBlobs(ctx, manifest, dir); err != nil {
 		return nil, err
 	}
-	layer, err := os.Open(layerFile(dir, 0))
+	layer, err := os.Open(oci.LayerFile(dir, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +107,12 @@ func (s *Store) keepRecipe(ctx context.Context, r *recipe.Recipe, root *made) (*
 		Config: img.Config, MemoryBytes: img.MemoryBytes, ReadinessPort: img.ReadinessPort, TTL: img.TTL,
 		UpdatedAt: time.Now().UTC(), Packages: root.packages,
 	}
-	err := s.keep(ctx, root, &rec, func(layer rootfs.Blob) (blobRef, error) {
+	err := s.keep(ctx, root, &rec, func(layer rootfs.Blob) (archive.Ref, error) {
 		img, err := r.OCIImage(layer)
 		if err != nil {
-			return blobRef{}, err
+			return archive.Ref{}, err
 		}
-		return s.writeImage(img)
+		return s.layout.Add(img)
 	})
 	return &rec, err
 }

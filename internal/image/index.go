@@ -13,8 +13,10 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -41,7 +43,7 @@ type record struct {
 	FileCount     int64               `json:"file_count,omitempty"`
 	FileTime      time.Time           `json:"file_time,omitzero"` // of the root filesystem's file
 	Mark          []byte              `json:"mark,omitempty"`     // see rootfs
-	Manifest      blobRef             `json:"manifest"`           // of the OCI image
+	Manifest      archive.Ref         `json:"manifest"`           // of the OCI image
 	RecipeHash    string              `json:"recipe_hash"`
 	Description   string              `json:"description"`
 	Config        sandbox.ImageConfig `json:"config"`
@@ -64,13 +66,6 @@ type record struct {
 	Packages  []recipe.Package `json:"packages"`
 }
 
-type blobRef struct {
-	Digest v1.Hash `json:"digest"`
-	Size   int64   `json:"size"`
-	// MediaType of a manifest; "" is OCI's.
-	MediaType types.MediaType `json:"media_type,omitempty"`
-}
-
 // pullRecord says what was pulled.
 type pullRecord struct {
 	Reference string    `json:"reference"` // registry/repository:tag or registry/repository@digest
@@ -84,10 +79,10 @@ type pullRecord struct {
 
 // commitRecord says what a commit was made of and which layer it added.
 type commitRecord struct {
-	Base       string  `json:"base"`    // digest of a root filesystem, or ""
-	DiffID     v1.Hash `json:"diff_id"` // of the layer
-	Layer      blobRef `json:"layer"`
-	ConfigHash string  `json:"config_hash"`
+	Base       string      `json:"base"`    // digest of a root filesystem, or ""
+	DiffID     v1.Hash     `json:"diff_id"` // of the layer
+	Layer      archive.Ref `json:"layer"`
+	ConfigHash string      `json:"config_hash"`
 }
 
 // ref returns name:tag. A pull by digest has no tag, a commit perhaps no name.
@@ -224,7 +219,7 @@ func (s *Store) loadIndex() (*index, error) {
 // noIndex returns the index of a store in which there is none: an empty one, unless there
 // are files that an index named. To a deletion of unused files all of them would be unused.
 func (s *Store) noIndex() (*index, error) {
-	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256")} {
+	for _, dir := range []string{s.imagesDir(), s.layout.BlobsDir()} {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read image index: %w", err)
@@ -264,7 +259,7 @@ func readIndex(name string) (*index, error) {
 // lockIndex returns the index as it is on disk, to be changed by the caller alone
 // until unlock.
 func (s *Store) lockIndex(ctx context.Context) (ix *index, unlock func(), err error) {
-	unlock, err = lock(ctx, s.lockPath("index"), nil)
+	unlock, err = lock.File(ctx, s.lockPath("index"), nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -300,8 +295,21 @@ func (s *Store) writeIndex(ix *index) error {
 	if err != nil {
 		return fmt.Errorf("write image index: %w", err)
 	}
-	if err := replaceFile(s.indexPath(), data); err != nil {
+	if err := durable.WriteFile(s.indexPath(), data); err != nil {
 		return err
 	}
 	return s.writeLayoutIndex(ix)
+}
+
+// writeLayoutIndex writes the index of the layout from the index of the store.
+func (s *Store) writeLayoutIndex(ix *index) error {
+	var entries []archive.Entry
+	for _, rec := range ix.Images {
+		e := archive.Entry{Ref: rec.Manifest}
+		if rec.Current && rec.Owner == "" {
+			e.Name = rec.ref()
+		}
+		entries = append(entries, e)
+	}
+	return s.layout.WriteIndex(entries)
 }

@@ -1,15 +1,15 @@
 package image
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
+	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -30,7 +30,7 @@ type made struct {
 // their places, has write add the OCI image, completes rec with what they are,
 // and adds it to the index. After a crash the store has all of it
 // or nothing that the index names.
-func (s *Store) keep(ctx context.Context, root *made, rec *record, write func(layer rootfs.Blob) (blobRef, error)) (err error) {
+func (s *Store) keep(ctx context.Context, root *made, rec *record, write func(layer rootfs.Blob) (archive.Ref, error)) (err error) {
 	if root.mark == nil {
 		if err := markConfig(root.EROFS, &rec.Config); err != nil {
 			return fmt.Errorf("write root filesystem: %w", err)
@@ -78,7 +78,7 @@ func (r *made) save() error {
 		return err
 	}
 	if !r.volatile {
-		if err := syncPath(r.EROFS); err != nil {
+		if err := durable.Sync(r.EROFS); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func (r *made) save() error {
 	if err := os.Chmod(r.Layer.Path, 0o444); err != nil {
 		return err
 	}
-	return syncPath(r.Layer.Path)
+	return durable.Sync(r.Layer.Path)
 }
 
 // trim keeps the store within its bounds. What was just added is there in any case.
@@ -108,7 +108,7 @@ func (s *Store) trim(ctx context.Context) {
 // install does the part of keep that needs the index. All of it is under the
 // index's lock, so that Prune does not take the files for garbage before the
 // index names them.
-func (s *Store) install(ctx context.Context, root *made, rec *record, write func(layer rootfs.Blob) (blobRef, error)) error {
+func (s *Store) install(ctx context.Context, root *made, rec *record, write func(layer rootfs.Blob) (archive.Ref, error)) error {
 	ix, unlock, err := s.lockIndex(ctx)
 	if err != nil {
 		return err
@@ -122,20 +122,20 @@ func (s *Store) install(ctx context.Context, root *made, rec *record, write func
 	if same := ix.byDigest(rec.Digest); same != nil && untouched(s.erofsPath(rec.Digest), same) {
 		rec.FileTime, rec.Mark = same.fileTime(), same.Mark
 		if !root.volatile { // it may be there of one that was
-			if err := syncPath(s.erofsPath(rec.Digest)); err != nil {
+			if err := durable.Sync(s.erofsPath(rec.Digest)); err != nil {
 				return err
 			}
 		}
-	} else if err := moveFile(root.EROFS, s.erofsPath(rec.Digest)); err != nil {
+	} else if err := durable.Move(root.EROFS, s.erofsPath(rec.Digest)); err != nil {
 		return err
 	} else {
 		ix.replaced(rec)
 	}
 	if root.Layer.Path != "" {
-		if err := moveFile(root.Layer.Path, s.blobPath(root.Layer.Digest)); err != nil {
+		if err := durable.Move(root.Layer.Path, s.layout.Blob(root.Layer.Digest)); err != nil {
 			return err
 		}
-		root.Layer.Path = s.blobPath(root.Layer.Digest)
+		root.Layer.Path = s.layout.Blob(root.Layer.Digest)
 	}
 	if rec.Manifest, err = write(root.Layer); err != nil {
 		return fmt.Errorf("write OCI image: %w", err)
@@ -166,24 +166,10 @@ func (ix *index) adds(root *made, rec *record) int64 {
 	return n + root.Layer.Size
 }
 
-// keepPulled is keep for an image that was pulled, whose layers are in the
-// directory of its root filesystem.
-func (s *Store) keepPulled(ctx context.Context, root *made, rec *record, p pulledImage) error {
-	dir := filepath.Dir(root.EROFS)
-	blobs := map[string]v1.Hash{filepath.Join(dir, "config"): p.manifest.Config.Digest}
-	for i, l := range p.manifest.Layers {
-		blobs[layerFile(dir, i)] = l.Digest
-	}
-	return s.keep(ctx, root, rec, func(rootfs.Blob) (blobRef, error) {
-		for file, digest := range blobs {
-			if err := os.Rename(file, s.blobPath(digest)); err != nil {
-				return blobRef{}, err
-			}
-		}
-		digest, size, err := v1.SHA256(bytes.NewReader(p.raw))
-		if err != nil {
-			return blobRef{}, err
-		}
-		return blobRef{Digest: digest, Size: size, MediaType: p.manifest.MediaType}, replaceFile(s.blobPath(digest), p.raw)
+// keepPulled is keep for an image whose configuration and layers are files in the directory of its
+// root filesystem.
+func (s *Store) keepPulled(ctx context.Context, root *made, rec *record, img oci.Image) error {
+	return s.keep(ctx, root, rec, func(rootfs.Blob) (archive.Ref, error) {
+		return s.layout.AddFiles(img, filepath.Dir(root.EROFS))
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -33,14 +35,14 @@ func filesIn(t *testing.T, dir, prefix string) (names []string) {
 // Whoever asks for images leaves no file for each that they ask for.
 func TestPullsLeaveNoLocks(t *testing.T) {
 	dir := t.TempDir()
-	reg, s := newRegistry(t), pullStore(t, dir)
+	reg, s := registrytest.New(t), pullStore(t, dir)
 	locks := filepath.Join(dir, "locks")
-	ref := reg.push(t, "team/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
-	missing := reg.host + "/" + strings.Repeat("a/", 100) + "b:" + strings.Repeat("t", 128)
+	ref := reg.Push(t, "team/app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
+	missing := reg.Host + "/" + strings.Repeat("a/", 100) + "b:" + strings.Repeat("t", 128)
 	for _, tt := range []struct {
 		ref  string
 		want sandbox.Code
-	}{{ref, ""}, {reg.host + "/team/none:v1", sandbox.NotFound}, {missing, sandbox.NotFound}, {"10.0.0.1:1/a:b", sandbox.Unavailable}} {
+	}{{ref, ""}, {reg.Host + "/team/none:v1", sandbox.NotFound}, {missing, sandbox.NotFound}, {"10.0.0.1:1/a:b", sandbox.Unavailable}} {
 		if _, err := s.Pull(t.Context(), tt.ref, image.PullOptions{}); sandbox.CodeOf(err) != tt.want {
 			t.Errorf("Pull(%.50s) = %v, want code %q", tt.ref, err, tt.want)
 		}
@@ -60,9 +62,9 @@ func TestPullsLeaveNoLocks(t *testing.T) {
 // What pulls that failed have fetched is bounded; what somebody fetches stays.
 func TestFailedPullsFillNoDisk(t *testing.T) {
 	dir := t.TempDir()
-	reg := newRegistry(t)
+	reg := registrytest.New(t)
 	s, err := image.Open(dir, recipeFS(), image.Options{
-		InsecureRegistries: loopback, Bootstrapper: &fake{}, MaxDisk: 8 << 20, InUse: func(context.Context) ([]string, error) { return nil, nil },
+		Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{}, MaxDisk: 8 << 20, InUse: func(context.Context) ([]string, error) { return nil, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +88,7 @@ func TestFailedPullsFillNoDisk(t *testing.T) {
 	if err := unix.Flock(int(busy.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pull(t.Context(), reg.host+"/team/none:v1", image.PullOptions{}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Pull(t.Context(), reg.Host+"/team/none:v1", image.PullOptions{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("Pull = %v", err)
 	}
 	if got := strings.Join(filesIn(t, pulls, ""), " "); got != "busy.part newest.part older" {

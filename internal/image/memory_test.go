@@ -14,6 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -37,7 +39,7 @@ func emptyFiles(t *testing.T, n int, below string) []byte {
 
 func memoryStore(t *testing.T, memory int64) *image.Store {
 	t.Helper()
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, Memory: memory})
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback}, Bootstrapper: &fake{}, Memory: memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,7 @@ func memoryStore(t *testing.T, memory int64) *image.Store {
 // its layers of some kilobytes have, and however long their paths are; and gives it back.
 func TestMemoryOfImages(t *testing.T) {
 	const memory = 24 << 20
-	reg := newRegistry(t)
+	reg := registrytest.New(t)
 	s := memoryStore(t, memory)
 	deep := strings.Repeat(strings.Repeat("x", 200)+"/", 18)
 	for name, c := range map[string]struct {
@@ -61,7 +63,7 @@ func TestMemoryOfImages(t *testing.T) {
 		"deep":   {emptyFiles(t, 8_000, deep), sandbox.TooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ref := reg.push(t, name, imageOf(t, v1.Config{}, layerOf(t, c.tar)))
+			ref := reg.Push(t, name, imageOf(t, v1.Config{}, layerOf(t, c.tar)))
 			_, err := s.Pull(t.Context(), ref, image.PullOptions{Who: sandbox.Puller{Workspace: "me"}})
 			wantCode(t, "Pull", err, c.code)
 			if err != nil && !strings.Contains(err.Error(), "images.memory") {

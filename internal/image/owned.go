@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -137,13 +136,9 @@ func (s *Store) layersOf(r *record) ([]blobSize, error) {
 	return layers, nil
 }
 
+// manifestOf returns the manifest of a record's OCI image.
 func (s *Store) manifestOf(r *record) (*v1.Manifest, error) {
-	f, err := os.Open(s.blobPath(r.Manifest.Digest))
-	if err != nil {
-		return nil, fmt.Errorf("read OCI image of %s: %w", r.ref(), err)
-	}
-	defer f.Close()
-	manifest, err := v1.ParseManifest(f)
+	manifest, err := s.layout.Manifest(r.Manifest.Digest)
 	if err != nil {
 		return nil, fmt.Errorf("read OCI image of %s: %w", r.ref(), err)
 	}

@@ -16,14 +16,6 @@ import (
 // workspace and credential; it counts until another password is set, and for as
 // long as a tag is not asked for again.
 
-// proofOf identifies who signs in; "" is nobody.
-func proofOf(who sandbox.Puller, login sandbox.RegistryLogin) string {
-	if login.Proof == "" {
-		return ""
-	}
-	return string(who.Workspace) + "/" + login.Proof
-}
-
 // prove records that somebody has just had the image. When that was nobody, it is
 // not private.
 func (p *pullRecord) prove(proof string) {
@@ -65,14 +57,6 @@ func (r *record) readers() []sandbox.WorkspaceID {
 		list = append(list, sandbox.WorkspaceID(ws))
 	}
 	return list
-}
-
-// loginFor returns how somebody signs in to a registry. The server itself does not.
-func (s *Store) loginFor(ctx context.Context, who sandbox.Puller, registry string) (sandbox.RegistryLogin, error) {
-	if s.login == nil || who == (sandbox.Puller{}) {
-		return sandbox.RegistryLogin{}, nil
-	}
-	return s.login(ctx, who, registry)
 }
 
 // private returns the record of an image that not everybody may have, or nil.
@@ -129,11 +113,11 @@ func (s *Store) askFor(ctx context.Context, rec *record, who sandbox.Puller) (mo
 	if err != nil {
 		return false, false, err
 	}
-	login, err := s.loginFor(ctx, who, parsed.Remote.Context().RegistryStr())
+	proof, err := s.registries.Proof(ctx, parsed.Remote.Context(), who)
 	if err != nil {
 		return false, false, err
 	}
-	at, proven := rec.Pull.Proofs[proofOf(who, login)]
+	at, proven := rec.Pull.Proofs[proof]
 	if proven && (s.recheck == 0 || time.Since(at) < s.recheck) {
 		return false, false, nil
 	}

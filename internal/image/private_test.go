@@ -12,22 +12,23 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // TestPrivateImages: what one workspace had by signing in is not another's.
 func TestPrivateImages(t *testing.T) {
-	reg := newRegistry(t)
-	ref := reg.push(t, "private:v1", imageOf(t, v1.Config{User: "app"}, gzipped(t, file("secret", "s", 0o644))))
-	reg.on(basicAuth("ann", "pw"))
+	reg := registrytest.New(t)
+	ref := reg.Push(t, "private:v1", imageOf(t, v1.Config{User: "app"}, gzipped(t, file("secret", "s", 0o644))))
+	reg.On(registrytest.BasicAuth("ann", "pw"))
 	ours, theirs := sandbox.Puller{Workspace: "ours"}, sandbox.Puller{Workspace: "theirs"}
 	ann := sandbox.RegistryLogin{Proof: "1@a", Username: "ann", Password: "pw"}
 	logins := map[sandbox.WorkspaceID]sandbox.RegistryLogin{"ours": ann}
 	var gone error
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, RecheckInterval: time.Hour,
-		Login: func(_ context.Context, who sandbox.Puller, _ string) (sandbox.RegistryLogin, error) {
-			return logins[who.Workspace], gone
-		}})
+	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, who sandbox.Puller, _ string) (sandbox.RegistryLogin, error) {
+		return logins[who.Workspace], gone
+	}}, Bootstrapper: &fake{}, RecheckInterval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,10 @@ func TestPrivateImages(t *testing.T) {
 	_, err = ensure(ref, theirs)
 	wantCode(t, "Ensure with a wrong password", err, sandbox.Forbidden)
 	asked := 0
-	reg.on(func(w http.ResponseWriter, r *http.Request) bool { asked++; return basicAuth("ann", "pw")(w, r) })
+	reg.On(func(w http.ResponseWriter, r *http.Request) bool {
+		asked++
+		return registrytest.BasicAuth("ann", "pw")(w, r)
+	})
 	if _, err := ensure(ref, ours); err != nil || asked != 0 {
 		t.Errorf("Ensure again = %v, with %d requests", err, asked)
 	}
@@ -93,7 +97,7 @@ func TestPrivateImages(t *testing.T) {
 	logins["ours"] = sandbox.RegistryLogin{Proof: "1@b", Username: "ann", Password: "wrong"}
 	_, err = ensure(ref, ours)
 	wantCode(t, "Ensure after the password was changed", err, sandbox.Forbidden)
-	reg.on(nil)
+	reg.On(nil)
 	delete(logins, "theirs")
 	if _, err := ensure(ref, sandbox.Puller{Workspace: "third"}); err != nil {
 		t.Errorf("Ensure when the registry lets everybody: %v", err)
@@ -106,7 +110,7 @@ func TestPrivateImages(t *testing.T) {
 // TestPrivateLayersByTheirDigest: who knows the digest of a layer that only others may
 // have does not get it by a repository of their own, which names but does not have it.
 func TestPrivateLayersByTheirDigest(t *testing.T) {
-	closed := newRegistry(t)
+	closed := registrytest.New(t)
 	img := imageOf(t, v1.Config{}, gzipped(t, file("secret", "s3cret", 0o644)))
 	layers, err := img.Layers()
 	if err != nil {
@@ -119,22 +123,21 @@ func TestPrivateLayersByTheirDigest(t *testing.T) {
 		http.NotFound(w, r)
 		return true
 	}
-	own := newRegistry(t)
+	own := registrytest.New(t)
 	refs := map[string]string{
-		"another registry":                own.push(t, "mine/app:v1", img),
-		"another repository, same server": closed.push(t, "mine/app:v1", img),
+		"another registry":                own.Push(t, "mine/app:v1", img),
+		"another repository, same server": closed.Push(t, "mine/app:v1", img),
 	}
-	ref, auth := closed.push(t, "team/app:v1", img), basicAuth("ann", "pw")
-	own.on(lacking)
-	closed.on(func(w http.ResponseWriter, r *http.Request) bool { return auth(w, r) || lacking(w, r) })
+	ref, auth := closed.Push(t, "team/app:v1", img), registrytest.BasicAuth("ann", "pw")
+	own.On(lacking)
+	closed.On(func(w http.ResponseWriter, r *http.Request) bool { return auth(w, r) || lacking(w, r) })
 	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{
-		InsecureRegistries: loopback, Bootstrapper: &fake{},
-		Login: func(_ context.Context, who sandbox.Puller, host string) (sandbox.RegistryLogin, error) {
-			if host != closed.host {
+		Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, who sandbox.Puller, host string) (sandbox.RegistryLogin, error) {
+			if host != closed.Host {
 				return sandbox.RegistryLogin{}, nil
 			}
 			return sandbox.RegistryLogin{Proof: string(who.Workspace), Username: "ann", Password: "pw"}, nil
-		},
+		}}, Bootstrapper: &fake{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -151,12 +154,12 @@ func TestPrivateLayersByTheirDigest(t *testing.T) {
 // TestPullBesideAStalledRegistry: who has a registry of their own, which names layers of
 // others and does not send them, keeps nobody from pulling these from elsewhere.
 func TestPullBesideAStalledRegistry(t *testing.T) {
-	good, stalled := newRegistry(t), newRegistry(t)
+	good, stalled := registrytest.New(t), registrytest.New(t)
 	img := imageOf(t, v1.Config{}, gzipped(t, file("a", "x", 0o644)))
-	ref, bad := good.push(t, "app:v1", img), stalled.push(t, "mine:v1", img)
+	ref, bad := good.Push(t, "app:v1", img), stalled.Push(t, "mine:v1", img)
 	var once sync.Once
 	asked := make(chan struct{})
-	stalled.on(func(_ http.ResponseWriter, r *http.Request) bool {
+	stalled.On(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
 			return false
 		}

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/v1/layout"
-
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -69,7 +67,7 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 	if err != nil {
 		return freed, err
 	}
-	parts, err := s.removeOldParts(pruneGrace)
+	parts, err := s.downloads.RemoveOld(pruneGrace)
 	return freed + parts, err
 }
 
@@ -90,7 +88,7 @@ func (s *Store) sweep(ix *index) (freed int64, err error) {
 	}{
 		{s.imagesDir(), have},
 		{filepath.Join(s.dir, "used"), have},
-		{filepath.Join(s.layoutDir(), "blobs", "sha256"), func(name string) bool { return blobs[name] }},
+		{s.layout.BlobsDir(), func(name string) bool { return blobs[name] }},
 	} {
 		n, err := deleteOthers(dir.name, dir.keep)
 		if freed += n; err != nil {
@@ -117,13 +115,9 @@ func (r *record) fresh() bool {
 func (s *Store) liveBlobs(ix *index) (map[string]bool, error) {
 	live := map[string]bool{}
 	for _, rec := range ix.Images {
-		img, err := layout.Path(s.layoutDir()).Image(rec.Manifest.Digest)
+		manifest, err := s.manifestOf(&rec)
 		if err != nil {
-			return nil, fmt.Errorf("read OCI image of %s: %w", rec.ref(), err)
-		}
-		manifest, err := img.Manifest()
-		if err != nil {
-			return nil, fmt.Errorf("read OCI image of %s: %w", rec.ref(), err)
+			return nil, err
 		}
 		live[rec.Manifest.Digest.Hex], live[manifest.Config.Digest.Hex] = true, true
 		for _, l := range manifest.Layers {

@@ -28,6 +28,8 @@ import (
 
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/phase"
+	"github.com/modbox/modbox/internal/image/registrytest"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -48,7 +50,7 @@ func pull(t *testing.T, s *image.Store, ref string) (sandbox.Image, fs.FS) {
 }
 
 func TestPull(t *testing.T) {
-	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	reg, s := registrytest.New(t), pullStore(t, t.TempDir())
 	su := file("bin/su", "#!su", 0o4755)
 	su.Uid, su.Gid = 12, 34
 	su.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02"}
@@ -62,7 +64,7 @@ func TestPull(t *testing.T) {
 		Entrypoint: []string{"/entry"}, Cmd: []string{"serve"}, Env: []string{"A=1", "broken", "B="}, WorkingDir: "srv", User: "app:app",
 		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "53/udp": {}, "80": {}, "x": {}},
 	}, lower, plainLayer(t, middleTar), zstdLayer(t, upperTar))
-	ref := reg.push(t, "team/app:v1", img)
+	ref := reg.Push(t, "team/app:v1", img)
 
 	got, files := pull(t, s, ref)
 	wantConfig := sandbox.ImageConfig{
@@ -119,15 +121,15 @@ func noise(size int) string {
 }
 
 func TestPullByDigestAndIndex(t *testing.T) {
-	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	reg, s := registrytest.New(t), pullStore(t, t.TempDir())
 	ours := imageOf(t, v1.Config{User: "ours"}, gzipped(t, file("arch", runtime.GOARCH, 0o644)))
 	other := imageOf(t, v1.Config{User: "other"}, gzipped(t, file("arch", "other", 0o644)))
 	index := mutate.AppendManifests(empty.Index,
 		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}},
 		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "windows", Architecture: runtime.GOARCH}}},
 		mutate.IndexAddendum{Add: ours, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}}})
-	tagged := reg.push(t, "team/multi:v1", index)
-	for _, ref := range []string{tagged, reg.host + "/team/multi@" + digestOf(t, index).String(), reg.host + "/team/multi@" + digestOf(t, ours).String()} {
+	tagged := reg.Push(t, "team/multi:v1", index)
+	for _, ref := range []string{tagged, reg.Host + "/team/multi@" + digestOf(t, index).String(), reg.Host + "/team/multi@" + digestOf(t, ours).String()} {
 		img, files := pull(t, s, ref)
 		if got := contents(t, files)["arch"]; got != runtime.GOARCH || img.Config.User != "ours" {
 			t.Errorf("%s is for %s with %+v, want this platform", ref, got, img.Config)
@@ -137,7 +139,7 @@ func TestPullByDigestAndIndex(t *testing.T) {
 		}
 	}
 	foreign := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}})
-	_, err := s.Pull(t.Context(), reg.push(t, "team/foreign", foreign), image.PullOptions{})
+	_, err := s.Pull(t.Context(), reg.Push(t, "team/foreign", foreign), image.PullOptions{})
 	wantCode(t, "Pull of another platform", err, sandbox.Unsupported)
 	if !strings.Contains(err.Error(), "s390x") {
 		t.Errorf("the error %q does not say what there is", err)
@@ -145,10 +147,10 @@ func TestPullByDigestAndIndex(t *testing.T) {
 }
 
 func TestPullFetchesBlobsOnce(t *testing.T) {
-	reg, dir := newRegistry(t), t.TempDir()
+	reg, dir := registrytest.New(t), t.TempDir()
 	shared := gzipped(t, file("shared", noise(1<<20), 0o644))
-	one := reg.push(t, "app:one", imageOf(t, v1.Config{User: "1"}, shared, gzipped(t, file("one", "1", 0o644))))
-	two := reg.push(t, "app:two", imageOf(t, v1.Config{User: "2"}, shared, gzipped(t, file("two", "2", 0o644))))
+	one := reg.Push(t, "app:one", imageOf(t, v1.Config{User: "1"}, shared, gzipped(t, file("one", "1", 0o644))))
+	two := reg.Push(t, "app:two", imageOf(t, v1.Config{User: "2"}, shared, gzipped(t, file("two", "2", 0o644))))
 	var wg sync.WaitGroup
 	for i := range 8 {
 		s := pullStore(t, dir) // as another process would have it
@@ -160,16 +162,16 @@ func TestPullFetchesBlobsOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for blob, n := range reg.fetched() {
+	for blob, n := range reg.Fetched() {
 		if n != 1 {
 			t.Errorf("blob %s was fetched %d times", blob, n)
 		}
 	}
 	s := pullStore(t, dir)
 	pull(t, s, one)
-	three := reg.push(t, "other", imageOf(t, v1.Config{User: "3"}, shared))
+	three := reg.Push(t, "other", imageOf(t, v1.Config{User: "3"}, shared))
 	pull(t, s, three)
-	if got := reg.fetched(); got[digestOf(t, shared).String()] != 0 {
+	if got := reg.Fetched(); got[digestOf(t, shared).String()] != 0 {
 		t.Errorf("what another image has was fetched again: %v", got)
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "pulls")); err != nil || len(left) != 0 {
@@ -178,17 +180,17 @@ func TestPullFetchesBlobsOnce(t *testing.T) {
 }
 
 func TestPullAuthentication(t *testing.T) {
-	reg := newRegistry(t)
-	ref := reg.push(t, "private:v1", imageOf(t, v1.Config{}, gzipped(t, file("secret", "s", 0o644))))
+	reg := registrytest.New(t)
+	ref := reg.Push(t, "private:v1", imageOf(t, v1.Config{}, gzipped(t, file("secret", "s", 0o644))))
 	login := sandbox.RegistryLogin{}
 	who := sandbox.Puller{Workspace: "ours", Registry: "1"}
 	open := func(t *testing.T) *image.Store {
-		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, Login: func(_ context.Context, asked sandbox.Puller, registry string) (sandbox.RegistryLogin, error) {
-			if registry != reg.host || asked != who {
+		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback, Login: func(_ context.Context, asked sandbox.Puller, registry string) (sandbox.RegistryLogin, error) {
+			if registry != reg.Host || asked != who {
 				return login, fmt.Errorf("%v asked for the credentials of %s", asked, registry)
 			}
 			return login, nil
-		}})
+		}}, Bootstrapper: &fake{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,10 +200,10 @@ func TestPullAuthentication(t *testing.T) {
 		return sandbox.RegistryLogin{Proof: "1@" + password, Username: "ann", Password: password}
 	}
 	for name, intercept := range map[string]func(http.ResponseWriter, *http.Request) bool{
-		"basic": basicAuth("ann", "pw"), "token": tokenAuth(reg.host, "ann", "pw"),
+		"basic": registrytest.BasicAuth("ann", "pw"), "token": registrytest.TokenAuth(reg.Host, "ann", "pw"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			reg.on(intercept)
+			reg.On(intercept)
 			s := open(t)
 			for _, login = range []sandbox.RegistryLogin{{}, ann("wrong")} {
 				_, err := s.Pull(t.Context(), ref, image.PullOptions{Who: who})
@@ -218,9 +220,9 @@ func TestPullAuthentication(t *testing.T) {
 	}
 	t.Run("no_credentials_any_more", func(t *testing.T) {
 		gone := sandbox.Errorf(sandbox.Forbidden, "the registry credential was deleted")
-		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}, Login: func(context.Context, sandbox.Puller, string) (sandbox.RegistryLogin, error) {
+		s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Remote: remote.Options{InsecureRegistries: loopback, Login: func(context.Context, sandbox.Puller, string) (sandbox.RegistryLogin, error) {
 			return sandbox.RegistryLogin{}, gone
-		}})
+		}}, Bootstrapper: &fake{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,9 +232,9 @@ func TestPullAuthentication(t *testing.T) {
 }
 
 func TestPullErrors(t *testing.T) {
-	reg := newRegistry(t)
+	reg := registrytest.New(t)
 	good := imageOf(t, v1.Config{}, gzipped(t, file("a", noise(100_000), 0o644)))
-	ref := reg.push(t, "app:v1", good)
+	ref := reg.Push(t, "app:v1", good)
 	answer := func(status int, words string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Path == "/v2/" {
@@ -257,8 +259,8 @@ func TestPullErrors(t *testing.T) {
 		code      sandbox.Code
 		words     string
 	}{
-		"no_tag":        {reg.host + "/app:v9", nil, sandbox.NotFound, "app"},
-		"no_repository": {reg.host + "/none/such", nil, sandbox.NotFound, "none/such"},
+		"no_tag":        {reg.Host + "/app:v9", nil, sandbox.NotFound, "app"},
+		"no_repository": {reg.Host + "/none/such", nil, sandbox.NotFound, "none/such"},
 		"no_registry":   {"unknown/name", nil, sandbox.NotFound, "images.default_registry"},
 		"no_reference":  {"Not A Reference", nil, sandbox.Invalid, ""},
 		"unreachable":   {"127.0.0.1:1/x", nil, sandbox.Unavailable, "127.0.0.1:1"},
@@ -278,7 +280,7 @@ func TestPullErrors(t *testing.T) {
 		}), sandbox.Unavailable, "something else than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reg.on(c.intercept)
+			reg.On(c.intercept)
 			dir := t.TempDir()
 			s := pullStore(t, dir)
 			_, err := s.Pull(t.Context(), c.ref, image.PullOptions{})
@@ -294,7 +296,7 @@ func TestPullErrors(t *testing.T) {
 }
 
 func TestPullRefusesImages(t *testing.T) {
-	reg := newRegistry(t)
+	reg := registrytest.New(t)
 	wrong := layerOf(t, tarball(t, file("a", "a", 0o644))).(compressedLayer)
 	wrong.diffID = v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}
 	for name, c := range map[string]struct {
@@ -312,7 +314,7 @@ func TestPullRefusesImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := pullStore(t, dir)
-			ref := reg.push(t, strings.ToLower(name), imageOf(t, v1.Config{}, c.layer))
+			ref := reg.Push(t, strings.ToLower(name), imageOf(t, v1.Config{}, c.layer))
 			_, err := s.Pull(t.Context(), ref, image.PullOptions{})
 			wantCode(t, "Pull", err, c.code)
 			if !strings.Contains(err.Error(), c.words) {
@@ -328,10 +330,10 @@ func TestPullRefusesImages(t *testing.T) {
 // TestPullNeedsRoom: what there is no room for is refused before it is fetched, and
 // what turns out to be more than there is room for while it is unpacked.
 func TestPullNeedsRoom(t *testing.T) {
-	reg := newRegistry(t)
+	reg := registrytest.New(t)
 	inUse := func(context.Context) ([]string, error) { return nil, nil }
-	big := reg.push(t, "big", imageOf(t, v1.Config{}, gzipped(t, file("a", noise(1<<20), 0o644)), gzipped(t, file("b", noise(1<<20), 0o644))))
-	bomb := reg.push(t, "bomb", imageOf(t, v1.Config{}, gzipped(t, file("a", strings.Repeat("x", 1<<20), 0o644)), gzipped(t, file("b", strings.Repeat("y", 1<<20), 0o644))))
+	big := reg.Push(t, "big", imageOf(t, v1.Config{}, gzipped(t, file("a", noise(1<<20), 0o644)), gzipped(t, file("b", noise(1<<20), 0o644))))
+	bomb := reg.Push(t, "bomb", imageOf(t, v1.Config{}, gzipped(t, file("a", strings.Repeat("x", 1<<20), 0o644)), gzipped(t, file("b", strings.Repeat("y", 1<<20), 0o644))))
 	for name, c := range map[string]struct {
 		ref     string
 		opts    image.Options
@@ -345,7 +347,7 @@ func TestPullNeedsRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			c.opts.Bootstrapper, c.opts.InsecureRegistries = &fake{}, loopback
+			c.opts.Bootstrapper, c.opts.Remote.InsecureRegistries = &fake{}, loopback
 			s, err := image.Open(dir, recipeFS(), c.opts)
 			if err != nil {
 				t.Fatal(err)
@@ -366,9 +368,9 @@ func TestPullNeedsRoom(t *testing.T) {
 }
 
 func TestPullWaitsAndContinues(t *testing.T) {
-	reg := newRegistry(t)
+	reg := registrytest.New(t)
 	layer := gzipped(t, file("a", noise(3<<20), 0o644))
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, layer))
+	ref := reg.Push(t, "app:v1", imageOf(t, v1.Config{}, layer))
 	blob := "/blobs/" + digestOf(t, layer).String()
 	data := read(t, layer.Compressed)
 	const abort, hang = 1 << 20, 2 << 20
@@ -377,7 +379,7 @@ func TestPullWaitsAndContinues(t *testing.T) {
 	var asked []int // from where the rest was asked for
 	// The first answers are refusals, then one breaks off, one hangs, and the rest is
 	// had from where it ended. A machine that stalls may make it ask more often.
-	reg.on(func(w http.ResponseWriter, r *http.Request) bool {
+	reg.On(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, blob) {
 			return false
 		}
@@ -436,9 +438,9 @@ func TestPullWaitsAndContinues(t *testing.T) {
 }
 
 func TestPullStalls(t *testing.T) {
-	reg := newRegistry(t)
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
-	reg.on(func(w http.ResponseWriter, r *http.Request) bool {
+	reg := registrytest.New(t)
+	ref := reg.Push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
+	reg.On(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.Path, "/manifests/") {
 			<-r.Context().Done()
 			return true
@@ -464,10 +466,10 @@ func message(err error) string {
 }
 
 func TestPullMovedTag(t *testing.T) {
-	reg, s := newRegistry(t), pullStore(t, t.TempDir())
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
+	reg, s := registrytest.New(t), pullStore(t, t.TempDir())
+	ref := reg.Push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "old", 0o644))))
 	old, _ := pull(t, s, ref)
-	reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "new", 0o644))))
+	reg.Push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "new", 0o644))))
 	moved, files := pull(t, s, ref)
 	if moved.Digest == old.Digest || contents(t, files)["a"] != "new" {
 		t.Errorf("the moved tag still means %+v", moved)
@@ -484,11 +486,11 @@ func TestPullMovedTag(t *testing.T) {
 // what it meant, though both have the same files, and who has the digest of one gets
 // its own.
 func TestConfigOfWhatWasResolved(t *testing.T) {
-	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	reg, s := registrytest.New(t), pullStore(t, t.TempDir())
 	layer := gzipped(t, file("a", "a", 0o644))
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{User: "old"}, layer))
+	ref := reg.Push(t, "app:v1", imageOf(t, v1.Config{User: "old"}, layer))
 	old, _ := pull(t, s, ref)
-	reg.push(t, "app:v1", imageOf(t, v1.Config{User: "new"}, layer))
+	reg.Push(t, "app:v1", imageOf(t, v1.Config{User: "new"}, layer))
 	moved, _ := pull(t, s, ref)
 	if moved.Digest == old.Digest {
 		t.Fatalf("what is run in another way has the same digest, %s", old.Digest)

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
 )
 
 // TestPullAfterACrash: a puller that was killed leaves blobs, which the next one uses.
@@ -23,13 +24,13 @@ func TestPullAfterACrash(t *testing.T) {
 		_, err := pullStore(t, dir).Pull(t.Context(), os.Getenv("MODBOX_TEST_PULL_REF"), image.PullOptions{})
 		t.Fatalf("the pull ended: %v", err)
 	}
-	reg, dir := newRegistry(t), t.TempDir()
+	reg, dir := registrytest.New(t), t.TempDir()
 	first, second := gzipped(t, file("a", noise(1<<20), 0o644)), gzipped(t, file("b", noise(2<<20), 0o644))
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, first, second))
+	ref := reg.Push(t, "app:v1", imageOf(t, v1.Config{}, first, second))
 	data := read(t, second.Compressed)
 	halfway := make(chan struct{})
 	var once sync.Once
-	reg.on(func(w http.ResponseWriter, r *http.Request) bool {
+	reg.On(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, digestOf(t, second).String()) {
 			return false
 		}
@@ -43,14 +44,14 @@ func TestPullAfterACrash(t *testing.T) {
 		digestOf(t, second).Hex + "-*.part":                    1 << 20,
 		digestOf(t, first).Hex + "-" + strings.Repeat("?", 16): int64(len(read(t, first.Compressed))),
 	})
-	reg.on(nil)
-	before := reg.fetched()
+	reg.On(nil)
+	before := reg.Fetched()
 	s := pullStore(t, dir)
 	_, files := pull(t, s, ref)
 	if got := slices.Sorted(maps.Keys(contents(t, files))); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("the image has %v", got)
 	}
-	if again := reg.fetched(); again[digestOf(t, first).String()] != 0 || before[digestOf(t, first).String()] != 1 {
+	if again := reg.Fetched(); again[digestOf(t, first).String()] != 0 || before[digestOf(t, first).String()] != 1 {
 		t.Errorf("the finished layer was fetched %v before the crash and %v after", before, again)
 	}
 	for _, left := range []string{"tmp", "pulls"} {

@@ -3,26 +3,21 @@ package image
 import (
 	"context"
 	"fmt"
-	"io"
-	"sync"
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Push sends an image that a workspace has built to a registry, under a reference
-// with the registry's name. What the registry has already is not sent again. It
-// signs in as for a pull. Progress, which may be nil, is told what happens and must
-// return soon.
+// Push sends an image that a workspace has built to a registry, under a reference with the name of
+// the registry. It sends only the blobs that the registry does not have, and signs in as for a
+// pull. It reports to progress, which may be nil and must return soon.
 //
-// Errors: Invalid, naming to; NotFound for the image; Forbidden when the registry
-// wants other credentials; Timeout and Unavailable, with the registry's words.
+// Errors: Invalid, naming to; NotFound for the image; Forbidden when the registry wants other
+// credentials; Timeout and Unavailable, with the words of the registry.
 func (s *Store) Push(ctx context.Context, who sandbox.Puller, ref, to string, progress func(phase.Event)) error {
 	dest, err := ociname.NewTag(to, ociname.WithDefaultRegistry(reference.Local))
 	if err != nil || !reference.WellFormed(dest) || dest.RegistryStr() == reference.Local || len(to) > sandbox.ImageRefMax {
@@ -44,96 +39,22 @@ func (s *Store) Push(ctx context.Context, who sandbox.Puller, ref, to string, pr
 	if err != nil {
 		return err
 	}
-	reg, err := s.openRegistry(ctx, dest.Context(), who, transport.PushScope)
+	repo, err := s.registries.Open(ctx, dest.Context(), who, remote.Push)
 	if err != nil {
 		return err
 	}
-	sent := &sending{Image: img, to: dest.Name(), progress: progress}
-	err = remote.Write(reg.repo.Tag(dest.TagStr()), sent, remote.WithContext(ctx), remote.WithTransport(reg.transport))
-	sent.end()
-	if err != nil {
-		return fmt.Errorf("push %s: %w", ref, reg.explain(ctx, err))
+	report := func(done, total int64) {
+		if progress != nil {
+			progress(phase.Event{Phase: phase.Pushing, Done: done, Total: total, Message: "to " + dest.Name()})
+		}
+	}
+	if err := repo.Push(ctx, dest.TagStr(), img, report); err != nil {
+		return fmt.Errorf("push %s: %w", ref, err)
 	}
 	return nil
 }
 
-// sendingStep is how many bytes are sent until they are told.
-const sendingStep = 1 << 20
-
-// sending is an image that tells how much of its layers was read. The library's own
-// progress must not be used: it panics when a layer is still being read once the push
-// is over, as it may be over HTTP/2 when a registry answers early or the push ends.
-type sending struct {
-	v1.Image
-	to       string
-	progress func(phase.Event) // nil when it is over
-
-	mu                sync.Mutex // guards progress and what follows
-	done, told, total int64
-}
-
-// end returns when nothing is being told, and has nothing told from then on.
-func (s *sending) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.progress = nil
-}
-
-// Layers implements [v1.Image].
-func (s *sending) Layers() ([]v1.Layer, error) {
-	layers, err := s.Image.Layers()
-	if err != nil {
-		return nil, err
-	}
-	all := make([]v1.Layer, len(layers))
-	total := int64(0)
-	for i, l := range layers {
-		size, err := l.Size()
-		if err != nil {
-			return nil, err
-		}
-		total += size
-		all[i] = sentLayer{l, s}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.total = total
-	return all, nil
-}
-
-// add counts bytes that were read to be sent.
-func (s *sending) add(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.done = min(s.done+int64(n), s.total) // what has to be sent again counts no more
-	if s.progress == nil || s.done == s.told || s.done-s.told < sendingStep && s.done < s.total {
-		return
-	}
-	s.told = s.done
-	s.progress(phase.Event{Phase: phase.Pushing, Done: s.done, Total: s.total, Message: "to " + s.to})
-}
-
-type sentLayer struct {
-	v1.Layer
-	image *sending
-}
-
-// Compressed implements [v1.Layer].
-func (l sentLayer) Compressed() (io.ReadCloser, error) {
-	rc, err := l.Layer.Compressed()
-	if err != nil {
-		return nil, err
-	}
-	return sentReader{rc, l.image}, nil
-}
-
-type sentReader struct {
-	io.ReadCloser
-	image *sending
-}
-
-func (r sentReader) Read(p []byte) (int, error) {
-	n, err := r.ReadCloser.Read(p)
-	r.image.add(n)
-	return n, err
+// SignIn asks a registry whether it accepts a login: see [remote.Client.SignIn].
+func (s *Store) SignIn(ctx context.Context, host string, login sandbox.RegistryLogin) error {
+	return s.registries.SignIn(ctx, host, login)
 }

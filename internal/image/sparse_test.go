@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/modbox/modbox/internal/image/registrytest"
 )
 
 // TestPullSparseFiles pulls layers of which GNU tar has written the files' holes, in
@@ -26,7 +28,7 @@ func TestPullSparseFiles(t *testing.T) {
 	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
-	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	reg, s := registrytest.New(t), pullStore(t, t.TempDir())
 	want := make([]byte, size)
 	copy(want[at:], "in the middle")
 	for _, format := range [][]string{{"--format=gnu"}, {"--format=pax", "--sparse-version=0.0"}, {"--format=pax", "--sparse-version=0.1"}, {"--format=pax", "--sparse-version=1.0"}} {
@@ -34,7 +36,7 @@ func TestPullSparseFiles(t *testing.T) {
 		if err != nil || len(layer) > 1<<20 {
 			t.Fatalf("tar %v = %d bytes, %v; want the holes left out", format, len(layer), err)
 		}
-		_, files := pull(t, s, reg.push(t, "sparse", imageOf(t, v1.Config{}, plainLayer(t, layer))))
+		_, files := pull(t, s, reg.Push(t, "sparse", imageOf(t, v1.Config{}, plainLayer(t, layer))))
 		if got := contents(t, files)["sparse"]; got != string(want) {
 			t.Errorf("of a layer made with %v there are %d bytes, which are not those of the file", format, len(got))
 		}

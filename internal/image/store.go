@@ -1,13 +1,11 @@
 package image
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,28 +14,29 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/modbox/modbox/internal/durable"
+	"github.com/modbox/modbox/internal/image/archive"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // Store holds images in a directory. It is safe for concurrent use, and several
-// processes may each have one over the same directory.
+// processes may each open the same directory.
 type Store struct {
 	dir       string
 	bootstrap recipe.Bootstrapper
 	log       *slog.Logger
-	// How other images are had; see Options.
+	// See Options.
 	defaultRegistry string
-	roads           *roads
-	transport       http.RoundTripper // by roads
-	login           Login
 	recheck         time.Duration
+	registries      *remote.Client
+	downloads       *remote.Downloads
+	layout          archive.Layout // the OCI images
 	// How much of them may be here; see Options.
 	maxDisk int64
 	minFree int64
@@ -71,11 +70,8 @@ type Options struct {
 	// DefaultRegistry is where names without a registry are looked for when they
 	// are not here, such as "docker.io"; "" is nowhere.
 	DefaultRegistry string
-	// InsecureRegistries are the hosts, or hosts with ports, that may be talked to by
-	// plain http, and may be on this machine, which no others may.
-	InsecureRegistries []string
-	// PublicOnly closes private addresses to all registries but those.
-	PublicOnly bool
+	// Remote says how to reach registries and how to sign in to them.
+	Remote remote.Options
 	// RecheckInterval is how long a tag is taken to mean what it meant when the
 	// registry was asked last; 0 is for ever.
 	RecheckInterval time.Duration
@@ -98,15 +94,15 @@ type Options struct {
 	// Catalogued returns the references in the catalogues of all workspaces; nil is none.
 	// Like InUse it is called under the store's lock, and must not call the store.
 	Catalogued func(context.Context) ([]string, error)
-	// Login signs in to registries; nil is nobody.
-	Login Login
 	// Memory is how many bytes the names and nodes of files may take that are being made
 	// into images, of all of them together; 0 is a sixteenth of the machine's, and 512 MiB
 	// at least.
 	Memory int64
-	// StallTimeout is how long a registry may send nothing; 0 is a minute.
-	StallTimeout time.Duration
 }
+
+// partsMax bounds the bytes of the blobs of failed pulls, and partsShare makes that a part of
+// [Options.MaxDisk].
+const partsMax, partsShare = 16 << 30, 8
 
 // Open returns the store in dir, which it creates when it is missing. Each
 // directory of recipes is the recipe of a built-in image (images.FS has ours).
@@ -120,12 +116,10 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}, noted: map[string]time.Time{}, layers: map[v1.Hash][]blobSize{},
-		defaultRegistry: opts.DefaultRegistry, roads: newRoads(opts),
-
-		login: opts.Login, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, minFree: opts.MinFree, inUse: opts.InUse, catalogued: opts.Catalogued,
+		defaultRegistry: opts.DefaultRegistry, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, minFree: opts.MinFree, inUse: opts.InUse, catalogued: opts.Catalogued,
 		released: opts.Released, lostAge: opts.LostAge, lostBytes: opts.LostBytes,
 	}
-	s.transport = transport.NewUserAgent(&persistent{next: s.roads, stall: cmp.Or(opts.StallTimeout, time.Minute)}, "modbox")
+	s.registries = remote.New(opts.Remote)
 	s.scratch = rootfs.NewScratch(s.tmpDir(), opts.Memory)
 	if s.maxDisk > 0 && s.inUse == nil {
 		return nil, errors.New("open image store: MaxDisk needs InUse")
@@ -146,8 +140,12 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 }
 
 // prepare makes the store's directories and its index, and clears away what dead builds left.
-func (s *Store) prepare() error {
-	for _, dir := range []string{s.imagesDir(), filepath.Join(s.layoutDir(), "blobs", "sha256"), s.tmpDir(), s.pullsDir(), filepath.Join(s.dir, "used"), filepath.Join(s.dir, "locks")} {
+func (s *Store) prepare() (err error) {
+	pulls := filepath.Join(s.dir, "pulls")
+	if s.layout, err = archive.OpenLayout(filepath.Join(s.dir, "layout")); err != nil {
+		return err
+	}
+	for _, dir := range []string{s.imagesDir(), s.tmpDir(), pulls, filepath.Join(s.dir, "used"), filepath.Join(s.dir, "locks")} {
 		if err := durable.MkdirAll(dir); err != nil {
 			return err
 		}
@@ -156,9 +154,11 @@ func (s *Store) prepare() error {
 	if err := s.removeLeftovers(ctx); err != nil {
 		return err
 	}
-	if _, err := s.removeOldParts(partLifetime); err != nil {
-		s.log.Warn("the remains of interrupted pulls cannot be removed", "error", err)
+	mostParts := int64(partsMax)
+	if s.maxDisk > 0 {
+		mostParts = min(mostParts, s.maxDisk/partsShare)
 	}
+	s.downloads = remote.NewDownloads(pulls, mostParts, s.log)
 	if err := s.removeLocks(); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -64,7 +65,7 @@ func (s *Store) Hold(ctx context.Context, digest string) (release func(), err er
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no image with the digest %.100q", digest)
 	}
 	l := flock.New(s.usedPath(digest))
-	if _, err := l.TryRLockContext(ctx, lockRetry); err != nil {
+	if _, err := l.TryRLockContext(ctx, lock.Retry); err != nil {
 		return nil, fmt.Errorf("hold image %s: %w", digest, err)
 	}
 	return sync.OnceFunc(func() {
@@ -191,7 +192,7 @@ func (s *Store) size(ix *index) (int64, error) {
 		seen[r.Digest] = true
 	}
 	for name := range blobs {
-		if info, err := os.Stat(filepath.Join(s.layoutDir(), "blobs", "sha256", name)); err == nil {
+		if info, err := os.Stat(filepath.Join(s.layout.BlobsDir(), name)); err == nil {
 			total += info.Size()
 		}
 	}

@@ -10,18 +10,19 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // pullLayers pulls an image of the layers.
 func pullLayers(t *testing.T, layers ...[]entry) (files fs.FS, err error) {
 	t.Helper()
-	reg, s := newRegistry(t), pullStore(t, t.TempDir())
+	reg, s := registrytest.New(t), pullStore(t, t.TempDir())
 	var made []v1.Layer
 	for _, l := range layers {
 		made = append(made, gzipped(t, l...))
 	}
-	ref := reg.push(t, "app:v1", imageOf(t, v1.Config{}, made...))
+	ref := reg.Push(t, "app:v1", imageOf(t, v1.Config{}, made...))
 	if _, err := s.Pull(t.Context(), ref, image.PullOptions{}); err != nil {
 		return nil, err
 	}

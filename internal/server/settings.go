@@ -20,6 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/embedded"
 	"github.com/modbox/modbox/internal/eviction"
 	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/proxy"
 	"github.com/modbox/modbox/internal/registry"
@@ -111,7 +112,7 @@ func DefaultQuota(cfg config.Config, machine capacity.Machine) sandbox.Quota {
 func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registries, log *slog.Logger) image.Options {
 	opts := localImageOptions(cfg)
 	opts.Logger, opts.RecheckInterval = log, cfg.Images.RecheckInterval.Std()
-	opts.MaxDisk, opts.InUse, opts.Login = int64(cfg.Images.MaxDisk), imagesInUse(st), signIns.Login
+	opts.MaxDisk, opts.InUse, opts.Remote.Login = int64(cfg.Images.MaxDisk), imagesInUse(st), signIns.Login
 	opts.Catalogued, opts.Released = st.CatalogueReferences, st.DigestsReleased
 	return opts
 }
@@ -120,13 +121,14 @@ func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registri
 // registries are reached, and signs in to none.
 func localImageOptions(cfg config.Config) image.Options {
 	opts := image.Options{
-		DefaultRegistry: cfg.Images.DefaultRegistry, PublicOnly: !cfg.Images.PrivateRegistries,
-		StallTimeout: cfg.Images.StallTimeout.Std(), MinFree: int64(cfg.MinFreeDisk), Memory: int64(cfg.Images.Memory),
+		DefaultRegistry: cfg.Images.DefaultRegistry,
+		Remote:          remote.Options{PublicOnly: !cfg.Images.PrivateRegistries, StallTimeout: cfg.Images.StallTimeout.Std()},
+		MinFree:         int64(cfg.MinFreeDisk), Memory: int64(cfg.Images.Memory),
 		Released: digestsReleased(filepath.Join(cfg.StateDir, statedir.DatabaseFile)),
 		LostAge:  quarantineLimits(cfg).MaxAge, LostBytes: quarantineLimits(cfg).MaxBytes,
 	}
 	for _, r := range cfg.Images.InsecureRegistries {
-		opts.InsecureRegistries = append(opts.InsecureRegistries, r.RegistryStr())
+		opts.Remote.InsecureRegistries = append(opts.Remote.InsecureRegistries, r.RegistryStr())
 	}
 	return opts
 }

@@ -103,7 +103,7 @@ func wired(t *testing.T, environ ...string) string {
 		t.Fatal(err)
 	}
 	i := imageOptions(cfg, nil, nil, nil)
-	i.InUse, i.Login, i.Released = nil, nil, nil
+	i.InUse, i.Remote.Login, i.Released = nil, nil, nil
 	schedule, backups := backupSettings(cfg)
 	shown += fmt.Sprintf("%+v\n%+v\n", schedule, backups) + fmt.Sprintln(evictionConfig(cfg), cfg.Disk.Ballast)
 	return shown + fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v", d, l, a, p, n, i, o, auditConfig(cfg), accountsConfig(cfg), connectionLimits(cfg, log))

@@ -1,4 +1,4 @@
-package image
+package lock_test
 
 import (
 	"os"
@@ -6,11 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/modbox/modbox/internal/image/lock"
 )
 
-// A lock whose file goes with it still keeps everybody else out: those who waited with
-// the file open, and those who make a new one.
-func TestLockBriefly(t *testing.T) {
+// TestBriefly: a lock whose file is removed at its end excludes all other callers: callers that
+// waited with the file open, and callers that make a new file.
+func TestBriefly(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "x.lock")
 	var inside atomic.Int32
@@ -18,7 +20,7 @@ func TestLockBriefly(t *testing.T) {
 	for range 8 {
 		g.Go(func() {
 			for range 30 {
-				unlock, err := lockBriefly(t.Context(), name, nil)
+				unlock, err := lock.Briefly(t.Context(), name, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -36,6 +38,6 @@ func TestLockBriefly(t *testing.T) {
 	}
 	g.Wait()
 	if _, err := os.Stat(name); !os.IsNotExist(err) {
-		t.Errorf("the file is left: %v", err)
+		t.Errorf("the file stays: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package image
+package remote
 
 import (
 	"errors"
@@ -17,28 +17,22 @@ import (
 	"github.com/modbox/modbox/internal/netguard"
 )
 
-// Which registries the server asks is for its users to say, and where a registry
-// sends the server on to (for tokens, by redirects) is for anybody to say. None of
-// them may make it talk to the services of its own machine or to a cloud's metadata,
-// and, where the operator wants that, to its own network. A name says nothing about
-// where it leads, so what counts is the address that is about to be connected to.
-
-// roads is how registries are reached. Safe for concurrent use.
-type roads struct {
-	listed     []string // hosts, or hosts with port, that the operator allowed
+// reach decides which addresses the client connects to. It is safe for concurrent use.
+type reach struct {
+	listed     []string // hosts, or hosts with port, that the operator listed
 	publicOnly bool
-	open       http.RoundTripper // to what is listed, and through a proxy
-	guarded    http.RoundTripper // to everything else
+	open       http.RoundTripper // to listed hosts, and through a proxy
+	guarded    http.RoundTripper // to all other hosts
 }
 
-func newRoads(opts Options) *roads {
-	r := &roads{listed: opts.InsecureRegistries, publicOnly: opts.PublicOnly}
-	r.open = dialing(http.ProxyFromEnvironment, usable)
-	r.guarded = dialing(nil, r.public)
+func newReach(opts Options) *reach {
+	r := &reach{listed: opts.InsecureRegistries, publicOnly: opts.PublicOnly}
+	r.open = dialing(http.ProxyFromEnvironment, checkListed)
+	r.guarded = dialing(nil, r.checkUnlisted)
 	return r
 }
 
-// dialing returns a transport that connects to addresses which check lets pass only.
+// dialing returns a transport that connects only to addresses for which check returns nil.
 func dialing(proxy func(*http.Request) (*url.URL, error), check func(netip.Addr) error) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -55,11 +49,11 @@ func dialing(proxy func(*http.Request) (*url.URL, error), check func(netip.Addr)
 }
 
 // RoundTrip implements http.RoundTripper. Its errors name the host that is refused.
-func (r *roads) RoundTrip(req *http.Request) (*http.Response, error) {
-	road, err := r.to(req)
+func (r *reach) RoundTrip(req *http.Request) (*http.Response, error) {
+	through, err := r.to(req)
 	var resp *http.Response
 	if err == nil {
-		resp, err = road.RoundTrip(req)
+		resp, err = through.RoundTrip(req)
 	}
 	for _, why := range refusals {
 		if errors.Is(err, why) {
@@ -69,8 +63,8 @@ func (r *roads) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// to returns how what a request asks is reached.
-func (r *roads) to(req *http.Request) (http.RoundTripper, error) {
+// to returns the transport for a request.
+func (r *reach) to(req *http.Request) (http.RoundTripper, error) {
 	if r.isListed(req.URL.Host) {
 		return r.open, nil
 	}
@@ -84,28 +78,28 @@ func (r *roads) to(req *http.Request) (http.RoundTripper, error) {
 	if proxy == nil {
 		return r.guarded, nil
 	}
-	// The proxy decides what a name means, and which addresses it connects to.
+	// The proxy resolves names, and decides which addresses it connects to.
 	return r.open, r.checkLiteral(req.URL.Hostname())
 }
 
-// isListed reports whether the operator named a host, which may have a port.
-func (r *roads) isListed(host string) bool {
+// isListed reports whether the operator listed a host, which may have a port.
+func (r *reach) isListed(host string) bool {
 	name := (&url.URL{Host: host}).Hostname()
 	return slices.Contains(r.listed, host) || slices.Contains(r.listed, name)
 }
 
-// checkLiteral refuses a host that says by itself that it must not be reached. What
-// only looks like an address, such as 127.1, is one to some resolvers.
-func (r *roads) checkLiteral(host string) error {
+// checkLiteral refuses a host that is the text of a closed address. Some resolvers also accept
+// short forms such as 127.1.
+func (r *reach) checkLiteral(host string) error {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	if ip, err := netip.ParseAddr(host); err == nil {
-		return r.public(ip)
+		return r.checkUnlisted(ip)
 	}
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if _, err := strconv.ParseUint(last, 0, 64); err == nil {
 		return errNever
 	}
-	// Letters and digits of other scripts may become these on the way.
+	// A resolver may turn letters and digits of other scripts into ASCII.
 	if strings.ContainsFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		return errNever
 	}
@@ -115,7 +109,7 @@ func (r *roads) checkLiteral(host string) error {
 	return nil
 }
 
-// Why a host is not asked, as the end of a sentence about it.
+// The reasons to refuse a host, as the end of a sentence about it.
 var (
 	errNever    = errors.New("is not where a registry may be")
 	errOwn      = errors.New("is the server's own machine; the setting images.insecure_registries can allow a registry there")
@@ -124,19 +118,19 @@ var (
 	errPlain    = errors.New("must not be asked by plain http; the setting images.insecure_registries can allow it")
 )
 
-// refusals are all of them.
+// refusals are all reasons.
 var refusals = []error{errNever, errOwn, errPrivate, errReserved, errPlain}
 
-// usable accepts the addresses at which a registry may be that the operator listed.
-func usable(ip netip.Addr) error {
+// checkListed returns nil for an address at which a registry that the operator listed may be.
+func checkListed(ip netip.Addr) error {
 	if r, closed := netguard.Find(ip); closed && r.Kind == netguard.Unusable {
 		return errNever
 	}
 	return nil
 }
 
-// public accepts the addresses at which any other registry may be.
-func (r *roads) public(ip netip.Addr) error {
+// checkUnlisted returns nil for an address at which any other registry may be.
+func (r *reach) checkUnlisted(ip netip.Addr) error {
 	in, closed := netguard.Find(ip)
 	switch {
 	case closed && in.Kind == netguard.Unusable:

@@ -1,4 +1,4 @@
-package image_test
+package remote_test
 
 import (
 	"errors"
@@ -13,24 +13,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
-	"github.com/modbox/modbox/internal/image"
+	"github.com/modbox/modbox/internal/image/registrytest"
+	"github.com/modbox/modbox/internal/image/remote"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// unlistedStore is a store of a server whose operator has allowed these registries only.
-func unlistedStore(t *testing.T, listed ...string) *image.Store {
-	t.Helper()
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, InsecureRegistries: listed})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// victim is a service of the server's machine, which counts who talks to it.
+// victim is a service of the server's machine, which counts its connections and requests.
 func victim(t *testing.T, start func(http.Handler) *httptest.Server) (port string, asked *atomic.Int32) {
 	t.Helper()
 	asked = new(atomic.Int32)
@@ -40,7 +30,7 @@ func victim(t *testing.T, start func(http.Handler) *httptest.Server) (port strin
 	return srv.Listener.Addr().String()[len("127.0.0.1:"):], asked
 }
 
-// machineAddress is an address of this machine that is none of loopback's.
+// machineAddress is an address of this machine that is not on loopback.
 func machineAddress(t *testing.T) string {
 	t.Helper()
 	list, err := net.InterfaceAddrs()
@@ -56,12 +46,12 @@ func machineAddress(t *testing.T) string {
 	return ""
 }
 
-// TestRegistriesOfTheServersMachine: no reference and no registry's entry sends the
-// server to a service of its own machine, whatever it is called.
+// TestRegistriesOfTheServersMachine: no reference and no login sends the server to a service of its
+// own machine, under any name of that.
 func TestRegistriesOfTheServersMachine(t *testing.T) {
 	plain, plainAsked := victim(t, httptest.NewServer)
 	secure, secureAsked := victim(t, httptest.NewTLSServer)
-	s := unlistedStore(t)
+	c := client()
 	for _, port := range []string{plain, secure} {
 		for _, host := range []string{"127.0.0.1", "localhost", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"} {
 			host := host + ":" + port
@@ -75,18 +65,18 @@ func TestRegistriesOfTheServersMachine(t *testing.T) {
 						}
 					}
 				}
-				refused("SignIn", s.SignIn(t.Context(), host, sandbox.RegistryLogin{}))
+				refused("SignIn", c.SignIn(t.Context(), host, sandbox.RegistryLogin{}))
 				if strings.HasPrefix(host, "[") {
 					return // references cannot have such hosts
 				}
-				_, err := s.Pull(t.Context(), host+"/x", image.PullOptions{})
+				err := pull(t, c, host+"/x")
 				refused("Pull", err)
 			})
 		}
 	}
 	t.Run("interface", func(t *testing.T) {
 		host := machineAddress(t) + ":" + secure
-		err := s.SignIn(t.Context(), host, sandbox.RegistryLogin{})
+		err := c.SignIn(t.Context(), host, sandbox.RegistryLogin{})
 		wantCode(t, "SignIn", err, sandbox.Unavailable)
 		if !strings.Contains(err.Error(), host+" is the server's own machine") {
 			t.Errorf("the error %q does not say why", err)
@@ -97,30 +87,30 @@ func TestRegistriesOfTheServersMachine(t *testing.T) {
 	}
 }
 
-// TestListedRegistries: what the operator listed is asked, there and on no other port.
+// TestListedRegistries: the client asks a registry that the operator listed, on no other port.
 func TestListedRegistries(t *testing.T) {
-	reg := newRegistry(t)
-	reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
-	port := reg.host[len("127.0.0.1:"):]
-	for _, listed := range []string{"127.0.0.1", reg.host, "localhost", "localhost:" + port} {
+	reg := registrytest.New(t)
+	reg.Push(t, "app:v1", randomImage(t, 100))
+	port := reg.Host[len("127.0.0.1:"):]
+	for _, listed := range []string{"127.0.0.1", reg.Host, "localhost", "localhost:" + port} {
 		host, _, _ := strings.Cut(listed, ":")
-		if _, err := unlistedStore(t, listed).Pull(t.Context(), host+":"+port+"/app:v1", image.PullOptions{}); err != nil {
+		if err := pull(t, client(listed), host+":"+port+"/app:v1"); err != nil {
 			t.Errorf("Pull with %s listed: %v", listed, err)
 		}
 	}
 	other, asked := victim(t, httptest.NewServer)
-	_, err := unlistedStore(t, reg.host).Pull(t.Context(), "127.0.0.1:"+other+"/app:v1", image.PullOptions{})
+	err := pull(t, client(reg.Host), "127.0.0.1:"+other+"/app:v1")
 	wantCode(t, "Pull from another port", err, sandbox.Unavailable)
 	if asked.Load() != 0 {
 		t.Error("another port than the listed one was connected to")
 	}
 }
 
-// TestRegistriesThatSendElsewhere: a registry that may be asked, which may be
-// anybody's, cannot send the server to its own machine or to a cloud's metadata.
+// TestRegistriesThatSendElsewhere: a registry, which anyone may own, cannot send the server to its
+// own machine or to the metadata of a cloud.
 func TestRegistriesThatSendElsewhere(t *testing.T) {
-	reg := newRegistry(t)
-	reg.push(t, "app:v1", imageOf(t, v1.Config{}, gzipped(t, file("a", "a", 0o644))))
+	reg := registrytest.New(t)
+	reg.Push(t, "app:v1", randomImage(t, 100))
 	plain, plainAsked := victim(t, httptest.NewServer)
 	secure, secureAsked := victim(t, httptest.NewTLSServer)
 	to := func(target string) map[string]func(http.ResponseWriter, *http.Request) bool {
@@ -149,10 +139,10 @@ func TestRegistriesThatSendElsewhere(t *testing.T) {
 	} {
 		for name, intercept := range to(target) {
 			t.Run(name+"_"+target, func(t *testing.T) {
-				reg.on(intercept)
-				_, err := unlistedStore(t, reg.host).Pull(t.Context(), reg.host+"/app:v1", image.PullOptions{})
+				reg.On(intercept)
+				err := pull(t, client(reg.Host), reg.Host+"/app:v1")
 				wantCode(t, "Pull", err, sandbox.Unavailable)
-				// The library refuses what is an address as it is written before we do.
+				// The library refuses the text of a private address before the client does.
 				if err != nil && !strings.Contains(err.Error(), words) && !strings.Contains(err.Error(), "private") {
 					t.Errorf("the error %q does not say %q", err, words)
 				}
@@ -164,15 +154,12 @@ func TestRegistriesThatSendElsewhere(t *testing.T) {
 	}
 }
 
-// TestPrivateAddresses: no connection is tried to the addresses of an operator who
-// has closed the own network.
+// TestPrivateAddresses: the client tries no connection to private addresses if the operator closed
+// them.
 func TestPrivateAddresses(t *testing.T) {
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{Bootstrapper: &fake{}, PublicOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := remote.New(remote.Options{PublicOnly: true})
 	for _, host := range []string{"10.0.0.5", "172.16.0.5:5000", "192.168.7.5", "100.64.0.5", "[fd00::5]"} {
-		err := s.SignIn(t.Context(), host, sandbox.RegistryLogin{})
+		err := c.SignIn(t.Context(), host, sandbox.RegistryLogin{})
 		wantCode(t, "SignIn at "+host, err, sandbox.Unavailable)
 		if err != nil && !strings.Contains(err.Error(), "images.private_registries") {
 			t.Errorf("SignIn at %s: the error %q does not name the setting", host, err)
@@ -180,9 +167,8 @@ func TestPrivateAddresses(t *testing.T) {
 	}
 }
 
-// TestReservedAddresses: a registry at a reserved or private address, or on the server's
-// machine, is asked when the operator listed it, and only then. A list does not make the
-// server ask what cannot be an operator's registry.
+// TestReservedAddresses: the client asks a registry at a reserved or private address, or on the
+// server's machine, only if the operator listed it, and a registry at an unusable address never.
 func TestReservedAddresses(t *testing.T) {
 	for addr, want := range map[string]struct{ listed, public, private bool }{
 		"1.1.1.1": {true, true, true}, "2606:4700::1111": {true, true, true},
@@ -196,7 +182,7 @@ func TestReservedAddresses(t *testing.T) {
 			err  error
 			want bool
 		}{
-			"listed": {image.CheckListed(ip), want.listed}, "public": {image.CheckUnlisted(ip, true), want.public}, "private": {image.CheckUnlisted(ip, false), want.private},
+			"listed": {remote.CheckListed(ip), want.listed}, "public": {remote.CheckUnlisted(ip, true), want.public}, "private": {remote.CheckUnlisted(ip, false), want.private},
 		} {
 			if errors.Is(check.err, unix.ENETUNREACH) {
 				continue // a machine without a route to this address does not reach it either
@@ -208,18 +194,18 @@ func TestReservedAddresses(t *testing.T) {
 	}
 }
 
-// TestRegistriesByProxy: hosts that say by themselves that they are of the server's
-// machine are not asked by way of a proxy either; the proxy may be on it.
+// TestRegistriesByProxy: the client does not ask hosts whose name is an address of the server's
+// machine through a proxy either, which may be on that machine.
 func TestRegistriesByProxy(t *testing.T) {
-	if os.Getenv("MODBOX_TEST_PROXIED") != "" { // the environment's proxy is found once per process
-		s := unlistedStore(t)
+	if os.Getenv("MODBOX_TEST_PROXIED") != "" { // a process reads the proxy of its environment once
+		c := client()
 		for host, words := range map[string]string{
 			"127.0.0.1": "own machine", "localhost": "own machine", "localhost.": "own machine", "127.1": "not where", "0x7f.1": "not where",
 			"2130706433": "not where", "169.254.169.254": "not where", "registry.test": "Proxy Authentication Required", "[fe80::1]": "not where",
 			"\uff11\uff16\uff19.\uff12\uff15\uff14.\uff11\uff16\uff19.\uff12\uff15\uff14": "not where",
 			"[64:ff9b::7f00:1]": "own machine", "[64:ff9b:1::a9fe:a9fe]": "not where", "[2002:7f00:1::1]": "own machine", "[2002:a9fe:a9fe::]": "not where",
 		} {
-			if err := s.SignIn(t.Context(), host, sandbox.RegistryLogin{}); err == nil || !strings.Contains(err.Error(), words) {
+			if err := c.SignIn(t.Context(), host, sandbox.RegistryLogin{}); err == nil || !strings.Contains(err.Error(), words) {
 				t.Errorf("SignIn at %s = %v, want an error with %q", host, err, words)
 			}
 		}
@@ -245,43 +231,40 @@ func TestRegistriesByProxy(t *testing.T) {
 }
 
 func TestSignIn(t *testing.T) {
-	reg := newRegistry(t)
-	s, err := image.Open(t.TempDir(), recipeFS(), image.Options{InsecureRegistries: loopback, Bootstrapper: &fake{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	reg := registrytest.New(t)
+	c := client("127.0.0.1")
 	ann := func(password string) sandbox.RegistryLogin {
 		return sandbox.RegistryLogin{Proof: "1", Username: "ann", Password: password}
 	}
 	for name, intercept := range map[string]func(http.ResponseWriter, *http.Request) bool{
-		"basic": basicAuth("ann", "pw"), "token": tokenAuth(reg.host, "ann", "pw"),
+		"basic": registrytest.BasicAuth("ann", "pw"), "token": registrytest.TokenAuth(reg.Host, "ann", "pw"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			reg.on(intercept)
-			if err := s.SignIn(t.Context(), reg.host, ann("pw")); err != nil {
+			reg.On(intercept)
+			if err := c.SignIn(t.Context(), reg.Host, ann("pw")); err != nil {
 				t.Errorf("the right password: %v", err)
 			}
-			err := s.SignIn(t.Context(), reg.host, ann("wr0ng"))
+			err := c.SignIn(t.Context(), reg.Host, ann("wr0ng"))
 			wantCode(t, "a wrong password", err, sandbox.Forbidden)
 			if strings.Contains(err.Error(), "wr0ng") {
 				t.Errorf("the error tells the password: %v", err)
 			}
 		})
 	}
-	reg.on(func(w http.ResponseWriter, _ *http.Request) bool {
+	reg.On(func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusNotFound)
 		return true
 	})
-	wantCode(t, "what is no registry", s.SignIn(t.Context(), reg.host, ann("pw")), sandbox.Unavailable)
-	wantCode(t, "a link-local address", s.SignIn(t.Context(), "169.254.169.254", ann("pw")), sandbox.Unavailable)
+	wantCode(t, "what is no registry", c.SignIn(t.Context(), reg.Host, ann("pw")), sandbox.Unavailable)
+	wantCode(t, "a link-local address", c.SignIn(t.Context(), "169.254.169.254", ann("pw")), sandbox.Unavailable)
 	asked := false
-	reg.on(func(w http.ResponseWriter, r *http.Request) bool {
+	reg.On(func(w http.ResponseWriter, r *http.Request) bool {
 		asked = true
 		w.Header().Set("WWW-Authenticate", `Bearer realm="http://registry.example/token",service="test"`)
 		w.WriteHeader(http.StatusUnauthorized)
 		return true
 	})
-	wantCode(t, "a token server by plain http", s.SignIn(t.Context(), reg.host, ann("pw")), sandbox.Unavailable)
+	wantCode(t, "a token server by plain http", c.SignIn(t.Context(), reg.Host, ann("pw")), sandbox.Unavailable)
 	if !asked {
 		t.Error("the registry was not asked")
 	}
