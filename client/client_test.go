@@ -47,7 +47,7 @@ func TestTypesMatchTheWire(t *testing.T) {
 		"stats":      {&wire.Stats{}, &client.Stats{}},
 		"image":      {&wire.Image{}, &client.Image{}},
 		"runtime":    {&wire.Runtime{}, &client.Runtime{}},
-		"depcheck":   {&wire.ValidatedDependencies{}, &client.DependencyChecks{}},
+		"depcheck":   {&wire.ValidatedAptPackages{}, &client.AptPackageChecks{}},
 		"token":      {&wire.NewToken{}, &client.NewToken{}},
 		"workspace":  {&wire.WorkspaceDetail{}, &client.WorkspaceDetail{}},
 		"added":      {&wire.AddedMember{}, &client.AddedMember{}},

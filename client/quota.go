@@ -48,7 +48,7 @@ type DiskUse struct {
 	Builds      int64 `json:"builds"`      // the limits of builds and installs that are under way
 	Uploads     int64 `json:"uploads"`     // files of builds
 	Images      int64 `json:"images"`      // that were built
-	BuildCache  int64 `json:"build_cache"` // what builds have left, and installed dependencies, which go when something needs the room
+	BuildCache  int64 `json:"build_cache"` // what builds have left, and installed packages, which go when something needs the room
 }
 
 // Quota returns the quota of a workspace and what is used of it. Errors: NotFound.

@@ -34,8 +34,8 @@ type createBody struct {
 
 	WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
 
-	Dependencies []string `json:"dependencies,omitempty"`
-	Packages     []string `json:"packages,omitempty"`
+	AptPackages []string `json:"apt_packages,omitempty"`
+	NpmPackages []string `json:"npm_packages,omitempty"`
 }
 
 // Create makes a sandbox, or answers the live one of the same request. Without
@@ -47,7 +47,7 @@ type createBody struct {
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	body := createBody{
 		Name: o.Name, Image: o.Image, ImageID: o.ImageID, Snapshot: o.Snapshot, Env: o.Env, Labels: o.Labels,
-		TTLSeconds: seconds(o.TTL), CheckpointIntervalSeconds: seconds(o.CheckpointInterval), Dependencies: o.Dependencies, Packages: o.Packages,
+		TTLSeconds: seconds(o.TTL), CheckpointIntervalSeconds: seconds(o.CheckpointInterval), AptPackages: o.AptPackages, NpmPackages: o.NpmPackages,
 		Description: o.Description, Metadata: o.Metadata, Replace: o.Replace, URLAccess: o.URLAccess,
 		WaitSeconds: seconds(o.WaitUpTo), WaitForQuotaSeconds: seconds(o.WaitForQuota),
 	}

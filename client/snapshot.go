@@ -121,9 +121,9 @@ type BuildOptions struct {
 	// Files, when set, returns a tar.gz whose names are relative to Dir. It is called
 	// only when something is to be built.
 	Files func() (io.ReadCloser, error) `json:"-"`
-	// Dependencies are Debian packages, Packages those of npm to install.
-	Dependencies []string `json:"-"`
-	Packages     []string `json:"-"`
+	// AptPackages are Debian packages, NpmPackages those of npm to install.
+	AptPackages []string `json:"-"`
+	NpmPackages []string `json:"-"`
 	// Env are default variables of sandboxes made from it.
 	Env map[string]string `json:"-"`
 	// WaitForQuota bounds the time for which the server waits for room in the workspace's quota for the
@@ -185,12 +185,12 @@ func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapsho
 		}
 	}
 	body := struct {
-		Dependencies []string          `json:"dependencies,omitempty"`
-		Packages     []string          `json:"packages,omitempty"`
-		Env          map[string]string `json:"env,omitempty"`
+		AptPackages []string          `json:"apt_packages,omitempty"`
+		NpmPackages []string          `json:"npm_packages,omitempty"`
+		Env         map[string]string `json:"env,omitempty"`
 
 		WaitForQuotaSeconds int64 `json:"wait_for_quota_seconds,omitempty"`
-	}{o.Dependencies, o.Packages, o.Env, seconds(o.WaitForQuota)}
+	}{o.AptPackages, o.NpmPackages, o.Env, seconds(o.WaitForQuota)}
 	if o.Progress != nil {
 		watch, stop := context.WithCancel(ctx)
 		over := make(chan struct{})

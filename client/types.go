@@ -33,8 +33,8 @@ type Sandbox struct {
 	Image         string            `json:"image"`
 	ImageDigest   string            `json:"image_digest"`
 	ImageID       string            `json:"image_id,omitempty"` // the image's, or that of the catalogue's entry asked for
-	Dependencies  []string          `json:"dependencies,omitempty"`
-	Packages      []string          `json:"packages,omitempty"`
+	AptPackages   []string          `json:"apt_packages,omitempty"`
+	NpmPackages   []string          `json:"npm_packages,omitempty"`
 	Labels        map[string]string `json:"labels"`
 	Resources     Resources         `json:"resources"`
 	ReadinessPort int               `json:"readiness_port,omitempty"`
@@ -100,10 +100,10 @@ type CreateOptions struct {
 	Network Network
 	// URLAccess names the credential for the management routes on its own URL; "" is [URLKey].
 	URLAccess URLAccess
-	// Dependencies are Debian packages ("ffmpeg", "curl=8.14*") and Packages npm
+	// AptPackages are Debian packages ("ffmpeg", "curl=8.14*") and NpmPackages npm
 	// packages ("typescript@5") to have installed in it before it runs. The server
 	// keeps what comes out for the next sandbox with the same ones.
-	Dependencies, Packages []string
+	AptPackages, NpmPackages []string
 	// Description and Metadata are your own words about it.
 	Description string
 	Metadata    map[string]string

@@ -94,7 +94,7 @@ func TestEveryChangeIsRecorded(t *testing.T) {
 
 // readsOnly is what has another method than GET and changes nothing.
 var readsOnly = map[string]bool{
-	"POST /v1/dependencies/validate": true, "POST /cli/validate/apt-dependencies": true, "POST /sandboxes/wait": true,
+	"POST /v1/apt-packages/validate": true, "POST /cli/validate/apt-dependencies": true, "POST /sandboxes/wait": true,
 }
 
 func TestWorkspacesSeeTheirOwnRecords(t *testing.T) {

@@ -40,8 +40,10 @@ var (
 		"build", "checkpoint", "execution", "image", "invitation", "key", "port", "registry", "sandbox", "sandbox_image", "session",
 		"snapshot", "stream", "token", "user", "workspace",
 	}
-	snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
-	pathName  = regexp.MustCompile(`\{([^}]*)\}`)
+	// otherNames are names that properties do not have, with the names to use.
+	otherNames = map[string]string{"dependencies": "apt_packages", "packages": "apt_packages or npm_packages"}
+	snakeCase  = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	pathName   = regexp.MustCompile(`\{([^}]*)\}`)
 )
 
 // lint returns which rules of docs/api.md a document breaks.
@@ -71,6 +73,9 @@ func lint(text []byte) (broken []string, err error) {
 		for property := range s.Properties {
 			if !snakeCase.MatchString(property) {
 				report("schema %s: %s is not in snake_case", name, property)
+			}
+			if instead := otherNames[property]; instead != "" {
+				report("schema %s: the name of %s is %s", name, property, instead)
 			}
 		}
 		if _, ok := s.Properties["items"]; ok && strings.HasSuffix(name, "Page") {
@@ -171,6 +176,8 @@ components:
 		"items":                {"{items: {}, next_cursor: {}}", "{things: {}, next_cursor: {}}"},
 		"next_cursor":          {"{items: {}, next_cursor: {}}", "{items: {}, next: {}}"},
 		"optional_cursor":      {"[items, next_cursor]", "[items]"},
+		"dependencies":         {"{items: {}, next", "{items: {}, dependencies: {}, next"},
+		"packages":             {"{items: {}, next", "{items: {}, packages: {}, next"},
 		"camel_case_property":  {"{items: {}, next", "{items: {}, nextThing: {}, next"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func (s *Server) registerV1(mux router) *huma.OpenAPI {
 	s.registerImageBuilds(a, mux)
 	s.registerObserve(a)
 	s.registerRuntimes(a)
-	s.registerDependencies(a)
+	s.registerPackages(a)
 	s.registerNetwork(a)
 	s.registerAccount(a)
 	s.registerSessions(a)

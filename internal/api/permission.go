@@ -93,7 +93,7 @@ var needs = map[string]sandbox.Permission{
 	"GET /v1/tokens":                                                sandbox.TokensRead,
 	"POST /v1/tokens":                                               sandbox.TokensWrite,
 	"DELETE /v1/tokens/{token}":                                     sandbox.TokensWrite,
-	"POST /v1/dependencies/validate":                                sandbox.SandboxesWrite,
+	"POST /v1/apt-packages/validate":                                sandbox.SandboxesWrite,
 	"GET /v1/audit":                                                 sandbox.AuditRead,
 	"GET /v1/audit/installation":                                    sandbox.Administer,
 	"GET /v1/audit/verify":                                          sandbox.Administer,

@@ -11,7 +11,7 @@ import (
 var recorded = map[string]string{
 	"GET /v1/sandboxes/{sandbox}/exec/attach":                   auth.Recorded,
 	"GET /v1/sandboxes/{sandbox}/executions/{execution}/attach": auth.Recorded,
-	"POST /v1/dependencies/validate":                            auth.NotRecorded,
+	"POST /v1/apt-packages/validate":                            auth.NotRecorded,
 }
 
 // publicActions are as what routes beside /v1 are recorded.

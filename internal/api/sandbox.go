@@ -94,7 +94,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 		Name: in.Body.Name, Image: in.Body.Image, ImageID: sandbox.ImageID(in.Body.ImageID), Snapshot: in.Body.Snapshot,
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
 		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net, CheckpointInterval: seconds(in.Body.CheckpointIntervalSeconds),
-		Dependencies: in.Body.Dependencies, Packages: in.Body.Packages,
+		AptPackages: in.Body.AptPackages, NpmPackages: in.Body.NpmPackages,
 		URLAccess: sandbox.URLAccess(cmp.Or(in.Body.URLAccess, string(sandbox.URLKey))), Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds), IdempotencyKey: in.IdempotencyKey,
 		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
 	})
@@ -163,7 +163,7 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		ID: string(sb.ID), Name: sb.Name, State: string(sb.State), URL: s.sandboxURL(sb.HostLabel),
 		Image: sb.Image, ImageDigest: sb.ImageDigest, ImageID: string(sb.ImageID), Labels: sb.Labels, Resources: formatResources(sb.Resources),
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
-		Dependencies: sb.Dependencies, Packages: sb.Packages,
+		AptPackages: sb.AptPackages, NpmPackages: sb.NpmPackages,
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb), URLAccess: string(cmp.Or(sb.URLAccess, sandbox.URLOpen)),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
 		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), CheckpointIntervalSeconds: int64(sb.CheckpointInterval / time.Second), LastCheckpointAt: optional(sb.LastCheckpointAt), PausedAt: optional(sb.PausedAt), MemoryLost: sb.MemoryLost,

@@ -63,7 +63,7 @@ func TestBuildRoutes(t *testing.T) {
 		t.Errorf("an unknown runtime: %+v", p)
 	}
 	bad := begin(map[string]any{"force": true})
-	problem(t, s.Want(422, "POST", "/v1/snapshots/builds/"+bad.ID+"/finish", map[string]any{"dependencies": []string{"-x"}}))
+	problem(t, s.Want(422, "POST", "/v1/snapshots/builds/"+bad.ID+"/finish", map[string]any{"apt_packages": []string{"-x"}}))
 	problem(t, s.Want(422, "POST", "/v1/snapshots/builds", map[string]any{"runtime": ""}))
 	problem(t, s.Want(422, "POST", "/v1/snapshots/builds", map[string]any{"runtime": "x", "name": "a b"}))
 }

@@ -124,13 +124,13 @@ type Network struct {
 }
 
 // Build holds limits of the builds that a sandbox may need before it can start:
-// runtimes, and images with a request's dependencies.
+// runtimes, and images with a request's packages.
 type Build struct {
-	MaxCount           int      `yaml:"max_count" doc:"Number of images pulled or built from a recipe at the same time, of installations of dependencies, and of builds from a Dockerfile, each; others wait. Each may use a box in addition to sandbox.max_count."`
-	Timeout            Duration `yaml:"timeout" doc:"Time limit for building an image, and for installing dependencies, from the start of the work; a build from a Dockerfile has an hour."`
-	Memory             Bytes    `yaml:"memory" doc:"Memory limit of a box that installs dependencies, and default memory limit of a RUN of a Dockerfile."`
-	Disk               Bytes    `yaml:"disk" doc:"Disk limit of a box that installs dependencies, including downloads, and default disk limit of a RUN of a Dockerfile."`
-	DependenciesMaxAge Duration `yaml:"dependencies_max_age" doc:"How long the server reuses installed dependencies before it installs them again, to pick up updates."`
+	MaxCount       int      `yaml:"max_count" doc:"Number of images pulled or built from a recipe at the same time, of installations of packages, and of builds from a Dockerfile, each; others wait. Each may use a box in addition to sandbox.max_count."`
+	Timeout        Duration `yaml:"timeout" doc:"Time limit for building an image, and for installing packages, from the start of the work; a build from a Dockerfile has an hour."`
+	Memory         Bytes    `yaml:"memory" doc:"Memory limit of a box that installs packages, and default memory limit of a RUN of a Dockerfile."`
+	Disk           Bytes    `yaml:"disk" doc:"Disk limit of a box that installs packages, including downloads, and default disk limit of a RUN of a Dockerfile."`
+	PackagesMaxAge Duration `yaml:"packages_max_age" doc:"How long the server reuses installed packages before it installs them again, to pick up updates."`
 }
 
 // Disk configures the handling of a full disk of the state directory. Docs/limits.md explains it.
@@ -247,11 +247,11 @@ func Default() Config {
 		},
 		Pool: Pool{Size: 2},
 		Build: Build{
-			MaxCount:           2,
-			Timeout:            Duration(15 * time.Minute),
-			Memory:             2 << 30,
-			Disk:               16 << 30,
-			DependenciesMaxAge: Duration(7 * 24 * time.Hour),
+			MaxCount:       2,
+			Timeout:        Duration(15 * time.Minute),
+			Memory:         2 << 30,
+			Disk:           16 << 30,
+			PackagesMaxAge: Duration(7 * 24 * time.Hour),
 		},
 		Audit:       Audit{Retention: Duration(90 * 24 * time.Hour), MaxBytes: 1 << 30},
 		Backup:      Backup{Keep: 7, Images: "needed"},
@@ -404,7 +404,7 @@ func (c *Config) validateLimits(bad func(name, format string, args ...any)) {
 	within(bad, "build.timeout", c.Build.Timeout, Duration(time.Minute), Duration(24*time.Hour))
 	within(bad, "build.memory", c.Build.Memory, 256<<20, 1<<40)
 	within(bad, "build.disk", c.Build.Disk, 1<<30, 1<<44)
-	within(bad, "build.dependencies_max_age", c.Build.DependenciesMaxAge, Duration(time.Minute), Duration(10*365*24*time.Hour))
+	within(bad, "build.packages_max_age", c.Build.PackagesMaxAge, Duration(time.Minute), Duration(10*365*24*time.Hour))
 	within(bad, "quota.sandboxes", c.Quota.Sandboxes, Auto, 1<<20)
 	within(bad, "quota.memory", c.Quota.Memory, Auto, 1<<60)
 	within(bad, "quota.cpu", c.Quota.CPU, Auto, 1<<40)

@@ -149,7 +149,7 @@ func TestSnapshotBuildsWaitForQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	finish := func(ctx context.Context, patience time.Duration) (sandbox.Snapshot, error) {
-		return s.FinishBuild(ctx, s.caller, begun.ID, lifecycle.BuildContents{Packages: []string{"x"}, WaitForQuota: patience})
+		return s.FinishBuild(ctx, s.caller, begun.ID, lifecycle.BuildContents{NpmPackages: []string{"x"}, WaitForQuota: patience})
 	}
 	_, err = finish(t.Context(), time.Nanosecond)
 	wantRefused(t, "a finish that does not wait for long", err, sandbox.LimitMemory)

@@ -43,9 +43,9 @@ type Config struct {
 	// Build are the limits of a box in which an image is made; 2 GiB of memory, two
 	// cores and 16 GiB of disk, within Max.
 	Build sandbox.Resources
-	// DependenciesMaxAge is how long installed dependencies are used again before they are
+	// PackagesMaxAge is how long installed dependencies are used again before they are
 	// installed anew; 7 days. Negative means for ever.
-	DependenciesMaxAge time.Duration
+	PackagesMaxAge time.Duration
 	// ImageTimeout is how long an image may take to be made, or dependencies to be
 	// installed, once it is their turn; 10 minutes.
 	ImageTimeout time.Duration
@@ -134,7 +134,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Build.MemoryBytes = cmp.Or(c.Build.MemoryBytes, min(2<<30, c.Max.MemoryBytes))
 	c.Build.CPUMilli = cmp.Or(c.Build.CPUMilli, min(2000, c.Max.CPUMilli))
 	c.Build.DiskBytes = cmp.Or(c.Build.DiskBytes, min(16<<30, c.Max.DiskBytes))
-	c.DependenciesMaxAge = cmp.Or(c.DependenciesMaxAge, 7*24*time.Hour)
+	c.PackagesMaxAge = cmp.Or(c.PackagesMaxAge, 7*24*time.Hour)
 	c.ImageTimeout = cmp.Or(c.ImageTimeout, 10*time.Minute)
 	c.StartTimeout = cmp.Or(c.StartTimeout, 30*time.Second)
 	c.ReadinessTimeout = cmp.Or(c.ReadinessTimeout, 2*time.Minute)

@@ -116,7 +116,7 @@ func (s *Service) offers(req *CreateRequest) error {
 			return err
 		}
 	}
-	if len(req.Dependencies)+len(req.Packages) > 0 {
+	if len(req.AptPackages)+len(req.NpmPackages) > 0 {
 		if err := s.prepare.Offered(); err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func (s *Service) creation(c sandbox.Caller, req *CreateRequest, img *sandbox.Im
 		Resources:     s.resources(req.Resources, img),
 		ReadinessPort: img.ReadinessPort, TTL: cmp.Or(req.TTL, img.TTL), Timeouts: req.Timeouts, CheckpointInterval: req.CheckpointInterval,
 		Network: sandbox.Network{Enabled: req.Network.Enabled}, URLAccess: req.URLAccess,
-		Dependencies: slices.Clone(req.Dependencies), Packages: slices.Clone(req.Packages),
+		AptPackages: slices.Clone(req.AptPackages), NpmPackages: slices.Clone(req.NpmPackages),
 		Description: req.Description, Metadata: maps.Clone(req.Metadata),
 		CreatedBy: c.User, CreatedAt: now, UpdatedAt: now, LastActivityAt: now,
 	}

@@ -58,7 +58,7 @@ const works = "exit 0\n"
 func TestDependenciesAreInstalledOnce(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"apt-get": works, "find": works, "npm": works})
 	s := e.start()
-	req := lifecycle.CreateRequest{Dependencies: []string{"zip", "curl=8*"}, Packages: []string{"typescript@5", "@a/b"}}
+	req := lifecycle.CreateRequest{AptPackages: []string{"zip", "curl=8*"}, NpmPackages: []string{"typescript@5", "@a/b"}}
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
@@ -83,8 +83,8 @@ func TestDependenciesAreInstalledOnce(t *testing.T) {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	// The order and repetitions of the lists do not matter.
-	sb := s.run(lifecycle.CreateRequest{Dependencies: []string{"curl=8*", "zip", "zip"}, Packages: []string{"@a/b", "typescript@5"}})
-	if diff := cmp.Diff([]string{"curl=8*", "zip", "zip"}, sb.Dependencies); diff != "" {
+	sb := s.run(lifecycle.CreateRequest{AptPackages: []string{"curl=8*", "zip", "zip"}, NpmPackages: []string{"@a/b", "typescript@5"}})
+	if diff := cmp.Diff([]string{"curl=8*", "zip", "zip"}, sb.AptPackages); diff != "" {
 		t.Errorf("dependencies of the sandbox (-want +got):\n%s", diff)
 	}
 	if got := len(calls()); got != len(want) {
@@ -93,7 +93,7 @@ func TestDependenciesAreInstalledOnce(t *testing.T) {
 	if sb.ImageDigest == "sha256:1" || sb.Image != "modbox/base:latest" || sb.Network.Enabled {
 		t.Errorf("sandbox of image %s (%s) with network %v, want another root filesystem than the base's and no network", sb.Image, sb.ImageDigest, sb.Network)
 	}
-	s.run(lifecycle.CreateRequest{Dependencies: []string{"zip"}})
+	s.run(lifecycle.CreateRequest{AptPackages: []string{"zip"}})
 	if got := len(calls()); got != len(want)+3 {
 		t.Errorf("%d calls, want 3 more for other dependencies", got)
 	}
@@ -120,7 +120,7 @@ func TestDependenciesWaitWithTheirBase(t *testing.T) {
 		}
 		return nil
 	}, nil)
-	sb := s.create(lifecycle.CreateRequest{Dependencies: []string{"zip"}})
+	sb := s.create(lifecycle.CreateRequest{AptPackages: []string{"zip"}})
 	eventually(t, "its base is held", func() bool { return e.images.holders("sha256:1") == 1 })
 	release()
 	s.reach(string(sb.ID), sandbox.Running)
@@ -136,15 +136,15 @@ func TestDependenciesThatCannotBeInstalled(t *testing.T) {
 		req     lifecycle.CreateRequest
 		want    string
 	}{
-		"update":  {map[string]string{"apt-get": "echo no mirror; exit 100"}, lifecycle.CreateRequest{Dependencies: []string{"zip"}}, "dependencies: apt-get ended with code 100: no mirror"},
-		"install": {map[string]string{"apt-get": "test $7 = update || { echo line >&2; echo E: no such package >&2; exit 100; }"}, lifecycle.CreateRequest{Dependencies: []string{"zip"}}, "line; E: no such package"},
-		"npm":     {map[string]string{"npm": "echo E404; exit 1"}, lifecycle.CreateRequest{Packages: []string{"x"}}, "packages: npm ended with code 1: E404"},
-		"bun":     {map[string]string{"bun": "echo not found; exit 1"}, lifecycle.CreateRequest{Packages: []string{"x"}}, "packages: bun ended with code 1: not found"},
-		"neither": {nil, lifecycle.CreateRequest{Packages: []string{"x"}}, "packages: the image modbox/base:latest has neither npm nor bun"},
-		"no_apt":  {nil, lifecycle.CreateRequest{Dependencies: []string{"zip"}}, "dependencies: the image modbox/base:latest has no apt-get"},
+		"update":  {map[string]string{"apt-get": "echo no mirror; exit 100"}, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "apt_packages: apt-get ended with code 100: no mirror"},
+		"install": {map[string]string{"apt-get": "test $7 = update || { echo line >&2; echo E: no such package >&2; exit 100; }"}, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "line; E: no such package"},
+		"npm":     {map[string]string{"npm": "echo E404; exit 1"}, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: npm ended with code 1: E404"},
+		"bun":     {map[string]string{"bun": "echo not found; exit 1"}, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: bun ended with code 1: not found"},
+		"neither": {nil, lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "npm_packages: the image modbox/base:latest has neither npm nor bun"},
+		"no_apt":  {nil, lifecycle.CreateRequest{AptPackages: []string{"zip"}}, "apt_packages: the image modbox/base:latest has no apt-get"},
 		"much": {
 			map[string]string{"npm": "i=0; while [ $i -lt 1000 ]; do echo some line of output; i=$((i+1)); done; echo the end; exit 1"},
-			lifecycle.CreateRequest{Packages: []string{"x"}}, "some line of output; the end",
+			lifecycle.CreateRequest{NpmPackages: []string{"x"}}, "some line of output; the end",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,15 +166,15 @@ func TestInvalidDependencies(t *testing.T) {
 	e, calls := withTools(t, nil)
 	s := e.start()
 	for _, name := range []string{"", "-y", "Curl", "a b", "curl;reboot", "curl-", "../x", "x=", "x=$(id)", "x=1 2", "x==1", "x=-1", strings.Repeat("x", 300), "curl\n", "a/b"} {
-		_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Dependencies: []string{"curl", name}})
-		wantField(t, "dependency "+name, err, "dependencies[1]")
+		_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{AptPackages: []string{"curl", name}})
+		wantField(t, "dependency "+name, err, "apt_packages[1]")
 	}
 	for _, name := range []string{"", "-g", "a b", "a;b", "`id`", "a|b", "$x", "../x", "a/b", "git+ssh://x", "@a", "@a/", "x@", "x@-1", "x@a b", "file:x", "x\n"} {
-		_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Packages: []string{name}})
-		wantField(t, "package "+name, err, "packages[0]")
+		_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{NpmPackages: []string{name}})
+		wantField(t, "package "+name, err, "npm_packages[0]")
 	}
-	_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Packages: make([]string, sandbox.DependenciesMax+1)})
-	wantField(t, "too many", err, "packages")
+	_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{NpmPackages: make([]string, sandbox.PackagesMax+1)})
+	wantField(t, "too many", err, "npm_packages")
 	if got := calls(); len(got) != 1 || got[0] != "" {
 		t.Errorf("calls %q, want none", got)
 	}
@@ -199,14 +199,14 @@ func TestDependenciesWithoutWhatTheyNeed(t *testing.T) {
 	e, _ := withTools(t, nil)
 	e.isolated = false // as the drivers of tests are
 	s := e.start()
-	_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Dependencies: []string{"zip"}})
+	_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{AptPackages: []string{"zip"}})
 	if sandbox.CodeOf(err) != sandbox.Unsupported {
 		t.Errorf("without isolation: %v, want unsupported", err)
 	}
 	s.stop()
 	e.isolated, e.network = true, nil
 	s = e.start()
-	if _, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Packages: []string{"x"}}); sandbox.CodeOf(err) != sandbox.Unsupported {
+	if _, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{NpmPackages: []string{"x"}}); sandbox.CodeOf(err) != sandbox.Unsupported {
 		t.Errorf("without network: %v, want unsupported", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestKilledWhileInstalling(t *testing.T) {
 	}
 	e, calls := withTools(t, map[string]string{"npm": "read x <" + fifo})
 	s := e.start()
-	sb := s.create(lifecycle.CreateRequest{Packages: []string{"x"}})
+	sb := s.create(lifecycle.CreateRequest{NpmPackages: []string{"x"}})
 	eventually(t, "npm runs", func() bool { return calls()[0] != "" })
 	s.kill()
 	s = e.start()
@@ -244,7 +244,7 @@ func TestBaseIsHeldWhileItIsBuiltOn(t *testing.T) {
 		}
 		return nil
 	}, nil)
-	s.run(lifecycle.CreateRequest{Dependencies: []string{"zip"}})
+	s.run(lifecycle.CreateRequest{AptPackages: []string{"zip"}})
 	if got := during.Load(); got != 2 { // who waits for them, and the box
 		t.Errorf("while dependencies were installed %d held their base, want 2", got)
 	}

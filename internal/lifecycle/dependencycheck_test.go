@@ -8,7 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-func TestValidateDependencies(t *testing.T) {
+func TestValidateAptPackages(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"apt-get": works, "apt-cache": `
 echo '      curl | 8.14.1-2 | http://deb.test trixie/main amd64 Packages'
 echo '      curl | 8.14.1-1 | http://deb.test trixie/main amd64 Packages'
@@ -19,7 +19,7 @@ exit 100
 	s := e.start()
 	validate := func(names ...string) []prepare.PackageCheck {
 		t.Helper()
-		got, err := s.Prepare().ValidateDependencies(t.Context(), e.caller, "", names)
+		got, err := s.Prepare().ValidateAptPackages(t.Context(), e.caller, "", names)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,8 +40,8 @@ exit 100
 	if ids, err := s.driver.List(t.Context()); err != nil || len(ids) != 0 {
 		t.Errorf("boxes %v, %v, want none", ids, err)
 	}
-	_, err := s.Prepare().ValidateDependencies(t.Context(), e.caller, "no/such", []string{"curl"})
+	_, err := s.Prepare().ValidateAptPackages(t.Context(), e.caller, "no/such", []string{"curl"})
 	wantField(t, "unknown image", err, "image")
-	_, err = s.Prepare().ValidateDependencies(t.Context(), e.caller, "", make([]string, sandbox.DependenciesMax+1))
-	wantField(t, "too many", err, "dependencies")
+	_, err = s.Prepare().ValidateAptPackages(t.Context(), e.caller, "", make([]string, sandbox.PackagesMax+1))
+	wantField(t, "too many", err, "apt_packages")
 }

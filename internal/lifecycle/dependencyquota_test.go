@@ -69,7 +69,7 @@ func TestInstallsCount(t *testing.T) {
 			s := e.start()
 			s.run(lifecycle.CreateRequest{}) // 512 MiB, a core and 2 GiB of disk, as the other
 			s.setQuota(c.quota)
-			req := lifecycle.CreateRequest{Packages: []string{"x"}}
+			req := lifecycle.CreateRequest{NpmPackages: []string{"x"}}
 			first := s.create(req)
 			eventually(t, "npm runs", func() bool { return calls()[0] != "" })
 			s.Sweep()
@@ -105,7 +105,7 @@ func TestInstallOfAKilledServer(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"npm": wait})
 	e.cfg.Quota = sandbox.Quota{sandbox.LimitMemory: 2 << 30}
 	s := e.start()
-	sb := s.create(lifecycle.CreateRequest{Packages: []string{"x"}})
+	sb := s.create(lifecycle.CreateRequest{NpmPackages: []string{"x"}})
 	eventually(t, "npm runs", func() bool { return calls()[0] != "" })
 	if used := s.used(); used.MemoryBytes != 2<<30 {
 		t.Errorf("used while it installs: %+v", used)
@@ -131,17 +131,17 @@ func TestInstallsThatNoSandboxWaitsFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{Packages: []string{"x"}})
+		_, err = s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{NpmPackages: []string{"x"}})
 		return err
 	}
 	wantRefused(t, "a build", build(), sandbox.LimitMemory)
-	_, err := s.Prepare().ValidateDependencies(t.Context(), s.caller, "", []string{"curl"})
+	_, err := s.Prepare().ValidateAptPackages(t.Context(), s.caller, "", []string{"curl"})
 	wantRefused(t, "a look at the mirrors", err, sandbox.LimitMemory)
 	if got := calls(); got[0] != "" {
 		t.Errorf("calls %q, want none", got)
 	}
 	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 1 << 30})
-	if _, err := s.Prepare().ValidateDependencies(t.Context(), s.caller, "", []string{"curl"}); err != nil {
+	if _, err := s.Prepare().ValidateAptPackages(t.Context(), s.caller, "", []string{"curl"}); err != nil {
 		t.Errorf("a look at the mirrors: %v", err)
 	}
 	var g sync.WaitGroup
@@ -169,7 +169,7 @@ func TestInstallsCountForTheDisk(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"npm": works})
 	e.images.layerBytes = size
 	s := e.start()
-	req := lifecycle.CreateRequest{Packages: []string{"x"}}
+	req := lifecycle.CreateRequest{NpmPackages: []string{"x"}}
 	for _, c := range []struct {
 		most  int64
 		calls string

@@ -21,7 +21,7 @@ func TestInstallsReserveDiskFromEachOther(t *testing.T) {
 	s := e.start()
 	var made []sandbox.ID
 	for _, name := range []string{"x", "y"} {
-		made = append(made, s.create(lifecycle.CreateRequest{Packages: []string{name}}).ID)
+		made = append(made, s.create(lifecycle.CreateRequest{NpmPackages: []string{name}}).ID)
 	}
 	eventually(t, "both installs run", func() bool { return len(calls()) == 2 })
 	var disk int64
@@ -54,9 +54,9 @@ func TestInstallsWaitForDiskOfOthers(t *testing.T) {
 	e.cfg.MaxBuilds = 2
 	e.cfg.Quota = sandbox.Quota{sandbox.LimitDisk: 18 << 30} // two sandboxes of 2 GiB, and 14 GiB for boxes
 	s := e.start()
-	first := s.create(lifecycle.CreateRequest{Packages: []string{"x"}})
+	first := s.create(lifecycle.CreateRequest{NpmPackages: []string{"x"}})
 	eventually(t, "the first install runs", func() bool { return calls()[0] != "" })
-	second := s.create(lifecycle.CreateRequest{Packages: []string{"y"}})
+	second := s.create(lifecycle.CreateRequest{NpmPackages: []string{"y"}})
 	eventually(t, "the second install waits", func() bool {
 		events, err := s.Events(t.Context(), s.caller, string(second.ID), sandbox.EventFilter{})
 		return err == nil && slices.ContainsFunc(events.Items, func(e sandbox.Event) bool {
@@ -82,7 +82,7 @@ func TestDiskOfInstallsOfAKilledServer(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"npm": wait})
 	e.cfg.Quota = sandbox.Quota{sandbox.LimitDisk: 8 << 30}
 	s := e.start()
-	sb := s.create(lifecycle.CreateRequest{Packages: []string{"x"}})
+	sb := s.create(lifecycle.CreateRequest{NpmPackages: []string{"x"}})
 	eventually(t, "npm runs", func() bool { return calls()[0] != "" })
 	if used := s.used().Disk; used.Builds != 6<<30 {
 		t.Errorf("used while it installs: %+v, want 6 GiB by builds", used)

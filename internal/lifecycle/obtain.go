@@ -24,7 +24,7 @@ func (s *Service) obtainImage(b *entry) (sandbox.Image, string, error) {
 	}
 	if d := prepare.PackagesOf(&sb); !d.Empty() {
 		if img, rootfs, err = s.prepare.Install(ctx, sb.Workspace, &img, d, prepare.Reserved{Own: sb.Resources}, s.imageProgress(b, ref)); err != nil {
-			return img, "", fail(sandbox.CauseImage, err, "its dependencies could not be installed")
+			return img, "", fail(sandbox.CauseImage, err, "its packages could not be installed")
 		}
 	}
 	return img, rootfs, nil

@@ -11,14 +11,14 @@ import (
 
 func checkAll(t *testing.T, s *server, names ...string) []prepare.PackageCheck {
 	t.Helper()
-	got, err := s.Prepare().CheckDependencies(t.Context(), names)
+	got, err := s.Prepare().CheckAptPackages(t.Context(), names)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return got
 }
 
-func TestCheckDependencies(t *testing.T) {
+func TestCheckAptPackages(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"apt-get": works, "apt-helper": `
 printf 'Package: curl\nVersion: 8.14.1-2\nDescription: x\n\nPackage: curl\nVersion: 8.14.1-1\n\nVersion: 1\nPackage: jq\nVersion: 1.7\nVersion: 1.7\n'
 `})
@@ -38,13 +38,13 @@ printf 'Package: curl\nVersion: 8.14.1-2\nDescription: x\n\nPackage: curl\nVersi
 	if ids, err := s.driver.List(t.Context()); err != nil || len(ids) != 0 {
 		t.Errorf("boxes %v, %v, want none", ids, err)
 	}
-	_, err := s.Prepare().CheckDependencies(t.Context(), make([]string, sandbox.DependenciesMax+1))
-	wantField(t, "too many", err, "dependencies")
+	_, err := s.Prepare().CheckAptPackages(t.Context(), make([]string, sandbox.PackagesMax+1))
+	wantField(t, "too many", err, "apt_packages")
 }
 
-// TestCheckDependenciesWithoutAList: while the mirrors do not answer the form
+// TestCheckAptPackagesWithoutAList: while the mirrors do not answer the form
 // alone is checked, and they are not asked for every request.
-func TestCheckDependenciesWithoutAList(t *testing.T) {
+func TestCheckAptPackagesWithoutAList(t *testing.T) {
 	e, calls := withTools(t, map[string]string{"apt-get": "echo no network; exit 100\n"})
 	s := e.start()
 	want := []prepare.PackageCheck{{Name: "nosuch"}, {Name: "a b", Reason: "is not the name of a Debian package"}}

@@ -252,7 +252,7 @@ func (s *Service) newPreparation() {
 	}
 	s.workboxes = workbox.NewMaker(s, s.driver, s.images, holder, s.cfg.Build)
 	s.prepare = prepare.New(prepare.Config{
-		MaxTasks: s.cfg.MaxBuilds, ImageTimeout: s.cfg.ImageTimeout, MaxAge: s.cfg.DependenciesMaxAge, SpoolDir: s.cfg.SpoolDir,
+		MaxTasks: s.cfg.MaxBuilds, ImageTimeout: s.cfg.ImageTimeout, MaxAge: s.cfg.PackagesMaxAge, SpoolDir: s.cfg.SpoolDir,
 		NetworkCA: s.cfg.NetworkCA, CheckFree: func() error { return s.saved.Enough(s.cfg.MinFreeDisk) },
 	}, prepare.Deps{
 		Images: s.images, Layers: layers, Boxes: s.workboxes, Host: s, Isolated: s.driver.Capabilities().Isolated, Quotas: s.quotas,

@@ -57,8 +57,8 @@ type Begun struct {
 
 // BuildContents is what a build is made of beside its files.
 type BuildContents struct {
-	// Dependencies are Debian packages, Packages those of npm, as in [CreateRequest].
-	Dependencies, Packages []string
+	// AptPackages are Debian packages, NpmPackages those of npm, as in [CreateRequest].
+	AptPackages, NpmPackages []string
 	// Env are default variables of the sandboxes made from it.
 	Env map[string]string
 	// Metadata, when not nil, replaces that of the request.
@@ -276,7 +276,7 @@ func (s *Service) receive(ctx context.Context, b *build, into *os.File, r io.Rea
 // Errors: NotFound; Invalid, naming the field, also for an archive that is
 // hostile; as [Service.CreateSnapshot].
 func (s *Service) FinishBuild(ctx context.Context, c sandbox.Caller, id sandbox.SnapshotID, contents BuildContents) (sandbox.Snapshot, error) {
-	if err := prepare.CheckNames(contents.Dependencies, contents.Packages); err != nil {
+	if err := prepare.CheckNames(contents.AptPackages, contents.NpmPackages); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	if err := sandbox.CheckEnv(contents.Env); err != nil {
@@ -322,7 +322,7 @@ func (s *Service) buildBase(b *build, contents BuildContents) (string, error) {
 	if err := s.checkEnabled(s.ctx, "runtime", &img); err != nil {
 		return "", err
 	}
-	if d := (prepare.Packages{APT: contents.Dependencies, NPM: contents.Packages}); !d.Empty() {
+	if d := (prepare.Packages{APT: contents.AptPackages, NPM: contents.NpmPackages}); !d.Empty() {
 		if img, _, err = s.prepare.Install(s.ctx, b.caller.Workspace, &img, d, prepare.Reserved{Build: b.room}, b.report); err != nil {
 			return "", err
 		}

@@ -121,7 +121,7 @@ func TestLogOfABuild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, failed := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{Packages: []string{pkg}})
+		_, failed := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{NpmPackages: []string{pkg}})
 		log, err := s.BuildLog(t.Context(), s.caller, begun.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestLogOfABuild(t *testing.T) {
 		lines = append(lines, string(l.Phase)+": "+l.Message)
 	}
 	want := []string{"installing: one", "installing: t [31mwo", "installing: three", "installing: no such package"}
-	if at := slices.Index(lines, want[0]); failed == nil || at < 0 || !slices.Equal(lines[at:len(lines)-1], want) || !strings.Contains(lines[len(lines)-1], "failed: the build failed: packages: npm") {
+	if at := slices.Index(lines, want[0]); failed == nil || at < 0 || !slices.Equal(lines[at:len(lines)-1], want) || !strings.Contains(lines[len(lines)-1], "failed: the build failed: npm_packages: npm") {
 		t.Errorf("log of a failure (%v):\n%s", failed, strings.Join(lines, "\n"))
 	}
 	log, failed = build("many")

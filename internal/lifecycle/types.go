@@ -29,11 +29,11 @@ type CreateRequest struct {
 	ImageID sandbox.ImageID
 	// Snapshot, instead of an image, is an id, name, name:tag or @workspace/name:tag.
 	Snapshot string `json:",omitempty"`
-	// Dependencies are Debian packages ("curl", "curl=8.14*"), Packages npm packages
+	// AptPackages are Debian packages ("curl", "curl=8.14*"), NpmPackages npm packages
 	// ("typescript@5") to have installed in it; neither gives it a network.
-	Dependencies, Packages []string `json:",omitempty"`
-	Env                    map[string]string
-	Labels                 map[string]string
+	AptPackages, NpmPackages []string `json:",omitempty"`
+	Env                      map[string]string
+	Labels                   map[string]string
 	// Resources fields that are 0 get the image's or the server's default.
 	Resources sandbox.Resources
 	// TTL is 0 for the image's default, else between sandbox.TTLMin and TTLMax.

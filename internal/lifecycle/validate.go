@@ -81,7 +81,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	} else if req.OneShot {
 		return sandbox.InvalidField("mode", "a one-shot sandbox must be given a command")
 	}
-	if err := prepare.CheckNames(req.Dependencies, req.Packages); err != nil {
+	if err := prepare.CheckNames(req.AptPackages, req.NpmPackages); err != nil {
 		return err
 	}
 	if err := sandbox.CheckEnv(req.Env); err != nil {

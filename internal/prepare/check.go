@@ -50,18 +50,18 @@ type packageAnswer struct {
 	at    time.Time
 }
 
-// ValidateDependencies says of each Debian package whether it can be installed in
+// ValidateAptPackages says of each Debian package whether it can be installed in
 // an image, "" for modbox/base, in the same order. Looking them up may take some
 // seconds; answers are cached for ten minutes.
 //
 // Errors: Invalid, naming the field; QuotaExceeded; Unsupported when this server cannot
-// install dependencies; Unavailable when the mirror cannot be reached.
-func (s *Service) ValidateDependencies(ctx context.Context, c sandbox.Caller, image string, names []string) ([]PackageCheck, error) {
+// install packages; Unavailable when the mirror cannot be reached.
+func (s *Service) ValidateAptPackages(ctx context.Context, c sandbox.Caller, image string, names []string) ([]PackageCheck, error) {
 	if !s.work.Running() {
 		return nil, box.ErrClosed
 	}
-	if len(names) > sandbox.DependenciesMax {
-		return nil, sandbox.InvalidField("dependencies", "must be at most %d", sandbox.DependenciesMax)
+	if len(names) > sandbox.PackagesMax {
+		return nil, sandbox.InvalidField("apt_packages", "must be at most %d", sandbox.PackagesMax)
 	}
 	if err := s.Offered(); err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (s *Service) lookUp(ctx context.Context, ws sandbox.WorkspaceID, img *sandb
 			continue
 		}
 		name, version := strings.TrimSpace(f[0]), strings.TrimSpace(f[1])
-		if !slices.Contains(versions[name], version) && len(version) <= sandbox.DependencyMax {
+		if !slices.Contains(versions[name], version) && len(version) <= sandbox.PackageNameMax {
 			versions[name] = append(versions[name], version)
 		}
 	}

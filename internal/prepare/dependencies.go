@@ -29,7 +29,7 @@ type Packages struct {
 
 // PackagesOf returns the packages of a sandbox.
 func PackagesOf(sb *sandbox.Sandbox) Packages {
-	return Packages{APT: sb.Dependencies, NPM: sb.Packages}
+	return Packages{APT: sb.AptPackages, NPM: sb.NpmPackages}
 }
 
 // Empty reports whether there is nothing to install.
@@ -51,9 +51,9 @@ func CheckNames(apt, npm []string) error {
 		field string
 		names []string
 		check func(string) string
-	}{{"dependencies", apt, checkApt}, {"packages", npm, checkNPM}} {
-		if len(list.names) > sandbox.DependenciesMax {
-			return sandbox.InvalidField(list.field, "must be at most %d", sandbox.DependenciesMax)
+	}{{"apt_packages", apt, checkApt}, {"npm_packages", npm, checkNPM}} {
+		if len(list.names) > sandbox.PackagesMax {
+			return sandbox.InvalidField(list.field, "must be at most %d", sandbox.PackagesMax)
 		}
 		for i, name := range list.names {
 			if why := list.check(name); why != "" {
@@ -68,8 +68,8 @@ func CheckNames(apt, npm []string) error {
 func checkApt(s string) string {
 	name, version, pinned := strings.Cut(s, "=")
 	switch {
-	case len(s) > sandbox.DependencyMax:
-		return fmt.Sprintf("has more than %d characters", sandbox.DependencyMax)
+	case len(s) > sandbox.PackageNameMax:
+		return fmt.Sprintf("has more than %d characters", sandbox.PackageNameMax)
 	case !aptName.MatchString(name):
 		return "is not the name of a Debian package"
 	case pinned && !aptVersion.MatchString(version):
@@ -81,8 +81,8 @@ func checkApt(s string) string {
 // checkNPM says what is wrong with an npm package; "" for nothing.
 func checkNPM(s string) string {
 	switch {
-	case len(s) > sandbox.DependencyMax:
-		return fmt.Sprintf("has more than %d characters", sandbox.DependencyMax)
+	case len(s) > sandbox.PackageNameMax:
+		return fmt.Sprintf("has more than %d characters", sandbox.PackageNameMax)
 	case !npmPackage.MatchString(s):
 		return "is not an npm package as in typescript, typescript@5 or @scope/name@1.2.3"
 	}
@@ -191,13 +191,13 @@ func (s *Service) retryForDisk(ctx context.Context, progress func(sandbox.ImageE
 // maxAge is as [Layers.Cached] wants it.
 func (s *Service) maxAge() time.Duration { return max(s.cfg.MaxAge, 0) }
 
-// Offered returns an error when this server cannot install dependencies.
+// Offered returns an error when this server cannot install packages.
 func (s *Service) Offered() error {
 	if _, err := s.boxes.Snapshotter(); err != nil || !s.isolated {
-		return sandbox.Errorf(sandbox.Unsupported, "this server cannot install dependencies: it cannot keep the files of a box")
+		return sandbox.Errorf(sandbox.Unsupported, "this server cannot install packages: it cannot keep the files of a box")
 	}
 	if s.host.NetworkOffered() != nil {
-		return sandbox.Errorf(sandbox.Unsupported, "this server cannot install dependencies: its boxes have no network")
+		return sandbox.Errorf(sandbox.Unsupported, "this server cannot install packages: its boxes have no network")
 	}
 	return nil
 }
@@ -240,9 +240,9 @@ func apt(args ...string) agentapi.Command {
 
 // updateAPT downloads the package lists of the mirrors.
 func updateAPT(ctx context.Context, w *workbox.Box) error {
-	err := w.Tool(ctx, "dependencies", sandbox.Unavailable, apt("update", "-o", "APT::Update::Error-Mode=any"))
+	err := w.Tool(ctx, "apt_packages", sandbox.Unavailable, apt("update", "-o", "APT::Update::Error-Mode=any"))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return sandbox.InvalidField("dependencies", "the image %s has no apt-get", w.Base().Ref())
+		return sandbox.InvalidField("apt_packages", "the image %s has no apt-get", w.Base().Ref())
 	}
 	return err
 }
@@ -253,7 +253,7 @@ func installAPT(ctx context.Context, w *workbox.Box, names []string, progress fu
 		return err
 	}
 	progress(sandbox.ImageEvent{Phase: "installing", Message: "Debian packages: " + strings.Join(names, " ")})
-	if err := w.Tool(ctx, "dependencies", sandbox.Invalid, apt(append([]string{"install", "--no-install-recommends", "--"}, names...)...)); err != nil {
+	if err := w.Tool(ctx, "apt_packages", sandbox.Invalid, apt(append([]string{"install", "--no-install-recommends", "--"}, names...)...)); err != nil {
 		return err
 	}
 	// Downloads are not needed any more, and the lists are old tomorrow.
@@ -261,22 +261,22 @@ func installAPT(ctx context.Context, w *workbox.Box, names []string, progress fu
 		Argv: []string{"find", "/var/lib/apt/lists", "/var/cache/apt", "/var/log/apt", "-mindepth", "1", "-delete"},
 		User: "0:0", Cwd: "/", Env: quiet,
 	}
-	return w.Tool(ctx, "dependencies", sandbox.Unavailable, clean)
+	return w.Tool(ctx, "apt_packages", sandbox.Unavailable, clean)
 }
 
 // installNPM installs npm packages as the image's user, with npm or, in an image
 // without it, with bun.
 func installNPM(ctx context.Context, w *workbox.Box, names []string, progress func(sandbox.ImageEvent)) error {
 	progress(sandbox.ImageEvent{Phase: "installing", Message: "npm packages: " + strings.Join(names, " ")})
-	err := w.Tool(ctx, "packages", sandbox.Invalid, agentapi.Command{
+	err := w.Tool(ctx, "npm_packages", sandbox.Invalid, agentapi.Command{
 		Argv: append([]string{"npm", "install", "--global", "--no-fund", "--no-audit", "--"}, names...), Env: quiet,
 	})
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	err = w.Tool(ctx, "packages", sandbox.Invalid, agentapi.Command{Argv: append([]string{"bun", "install", "--global"}, names...), Env: quiet})
+	err = w.Tool(ctx, "npm_packages", sandbox.Invalid, agentapi.Command{Argv: append([]string{"bun", "install", "--global"}, names...), Env: quiet})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return sandbox.InvalidField("packages", "the image %s has neither npm nor bun", w.Base().Ref())
+		return sandbox.InvalidField("npm_packages", "the image %s has neither npm nor bun", w.Base().Ref())
 	}
 	return err
 }

@@ -34,14 +34,14 @@ type packageList struct {
 	reading  chan struct{}       // guarded by mu; closed when it was read; nil when nobody does
 }
 
-// CheckDependencies is [Service.ValidateDependencies] for any caller, without an
+// CheckAptPackages is [Service.ValidateAptPackages] for any caller, without an
 // image: packages are looked up in a list of those for modbox/base, which is some
 // hours old at most. While there is none, because this server cannot install
 // packages, or its mirrors do not answer in time, only the form is checked.
-// Errors: Invalid, naming dependencies.
-func (s *Service) CheckDependencies(ctx context.Context, names []string) ([]PackageCheck, error) {
-	if len(names) > sandbox.DependenciesMax {
-		return nil, sandbox.InvalidField("dependencies", "must be at most %d", sandbox.DependenciesMax)
+// Errors: Invalid, naming apt_packages.
+func (s *Service) CheckAptPackages(ctx context.Context, names []string) ([]PackageCheck, error) {
+	if len(names) > sandbox.PackagesMax {
+		return nil, sandbox.InvalidField("apt_packages", "must be at most %d", sandbox.PackagesMax)
 	}
 	checks := make([]PackageCheck, len(names))
 	look := false
@@ -140,7 +140,7 @@ func parsePackages(list string) map[string][]string {
 	for line := range strings.Lines(list) {
 		field, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		switch {
-		case len(value) > sandbox.DependencyMax:
+		case len(value) > sandbox.PackageNameMax:
 			name = ""
 		case field == "Package":
 			name = strings.Clone(value) // not all of the list

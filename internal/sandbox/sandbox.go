@@ -16,17 +16,17 @@ const (
 	EnvMax      = 256              // environment variables of one sandbox
 	EnvBytesMax = 128 << 10        // bytes of all names and values together
 	ImageRefMax = 512              // characters in an image reference
-	// DependenciesMax bounds each list of what is installed in a sandbox, DependencyMax
+	// PackagesMax bounds each list of what is installed in a sandbox, PackageNameMax
 	// the characters of one entry.
-	DependenciesMax = 64
-	DependencyMax   = 214
-	CommandMax      = 128 << 10   // bytes of all arguments of a command
-	UploadMax       = 50 << 20    // bytes of one upload through /modbox/api/files/upload
-	MessageMax      = 1 << 10     // bytes kept of a cause or event message
-	MemoryMin       = 64 << 20    // bytes of memory
-	DiskMin         = 16 << 20    // bytes of disk
-	CPUMilliMin     = 50          // thousandths of a core
-	CPUMilliMax     = 1000 * 1000 // thousandths of a core
+	PackagesMax    = 64
+	PackageNameMax = 214
+	CommandMax     = 128 << 10   // bytes of all arguments of a command
+	UploadMax      = 50 << 20    // bytes of one upload through /modbox/api/files/upload
+	MessageMax     = 1 << 10     // bytes kept of a cause or event message
+	MemoryMin      = 64 << 20    // bytes of memory
+	DiskMin        = 16 << 20    // bytes of disk
+	CPUMilliMin    = 50          // thousandths of a core
+	CPUMilliMax    = 1000 * 1000 // thousandths of a core
 )
 
 // Sandbox is one sandbox as recorded. A value is a snapshot: it does not change
@@ -77,9 +77,9 @@ type Sandbox struct {
 	// Snapshot is what it was made from; "" for an image. ImageDigest is set from the
 	// beginning then.
 	Snapshot SnapshotID
-	// Dependencies are Debian packages and Packages npm packages that were installed
+	// AptPackages are Debian packages and NpmPackages npm packages that were installed
 	// before it was made, as the caller wrote them.
-	Dependencies, Packages []string
+	AptPackages, NpmPackages []string
 	// Saved is the state it is restored from, while it is pausing, paused or
 	// resuming; "" otherwise.
 	Saved CheckpointID

@@ -158,11 +158,11 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 	if err != nil {
 		return err
 	}
-	apt, err := marshalStrings(sb.Dependencies)
+	apt, err := marshalStrings(sb.AptPackages)
 	if err != nil {
 		return err
 	}
-	npm, err := marshalStrings(sb.Packages)
+	npm, err := marshalStrings(sb.NpmPackages)
 	if err != nil {
 		return err
 	}
@@ -427,10 +427,10 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	if err := unmarshalPorts(ports, &sb); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("ports of %s: %w", sb.ID, err)
 	}
-	if sb.Dependencies, err = unmarshalStrings(apt); err != nil {
+	if sb.AptPackages, err = unmarshalStrings(apt); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("dependencies of %s: %w", sb.ID, err)
 	}
-	if sb.Packages, err = unmarshalStrings(npm); err != nil {
+	if sb.NpmPackages, err = unmarshalStrings(npm); err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("packages of %s: %w", sb.ID, err)
 	}
 	sb.PausedAt, sb.LastActivityAt, sb.LastCheckpointAt = fromNanos(paused), fromNanos(activity), fromNanos(checkpoint)

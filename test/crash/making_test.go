@@ -78,12 +78,12 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 	}{
 		{"build of a snapshot", func(ctx context.Context) {
 			_, _, _ = s.BuildSnapshot(ctx, client.BuildOptions{ // the server is killed under it
-				SnapshotOptions: client.SnapshotOptions{Name: "cut"}, Runtime: "modbox/code-exec", Packages: []string{"is-odd"},
+				SnapshotOptions: client.SnapshotOptions{Name: "cut"}, Runtime: "modbox/code-exec", NpmPackages: []string{"is-odd"},
 				Files: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("never looked at")), nil },
 			})
 		}, boxed},
-		{"packages", create(client.CreateOptions{Image: "modbox/code-exec", Packages: []string{"is-even"}}), boxed},
-		{"Debian packages", create(client.CreateOptions{Image: "modbox/base", Dependencies: []string{"sl"}}), boxed},
+		{"packages", create(client.CreateOptions{Image: "modbox/code-exec", NpmPackages: []string{"is-even"}}), boxed},
+		{"Debian packages", create(client.CreateOptions{Image: "modbox/base", AptPackages: []string{"sl"}}), boxed},
 		{"build of a Dockerfile", func(ctx context.Context) {
 			o := client.ImageBuildOptions{Tag: "cut", Dockerfile: []byte("FROM modbox/base\nRUN head -c 300M /dev/urandom > /big && sleep 60\n")}
 			_, _ = s.BuildImage(ctx, o, strings.NewReader(strings.Repeat("\x00", 1024)), nil) // the server is killed under it
@@ -124,7 +124,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		}
 	}
 	// What was cut short can be had now, up to what its tool says.
-	sb, err := s.Create(t.Context(), client.CreateOptions{Image: "modbox/base", Packages: []string{"is-odd"}, WaitUpTo: 5 * time.Minute})
+	sb, err := s.Create(t.Context(), client.CreateOptions{Image: "modbox/base", NpmPackages: []string{"is-odd"}, WaitUpTo: 5 * time.Minute})
 	if err != nil || sb.Cause == nil || !strings.Contains(sb.Cause.Message, "neither npm nor bun") {
 		t.Errorf("after all: %+v, %v, want a failure that says there is no npm", sb, err)
 	}

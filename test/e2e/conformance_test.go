@@ -145,8 +145,8 @@ type arguments struct {
 	Changes                   map[string]*string
 	Files                     map[string]string
 	Names                     []string
-	Dependencies              []string
-	Packages                  []string
+	AptPackages               []string
+	NpmPackages               []string
 	Metadata                  map[string]string
 	Timeouts                  client.Timeouts
 	Env, Labels               map[string]string
@@ -215,7 +215,7 @@ var coreCalls = map[string]call{
 		o := client.CreateOptions{
 			Name: a.Name, Image: a.Image, ImageID: a.ImageID, Env: a.Env, Labels: a.Labels, Resources: a.Resources, Network: a.Network, TTL: time.Duration(a.TTLSeconds) * time.Second,
 			Snapshot: a.Snapshot, Timeouts: a.Timeouts, Description: a.Description, Metadata: a.Metadata, URLAccess: a.URLAccess,
-			Dependencies: a.Dependencies, Packages: a.Packages, OneShot: a.Mode == "oneshot", WaitUpTo: time.Duration(a.WaitSeconds) * time.Second,
+			AptPackages: a.AptPackages, NpmPackages: a.NpmPackages, OneShot: a.Mode == "oneshot", WaitUpTo: time.Duration(a.WaitSeconds) * time.Second,
 		}
 		if a.Command.Shell != "" {
 			o.Command = &client.Command{Shell: a.Command.Shell}

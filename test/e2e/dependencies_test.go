@@ -32,13 +32,13 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("%s\nended with %d: %s%s, want %q", line, res.ExitCode, lastOf(res.Stdout), lastOf(res.Stderr), want)
 		}
 	}
-	o := client.CreateOptions{Image: codeExec, Dependencies: []string{"sl", "bc=1*"}, Packages: []string{"is-odd"}}
+	o := client.CreateOptions{Image: codeExec, AptPackages: []string{"sl", "bc=1*"}, NpmPackages: []string{"is-odd"}}
 	// Two at once share the work.
 	results := make(chan *client.Sandbox, 2)
 	for range 2 {
 		go func() {
 			sb, err := s.Create(t.Context(), client.CreateOptions{
-				Image: o.Image, Dependencies: o.Dependencies, Packages: o.Packages, WaitUpTo: 8 * time.Minute,
+				Image: o.Image, AptPackages: o.AptPackages, NpmPackages: o.NpmPackages, WaitUpTo: 8 * time.Minute,
 			})
 			if err != nil {
 				t.Error(err)
@@ -68,17 +68,17 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("a sandbox with what was installed before waited for %q", e.Message)
 		}
 	}
-	checks, err := s.ValidateDependencies(t.Context(), "", []string{"bc=1*", "bc=999*", "no-such-package-anywhere"})
+	checks, err := s.ValidateAptPackages(t.Context(), "", []string{"bc=1*", "bc=999*", "no-such-package-anywhere"})
 	if err != nil || len(checks.Valid) != 1 || len(checks.Invalid) != 2 || len(checks.Invalid[0].Versions) == 0 {
-		t.Errorf("ValidateDependencies() = %+v, %v, want only the first valid", checks, err)
+		t.Errorf("ValidateAptPackages() = %+v, %v, want only the first valid", checks, err)
 	}
 	for _, c := range []struct {
 		o    client.CreateOptions
 		want string
 	}{
-		{client.CreateOptions{Image: codeExec, Dependencies: []string{"no-such-package-anywhere"}}, "Unable to locate package no-such-package-anywhere"},
-		{client.CreateOptions{Image: codeExec, Packages: []string{"is-odd@999.999.999"}}, "npm ended with code 1"},
-		{client.CreateOptions{Image: "modbox/base", Packages: []string{"is-odd"}}, "neither npm nor bun"},
+		{client.CreateOptions{Image: codeExec, AptPackages: []string{"no-such-package-anywhere"}}, "Unable to locate package no-such-package-anywhere"},
+		{client.CreateOptions{Image: codeExec, NpmPackages: []string{"is-odd@999.999.999"}}, "npm ended with code 1"},
+		{client.CreateOptions{Image: "modbox/base", NpmPackages: []string{"is-odd"}}, "neither npm nor bun"},
 	} {
 		sb := start(c.o)
 		if sb.Cause == nil || sb.Cause.Code != "image" || !strings.Contains(sb.Cause.Message, c.want) {
@@ -103,7 +103,7 @@ func TestDependenciesCount(t *testing.T) {
 		}
 		return q.Used
 	}
-	o := client.CreateOptions{Image: "modbox/base", Dependencies: []string{"sl"}, WaitUpTo: 8 * time.Minute}
+	o := client.CreateOptions{Image: "modbox/base", AptPackages: []string{"sl"}, WaitUpTo: 8 * time.Minute}
 	first, err := s.Create(t.Context(), o)
 	if err != nil || first.State != client.Running {
 		t.Fatalf("sandbox is %+v, %v", first, err)
@@ -131,7 +131,7 @@ func TestDependenciesCount(t *testing.T) {
 	if _, err := s.Delete(t.Context(), again.ID); err != nil {
 		t.Fatal(err)
 	}
-	o.Dependencies = []string{"bc"}
+	o.AptPackages = []string{"bc"}
 	other, err := s.Create(t.Context(), o)
 	if err != nil || other.Cause == nil || other.Cause.Code != "image" || !strings.Contains(other.Cause.Message, "quota of disk") {
 		t.Errorf("one with others: %+v, %v, want it failed for the quota of disk", other, err)

@@ -82,7 +82,7 @@ func TestDeclarativeBuildInstallsPackages(t *testing.T) {
 	s := testserver.Start(t, args...)
 	dir := t.TempDir()
 	const description = "version: 1\nruntime: " + codeExec + "\nname: tools\ndescription: what it needs\n" +
-		"dependencies: [bc=1*]\npackages: [is-odd]\nfiles: [lib]\nenv: {ANSWER: '6*7'}\nmetadata: {team: a}\n"
+		"apt_packages: [bc=1*]\nnpm_packages: [is-odd]\nfiles: [lib]\nenv: {ANSWER: '6*7'}\nmetadata: {team: a}\n"
 	writeFiles(t, dir, map[string]string{"modbox-snapshot.yaml": description, "lib/run.sh": `echo "$ANSWER" | bc` + "\n"})
 	id, said := buildSnapshot(t, s, dir)
 	if !strings.Contains(said, "tools: uploading: its files\n") || !strings.Contains(said, "tools: installing: ") {
@@ -115,7 +115,7 @@ func TestDeclarativeBuildInstallsPackages(t *testing.T) {
 
 	// A build whose tools fail says why, and leaves nothing.
 	_, _, err = s.BuildSnapshot(t.Context(), client.BuildOptions{
-		SnapshotOptions: client.SnapshotOptions{Name: "wrong"}, Runtime: codeExec, Dependencies: []string{"no-such-package-anywhere"},
+		SnapshotOptions: client.SnapshotOptions{Name: "wrong"}, Runtime: codeExec, AptPackages: []string{"no-such-package-anywhere"},
 	})
 	if !client.IsCode(err, client.Invalid) || !strings.Contains(err.Error(), "Unable to locate package no-such-package-anywhere") {
 		t.Errorf("a build with an unknown package: %v, want what apt-get said", err)

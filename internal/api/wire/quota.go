@@ -40,5 +40,5 @@ type DiskUse struct {
 	Builds      int64 `json:"builds" doc:"What the boxes of builds and installs that are under way may write: their limits."`
 	Uploads     int64 `json:"uploads" doc:"What the files of builds take that are not finished."`
 	Images      int64 `json:"images" doc:"What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them."`
-	BuildCache  int64 `json:"build_cache" doc:"What builds have left beside them: cached layers, images that lost their names, and installed dependencies that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes."`
+	BuildCache  int64 `json:"build_cache" doc:"What builds have left beside them: cached layers, images that lost their names, and installed packages that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes."`
 }

@@ -27,8 +27,8 @@ type CreateSandbox struct {
 
 	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0: answer 429 at once."`
 
-	Dependencies []string `json:"dependencies,omitempty" nullable:"false" doc:"Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones." example:"[\"ffmpeg\",\"curl=8.14*\"]"`
-	Packages     []string `json:"packages,omitempty" nullable:"false" doc:"npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64." example:"[\"typescript@5\"]"`
+	AptPackages []string `json:"apt_packages,omitempty" nullable:"false" doc:"Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones." example:"[\"ffmpeg\",\"curl=8.14*\"]"`
+	NpmPackages []string `json:"npm_packages,omitempty" nullable:"false" doc:"npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64." example:"[\"typescript@5\"]"`
 }
 
 // Resources are limits in Kubernetes notation.
@@ -106,8 +106,8 @@ type Sandbox struct {
 	Image                     string            `json:"image" doc:"The image reference it was made from."`
 	ImageDigest               string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
 	ImageID                   string            `json:"image_id,omitempty" doc:"The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot."`
-	Dependencies              []string          `json:"dependencies,omitempty" nullable:"false" doc:"Debian packages that were installed in it."`
-	Packages                  []string          `json:"packages,omitempty" nullable:"false" doc:"npm packages that were installed in it."`
+	AptPackages               []string          `json:"apt_packages,omitempty" nullable:"false" doc:"Debian packages that were installed in it."`
+	NpmPackages               []string          `json:"npm_packages,omitempty" nullable:"false" doc:"npm packages that were installed in it."`
 	Labels                    map[string]string `json:"labels" doc:"Its labels."`
 	Resources                 Resources         `json:"resources" doc:"Its limits."`
 	ReadinessPort             int               `json:"readiness_port,omitempty" doc:"The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080."`

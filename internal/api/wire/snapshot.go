@@ -87,9 +87,9 @@ type BuildLine struct {
 
 // FinishBuild is the body of POST /v1/snapshots/builds/{build}/finish.
 type FinishBuild struct {
-	Dependencies []string          `json:"dependencies,omitempty" maxItems:"256" nullable:"false" doc:"Debian packages to install."`
-	Packages     []string          `json:"packages,omitempty" maxItems:"256" nullable:"false" doc:"npm packages to install globally."`
-	Env          map[string]string `json:"env,omitempty" doc:"Default environment variables of sandboxes made from it. They are never shown again."`
+	AptPackages []string          `json:"apt_packages,omitempty" maxItems:"256" nullable:"false" doc:"Debian packages to install."`
+	NpmPackages []string          `json:"npm_packages,omitempty" maxItems:"256" nullable:"false" doc:"npm packages to install globally."`
+	Env         map[string]string `json:"env,omitempty" doc:"Default environment variables of sandboxes made from it. They are never shown again."`
 
 	WaitForQuotaSeconds int `json:"wait_for_quota_seconds,omitempty" minimum:"0" maximum:"600" doc:"Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429. Its boxes have the room then before its turn. Until there is some, and when there is none, the build stays as it was begun."`
 }

@@ -26,21 +26,27 @@ import (
 
 // buildFile says what a snapshot is built of.
 type buildFile struct {
-	Version      int               `yaml:"version"`
-	Runtime      string            `yaml:"runtime"`
-	Name         string            `yaml:"name"`
-	Description  string            `yaml:"description"`
-	Dir          string            `yaml:"dir"`
-	Dependencies []string          `yaml:"dependencies"`
-	Packages     []string          `yaml:"packages"`
-	Files        []string          `yaml:"files"`
-	Env          map[string]string `yaml:"env"`
-	Metadata     map[string]string `yaml:"metadata"`
-	Public       bool              `yaml:"public"`
+	Version     int               `yaml:"version"`
+	Runtime     string            `yaml:"runtime"`
+	Name        string            `yaml:"name"`
+	Description string            `yaml:"description"`
+	Dir         string            `yaml:"dir"`
+	AptPackages []string          `yaml:"apt_packages"`
+	NpmPackages []string          `yaml:"npm_packages"`
+	Files       []string          `yaml:"files"`
+	Env         map[string]string `yaml:"env"`
+	Metadata    map[string]string `yaml:"metadata"`
+	Public      bool              `yaml:"public"`
 }
 
-// Names under which a build file is looked for. Agentuity's may have keys that we
-// do not know; in our own these are mistakes.
+// foreignFile is a build file of Agentuity, which has other names for lists of packages.
+type foreignFile struct {
+	buildFile    `yaml:",inline"`
+	Dependencies []string `yaml:"dependencies"`
+	Packages     []string `yaml:"packages"`
+}
+
+// Names of build files. Unknown keys are errors in a build file of ours, not in one of Agentuity.
 var (
 	buildFileNames   = []string{"modbox-snapshot.yaml", "modbox-snapshot.yml"}
 	foreignFileNames = []string{"agentuity-snapshot.yaml", "agentuity-snapshot.yml", "agentuity-snapshot.json"}
@@ -69,10 +75,8 @@ func readBuildFile(name string) (*buildFile, error) {
 		return nil, err
 	}
 	defer f.Close()
-	var b buildFile
-	dec := yaml.NewDecoder(io.LimitReader(f, buildFileMax)) // JSON is YAML too
-	dec.KnownFields(!slices.Contains(foreignFileNames, filepath.Base(name)))
-	if err := dec.Decode(&b); err != nil && !errors.Is(err, io.EOF) {
+	b, err := decodeBuildFile(io.LimitReader(f, buildFileMax), slices.Contains(foreignFileNames, filepath.Base(name)))
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	switch {
@@ -80,8 +84,8 @@ func readBuildFile(name string) (*buildFile, error) {
 		err = errors.New("version: must be 1")
 	case b.Runtime == "":
 		err = errors.New("runtime: must name an image")
-	case len(b.Dependencies)+len(b.Packages)+len(b.Files)+len(b.Env) == 0:
-		err = errors.New("it must have at least one of dependencies, packages, files and env")
+	case len(b.AptPackages)+len(b.NpmPackages)+len(b.Files)+len(b.Env) == 0:
+		err = errors.New("it must have at least one of packages, files and env")
 	case b.Dir != "" && !filepath.IsLocal(b.Dir):
 		err = errors.New("dir: must be a directory below the file's directory")
 	}
@@ -93,7 +97,25 @@ func readBuildFile(name string) (*buildFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &b, nil
+	return b, nil
+}
+
+// decodeBuildFile reads YAML or JSON; an empty file is an empty build file.
+func decodeBuildFile(r io.Reader, foreign bool) (*buildFile, error) {
+	dec := yaml.NewDecoder(r)
+	var f foreignFile
+	var err error
+	if foreign {
+		err = dec.Decode(&f)
+		f.AptPackages, f.NpmPackages = f.Dependencies, f.Packages
+	} else {
+		dec.KnownFields(true)
+		err = dec.Decode(&f.buildFile)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return &f.buildFile, nil
 }
 
 var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
@@ -213,7 +235,7 @@ func (b *buildFile) contentHash(files []builtFile) string {
 	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
 	lines := []string{
 		"runtime:" + b.Runtime, "description:" + b.Description,
-		"dependencies:" + strings.Join(sorted(b.Dependencies), ","), "packages:" + strings.Join(sorted(b.Packages), ","),
+		"apt_packages:" + strings.Join(sorted(b.AptPackages), ","), "npm_packages:" + strings.Join(sorted(b.NpmPackages), ","),
 	}
 	var of []string
 	for _, f := range files {

@@ -21,6 +21,7 @@ func TestReadBuildFile(t *testing.T) {
 		{"agentuity-snapshot.json", `{"version": 1, "runtime": "base", "env": {"A": "b"}, "unknown": 1}`, ""},
 		{"modbox-snapshot.yml", "version: 1\nruntime: base\nenv: {A: b}\nunknown: 1", "unknown"},
 		{"a.yaml", "version: 2\nruntime: base\nenv: {A: b}", "version"},
+		{"g.yaml", "version: 1\nruntime: base\ndependencies: [a]", "dependencies"},
 		{"b.yaml", "version: 1\nenv: {A: b}", "runtime"},
 		{"c.yaml", "version: 1\nruntime: base", "at least one"},
 		{"d.yaml", "version: 1\nruntime: base\nenv: {A: b}\ndir: ../x", "dir"},
@@ -34,6 +35,19 @@ func TestReadBuildFile(t *testing.T) {
 		_, err := readBuildFile(name)
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v, want an error about %q", c.name, err, c.wrong)
+		}
+	}
+	for name, text := range map[string]string{
+		"modbox-snapshot.yaml": "apt_packages: [a]\nnpm_packages: [n]", "agentuity-snapshot.yaml": "dependencies: [a]\npackages: [n]",
+	} {
+		name := filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte("version: 1\nruntime: base\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := &buildFile{Version: 1, Runtime: "base", AptPackages: []string{"a"}, NpmPackages: []string{"n"}}
+		got, err := readBuildFile(name)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
 	if name, err := findBuildFile(dir); err != nil || filepath.Base(name) != "modbox-snapshot.yaml" {
@@ -91,20 +105,20 @@ func TestBuildFiles(t *testing.T) {
 		t.Error("a pattern that matches nothing is no error")
 	}
 
-	b := buildFile{Runtime: "base", Files: []string{"src/*.go"}, Env: map[string]string{"A": "b"}, Dependencies: []string{"x", "y"}}
+	b := buildFile{Runtime: "base", Files: []string{"src/*.go"}, Env: map[string]string{"A": "b"}, AptPackages: []string{"x", "y"}}
 	files, err := b.collect(root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hash := b.contentHash(files)
 	same := b
-	same.Dependencies = []string{"y", "x"}
+	same.AptPackages = []string{"y", "x"}
 	if same.contentHash(files) != hash {
-		t.Error("the order of dependencies changes the hash")
+		t.Error("the order of apt_packages changes the hash")
 	}
 	for name, change := range map[string]func(*buildFile){
 		"env": func(b *buildFile) { b.Env = map[string]string{"A": "c"} }, "public": func(b *buildFile) { b.Public = true },
-		"runtime": func(b *buildFile) { b.Runtime = "x" }, "packages": func(b *buildFile) { b.Packages = []string{"x"} },
+		"runtime": func(b *buildFile) { b.Runtime = "x" }, "packages": func(b *buildFile) { b.NpmPackages = []string{"x"} },
 	} {
 		other := b
 		if change(&other); other.contentHash(files) == hash {

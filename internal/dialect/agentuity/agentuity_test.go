@@ -90,6 +90,17 @@ func TestErrorsHaveTheStatusTheClientNeeds(t *testing.T) {
 	}
 }
 
+// TestErrorsNameFieldsOfTheDialect: /v1 has other names for the lists of packages.
+func TestErrorsNameFieldsOfTheDialect(t *testing.T) {
+	s := server(t)
+	for _, field := range []string{"dependencies", "packages"} {
+		status, a := call(t, s, "POST", "/sandbox", map[string]any{field: []string{"no such;"}})
+		if status != 422 || !strings.HasPrefix(a.Message, field+"[0]: ") {
+			t.Errorf("%s = %d %+v, want 422 and a message that begins with the field", field, status, a)
+		}
+	}
+}
+
 func TestOptionalFieldsAreLeftOut(t *testing.T) {
 	s := server(t)
 	id := create(t, s, map[string]any{"metadata": map[string]any{"n": 1, "s": "x"}})

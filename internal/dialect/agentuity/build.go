@@ -102,7 +102,7 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 	var sn sandbox.Snapshot
 	if err == nil {
 		sn, err = d.svc.FinishBuild(ctx, caller(ctx), id, lifecycle.BuildContents{
-			Dependencies: in.Dependencies, Packages: in.Packages, Env: in.Env, Metadata: in.Metadata, WaitForQuota: wait,
+			AptPackages: in.Dependencies, NpmPackages: in.Packages, Env: in.Env, Metadata: in.Metadata, WaitForQuota: wait,
 		})
 	}
 	if sandbox.CodeOf(err) == sandbox.NotFound {

@@ -84,16 +84,16 @@ func (d *Dialect) cliGet(w http.ResponseWriter, r *http.Request) error {
 // validationMax bounds the body of a validation: who sends it is not known.
 const validationMax = 64 << 10
 
-// validateDependencies says which Debian packages cannot be installed. The command
+// validateAptPackages says which Debian packages cannot be installed. The command
 // line does not sign in for it.
-func (d *Dialect) validateDependencies(w http.ResponseWriter, r *http.Request) error {
+func (d *Dialect) validateAptPackages(w http.ResponseWriter, r *http.Request) error {
 	in, err := decodeMax[struct {
 		Packages []string `json:"packages"`
 	}](w, r, validationMax)
 	if err != nil {
 		return err
 	}
-	checks, err := d.svc.Prepare().CheckDependencies(r.Context(), in.Packages)
+	checks, err := d.svc.Prepare().CheckAptPackages(r.Context(), in.Packages)
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (d *Dialect) Register(mux *auth.Mux) {
 	}
 	// What follows needs no token. Who has a stream's id may read it.
 	d.handle(mux, "GET /streams/{stream}", byStatus, d.readStream)
-	d.handle(mux, "POST /cli/validate/apt-dependencies", byCode, d.validateDependencies)
+	d.handle(mux, "POST /cli/validate/apt-dependencies", byCode, d.validateAptPackages)
 	d.handle(mux, "GET /sandbox/snapshots/public", byCode, d.publicSnapshots)
 	d.handle(mux, "GET /sandbox/snapshots/public/{snapshot}", byCode, d.publicSnapshot)
 }

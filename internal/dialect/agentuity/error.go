@@ -68,10 +68,13 @@ func (s style) status(t *typed) int {
 	return http.StatusOK
 }
 
+// fieldNames replaces names of /v1 fields in error messages by the names in this dialect.
+var fieldNames = strings.NewReplacer("apt_packages", "dependencies", "npm_packages", "packages")
+
 // write answers with an error.
 func (s style) write(w http.ResponseWriter, r *http.Request, err error) {
 	p := edge.Problem(r.Context(), err)
-	answer := failure{Message: p.Detail, Code: strings.ToUpper(string(p.Code))}
+	answer := failure{Message: fieldNames.Replace(p.Detail), Code: strings.ToUpper(string(p.Code))}
 	status := p.Status
 	var t *typed
 	switch {

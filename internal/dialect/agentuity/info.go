@@ -189,7 +189,7 @@ func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out in
 	out = info{
 		SandboxID: sandboxID(sb.ID), Identifier: identifier(sb), Name: sb.Labels[labelName], Description: sb.Description,
 		Status: l.status(), Mode: mode(sb), CreatedAt: timestamp(sb.CreatedAt), Region: region, Executions: len(l.executions),
-		Dependencies: sb.Dependencies, Packages: sb.Packages, Metadata: metadata(sb.Metadata),
+		Dependencies: sb.AptPackages, Packages: sb.NpmPackages, Metadata: metadata(sb.Metadata),
 		Resources: resourcesOf(sb.Resources), Org: org(sb.Workspace),
 		Timeout: timeouts{Idle: show(sb.Timeouts.Idle), Execution: show(sb.Timeouts.Execution), Paused: show(sb.Timeouts.Paused)},
 	}

@@ -113,7 +113,7 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	sb.Publish(network.Ports, time.Now().UTC())
 	req = lifecycle.CreateRequest{
 		ID: sb.ID, HostLabel: sb.HostLabel, Published: sb.Published, URLAccess: sandbox.URLKey, Env: in.Env, Network: network, Description: in.Description, Labels: sb.Labels,
-		Dependencies: in.Dependencies, Packages: in.Packages,
+		AptPackages: in.Dependencies, NpmPackages: in.Packages,
 	}
 	switch {
 	case snapshot != "":

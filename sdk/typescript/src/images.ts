@@ -21,14 +21,14 @@ export class Images {
   }
 
   /** Checks whether Debian packages, written as for a create, can be installed in an image, default modbox/base. May take some seconds. */
-  async validateDependencies(
-    dependencies: readonly string[],
+  async validateAptPackages(
+    packages: readonly string[],
     options: CallOptions & { image?: string | undefined } = {},
-  ): Promise<DependencyChecks> {
-    const w = await this.http.json<wire.ValidatedDependencies>({
+  ): Promise<AptPackageChecks> {
+    const w = await this.http.json<wire.ValidatedAptPackages>({
       method: "POST",
-      path: "/v1/dependencies/validate",
-      json: { dependencies, image: options.image },
+      path: "/v1/apt-packages/validate",
+      json: { apt_packages: packages, image: options.image },
       signal: options.signal,
       timeoutMs: 0,
       repeatable: true,
@@ -111,7 +111,7 @@ export interface PrunedImages {
 }
 
 /** Which Debian packages can be installed. */
-export interface DependencyChecks {
+export interface AptPackageChecks {
   valid: string[];
   /** With the reason, and the versions there are when only the version is wrong. */
   invalid: { name: string; reason: string; versions: string[] }[];

@@ -58,7 +58,7 @@ export type { Audit, AuditEntry, AuditFilter, AuditRecord, AuditReport, ListAudi
 export type { BuildEvent, BuildImageOptions } from "./builds.js";
 export type { Quota, QuotaReport } from "./quotas.js";
 export type { Account, CreateTokenOptions, Tokens } from "./account.js";
-export type { DependencyChecks, Images, PrunedImages, PruneOptions, PullEvent, SandboxImage, SandboxImageOptions, SandboxImages } from "./images.js";
+export type { AptPackageChecks, Images, PrunedImages, PruneOptions, PullEvent, SandboxImage, SandboxImageOptions, SandboxImages } from "./images.js";
 export type { CreateRegistryOptions, Registries, Registry, UpdateRegistryOptions } from "./registries.js";
 export type { CreateUserOptions, NewUser, User, Users } from "./users.js";
 export type { AddedMember, Invitation, Member, Role, UpdateWorkspaceOptions, Workspace, WorkspaceDetail, WorkspaceOptions, Workspaces } from "./workspaces.js";

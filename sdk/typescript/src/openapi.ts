@@ -68,6 +68,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/apt-packages/validate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Debian packages
+         * @description Whether they can be installed in an image. May take some seconds.
+         */
+        post: operations["validate-apt-packages"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/audit": {
         parameters: {
             query?: never;
@@ -262,26 +282,6 @@ export interface paths {
          * @description The parts come in this order: `options`, a JSON object; `dockerfile`, when it is not a file of the context; and `context`, a tar of the files to build from, plain or compressed with gzip, bzip2 or zstd. Answers one JSON object a line: a `step` for each instruction, and another one that is `cached` when its layer was there; `output` of commands; `progress` of what takes its time; `warning`; at last `done` with the image, or `error`, with the `line` and `exit_code` of what failed. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. What fails before there is anything to tell has an error's status. The build ends when the connection does.
          */
         post: operations["build-image"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/dependencies/validate": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Check Debian packages
-         * @description Whether they can be installed in an image. May take some seconds.
-         */
-        post: operations["validate-dependencies"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2158,20 +2158,20 @@ export interface components {
         };
         CreateSandbox: {
             /**
-             * Format: int64
-             * @description Time between automatic checkpoints, from which it goes on when its processes are lost with the host: 60 to 86400. 0 or omitted: none.
-             */
-            checkpoint_interval_seconds?: number;
-            /** @description A command that starts as an execution as soon as it runs. */
-            command?: components["schemas"]["ExecutionCommand"];
-            /**
              * @description Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones.
              * @example [
              *       "ffmpeg",
              *       "curl=8.14*"
              *     ]
              */
-            dependencies?: string[];
+            apt_packages?: string[];
+            /**
+             * Format: int64
+             * @description Time between automatic checkpoints, from which it goes on when its processes are lost with the host: 60 to 86400. 0 or omitted: none.
+             */
+            checkpoint_interval_seconds?: number;
+            /** @description A command that starts as an execution as soon as it runs. */
+            command?: components["schemas"]["ExecutionCommand"];
             /** @description Your own words about it. */
             description?: string;
             /** @description Environment variables of every process in the sandbox. They are never shown again. */
@@ -2211,7 +2211,7 @@ export interface components {
              *       "typescript@5"
              *     ]
              */
-            packages?: string[];
+            npm_packages?: string[];
             /** @description End a live sandbox of the same name, whose place in the quota the new one may have. */
             replace?: boolean;
             /** @description Limits; the image's or the server's defaults for what is omitted. */
@@ -2345,7 +2345,7 @@ export interface components {
         DiskUse: {
             /**
              * Format: int64
-             * @description What builds have left beside them: cached layers, images that lost their names, and installed dependencies that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes.
+             * @description What builds have left beside them: cached layers, images that lost their names, and installed packages that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes.
              */
             build_cache: number;
             /**
@@ -2706,13 +2706,13 @@ export interface components {
         };
         FinishBuild: {
             /** @description Debian packages to install. */
-            dependencies?: string[];
+            apt_packages?: string[];
             /** @description Default environment variables of sandboxes made from it. They are never shown again. */
             env?: {
                 [key: string]: string;
             };
             /** @description npm packages to install globally. */
-            packages?: string[];
+            npm_packages?: string[];
             /**
              * Format: int64
              * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429. Its boxes have the room then before its turn. Until there is some, and when there is none, the build stays as it was begun.
@@ -2904,7 +2904,7 @@ export interface components {
              */
             to?: string;
         };
-        InvalidDependency: {
+        InvalidAptPackage: {
             /** @description The package as it was asked for. */
             name: string;
             /** @description Why not. */
@@ -3434,6 +3434,8 @@ export interface components {
             next_cursor: string | null;
         };
         Sandbox: {
+            /** @description Debian packages that were installed in it. */
+            apt_packages?: string[];
             /** @description Why it ended; null while it lives. */
             cause: components["schemas"]["Cause"] | null;
             /**
@@ -3453,8 +3455,6 @@ export interface components {
              * @description When its ttl ends it; null without one.
              */
             deadline: string | null;
-            /** @description Debian packages that were installed in it. */
-            dependencies?: string[];
             /** @description The caller's own words about it. */
             description?: string;
             /**
@@ -3503,7 +3503,7 @@ export interface components {
             /** @description Its network. */
             network: components["schemas"]["SandboxNetwork"];
             /** @description npm packages that were installed in it. */
-            packages?: string[];
+            npm_packages?: string[];
             /** @description The sandbox it was forked from; absent without one. */
             parent_id?: string;
             /**
@@ -4169,20 +4169,20 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
-        ValidateDependencies: {
+        ValidateAptPackages: {
             /**
              * @description Debian packages, as in a create.
              * @example [
              *       "curl=8.14*"
              *     ]
              */
-            dependencies: string[];
+            apt_packages: string[];
             /** @description The image they are for; modbox/base when omitted. */
             image?: string;
         };
-        ValidatedDependencies: {
+        ValidatedAptPackages: {
             /** @description Those that cannot. */
-            invalid: components["schemas"]["InvalidDependency"][];
+            invalid: components["schemas"]["InvalidAptPackage"][];
             /** @description Those that can. */
             valid: string[];
         };
@@ -4433,6 +4433,42 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "validate-apt-packages": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ValidateAptPackages"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ValidatedAptPackages"];
+                };
             };
             /** @description An error */
             default: {
@@ -4809,42 +4845,6 @@ export interface operations {
                 };
                 content: {
                     "application/x-ndjson": components["schemas"]["BuildMessage"];
-                };
-            };
-            /** @description An error */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    "validate-dependencies": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
-                "X-Workspace-Id"?: string;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ValidateDependencies"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ValidatedDependencies"];
                 };
             };
             /** @description An error */

@@ -138,7 +138,7 @@ export class SnapshotBuilds {
   }
 
   private async begin(runtime: string, options: BuildSnapshotOptions): Promise<wire.Build> {
-    const { signal, files, dependencies, packages, env, contentHash, waitForQuotaSeconds, ...names } = options;
+    const { signal, files, aptPackages, npmPackages, env, contentHash, waitForQuotaSeconds, ...names } = options;
     const json: wire.BeginBuild = { ...names, runtime, content_hash: contentHash };
     return this.http.json({ method: "POST", path: "/v1/snapshots/builds", json, signal, timeoutMs: 0, repeatable: false });
   }
@@ -149,8 +149,8 @@ export class SnapshotBuilds {
     await this.http.done({ method: "PUT", path: `${buildPath(id)}/files`, body: files, headers, signal, timeoutMs: 0, repeatable: false });
   }
 
-  private async finish(id: string, { dependencies, packages, env, waitForQuotaSeconds, signal }: BuildSnapshotOptions): Promise<Snapshot> {
-    const contents = { dependencies: dependencies && [...dependencies], packages: packages && [...packages], env };
+  private async finish(id: string, { aptPackages, npmPackages, env, waitForQuotaSeconds, signal }: BuildSnapshotOptions): Promise<Snapshot> {
+    const contents = { apt_packages: aptPackages && [...aptPackages], npm_packages: npmPackages && [...npmPackages], env };
     const w = await waitForRoom(waitForQuotaSeconds, (seconds) => {
       const json: wire.FinishBuild = { ...contents, wait_for_quota_seconds: seconds };
       return this.http.json<wire.Snapshot>({ method: "POST", path: `${buildPath(id)}/finish`, json, signal, timeoutMs: 0, repeatable: false });

@@ -57,9 +57,9 @@ export interface BuildSnapshotOptions extends CreateSnapshotOptions {
   /** Where the files go; default the image's working directory. */
   dir?: string | undefined;
   /** Debian packages to install. */
-  dependencies?: readonly string[] | undefined;
+  aptPackages?: readonly string[] | undefined;
   /** npm packages to install globally. */
-  packages?: readonly string[] | undefined;
+  npmPackages?: readonly string[] | undefined;
   /** Default environment of sandboxes made from it. */
   env?: Record<string, string> | undefined;
   /** Identifies everything it is made of: a snapshot that has the same is answered without any work, unless `force`. */

@@ -73,9 +73,9 @@ export interface Sandbox {
   readinessPort: number | undefined;
   network: SandboxNetwork;
   /** Debian packages that were installed in it. */
-  dependencies: string[];
+  aptPackages: string[];
   /** npm packages that were installed in it. */
-  packages: string[];
+  npmPackages: string[];
   /** Seconds it may live from `createdAt`; 0 is no limit. */
   ttlSeconds: number;
   /** When its ttl ends it; null without one. */
@@ -153,9 +153,9 @@ export interface CreateSandboxOptions extends CallOptions {
    */
   checkpointIntervalSeconds?: number | undefined;
   /** Debian packages to have installed before it runs, such as `curl=8.14*`; kept for the next sandbox with the same ones. */
-  dependencies?: readonly string[] | undefined;
+  aptPackages?: readonly string[] | undefined;
   /** npm packages to have installed globally before it runs, such as `typescript@5`. */
-  packages?: readonly string[] | undefined;
+  npmPackages?: readonly string[] | undefined;
   /** Your own words about it. */
   description?: string | undefined;
   metadata?: Record<string, string> | undefined;

@@ -9,7 +9,7 @@ from typing import Optional, Sequence
 from ._calls import Call, Listing, _body, _into, _nothing, _raw, _segment, known, listing
 from .models import Image, Runtime, _time
 from .options import SandboxImageChanges, SandboxImageOptions
-from .records import DependencyChecks, PrunedImages
+from .records import AptPackageChecks, PrunedImages
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def runtimes() -> Listing[Runtime]:
     return listing(Runtime, "/v1/runtimes")
 
 
-def validate_dependencies(dependencies: Sequence[str], image: Optional[str]) -> Call[DependencyChecks]:
-    body = _body(dependencies=list(dependencies), image=image)
-    return Call("POST", "/v1/dependencies/validate", _into(DependencyChecks), repeatable=True, json=body, timeout=None)
+def validate_apt_packages(packages: Sequence[str], image: Optional[str]) -> Call[AptPackageChecks]:
+    body = _body(apt_packages=list(packages), image=image)
+    return Call("POST", "/v1/apt-packages/validate", _into(AptPackageChecks), repeatable=True, json=body, timeout=None)
 
 
 def pull(image: str) -> Call[bytes]:

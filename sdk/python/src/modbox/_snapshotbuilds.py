@@ -86,8 +86,8 @@ def upload(build: str, o: BuildOptions) -> Call[None]:
 
 def finish(build: str, o: BuildOptions) -> Call[Snapshot]:
     body = _body(
-        dependencies=listed(o.get("dependencies")),
-        packages=listed(o.get("packages")),
+        apt_packages=listed(o.get("apt_packages")),
+        npm_packages=listed(o.get("npm_packages")),
         env=o.get("env"),
         wait_for_quota_seconds=o.get("wait_for_quota_seconds"),
     )

@@ -154,8 +154,8 @@ class Sandbox:
     updated_at: datetime = _time()
     resources: Resources = _by(lambda w: decode(Resources, w))
     #: Debian and npm packages that were installed in it.
-    dependencies: List[str] = field(default_factory=list)
-    packages: List[str] = field(default_factory=list)
+    apt_packages: List[str] = field(default_factory=list)
+    npm_packages: List[str] = field(default_factory=list)
     labels: Dict[str, str] = field(default_factory=dict)
     #: Empty until the reference is resolved.
     image_digest: str = ""

@@ -61,9 +61,9 @@ class CreateOptions(TypedDict, total=False):
     #: What the management routes on its own URL ask for; ``key`` when left out.
     url_access: Optional[URLAccess]
     #: Debian packages to have installed before it runs, such as ``curl=8.14*``.
-    dependencies: Optional[Sequence[str]]
+    apt_packages: Optional[Sequence[str]]
     #: npm packages to have installed globally before it runs, such as ``typescript@5``.
-    packages: Optional[Sequence[str]]
+    npm_packages: Optional[Sequence[str]]
     #: Your own words about it.
     description: Optional[str]
     metadata: Optional[Mapping[str, str]]
@@ -148,9 +148,9 @@ class BuildOptions(TypedDict, total=False):
     #: Where the files go; the image's working directory when left out.
     dir: Optional[str]
     #: Debian packages to install.
-    dependencies: Optional[Sequence[str]]
+    apt_packages: Optional[Sequence[str]]
     #: npm packages to install globally.
-    packages: Optional[Sequence[str]]
+    npm_packages: Optional[Sequence[str]]
     #: Default environment of sandboxes made from it.
     env: Optional[Mapping[str, str]]
     #: Identifies everything it is made of: a snapshot that has the same is answered without any work, unless ``force``.

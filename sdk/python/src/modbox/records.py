@@ -117,7 +117,7 @@ class BuiltSnapshot:
 
 
 @dataclass(frozen=True)
-class InvalidDependency:
+class InvalidAptPackage:
     """A Debian package that cannot be installed; ``versions`` are those there are when only the version is wrong."""
 
     name: str
@@ -126,11 +126,11 @@ class InvalidDependency:
 
 
 @dataclass(frozen=True)
-class DependencyChecks:
+class AptPackageChecks:
     """Which Debian packages can be installed."""
 
     valid: List[str]
-    invalid: List[InvalidDependency] = _by(lambda w: [decode(InvalidDependency, item) for item in w])
+    invalid: List[InvalidAptPackage] = _by(lambda w: [decode(InvalidAptPackage, item) for item in w])
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class SnapshotBuildTest(unittest.TestCase):
 
     def build(self, client, kind):
         files = packed("a.txt", "here\n")
-        events = list(client.snapshots.build_stream("modbox/base", name=name(kind), files=files, dir="/srv", dependencies=["hello"]))
+        events = list(client.snapshots.build_stream("modbox/base", name=name(kind), files=files, dir="/srv", apt_packages=["hello"]))
         snapshot = events[-1].snapshot
         self.assertEqual((events[0].id, events[-1].type, events[-1].unchanged), (snapshot.id, "done", False))
         told = lines(events)
@@ -106,7 +106,7 @@ class SnapshotBuildTest(unittest.TestCase):
                 return [line async for line in client.snapshots.build_log(build, follow=True)]
 
             events, followed = [], None
-            async for event in client.snapshots.build_stream("modbox/base", name=name("asyncio"), dependencies=["hello"]):
+            async for event in client.snapshots.build_stream("modbox/base", name=name("asyncio"), apt_packages=["hello"]):
                 events.append(event)
                 if event.type == "begun":
                     followed = asyncio.ensure_future(follow(event.id))

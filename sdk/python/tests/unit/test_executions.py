@@ -235,7 +235,7 @@ class StatefulTest(unittest.TestCase):
             send_json(handler, {"unchanged": True, "snapshot": snapshot} if unchanged else {"id": "b", "unchanged": False})
 
         server = Server(self, answer)
-        got = perform(server.url, lambda c: c.snapshots.build("base", name="n", files=b"\x01", packages=("p",), content_hash="h"))
+        got = perform(server.url, lambda c: c.snapshots.build("base", name="n", files=b"\x01", npm_packages=("p",), content_hash="h"))
         self.assertEqual((got.snapshot.id, got.unchanged), ("p", False))
         self.assertTrue(perform(server.url, lambda c: c.snapshots.build("there")).unchanged)
         self.assertEqual(
@@ -243,14 +243,14 @@ class StatefulTest(unittest.TestCase):
             [
                 ("POST", "/v1/snapshots/builds", b'{"runtime": "base", "name": "n", "content_hash": "h"}'),
                 ("PUT", "/v1/snapshots/builds/b/files", b"\x01"),
-                ("POST", "/v1/snapshots/builds/b/finish", b'{"packages": ["p"]}'),
+                ("POST", "/v1/snapshots/builds/b/finish", b'{"npm_packages": ["p"]}'),
             ],
         )
         self.assertEqual(len(server.requests), 12)
 
-    def test_dependencies(self):
+    def test_apt_packages(self):
         answer = {"valid": ["a"], "invalid": [{"name": "b", "reason": "none"}]}
         server = Server(self, lambda seen, handler, n: send_json(handler, answer))
-        got = perform(server.url, lambda c: c.images.validate_dependencies(["a", "b"], image="i"))
-        self.assertEqual(got, modbox.DependencyChecks(["a"], [modbox.InvalidDependency("b", "none")]))
-        self.assertEqual(server.requests[0].json(), {"dependencies": ["a", "b"], "image": "i"})
+        got = perform(server.url, lambda c: c.images.validate_apt_packages(["a", "b"], image="i"))
+        self.assertEqual(got, modbox.AptPackageChecks(["a"], [modbox.InvalidAptPackage("b", "none")]))
+        self.assertEqual(server.requests[0].json(), {"apt_packages": ["a", "b"], "image": "i"})

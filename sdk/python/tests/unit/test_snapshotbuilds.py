@@ -119,7 +119,7 @@ class SnapshotBuildsTest(unittest.TestCase):
 
     def test_a_build_tells_what_happens(self):
         server = Building(self, LOOKS, lambda handler: send_json(handler, SNAPSHOT, 201))
-        events, err = collected(server, name="n", files=b"tgz", packages=("p",), env={"A": "1"}, wait_for_quota_seconds=30)
+        events, err = collected(server, name="n", files=b"tgz", npm_packages=("p",), env={"A": "1"}, wait_for_quota_seconds=30)
         self.assertIsNone(err)
         self.assertEqual([short(e) for e in events], TOLD)
         self.assertEqual((events[1].phase, events[4].done, events[4].total), ("uploading", 1, 2))
@@ -131,7 +131,7 @@ class SnapshotBuildsTest(unittest.TestCase):
             [
                 ("POST", "/v1/snapshots/builds", b'{"runtime": "base", "name": "n"}'),
                 ("PUT", "/v1/snapshots/builds/b/files", b"tgz"),
-                ("POST", "/v1/snapshots/builds/b/finish", b'{"packages": ["p"], "env": {"A": "1"}, "wait_for_quota_seconds": 30}'),
+                ("POST", "/v1/snapshots/builds/b/finish", b'{"npm_packages": ["p"], "env": {"A": "1"}, "wait_for_quota_seconds": 30}'),
             ]
             * 3,
         )
@@ -153,7 +153,7 @@ class SnapshotBuildsTest(unittest.TestCase):
             self.assertEqual(err[1], err[2])
 
         failed = ["b", "begun", "failed"]
-        errors = [{"location": "body.dependencies[0]", "message": "m"}]
+        errors = [{"location": "body.apt_packages[0]", "message": "m"}]
 
         def refuse(handler):
             send_problem(handler, 422, "invalid", errors=errors)
@@ -161,7 +161,7 @@ class SnapshotBuildsTest(unittest.TestCase):
         def unable(handler):
             send_problem(handler, 502, "agent_unreachable")
 
-        check(FAILED, refuse, failed, modbox.ValidationError, "build b: it is invalid", "invalid", "dependencies[0]")
+        check(FAILED, refuse, failed, modbox.ValidationError, "build b: it is invalid", "invalid", "apt_packages[0]")
         check(FAILED, lose, failed, modbox.ModboxError, "build b: no such package", "internal", None)
         # A server that says by itself that it cannot is believed.
         check(FAILED, unable, failed, modbox.ModboxError, "build b: it is agent_unreachable", "agent_unreachable", None)

@@ -34,7 +34,7 @@ test("a build tells its log, which others may follow, and its end", async () => 
   const events = [];
   let followed;
   const files = packed("a.txt", "here\n");
-  for await (const e of client.snapshots.buildStream("modbox/base", { name: name("built"), files, dir: "/srv", dependencies: ["hello"] })) {
+  for await (const e of client.snapshots.buildStream("modbox/base", { name: name("built"), files, dir: "/srv", aptPackages: ["hello"] })) {
     events.push(e);
     if (e.type === "begun") followed = collect(client.snapshots.buildLog(e.id, { follow: true }));
   }

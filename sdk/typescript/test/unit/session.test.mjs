@@ -111,7 +111,7 @@ test("a build sends what there is, and nothing when it is unchanged", async (t) 
     json(res, r.path.endsWith("/finish") ? snapshot : { id: "b", unchanged: false }, 201);
   });
   const { snapshots } = s.client();
-  const built = await snapshots.build("base", { name: "n", files: Uint8Array.of(1), packages: ["p"], env: { A: "1" }, contentHash: "h", waitForQuotaSeconds: 30 });
+  const built = await snapshots.build("base", { name: "n", files: Uint8Array.of(1), npmPackages: ["p"], env: { A: "1" }, contentHash: "h", waitForQuotaSeconds: 30 });
   assert.deepEqual([built.snapshot.id, built.unchanged], ["p", false]);
   assert.equal((await snapshots.build("base")).unchanged, true);
   assert.deepEqual(
@@ -119,16 +119,16 @@ test("a build sends what there is, and nothing when it is unchanged", async (t) 
     [
       ["POST", "/v1/snapshots/builds", '{"name":"n","runtime":"base","content_hash":"h"}'],
       ["PUT", "/v1/snapshots/builds/b/files", "\x01"],
-      ["POST", "/v1/snapshots/builds/b/finish", '{"packages":["p"],"env":{"A":"1"},"wait_for_quota_seconds":30}'],
+      ["POST", "/v1/snapshots/builds/b/finish", '{"npm_packages":["p"],"env":{"A":"1"},"wait_for_quota_seconds":30}'],
       ["POST", "/v1/snapshots/builds", '{"runtime":"base"}'],
     ],
   );
 });
 
-test("dependencies are checked", async (t) => {
+test("Debian packages are checked", async (t) => {
   const s = await serve(t, (_, res) => json(res, { valid: ["a"], invalid: [{ name: "b", reason: "none" }] }));
-  assert.deepEqual(await s.client().images.validateDependencies(["a", "b"], { image: "i" }), {
+  assert.deepEqual(await s.client().images.validateAptPackages(["a", "b"], { image: "i" }), {
     valid: ["a"], invalid: [{ name: "b", reason: "none", versions: [] }],
   });
-  assert.deepEqual(s.requests[0].json(), { dependencies: ["a", "b"], image: "i" });
+  assert.deepEqual(s.requests[0].json(), { apt_packages: ["a", "b"], image: "i" });
 });

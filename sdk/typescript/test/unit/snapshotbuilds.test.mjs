@@ -67,7 +67,7 @@ const told = [
 
 test("a build tells what happens in it, each thing once, and its end", async (t) => {
   const s = await building(t, looks, (res) => json(res, snapshot, 201));
-  const events = await collect(s.client().snapshots.buildStream("base", { name: "n", files: "tgz", packages: ["p"], env: { A: "1" } }));
+  const events = await collect(s.client().snapshots.buildStream("base", { name: "n", files: "tgz", npmPackages: ["p"], env: { A: "1" } }));
   assert.deepEqual(events.map(short), told);
   assert.deepEqual(events[2], { type: "line", time: "t0", phase: "begun", message: "line 0", truncated: false });
   assert.deepEqual(events[4], { type: "progress", phase: "installing", message: "2 packages", done: 1, total: 2 });
@@ -77,7 +77,7 @@ test("a build tells what happens in it, each thing once, and its end", async (t)
     [
       ["POST", "/v1/snapshots/builds", '{"name":"n","runtime":"base"}'],
       ["PUT", "/v1/snapshots/builds/b/files", "tgz"],
-      ["POST", "/v1/snapshots/builds/b/finish", '{"packages":["p"],"env":{"A":"1"}}'],
+      ["POST", "/v1/snapshots/builds/b/finish", '{"npm_packages":["p"],"env":{"A":"1"}}'],
     ],
   );
 });
@@ -104,9 +104,9 @@ test("a build that fails throws, with its id, also when the answer was lost", as
     }
     return assert.fail("the build did not fail");
   };
-  const refused = await run(failed, (res) => problem(res, 422, "invalid", { errors: [{ location: "body.dependencies[0]", message: "m" }] }));
+  const refused = await run(failed, (res) => problem(res, 422, "invalid", { errors: [{ location: "body.apt_packages[0]", message: "m" }] }));
   assert(refused.err instanceof ValidationError);
-  assert.deepEqual([refused.err.message, refused.err.field], ["build b: it is invalid", "dependencies[0]"]);
+  assert.deepEqual([refused.err.message, refused.err.field], ["build b: it is invalid", "apt_packages[0]"]);
   assert.deepEqual(refused.phases, ["b", "begun", "failed"]);
 
   const lost = await run(failed, (res) => res.destroy());

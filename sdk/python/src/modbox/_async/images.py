@@ -10,7 +10,7 @@ from .._pages import AsyncPages
 from ..builds import BuildEvent, BuildImageOptions, Files, ProgressReader, PullEvent, build, build_events, pull_events
 from ..models import Image, Runtime
 from ..options import SandboxImageChanges, SandboxImageOptions
-from ..records import DependencyChecks, PrunedImages
+from ..records import AptPackageChecks, PrunedImages
 from .requester import AsyncRequester
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ class AsyncImages:
         """Lists the built-in images by their short names. One that is not built is built by its first use."""
         return AsyncPages(self._requester, calls.runtimes(), limit, cursor)
 
-    async def validate_dependencies(self, dependencies: Sequence[str], *, image: Optional[str] = None) -> DependencyChecks:
+    async def validate_apt_packages(self, packages: Sequence[str], *, image: Optional[str] = None) -> AptPackageChecks:
         """Checks whether Debian packages, written as for a create, can be installed in an image, by default modbox/base.
 
         May take some seconds.
         """
-        return await self._requester.perform(calls.validate_dependencies(dependencies, image))
+        return await self._requester.perform(calls.validate_apt_packages(packages, image))
 
     async def pull(self, image: str) -> AsyncGenerator[PullEvent, None]:
         """Has the server pull what it lacks of an image; creating a sandbox does so by itself.

@@ -11,7 +11,7 @@ from .._pages import Page
 from ..builds import BuildEvent, BuildImageOptions, Files, ProgressReader, PullEvent, build, build_events, pull_events
 from ..models import Image, Runtime
 from ..options import SandboxImageChanges, SandboxImageOptions
-from ..records import DependencyChecks, PrunedImages
+from ..records import AptPackageChecks, PrunedImages
 from .requester import Requester
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ class Images:
         """Lists the built-in images by their short names. One that is not built is built by its first use."""
         return Page(self._requester, calls.runtimes(), limit, cursor)
 
-    def validate_dependencies(self, dependencies: Sequence[str], *, image: Optional[str] = None) -> DependencyChecks:
+    def validate_apt_packages(self, packages: Sequence[str], *, image: Optional[str] = None) -> AptPackageChecks:
         """Checks whether Debian packages, written as for a create, can be installed in an image, by default modbox/base.
 
         May take some seconds.
         """
-        return self._requester.perform(calls.validate_dependencies(dependencies, image))
+        return self._requester.perform(calls.validate_apt_packages(packages, image))
 
     def pull(self, image: str) -> Generator[PullEvent, None, None]:
         """Has the server pull what it lacks of an image; creating a sandbox does so by itself.
