@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	// tidyEvery is how often what was begun is finished and what expired is forgotten.
+	// tidyEvery is the interval of the background cleanup, which finishes deletions and removes
+	// expired records.
 	tidyEvery = time.Minute
 	tidyTime  = 10 * time.Minute
 )
 
-// Users keeps users, and whom providers know them as.
+// Users stores users and the identities that providers know them by.
 type Users interface {
 	// CreateUser records a user and the home workspace that it owns. Errors: Exists, naming name,
 	// email or slug.
@@ -32,17 +33,17 @@ type Users interface {
 	// UpdateUser changes a user. A new password ends all its sessions but c.KeepSession; disabling
 	// it ends all of them. Errors: NotFound; Conflict when no administrator would remain.
 	UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.UserUpdate) (sandbox.User, error)
-	// DeleteUser removes a user with its tokens, sessions and memberships, and marks the
-	// workspaces in alone as MarkWorkspaceDeleting does. Errors: NotFound; Conflict for the last
-	// administrator and for the last owner of another workspace.
+	// DeleteUser removes a user with its tokens, sessions and memberships, and marks the workspaces
+	// alone, of which the user is the only member, as MarkWorkspaceDeleting does. Errors: NotFound;
+	// Conflict for the last administrator and for the last owner of another workspace.
 	DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandbox.WorkspaceID, at time.Time) error
 }
 
-// Workspaces keeps workspaces.
+// Workspaces stores workspaces.
 type Workspaces interface {
-	// CreateWorkspace records a workspace whose maker is its owner. Errors: Exists, naming slug;
-	// QuotaExceeded when the maker has made most workspaces (0: no limit); a deleted workspace
-	// does not count.
+	// CreateWorkspace records a workspace and makes its creator the owner. Errors: Exists, naming
+	// slug; QuotaExceeded when the creator has already created most workspaces (0: no limit);
+	// deleted workspaces do not count.
 	CreateWorkspace(ctx context.Context, ws sandbox.Workspace, most int) error
 	// Workspace returns a workspace that is not being deleted. Errors: NotFound.
 	Workspace(ctx context.Context, id sandbox.WorkspaceID) (sandbox.Workspace, error)
@@ -50,8 +51,9 @@ type Workspaces interface {
 	Workspaces(ctx context.Context, user sandbox.UserID) ([]sandbox.Workspace, error)
 	// UpdateWorkspace changes a workspace. Errors: NotFound; Exists, naming slug.
 	UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c sandbox.WorkspaceUpdate) (sandbox.Workspace, error)
-	// MarkWorkspaceDeleting records that a workspace is being deleted: from then on no user has
-	// it. Idempotent. Errors: NotFound; Conflict for the first workspace of the installation.
+	// MarkWorkspaceDeleting records that a workspace is being deleted: from then on it is hidden
+	// from all its users. Idempotent. Errors: NotFound; Conflict for the first workspace of the
+	// installation.
 	MarkWorkspaceDeleting(ctx context.Context, id sandbox.WorkspaceID, at time.Time) error
 	// DeletingWorkspaces returns the workspaces that are being deleted.
 	DeletingWorkspaces(ctx context.Context) ([]sandbox.WorkspaceID, error)
@@ -60,7 +62,7 @@ type Workspaces interface {
 	DeleteWorkspace(ctx context.Context, id sandbox.WorkspaceID) error
 }
 
-// Members keeps who is in which workspace.
+// Members stores the memberships of workspaces.
 type Members interface {
 	// Members returns the members of a workspace, the earliest first.
 	Members(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Member, error)
@@ -68,24 +70,24 @@ type Members interface {
 	Member(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) (sandbox.Member, error)
 	// AddMember makes a user a member. Errors: Exists for a member.
 	AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role, at time.Time) error
-	// SetRole changes the role of a member and ends the invitations that it made. Errors:
-	// NotFound; Conflict when no owner would remain.
+	// SetRole changes the role of a member and withdraws the invitations that the member sent.
+	// Errors: NotFound; Conflict when no owner would remain.
 	SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role) error
-	// RemoveMember ends a membership, the invitations that the user made and its tokens for the
-	// workspace. Errors: NotFound; Conflict when no owner would remain.
+	// RemoveMember ends a membership, and with it the invitations that the user sent and the user's
+	// tokens for the workspace. Errors: NotFound; Conflict when no owner would remain.
 	RemoveMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, at time.Time) error
 }
 
-// SignIns keeps sessions.
+// SignIns stores sessions.
 type SignIns interface {
-	// CreateSession records a session. When the user has more than 1,000, the sessions whose
-	// refresh is the longest ago end. Errors: NotFound when the user is gone or disabled.
+	// CreateSession records a session. When the user has more than 1,000, the least recently
+	// refreshed sessions end. Errors: NotFound when the user is gone or disabled.
 	CreateSession(ctx context.Context, s sandbox.Session) error
-	// RotateSession replaces the tokens of the session whose refresh token is old by the tokens of
-	// next, and returns the session as it was. A refresh token that was replaced before ends its
-	// session, because somebody has a copy; sandbox.RefreshGrace is the exception. Errors:
-	// NotFound for a token that is unknown, expired or replaced; in the last case RotateSession
-	// also returns the session that ended.
+	// RotateSession finds the session whose refresh token is old, replaces its tokens by the tokens
+	// of next, and returns the session as it was before. Reusing a refresh token that was already
+	// replaced ends the session, because the token must have been copied; sandbox.RefreshGrace is
+	// the exception. Errors: NotFound for a token that is unknown, expired or replaced; for a
+	// replaced token RotateSession also returns the session that it ended.
 	RotateSession(ctx context.Context, old sandbox.TokenHash, next sandbox.Session) (was sandbox.Session, err error)
 	// Sessions returns the sessions of a user that have not expired, at most 1,000, the newest
 	// first.
@@ -98,10 +100,10 @@ type SignIns interface {
 	DeleteExpired(ctx context.Context, now time.Time) error
 }
 
-// Invitations keeps one-time codes.
+// Invitations stores invitations, whose codes work once.
 type Invitations interface {
-	// CreateInvitation records an invitation. It ends an earlier invitation of the same address,
-	// or the same user, to the workspace.
+	// CreateInvitation records an invitation. It replaces an earlier invitation of the same address
+	// or user to the workspace.
 	CreateInvitation(ctx context.Context, i sandbox.Invitation) error
 	// Invitations returns the open invitations to a workspace, the newest first.
 	Invitations(ctx context.Context, ws sandbox.WorkspaceID, now time.Time) ([]sandbox.Invitation, error)
@@ -109,8 +111,8 @@ type Invitations interface {
 	InvitationByHash(ctx context.Context, hash sandbox.TokenHash, now time.Time) (sandbox.Invitation, error)
 	// DeleteInvitation withdraws an invitation to a workspace. Errors: NotFound.
 	DeleteInvitation(ctx context.Context, ws sandbox.WorkspaceID, id string) error
-	// AcceptInvitation uses up an invitation: it creates the user u with its home workspace, or
-	// sets the password of the invited user, and makes the user a member. It returns the id of the
+	// AcceptInvitation consumes an invitation: it creates the user u with its home workspace, or
+	// sets the password of the invited user, and makes the user a member. It returns the ID of the
 	// user. Errors: NotFound; Exists, naming name.
 	AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u sandbox.User, home sandbox.Workspace) (sandbox.UserID, error)
 }
@@ -125,15 +127,15 @@ type AccountStore interface {
 	Identities
 }
 
-// Emptier ends what a workspace owns.
+// Emptier deletes what a workspace owns.
 type Emptier interface {
 	// Empty destroys the sandboxes and snapshots of a workspace. Idempotent.
 	Empty(ctx context.Context, ws sandbox.WorkspaceID) error
 }
 
-// Accounts is users, workspaces with their members, and how people sign in. What
-// a caller may do was decided by the [Mux] before, except where a method says
-// otherwise. Safe for concurrent use.
+// Accounts manages users, workspaces with their members, and sign-in. The [Mux] has checked
+// permissions before a method is called, except where the method says otherwise. Safe for
+// concurrent use.
 type Accounts struct {
 	store     AccountStore
 	auth      *Authenticator
@@ -147,13 +149,13 @@ type Accounts struct {
 	done      sync.WaitGroup
 }
 
-// AccountsConfig are limits of users, and who wants to know of them.
+// AccountsConfig has the limits of users, and a hook for sign-ins.
 type AccountsConfig struct {
-	// MaxWorkspaces is how many workspaces a user who is no administrator may have
-	// made; 0 means no limit.
+	// MaxWorkspaces is how many workspaces a user may create; 0 means no limit. It does not apply
+	// to administrators.
 	MaxWorkspaces int
-	// SignedIn, unless nil, is told of everybody who has signed in, in whatever way;
-	// it must return soon.
+	// SignedIn, unless nil, is called after every sign-in, by whatever method. It must return
+	// quickly.
 	SignedIn func(sandbox.UserID)
 }
 
@@ -167,8 +169,8 @@ func NewAccounts(cfg AccountsConfig, store AccountStore, a *Authenticator, e Emp
 	return c, nil
 }
 
-// Start begins the background work: it finishes the deletion of workspaces,
-// also those of the server that ran before.
+// Start begins the background work, which also finishes deletions of workspaces that a previous
+// server began.
 func (c *Accounts) Start(ctx context.Context) {
 	ctx, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c.done.Go(func() {
@@ -186,20 +188,20 @@ func (c *Accounts) Start(ctx context.Context) {
 	})
 }
 
-// Close ends the background work. What it was at is finished by the next Start.
+// Close ends the background work. The next Start resumes unfinished deletions.
 func (c *Accounts) Close() {
 	c.stop()
 	c.done.Wait()
 	c.attempts.close()
 }
 
-// tidy forgets what expired and finishes deletions.
+// tidy removes expired records and finishes deletions.
 func (c *Accounts) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTime)
 	defer cancel()
 	failed := func(what string, err error) {
 		if err != nil && ctx.Err() == nil {
-			c.log.Error("it is tried again", "what", what, "error", err)
+			c.log.Error("background cleanup failed; it will be retried", "step", what, "error", err)
 		}
 	}
 	failed("forget expired sessions", c.store.DeleteExpired(ctx, time.Now()))

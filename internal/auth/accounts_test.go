@@ -14,7 +14,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// TestSuccessDoesNotForgiveAnAddress guesses at others' passwords between sign-ins of one's own.
+// TestSuccessDoesNotForgiveAnAddress guesses passwords of other accounts between successful
+// sign-ins to its own.
 func TestSuccessDoesNotForgiveAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the limit has a rate
 		f := newFixture(t)
@@ -35,13 +36,13 @@ func TestSuccessDoesNotForgiveAnAddress(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, _ = c.Login(t.Context(), fmt.Sprint("other", i), "a guess", here, auth.ForPage) // nobody's
+			_, _ = c.Login(t.Context(), fmt.Sprint("other", i), "a guess", here, auth.ForPage) // of an unknown account
 		}
 		t.Error("100 guesses at others' passwords, with sign-ins of one's own between them, were let through")
 	})
 }
 
-// accounts are a fixture's, with the user ada.
+// accounts returns the accounts of a fixture, with the user ada.
 func accounts(t *testing.T, f *fixture) (*auth.Accounts, sandbox.User) {
 	t.Helper()
 	c, err := auth.NewAccounts(auth.AccountsConfig{}, f.store, f.auth, nil, slog.New(slog.DiscardHandler))
@@ -55,8 +56,8 @@ func accounts(t *testing.T, f *fixture) (*auth.Accounts, sandbox.User) {
 	return c, ada
 }
 
-// TestStrangersLockNobodyOut has an account tried with wrong passwords, from an address and
-// from many at once, before its owner signs in from elsewhere and changes the password.
+// TestStrangersLockNobodyOut tries wrong passwords for an account, from one address and from many
+// at once, before its owner signs in from elsewhere and changes the password.
 func TestStrangersLockNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the limits have rates
 		f := newFixture(t)
@@ -77,7 +78,7 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 				_, _ = c.Login(t.Context(), "ada", "a guess", fmt.Sprintf("198.51.100.%d:1000", i), auth.ForPage)
 			})
 		}
-		synctest.Wait() // the guesses wait for the brake
+		synctest.Wait() // the guesses wait in the brake
 		begun := time.Now()
 		if _, err := c.Login(t.Context(), "ada", "correct horse", "203.0.113.1:1000", auth.ForPage); err != nil {
 			t.Errorf("the right password from another address: %v", err)
@@ -93,7 +94,8 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 	})
 }
 
-// TestLimitsTellNoAccounts compares an account that there is with one that there is not.
+// TestLimitsTellNoAccounts compares the limits of an account that exists with the limits of an
+// unknown account.
 func TestLimitsTellNoAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the limits have rates
 		f := newFixture(t)

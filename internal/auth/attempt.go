@@ -10,35 +10,36 @@ import (
 )
 
 const (
-	// An account may be tried loginBurst times at once from an address, and loginRate
-	// times a second for ever; an address, which may have many people behind it, may try
-	// all accounts more often.
+	// Limits of password attempts. From each address, an account may be tried loginBurst times at
+	// once and then at loginRate a second. An address may have many people behind it, so its limit
+	// over all accounts is higher.
 	loginBurst   = 10
 	loginRate    = rate.Limit(1.0 / 30)
 	addressBurst = 30
 	addressRate  = rate.Limit(0.5)
-	// An account that was tried brakeBurst times, from wherever, is tried brakeRate times
-	// a second: further attempts wait for that, but for brakeMax at most. They are never
-	// refused, since strangers would lock its owner out.
+	// Limits of password attempts for an account, from all addresses together. After brakeBurst
+	// attempts, further attempts are delayed to brakeRate a second, each by at most brakeMax. They
+	// are never refused: otherwise strangers could lock the owner out.
 	brakeBurst = 20
 	brakeRate  = rate.Limit(2)
 	brakeMax   = 3 * time.Second
-	// brakeHeld is how many attempts wait at the same time; more do not wait.
-	brakeHeld = 256
+	// brakeWaiters is how many attempts may be delayed at the same time; further attempts go ahead
+	// without delay.
+	brakeWaiters = 256
 )
 
-// attempts counts the attempts at passwords: by account and address, by address, and by
-// account. An account is what a caller types, whether there is one or not: limits do not
-// tell. Safe for concurrent use.
+// attempts limits password attempts: by account and address, by address, and by account. An account
+// is the name that the caller typed, whether it exists or not, so that the limits do not reveal
+// which accounts exist. Safe for concurrent use.
 type attempts struct {
 	logins    *limiter // by account and address
 	addresses *limiter
 	accounts  *limiter
-	held      chan struct{} // has an element of each attempt that waits
+	delayed   chan struct{} // holds an element for each delayed attempt
 }
 
 func newAttempts() (*attempts, error) {
-	a := &attempts{held: make(chan struct{}, brakeHeld)}
+	a := &attempts{delayed: make(chan struct{}, brakeWaiters)}
 	var made []*limiter
 	for _, one := range []struct {
 		limiter **limiter
@@ -64,10 +65,10 @@ func (a *attempts) close() {
 	a.accounts.close()
 }
 
-// begin counts an attempt at the account from a group of addresses, before its password is
-// looked at: of many at the same time only so many pass. It waits for the account's brake.
-// Succeeded takes back what was counted; it does not forgive the address, because who has
-// an account must not guess at the passwords of others without end.
+// begin counts an attempt at the account from a group of addresses. It is called before the
+// password is checked, so that the limit also holds for concurrent attempts. It waits for the
+// account's brake. Calling succeeded returns what was counted for the account, but not what was
+// counted for the address: having an account must not permit endless guesses at other accounts.
 //
 // Errors: QuotaExceeded, and the context's.
 func (a *attempts) begin(ctx context.Context, account, group string) (succeeded func(), err error) {
@@ -91,11 +92,11 @@ func (a *attempts) begin(ctx context.Context, account, group string) (succeeded 
 	}, nil
 }
 
-// brake waits as long as the account's attempts have to.
+// brake delays an attempt at the account when too many came before it.
 func (a *attempts) brake(ctx context.Context, account string, now time.Time) (takeBack func(), err error) {
 	try := a.accounts.of(account).ReserveN(now, 1)
 	delay := try.DelayFrom(now)
-	if delay > brakeMax { // and no further debt, or the account would be slow for long
+	if delay > brakeMax { // reserve no more, or the account would stay slow for a long time
 		try.CancelAt(now)
 		delay = brakeMax
 	}
@@ -103,8 +104,8 @@ func (a *attempts) brake(ctx context.Context, account string, now time.Time) (ta
 		return func() { try.CancelAt(now) }, nil
 	}
 	select {
-	case a.held <- struct{}{}:
-		defer func() { <-a.held }()
+	case a.delayed <- struct{}{}:
+		defer func() { <-a.delayed }()
 	default:
 		return func() {}, nil
 	}

@@ -19,84 +19,86 @@ import (
 )
 
 const (
-	// CacheTime is how long a looked-up token is believed without asking the store.
+	// CacheTime is how long the result of a token lookup is cached.
 	CacheTime = 5 * time.Second
 	// WorkspaceHeader selects one of the user's workspaces.
 	WorkspaceHeader = "X-Workspace-Id"
 
 	cacheSize = 10_000
-	// touchEvery is how coarse the last use of a token is recorded.
+	// touchEvery is the resolution at which the last use of a token is recorded.
 	touchEvery = 5 * time.Minute
 
-	// An address may present failBurst wrong tokens at once and failRate a second
-	// for ever. What failed is remembered for failMemory.
+	// An address may present failBurst wrong tokens at once, and then failRate a second. Failures
+	// are remembered for failMemory.
 	failBurst  = 20
 	failRate   = rate.Limit(2)
 	failMemory = 10 * time.Minute
 	failKeys   = 10_000
 )
 
-// Identity is who makes a request, the workspace it acts in, and what it may do there.
+// Identity says who makes a request, in which workspace, and with which permissions.
 type Identity struct {
 	User      sandbox.UserID
 	Workspace sandbox.WorkspaceID // "" for a user without any
-	// Role is the user's in the workspace.
+	// Role is the role of the user in the workspace.
 	Role sandbox.Role
-	// Administrator is whether the user looks after the installation.
+	// Administrator is whether the user administers the installation.
 	Administrator bool
-	// Scopes are the permissions that the token was narrowed to; none means all of the role's.
+	// Scopes are the permissions that the token is limited to; empty means all permissions of the
+	// role.
 	Scopes []sandbox.Permission
-	// WorkspaceOnly is whether the token keeps out of the user's other workspaces.
+	// WorkspaceOnly is whether the token is limited to its workspace.
 	WorkspaceOnly bool
-	// TokenID is the API token that was presented, Session the session whose access
-	// token was; one of them is "".
+	// TokenID is the ID of the API token that was presented, Session the ID of the session whose
+	// access token was presented; one of the two is empty.
 	TokenID, Session string
-	// Expires is when that token stops working; zero for never.
+	// Expires is when that token expires; zero means never.
 	Expires time.Time
-	// Address is where the request came from, without the port.
+	// Address is the client's address, without the port.
 	Address string
 }
 
-// group returns the addresses that count as the identity's, as [audit.Client] does.
+// group returns the block of addresses that the identity's address belongs to, as [audit.Client]
+// does.
 func (id Identity) group() string {
 	_, group := audit.Client(net.JoinHostPort(id.Address, "0"))
 	return group
 }
 
-// Memberships tells which workspaces a user has.
+// Memberships looks up workspaces and their members.
 type Memberships interface {
-	// Membership returns the user's place in the workspace with that id, or else that
-	// slug, and code NotFound when it has none there, when it is disabled, and when the workspace does not exist
-	// or is being deleted.
+	// Membership returns the user's membership of the workspace with that ID, or else with that
+	// slug. Errors: NotFound when the user is not a member or is disabled, and when the workspace
+	// does not exist or is being deleted.
 	Membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error)
-	// WorkspaceNamed returns the id of the workspace with that id, or else that slug,
-	// whoever is in it. Errors: NotFound.
+	// WorkspaceNamed returns the ID of the workspace with that ID, or else with that slug,
+	// regardless of its members. Errors: NotFound.
 	WorkspaceNamed(ctx context.Context, ref sandbox.WorkspaceID) (sandbox.WorkspaceID, error)
 }
 
-// Sessions tells which sessions there are.
+// Sessions looks up sessions and their users.
 type Sessions interface {
-	// SessionByAccess returns the session with that access token, also when it has
-	// expired, and code NotFound when there is none or its user is disabled.
+	// SessionByAccess returns the session with that access token, even when it has expired. Errors:
+	// NotFound when there is none, or its user is disabled.
 	SessionByAccess(ctx context.Context, hash sandbox.TokenHash) (sandbox.Session, error)
-	// UseSession records that the session's access token is used. Errors: NotFound when
-	// it is not its access token any more.
+	// UseSession records that the session's access token is used. Errors: NotFound when the session
+	// has another access token now.
 	UseSession(ctx context.Context, id string, access sandbox.TokenHash) error
-	// Home returns the workspace that a user acts in when it names none, and code
-	// NotFound when it is in none.
+	// Home returns the workspace that a user acts in when the request names none. Errors: NotFound
+	// when the user is a member of none.
 	Home(ctx context.Context, user sandbox.UserID) (sandbox.WorkspaceID, error)
 	// User returns a user. Errors: NotFound.
 	User(ctx context.Context, id sandbox.UserID) (sandbox.User, error)
 }
 
-// Store is what an [Authenticator] looks things up in.
+// Store is what an [Authenticator] needs of the database.
 type Store interface {
 	TokenStore
 	Memberships
 	Sessions
 }
 
-// credential is what a good token stands for: an API token, or a session as one.
+// credential is a valid API token, or a session represented in the same form.
 type credential struct {
 	sandbox.Token
 	session string
@@ -165,7 +167,7 @@ func (a *Authenticator) Close() {
 	a.keys.close()
 }
 
-// forget has everything looked up anew, after who may do what has changed.
+// forget empties the caches, after a change of users, members or roles.
 func (a *Authenticator) forget() {
 	a.drop(func() {
 		a.cache.InvalidateAll()
@@ -174,7 +176,7 @@ func (a *Authenticator) forget() {
 	})
 }
 
-// forgetToken has what a token stands for looked up anew.
+// forgetToken removes a token from the cache.
 func (a *Authenticator) forgetToken(hash sandbox.TokenHash) {
 	a.drop(func() {
 		a.cache.Invalidate(hash)
@@ -182,8 +184,7 @@ func (a *Authenticator) forgetToken(hash sandbox.TokenHash) {
 	})
 }
 
-// drop takes something out of the caches, and keeps out what was looked up before
-// and is still on its way.
+// drop invalidates cache entries, and keeps lookups that began before it from adding stale entries.
 func (a *Authenticator) drop(invalidate func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,24 +194,25 @@ func (a *Authenticator) drop(invalidate func()) {
 	a.next = make(chan struct{})
 }
 
-// Changed returns a channel that is closed at the next change of what tokens may do:
-// a token is revoked, a session ends, or a user or a member is changed. Asked for
-// before a check, it says when to check again.
+// Changed returns a channel that is closed at the next change of permissions: a token is revoked, a
+// session ends, or a user or a member is changed. A caller that gets the channel before it checks a
+// permission knows when to check again.
 func (a *Authenticator) Changed() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.next
 }
 
-// changed returns what keep wants to be told: it is asked before the store is.
+// changed returns the number of invalidations so far. Callers read it before they query the store,
+// and pass it to keep.
 func (a *Authenticator) changed() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.changes
 }
 
-// keep puts something into a cache unless anything was taken out since changed
-// answered: it may be what it was before that.
+// keep caches a value, unless an invalidation happened since changed returned since: then the value
+// may be stale.
 func (a *Authenticator) keep(since uint64, set func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -219,15 +221,15 @@ func (a *Authenticator) keep(since uint64, set func()) {
 	}
 }
 
-// Authenticate says who makes the request.
+// Authenticate returns the identity that makes the request.
 //
-// Errors: Unauthenticated without a good token; NotFound when the workspace
-// header names a workspace the user does not have, or not with this token;
-// QuotaExceeded instead of Unauthenticated when the client's address has presented too many wrong tokens.
+// Errors: Unauthenticated without a valid token; NotFound when the workspace header names a
+// workspace that the user is not a member of, or that the token does not extend to; QuotaExceeded
+// instead of Unauthenticated when the client's address has presented too many wrong tokens.
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, error) { return a.authenticate(r, "") }
 
-// authenticate is Authenticate in the workspace ws; "" leaves it to the header and
-// the token. With an error the identity says who it is as far as that is known.
+// authenticate is Authenticate for the workspace ws; when ws is empty, the header or the token
+// selects the workspace. On error the identity contains what is known so far.
 func (a *Authenticator) authenticate(r *http.Request, ws string) (Identity, error) {
 	secret, err := bearer(r)
 	if err != nil {
@@ -236,7 +238,7 @@ func (a *Authenticator) authenticate(r *http.Request, ws string) (Identity, erro
 	return a.authenticateToken(r, secret, ws)
 }
 
-// authenticateToken is authenticate with a token that the request need not have as bearer.
+// authenticateToken is authenticate with a token that need not be the request's bearer token.
 func (a *Authenticator) authenticateToken(r *http.Request, secret, ws string) (Identity, error) {
 	address, group := audit.Client(r.RemoteAddr)
 	t, err := a.lookup(r.Context(), secret, group)
@@ -247,7 +249,7 @@ func (a *Authenticator) authenticateToken(r *http.Request, secret, ws string) (I
 	known := Identity{User: t.User, TokenID: t.ID, Session: t.session, Address: address}
 	expires := t.ExpiresAt
 	if t.session != "" {
-		expires = time.Time{} // a session is renewed; what it makes may outlive it
+		expires = time.Time{} // a session is renewed; tokens made with it may outlive it
 	}
 	m, err := a.membership(r.Context(), t.User, asked)
 	switch {
@@ -267,8 +269,7 @@ func (a *Authenticator) authenticateToken(r *http.Request, secret, ws string) (I
 	}, nil
 }
 
-// enabled returns nil for a user who may use its tokens. Errors: Unauthenticated for one
-// that is disabled or gone.
+// enabled returns nil for a user that exists and is not disabled. Errors: Unauthenticated.
 func (a *Authenticator) enabled(ctx context.Context, user sandbox.UserID) error {
 	u, err := a.store.User(ctx, user)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
@@ -280,8 +281,8 @@ func (a *Authenticator) enabled(ctx context.Context, user sandbox.UserID) error 
 	return nil
 }
 
-// noWorkspace says that there is no such workspace for this caller; ws is "" when
-// the header named it.
+// noWorkspace returns the error for a workspace that the caller cannot use; ws is empty when the
+// header named it.
 func noWorkspace(ws string) error {
 	e := sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
 	if ws == "" {
@@ -290,8 +291,8 @@ func noWorkspace(ws string) error {
 	return e
 }
 
-// membership looks a user's place in a workspace up, at most every [CacheTime]. A
-// user who is in none, "", still has an account, and may be an administrator.
+// membership looks up a user's membership, at most once every [CacheTime]. A user without any
+// workspace (ws is "") still has an account, and may be an administrator.
 func (a *Authenticator) membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
 	p := place{user, ws}
 	if m, ok := a.places.GetIfPresent(p); ok {
@@ -329,7 +330,7 @@ func bearer(r *http.Request) (string, error) {
 	return strings.TrimSpace(secret), nil
 }
 
-// lookup returns what the text stands for. Wrong ones cost the client's address an attempt.
+// lookup returns the credential for a secret. Wrong secrets count against the client's address.
 func (a *Authenticator) lookup(ctx context.Context, secret, group string) (credential, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the token is unknown, expired or revoked")
 	if !formed(secret, Prefix) && !formed(secret, prefixAccess) {
@@ -360,7 +361,7 @@ func (a *Authenticator) lookup(ctx context.Context, secret, group string) (crede
 		return credential{}, fmt.Errorf("look up token: %w", err)
 	}
 	if t.session == "" && now.Sub(t.LastUsedAt) > touchEvery {
-		// When a token was last used is a courtesy: no request fails over it.
+		// The time of last use is informational, so no request fails because of it.
 		_ = a.store.TouchToken(ctx, t.ID, now.UTC())
 		t.LastUsedAt = now
 	}
@@ -368,7 +369,7 @@ func (a *Authenticator) lookup(ctx context.Context, secret, group string) (crede
 	return t, nil
 }
 
-// recorded returns what is stored under a token's hash. Errors: NotFound.
+// recorded returns the credential stored under a token's hash. Errors: NotFound.
 func (a *Authenticator) recorded(ctx context.Context, secret string, hash sandbox.TokenHash) (credential, error) {
 	if formed(secret, Prefix) {
 		t, err := a.store.TokenByHash(ctx, hash)
@@ -379,7 +380,8 @@ func (a *Authenticator) recorded(ctx context.Context, secret string, hash sandbo
 		return credential{}, err
 	}
 	if !s.Used && time.Now().Before(s.AccessExpiresAt) {
-		// From now on the refresh token before ends the session, so that this is no courtesy.
+		// This error counts: UseSession also invalidates the previous refresh token, so that using
+		// that again ends the session.
 		if err := a.store.UseSession(ctx, s.ID, s.Access); err != nil {
 			return credential{}, err
 		}

@@ -64,7 +64,7 @@ func TestBootstrapMakesOneToken(t *testing.T) {
 	if err != nil || created || token != "" {
 		t.Errorf("second Bootstrap = %q, %v, %v; want nothing", token, created, err)
 	}
-	// Whoever does without it gets none at the next start.
+	// A revoked first token has no successor at the next start.
 	if err := f.auth.RevokeToken(t.Context(), f.owner, f.token); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestAuthenticate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for time.Now().Before(et.ExpiresAt) { // a nanosecond, on clocks that are coarser
+	for time.Now().Before(et.ExpiresAt) { // a nanosecond, or longer on clocks with a lower resolution
 	}
 	revoked, rt, err := f.auth.CreateToken(t.Context(), f.owner, auth.TokenRequest{Description: "gone"})
 	if err != nil {
@@ -184,7 +184,7 @@ func TestDescriptionIsChecked(t *testing.T) {
 	}
 }
 
-// memory is a token store that counts lookups; it lets time be faked.
+// memory is a token store that counts lookups, and has a fake clock.
 type memory struct {
 	store.Store
 	tokens  map[sandbox.TokenHash]sandbox.Token
@@ -415,7 +415,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// slowStore holds the answer of a look-up back once it is read.
+// slowStore delays the answer of a lookup after reading it.
 type slowStore struct {
 	auth.Store
 	read, answer chan struct{}
@@ -428,7 +428,7 @@ func (s slowStore) TokenByHash(ctx context.Context, hash sandbox.TokenHash) (san
 	return t, err
 }
 
-// A look-up that is under way while the token is revoked must not be remembered.
+// The result of a lookup during which the token is revoked must not be cached.
 func TestRevokedWhileItIsLookedUp(t *testing.T) {
 	f := newFixture(t)
 	slow := slowStore{f.store, make(chan struct{}), make(chan struct{})}
@@ -463,7 +463,7 @@ func TestRevokedWhileItIsLookedUp(t *testing.T) {
 	case <-slow.read:
 		slow.answer <- struct{}{}
 		err = <-second
-	case err = <-second: // remembered
+	case err = <-second: // from the cache
 	}
 	if sandbox.CodeOf(err) != sandbox.Unauthenticated {
 		t.Errorf("after it was revoked: %v, want code unauthenticated", err)

@@ -7,19 +7,18 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Defaults makes what every installation has.
+// Defaults creates the default workspace and its owner.
 type Defaults interface {
 	// EnsureDefaults returns the default workspace and its owner, making them when
 	// they do not exist. Idempotent, also when called concurrently.
 	EnsureDefaults(ctx context.Context) (sandbox.WorkspaceID, sandbox.UserID, error)
-	// HadTokens reports whether the user has or had an API token, in whichever workspace.
+	// HadTokens reports whether the user has or ever had an API token, in any workspace.
 	HadTokens(ctx context.Context, user sandbox.UserID) (bool, error)
 }
 
-// Bootstrap makes sure that the default workspace and its owner exist, and makes the
-// owner's first token: at the first start only, so that a token that was revoked has no
-// successor that nobody asked for. When it made the token it returns its text, once, with
-// created true; otherwise it changes nothing.
+// Bootstrap makes sure that the default workspace and its owner exist. At the first start it also
+// creates the owner's first token and returns its text with created true. It does so only once: if
+// an operator revokes that token, a later start does not create another.
 func (a *Authenticator) Bootstrap(ctx context.Context, defaults Defaults) (token string, created bool, err error) {
 	ws, user, err := defaults.EnsureDefaults(ctx)
 	if err != nil {

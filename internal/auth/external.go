@@ -12,31 +12,31 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Identities keeps whom providers know users as.
+// Identities maps identities at providers to users.
 type Identities interface {
-	// UserByIdentity returns the user that a provider knows as subject. Errors: NotFound.
+	// UserByIdentity returns the user that a provider identifies by subject. Errors: NotFound.
 	UserByIdentity(ctx context.Context, provider, subject string) (sandbox.User, error)
-	// LinkIdentity records the user that a provider knows as subject. Idempotent for the same
+	// LinkIdentity records the user that a provider identifies by subject. Idempotent for the same
 	// user.
 	LinkIdentity(ctx context.Context, provider, subject string, user sandbox.UserID, at time.Time) error
 	// Invited reports whether an e-mail address has an open invitation.
 	Invited(ctx context.Context, email string, now time.Time) (bool, error)
-	// AcceptInvitationsFor makes a user a member of the workspaces that its e-mail address has
-	// invitations to.
+	// AcceptInvitationsFor makes a user a member of all workspaces to which its e-mail address is
+	// invited.
 	AcceptInvitationsFor(ctx context.Context, user sandbox.UserID, email string, at time.Time) error
 }
 
-// External is somebody whom a provider has vouched for.
+// External is a person that a provider has authenticated.
 type External struct {
 	Provider string
 	Subject  string // the provider's own identifier, which never changes
 	Email    string // "" unless the provider has verified it
 }
 
-// nameAttempts is how many names are tried for a new user.
+// nameAttempts is how many names are tried when a user is created.
 const nameAttempts = 20
 
-// SignInExternal signs in somebody whom a provider has vouched for; see [Accounts.Recognize].
+// SignInExternal signs in a person that a provider has authenticated; see [Accounts.Recognize].
 func (c *Accounts) SignInExternal(ctx context.Context, x External, domains []string, remote string) (Tokens, error) {
 	user, err := c.Recognize(ctx, x, domains)
 	if err != nil {
@@ -46,8 +46,8 @@ func (c *Accounts) SignInExternal(ctx context.Context, x External, domains []str
 	return c.begin(ctx, user, x.Provider, address, ForPage)
 }
 
-// SignInProgram begins the session of a program on the machine of a user whom the
-// provider has vouched for. Errors: Unauthenticated when there is no such user any more.
+// SignInProgram begins a session for a program on the machine of a user that the provider has
+// authenticated. Errors: Unauthenticated when the user no longer exists.
 func (c *Accounts) SignInProgram(ctx context.Context, user sandbox.UserID, provider, remote string) (Tokens, error) {
 	address, _ := audit.Client(remote)
 	t, err := c.begin(ctx, user, provider, address, ForProgram)
@@ -57,12 +57,12 @@ func (c *Accounts) SignInProgram(ctx context.Context, user sandbox.UserID, provi
 	return t, err
 }
 
-// Recognize returns the user whom a provider has vouched for: the one who signed
-// in so before, else the one with that e-mail address, else a new one, when the
-// address was invited or is in one of the domains ("*" is any). With domains
-// given, addresses of others are refused altogether.
+// Recognize returns the user that a provider has authenticated: the user who signed in with this
+// identity before, else the user with that e-mail address, else a new user when the address was
+// invited or belongs to one of the domains ("*" is any). With domains given, all other addresses
+// are refused.
 //
-// Errors: Forbidden, with what is missing.
+// Errors: Forbidden, with the reason.
 func (c *Accounts) Recognize(ctx context.Context, x External, domains []string) (sandbox.UserID, error) {
 	x.Email = strings.ToLower(x.Email)
 	if x.Email == "" || checkEmail("email", x.Email) != nil {
@@ -92,7 +92,8 @@ func (c *Accounts) Recognize(ctx context.Context, x External, domains []string) 
 	return u.ID, nil
 }
 
-// linked returns the user whom the provider vouches for the first time.
+// linked finds or creates the user for an identity that signs in for the first time, and links the
+// two.
 func (c *Accounts) linked(ctx context.Context, x External, allowed bool) (sandbox.User, error) {
 	u, err := c.store.UserByLogin(ctx, x.Email)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -115,7 +116,7 @@ func (c *Accounts) linked(ctx context.Context, x External, allowed bool) (sandbo
 	return u, nil
 }
 
-// named makes a user for an address, named after its first part.
+// named creates a user for an address, named after its local part.
 func (c *Accounts) named(ctx context.Context, email string) (sandbox.User, error) {
 	local, _, _ := strings.Cut(email, "@")
 	base := sandbox.Slug(local)

@@ -10,10 +10,10 @@ import (
 
 type schemeKey struct{}
 
-// Forwarded gives next the requests that come through a proxy at a trusted address as
-// from the client that the proxy names: in X-Forwarded-For the right-most address that
-// is not trusted itself, since what is left of it anybody may have written. Other
-// requests, and those whose header makes no sense, come from where they came from.
+// Forwarded replaces the remote address of requests that come through a trusted proxy by the
+// address of the client: the right-most address in X-Forwarded-For that is not itself a trusted
+// proxy, because a client can forge everything left of it. Other requests, and requests with a
+// malformed header, keep the peer's address.
 func Forwarded(trusted []netip.Prefix, next http.Handler) http.Handler {
 	if len(trusted) == 0 {
 		return next
@@ -36,15 +36,15 @@ func Forwarded(trusted []netip.Prefix, next http.Handler) http.Handler {
 	})
 }
 
-// ForwardedScheme returns whether the client used http or https, as a trusted proxy
-// says; "" when none does.
+// ForwardedScheme returns whether the client used http or https according to a trusted proxy; ""
+// when there is none.
 func ForwardedScheme(ctx context.Context) string {
 	scheme, _ := ctx.Value(schemeKey{}).(string)
 	return scheme
 }
 
-// origin follows the hops of the header's lines back from the last as far as they are
-// to be believed.
+// origin follows the hops in the header lines from the last one back, as long as they are trusted
+// proxies.
 func origin(trusted []netip.Prefix, peer netip.Addr, lines []string) netip.Addr {
 	at := peer
 	for _, line := range slices.Backward(lines) {
@@ -66,7 +66,7 @@ func origin(trusted []netip.Prefix, peer netip.Addr, lines []string) netip.Addr 
 	return at
 }
 
-// hop reads an address, which some proxies write with a port or in brackets.
+// hop parses an address, which some proxies write with a port or in brackets.
 func hop(text string) (netip.Addr, bool) {
 	text = strings.TrimSpace(text)
 	if ap, err := netip.ParseAddrPort(text); err == nil {

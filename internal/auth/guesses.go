@@ -10,8 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// A client may name something unknown guessBurst times at once and guessRate times a
-// second for ever.
+// A client may name unknown secrets guessBurst times at once, and then guessRate times a second.
 const (
 	guessBurst = 100
 	guessRate  = rate.Limit(5)
@@ -21,20 +20,20 @@ const (
 // of sandboxes. Safe for concurrent use.
 type Guesses struct{ fails *limiter }
 
-// NewGuesses returns Guesses without any.
+// NewGuesses returns an empty counter.
 func NewGuesses() (*Guesses, error) {
 	fails, err := newLimiter(guessRate, guessBurst)
 	return &Guesses{fails: fails}, err
 }
 
-// Wrong counts a guess of the client at a remote address, as [http.Request] has it.
+// Wrong counts a wrong guess by the client at remote, an address as in [http.Request].
 func (g *Guesses) Wrong(remote string) {
 	_, group := audit.Client(remote)
 	g.fails.fail(group, time.Now())
 }
 
-// TooMany reports whether the client has guessed too often lately. What it names right
-// must be answered all the same: it may share its address with others.
+// TooMany reports whether the client has guessed too often lately. A correct name must be answered
+// all the same: the client may share its address with others.
 func (g *Guesses) TooMany(remote string) bool {
 	_, group := audit.Client(remote)
 	return !g.fails.open(group, time.Now())
@@ -43,10 +42,10 @@ func (g *Guesses) TooMany(remote string) bool {
 // Close stops the background work. The Guesses must not be used afterwards.
 func (g *Guesses) Close() { g.fails.close() }
 
-// TryKey reports whether the client of a request knows the key of an object, such as a
-// sandbox, which right says. Wrong ones count for the client's address and the object:
-// keys are chosen by people. A client that has guessed too often is not told about good
-// ones either.
+// TryKey reports whether the request presents the key of an object, such as a sandbox; right
+// compares the key. Wrong keys count against the pair of client address and object, because people
+// choose keys and may choose guessable keys. After too many wrong keys, a client is not told about
+// correct keys either.
 //
 // Errors: QuotaExceeded.
 func (a *Authenticator) TryKey(r *http.Request, object string, right func() bool) (bool, error) {

@@ -11,14 +11,13 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// limiter slows those down who fail: each key may fail some times at once, and
-// then at a rate. It forgets keys that were quiet for failMemory. Safe for
-// concurrent use.
+// limiter limits failures: each key may fail a number of times at once, and then at a rate. It
+// forgets keys without failures for failMemory. Safe for concurrent use.
 type limiter struct {
 	rate  rate.Limit
 	burst int
 	keys  *otter.Cache[string, *rate.Limiter]
-	turn  chan struct{} // held by a look-up for a key that failed too often
+	turn  chan struct{} // held during the lookup for a key that has failed too often
 }
 
 func newLimiter(r rate.Limit, burst int) (*limiter, error) {
@@ -37,9 +36,9 @@ func (l *limiter) of(key string) *rate.Limiter {
 	return one
 }
 
-// lookUp has a secret looked up for a key; code NotFound is a failure of it. Keys that failed
-// too often are answered too, because those who share an address with somebody who guesses
-// may have a good secret: but one of them at a time, and what they fail with is QuotaExceeded.
+// lookUp looks a secret up for a key; an error with code NotFound counts as a failure. Keys that
+// have failed too often still get an answer, because clients that share an address with an attacker
+// may have a valid secret; but only one lookup runs at a time, and a failure becomes QuotaExceeded.
 func (l *limiter) lookUp(ctx context.Context, key string, look func() error) error {
 	slow := !l.open(key, time.Now())
 	if slow {
@@ -61,11 +60,11 @@ func (l *limiter) lookUp(ctx context.Context, key string, look func() error) err
 	return err
 }
 
-// open reports whether the key may try.
+// open reports whether the key is below its limit.
 func (l *limiter) open(key string, now time.Time) bool { return l.of(key).TokensAt(now) >= 1 }
 
-// take is open, and counts the try at once: of many at the same time only so many
-// pass. One that did not fail may be given back.
+// take is open, and counts the attempt at once, so that concurrent attempts cannot exceed the
+// limit. An attempt that succeeds calls giveBack.
 func (l *limiter) take(key string, now time.Time) (giveBack func(), ok bool) {
 	one := l.of(key).ReserveN(now, 1)
 	if one.DelayFrom(now) > 0 {
@@ -78,7 +77,7 @@ func (l *limiter) take(key string, now time.Time) (giveBack func(), ok bool) {
 // fail counts a failure.
 func (l *limiter) fail(key string, now time.Time) { l.of(key).AllowN(now, 1) }
 
-// forgive makes the key as new.
+// forgive resets the failures of the key.
 func (l *limiter) forgive(key string) { l.keys.Invalidate(key) }
 
 func (l *limiter) close() { l.keys.StopAllGoroutines() }

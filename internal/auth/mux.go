@@ -15,57 +15,57 @@ import (
 // as [WorkspaceHeader] does.
 const WorkspaceParam = "workspace"
 
-// Route is a pattern of a [Mux], the permission it needs, and as what its requests
-// are recorded, "" when they are not.
+// Route is a pattern of a [Mux], the permission that it needs, and the action under which its
+// requests are audited; "" when they are not.
 type Route struct {
 	Pattern string
 	Needs   sandbox.Permission
 	Action  string
 }
 
-// What [Rule.Action] may say beside the name of an action.
+// Values of [Rule.Action] other than the name of an action.
 const (
-	// NotRecorded is for routes that change nothing although their method says so.
+	// NotRecorded is for routes that change nothing although their method suggests it.
 	NotRecorded = "-"
-	// Recorded is for routes that [Mux.Name] gives their action.
+	// Recorded is for routes whose action is given by [Mux.Name].
 	Recorded = "+"
 )
 
-// Rule is what stands before the handler of a route.
+// Rule describes the checks before the handler of a route.
 type Rule struct {
-	// Needs is the permission. A route without one makes the server refuse to start.
+	// Needs is the required permission. A route without one keeps the server from starting.
 	Needs sandbox.Permission
-	// Action is as what requests are recorded in the audit log. Those of methods other
-	// than GET must have one; "" is Recorded for them and NotRecorded for GET.
+	// Action is the name of the action in the audit log. Methods other than GET must have one; ""
+	// means NotRecorded for GET, and Recorded for other methods.
 	Action string
-	// Fail answers a request that is not let through. Must be set unless Needs is Public.
+	// Fail answers a request that is refused. Must be set unless Needs is Public.
 	Fail func(http.ResponseWriter, *http.Request, error)
-	// Administrators get in to every workspace, those that they are no members of
-	// without a role.
+	// Administrators is whether administrators may use the route in every workspace; where they are
+	// not members, they have no role.
 	Administrators bool
-	// Workspace returns the workspace that the request names in a way of its own, ""
-	// for none. May be nil.
+	// Workspace returns the workspace that the request names in another way than by path or header;
+	// "" for none. May be nil.
 	Workspace func(*http.Request) (string, error)
 }
 
-// Mux is a [http.ServeMux] whose every route is behind a [Rule]: the one place
-// where requests are authorized and recorded. Routes are added before it serves.
+// Mux is an [http.ServeMux] that applies a [Rule] to every route: the only place where requests are
+// authorized and audited. All routes must be added before it serves.
 type Mux struct {
 	mux    *http.ServeMux
 	auth   *Authenticator
 	log    *audit.Log
 	routes []Route
-	// operations are those that have no name yet, by their place in routes.
+	// operations has the operations without a name so far, by their index in routes.
 	operations map[int]*audit.Operation
 	err        error
 }
 
-// NewMux returns a Mux without routes, whose requests are recorded in log.
+// NewMux returns a Mux without routes that records requests in log.
 func (a *Authenticator) NewMux(log *audit.Log) *Mux {
 	return &Mux{mux: http.NewServeMux(), auth: a, log: log, operations: map[int]*audit.Operation{}}
 }
 
-// Handle adds a route. What is wrong with its rule is told by [Mux.Err].
+// Handle adds a route. [Mux.Err] returns the errors in rules.
 func (m *Mux) Handle(pattern string, rule Rule, h http.Handler) {
 	known := rule.Needs == Public || (rule.Needs == SignedIn || rule.Needs.Valid()) && rule.Fail != nil
 	if !known {
@@ -94,13 +94,13 @@ func (m *Mux) Handle(pattern string, rule Rule, h http.Handler) {
 		h = m.log.Handler(op, h)
 	}
 	m.routes = append(m.routes, route)
-	if !strings.HasSuffix(pattern, "/") { // what is not one route but leads to a mux, or is for all others
+	if !strings.HasSuffix(pattern, "/") { // not patterns that end with a slash: they lead to another mux or match all other paths
 		h = access.Routed(pattern, h)
 	}
 	m.mux.Handle(pattern, h)
 }
 
-// Name gives routes that are recorded without an action theirs, by pattern.
+// Name sets the actions of routes that were added as Recorded, by pattern.
 func (m *Mux) Name(actions map[string]string) {
 	for i, op := range m.operations {
 		if name := actions[m.routes[i].Pattern]; name != "" {
@@ -110,7 +110,7 @@ func (m *Mux) Name(actions map[string]string) {
 	}
 }
 
-// Handler returns what serves the request and its pattern, as [http.ServeMux.Handler] does.
+// Handler returns the handler of the request and its pattern, as [http.ServeMux.Handler] does.
 func (m *Mux) Handler(r *http.Request) (http.Handler, string) { return m.mux.Handler(r) }
 
 // ServeHTTP serves the request.
@@ -119,21 +119,21 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.mux.ServeHTT
 // Routes returns all routes in the order they were added.
 func (m *Mux) Routes() []Route { return m.routes }
 
-// Err returns an error when a route has no proper rule; the Mux must not serve then.
+// Err returns the errors in the rules of routes; a Mux with errors must not serve.
 func (m *Mux) Err() error {
 	err := m.err
 	for _, op := range m.operations {
-		err = errors.Join(err, fmt.Errorf("route %q does not say as what it is recorded", op.Route))
+		err = errors.Join(err, fmt.Errorf("route %q has no action for the audit log", op.Route))
 	}
 	return err
 }
 
-// guard lets requests through that satisfy the rule, their identity in the
-// context. It sets WWW-Authenticate for Unauthenticated, as HTTP wants it.
+// guard passes on requests that satisfy the rule, with their identity in the context. It sets
+// WWW-Authenticate for Unauthenticated, as HTTP requires.
 func (a *Authenticator) guard(rule Rule, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, err := a.admit(rule, r)
-		who := id.who()
+		id, err := a.authorize(rule, r)
+		who := id.actor()
 		audit.FromContext(r.Context()).By(who)
 		record := access.FromContext(r.Context())
 		record.By(access.Who{User: string(who.User), Workspace: string(who.Workspace), Token: who.Token, Session: who.Session})
@@ -151,11 +151,11 @@ func (a *Authenticator) guard(rule Rule, next http.Handler) http.Handler {
 	})
 }
 
-// admit says who makes the request and that it may. With an error the identity
-// says who it is as far as that is known.
-func (a *Authenticator) admit(rule Rule, r *http.Request) (Identity, error) {
+// authorize returns the identity of a request, and an error unless it may use the route. With an
+// error the identity contains what is known so far.
+func (a *Authenticator) authorize(rule Rule, r *http.Request) (Identity, error) {
 	ws := r.PathValue(WorkspaceParam)
-	var unclear error // told only to those who are signed in
+	var unclear error // returned only to signed-in callers
 	if rule.Workspace != nil {
 		var named string
 		if named, unclear = rule.Workspace(r); named != "" {
@@ -164,7 +164,7 @@ func (a *Authenticator) admit(rule Rule, r *http.Request) (Identity, error) {
 	}
 	id, err := a.authenticate(r, ws)
 	if rule.Administrators && ws != "" && sandbox.CodeOf(err) == sandbox.NotFound {
-		id, err = a.administrator(r, ws, id, err)
+		id, err = a.asAdministrator(r, ws, id, err)
 	}
 	if err == nil {
 		err = unclear
@@ -178,17 +178,17 @@ func (a *Authenticator) admit(rule Rule, r *http.Request) (Identity, error) {
 	return id, id.require(rule.Needs)
 }
 
-// who is the identity as the audit log has it.
-func (id Identity) who() audit.Who {
+// actor returns the identity in the form of the audit log.
+func (id Identity) actor() audit.Who {
 	return audit.Who{
 		User: id.User, Workspace: id.Workspace, Token: id.TokenID, Session: id.Session, Role: id.Role, Administrator: id.Administrator,
 	}
 }
 
-// administrator is who makes the request when that is an administrator, acting in
-// a workspace it is no member of; else it is known as far as it was, and the error is
-// missing.
-func (a *Authenticator) administrator(r *http.Request, ws string, known Identity, missing error) (Identity, error) {
+// asAdministrator authenticates the request again, as an administrator acting in a workspace
+// without being a member of it. If the caller is not an administrator, it returns known and the
+// original error, missing.
+func (a *Authenticator) asAdministrator(r *http.Request, ws string, known Identity, missing error) (Identity, error) {
 	id, err := a.authenticate(r, "")
 	if err != nil || !id.May(sandbox.Administer) {
 		return known, missing

@@ -15,16 +15,16 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// How passwords are hashed: a guess costs an attacker who has the database this
-// much memory and time. Hashes carry their parameters, so that these may grow.
+// Parameters of the password hash: the memory and time that each guess costs an attacker who has
+// the database. Hashes contain their parameters, so that these can be raised later.
 const (
 	argonMemory  = 19 << 10 // KiB
 	argonTime    = 2
 	argonThreads = 1
 	argonKey     = 32
 	argonSalt    = 16
-	// argonAtOnce bounds the memory that sign-ins take together. They take half of the
-	// CPUs at most: sandboxes go on.
+	// argonAtOnce bounds the memory that concurrent sign-ins use. They use at most half of the
+	// CPUs, so that sandboxes are not slowed down.
 	argonAtOnce = 4
 	argonFormat = "$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s"
 
@@ -32,12 +32,12 @@ const (
 	passwordMax = 256 // bytes
 )
 
-// passwords hashes and checks passwords, a few at a time, in turn of the clients' addresses.
-// Safe for concurrent use.
+// passwords hashes and checks passwords, a few at a time and fairly by client address. Safe for
+// concurrent use.
 type passwords struct {
 	turns *turns
-	// decoy is the hash of no password: checking one takes as long for a user who
-	// does not exist.
+	// decoy is a hash that no password matches: checking against it makes unknown users take as
+	// long as known ones do.
 	decoy string
 }
 
@@ -57,8 +57,8 @@ func checkPassword(field, password string) error {
 	return nil
 }
 
-// hash returns what is stored of a password. It waits for its turn, in the queue of a group
-// of addresses. Errors: QuotaExceeded and Unavailable when too many wait, and the context's.
+// hash returns the form of a password to store. It waits for its turn in the queue of a group of
+// addresses. Errors: QuotaExceeded and Unavailable when too many wait, and the context's.
 func (p *passwords) hash(ctx context.Context, group, password string) (string, error) {
 	if err := p.turns.acquire(ctx, group); err != nil {
 		return "", err
@@ -69,8 +69,8 @@ func (p *passwords) hash(ctx context.Context, group, password string) (string, e
 	return encode(salt, argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, argonKey)), nil
 }
 
-// matches reports whether the password is the one that was stored; stored "" is
-// never matched, and takes as long. It waits as hash does, with the same errors.
+// matches reports whether the password matches the stored hash. Nothing matches the stored hash "",
+// and finding out takes as long. It waits as hash does, with the same errors.
 func (p *passwords) matches(ctx context.Context, group, stored, password string) (bool, error) {
 	known := stored != ""
 	if !known {

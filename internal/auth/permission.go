@@ -6,15 +6,15 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// What a route may need beside the permissions of package sandbox.
+// Permissions of routes in addition to the permissions of package sandbox.
 const (
 	// Public is for routes that need no credentials.
 	Public sandbox.Permission = "public"
-	// SignedIn is for routes that need good credentials and nothing else.
+	// SignedIn is for routes that need valid credentials and nothing else.
 	SignedIn sandbox.Permission = "signed_in"
 )
 
-// granted is what each role adds to the one below it.
+// granted lists what each role adds to the role before it.
 var granted = []struct {
 	role        sandbox.Role
 	permissions []sandbox.Permission
@@ -27,7 +27,8 @@ var granted = []struct {
 	{sandbox.RoleOwner, []sandbox.Permission{sandbox.WorkspacesDelete}},
 }
 
-// implied is what a scope brings with it: who may change things may see them.
+// implied lists the scope that another scope includes: permission to write includes permission to
+// read.
 var implied = map[sandbox.Permission]sandbox.Permission{
 	sandbox.SandboxesWrite:   sandbox.SandboxesRead,
 	sandbox.ImagesWrite:      sandbox.ImagesRead,
@@ -50,9 +51,9 @@ func RoleHas(role sandbox.Role, p sandbox.Permission) bool {
 	return false
 }
 
-// May reports whether the identity has the permission where it acts: its role
-// gives it, its token's scopes do not leave it out, and it is not power over more
-// than the workspace that the token is kept to.
+// May reports whether the identity has the permission where it acts: its role grants it, its
+// token's scopes include it, and, if the token is limited to a workspace, the permission does not
+// reach beyond that workspace.
 func (id Identity) May(p sandbox.Permission) bool {
 	switch {
 	case p == Public || p == SignedIn:
@@ -64,21 +65,21 @@ func (id Identity) May(p sandbox.Permission) bool {
 	case p == sandbox.Administer:
 		return id.Administrator
 	case p == sandbox.AccountWrite:
-		return true // every user has an account, wherever it acts
+		return true // every user has an account, in any workspace
 	}
 	return RoleHas(id.Role, p)
 }
 
-// beyond reports whether p is power over more than a workspace: with it, a token
-// that is kept to one could make its way into the others.
+// beyond reports whether p reaches beyond a workspace: a token that is limited to a workspace could
+// use p to get access to others.
 func beyond(p sandbox.Permission) bool { return p == sandbox.Administer || p == sandbox.AccountWrite }
 
-// scoped reports whether scopes let p through; none at all let everything through.
+// scoped reports whether scopes include p; empty scopes include everything.
 func scoped(scopes []sandbox.Permission, p sandbox.Permission) bool {
 	return len(scopes) == 0 || slices.ContainsFunc(scopes, func(s sandbox.Permission) bool { return s == p || implied[s] == p })
 }
 
-// require returns code Forbidden, with what is missing, unless the identity may do p.
+// require returns code Forbidden, with the reason, unless the identity may do p.
 func (id Identity) require(p sandbox.Permission) error {
 	switch {
 	case id.May(p):
@@ -86,11 +87,11 @@ func (id Identity) require(p sandbox.Permission) error {
 	case !scoped(id.Scopes, p):
 		return sandbox.Errorf(sandbox.Forbidden, "this token lacks the scope %s", p)
 	case id.WorkspaceOnly && beyond(p):
-		return sandbox.Errorf(sandbox.Forbidden, "this token is kept to its workspace, which does not allow %s", p)
+		return sandbox.Errorf(sandbox.Forbidden, "this token is limited to its workspace, which does not allow %s", p)
 	case p == sandbox.Administer:
 		return sandbox.Errorf(sandbox.Forbidden, "only an administrator of this installation may do that")
 	case id.Role == "":
-		return sandbox.Errorf(sandbox.Forbidden, "you are in no workspace; make one or ask to be added to one")
+		return sandbox.Errorf(sandbox.Forbidden, "you are not a member of any workspace; create one or ask to be added to one")
 	}
 	return sandbox.Errorf(sandbox.Forbidden, "your role in this workspace is %s, which does not allow %s", id.Role, p)
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Permits returns the owner of a token that came with a request, when the owner may
-// do p in the workspace. It is for what is not a route of a [Mux].
+// Permits returns the user of a token that came with a request, if that user has permission p in
+// the workspace. It serves requests that do not go through a [Mux].
 //
-// Errors: Unauthenticated without a good token; Forbidden when it is of nobody in the
-// workspace, or may not do p; QuotaExceeded as [Authenticator.Authenticate] has it.
+// Errors: Unauthenticated without a valid token; Forbidden when the token's user is not a member of
+// the workspace or lacks p; QuotaExceeded as in [Authenticator.Authenticate].
 func (a *Authenticator) Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (Identity, error) {
 	id, err := a.authenticateToken(r, token, string(ws))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -25,12 +25,12 @@ func (a *Authenticator) Permits(r *http.Request, token string, ws sandbox.Worksp
 	return id, err
 }
 
-// StillPermits returns nil when a user may do p in the workspace now, by the API token
-// with that id, or by itself for "". It is for what the user made before by the token
-// and must end with the token's rights, such as signed links.
+// StillPermits returns nil when a user has permission p in the workspace now: by the API token with
+// that ID, or for token "" by itself. It checks objects that must end with the rights of the token
+// that made them, such as signed links.
 //
-// Errors: Unauthenticated when the token has expired or was revoked, or the user is
-// disabled or left the workspace; Forbidden when they may not do p any more.
+// Errors: Unauthenticated when the token has expired or was revoked, or the user is disabled or has
+// left the workspace; Forbidden when the user or token lacks p now.
 func (a *Authenticator) StillPermits(ctx context.Context, user sandbox.UserID, token string, ws sandbox.WorkspaceID, p sandbox.Permission) error {
 	ended := sandbox.Errorf(sandbox.Unauthenticated, "the token is expired or revoked, or its user cannot use this workspace any more")
 	id := Identity{User: user, TokenID: token}
@@ -57,7 +57,7 @@ func (a *Authenticator) StillPermits(ctx context.Context, user sandbox.UserID, t
 	return id.require(p)
 }
 
-// tokenByID looks a token up, at most every [CacheTime]. Errors: NotFound.
+// tokenByID looks up a token, at most once every [CacheTime]. Errors: NotFound.
 func (a *Authenticator) tokenByID(ctx context.Context, id string) (sandbox.Token, error) {
 	if t, ok := a.byID.GetIfPresent(id); ok {
 		return t, nil

@@ -12,20 +12,20 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// How long the tokens of a session work.
+// Lifetimes of the tokens of a session.
 const (
 	AccessTime  = 5 * time.Minute
 	RefreshTime = 30 * time.Minute
 )
 
-// The session of a program on the user's machine, which is not used all the time:
-// how long its refresh tokens work, and the whole session.
+// Lifetimes of the refresh tokens and the session of a program on the user's machine, which may not
+// be used for long periods.
 const (
 	ProgramRefreshTime = 30 * 24 * time.Hour
 	ProgramTime        = 90 * 24 * time.Hour
 )
 
-// Use is what somebody signs in for: it says how long the session lasts.
+// Use is the kind of client that signs in; it determines how long the session lasts.
 type Use bool
 
 const (
@@ -35,16 +35,16 @@ const (
 	ForProgram Use = true
 )
 
-// Tokens is the pair that a session has at the moment.
+// Tokens is the current pair of tokens of a session.
 type Tokens struct {
 	Access, Refresh        string
 	ExpiresIn, RefreshesIn time.Duration
 }
 
-// Login signs a user in by name, or e-mail address, and password.
+// Login signs in a user by name or e-mail address, and password.
 //
-// Errors: Unauthenticated, the same whatever is wrong; QuotaExceeded after too many
-// failures of the address. Those of other addresses make it slower, see [attempts].
+// Errors: Unauthenticated, the same for an unknown user and a wrong password; QuotaExceeded after
+// too many failures of the address. Failures from other addresses only delay it, see [attempts].
 func (c *Accounts) Login(ctx context.Context, login, password, remote string, use Use) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the user or the password is wrong")
 	address, group := audit.Client(remote)
@@ -60,7 +60,7 @@ func (c *Accounts) Login(ctx context.Context, login, password, remote string, us
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return Tokens{}, fmt.Errorf("look up user: %w", err)
 	}
-	if err == nil { // what was typed instead of a name may be a password
+	if err == nil { // not an unknown name: somebody may have typed a password there
 		audit.FromContext(ctx).Object("user", string(u.ID), u.Name)
 	}
 	ok, err := c.passwords.matches(ctx, group, u.Password, password)
@@ -74,7 +74,7 @@ func (c *Accounts) Login(ctx context.Context, login, password, remote string, us
 	return c.begin(ctx, u.ID, "password", address, use)
 }
 
-// begin makes a session.
+// begin creates a session.
 func (c *Accounts) begin(ctx context.Context, user sandbox.UserID, method, address string, use Use) (Tokens, error) {
 	tokens, s := newTokens()
 	s.ID, s.User, s.Method, s.Address, s.CreatedAt = uuid.Must(uuid.NewV7()).String(), user, method, address, s.RefreshedAt
@@ -102,13 +102,13 @@ func newTokens() (Tokens, sandbox.Session) {
 	return t, sandbox.Session{Access: Hash(t.Access), AccessExpiresAt: now.Add(AccessTime), Refresh: Hash(t.Refresh), RefreshedAt: now}
 }
 
-// Refresh gives a session new tokens for its refresh token, which is used up. A
-// second use of one ends the session: one of the two users has stolen it; unless
-// nobody has used what the first brought, which may have been lost on its way, for
-// [sandbox.RefreshGrace].
+// Refresh exchanges the refresh token of a session for new tokens. Using a refresh token a second
+// time ends the session, because one of its two users must have stolen it; the exception is a
+// second use within [sandbox.RefreshGrace] while the tokens of the first exchange are unused,
+// because the answer to it may have been lost.
 //
-// Errors: Unauthenticated for a token that is unknown, expired or was used;
-// QuotaExceeded in place of that after too many failures of the address.
+// Errors: Unauthenticated for a token that is unknown, expired or used; QuotaExceeded instead after
+// too many failures of the address.
 func (c *Accounts) Refresh(ctx context.Context, refresh, remote string) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the refresh token is unknown, expired or was used; sign in again")
 	_, group := audit.Client(remote)
@@ -121,7 +121,7 @@ func (c *Accounts) Refresh(ctx context.Context, refresh, remote string) (Tokens,
 		was, err = c.store.RotateSession(ctx, Hash(refresh), next)
 		return err
 	})
-	if was.ID != "" { // strangers' guesses must not keep what others bring out of the cache
+	if was.ID != "" { // otherwise guesses by strangers would keep the lookups of others out of the cache
 		c.auth.forgetToken(was.Access)
 	}
 	e := audit.FromContext(ctx)
@@ -140,8 +140,8 @@ func (c *Accounts) Refresh(ctx context.Context, refresh, remote string) (Tokens,
 	return tokens, nil
 }
 
-// Logout ends the identity's session with its access and refresh tokens. API tokens that the
-// session made go on. Errors: Invalid for an API token, which has no session.
+// Logout ends the identity's session with its access and refresh tokens. API tokens made in the
+// session keep working. Errors: Invalid for an API token, which has no session.
 func (c *Accounts) Logout(ctx context.Context, id Identity) error {
 	if id.Session == "" {
 		return sandbox.Errorf(sandbox.Invalid, "an API token has no session; revoke it instead")
@@ -158,8 +158,8 @@ func (c *Accounts) Sessions(ctx context.Context, id Identity) ([]sandbox.Session
 	return c.store.Sessions(ctx, id.User, time.Now())
 }
 
-// EndSession ends a session of the identity's user. Its tokens stop working at once.
-// Errors: NotFound when the user has no such session.
+// EndSession ends a session of the identity's user. Its tokens stop working immediately. Errors:
+// NotFound when the user has no such session.
 func (c *Accounts) EndSession(ctx context.Context, id Identity, session string) error {
 	audit.FromContext(ctx).Object("session", session, "")
 	if err := c.store.DeleteSession(ctx, id.User, session); err != nil {
@@ -169,8 +169,8 @@ func (c *Accounts) EndSession(ctx context.Context, id Identity, session string) 
 	return nil
 }
 
-// EndSessions ends all sessions of the identity's user, the identity's own too. Their
-// tokens stop working at once; API tokens go on. Idempotent.
+// EndSessions ends all sessions of the identity's user, including the identity's own. Their tokens
+// stop working immediately; API tokens keep working. Idempotent.
 func (c *Accounts) EndSessions(ctx context.Context, id Identity) error {
 	audit.FromContext(ctx).Object("user", string(id.User), "")
 	if err := c.store.DeleteSessions(ctx, id.User); err != nil {

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// Prefix starts every token, so that people and secret scanners recognise one.
+	// Prefix starts every token, so that people and secret scanners recognise them.
 	Prefix = "mbx_"
-	// The other secrets: the two tokens of a session, and the code of an invitation.
+	// Prefixes of the other secrets: the two tokens of a session, and the code of an invitation.
 	prefixAccess     = "mbs_"
 	prefixRefresh    = "mbr_"
 	prefixInvitation = "mbi_"
-	// DescriptionMax is the longest description of a token, in characters.
+	// DescriptionMax is the maximum length of a token's description, in characters.
 	DescriptionMax = 200
 
 	secretBytes = 32
 )
 
-// secretEncoding gives lower case letters and digits, without padding.
+// secretEncoding uses lower case letters and digits, without padding.
 var secretEncoding = base32.NewEncoding("abcdefghijkmnpqrstuvwxyz23456789").WithPadding(base32.NoPadding)
 
-// secretLength is the number of characters after Prefix.
+// secretLength is the number of characters after the prefix.
 var secretLength = secretEncoding.EncodedLen(secretBytes)
 
 // NewSecret returns a new token text.
@@ -44,59 +44,56 @@ func secret(prefix string) string {
 	return prefix + secretEncoding.EncodeToString(b[:])
 }
 
-// Hash returns what is stored of a token text.
+// Hash returns the hash of a token text, which is what the database stores.
 func Hash(secret string) sandbox.TokenHash { return sha256.Sum256([]byte(secret)) }
 
-// formed reports whether s can be a secret of that kind at all, which spares a
-// lookup for the keys of other products.
+// formed reports whether s has the form of a secret with that prefix. The check saves lookups for
+// keys of other products.
 func formed(s, prefix string) bool {
 	rest, ok := strings.CutPrefix(s, prefix)
 	return ok && len(rest) == secretLength
 }
 
-// IsBearer reports whether s looks like a token of ours that a request may carry.
+// IsBearer reports whether s has the form of a token of Modbox that a request may carry.
 func IsBearer(s string) bool {
 	return strings.HasPrefix(s, Prefix) || strings.HasPrefix(s, prefixAccess)
 }
 
-// TokenStore keeps tokens.
+// TokenStore stores tokens.
 type TokenStore interface {
 	// CreateToken records t.
 	CreateToken(ctx context.Context, t sandbox.Token) error
-	// TokenByHash returns the token with that hash, also when it is expired or
-	// revoked, and code NotFound when there is none.
+	// TokenByHash returns the token with that hash, even when it is expired or revoked. Errors:
+	// NotFound.
 	TokenByHash(ctx context.Context, hash sandbox.TokenHash) (sandbox.Token, error)
-	// TokenByID returns a token, also when it is expired or revoked, and code NotFound
-	// when there is none.
+	// TokenByID returns a token, even when it is expired or revoked. Errors: NotFound.
 	TokenByID(ctx context.Context, id string) (sandbox.Token, error)
 	// ListTokens returns the tokens of a user in a workspace, newest first, without the revoked ones.
 	ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]sandbox.Token, error)
-	// RevokeToken marks a token of that user and workspace as revoked and returns
-	// it, or code NotFound. Idempotent.
+	// RevokeToken marks a token of that user and workspace as revoked and returns it. Idempotent.
+	// Errors: NotFound.
 	RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, id string, at time.Time) (sandbox.Token, error)
 	// TouchToken records when a token was last used.
 	TouchToken(ctx context.Context, id string, at time.Time) error
 }
 
-// TokenRequest says what token to make. Its zero value asks for one that may do
-// what its maker may, for ever.
+// TokenRequest describes a token to create. Its zero value is a token with all permissions of its
+// creator that never expires.
 type TokenRequest struct {
 	Description string
-	// Lifetime is how long it works; 0 is for ever.
+	// Lifetime is how long the token works; 0 means for ever.
 	Lifetime time.Duration
-	// Scopes narrow it; none leaves it what its maker has.
+	// Scopes limit the token; empty means the scopes of the creator.
 	Scopes []sandbox.Permission
-	// WorkspaceOnly keeps it out of the user's other workspaces.
+	// WorkspaceOnly limits the token to its workspace.
 	WorkspaceOnly bool
 }
 
-// CreateToken makes a token for the identity's user in its workspace and returns
-// its text, which cannot be had again. A narrowed token makes tokens that are
-// narrowed as much at least.
+// CreateToken creates a token for the identity's user in its workspace and returns its text, which
+// cannot be retrieved again. A token created with a limited token is limited at least as much.
 //
-// Errors: Invalid for a description that is too long or holds control characters,
-// a negative lifetime and an unknown scope; Forbidden for a scope that the
-// identity's own token lacks.
+// Errors: Invalid for a description that is too long or contains control characters, a negative
+// lifetime and an unknown scope; Forbidden for a scope that the identity's own token lacks.
 func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenRequest) (string, sandbox.Token, error) {
 	if err := sandbox.CheckText("description", req.Description, 0, DescriptionMax); err != nil {
 		return "", sandbox.Token{}, err
@@ -125,7 +122,7 @@ func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenR
 	}
 	if !id.Expires.IsZero() && (t.ExpiresAt.IsZero() || t.ExpiresAt.After(id.Expires)) {
 		return "", sandbox.Token{}, &sandbox.Error{Code: sandbox.Forbidden, Field: "expires_in_seconds",
-			Message: "this token expires at " + id.Expires.Format(time.RFC3339) + ", and so must those it makes, or before"}
+			Message: "this token expires at " + id.Expires.Format(time.RFC3339) + "; a token that it creates must not expire later"}
 	}
 	if err := a.store.CreateToken(ctx, t); err != nil {
 		return "", sandbox.Token{}, fmt.Errorf("record token %s: %w", t.ID, err)
@@ -134,15 +131,15 @@ func (a *Authenticator) CreateToken(ctx context.Context, id Identity, req TokenR
 	return text, t, nil
 }
 
-// narrow returns the scopes of a token that id makes, in the order of
-// [sandbox.Permissions] and each once.
+// narrow returns the scopes of a token that id creates, in the order of [sandbox.Permissions] and
+// without duplicates.
 func narrow(id Identity, asked []sandbox.Permission) ([]sandbox.Permission, error) {
 	if len(asked) == 0 {
 		return id.Scopes, nil
 	}
 	for i, p := range asked {
 		if !p.Valid() {
-			return nil, sandbox.InvalidField(fmt.Sprintf("scopes.%d", i), "%q is no scope; there are %s", p, list(sandbox.Permissions))
+			return nil, sandbox.InvalidField(fmt.Sprintf("scopes.%d", i), "%q is not a scope; the scopes are %s", p, list(sandbox.Permissions))
 		}
 		if !scoped(id.Scopes, p) {
 			return nil, &sandbox.Error{Code: sandbox.Forbidden, Field: fmt.Sprintf("scopes.%d", i),
@@ -166,13 +163,13 @@ func list[T ~string](items []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// ListTokens returns the good tokens of the identity's user in its workspace, newest first.
+// ListTokens returns the valid tokens of the identity's user in its workspace, newest first.
 func (a *Authenticator) ListTokens(ctx context.Context, id Identity) ([]sandbox.Token, error) {
 	return a.store.ListTokens(ctx, id.Workspace, id.User)
 }
 
-// RevokeToken makes a token useless at once; token is its id or its text. Errors:
-// NotFound when the identity's user has no such token in its workspace. Idempotent.
+// RevokeToken revokes a token immediately; token is its ID or its text. Idempotent. Errors:
+// NotFound when the identity's user has no such token in its workspace.
 func (a *Authenticator) RevokeToken(ctx context.Context, id Identity, token string) error {
 	if formed(token, Prefix) {
 		t, err := a.store.TokenByHash(ctx, Hash(token))

@@ -7,27 +7,26 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Bounds of those who wait for a password to be hashed, each with a request and its connection.
+// Bounds of the requests that wait for a password to be hashed; each occupies a connection.
 const (
 	waitingOfKey = 16
 	waitingInAll = 512
 )
 
-// turns lets a few at a time do costly work. Those who wait are served in turn of their
-// keys, addresses of clients, so that one that sends many requests delays its own. Safe
-// for concurrent use.
+// turns is a semaphore that serves keys in turn. Keys are client addresses, so that an address that
+// sends many requests delays only its own. Safe for concurrent use.
 type turns struct {
 	mu      sync.Mutex
 	free    int                        // guarded by mu
-	waiting map[string][]chan struct{} // guarded by mu; those of a key in the order they came
-	order   []string                   // guarded by mu; the keys that wait, the next one first
-	count   int                        // guarded by mu; of all keys
+	waiting map[string][]chan struct{} // guarded by mu; the waiters of a key, in order of arrival
+	order   []string                   // guarded by mu; keys with waiters, the next one to serve first
+	count   int                        // guarded by mu; number of waiters of all keys
 }
 
 func newTurns(n int) *turns { return &turns{free: n, waiting: map[string][]chan struct{}{}} }
 
-// acquire waits for a turn, which release gives back. Errors: QuotaExceeded when too many of
-// the key wait, Unavailable when too many wait in all, and the context's.
+// acquire waits for a place, which the caller returns by release. Errors: QuotaExceeded when the
+// key has too many waiters, Unavailable when all keys together have too many, and the context's.
 func (t *turns) acquire(ctx context.Context, key string) error {
 	t.mu.Lock()
 	if t.free > 0 {
@@ -39,10 +38,10 @@ func (t *turns) acquire(ctx context.Context, key string) error {
 	switch {
 	case len(mine) >= waitingOfKey:
 		t.mu.Unlock()
-		return sandbox.Errorf(sandbox.QuotaExceeded, "too many sign-ins from this address wait already; try again in a moment")
+		return sandbox.Errorf(sandbox.QuotaExceeded, "too many sign-ins from this address are waiting; try again in a moment")
 	case t.count >= waitingInAll:
 		t.mu.Unlock()
-		return sandbox.Errorf(sandbox.Unavailable, "too many sign-ins wait already; try again in a moment")
+		return sandbox.Errorf(sandbox.Unavailable, "too many sign-ins are waiting; try again in a moment")
 	case len(mine) == 0:
 		t.order = append(t.order, key)
 	}
@@ -56,12 +55,12 @@ func (t *turns) acquire(ctx context.Context, key string) error {
 	case <-ctx.Done():
 	}
 	if !t.leave(key, turn) {
-		t.release() // the turn came at the same moment
+		t.release() // the place came at the same moment
 	}
 	return ctx.Err()
 }
 
-// release gives a turn to the next who waits.
+// release gives a place to the next waiter.
 func (t *turns) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +81,7 @@ func (t *turns) release() {
 	t.order = append(t.order, key)
 }
 
-// leave stops waiting and reports whether the turn had not come.
+// leave stops waiting and reports whether it left the queue before its place came.
 func (t *turns) leave(key string, turn chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

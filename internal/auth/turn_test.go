@@ -12,7 +12,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// TestTurnsAreSharedByAddress has an address with many requests and two with one each wait.
+// TestTurnsAreSharedByAddress queues many requests of an address beside single requests of two
+// others.
 func TestTurnsAreSharedByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTurns(1)
@@ -43,7 +44,7 @@ func TestTurnsAreSharedByAddress(t *testing.T) {
 		}
 		leave()
 		synctest.Wait()
-		<-served // its error
+		<-served // receive the error
 		q.release()
 		synctest.Wait()
 		var got []string
@@ -82,15 +83,15 @@ func TestTurnsAreBoundedInAll(t *testing.T) {
 	})
 }
 
-// TestBrakeHoldsFew tries an account from more addresses at once than may be held.
-func TestBrakeHoldsFew(t *testing.T) {
+// TestBrakeDelaysFew tries an account from more addresses at once than the brake may delay.
+func TestBrakeDelaysFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := newAttempts()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer a.close()
-		const tries = brakeBurst + brakeHeld + 10
+		const tries = brakeBurst + brakeWaiters + 10
 		let := make(chan error, tries)
 		for i := range tries {
 			go func() {
@@ -99,16 +100,16 @@ func TestBrakeHoldsFew(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if want := brakeBurst + 10; len(let) != want || len(a.held) != brakeHeld {
-			t.Errorf("%d attempts were let through at once and %d held, want %d and %d", len(let), len(a.held), want, brakeHeld)
+		if want := brakeBurst + 10; len(let) != want || len(a.delayed) != brakeWaiters {
+			t.Errorf("%d attempts were let through at once and %d delayed, want %d and %d", len(let), len(a.delayed), want, brakeWaiters)
 		}
 		for range tries {
 			if err := <-let; err != nil {
 				t.Fatalf("an attempt was refused: %v", err)
 			}
 		}
-		if len(a.held) != 0 {
-			t.Errorf("%d attempts are still held", len(a.held))
+		if len(a.delayed) != 0 {
+			t.Errorf("%d attempts are still delayed", len(a.delayed))
 		}
 	})
 }

@@ -33,16 +33,15 @@ func checkEmail(field, email string) error {
 	return nil
 }
 
-// NewUser is somebody to be made a user.
+// NewUser describes a user to create.
 type NewUser struct {
 	Name, Email   string
 	Password      string // "" when the user gets a code to choose one
 	Administrator bool
 }
 
-// CreateUser makes a user with a workspace of its own. Without a password the
-// code by which the user chooses one is returned. Errors: Invalid; Exists, naming
-// the field.
+// CreateUser creates a user with a home workspace. Without a password it returns a code with which
+// the user chooses one. Errors: Invalid; Exists, naming the field.
 func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (sandbox.User, string, error) {
 	u, home, err := c.newUser(ctx, n, id.group())
 	if err != nil {
@@ -59,8 +58,8 @@ func (c *Accounts) CreateUser(ctx context.Context, id Identity, n NewUser) (sand
 	return u, code, err
 }
 
-// newUser makes the records of a user and its home, and hashes its password for a client
-// of those addresses.
+// newUser builds the records of a user and its home, and hashes the password in the queue of the
+// client's address group.
 func (c *Accounts) newUser(ctx context.Context, n NewUser, group string) (sandbox.User, sandbox.Workspace, error) {
 	none := func(err error) (sandbox.User, sandbox.Workspace, error) {
 		return sandbox.User{}, sandbox.Workspace{}, err
@@ -93,8 +92,8 @@ func (c *Accounts) newUser(ctx context.Context, n NewUser, group string) (sandbo
 	return u, home, nil
 }
 
-// ResetPassword returns a code by which the user chooses a new password; its old
-// one works until then. Errors: NotFound.
+// ResetPassword returns a code with which the user chooses a new password; the old password works
+// until then. Errors: NotFound.
 func (c *Accounts) ResetPassword(ctx context.Context, id Identity, user sandbox.UserID) (string, error) {
 	if _, err := c.store.User(ctx, user); err != nil {
 		return "", err
@@ -103,11 +102,11 @@ func (c *Accounts) ResetPassword(ctx context.Context, id Identity, user sandbox.
 	return code, err
 }
 
-// Accept uses an invitation's code up and signs in whom it is for: a new user of
-// that name, or the one whose password it sets, for whom name does not matter.
+// Accept consumes the code of an invitation and signs in its user: a new user of that name, or an
+// existing user whose password it sets; then name is ignored.
 //
-// Errors: Invalid; Exists, naming name; Unauthenticated for a code that is
-// unknown, expired or used; QuotaExceeded in place of that after too many wrong ones of the address.
+// Errors: Invalid; Exists, naming name; Unauthenticated for a code that is unknown, expired or
+// used; QuotaExceeded instead after too many wrong codes from the address.
 func (c *Accounts) Accept(ctx context.Context, code, name, password, remote string, use Use) (Tokens, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the invitation is unknown, expired or was used")
 	address, group := audit.Client(remote)
@@ -124,7 +123,7 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 	})
 	if err == nil {
 		if i.User != "" {
-			name = "x" // only a new user gets it
+			name = "x" // only new users get the name, so that any valid name will do
 		}
 		var u sandbox.User
 		var home sandbox.Workspace
@@ -143,9 +142,9 @@ func (c *Accounts) Accept(ctx context.Context, code, name, password, remote stri
 	return Tokens{}, err
 }
 
-// SetPassword gives the identity's user a new password; current must be the old
-// one when there is one. All its sessions end but the identity's own; API tokens go on.
-// Errors: Invalid; Forbidden when current is wrong; QuotaExceeded after too many wrong ones.
+// SetPassword sets the password of the identity's user; current must be the present password if
+// there is one. All sessions of the user end but the identity's own; API tokens keep working.
+// Errors: Invalid; Forbidden when current is wrong; QuotaExceeded after too many wrong passwords.
 func (c *Accounts) SetPassword(ctx context.Context, id Identity, current, password string) error {
 	if err := checkPassword("password", password); err != nil {
 		return err
@@ -193,9 +192,8 @@ func (c *Accounts) FindUser(ctx context.Context, ref string) (sandbox.User, erro
 	return u, err
 }
 
-// UpdateUser changes a user. One that is disabled can neither sign in nor use a
-// token; its sandboxes go on. Errors: NotFound; Conflict when no administrator
-// would be left.
+// UpdateUser changes a user. A disabled user can neither sign in nor use tokens; its sandboxes keep
+// running. Errors: NotFound; Conflict when no administrator would remain.
 func (c *Accounts) UpdateUser(ctx context.Context, user sandbox.UserID, u sandbox.UserUpdate) (sandbox.User, error) {
 	e := audit.FromContext(ctx)
 	if u.Administrator != nil {
@@ -210,9 +208,9 @@ func (c *Accounts) UpdateUser(ctx context.Context, user sandbox.UserID, u sandbo
 	return updated, err
 }
 
-// DeleteUser forgets a user with its tokens and sessions, and deletes the
-// workspaces that it alone is in. Errors: NotFound; Conflict when it is the last
-// administrator, or the last owner of a workspace that has other members.
+// DeleteUser deletes a user with its tokens and sessions, and the workspaces of which it is the
+// only member. Errors: NotFound; Conflict when it is the last administrator, or the last owner of a
+// workspace that has other members.
 func (c *Accounts) DeleteUser(ctx context.Context, user sandbox.UserID) error {
 	workspaces, err := c.store.Workspaces(ctx, user)
 	if err != nil {

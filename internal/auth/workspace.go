@@ -21,19 +21,19 @@ const (
 	nameMax        = 255  // characters of a workspace's name
 	descriptionMax = 1000 // characters of its description
 	emailMax       = 254
-	// InvitationTime is how long an invitation works.
+	// InvitationTime is how long an invitation is valid.
 	InvitationTime = 7 * 24 * time.Hour
 )
 
-// reservedSlugs are what begins references to images that belong to no workspace, and what
-// they may be called one day.
+// reservedSlugs are the first words of references to images that belong to no workspace, now or
+// possibly in the future.
 var reservedSlugs = []string{"modbox", "library", "public"}
 
 var slugForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// CreateWorkspace makes a workspace that the identity's user owns. An empty slug
-// is made of the name. Errors: Invalid; Exists, naming slug; QuotaExceeded for a
-// user who has made as many as it may.
+// CreateWorkspace creates a workspace that the identity's user owns. If slug is empty, it is
+// derived from the name. Errors: Invalid; Exists, naming slug; QuotaExceeded when the user has
+// created as many as allowed.
 func (c *Accounts) CreateWorkspace(ctx context.Context, id Identity, name, slug, description string) (sandbox.Workspace, error) {
 	ws := newWorkspace(id.User, name, slug)
 	ws.Description, ws.Role = description, sandbox.RoleOwner
@@ -51,8 +51,8 @@ func (c *Accounts) CreateWorkspace(ctx context.Context, id Identity, name, slug,
 	return ws, nil
 }
 
-// newWorkspace is a workspace of user; an empty slug is made of the name, and
-// unlike others.
+// newWorkspace returns a workspace of user; an empty slug is replaced by a unique one derived from
+// the name.
 func newWorkspace(user sandbox.UserID, name, slug string) sandbox.Workspace {
 	now := time.Now().UTC()
 	if slug == "" {
@@ -73,7 +73,7 @@ func checkWorkspace(name, slug, description *string) error {
 		return sandbox.InvalidField("slug", "must be 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit")
 	}
 	if slug != nil && (slices.Contains(reservedSlugs, *slug) || uuid.Validate(*slug) == nil) {
-		return sandbox.InvalidField("slug", "%q is reserved: must be none of %s, and no UUID, which ids of workspaces are", *slug, list(reservedSlugs))
+		return sandbox.InvalidField("slug", "%q is reserved: it must not be one of %s, nor a UUID, because ids of workspaces are UUIDs", *slug, list(reservedSlugs))
 	}
 	if description != nil && utf8.RuneCountInString(*description) > descriptionMax {
 		return sandbox.InvalidField("description", "must have at most %d characters", descriptionMax)
@@ -81,8 +81,8 @@ func checkWorkspace(name, slug, description *string) error {
 	return nil
 }
 
-// Workspaces returns the workspaces of the identity's user with its roles. A
-// token that is kept to one workspace sees that alone.
+// Workspaces returns the workspaces of the identity's user with the user's roles. A token that is
+// limited to a workspace sees only that workspace.
 func (c *Accounts) Workspaces(ctx context.Context, id Identity) ([]sandbox.Workspace, error) {
 	list, err := c.store.Workspaces(ctx, id.User)
 	if err != nil || !id.WorkspaceOnly {
@@ -115,7 +115,7 @@ func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u sandbox.W
 		if now, err := c.store.Workspace(ctx, id.Workspace); err != nil {
 			return sandbox.Workspace{}, err
 		} else if now.Slug == *slug {
-			slug = nil // from before it was reserved, perhaps
+			slug = nil // unchanged; it may be older than its reservation
 		}
 	}
 	if err := checkWorkspace(u.Name, slug, u.Description); err != nil {
@@ -126,15 +126,14 @@ func (c *Accounts) UpdateWorkspace(ctx context.Context, id Identity, u sandbox.W
 	}
 	u.At = time.Now().UTC()
 	ws, err := c.store.UpdateWorkspace(ctx, id.Workspace, u)
-	c.auth.forget() // the old slug may be another's next
+	c.auth.forget() // another workspace may take the old slug
 	ws.Role = id.Role
 	return ws, err
 }
 
-// DeleteWorkspace deletes the identity's workspace with everything in it. When it
-// returns nobody can use it any more; its sandboxes end in the background, also
-// when the server ends before. Errors: NotFound; Conflict for the installation's
-// first workspace.
+// DeleteWorkspace deletes the identity's workspace with everything in it. When it returns, the
+// workspace cannot be used any more; its sandboxes are destroyed in the background, by the next
+// server if necessary. Errors: NotFound; Conflict for the first workspace of the installation.
 func (c *Accounts) DeleteWorkspace(ctx context.Context, id Identity) error {
 	if err := c.store.MarkWorkspaceDeleting(ctx, id.Workspace, time.Now()); err != nil {
 		return fmt.Errorf("delete workspace %s: %w", id.Workspace, err)
@@ -142,17 +141,17 @@ func (c *Accounts) DeleteWorkspace(ctx context.Context, id Identity) error {
 	c.auth.forget()
 	select {
 	case c.tidying <- struct{}{}:
-	default: // it will look at it
+	default: // tidy has been woken already
 	}
 	return nil
 }
 
-// AddMember makes the user with that name or e-mail address a member of the
-// identity's workspace. An address that is nobody's is invited: then the member
-// is nil, and the code, to be given to the invited, is returned once.
+// AddMember makes the user with that name or e-mail address a member of the identity's workspace.
+// If no user has the address, AddMember invites it: then the member is nil, and the returned code
+// must be passed to the invited person; it cannot be retrieved again.
 //
-// Errors: Invalid; Exists; Forbidden when the role is above the identity's own;
-// NotFound for a name that is nobody's.
+// Errors: Invalid; Exists; Forbidden when the role is above the identity's own; NotFound for an
+// unknown name.
 func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role sandbox.Role) (*sandbox.Member, *sandbox.Invitation, string, error) {
 	if err := assignable(id, role); err != nil {
 		return nil, nil, "", err
@@ -169,7 +168,7 @@ func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role 
 		i, code, err := c.invite(ctx, id, sandbox.Invitation{Workspace: id.Workspace, Role: role, Email: who})
 		return nil, i, code, err
 	case sandbox.CodeOf(err) == sandbox.NotFound:
-		return nil, nil, "", &sandbox.Error{Code: sandbox.NotFound, Field: "name", Message: "there is no such user; give an e-mail address to invite somebody"}
+		return nil, nil, "", &sandbox.Error{Code: sandbox.NotFound, Field: "name", Message: "there is no such user; to invite somebody, give an e-mail address"}
 	case err != nil:
 		return nil, nil, "", fmt.Errorf("look up user: %w", err)
 	}
@@ -183,27 +182,27 @@ func (c *Accounts) AddMember(ctx context.Context, id Identity, who string, role 
 	return &m, nil, "", err
 }
 
-// assignable returns an error unless the identity may give somebody the role.
+// assignable returns an error unless the identity may give the role to members.
 func assignable(id Identity, role sandbox.Role) error {
 	if !role.Valid() {
 		return sandbox.InvalidField("role", "must be one of %s", list(sandbox.Roles))
 	}
 	if role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
-		return &sandbox.Error{Code: sandbox.Forbidden, Field: "role", Message: "only an owner makes owners"}
+		return &sandbox.Error{Code: sandbox.Forbidden, Field: "role", Message: "only an owner may make somebody an owner"}
 	}
 	return nil
 }
 
-// SetRole changes the role of a member of the identity's workspace. Errors:
-// Invalid; NotFound; Forbidden when it or the member is an owner and the identity
-// is not; Conflict when no owner would be left.
+// SetRole changes the role of a member of the identity's workspace. Errors: Invalid; NotFound;
+// Forbidden when the old or new role is owner and the identity is not an owner; Conflict when no
+// owner would remain.
 func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID, role sandbox.Role) (sandbox.Member, error) {
 	m, err := c.store.Member(ctx, id.Workspace, user)
 	if err == nil {
 		err = assignable(id, role)
 	}
 	if err == nil && m.Role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
-		err = sandbox.Errorf(sandbox.Forbidden, "only an owner changes the role of an owner")
+		err = sandbox.Errorf(sandbox.Forbidden, "only an owner may change the role of an owner")
 	}
 	audit.FromContext(ctx).Detail("role", string(role))
 	if err == nil {
@@ -214,11 +213,11 @@ func (c *Accounts) SetRole(ctx context.Context, id Identity, user sandbox.UserID
 	return m, err
 }
 
-// RemoveMember ends a membership in the identity's workspace, and revokes the
-// member's tokens of it. Everybody may leave; others may be removed by who has
-// the permission [sandbox.MembersWrite], owners only by owners.
+// RemoveMember ends a membership in the identity's workspace, and revokes the member's tokens for
+// it. Members may always remove themselves; removing others needs the permission
+// [sandbox.MembersWrite], and removing an owner needs an owner.
 //
-// Errors: NotFound; Forbidden; Conflict when no owner would be left.
+// Errors: NotFound; Forbidden; Conflict when no owner would remain.
 func (c *Accounts) RemoveMember(ctx context.Context, id Identity, user sandbox.UserID) error {
 	m, err := c.store.Member(ctx, id.Workspace, user)
 	if err == nil && user != id.User {
@@ -228,7 +227,7 @@ func (c *Accounts) RemoveMember(ctx context.Context, id Identity, user sandbox.U
 		return err
 	}
 	if m.Role == sandbox.RoleOwner && id.Role != sandbox.RoleOwner {
-		return sandbox.Errorf(sandbox.Forbidden, "only an owner removes an owner")
+		return sandbox.Errorf(sandbox.Forbidden, "only an owner may remove an owner")
 	}
 	err = c.store.RemoveMember(ctx, id.Workspace, user, time.Now().UTC())
 	c.auth.forget()

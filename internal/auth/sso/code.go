@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// codeTime is how long a program has for exchanging a code; a person may have to carry it over.
+	// codeTime is how long a program may take to exchange a code; a person may have to type it.
 	codeTime = 5 * time.Minute
 	codesMax = 10_000
-	// challengeLength is that of a SHA-256 in base64url (RFC 7636).
+	// challengeLength is the length of a SHA-256 in base64url (RFC 7636).
 	challengeLength = 43
 )
 
-// grant is what a code stands for.
+// grant is what a code is exchanged for.
 type grant struct {
 	user      sandbox.UserID
 	provider  string
 	challenge string
 }
 
-// challenge reads how a program proves that a code is its own; "" when it wants none.
+// challenge reads the PKCE challenge of a program; "" when the request has none.
 func challenge(q url.Values) (string, error) {
 	c := q.Get("code_challenge")
 	sum, err := base64.RawURLEncoding.DecodeString(c)
@@ -46,9 +46,9 @@ func challenge(q url.Values) (string, error) {
 	return c, nil
 }
 
-// Exchange begins the session of the program that a code was made for: the one
-// that knows the text of which the flow began with the challenge (RFC 7636). A
-// code works once, also when it is tried with a wrong text.
+// Exchange begins the session of the program that a code was issued for. The program proves itself
+// by the verifier that belongs to the challenge that began the flow (RFC 7636). A code can be used
+// once, and a wrong verifier uses it up.
 //
 // Errors: Unauthenticated.
 func (s *SignIn) Exchange(ctx context.Context, code, verifier, remote string) (auth.Tokens, error) {
@@ -61,7 +61,8 @@ func (s *SignIn) Exchange(ctx context.Context, code, verifier, remote string) (a
 	return s.accounts.SignInProgram(ctx, g.user, g.provider, remote)
 }
 
-// grantCode ends a program's flow: its user's browser carries a code to it, or shows one.
+// grantCode ends the flow of a program: it redirects the browser to the program with a code, or
+// shows the code.
 func (s *SignIn) grantCode(w http.ResponseWriter, f flow, user sandbox.UserID) error {
 	code := unguessable()
 	s.codes.Set(code, grant{user: user, provider: f.Provider, challenge: f.Challenge})
@@ -80,8 +81,8 @@ func (s *SignIn) grantCode(w http.ResponseWriter, f flow, user sandbox.UserID) e
 	return nil
 }
 
-// refuse tells the program that waits for a code why it gets none, if there is
-// one to tell; otherwise the error is the browser's.
+// refuse redirects the error to the program that waits for a code, if there is one; otherwise it
+// returns the error, for the browser.
 func refuse(ctx context.Context, w http.ResponseWriter, f flow, err error) error {
 	var public *sandbox.Error
 	if f.Challenge == "" || f.Redirect == "" || !errors.As(err, &public) {
@@ -106,7 +107,8 @@ func leave(w http.ResponseWriter, f flow, answer url.Values) {
 	w.WriteHeader(http.StatusFound)
 }
 
-// codePage warns: whoever is sent the code by its user becomes that user.
+// codePage warns the user not to pass the code on: a person who has the code can sign in as the
+// user.
 var codePage = template.Must(template.New("code").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Modbox sign-in</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:15vh auto;padding:0 1rem}code{display:block;padding:1rem;background:#eee;color:#111;overflow-wrap:anywhere;user-select:all}</style>

@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// flow is a sign-in under way. It is in a cookie of the browser that began, encrypted: the
-// server keeps nothing of it, so that strangers who begin many push nobody's out.
+// flow is a sign-in in progress. It is stored encrypted in a cookie of the browser that began it.
+// The server stores nothing, so that strangers who begin many sign-ins cannot evict anybody's.
 type flow struct {
 	Provider, Nonce, Verifier string
-	Redirect                  string // of whoever began
-	State                     []byte // likewise, any text
-	// Challenge is of a program that gets a code instead of tokens; "" for a page.
+	Redirect                  string // given by the page or program that began
+	State                     []byte // likewise; any text
+	// Challenge is set for a program, which gets a code instead of tokens; "" for a page.
 	Challenge string
-	// Key is the state that the provider gives back.
+	// Key is the state parameter that the provider returns.
 	Key  string
 	Ends time.Time
 }
 
-// newSeal returns what encrypts with a new key.
+// newSeal returns a cipher with a new key.
 func newSeal() (cipher.AEAD, error) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails: crypto/rand aborts the program instead
@@ -38,18 +38,18 @@ func newSeal() (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// sealFlow returns what a cookie has of a flow.
+// sealFlow returns the encrypted cookie value of a flow.
 func (s *SignIn) sealFlow(f flow) (string, error) {
 	var plain bytes.Buffer
 	e := json.NewEncoder(&plain)
-	e.SetEscapeHTML(false) // a redirect has many &, and a browser takes cookies of 4 KiB
+	e.SetEscapeHTML(false) // redirects contain many &, and browsers limit cookies to 4 KiB
 	if err := e.Encode(f); err != nil {
 		return "", fmt.Errorf("encode flow: %w", err)
 	}
 	return base64.RawURLEncoding.EncodeToString(s.seal.Seal(nil, nil, plain.Bytes(), nil)), nil
 }
 
-// resume returns the flow that the request's browser began with the state. Each can be had
+// resume returns the flow that the request's browser began with the state. Each flow can be resumed
 // once.
 func (s *SignIn) resume(r *http.Request, state string) (flow, error) {
 	cookie, err := r.Cookie(cookieName)
@@ -72,10 +72,10 @@ func (s *SignIn) resume(r *http.Request, state string) (flow, error) {
 		return flow{}, errors.New("the browser began another sign-in")
 	}
 	if time.Now().After(f.Ends) {
-		return flow{}, errors.New("the sign-in took too long")
+		return flow{}, errors.New("the sign-in has expired")
 	}
 	if _, isNew := s.used.SetIfAbsent(f.Key, struct{}{}); !isNew {
-		return flow{}, errors.New("the sign-in was used")
+		return flow{}, errors.New("the sign-in was completed before")
 	}
 	return f, nil
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStrangersPushNoFlowOut has strangers begin many sign-ins while somebody, who was sent
-// with as much as a sign-in may carry, is at the provider.
+// TestStrangersPushNoFlowOut begins many sign-ins as strangers while somebody, whose sign-in has
+// the largest permitted parameters, is at the provider.
 func TestStrangersPushNoFlowOut(t *testing.T) {
 	s, err := New([]Provider{{Name: "acme", Type: "github", ClientID: "1"}}, nil, "http://box.example.com")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // answerMax bounds an answer of a provider.
 const answerMax = 1 << 20
 
-// boundedTransport cuts answers off that are too long.
+// boundedTransport limits the size of answers.
 type boundedTransport struct{}
 
 func (boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -34,16 +34,16 @@ func (boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// bounded is a context whose requests to a provider are bounded in time and size.
+// bounded returns a context whose requests to a provider are limited in time and size.
 func bounded(ctx context.Context) context.Context {
 	return oidc.ClientContext(ctx, &http.Client{Transport: boundedTransport{}, Timeout: talkTime})
 }
 
-// oidcProvider finds the issuer's addresses and keys when they are first needed,
-// so that a server starts while the issuer is away.
+// oidcProvider fetches the issuer's addresses and keys at the first use, so that the server can
+// start while the issuer is unreachable.
 func oidcProvider(p Provider, redirect string) *provider {
-	turn := make(chan struct{}, 1) // no mutex: one that waits for an issuer that hangs gives up in time
-	var found *oidc.Provider       // by who has the turn
+	turn := make(chan struct{}, 1) // not a mutex: waiting for an issuer that hangs must end with the context
+	var found *oidc.Provider       // guarded by turn
 	discover := func(ctx context.Context) (*oidc.Provider, error) {
 		select {
 		case turn <- struct{}{}:
@@ -54,7 +54,8 @@ func oidcProvider(p Provider, redirect string) *provider {
 		if found != nil {
 			return found, nil
 		}
-		// The provider keeps the context for fetching keys, so it is not the request's.
+		// The provider keeps the context for fetching keys later, so the request's context cannot
+		// be used.
 		d, err := oidc.NewProvider(bounded(context.Background()), p.Issuer)
 		if err == nil {
 			found = d
@@ -63,7 +64,7 @@ func oidcProvider(p Provider, redirect string) *provider {
 	}
 	return &provider{
 		Provider: p,
-		talk: func(ctx context.Context) (*oauth2.Config, error) {
+		config: func(ctx context.Context) (*oauth2.Config, error) {
 			d, err := discover(ctx)
 			if err != nil {
 				return nil, err
@@ -84,7 +85,7 @@ func oidcProvider(p Provider, redirect string) *provider {
 				return auth.External{}, err
 			}
 			if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(nonce)) != 1 {
-				return auth.External{}, errors.New("the nonce is another one")
+				return auth.External{}, errors.New("the nonce does not match")
 			}
 			var claims struct {
 				Email    string `json:"email"`
@@ -101,10 +102,10 @@ func oidcProvider(p Provider, redirect string) *provider {
 	}
 }
 
-// githubProvider asks GitHub's API who the user is: it issues no identity tokens.
+// githubProvider asks GitHub's API for the user, because GitHub issues no identity tokens.
 func githubProvider(p Provider, redirect string) *provider {
 	site, api := "https://github.com", "https://api.github.com"
-	if p.Issuer != "" { // one's own installation
+	if p.Issuer != "" { // a GitHub Enterprise installation
 		site = strings.TrimRight(p.Issuer, "/")
 		api = site + "/api/v3"
 	}
@@ -114,7 +115,7 @@ func githubProvider(p Provider, redirect string) *provider {
 	}
 	return &provider{
 		Provider: p,
-		talk:     func(context.Context) (*oauth2.Config, error) { return config, nil },
+		config:   func(context.Context) (*oauth2.Config, error) { return config, nil },
 		who: func(ctx context.Context, t *oauth2.Token, _ string) (auth.External, error) {
 			client := config.Client(bounded(ctx), t)
 			var user struct {
@@ -129,7 +130,7 @@ func githubProvider(p Provider, redirect string) *provider {
 				return auth.External{}, err
 			}
 			if user.ID == 0 {
-				return auth.External{}, errors.New("the user has no id")
+				return auth.External{}, errors.New("the answer has no user id")
 			}
 			if err := get(ctx, client, api+"/user/emails", &emails); err != nil {
 				return auth.External{}, err

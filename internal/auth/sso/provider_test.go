@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Sign-ins do not wait in line, each as long as it takes, for an issuer that hangs.
+// Concurrent sign-ins must not wait for each other while the issuer hangs.
 func TestWaitingForTheIssuerEnds(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -23,7 +23,7 @@ func TestWaitingForTheIssuerEnds(t *testing.T) {
 	p := oidcProvider(Provider{Name: "acme", Issuer: issuer.URL, ClientID: "x"}, "http://127.0.0.1/callback")
 	first := make(chan error, 1)
 	go func() {
-		_, err := p.talk(t.Context())
+		_, err := p.config(t.Context())
 		first <- err
 	}()
 	<-asked
@@ -31,7 +31,7 @@ func TestWaitingForTheIssuerEnds(t *testing.T) {
 	cancel()
 	second := make(chan error, 1)
 	go func() {
-		_, err := p.talk(ctx)
+		_, err := p.config(ctx)
 		second <- err
 	}()
 	select {

@@ -1,7 +1,6 @@
-// Package sso signs users in through other services: any OpenID Connect issuer,
-// and GitHub, which speaks plain OAuth 2. It uses the authorization code flow
-// with PKCE, a state that works once and only in the browser that began, and a
-// nonce. Who may come in is package auth's matter.
+// Package sso signs users in through other services: any OpenID Connect issuer, and GitHub, which
+// supports plain OAuth 2 only. It uses the authorization code flow with PKCE, a nonce, and a state
+// that works once and only in the browser that began. Package auth decides who may sign in.
 package sso
 
 import (
@@ -26,26 +25,26 @@ import (
 )
 
 const (
-	// flowTime is how long somebody may take to sign in at the provider.
+	// flowTime is how long a person may take to sign in at the provider.
 	flowTime = 10 * time.Minute
-	// usedMax is how many flows are remembered as used.
+	// usedMax is how many completed flows are remembered, so that none is used twice.
 	usedMax = 10_000
-	// talkTime bounds all requests to the provider for one sign-in together.
+	// talkTime bounds the requests to the provider for a sign-in, all together.
 	talkTime   = 20 * time.Second
 	cookieName = "modbox_sso"
 	basePath   = "/auth/sso/"
-	// sandboxesPath is where pages of sandboxes are, which may be anybody's.
+	// sandboxesPath is the prefix of pages that sandboxes serve, which are not trusted.
 	sandboxesPath = "/s/"
 )
 
-// Provider is a service that vouches for users.
+// Provider is a service that authenticates users.
 type Provider struct {
-	Name         string // in the routes
+	Name         string // part of the routes
 	Type         string // "oidc", or "github"
-	Issuer       string // of oidc: the URL; of github: where it is, https://github.com when empty
+	Issuer       string // of oidc: the issuer's URL; of github: the base URL, https://github.com when empty
 	ClientID     string
 	ClientSecret string
-	// Domains are those whose addresses may sign up, see [auth.Accounts.SignInExternal].
+	// Domains are the e-mail domains whose users may sign up, see [auth.Accounts.SignInExternal].
 	Domains []string
 }
 
@@ -55,23 +54,24 @@ type SignIn struct {
 	providers map[string]*provider
 	names     []string
 	public    *url.URL
-	seal      cipher.AEAD // encrypts flows; its key lives as long as the server
+	seal      cipher.AEAD // encrypts flows; the key is never stored
 	used      *otter.Cache[string, struct{}]
 	codes     *otter.Cache[string, grant]
 }
 
-// provider is a Provider with what talks to it.
+// provider is a Provider with the functions that send its requests.
 type provider struct {
 	Provider
-	// talk returns the settings of the flow.
-	talk func(ctx context.Context) (*oauth2.Config, error)
-	// who returns whom the tokens are of; it checks the nonce where there is one.
+	// config returns the OAuth settings of the flow.
+	config func(ctx context.Context) (*oauth2.Config, error)
+	// who returns the identity that the tokens belong to; it checks the nonce if the provider
+	// supports it.
 	who func(ctx context.Context, t *oauth2.Token, nonce string) (auth.External, error)
 }
 
-// New returns a SignIn through the providers for a server reached at publicURL.
-// It does not connect. Errors: a provider without name, with an unknown type, or
-// with an issuer that is no URL.
+// New returns a SignIn through the providers for a server reached at publicURL. It does not connect
+// to them. Errors: a provider without a name, with an unknown type, or with an issuer that is not a
+// URL.
 func New(providers []Provider, accounts *auth.Accounts, publicURL string) (*SignIn, error) {
 	public, err := url.Parse(publicURL)
 	if err != nil {
@@ -109,7 +109,7 @@ func New(providers []Provider, accounts *auth.Accounts, publicURL string) (*Sign
 
 func (s *SignIn) provider(p Provider) (*provider, error) {
 	if p.Name == "" || p.ClientID == "" || s.providers[p.Name] != nil {
-		return nil, fmt.Errorf("sign-in provider %q: it needs a name of its own and a client_id", p.Name)
+		return nil, fmt.Errorf("sign-in provider %q: it needs a unique name and a client_id", p.Name)
 	}
 	redirect := strings.TrimRight(s.public.String(), "/") + basePath + p.Name + "/callback"
 	switch p.Type {
@@ -139,14 +139,14 @@ func unguessable() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// Begin sends a browser to the provider. The query's redirect says where it ends
-// up, a path of this server or a URL of the caller's own machine, and state is
-// given back there. A page of this server gets the session's tokens; a program,
-// which sends a code_challenge, gets a code for [SignIn.Exchange], and without a
-// redirect the code is shown to the user, who carries it over.
+// Begin redirects a browser to the provider. The query's redirect is where the browser goes at the
+// end: a path of this server, or a URL of the caller's own machine; state is passed on to it. A
+// page of this server gets the session's tokens. A program, which sends a code_challenge, gets a
+// code for [SignIn.Exchange]; without a redirect the code is shown to the user, who types it into
+// the program.
 //
-// Errors: NotFound; Invalid, naming redirect, state or code_challenge;
-// Unavailable when the provider cannot be reached.
+// Errors: NotFound; Invalid, naming redirect, state or code_challenge; Unavailable when the
+// provider cannot be reached.
 func (s *SignIn) Begin(w http.ResponseWriter, r *http.Request) error {
 	p := s.providers[r.PathValue("provider")]
 	if p == nil {
@@ -162,7 +162,7 @@ func (s *SignIn) Begin(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), talkTime)
 	defer cancel()
-	config, err := p.talk(ctx)
+	config, err := p.config(ctx)
 	if err != nil {
 		return sandbox.Wrap(sandbox.Unavailable, err, "%s cannot be reached; try again", p.Name)
 	}
@@ -189,10 +189,10 @@ func (s *SignIn) cookie(value string, age int) *http.Cookie {
 	}
 }
 
-// destination returns where a browser may be sent: with tokens nowhere but here,
-// outside of sandboxes; with a code for a program to the machine it runs on, or
-// nowhere, which is "". Tokens do not go to that machine: whoever else listens
-// there could use them, but not a code.
+// destination returns where a browser may be redirected. With tokens it is only this server,
+// outside of sandboxes. With a code for a program it is the machine on which the program runs, or
+// "", which shows the code. Tokens are not sent to that machine, because another user of it might
+// listen on the port; a code is useless without the verifier.
 func destination(redirect string, program bool) (string, error) {
 	if redirect == "" && program {
 		return "", nil
@@ -201,7 +201,8 @@ func destination(redirect string, program bool) (string, error) {
 	}
 	u, err := url.Parse(redirect)
 	if err == nil && len(redirect) <= 1024 && u.Fragment == "" && !strings.ContainsAny(redirect, "\\\t\r\n") {
-		// A path that a browser or the server would make another of is none: it might lead to a sandbox.
+		// Paths that a browser or the server would normalize are refused: they might lead to a
+		// sandbox.
 		plain := path.Clean(u.Path) == u.Path || path.Clean(u.Path)+"/" == u.Path
 		if !program && u.Scheme == "" && u.Host == "" && strings.HasPrefix(u.Path, "/") && plain && !strings.HasPrefix(u.Path+"/", sandboxesPath) {
 			return redirect, nil
@@ -212,17 +213,17 @@ func destination(redirect string, program bool) (string, error) {
 		}
 	}
 	if program {
-		return "", sandbox.InvalidField("redirect", "must be http://127.0.0.1:PORT/… when a code_challenge is given, or nothing for a code that is shown")
+		return "", sandbox.InvalidField("redirect", "must be http://127.0.0.1:PORT/… when a code_challenge is given, or empty to have the code shown")
 	}
-	return "", sandbox.InvalidField("redirect", "must be a path of this server and not of a sandbox; a program on your machine gives a code_challenge too")
+	return "", sandbox.InvalidField("redirect", "must be a path of this server outside of sandboxes; a program on your machine must send a code_challenge")
 }
 
-// Callback takes a browser back from the provider and sends it on: to a page with
-// the session's tokens in the fragment of the URL, which no server sees, to a
-// program with a code.
+// Callback receives a browser back from the provider and redirects it: to a page, with the
+// session's tokens in the fragment of the URL, which browsers send to no server; to a program, with
+// a code.
 //
-// Errors: Unauthenticated when the flow is unknown, was used, or the provider's
-// answer does not hold; Forbidden when the user may not come in.
+// Errors: Unauthenticated when the flow is unknown or was completed before, or the provider's
+// answer is invalid; Forbidden when the user may not sign in.
 func (s *SignIn) Callback(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	f, err := s.resume(r, q.Get("state"))
@@ -260,12 +261,12 @@ func (s *SignIn) Callback(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// identify asks the provider whom it sent back with q. Errors: Unauthenticated
-// when its answer does not hold; Unavailable.
+// identify asks the provider for the identity of the user that it redirected back with q. Errors:
+// Unauthenticated when its answer is invalid; Unavailable.
 func (p *provider) identify(ctx context.Context, q url.Values, f flow) (auth.External, error) {
 	ctx, cancel := context.WithTimeout(ctx, talkTime)
 	defer cancel()
-	config, err := p.talk(ctx)
+	config, err := p.config(ctx)
 	if err != nil {
 		return auth.External{}, sandbox.Wrap(sandbox.Unavailable, err, "%s cannot be reached; try again", p.Name)
 	}

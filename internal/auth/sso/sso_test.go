@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// browser follows redirects, with cookies, until a page that the test looks at.
+// browser follows redirects, with cookies, up to a page for the test to look at.
 func browser(t *testing.T) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -33,7 +33,7 @@ func browser(t *testing.T) *http.Client {
 	}}
 }
 
-// visit returns the status of where the browser ended up, and where it was sent last.
+// visit returns the status of the page on which the browser ended, and its last redirect.
 func visit(t *testing.T, c *http.Client, target string) (int, *url.URL) {
 	t.Helper()
 	resp, err := c.Get(target)
@@ -118,7 +118,7 @@ func with(claim string, value any) ssotest.Fault {
 
 func TestStateWorksOnceAndInOneBrowser(t *testing.T) {
 	s, _ := start(t, "example.com")
-	// The way back is followed by hand.
+	// The redirect back is followed by hand.
 	stop := browser(t)
 	stop.CheckRedirect = func(r *http.Request, _ []*http.Request) error {
 		if strings.HasSuffix(r.URL.Path, "/callback") || r.URL.Path == "/app" {

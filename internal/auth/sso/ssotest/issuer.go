@@ -20,17 +20,17 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// issuer is what the process serves.
+// issuer is the state of the process.
 type issuer struct {
 	url        string
-	key, other *rsa.PrivateKey // the one it shows, and one that it does not
+	key, other *rsa.PrivateKey // the published key, and an unpublished one
 
 	mu     sync.Mutex
 	grants map[string]url.Values // the authorization request of each code; guarded by mu
 	fault  Fault                 // guarded by mu
 }
 
-// serve is the process: it prints its URL and serves until stdin ends.
+// serve runs the process: it prints its URL and serves until stdin ends.
 func serve() error {
 	i := &issuer{grants: map[string]url.Values{}}
 	for _, key := range []**rsa.PrivateKey{&i.key, &i.other} {
@@ -45,7 +45,7 @@ func serve() error {
 	}
 	i.url = "http://" + l.Addr().String()
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // the test holds the other end, however it ends
+		_, _ = io.Copy(io.Discard, os.Stdin) // the test holds the other end, which closes however the test ends
 		_ = l.Close()
 	}()
 	fmt.Println(i.url)
@@ -103,7 +103,7 @@ func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
 }
 
-// token gives the tokens for a code, when client and verifier are right.
+// token returns the tokens for a code, if client and verifier are right.
 func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -126,7 +126,7 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]any{"access_token": "at", "token_type": "Bearer", "id_token": text})
 }
 
-// identity is an identity token, with the faults that it is to have.
+// identity returns an identity token, with the faults that the test asked for.
 //
 // Preconditions: i.mu is held.
 func (i *issuer) identity(nonce string) (string, error) {

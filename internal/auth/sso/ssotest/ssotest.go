@@ -1,4 +1,4 @@
-// Package ssotest is a service that people sign in with, for tests: a process of its own.
+// Package ssotest is a sign-in provider for tests, in a process of its own.
 package ssotest
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/modbox/modbox/internal/auth/sso"
 )
 
-// asIssuer in the environment has the program of a test be the issuer.
+// asIssuer is the environment variable that makes a test's program run as the issuer.
 const asIssuer = "MODBOX_TEST_ISSUER"
 
 const clientID, clientSecret = "modbox", "s3cret"
 
-// Main is the process of an [Issuer] when the program was started as one, and does not
-// return then. It is to be called first by TestMain wherever [New] is used.
+// Main runs the process of an [Issuer] when the program was started as an issuer, and does not
+// return then. TestMain must call it first in every package that uses [New].
 func Main() {
 	if os.Getenv(asIssuer) == "" {
 		return
@@ -33,10 +33,10 @@ func Main() {
 	os.Exit(0)
 }
 
-// Issuer is a small OpenID Connect issuer, and a GitHub, over real HTTP. It signs
-// everybody in at once, as ada@example.com, or octo@example.com for GitHub.
+// Issuer is a small OpenID Connect issuer, and a GitHub, over real HTTP. It signs every browser in
+// at once, as ada@example.com, or octo@example.com for GitHub.
 type Issuer struct {
-	// URL is where it is, without a slash at the end.
+	// URL is the base URL, without a slash at the end.
 	URL string
 	t   *testing.T
 }
@@ -70,19 +70,19 @@ func New(t *testing.T) *Issuer {
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		t.Fatalf("the issuer says no address; does TestMain call ssotest.Main? %v", err)
+		t.Fatalf("the issuer printed no address; does TestMain call ssotest.Main? %v", err)
 	}
 	return &Issuer{URL: strings.TrimSpace(line), t: t}
 }
 
-// Fault is what is wrong with identity tokens.
+// Fault describes faults in identity tokens.
 type Fault struct {
-	Claims   map[string]any `json:"claims"`    // instead of the right ones
+	Claims   map[string]any `json:"claims"`    // override the correct claims
 	Without  []string       `json:"without"`   // claims that are left out
-	OtherKey bool           `json:"other_key"` // they are signed with another key than the issuer shows
+	OtherKey bool           `json:"other_key"` // sign with a key that the issuer does not publish
 }
 
-// Spoil has the next tokens a fault; the zero Fault is none.
+// Spoil applies a fault to the next tokens; the zero Fault removes it.
 func (i *Issuer) Spoil(fault Fault) {
 	i.t.Helper()
 	body, err := json.Marshal(fault)
@@ -99,11 +99,11 @@ func (i *Issuer) Spoil(fault Fault) {
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		i.t.Fatalf("the issuer took no fault: %s", resp.Status)
+		i.t.Fatalf("the issuer did not accept the fault: %s", resp.Status)
 	}
 }
 
-// Providers are the two that the issuer is, "acme" and "github", which let addresses of the domains in.
+// Providers returns the two providers "acme" and "github"; addresses of the domains may sign up.
 func (i *Issuer) Providers(domains ...string) []sso.Provider {
 	return []sso.Provider{
 		{Name: "acme", Issuer: i.URL, ClientID: clientID, ClientSecret: clientSecret, Domains: domains},
