@@ -17,39 +17,39 @@ import (
 
 const (
 	maxHeaderBytes = 64 << 10
-	// maxStreams is per connection; the client of agentapi opens far fewer.
+	// maxStreams is the limit per connection; the client of agentapi opens far fewer.
 	maxStreams = 256
-	// idleHeader bounds how long a connection may take to say what it is.
+	// idleHeader bounds how long a new connection may take to send its first header.
 	idleHeader = 30 * time.Second
-	// quiet is how long the host may say nothing on a connection until it is asked
-	// whether it is there, and silent how long it has to answer. It asks more often
-	// itself, so that only those are asked that broke without the agent's noticing:
-	// what gVisor saved half closed, and what nobody reads, would hold up the
-	// processes attached to it for ever.
+	// quiet is how long a connection may be without data from the host before the agent pings the
+	// host, and silent how long the host may take to answer. The host itself sends pings more
+	// often, so the agent pings only connections that broke without its noticing: connections that
+	// gVisor saved half closed, and connections that nobody reads. They would block the processes
+	// attached to them for ever.
 	quiet, silent = 30 * time.Second, 30 * time.Second
 )
 
-// Options are an agent's settings. The zero value is an agent that is not init
-// and whose root is the root of the filesystem.
+// Options are the settings of an agent. The zero value is an agent that is not init and uses the
+// root of the filesystem.
 type Options struct {
-	// Version is what Health answers.
+	// Version is the version in the answer of Health.
 	Version string
-	// Init says that this process is PID 1 of the sandbox: it reaps all children,
-	// and Configure sets the host name.
+	// Init is whether this process is PID 1 of the sandbox: then it reaps all children, and
+	// Configure sets the host name.
 	Init bool
-	// Root is a directory that takes the place of / for paths of files, working
-	// directories, and the user database. Processes themselves are NOT confined to
-	// it: it exists for tests.
+	// Root is a directory that replaces
+	// in paths of files, working directories, and the user database. Processes themselves are NOT
+	// confined to it: it exists for tests.
 	Root string
 	// DetachGrace replaces [agentapi.DetachGrace] when it is not 0.
 	DetachGrace time.Duration
-	// WatchedDirs replaces [agentapi.MaxWatchedDirs], and QueuedEvents how many events
-	// of a watch may wait to be sent, when they are not 0.
+	// WatchedDirs replaces [agentapi.MaxWatchedDirs], and QueuedEvents the number of unsent events
+	// of a watch, when they are not 0.
 	WatchedDirs, QueuedEvents int
-	// WatchPatience replaces how long a watch waits for the end of another, when there
-	// are as many as there may be and it is not 0.
-	WatchPatience time.Duration
-	// Log is where the agent says what nobody asked for; nil for nowhere.
+	// WatchWait, when it is not 0, replaces how long a new watch waits for another to end when the
+	// sandbox has the maximum number of watches.
+	WatchWait time.Duration
+	// Log receives problems that no caller is told of; nil discards them.
 	Log *slog.Logger
 }
 
@@ -64,7 +64,7 @@ type Agent struct {
 	server  *http.Server
 	conns   *conns
 	calls   sync.RWMutex // held shared by every handler; Close takes it for good
-	close   func() error // end, once
+	close   func() error // ends the agent, once
 
 	mu         sync.Mutex
 	config     agentapi.Config // guarded by mu
@@ -72,8 +72,8 @@ type Agent struct {
 	main       *process        // guarded by mu; nil when there is none
 }
 
-// New returns an agent. One with Init must be the only one of its process, and
-// nothing else in the process may wait for children.
+// New returns an agent. An agent with Init must be the only one in its process, and nothing else in
+// the process may wait for children.
 func New(opts Options) *Agent {
 	if opts.DetachGrace == 0 {
 		opts.DetachGrace = agentapi.DetachGrace
@@ -81,8 +81,8 @@ func New(opts Options) *Agent {
 	if opts.WatchedDirs == 0 {
 		opts.WatchedDirs = agentapi.MaxWatchedDirs
 	}
-	if opts.WatchPatience == 0 {
-		opts.WatchPatience = watchPatience
+	if opts.WatchWait == 0 {
+		opts.WatchWait = watchWait
 	}
 	if opts.QueuedEvents == 0 {
 		opts.QueuedEvents = maxQueuedEvents
@@ -121,8 +121,8 @@ func New(opts Options) *Agent {
 	return a
 }
 
-// Serve answers on connections of l until l fails or Close is called, which is
-// when it returns nil. It may be called for several listeners.
+// Serve answers connections of l until l fails or Close is called; after Close it returns nil. It
+// may be called for several listeners.
 func (a *Agent) Serve(l net.Listener) error {
 	if err := a.server.Serve(nudgingListener{l, a.conns}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
@@ -130,11 +130,11 @@ func (a *Agent) Serve(l net.Listener) error {
 	return nil
 }
 
-// closePatience bounds how long Close waits for killed processes.
-const closePatience = time.Minute
+// closeTimeout bounds how long Close waits for killed processes.
+const closeTimeout = time.Minute
 
-// Close ends all connections and kills all processes the agent started and what
-// belongs to them. It waits for the ends of calls and processes, though not for ever.
+// Close ends all connections and kills all processes that the agent started, with their families.
+// It waits, within bounds, for calls and processes to end.
 func (a *Agent) Close() error { return a.close() }
 
 func (a *Agent) end() error {
@@ -145,14 +145,14 @@ func (a *Agent) end() error {
 		a.calls.Lock()
 		close(over)
 	}()
-	patience := time.After(closePatience)
+	patience := time.After(closeTimeout)
 	select {
 	case <-over:
 	case <-patience:
 		a.log.Warn("calls have not ended")
 		return err
 	}
-	a.killAll() // what the last calls started
+	a.killAll() // processes that the last calls started
 	select {
 	case <-a.procs.idle():
 	case <-patience:
@@ -193,12 +193,12 @@ func (a *Agent) routes() http.Handler {
 	return mux
 }
 
-// errAborted says that the answer was begun and cannot be completed: the stream
-// is reset, so that the client does not take it for whole.
+// errAborted reports that the answer has begun and cannot be completed: the stream is reset, so
+// that the client does not mistake it for complete.
 var errAborted = errors.New("answer broken off")
 
-// answer runs a handler and writes the error it returns. A panic of a handler
-// costs its own call only.
+// answer runs a handler and writes the error that it returns. A panic of a handler affects its own
+// call only.
 func (a *Agent) answer(w http.ResponseWriter, r *http.Request, h func(http.ResponseWriter, *http.Request) error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -222,7 +222,7 @@ func (a *Agent) answer(w http.ResponseWriter, r *http.Request, h func(http.Respo
 	}
 }
 
-// statusOf gives each code a status; the client looks at the code alone.
+// statusOf gives each code an HTTP status; the client reads only the code.
 var statusOf = map[agentapi.ErrorCode]int{
 	agentapi.CodeInvalid:    http.StatusBadRequest,
 	agentapi.CodeNotFound:   http.StatusNotFound,
@@ -268,7 +268,7 @@ func readJSON(r *http.Request, v any) error {
 		return invalid("the request has more than %d bytes", agentapi.MaxStart)
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return invalid("the request is not understood: %v", err)
+		return invalid("cannot decode the request: %v", err)
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func (a *Agent) health(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, h)
 }
 
-// defaults returns the configuration commands start from.
+// defaults returns the configuration that commands start from.
 func (a *Agent) defaults() agentapi.Config {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -52,7 +52,7 @@ func start(t testing.TB, change ...func(*agent.Options)) *env {
 	return e
 }
 
-// killLeft kills what commands left running in the background on this machine.
+// killLeft kills processes that commands left running in the background on this machine.
 func (e *env) killLeft() {
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, link := range links {
@@ -69,7 +69,7 @@ func (e *env) dial(ctx context.Context) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", e.socket)
 }
 
-// result is everything a stream said.
+// result is everything that a stream sent.
 type result struct {
 	stdout, stderr string
 	exit           agentapi.Exit
@@ -99,7 +99,7 @@ func collect(t testing.TB, s *agentapi.Stream) result {
 	}
 }
 
-// exec starts a command, which must start.
+// exec starts a command and fails the test if it does not start.
 func (e *env) exec(t testing.TB, cmd agentapi.Command) *agentapi.Stream {
 	t.Helper()
 	s, err := e.Exec(t.Context(), cmd)
@@ -110,13 +110,13 @@ func (e *env) exec(t testing.TB, cmd agentapi.Command) *agentapi.Stream {
 	return s
 }
 
-// sh runs a shell script to its end.
+// sh runs a shell script until it ends.
 func (e *env) sh(t testing.TB, script string) result {
 	t.Helper()
 	return collect(t, e.exec(t, agentapi.Command{Argv: []string{"sh", "-c", script}}))
 }
 
-// eventually waits until ok says so.
+// eventually waits until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

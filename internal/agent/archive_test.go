@@ -27,14 +27,14 @@ var formats = []agentapi.Format{agentapi.FormatTarGzip, agentapi.FormatZip, agen
 
 // member is an entry of an archive made by a test.
 type member struct {
-	kind   byte // as in tar
+	kind   byte // a type flag of tar
 	name   string
 	body   string
 	target string
 	mode   int64
 }
 
-// tarOf packs members, with gzip around them when asked.
+// tarOf packs members, optionally compressed with gzip.
 func tarOf(t testing.TB, zipped bool, members ...member) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -63,7 +63,7 @@ func tarOf(t testing.TB, zipped bool, members ...member) []byte {
 	return buf.Bytes()
 }
 
-// zipOf packs members whose kind tar has a word for.
+// zipOf packs members, which have type flags of tar.
 func zipOf(t testing.TB, members ...member) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -99,7 +99,7 @@ func (e *env) unpack(t testing.TB, dir string, archive []byte, format agentapi.F
 	return e.UnpackArchive(t.Context(), dir, bytes.NewReader(archive), agentapi.ArchiveOptions{Format: format})
 }
 
-// snapshot describes everything below a directory, one line each.
+// snapshot describes everything below a directory, one line for each file.
 func snapshot(t testing.TB, dir string) []string {
 	t.Helper()
 	var lines []string
@@ -163,7 +163,7 @@ func TestArchiveRoundTrip(t *testing.T) {
 	os.Symlink("../a.txt", filepath.Join(from, "deep/link"))
 	os.Symlink("nowhere", filepath.Join(from, "dangling"))
 	want := snapshot(t, from)
-	if err := syscall.Mkfifo(filepath.Join(from, "pipe"), 0o644); err != nil { // is left out
+	if err := syscall.Mkfifo(filepath.Join(from, "pipe"), 0o644); err != nil { // is skipped
 		t.Fatal(err)
 	}
 	for _, format := range formats {
@@ -356,7 +356,7 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 		flipped := bytes.Clone(archive)
 		flipped[len(flipped)/2] ^= 0x55
 		bad := map[string][]byte{"cut": archive[:len(archive)/2], "empty": nil, "noise": content}
-		if format != agentapi.FormatTar { // which has no checksums of content
+		if format != agentapi.FormatTar { // tar has no checksums of content
 			bad["flipped"] = flipped
 		}
 		for name, data := range bad {
@@ -365,7 +365,7 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 				if err := e.unpack(t, "/w", data, told); !errors.As(err, &refused) || refused.Code != agentapi.CodeInvalid {
 					t.Errorf("%s %s as %q = %v, want %s", name, format, told, err, agentapi.CodeInvalid)
 				}
-				// The checksum of a tar.gz is at its end, behind the file.
+				// The checksum of a tar.gz is at its end, after the file.
 				if left := snapshot(t, filepath.Join(e.root, "w")); len(left) != 0 && (name != "flipped" || format != agentapi.FormatTarGzip) {
 					t.Errorf("%s %s: left over: %.80v", name, format, left)
 				}
@@ -394,7 +394,7 @@ func TestBombsAreRefused(t *testing.T) {
 	zw.Close()
 	lying := bytes.Clone(zipped.Bytes())
 	at := bytes.LastIndex(lying, []byte("PK\x01\x02"))
-	binary.LittleEndian.PutUint32(lying[at+24:], 1<<20) // says it is small
+	binary.LittleEndian.PutUint32(lying[at+24:], 1<<20) // claims to be small
 	holes := sparse(t, 1<<40)
 
 	for name, archive := range map[string][]byte{"tar.gz": gz.Bytes(), "zip": zipped.Bytes(), "zip-that-lies": lying, "holes": holes} {
@@ -418,7 +418,7 @@ func (zeroReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sparse returns a tar of one file that is all hole, in GNU's old form.
+// sparse returns a tar of one file that consists of a hole, in the old GNU format.
 func sparse(t testing.TB, size int64) []byte {
 	t.Helper()
 	var h [512]byte
@@ -434,7 +434,7 @@ func sparse(t testing.TB, size int64) []byte {
 		b[0] = 0x80
 		binary.BigEndian.PutUint64(b[4:], uint64(n))
 	}
-	big(h[386:398], size) // one piece of no bytes at the end
+	big(h[386:398], size) // a piece of zero bytes at the end
 	copy(h[398:], "00000000000\x00")
 	big(h[483:495], size)
 	copy(h[148:], "        ")
@@ -461,7 +461,7 @@ func TestUnpackingStopsWithItsClient(t *testing.T) {
 		}
 		eventually(t, "only directories are left of a broken "+string(format), func() bool {
 			clean := true
-			// What goes away while it is looked at is what is waited for.
+			// Files may disappear during the walk: the test waits for that.
 			filepath.WalkDir(filepath.Join(e.root, "w"), func(_ string, d fs.DirEntry, err error) error {
 				clean = clean && (errors.Is(err, fs.ErrNotExist) || err == nil && d.IsDir())
 				return nil

@@ -7,10 +7,10 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// notStarted is the exit code of a main process that could not be started, as shells have it.
+// notStarted is the exit code of a main process that could not be started, as in shells.
 const notStarted = 127
 
-// configure takes the environment and defaults; the first time it starts the main process.
+// configure sets the environment and defaults; the first call also starts the main process.
 func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	var cfg agentapi.Config
 	if err := readJSON(r, &cfg); err != nil {
@@ -23,7 +23,7 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 		if cfg.Env == nil {
 			cfg.Env = map[string]string{}
 		}
-		// A guest that made this impossible harms itself only.
+		// A guest that makes this fail harms only itself.
 		if err := a.setNetwork(cfg.Network, cfg.Env); err != nil {
 			a.log.Warn("network not set up", "error", err)
 		}
@@ -58,8 +58,8 @@ func (a *Agent) configure(_ http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// startMain starts the image's own command. One that cannot be started has ended
-// at once, with the reason as its output: the sandbox is good without it.
+// startMain starts the image's own command. If the command cannot be started, it counts as ended,
+// with the reason as its output, because the sandbox is usable without it.
 func (a *Agent) startMain(argv []string) (*process, error) {
 	cmd := agentapi.Command{ID: agentapi.MainID, Argv: argv, Detach: true}
 	return a.procs.start(cmd.ID, func(ended func(*process)) (*process, error) {

@@ -57,11 +57,11 @@ func TestMainProcessThatCannotStart(t *testing.T) {
 	}
 }
 
-// TestRestored has a connection that somebody attached to a process over, and
-// that nobody reads, as one that was saved in the middle of its end.
+// TestRestored attaches to a process over a connection that nobody reads afterwards, like a
+// connection that was saved while it was closing.
 func TestRestored(t *testing.T) {
 	e := start(t)
-	const lines = 150_000 // more than a connection and the agent hold
+	const lines = 150_000 // more than a connection and the agent buffer
 	e.exec(t, agentapi.Command{ID: "held", Argv: []string{"seq", "-f", "%06.0f", "1", fmt.Sprint(lines)}, Detach: true, Hold: true})
 	host := agentapi.NewClient(e.dial)
 	defer host.Close()

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// conns are the connections there are.
+// conns is the set of open connections.
 type conns struct {
 	mu   sync.Mutex
-	last int64                  // guarded by mu; the number of the newest
-	open map[*nudgingConn]int64 // guarded by mu; their numbers, in the order they were accepted
+	last int64                  // guarded by mu; the number of the latest connection
+	open map[*nudgingConn]int64 // guarded by mu; their numbers, in the order of acceptance
 }
 
 func newConns() *conns { return &conns{open: map[*nudgingConn]int64{}} }
@@ -28,12 +28,12 @@ func (x *conns) remove(c *nudgingConn) {
 	delete(x.open, c)
 }
 
-// closeBefore closes the connections accepted before the one that ctx, of a
-// request, came over.
+// closeBefore closes the connections that were accepted before the connection of the request that
+// ctx belongs to.
 func (x *conns) closeBefore(ctx context.Context) {
 	own, _ := ctx.Value(connKey{}).(*nudgingConn)
 	for _, c := range x.before(own) {
-		_ = c.Close() // it is given up
+		_ = c.Close() // the error does not matter
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/modbox/modbox/internal/agent"
 )
 
-// TestDeadConnections has the host's side of a connection fall silent in the
-// middle of a call, without being closed.
+// TestDeadConnections stops the host's side of a connection in the middle of a call, without
+// closing it.
 func TestDeadConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := agent.New(agent.Options{Root: t.TempDir()})
@@ -45,13 +45,13 @@ func TestDeadConnections(t *testing.T) {
 		}()
 		synctest.Wait()
 		host.silent.Store(true)
-		if err := <-ended; err == nil { // forever, when the agent does not notice
+		if err := <-ended; err == nil { // blocks forever if the agent does not notice
 			t.Error("the call was answered, want its connection closed")
 		}
 	})
 }
 
-// listener has the connections that it is given.
+// listener accepts the connections that it is given.
 type listener struct{ conns chan net.Conn }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -68,7 +68,7 @@ func (l *listener) Close() error {
 
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "agent"} }
 
-// mute is a connection on which nothing is sent any more once it is silent.
+// mute is a connection that drops everything written once it is silent.
 type mute struct {
 	net.Conn
 	silent atomic.Bool

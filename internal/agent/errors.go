@@ -17,7 +17,7 @@ func invalid(format string, args ...any) *agentapi.Error {
 	return errorf(agentapi.CodeInvalid, format, args...)
 }
 
-// codes gives the errors of the system their codes, the first that matches.
+// codes maps errors of the system to codes; the first match applies.
 var codes = []struct {
 	err  error
 	code agentapi.ErrorCode
@@ -28,7 +28,7 @@ var codes = []struct {
 	{syscall.ENOSPC, agentapi.CodeDiskFull},
 	{syscall.EDQUOT, agentapi.CodeDiskFull},
 	{syscall.EROFS, agentapi.CodeDenied},
-	{syscall.EBUSY, agentapi.CodeDenied}, // of what is mounted
+	{syscall.EBUSY, agentapi.CodeDenied}, // for mounted directories
 	{syscall.ENAMETOOLONG, agentapi.CodeInvalid},
 	{syscall.ELOOP, agentapi.CodeInvalid},
 	{syscall.EINVAL, agentapi.CodeInvalid},
@@ -41,7 +41,7 @@ var codes = []struct {
 	{fs.ErrPermission, agentapi.CodeDenied},
 }
 
-// toError returns the error as it goes to the host.
+// toError converts an error to the form sent to the host.
 func toError(err error) *agentapi.Error {
 	var e *agentapi.Error
 	if errors.As(err, &e) {

@@ -10,29 +10,29 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// processID is what an id may look like.
+// processID is the syntax of process ids.
 var processID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// exec starts a process and attaches to it, or attaches to one of that id.
+// exec starts a process and attaches to it, or attaches to an existing process with that id.
 func (a *Agent) exec(w http.ResponseWriter, r *http.Request) error {
 	frames := agentapi.NewFrameReader(r.Body)
 	f, err := frames.Next()
 	if err != nil {
-		return invalid("no command came: %v", err)
+		return invalid("no command was sent: %v", err)
 	}
 	var cmd agentapi.Command
 	if f.Type != agentapi.FrameStart {
 		return invalid("the first frame is 0x%02x, not a command", f.Type)
 	}
 	if err := json.Unmarshal(f.Data, &cmd); err != nil {
-		return invalid("the command is not understood: %v", err)
+		return invalid("cannot decode the command: %v", err)
 	}
 	if !processID.MatchString(cmd.ID) || cmd.ID == agentapi.MainID {
 		return invalid("the command's id %q is not 1 to 64 of A-Z a-z 0-9 _ -", cmd.ID)
 	}
 	keep := int64(agentapi.ReplayWindow)
 	if cmd.Hold {
-		keep *= 2 // also what the reader has read and not put away when it is killed
+		keep *= 2 // includes output that the reader has read but not stored yet when it is killed
 	}
 	p, err := a.procs.start(cmd.ID, func(ended func(*process)) (*process, error) {
 		return a.startProcess(cmd, keep, ended)
@@ -46,7 +46,7 @@ func (a *Agent) exec(w http.ResponseWriter, r *http.Request) error {
 func (a *Agent) attach(w http.ResponseWriter, r *http.Request) error {
 	offset, err := strconv.ParseInt(r.FormValue("offset"), 10, 64)
 	if err != nil {
-		return invalid("offset %q is no number", r.FormValue("offset"))
+		return invalid("offset %q is not a number", r.FormValue("offset"))
 	}
 	p, err := a.procs.find(r.PathValue("id"))
 	if err != nil {
@@ -55,7 +55,7 @@ func (a *Agent) attach(w http.ResponseWriter, r *http.Request) error {
 	return serveProcess(w, r, p, agentapi.NewFrameReader(r.Body), offset)
 }
 
-// serveProcess connects a stream to a process until its end or the stream's.
+// serveProcess connects a stream to a process until either ends.
 func serveProcess(w http.ResponseWriter, r *http.Request, p *process, frames *agentapi.FrameReader, offset int64) error {
 	reader, started, err := p.attach(offset)
 	if err != nil {
@@ -85,7 +85,7 @@ func serveProcess(w http.ResponseWriter, r *http.Request, p *process, frames *ag
 	return nil
 }
 
-// sendOutput writes frames of output until all of it was written.
+// sendOutput sends output in frames until all of it was sent.
 func sendOutput(ctx context.Context, w http.ResponseWriter, flusher *http.ResponseController, reader *outputReader, buf []byte) error {
 	for {
 		frame, data, err := reader.next(ctx, agentapi.MaxFrame)
@@ -105,8 +105,8 @@ func sendOutput(ctx context.Context, w http.ResponseWriter, flusher *http.Respon
 	}
 }
 
-// readInput gives the host's frames to the process until the stream ends. It
-// takes stdin also when the process does not want it, so that nothing stalls.
+// readInput passes the host's frames to the process until the stream ends. It accepts stdin even
+// when the process does not read it, so that the stream never stalls.
 func readInput(frames *agentapi.FrameReader, p *process) {
 	for {
 		f, err := frames.Next()

@@ -136,7 +136,7 @@ func TestExitBySignal(t *testing.T) {
 	}
 }
 
-// alive says whether a process the test knows by a pid file still runs.
+// alive reports whether the process whose pid is in a file still runs.
 func (e *env) alive(t *testing.T, file string) bool {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(e.root, file))
@@ -147,8 +147,8 @@ func (e *env) alive(t *testing.T, file string) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// family starts processes in every relation to the first: a child, one in its
-// own process group, and one in its own session; all ignore SIGTERM.
+// family starts processes in every relation to the first: a child, a child in its own process
+// group, and a child in its own session; all ignore SIGTERM.
 const family = `trap '' TERM
 sleep 1000 & echo $! > child
 set -m; sleep 1001 & echo $! > group; set +m
@@ -207,13 +207,13 @@ func TestBackgroundProcessesOutliveTheirCommand(t *testing.T) {
 
 func TestOutputBeforeTheExitIsWhole(t *testing.T) {
 	e := start(t)
-	// The pipe is full at the exit and stays open, and the reader comes late.
+	// The pipe is full at the exit and stays open, and the reader arrives late.
 	s := e.exec(t, agentapi.Command{Argv: []string{"sh", "-c", "sleep 1000 & head -c 120000 /dev/zero; echo end; kill -9 $$"}})
 	eventually(t, "the process has exited", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d", s.Info().PID))
 		return err != nil
 	})
-	<-time.After(300 * time.Millisecond) // longer than the agent waits for more
+	<-time.After(300 * time.Millisecond) // longer than the agent waits for more output
 	got := collect(t, s)
 	if len(got.stdout) != 120004 || !strings.HasSuffix(got.stdout, "end\n") {
 		t.Errorf("got %d bytes, want 120004", len(got.stdout))
@@ -224,7 +224,7 @@ func TestSlowReaderHoldsTheProcess(t *testing.T) {
 	e := start(t)
 	const total = 8 << 20
 	s := e.exec(t, agentapi.Command{Argv: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero; touch finished", total)}})
-	// Other calls go on while this stream stands still.
+	// Other calls proceed while this stream is blocked.
 	for range 20 {
 		if got := e.sh(t, "echo hi"); got.stdout != "hi\n" {
 			t.Fatalf("sh = %+v", got)
@@ -256,7 +256,7 @@ func TestManyStalledStreamsStopNobody(t *testing.T) {
 
 func TestAttachReadsOnAfterABreak(t *testing.T) {
 	e := start(t)
-	const lines = 400_000 // much more than breaks*200_000 bytes and what is under way
+	const lines = 400_000 // much more than breaks*200_000 bytes and the data in transit
 	cmd := agentapi.Command{Argv: []string{"sh", "-c", fmt.Sprintf("seq %d; seq 1000 >&2", lines)}}
 	s := e.exec(t, cmd)
 	var out, errs bytes.Buffer
@@ -408,7 +408,7 @@ func TestTerminal(t *testing.T) {
 
 func TestTerminalInterrupt(t *testing.T) {
 	e := start(t)
-	// No shell: some swallow an interrupt that comes while they start a command.
+	// Not a shell: some lose an interrupt that arrives while they start a command.
 	s := e.exec(t, agentapi.Command{Argv: []string{"sleep", "1000"}, TTY: &agentapi.Size{Rows: 24, Cols: 80}, Stdin: true})
 	s.Write([]byte{3})
 	if got := collect(t, s); got.exit.Signal != 2 {
@@ -435,7 +435,7 @@ func TestThousandsOfShortCommands(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// The last processes are counted as ended a moment after their exit was sent.
+	// The last processes count as ended shortly after their exits were sent.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var list []agentapi.ProcessInfo
@@ -460,7 +460,7 @@ func TestThousandsOfShortCommands(t *testing.T) {
 	}
 }
 
-// BenchmarkExecTrue is one command on an open connection.
+// BenchmarkExecTrue runs a command on an open connection.
 func BenchmarkExecTrue(b *testing.B) {
 	e := start(b)
 	for b.Loop() {
@@ -474,7 +474,7 @@ func BenchmarkExecTrue(b *testing.B) {
 	}
 }
 
-// BenchmarkHealth is one small call on an open connection.
+// BenchmarkHealth makes a small call on an open connection.
 func BenchmarkHealth(b *testing.B) {
 	e := start(b)
 	for b.Loop() {

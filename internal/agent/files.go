@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// copyBytes is the piece files are moved in.
+	// copyBytes is the buffer size for transferring files.
 	copyBytes = 64 << 10
-	// writeBytes is the piece files are written in.
+	// writeBytes is the buffer size for writing files.
 	writeBytes = 128 << 10
-	// maxUnsized bounds reading a file that says it is empty, as those of /proc do.
+	// maxUnsized bounds reading a file that reports size 0, as files of /proc do.
 	maxUnsized = 16 << 20
 	// maxListBytes keeps the JSON of a listing below agentapi.MaxJSON.
 	maxListBytes = 3 << 20
@@ -30,7 +30,7 @@ const (
 
 var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 
-// copyAll is io.Copy in large pieces.
+// copyAll is io.Copy with a large buffer.
 func copyAll(dst io.Writer, src io.Reader) (int64, error) {
 	b := copyBuffers.Get().(*[copyBytes]byte)
 	defer copyBuffers.Put(b)
@@ -39,8 +39,8 @@ func copyAll(dst io.Writer, src io.Reader) (int64, error) {
 
 var fileWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeBytes) }}
 
-// save writes all of src to a file in whole pieces, however small they come: what
-// a call costs in a sandbox is much more than what copying does.
+// save writes all of src to a file in large pieces, however small the reads are: a system call in a
+// sandbox costs much more than copying.
 func save(f io.Writer, src io.Reader) (int64, error) {
 	w := fileWriters.Get().(*bufio.Writer)
 	defer func() {
@@ -60,7 +60,7 @@ func (a *Agent) readFile(w http.ResponseWriter, r *http.Request) error {
 	offset, err1 := strconv.ParseInt(q.Get("offset"), 10, 64)
 	length, err2 := strconv.ParseInt(q.Get("length"), 10, 64)
 	if err1 != nil || err2 != nil || offset < 0 {
-		return invalid("offset and length are no numbers that make sense")
+		return invalid("offset and length are not valid numbers")
 	}
 	p, err := a.queryPlace(q)
 	if err != nil {
@@ -104,8 +104,8 @@ func (a *Agent) readFile(w http.ResponseWriter, r *http.Request) error {
 	return sendFile(w, f, p.path, length, true)
 }
 
-// sendFile sends length bytes, or fewer when they need not be all. A file of which
-// nothing can be read, as the memory of a process, is refused before the answer begins.
+// sendFile sends length bytes, or with all false possibly fewer. A file that cannot be read at all,
+// such as the memory of a process, is refused before the answer begins.
 func sendFile(w http.ResponseWriter, f *os.File, path string, length int64, all bool) error {
 	b := copyBuffers.Get().(*[copyBytes]byte)
 	defer copyBuffers.Put(b)
@@ -142,7 +142,7 @@ func (a *Agent) listFiles(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	limit, err := strconv.Atoi(q.Get("limit"))
 	if err != nil || limit < 0 {
-		return invalid("limit %q is no number of entries", q.Get("limit"))
+		return invalid("limit %q is not a number of entries", q.Get("limit"))
 	}
 	if limit == 0 || limit > agentapi.MaxListEntries {
 		limit = agentapi.MaxListEntries
@@ -168,7 +168,7 @@ func (a *Agent) listFiles(w http.ResponseWriter, r *http.Request) error {
 		info, err := entry.describe()
 		if err != nil {
 			list.Last = []byte(name)
-			continue // it went meanwhile
+			continue // removed meanwhile
 		}
 		encoded, err := json.Marshal(info)
 		if err != nil {
@@ -186,9 +186,8 @@ func (a *Agent) listFiles(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, list)
 }
 
-// firstNames returns the limit first names of a directory behind the name after, in
-// order, and whether there are more. It never holds more than twice as many, however large the
-// directory is.
+// firstNames returns the first limit names of a directory after the name after, sorted, and whether
+// there are more. It keeps at most twice as many in memory, however large the directory is.
 func firstNames(r *http.Request, d *os.File, after string, limit int) (names []string, more bool, err error) {
 	cut := func() {
 		slices.Sort(names)

@@ -21,7 +21,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// write makes a file, which must work.
+// write writes a file and fails the test if it cannot.
 func (e *env) write(t *testing.T, path, content string, opts agentapi.WriteOptions) agentapi.FileInfo {
 	t.Helper()
 	info, err := e.WriteFile(t.Context(), path, strings.NewReader(content), opts)
@@ -409,7 +409,7 @@ func TestBeneath(t *testing.T) {
 				t.Errorf("ReadFile(%q) gave %q", path, data)
 			}
 			refused("ReadFile", err)
-			if path != "absolute" && path != "relative" { // as last names, links themselves are meant
+			if path != "absolute" && path != "relative" { // as last path elements, the links themselves are described
 				_, err = up.WriteFile(ctx, path, strings.NewReader("evil"), agentapi.WriteOptions{})
 				refused("WriteFile", err)
 				refused("Remove", up.Remove(ctx, path, true))
@@ -458,7 +458,7 @@ func TestOwnership(t *testing.T) {
 	} {
 		e.write(t, path, content, agentapi.WriteOptions{Parents: true})
 	}
-	for _, dir := range []string{e.root, filepath.Dir(e.root)} { // another user gets there
+	for _, dir := range []string{e.root, filepath.Dir(e.root)} { // so that another user can enter
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -484,8 +484,8 @@ func TestOwnership(t *testing.T) {
 	}
 }
 
-// TestReadUnreadable: what is no file with content is refused by its path, before the
-// answer begins and without waiting.
+// TestReadUnreadable checks that paths without readable content are refused before the answer
+// begins, and without blocking.
 func TestReadUnreadable(t *testing.T) {
 	e := start(t, func(o *agent.Options) { o.Root = "/" })
 	for _, path := range []string{"/proc/self/mem", "/dev/zero", "/dev/null", "/dev/tty"} {

@@ -13,8 +13,8 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// A held process loses nothing although nobody is attached while it writes more
-// than is kept.
+// A process with Hold loses no output although nobody is attached while it writes more than the
+// buffer.
 func TestHeldProcessWaitsForItsReader(t *testing.T) {
 	e := start(t)
 	const lines = 100_000 // 700 kB
@@ -44,7 +44,7 @@ func TestHeldProcessWaitsForItsReader(t *testing.T) {
 	}
 }
 
-// What nobody has collected is not forgotten, however much ended since.
+// Output that nobody has collected is not discarded, however many processes ended since.
 func TestHeldProcessIsRememberedUntilItsEndIsRead(t *testing.T) {
 	e := start(t)
 	script := "while ! [ -e " + e.root + "/go ]; do sleep 0.01; done; exit 5"
@@ -54,7 +54,7 @@ func TestHeldProcessIsRememberedUntilItsEndIsRead(t *testing.T) {
 			collect(t, e.exec(t, agentapi.Command{Argv: []string{"true"}}))
 		}
 	}
-	others() // by then the agent has noticed that nobody is attached
+	others() // by then the agent has noticed the detach
 	if err := os.WriteFile(filepath.Join(e.root, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestTerminateGivesTimeAndKillsWhatIsLeft(t *testing.T) {
 			}
 			if f.Exit != nil {
 				exit = *f.Exit
-			} else if f.Type == agentapi.FrameStdout { // the shell tells stderr about its children
+			} else if f.Type == agentapi.FrameStdout { // the shell reports its children on stderr
 				out += string(f.Data)
 			}
 		}

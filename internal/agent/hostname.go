@@ -14,8 +14,8 @@ const (
 	hostsFile    = "/etc/hosts"
 )
 
-// setHostname sets the host name, in the kernel and in the files where programs
-// look for it, and makes it and localhost resolve.
+// setHostname sets the host name in the kernel and in the files that programs read, and makes it
+// and localhost resolve.
 func (a *Agent) setHostname(name string) error {
 	have, err := readConf(a.hostPath(hostnameFile))
 	before := strings.TrimSpace(string(have))
@@ -33,8 +33,8 @@ func (a *Agent) setHostname(name string) error {
 	return errors.Join(append(errs, a.setHosts(before, name))...)
 }
 
-// setHosts makes localhost and name resolve, and what was made for the name
-// before, of the sandbox that this one was forked from or made of, not any more.
+// setHosts makes localhost and name resolve, and removes the entry of the previous name: a forked
+// or restored sandbox starts with the host name of its origin.
 func (a *Agent) setHosts(before, name string) error {
 	data, err := readConf(a.hostPath(hostsFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -27,7 +27,7 @@ func TestHostname(t *testing.T) {
 			t.Errorf("hosts is %q, want %q", got, hosts)
 		}
 	}
-	configure("local") // which is part of localhost
+	configure("local") // a prefix of localhost
 	want("local", localhost+"127.0.1.1\tlocal\n")
 	configure("child")
 	want("child", localhost+"127.0.1.1\tchild\n")
@@ -46,6 +46,6 @@ func TestHostname(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(e.root, "etc/hostname"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	configure("db") // does not wait for the guest's pipe
+	configure("db") // does not block on the guest's pipe
 	want("db", mine+"\n")
 }

@@ -9,19 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// familyPasses bounds how often familyOf looks again for processes that were
-// started while it was looking.
+// familyPasses bounds how often familyOf scans again for processes that were started during the
+// scan.
 const familyPasses = 16
 
-// family is a set of processes: pids, each with the time it started, which tells
-// it from a later process of the same pid.
+// family is a set of processes: pids, each with its start time, which distinguishes the process
+// from a later process with the same pid.
 type family map[int]uint64
 
-// killFamily kills a process, its group, its session, all its living
-// descendants, and those of known that still live. The caller makes sure that
-// pid is not reused meanwhile.
+// killFamily kills a process, its group, its session, all its living descendants, and the processes
+// of known that are still alive. The caller makes sure that pid is not reused meanwhile.
 func killFamily(pid int, known family) {
-	unix.Kill(-pid, unix.SIGSTOP) // so that fewer processes are started while we look
+	unix.Kill(-pid, unix.SIGSTOP) // so that fewer processes are started during the scan
 	for member := range familyOf(pid, known) {
 		unix.Kill(member, unix.SIGKILL)
 	}
@@ -29,8 +28,8 @@ func killFamily(pid int, known family) {
 	unix.Kill(pid, unix.SIGKILL)
 }
 
-// familyOf returns the processes of the session and group root leads, and those
-// whose chain of living parents goes through one of them or of known.
+// familyOf returns the processes of the session and group led by root, and the processes with a
+// living ancestor in that set or in known.
 func familyOf(root int, known family) family {
 	found := make(family)
 	for range familyPasses {
@@ -56,13 +55,13 @@ func familyOf(root int, known family) family {
 	return found
 }
 
-// relation is where a process stands among others.
+// relation has the ids of a process that relate it to others.
 type relation struct {
 	parent, group, session int
 	started                uint64 // in ticks since the system started
 }
 
-// processes reads all processes there are; what cannot be read is left out.
+// processes reads all processes; it skips entries that cannot be read.
 func processes() map[int]relation {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -87,8 +86,8 @@ func processes() map[int]relation {
 	return all
 }
 
-// parseStat reads a line of /proc/pid/stat. The command's name, in parentheses,
-// may hold anything, so reading starts behind the last parenthesis.
+// parseStat parses a line of /proc/pid/stat. The command's name, in parentheses, may contain
+// anything, so parsing starts after the last parenthesis.
 func parseStat(line []byte) (relation, bool) {
 	i := bytes.LastIndexByte(line, ')')
 	if i < 0 {

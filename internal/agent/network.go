@@ -14,19 +14,19 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// maxConfFile bounds what is read of a file that a guest may have written.
+// maxConfFile bounds how much is read of a file that a guest may have written.
 const maxConfFile = 4 << 20
 
-// bundles are where distributions keep the certificates that programs trust.
+// bundles are the paths where distributions store the certificates that programs trust.
 var bundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
-	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora and its kin
+	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora and derivatives
 	"/etc/ssl/ca-bundle.pem",             // SUSE
 	"/etc/ssl/cert.pem",
 }
 
-// setNetwork makes names resolve and the operator's certificates trusted, and
-// adds the variables that tell programs of the latter to env, where they are not set.
+// setNetwork sets up name resolution and trust in the operator's certificates, and adds the
+// variables that point programs at those certificates to env, unless they are set.
 func (a *Agent) setNetwork(n *agentapi.Network, env map[string]string) error {
 	if err := a.setNameserver(n.Nameserver); err != nil {
 		return fmt.Errorf("set name server: %w", err)
@@ -48,7 +48,7 @@ func (a *Agent) setNetwork(n *agentapi.Network, env map[string]string) error {
 	return nil
 }
 
-// setNameserver has the resolver ask server, unless it does already.
+// setNameserver makes server the name server of the resolver, unless it is already.
 func (a *Agent) setNameserver(server string) error {
 	path := a.hostPath(agentapi.ResolvConf)
 	line := "nameserver " + server + "\n"
@@ -61,8 +61,8 @@ func (a *Agent) setNameserver(server string) error {
 	return replaceFile(path, []byte(line))
 }
 
-// trust adds certificates to those that the image's programs trust. It returns
-// the bundle of the image with them, "" when the image has none.
+// trust adds certificates to the bundle that the image's programs trust, and returns the path of
+// that bundle; "" when the image has none.
 func (a *Agent) trust(ca []byte) (bundle string, err error) {
 	if have, err := readConf(a.hostPath(agentapi.OperatorCA)); err != nil || !bytes.Equal(have, ca) {
 		if err := replaceFile(a.hostPath(agentapi.OperatorCA), ca); err != nil {
@@ -71,7 +71,7 @@ func (a *Agent) trust(ca []byte) (bundle string, err error) {
 	}
 	for _, name := range bundles {
 		have, err := readConf(a.hostPath(name))
-		if errors.Is(err, os.ErrNotExist) || err == nil && bytes.Equal(have, ca) { // the latter was made below
+		if errors.Is(err, os.ErrNotExist) || err == nil && bytes.Equal(have, ca) { // the latter was written below
 			continue
 		}
 		if err == nil {
@@ -87,12 +87,12 @@ func (a *Agent) trust(ca []byte) (bundle string, err error) {
 	if bundle != "" {
 		return bundle, nil
 	}
-	// Programs that look at the usual place find at least these. Nobody is led there
-	// who has certificates of his own.
+	// Programs that read the usual path find at least these certificates. The variables do not
+	// point there, because a program may have certificates of its own.
 	return "", replaceFile(a.hostPath(bundles[0]), ca)
 }
 
-// appendMissing adds those certificates to a bundle that it lacks of them.
+// appendMissing appends the certificates that a bundle lacks.
 func appendMissing(path string, have, ca []byte) error {
 	trusted := map[string]bool{}
 	for block, rest := pem.Decode(have); block != nil; block, rest = pem.Decode(rest) {
@@ -111,12 +111,12 @@ func appendMissing(path string, have, ca []byte) error {
 	if err != nil {
 		return err
 	}
-	// The bundle's last line may lack its end.
+	// The bundle's last line may not end with a newline.
 	_, err = f.Write(append([]byte("\n"), missing.Bytes()...))
 	return errors.Join(err, f.Close())
 }
 
-// readConf reads a regular file of bounded size; a guest may have put anything at its place.
+// readConf reads a regular file of bounded size; a guest may have put anything there.
 func readConf(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -128,12 +128,12 @@ func readConf(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxConfFile {
-		return nil, fmt.Errorf("%s is no file of at most %d bytes", path, maxConfFile)
+		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, maxConfFile)
 	}
 	return io.ReadAll(io.LimitReader(f, maxConfFile))
 }
 
-// replaceFile puts a new file in the place of whatever is at path.
+// replaceFile replaces whatever is at path by a new file.
 func replaceFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -148,7 +148,7 @@ func replaceFile(path string, data []byte) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // whatever is left of it does no harm
+		_ = os.Remove(f.Name()) // a leftover file does no harm
 	}
 	return err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// certificate makes one that says its name, as PEM.
+// certificate returns a certificate for a name, as PEM.
 func certificate(t *testing.T, name string) string {
 	t.Helper()
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
@@ -53,7 +53,7 @@ func (e *env) get(t *testing.T, name string) string {
 	return string(data)
 }
 
-// variable returns what a command sees of one.
+// variable returns the value of an environment variable in a command.
 func (e *env) variable(t *testing.T, name string) string {
 	t.Helper()
 	s, err := e.Exec(t.Context(), agentapi.Command{Argv: []string{"sh", "-c", "echo $" + name}})
@@ -82,7 +82,7 @@ func TestNameserver(t *testing.T) {
 	if got := e.get(t, "etc/resolv.conf"); !strings.HasPrefix(got, "search") {
 		t.Errorf("what was added to resolv.conf is gone: %q", got)
 	}
-	// What else may be there: a link to nowhere, and what blocks whoever opens it.
+	// Other things may be at the path: a dangling link, or a file that blocks when it is opened.
 	for what, make := range map[string]func() error{
 		"link": func() error { return os.Symlink("/run/nowhere/resolv.conf", resolv) },
 		"fifo": func() error { return unix.Mkfifo(resolv, 0o600) },

@@ -10,24 +10,25 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// gVisor's port forwarding, over which the host talks to the agent, can miss the
-// arrival of bytes: it finds none, registers to be woken, and what arrives
-// between the two wakes nobody until more arrives. About one answer in a
-// thousand is lost that way on a loaded machine. So something more arrives:
-// after the last write of a burst the agent sends a few frames that mean nothing.
+// gVisor's port forwarding, which carries the host's connection to the agent, can miss the arrival
+// of bytes: it finds none and registers for a notification, and bytes that arrive between the two
+// cause no notification until more arrive. On a loaded machine, about one answer in a thousand is
+// lost that way. Therefore the agent sends a few frames without meaning after the last write of a
+// burst.
 
-// nudges are the pauses before each of them. A single one can be missed too.
+// nudges are the pauses before each of these frames; the notification of a single frame could be
+// lost also.
 var nudges = []time.Duration{4 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}
 
-// nudge is an HTTP/2 frame that every client ignores: the answer to a ping that
-// nobody sent (RFC 9113 section 6.7).
+// nudge is an HTTP/2 frame that every client ignores: the answer to a ping that nobody sent (RFC
+// 9113 section 6.7).
 var nudge = []byte{0, 0, 8, 6, 1, 0, 0, 0, 0, 'm', 'o', 'd', 'b', 'o', 'x', 0, 0}
 
-// frameHeader is the length of an HTTP/2 frame's header; its first three bytes
-// are the length of what follows.
+// frameHeader is the length of an HTTP/2 frame's header; its first three bytes are the length of
+// the payload.
 const frameHeader = 9
 
-// nudgingListener makes its connections nudge.
+// nudgingListener wraps the connections that it accepts in nudgingConn.
 type nudgingListener struct {
 	net.Listener
 	conns *conns
@@ -43,9 +44,9 @@ func (l nudgingListener) Accept() (net.Conn, error) {
 	return n, nil
 }
 
-// readBuffer is enough for the frames of small messages. The HTTP/2 server reads
-// the header of a frame and then the rest; both are one call with it. A connection
-// that fills it, because files come, gets a whole frame's: each call is dear here.
+// readBuffer holds the frames of small messages. The HTTP/2 server reads the header of a frame and
+// then the payload; the buffer makes that one system call, which is expensive here. A connection
+// that fills it, because files are being transferred, gets a buffer for whole frames.
 const (
 	readBuffer      = 4 << 10
 	largeReadBuffer = agentapi.MaxFrame + frameHeader
@@ -54,9 +55,9 @@ const (
 // nudgingConn is the server's side of an HTTP/2 connection.
 type nudgingConn struct {
 	net.Conn
-	conns *conns // it is one of them until it is closed; nil for none
+	conns *conns // the set that contains it until it is closed; may be nil
 	in    *bufio.Reader
-	full  bool // as much came at once as the small buffer holds
+	full  bool // a read filled the small buffer
 
 	mu     sync.Mutex
 	header [frameHeader]byte // of the frame being written; guarded by mu
@@ -67,7 +68,7 @@ type nudgingConn struct {
 	closed bool              // guarded by mu
 }
 
-// Read reads what has come.
+// Read reads from the connection through the buffer.
 func (c *nudgingConn) Read(p []byte) (int, error) {
 	if c.full && c.in.Buffered() == 0 && c.in.Size() < largeReadBuffer {
 		c.in = bufio.NewReaderSize(c.Conn, largeReadBuffer)
@@ -77,7 +78,7 @@ func (c *nudgingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes p and sees to it that it is noticed.
+// Write writes p and schedules nudges after it.
 func (c *nudgingConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +95,7 @@ func (c *nudgingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// follow keeps track of where frames end.
+// follow tracks where frames end.
 //
 // Preconditions: c.mu is held.
 func (c *nudgingConn) follow(p []byte) {
@@ -115,8 +116,8 @@ func (c *nudgingConn) follow(p []byte) {
 	}
 }
 
-// nudge sends the next nudge, unless a frame is only half written: then another
-// write is coming anyway.
+// nudge sends the next nudge, unless a frame is only half written: then another write follows
+// anyway.
 func (c *nudgingConn) nudge() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,14 +125,14 @@ func (c *nudgingConn) nudge() {
 		return
 	}
 	if _, err := c.Conn.Write(nudge); err != nil {
-		return // the connection's reader finds out
+		return // the connection's reader gets the error
 	}
 	if c.next++; c.next < len(nudges) {
 		c.timer.Reset(nudges[c.next])
 	}
 }
 
-// Close stops nudging. It does not wait for a write that is stuck.
+// Close stops nudging. It does not wait for a write that is blocked.
 func (c *nudgingConn) Close() error {
 	err := c.Conn.Close()
 	if c.conns != nil {

@@ -19,7 +19,7 @@ func frame(n int) []byte {
 	return f
 }
 
-// readAll collects what arrives at c until nothing has for longer than the nudges take.
+// readAll collects bytes from c until none arrive for longer than the nudges take.
 func readAll(t *testing.T, c net.Conn) []byte {
 	t.Helper()
 	var got []byte
@@ -44,7 +44,7 @@ func TestNudgesComeAfterWholeFramesOnly(t *testing.T) {
 		defer c.Close()
 		first, second := frame(70_000), frame(0)
 		whole := append(append([]byte{}, first...), second...)
-		// Cut anywhere, in a header and in a payload: no nudge may come in between.
+		// Cut in a header and in a payload: no nudge may come between the pieces.
 		pieces := [][]byte{whole[:4], whole[4:20], whole[20:70_000], whole[70_000:70_012], whole[70_012:]}
 		go func() {
 			for i, p := range pieces {
@@ -71,7 +71,7 @@ func TestNudgeIsAnUnaskedPingAnswer(t *testing.T) {
 	}
 }
 
-// counted is a connection that counts the reads of what came.
+// counted is a connection that counts reads.
 type counted struct {
 	net.Conn
 	from   io.Reader
@@ -84,14 +84,14 @@ func (c *counted) Read(p []byte) (int, error) {
 	return c.from.Read(p[:min(len(p), c.atOnce)])
 }
 
-// TestReadsOfLargeFrames reads as the HTTP/2 server does: a header, then the rest.
+// TestReadsOfLargeFrames reads as the HTTP/2 server does: a header, then the payload.
 func TestReadsOfLargeFrames(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		size, frames int
-		atOnce       int // bytes that one read gets at most
+		atOnce       int // maximum bytes per read
 		reads        int // at most
-		buffer       int // afterwards
+		buffer       int // size afterwards
 	}{
 		{"small", 100, 1000, 100 + frameHeader, 1000, readBuffer},
 		{"large", agentapi.MaxFrame, 100, 1 << 20, 103, largeReadBuffer},

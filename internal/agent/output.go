@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// chunkBytes is how large a piece of output grows by appending.
+	// chunkBytes is how large a chunk of output grows by appending.
 	chunkBytes = 32 << 10
-	// ahead is how far a process may be ahead of its slowest reader. What a reader
-	// can lose with its connection is agentapi.StreamWindow; both together, and a
-	// chunk, are less than agentapi.ReplayWindow, so attaching again loses nothing.
-	ahead = 64 << 10
+	// maxAhead is how far a process may be ahead of its slowest reader. A reader can lose
+	// agentapi.StreamWindow bytes with its connection; that, maxAhead and a chunk together are less
+	// than agentapi.ReplayWindow, so attaching again loses nothing.
+	maxAhead = 64 << 10
 )
 
-// output is what a process wrote: the last keep bytes of it, and where its
-// readers are. Writers wait for readers; see agentapi for when.
+// output is a process's output: the last keep bytes, and the positions of its readers. Writers wait
+// for readers; agentapi says when.
 type output struct {
 	keep int64
 
-	mu      sync.Mutex
-	chunks  []chunk                    // guarded by mu; oldest first
-	start   int64                      // guarded by mu; offset of the first byte kept
-	end     int64                      // guarded by mu; offset behind the last byte
-	readers map[*outputReader]struct{} // guarded by mu
-	held    int64                      // guarded by mu; where writers are held up while nobody reads; -1: nowhere
-	closed  bool                       // guarded by mu; nothing will be appended
-	changed chan struct{}              // guarded by mu; closed at the next change; nil when nobody waits
+	mu        sync.Mutex
+	chunks    []chunk                    // guarded by mu; oldest first
+	start     int64                      // guarded by mu; offset of the first byte kept
+	end       int64                      // guarded by mu; offset behind the last byte
+	readers   map[*outputReader]struct{} // guarded by mu
+	blockFrom int64                      // guarded by mu; without readers, writers wait maxAhead after this offset; -1: never
+	closed    bool                       // guarded by mu; nothing will be appended
+	changed   chan struct{}              // guarded by mu; closed at the next change; nil when nobody waits
 }
 
 // chunk is a run of bytes of one stream. Bytes in data never change.
@@ -46,17 +46,16 @@ type outputReader struct {
 	pos int64 // guarded by out.mu
 }
 
-// newOutput returns an empty output. With hold, writers wait while nobody has
-// attached yet or any more.
+// newOutput returns an empty output. With hold, writers wait while no reader is attached.
 func newOutput(keep int64, hold bool) *output {
-	o := &output{keep: keep, held: -1, readers: make(map[*outputReader]struct{}, 1)}
+	o := &output{keep: keep, blockFrom: -1, readers: make(map[*outputReader]struct{}, 1)}
 	if hold {
-		o.held = 0
+		o.blockFrom = 0
 	}
 	return o
 }
 
-// wake tells all that wait to look again. The caller holds mu.
+// wake wakes all waiters to check again. The caller holds mu.
 func (o *output) wake() {
 	if o.changed != nil {
 		close(o.changed)
@@ -72,14 +71,14 @@ func (o *output) wait() <-chan struct{} {
 	return o.changed
 }
 
-// append adds a copy of data, after waiting until readers are close enough.
+// append adds a copy of data, after waiting until readers have caught up.
 func (o *output) append(frame agentapi.FrameType, data []byte) {
 	if len(data) == 0 {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.roomLocked() {
+	for !o.writableLocked() {
 		changed := o.wait()
 		o.mu.Unlock()
 		<-changed
@@ -95,20 +94,20 @@ func (o *output) append(frame agentapi.FrameType, data []byte) {
 	o.wake()
 }
 
-// roomLocked says whether a writer may go on.
-func (o *output) roomLocked() bool {
+// writableLocked reports whether a writer may proceed.
+func (o *output) writableLocked() bool {
 	if len(o.readers) == 0 {
-		return o.held < 0 || o.end-o.held < ahead
+		return o.blockFrom < 0 || o.end-o.blockFrom < maxAhead
 	}
 	for r := range o.readers {
-		if o.end-r.pos >= ahead {
+		if o.end-r.pos >= maxAhead {
 			return false
 		}
 	}
 	return true
 }
 
-// trimLocked drops the oldest chunks that are not among the last keep bytes.
+// trimLocked drops the oldest chunks beyond the last keep bytes.
 func (o *output) trimLocked(keep int64) {
 	drop := 0
 	for drop < len(o.chunks) && o.end-o.start-int64(len(o.chunks[drop].data)) >= keep {
@@ -120,7 +119,7 @@ func (o *output) trimLocked(keep int64) {
 	}
 }
 
-// finish says that no more will be appended.
+// finish marks the output as complete.
 func (o *output) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,11 +127,11 @@ func (o *output) finish() {
 	o.wake()
 }
 
-// letGo stops holding writers up while nobody is attached.
-func (o *output) letGo() {
+// unblock lets writers proceed while no reader is attached.
+func (o *output) unblock() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.held = -1
+	o.blockFrom = -1
 	o.wake()
 }
 
@@ -143,7 +142,7 @@ func (o *output) size() int64 {
 	return o.end - o.start
 }
 
-// attach adds a reader at an offset, at the oldest byte kept when it is negative.
+// attach adds a reader at an offset; a negative offset means the oldest byte in memory.
 func (o *output) attach(offset int64) (*outputReader, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -151,9 +150,9 @@ func (o *output) attach(offset int64) (*outputReader, error) {
 	case offset < 0:
 		offset = o.start
 	case offset < o.start:
-		return nil, errorf(agentapi.CodeOutputGone, "output before byte %d is not kept any more", o.start)
+		return nil, errorf(agentapi.CodeOutputGone, "output before byte %d was discarded", o.start)
 	case offset > o.end:
-		return nil, invalid("there are only %d bytes of output", o.end)
+		return nil, invalid("the output has only %d bytes", o.end)
 	}
 	r := &outputReader{out: o, pos: offset}
 	o.readers[r] = struct{}{}
@@ -161,22 +160,22 @@ func (o *output) attach(offset int64) (*outputReader, error) {
 	return r, nil
 }
 
-// close takes the reader away. If it was the last and writers are held up, they
-// are from where it was.
+// close removes the reader. If it was the last and hold is set, writers wait relative to its
+// position.
 func (r *outputReader) close() {
 	o := r.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.readers, r)
-	if o.held >= 0 {
-		o.held = max(o.held, r.pos)
+	if o.blockFrom >= 0 {
+		o.blockFrom = max(o.blockFrom, r.pos)
 	}
 	o.wake()
 }
 
-// next waits for output at the reader's place and returns up to limit bytes of
-// one stream, which stay valid. It returns no bytes at the end of all output and
-// an error when ctx ends. The reader moves on only with advance.
+// next waits for output at the reader's position and returns up to limit bytes of a single stream,
+// which remain valid. It returns no bytes at the end of all output, and an error when ctx ends.
+// Only advance moves the position.
 func (r *outputReader) next(ctx context.Context, limit int) (agentapi.FrameType, []byte, error) {
 	o := r.out
 	o.mu.Lock()
@@ -197,7 +196,7 @@ func (r *outputReader) next(ctx context.Context, limit int) (agentapi.FrameType,
 		}
 	}
 	if r.pos < o.start {
-		return 0, nil, errorf(agentapi.CodeOutputGone, "output before byte %d is not kept any more", o.start)
+		return 0, nil, errorf(agentapi.CodeOutputGone, "output before byte %d was discarded", o.start)
 	}
 	i := sort.Search(len(o.chunks), func(i int) bool { return o.chunks[i].offset > r.pos }) - 1
 	c := o.chunks[i]
@@ -205,7 +204,7 @@ func (r *outputReader) next(ctx context.Context, limit int) (agentapi.FrameType,
 	return c.frame, data[:min(len(data), limit)], nil
 }
 
-// advance notes that n bytes were sent. It says whether more are there at once.
+// advance records that n bytes were sent. It reports whether more are available at once.
 func (r *outputReader) advance(n int) bool {
 	o := r.out
 	o.mu.Lock()

@@ -70,8 +70,8 @@ func (a *Agent) packArchive(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// packer writes an archive. Names are relative, with slashes; those of
-// directories have none at their end.
+// packer writes an archive. Names are relative, with slashes; names of directories do not end with
+// a slash.
 type packer interface {
 	// dir adds a directory.
 	dir(name string, info fs.FileInfo) error
@@ -104,8 +104,8 @@ type tarPacker struct {
 	gzip *gzip.Writer // nil when the tar is not compressed
 }
 
-// header is that of an entry. Owners are left out: they mean something only
-// where the tree was.
+// header returns the header of an entry. It omits owners, which are meaningful only on the original
+// system.
 func (t tarPacker) header(kind byte, name string, info fs.FileInfo) *tar.Header {
 	return &tar.Header{Typeflag: kind, Name: name, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}
 }
@@ -120,8 +120,8 @@ func (t tarPacker) symlink(name, target string, info fs.FileInfo) error {
 	return t.WriteHeader(h)
 }
 
-// file writes as many bytes as the file had when it was opened. One that became
-// shorter meanwhile is filled up with zeros: the tar has announced its size.
+// file writes as many bytes as the file had when it was opened, because the tar has announced that
+// size. If the file has shrunk meanwhile, zeros follow.
 func (t tarPacker) file(name string, info fs.FileInfo, content io.Reader) error {
 	h := t.header(tar.TypeReg, name, info)
 	h.Size = info.Size()
@@ -182,8 +182,8 @@ func (z zipPacker) file(name string, info fs.FileInfo, content io.Reader) error 
 
 func (z zipPacker) close() error { return z.Close() }
 
-// treeWalk packs what is below a directory, in no order but that directories come
-// before what is in them. What goes away meanwhile is left out.
+// treeWalk packs the content of a directory; directories come before their content, otherwise the
+// order is undefined. Files that disappear meanwhile are skipped.
 type treeWalk struct {
 	ctx    context.Context
 	root   *os.Root
@@ -237,7 +237,7 @@ func (t *treeWalk) packDir(to packer, name string) (dirs []string, err error) {
 	}
 }
 
-// packEntry packs one entry of a directory, and says whether that is a directory.
+// packEntry packs an entry of a directory, and reports whether it is a directory.
 func (t *treeWalk) packEntry(to packer, dir *os.Root, name string) (isDir bool, err error) {
 	base := path.Base(name)
 	info, err := dir.Lstat(base)
@@ -247,7 +247,7 @@ func (t *treeWalk) packEntry(to packer, dir *os.Root, name string) (isDir bool, 
 	case err != nil:
 		return false, err
 	case info.IsDir() && device(info) != t.device:
-		return false, nil // /proc and the like have no end
+		return false, nil // files in /proc and similar filesystems have no end
 	case info.IsDir():
 		return true, to.dir(name, info)
 	case info.Mode()&fs.ModeSymlink != 0:
@@ -276,10 +276,10 @@ func (t *treeWalk) packEntry(to packer, dir *os.Root, name string) (isDir bool, 
 	return false, to.file(name, info, f)
 }
 
-// device returns the filesystem a path is on.
+// device returns the number of the filesystem that a path is on.
 func device(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Dev) //nolint:unconvert // it is not uint64 everywhere
+		return uint64(st.Dev) //nolint:unconvert // its type depends on the architecture
 	}
 	return 0
 }

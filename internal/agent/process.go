@@ -16,50 +16,51 @@ import (
 )
 
 const (
-	// drainGrace is how long after the exit output is waited for that something
-	// else may still write.
+	// drainGrace is how long after the exit to wait for output of other processes that still have
+	// it open.
 	drainGrace = 250 * time.Millisecond
-	// defaultGrace is between SIGTERM and SIGKILL when a command's time is up.
+	// defaultGrace is the time between SIGTERM and SIGKILL when a command's time limit has passed.
 	defaultGrace = 2 * time.Second
-	// maxPipe bounds what can be in a pipe at the exit: the most a process may ask for.
+	// maxPipe bounds what a pipe can contain at the exit: the largest pipe that a process may ask
+	// for.
 	maxPipe = 1 << 20
-	// mainKeep is how much of the main process's output is kept.
+	// mainKeep is how much of the main process's output is stored.
 	mainKeep = 1 << 20
 )
 
-// process is a process the agent started, until long after its end.
+// process is a process that the agent started; it remains in the table long after its end.
 type process struct {
 	id      string
 	command agentapi.Command
 	started time.Time
 	out     *output
 	child   child
-	grace   time.Duration // how long it lives with nobody attached; 0: for ever
+	grace   time.Duration // how long it runs with no client attached; 0: for ever
 
 	terminal *os.File // nil without a TTY
 
-	known   family      // guarded by reaper.mu; who belonged to it when its time was up
-	killing atomic.Bool // whatever is left of it goes when it exits
+	known   family      // guarded by reaper.mu; its family when its time limit passed
+	killing atomic.Bool // kill the rest of its family when it exits
 
-	collected atomic.Bool // its exit was sent to somebody
+	collected atomic.Bool // its exit was sent to a client
 
 	stdinMu sync.Mutex // orders writes of stdin
 	stdin   *os.File   // nil when it has none
-	eof     bool       // guarded by stdinMu; its end was passed on
+	eof     bool       // guarded by stdinMu; end of input was passed on
 
-	mu       sync.Mutex
-	taken    int64          // guarded by mu; stdin bytes taken
-	attached int            // guarded by mu
-	timedOut bool           // guarded by mu
-	status   *agentapi.Exit // guarded by mu; set at the exit
-	open     int            // guarded by mu; the exit and the outputs that have not ended
-	done     bool           // guarded by mu; exited and read
-	lonely   *time.Timer    // guarded by mu; ends it when nobody attaches in time
-	timeout  *time.Timer    // guarded by mu
-	ended    func(*process) // called once when done
+	mu          sync.Mutex
+	taken       int64          // guarded by mu; stdin bytes accepted
+	attached    int            // guarded by mu
+	timedOut    bool           // guarded by mu
+	status      *agentapi.Exit // guarded by mu; set at the exit
+	open        int            // guarded by mu; 1 until the exit, plus the outputs that have not ended
+	done        bool           // guarded by mu; exited, and all output read
+	detachTimer *time.Timer    // guarded by mu; kills it when no client attaches in time
+	timeout     *time.Timer    // guarded by mu
+	ended       func(*process) // called once when done
 }
 
-// startProcess runs a command. ended is called once when the process is done.
+// startProcess starts a command. ended is called once when the process is done.
 func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func(*process)) (*process, error) {
 	l, err := a.prepare(cmd)
 	if err != nil {
@@ -84,7 +85,7 @@ func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func(*proce
 	if files.stderr != nil {
 		p.open++
 	}
-	p.mu.Lock() // the exit waits until everything is set
+	p.mu.Lock() // delays the exit until all fields are set
 	defer p.mu.Unlock()
 	if err := a.reaper.start(&p.child, func() (int, error) { return l.spawn(files.theirs) }); err != nil {
 		files.closeOurs()
@@ -100,11 +101,11 @@ func (a *Agent) startProcess(cmd agentapi.Command, keep int64, ended func(*proce
 	return p, nil
 }
 
-// pumpBuffers spare short commands the cost of fresh buffers.
+// pumpBuffers saves short commands the allocation of buffers.
 var pumpBuffers = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
 
-// pump moves one output of the process into the log until it ends, or until the
-// process has exited and nothing it wrote is left; then it reads on for nobody.
+// pump moves an output of the process into its buffer until the output ends, or until the process
+// has exited and everything that it wrote was read; then it discards the rest.
 func (p *process) pump(frame agentapi.FrameType, f *os.File) {
 	b := pumpBuffers.Get().(*[chunkBytes]byte)
 	defer pumpBuffers.Put(b)
@@ -126,8 +127,8 @@ func (p *process) pump(frame agentapi.FrameType, f *os.File) {
 	}
 }
 
-// drain reads what is there at once. All that the process wrote before its exit
-// is among the first maxPipe bytes, however much others go on to write.
+// drain reads what is available without waiting. Everything that the process wrote before its exit
+// is in the first maxPipe bytes, however much other processes go on to write.
 func (p *process) drain(frame agentapi.FrameType, f *os.File, buf []byte) {
 	f.SetReadDeadline(time.Time{})
 	raw, err := f.SyscallConn()
@@ -148,7 +149,8 @@ func (p *process) drain(frame agentapi.FrameType, f *os.File, buf []byte) {
 	}
 }
 
-// discard keeps what background processes write flowing. A terminal is hung up instead.
+// discard reads the output of background processes, so that they do not block. A terminal is closed
+// instead.
 func (p *process) discard(f *os.File) {
 	defer f.Close()
 	if p.terminal == nil {
@@ -156,14 +158,14 @@ func (p *process) discard(f *os.File) {
 	}
 }
 
-// atExit runs while the process is a zombie: its pid is still its own.
+// atExit runs while the process is a zombie, so that its pid cannot have been reused.
 func (p *process) atExit() {
 	if p.killing.Load() {
 		p.killTree(p.child.pid)
 	}
 }
 
-// exited notes how the process ended and gives its outputs their last moment.
+// exited records how the process ended, and gives its outputs drainGrace to end.
 func (p *process) exited(ws unix.WaitStatus, files *pipes) {
 	now := time.Now()
 	p.mu.Lock()
@@ -183,19 +185,19 @@ func (p *process) exited(ws unix.WaitStatus, files *pipes) {
 		files.stderr.SetReadDeadline(deadline)
 	}
 	if p.stdin != nil && p.terminal == nil {
-		p.stdin.Close() // wakes a write that waits
+		p.stdin.Close() // wakes a blocked write
 	}
 	p.partDone()
 }
 
-// partDone counts down the exit and the outputs; the last one makes it done.
+// partDone counts down the exit and the outputs; after the last, the process is done.
 func (p *process) partDone() {
 	p.mu.Lock()
 	p.open--
 	last := p.open == 0
 	p.done = last
 	if last {
-		p.stopLonely()
+		p.stopDetachTimer()
 	}
 	p.mu.Unlock()
 	if last {
@@ -204,7 +206,7 @@ func (p *process) partDone() {
 	}
 }
 
-// timeUp ends the process because its time is up: politely, then not.
+// timeUp ends the process because its time limit has passed: with SIGTERM, then with SIGKILL.
 func (p *process) timeUp() {
 	p.mu.Lock()
 	if p.status != nil {
@@ -221,8 +223,8 @@ func (p *process) timeUp() {
 	p.ask(unix.SIGTERM)
 }
 
-// ask sends a signal, after which whatever is left of the process goes when it
-// exits. It reports whether the process was there to be asked.
+// ask sends a signal, and marks the process so that the rest of its family is killed when it exits.
+// It reports whether the process was alive.
 func (p *process) ask(signal syscall.Signal) bool {
 	p.killing.Store(true)
 	return p.child.alive(func(pid int) {
@@ -231,10 +233,10 @@ func (p *process) ask(signal syscall.Signal) bool {
 	})
 }
 
-// terminate asks the process to end and kills what is left of it after grace.
+// terminate asks the process to end, and kills what remains of it after grace.
 func (p *process) terminate(n int, grace time.Duration) error {
 	if n < 1 || n > 64 {
-		return invalid("%d is no signal", n)
+		return invalid("%d is not a signal", n)
 	}
 	p.mu.Lock()
 	if p.timeout != nil {
@@ -253,17 +255,17 @@ func (p *process) terminate(n int, grace time.Duration) error {
 // kill ends the process, its group, session and descendants.
 func (p *process) kill() {
 	p.killing.Store(true)
-	p.out.letGo()
+	p.out.unblock()
 	p.child.alive(p.killTree)
 }
 
-// killTree kills the process and all that belongs to it. reaper.mu is held.
+// killTree kills the process and its family. reaper.mu is held.
 func (p *process) killTree(pid int) { killFamily(pid, p.known) }
 
-// signal sends a signal to the process group. SIGKILL goes further, see killFamily.
+// signal sends a signal to the process group. SIGKILL reaches further, see killFamily.
 func (p *process) signal(n int) error {
 	if n < 1 || n > 64 {
-		return invalid("%d is no signal", n)
+		return invalid("%d is not a signal", n)
 	}
 	if syscall.Signal(n) == unix.SIGKILL {
 		p.killing.Store(true)
@@ -293,16 +295,16 @@ func (p *process) resize(size agentapi.Size) error {
 	return nil
 }
 
-// writeStdin gives data to the process. What comes after it stopped reading, or
-// after closeStdin, is dropped, as a shell would see it.
+// writeStdin passes data to the process. It drops data after the process closed its stdin, or after
+// closeStdin, as a shell would.
 func (p *process) writeStdin(data []byte) {
 	p.stdinMu.Lock()
 	defer p.stdinMu.Unlock()
 	p.feed(data)
 }
 
-// writeStdinAt is writeStdin for data with its offset before it: what was taken
-// already is passed over, and so is what does not follow.
+// writeStdinAt is writeStdin for data that is preceded by its offset: bytes that were already
+// accepted are skipped, and data after a gap is dropped.
 func (p *process) writeStdinAt(data []byte) {
 	const offsetSize = 8
 	if len(data) < offsetSize {
@@ -319,7 +321,7 @@ func (p *process) writeStdinAt(data []byte) {
 	}
 }
 
-// feed counts data as taken and gives it to the process. stdinMu is held.
+// feed counts data as accepted and writes it to the process. stdinMu is held.
 func (p *process) feed(data []byte) {
 	p.mu.Lock()
 	p.taken += int64(len(data))
@@ -329,8 +331,8 @@ func (p *process) feed(data []byte) {
 	}
 }
 
-// closeStdin ends the process's input: with a terminal by its end-of-file
-// character, as a person would. Who attaches again says so again.
+// closeStdin ends the process's input; for a terminal it sends the end-of-file character, as a user
+// would. A client that attaches again repeats the call.
 func (p *process) closeStdin() {
 	p.stdinMu.Lock()
 	defer p.stdinMu.Unlock()
@@ -354,46 +356,45 @@ func (p *process) attach(offset int64) (*outputReader, agentapi.Started, error) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.attached++
-	p.stopLonely()
+	p.stopDetachTimer()
 	return r, agentapi.Started{ProcessInfo: p.infoLocked(), Offset: r.pos, Stdin: p.taken}, nil
 }
 
-// detach takes a reader away. A process left alone that may not be is ended
-// after its grace, unless it exits or somebody attaches before.
+// detach removes a reader. A process with a grace ends after it, unless it exits or a client
+// attaches before.
 func (p *process) detach(r *outputReader) {
 	r.close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.attached--; p.attached == 0 && p.grace > 0 && !p.done {
-		p.startLonely()
+		p.startDetachTimer()
 	}
 }
 
-// startLonely begins the grace of a process that nobody is attached to. One that is
-// attached to and left once more has a whole new one, also when the first had just
-// passed.
+// startDetachTimer begins the grace of a process without attached clients. When a client attaches
+// and leaves again, a new full grace begins, even if the previous one had just passed.
 //
 // Preconditions: p.mu is held.
-func (p *process) startLonely() {
+func (p *process) startDetachTimer() {
 	var grace *time.Timer
 	grace = time.AfterFunc(p.grace, func() {
 		p.mu.Lock()
-		alone := p.lonely == grace
+		alone := p.detachTimer == grace
 		p.mu.Unlock()
 		if alone {
 			p.kill()
 		}
 	})
-	p.lonely = grace
+	p.detachTimer = grace
 }
 
-// stopLonely ends the grace: somebody attached, or the process is done.
+// stopDetachTimer ends the grace: a client attached, or the process is done.
 //
 // Preconditions: p.mu is held.
-func (p *process) stopLonely() {
-	if p.lonely != nil {
-		p.lonely.Stop()
-		p.lonely = nil
+func (p *process) stopDetachTimer() {
+	if p.detachTimer != nil {
+		p.detachTimer.Stop()
+		p.detachTimer = nil
 	}
 }
 

@@ -7,26 +7,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper waits for children. A child's pid stays its own until its entry is told
-// of the end: signals are sent under mu, so they never hit a pid that was reused.
+// reaper waits for children. A child's pid is not reused before its entry is marked as ended:
+// signals are sent under mu, so they never hit another process.
 //
-// As init there is one wait for all children, because a child of a child that
-// died may come to us at any time. Otherwise each child has its own wait, which
-// leaves other children of the process alone.
+// As init there is a single wait for all children, because orphans become our children at any time.
+// Otherwise each child has its own wait, which leaves other children of the process alone.
 type reaper struct {
 	init bool
 
 	mu       sync.Mutex
 	children map[int]*child // guarded by mu
-	started  chan struct{}  // tells the one wait that there is a child again
+	started  chan struct{}  // wakes waitAll: there is a child again
 }
 
 // child is a started process that has not been reaped.
 type child struct {
 	reaper *reaper
 	pid    int
-	// last is called under reaper.mu while the child is a zombie, so its pid and
-	// what belongs to it can still be found.
+	// last is called under reaper.mu while the child is a zombie, so that its pid and its family
+	// can still be found.
 	last func()
 	// ended is called once after the child was reaped.
 	ended func(unix.WaitStatus)
@@ -41,7 +40,7 @@ func newReaper(init bool) *reaper {
 	return r
 }
 
-// start runs spawn, which makes a process and returns its pid, and watches it.
+// start calls spawn, which starts a process and returns its pid, and watches that process.
 func (r *reaper) start(c *child, spawn func() (int, error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +61,7 @@ func (r *reaper) start(c *child, spawn func() (int, error)) error {
 	return nil
 }
 
-// alive runs f with the child's pid unless the child has ended, and says whether it did.
+// alive calls f with the child's pid unless the child has ended, and reports whether it did.
 func (c *child) alive(f func(pid int)) bool {
 	c.reaper.mu.Lock()
 	defer c.reaper.mu.Unlock()
@@ -95,7 +94,7 @@ func (r *reaper) waitOne(pid int) {
 	r.reap(pid)
 }
 
-// reap takes a zombie away and tells its owner.
+// reap reaps a zombie and notifies its owner.
 func (r *reaper) reap(pid int) {
 	r.mu.Lock()
 	c := r.children[pid]

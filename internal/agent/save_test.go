@@ -51,7 +51,7 @@ func TestSaveWritesWholePieces(t *testing.T) {
 	}
 }
 
-// small gives what it has in small pieces.
+// small returns its content in small pieces.
 type small struct{ r io.Reader }
 
 func (s *small) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), 1000)]) }

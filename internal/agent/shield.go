@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shield keeps what runs in the sandbox from ending it by accident: gVisor, unlike
-// Linux, lets root inside a sandbox kill PID 1 with SIGKILL, and with PID 1 the sandbox
-// and its files are gone. Calls that would do so fail with EPERM from now on, for this
-// process and all that it starts. It is no boundary: root who wants to end the agent
-// finds other ways, such as a signal to one of its threads.
+// Shield keeps processes of the sandbox from ending it by accident: unlike Linux, gVisor lets root
+// inside a sandbox kill PID 1 with SIGKILL, which ends the sandbox and loses its files. After
+// Shield, such calls fail with EPERM in this process and all that it starts. It is not a security
+// boundary: root who wants to end the agent finds other ways, such as a signal to one of its
+// threads.
 //
 // Preconditions: the process is PID 1 and has CAP_SYS_ADMIN.
 func Shield() error {
@@ -24,14 +24,14 @@ func Shield() error {
 	return nil
 }
 
-// deadly are the signals that end or stop a Go program whatever it asks for.
+// deadly are the signals that end or stop a Go program, whatever handlers it installs.
 var deadly = []unix.Signal{
 	unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGKILL, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSTOP,
 	unix.SIGXCPU, unix.SIGXFSZ, unix.SIGVTALRM, unix.SIGPROF, unix.SIGSYS,
 }
 
-// Offsets of what a filter reads: the number of the call, and the lower half of an
-// argument, which is all that the kernel looks at for these.
+// Offsets of what the filter reads: the number of the call, and the lower half of an argument; the
+// kernel ignores the upper half for these calls.
 const (
 	offsetNumber = 0
 	offsetArg0   = 16
@@ -39,8 +39,8 @@ const (
 	offsetArg2   = 32
 )
 
-// shieldFilter refuses PID 1 as the target of deadly signals, of a tracer and of a
-// descriptor by which signals are sent. Signals that carry a value are refused all.
+// shieldFilter refuses PID 1 as the target of deadly signals, of ptrace and of pidfd_open. It
+// refuses all signals that carry a value.
 func shieldFilter() []unix.SockFilter {
 	mask := uint32(0)
 	for _, s := range deadly {
@@ -74,17 +74,17 @@ func shieldFilter() []unix.SockFilter {
 		14: jump(unix.BPF_JEQ, 1, 0, 14),
 		15: load(offsetArg2),
 		16: skip(6),
-		// The calls whose target alone counts.
+		// Calls for which only the target matters.
 		17: load(offsetArg0),
 		18: jump(unix.BPF_JEQ, 1, 11, 10),
-		// ptrace: request, target. PTRACE_TRACEME has none.
+		// ptrace: request, target. PTRACE_TRACEME has no target.
 		19: load(offsetArg0),
 		20: jump(unix.BPF_JEQ, unix.PTRACE_TRACEME, 8, 0),
 		21: load(offsetArg1),
 		22: jump(unix.BPF_JEQ, 1, 7, 6),
-		// Whether the signal is one of mask; later signals are real-time ones.
+		// Check whether mask contains the signal; higher numbers are real-time signals.
 		23: jump(unix.BPF_JGE, 32, 5, 0),
-		// (By way of memory: gVisor's BPF_TAX copies the other way.)
+		// (Through memory: gVisor's BPF_TAX copies in the opposite direction.)
 		24: {Code: unix.BPF_ST},
 		25: {Code: unix.BPF_LDX | unix.BPF_MEM},
 		26: {Code: unix.BPF_LD | unix.BPF_IMM, K: 1},

@@ -21,7 +21,7 @@ const (
 	defaultTerm = "xterm-256color"
 )
 
-// launch is a command with everything decided.
+// launch is a command with all defaults resolved.
 type launch struct {
 	program string // host path
 	argv    []string
@@ -31,10 +31,10 @@ type launch struct {
 	tty     bool
 }
 
-// prepare decides how a command runs: user, environment, directory, program.
+// prepare resolves how a command runs: user, environment, directory, program.
 func (a *Agent) prepare(cmd agentapi.Command) (*launch, error) {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
-		return nil, invalid("the command names no program")
+		return nil, invalid("the command does not name a program")
 	}
 	for _, arg := range cmd.Argv {
 		if strings.ContainsRune(arg, 0) {
@@ -70,8 +70,8 @@ func (a *Agent) prepare(cmd agentapi.Command) (*launch, error) {
 	return l, nil
 }
 
-// environment is the defaults of the account, then what the host configured,
-// then what the command adds.
+// environment returns the defaults of the account, overridden by the host's configuration,
+// overridden by the command.
 func environment(acc account, cmd agentapi.Command, configured map[string]string) (map[string]string, error) {
 	env := map[string]string{"PATH": defaultPath, "HOME": acc.home, "LANG": defaultLang}
 	if acc.name != "" {
@@ -86,7 +86,7 @@ func environment(acc account, cmd agentapi.Command, configured map[string]string
 	for _, more := range []map[string]string{configured, cmd.Env} {
 		for name, value := range more {
 			if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
-				return nil, invalid("the environment variable %q has no legal name or value", name)
+				return nil, invalid("the environment variable %q has an invalid name or value", name)
 			}
 			env[name] = value
 		}
@@ -94,9 +94,8 @@ func environment(acc account, cmd agentapi.Command, configured map[string]string
 	return env, nil
 }
 
-// startDir returns the directory of the sandbox where commands run and relative
-// paths begin that name no other: the configured one, else the user's home when
-// it is there, else /.
+// startDir returns the default working directory of commands, which is also the base of relative
+// paths: the configured directory, else the user's home if it exists, else /.
 func (a *Agent) startDir(acc account, configured string) string {
 	if configured != "" {
 		return configured
@@ -109,8 +108,7 @@ func (a *Agent) startDir(acc account, configured string) string {
 	return "/"
 }
 
-// workingDir returns the host path of the directory a command runs in, which
-// must exist.
+// workingDir returns the host path of the directory that a command runs in; it must exist.
 func (a *Agent) workingDir(acc account, wanted, configured string) (string, error) {
 	if wanted == "" {
 		wanted = a.startDir(acc, configured)
@@ -120,12 +118,12 @@ func (a *Agent) workingDir(acc account, wanted, configured string) (string, erro
 	}
 	dir := a.hostPath(wanted)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return "", invalid("the working directory %q is no directory in the sandbox", wanted)
+		return "", invalid("the working directory %q is not a directory in the sandbox", wanted)
 	}
 	return dir, nil
 }
 
-// hostPath returns where an absolute path of the sandbox is for this process.
+// hostPath returns the path under which this process finds an absolute path of the sandbox.
 func (a *Agent) hostPath(path string) string {
 	if a.opts.Root == "" {
 		return filepath.Clean(path)
@@ -133,8 +131,8 @@ func (a *Agent) hostPath(path string) string {
 	return filepath.Join(a.opts.Root, filepath.Join("/", path))
 }
 
-// lookProgram finds a program as a shell does: by PATH, or, when the name has a
-// slash, relative to the working directory.
+// lookProgram finds a program as a shell does: in PATH, or, when the name contains a slash,
+// relative to the working directory.
 func lookProgram(name, path, dir string) (string, error) {
 	candidates := []string{name}
 	if strings.ContainsRune(name, '/') {
@@ -167,14 +165,14 @@ func lookProgram(name, path, dir string) (string, error) {
 	return "", errorf(agentapi.CodeNotFound, "the sandbox has no program %q", name)
 }
 
-// pipes are a process's ends of its input and output, and ours.
+// pipes are the process's ends of its input and output, and the agent's ends.
 type pipes struct {
-	stdin          *os.File // ours; nil when the process has none; the terminal with a TTY
-	stdout, stderr *os.File // ours; stderr is nil with a TTY
+	stdin          *os.File // the agent's end; nil when the process has none; the terminal with a TTY
+	stdout, stderr *os.File // the agent's ends; stderr is nil with a TTY
 	theirs         []*os.File
 }
 
-// closeTheirs closes what only the process needs.
+// closeTheirs closes the process's ends.
 func (p *pipes) closeTheirs() {
 	for i, f := range p.theirs {
 		if slices.Index(p.theirs, f) == i {
@@ -191,7 +189,7 @@ func (p *pipes) closeOurs() {
 	}
 }
 
-// openPipes makes the files of a new process.
+// openPipes opens the input and output of a new process.
 func openPipes(cmd agentapi.Command) (*pipes, error) {
 	if cmd.TTY != nil {
 		return openTerminal(*cmd.TTY)
@@ -243,9 +241,9 @@ func (p *pipes) openStdin(wanted bool) (*os.File, error) {
 	return os.NewFile(uintptr(r), "pipe"), nil
 }
 
-// makePipe returns a pipe in blocking mode. That of package os has both ends
-// watched, also the one that is for the process alone, which costs a wake-up and
-// a dozen calls for each command.
+// makePipe returns a pipe in blocking mode. os.Pipe would register both ends with the runtime's
+// poller, although one end is only for the process; that costs a wake-up and a dozen system calls
+// for each command.
 func makePipe() (r, w int, err error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -254,8 +252,8 @@ func makePipe() (r, w int, err error) {
 	return ends[0], ends[1], nil
 }
 
-// openTerminal makes a pseudo-terminal of a size. Package pty leaves its side in
-// blocking mode; ours must be one whose reads can be interrupted.
+// openTerminal opens a pseudo-terminal of a size. Package pty leaves the master in blocking mode;
+// the agent needs a master whose reads can be interrupted.
 func openTerminal(size agentapi.Size) (*pipes, error) {
 	blocking, slave, err := pty.Open()
 	if err != nil {
@@ -311,10 +309,10 @@ func (l *launch) spawn(files []*os.File) (int, error) {
 		return pid, nil
 	case errors.Is(err, fs.ErrPermission):
 		return 0, errorf(agentapi.CodeDenied, "start %s in %s as uid %d: %v", l.program, l.dir, l.account.uid, err)
-	case errors.Is(err, unix.ENOENT): // it was there: its interpreter is missing, or it was just removed
+	case errors.Is(err, unix.ENOENT): // the program was found: its interpreter is missing, or it was just removed
 		return 0, errorf(agentapi.CodeNotFound, "start %s: it or its interpreter does not exist", l.program)
 	case errors.Is(err, unix.ENOEXEC):
-		return 0, errorf(agentapi.CodeDenied, "start %s: it is no program this machine runs", l.program)
+		return 0, errorf(agentapi.CodeDenied, "start %s: this machine cannot run it", l.program)
 	case errors.Is(err, unix.E2BIG):
 		return 0, invalid("start %s: arguments and environment are too long", l.program)
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):

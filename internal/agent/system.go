@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MemoryTarget is the memory the agent's garbage collector aims to stay below.
+// MemoryTarget is the memory limit for the agent's garbage collector.
 const MemoryTarget = 64 << 20
 
-// Harden makes the agent outlive signals meant for others. They are caught, not
-// ignored: a process it starts would inherit that a signal is ignored.
+// Harden makes the agent survive signals meant for other processes. It catches and drops them,
+// because processes that it starts would inherit ignored signals.
 func Harden() {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught,
@@ -29,11 +29,11 @@ func Harden() {
 	}()
 }
 
-// PrepareSystem brings up what an init must find or make: the loopback
-// interface and pseudo-terminals. What the sandbox does not allow is logged.
+// PrepareSystem sets up what an init must provide: the loopback interface and pseudo-terminals. It
+// logs what the sandbox does not permit.
 func PrepareSystem(log *slog.Logger) {
 	if err := raiseLoopback(); err != nil {
-		log.Warn("loopback not raised", "error", err)
+		log.Warn("loopback interface not up", "error", err)
 	}
 	if _, err := os.Stat("/dev/pts/ptmx"); err != nil {
 		if err := mountTerminals(); err != nil {
@@ -42,7 +42,7 @@ func PrepareSystem(log *slog.Logger) {
 	}
 }
 
-// raiseLoopback sets the flag "up" of the interface lo if it is not set.
+// raiseLoopback brings the interface lo up if it is down.
 func raiseLoopback() error {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
@@ -71,12 +71,12 @@ func mountTerminals() error {
 	return unix.Mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
 }
 
-// Confine sees to it that CAP_SYS_ADMIN, which an init may have to set the host
-// name with, is for this process only. It must succeed before anything is started.
+// Confine keeps other processes from inheriting CAP_SYS_ADMIN, which an init may have for setting
+// the host name. It must succeed before any process is started.
 func Confine() error { return setAdmin(true) }
 
-// setAdmin keeps all threads of the process from passing CAP_SYS_ADMIN on, and
-// without keep takes it from them.
+// setAdmin keeps all threads of the process from passing on CAP_SYS_ADMIN; with keep false it also
+// removes the capability from them.
 func setAdmin(keep bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
@@ -96,7 +96,7 @@ func setAdmin(keep bool) error {
 	return nil
 }
 
-// Listen opens a TCP address, or a Unix socket as "unix:PATH".
+// Listen listens on a TCP address, or on a Unix socket given as "unix:PATH".
 func Listen(address string) (net.Listener, error) {
 	network := "tcp"
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {

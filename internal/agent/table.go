@@ -8,28 +8,28 @@ import (
 )
 
 const (
-	// maxRunning bounds the processes that run at a time.
+	// maxRunning bounds the processes that run at the same time.
 	maxRunning = 1024
-	// maxEnded is how many ended processes are remembered.
+	// maxEnded is how many ended processes remain in the table.
 	maxEnded = 256
-	// maxEndedOutput bounds the output kept of ended processes together.
+	// maxEndedOutput bounds the output of all ended processes together.
 	maxEndedOutput = 8 << 20
 )
 
-// table holds the processes by id: all that run and the last that ended.
+// table contains the processes by id: all that run, and the last that ended.
 type table struct {
 	mu      sync.Mutex
 	byID    map[string]*process // guarded by mu
 	order   []*process          // guarded by mu; in the order they were started
 	running int                 // guarded by mu
 	ended   []*process          // guarded by mu; in the order they ended
-	waiting chan struct{}       // guarded by mu; closed when none runs; nil when nobody waits
+	waiting chan struct{}       // guarded by mu; closed when no process runs; nil when nobody waits
 }
 
 func newTable() *table { return &table{byID: make(map[string]*process)} }
 
-// start returns the process of that id, or makes one with start, which is called
-// with the function to call once when the process is done.
+// start returns the process with that id, or makes it by start, which gets the function to call
+// once when the process is done.
 func (t *table) start(id string, start func(ended func(*process)) (*process, error)) (*process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,7 +37,7 @@ func (t *table) start(id string, start func(ended func(*process)) (*process, err
 		return p, nil
 	}
 	if t.running >= maxRunning {
-		return nil, errorf(agentapi.CodeTooMany, "%d commands run in this sandbox already", t.running)
+		return nil, errorf(agentapi.CodeTooMany, "%d commands already run in this sandbox", t.running)
 	}
 	p, err := start(t.done) // done waits for mu
 	if err != nil {
@@ -49,8 +49,8 @@ func (t *table) start(id string, start func(ended func(*process)) (*process, err
 	return p, nil
 }
 
-// done moves a process to the ended ones and forgets the oldest of them that are
-// too many. Their readers, if any, still get what they were attached to.
+// done moves a process to the ended ones and removes the oldest if there are too many. Attached
+// readers still get the rest of their output.
 func (t *table) done(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,8 +77,8 @@ func (t *table) done(p *process) {
 	}
 }
 
-// forgettable says whether a process that has ended need not be remembered.
-// Those nobody has collected are as few as the host starts at a time.
+// forgettable reports whether an ended process may be removed. Processes whose output nobody has collected stay; the
+// host limits how many of those it runs at a time.
 func (p *process) forgettable() bool {
 	return p.id != agentapi.MainID && (!p.command.Hold || p.collected.Load())
 }
@@ -92,10 +92,10 @@ func (t *table) find(id string) (*process, error) {
 	if p := t.byID[id]; p != nil {
 		return p, nil
 	}
-	return nil, errorf(agentapi.CodeNotFound, "no process %q is known", id)
+	return nil, errorf(agentapi.CodeNotFound, "the sandbox has no process %q", id)
 }
 
-// list returns all processes in the order they were started.
+// list returns all processes in the order in which they were started.
 func (t *table) list() []*process {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// tree is the part of the filesystem a call may touch. *os.Root is one: nothing
-// leads out of it, not even a symlink made meanwhile.
+// tree is the part of the filesystem that a call may access. *os.Root implements it: no path leads
+// out of it, not even through a symlink made meanwhile.
 type tree interface {
 	// OpenFile opens a file as [os.Root.OpenFile] does.
 	OpenFile(name string, flag int, perm os.FileMode) (*os.File, error)
@@ -31,7 +31,7 @@ type tree interface {
 	Readlink(name string) (string, error)
 	// Remove removes a file or an empty directory.
 	Remove(name string) error
-	// RemoveAll removes a file, or a directory with all it has.
+	// RemoveAll removes a file, or a directory with its content.
 	RemoveAll(name string) error
 	// Close releases the descriptor of the tree.
 	Close() error
@@ -42,7 +42,7 @@ var (
 	_ tree = wholeTree{}
 )
 
-// wholeTree is everything; names are host paths.
+// wholeTree is the whole filesystem; names are host paths.
 type wholeTree struct{}
 
 func (wholeTree) OpenFile(name string, flag int, perm os.FileMode) (*os.File, error) {
@@ -57,16 +57,16 @@ func (wholeTree) Remove(name string) error                  { return os.Remove(n
 func (wholeTree) RemoveAll(name string) error               { return os.RemoveAll(name) }
 func (wholeTree) Close() error                              { return nil }
 
-// place is a path a call names, in the tree it may touch.
+// place is a path in a call, with the tree that the call may access.
 type place struct {
 	tree tree
 	name string // in the tree
-	path string // absolute, as the host is told
+	path string // absolute, as shown to the host
 }
 
 func (p place) close() { p.tree.Close() }
 
-// dir returns the place's directory in the same tree.
+// dir returns the place's parent directory in the same tree.
 func (p place) dir() string { return filepath.Dir(p.name) }
 
 // sibling returns a place beside p.
@@ -74,8 +74,8 @@ func (p place) sibling(base string) place {
 	return place{tree: p.tree, name: filepath.Join(p.dir(), base), path: filepath.Join(filepath.Dir(p.path), base)}
 }
 
-// place finds what a path means: beneath a directory, or, without one, anywhere;
-// a relative path then begins where commands run. The caller closes it.
+// place resolves a path: below the directory beneath, or, when beneath is empty, anywhere; a
+// relative path is then relative to startDir. The caller closes the place.
 func (a *Agent) place(path, beneath string) (place, error) {
 	if strings.ContainsRune(path, 0) || strings.ContainsRune(beneath, 0) {
 		return place{}, invalid("the path has a zero byte")
@@ -100,7 +100,7 @@ func (a *Agent) place(path, beneath string) (place, error) {
 	return place{tree: root, name: filepath.Clean(path), path: filepath.Join(beneath, path)}, nil
 }
 
-// absolute returns a path that begins at /.
+// absolute returns path as an absolute path.
 func (a *Agent) absolute(path string) (string, error) {
 	if filepath.IsAbs(path) {
 		return path, nil
@@ -120,12 +120,13 @@ func (a *Agent) absolute(path string) (string, error) {
 	return path, nil
 }
 
-// queryPlace is the place a call's parameters name.
+// queryPlace returns the place that a call's parameters name.
 func (a *Agent) queryPlace(q url.Values) (place, error) {
 	return a.place(q.Get("path"), q.Get("beneath"))
 }
 
-// escapes turns the refusal of os.Root, which has no value to compare with, into ours.
+// escapes converts the error of os.Root for paths outside of it, which has no exported value, to
+// ours.
 func (p place) escapes(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) && pathErr.Err.Error() == "path escapes from parent" {
@@ -136,14 +137,14 @@ func (p place) escapes(err error) error {
 
 var errNotRegular = errors.New("not a regular file")
 
-// openRegular opens a regular file for reading, and never waits for a pipe or device.
+// openRegular opens a regular file for reading, and never blocks on a pipe or device.
 func openRegular(path string) (*os.File, error) {
 	return openRegularIn(place{tree: wholeTree{}, name: path, path: path})
 }
 
 func openRegularIn(p place) (*os.File, error) {
 	f, err := p.tree.OpenFile(p.name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if errors.Is(err, unix.ENXIO) { // a socket, or a device nobody is behind
+	if errors.Is(err, unix.ENXIO) { // a socket, or a device without a driver
 		return nil, errNotRegular
 	}
 	if err != nil {
@@ -164,7 +165,7 @@ func openRegularIn(p place) (*os.File, error) {
 	return f, nil
 }
 
-// describe returns what is known of a path.
+// describe returns the properties of a path.
 func (p place) describe() (agentapi.FileInfo, error) {
 	info, err := p.tree.Lstat(p.name)
 	if err != nil {
@@ -193,7 +194,7 @@ func (p place) describeAs(info os.FileInfo) agentapi.FileInfo {
 	return f
 }
 
-// modeBits returns a mode as chmod has it.
+// modeBits returns a mode in the form used by chmod.
 func modeBits(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
 	for flag, bit := range modeFlags {
@@ -204,7 +205,7 @@ func modeBits(m fs.FileMode) uint32 {
 	return bits
 }
 
-// fileMode is the other way round.
+// fileMode is the inverse of modeBits.
 func fileMode(bits uint32) fs.FileMode {
 	m := fs.FileMode(bits) & fs.ModePerm
 	for flag, bit := range modeFlags {
@@ -219,5 +220,5 @@ var modeFlags = map[fs.FileMode]uint32{
 	fs.ModeSetuid: unix.S_ISUID, fs.ModeSetgid: unix.S_ISGID, fs.ModeSticky: unix.S_ISVTX,
 }
 
-// maxMode is all bits chmod knows.
+// maxMode has all bits that chmod accepts.
 const maxMode = 0o7777

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// maxTunnels bounds the connections to ports at a time.
+	// maxTunnels bounds the open connections to ports.
 	maxTunnels = 1024
 	// dialTimeout bounds connecting to a port whose server does not accept.
 	dialTimeout = 10 * time.Second
-	// A direction begins with a small buffer, for many tunnels are idle, and gets
-	// a larger one as soon as it fills it.
+	// Each direction begins with a small buffer, because many tunnels are idle, and gets a larger
+	// one as soon as a read fills it.
 	smallBuffer = 4 << 10
 	largeBuffer = agentapi.MaxFrame
 )
 
-// grown returns the buffer for the next read after one that read n bytes.
+// grown returns the buffer for the read after a read of n bytes.
 func grown(buf []byte, n int) []byte {
 	if n < len(buf) || len(buf) >= largeBuffer {
 		return buf
@@ -33,17 +33,17 @@ func grown(buf []byte, n int) []byte {
 	return make([]byte, largeBuffer)
 }
 
-// tunnel connects the stream to a port on the loopback.
+// tunnel connects the stream to a port on the loopback interface.
 func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
 	port, err := strconv.ParseUint(r.FormValue("port"), 10, 16)
 	if err != nil || port == 0 {
-		return invalid("%q is no port", r.FormValue("port"))
+		return invalid("%q is not a port", r.FormValue("port"))
 	}
 	select {
 	case a.tunnels <- struct{}{}:
 		defer func() { <-a.tunnels }()
 	default:
-		return errorf(agentapi.CodeTooMany, "%d connections to this sandbox's ports are open already", maxTunnels)
+		return errorf(agentapi.CodeTooMany, "%d connections to this sandbox's ports are already open", maxTunnels)
 	}
 	conn, err := dialLoopback(r.Context(), uint16(port))
 	if err != nil {
@@ -54,8 +54,8 @@ func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) error {
 	flusher := http.NewResponseController(w)
 	flusher.Flush()
 
-	// Each direction ends on its own; the tunnel is over when both have, or when
-	// either breaks, which wakes the other by closing the connection.
+	// Each direction ends on its own. The tunnel ends when both have ended, or when either fails,
+	// which closes the connection and so wakes the other.
 	stop := context.AfterFunc(r.Context(), func() { conn.Close() })
 	defer stop()
 	var up error
@@ -102,8 +102,8 @@ func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
 	}
 }
 
-// upload moves the request's body to the server and then closes that direction.
-// A server that takes no more is no error: it may still have something to say.
+// upload copies the request's body to the server and then closes that direction. A server that
+// stops reading is not an error: it may still send an answer.
 func upload(conn *net.TCPConn, body io.Reader) error {
 	buf := make([]byte, smallBuffer)
 	for {
@@ -124,7 +124,7 @@ func upload(conn *net.TCPConn, body io.Reader) error {
 	}
 }
 
-// discardRest takes what comes for a server that reads no more.
+// discardRest discards the data for a server that has stopped reading.
 func discardRest(body io.Reader, buf []byte) error {
 	for {
 		if _, err := body.Read(buf); err != nil {
@@ -136,7 +136,7 @@ func discardRest(body io.Reader, buf []byte) error {
 	}
 }
 
-// download moves what the server sends into frames, and says when it closed its side.
+// download copies what the server sends into frames, and reports when the server closed its side.
 func download(w io.Writer, flusher *http.ResponseController, conn *net.TCPConn) error {
 	buf := make([]byte, smallBuffer)
 	for {

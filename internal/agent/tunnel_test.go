@@ -15,7 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// listen runs a server on the loopback and returns its port.
+// listen runs a server on the loopback interface and returns its port.
 func listen(t *testing.T, address string, answer func(*net.TCPConn)) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -134,7 +134,7 @@ func TestTunnelDeadlines(t *testing.T) {
 	c := e.dialTunnel(t, listen(t, "127.0.0.1:0", func(c *net.TCPConn) {
 		io.ReadFull(c, make([]byte, 1))
 		io.WriteString(c, "late")
-		select {} // and takes no more
+		select {} // and does not read any more
 	}))
 	c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {

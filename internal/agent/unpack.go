@@ -14,9 +14,9 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// An archive is hostile: it may come from anybody, through somebody who never
-// looked into it. Everything is therefore made through an os.Root, which nothing
-// leads out of, and what an honest archive of a tree never holds is refused.
+// Archives are hostile: an archive may come from anybody, through a user who never looked into it.
+// Therefore all files are created through an os.Root, which no path leaves, and entries that no
+// archive of a tree contains are refused.
 
 func (a *Agent) unpackArchive(_ http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
@@ -49,7 +49,7 @@ func (a *Agent) unpackArchive(_ http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// openRoot returns the directory p as the root of its own tree.
+// openRoot opens the directory p as the root of its own tree.
 func (p place) openRoot() (*os.Root, error) {
 	if root, ok := p.tree.(*os.Root); ok {
 		return root.OpenRoot(p.name)
@@ -57,25 +57,25 @@ func (p place) openRoot() (*os.Root, error) {
 	return os.OpenRoot(p.name)
 }
 
-// unpacker puts the entries of an archive below a directory.
+// unpacker extracts the entries of an archive below a directory.
 type unpacker struct {
 	root    *os.Root
 	owner   account
 	entries int
-	// keepLinks lets symlinks lead out of the directory; nothing goes through them.
+	// keepLinks permits symlinks that lead out of the directory; nothing is written through them.
 	keepLinks bool
-	// dirs are known to be directories, and no symlinks, all the way from the root.
+	// dirs are paths known to be directories, without symlinks all the way from the root.
 	dirs map[string]bool
-	// at is the name of the directory the last entry was in, and dir its root.
+	// at is the directory of the last entry, and dir its root.
 	at  string
 	dir *os.Root
-	// made are the directories the archive has an entry for. They get their modes
-	// and times last, when nothing is put into them any more.
+	// made are the directories that the archive has entries for. Their modes and times are set
+	// last, when nothing is created in them any more.
 	made []entry
 }
 
-// entry is what an archive says of a path. Its type is a directory, a regular
-// file, a symlink, or fs.ModeIrregular for a hard link.
+// entry is the archive's description of a path. Its type is a directory, a regular file, a symlink,
+// or fs.ModeIrregular for a hard link.
 type entry struct {
 	name    string
 	mode    fs.FileMode
@@ -83,7 +83,7 @@ type entry struct {
 	target  string // of a link
 }
 
-// unpack puts everything where it belongs.
+// unpack extracts the whole archive.
 func (u *unpacker) unpack(src *archiveSource, format agentapi.Format) error {
 	found, err := src.detect()
 	switch {
@@ -108,7 +108,7 @@ func (u *unpacker) unpack(src *archiveSource, format agentapi.Format) error {
 	return u.finish()
 }
 
-// put makes one entry. content is nil but for files.
+// put creates an entry. content is nil except for files.
 func (u *unpacker) put(e entry, content io.Reader) error {
 	if u.entries++; u.entries > agentapi.MaxArchiveEntries {
 		return errTooManyEntries
@@ -123,7 +123,7 @@ func (u *unpacker) put(e entry, content io.Reader) error {
 		return u.enter(name)
 	}
 	if name == "." {
-		return invalid("the archive has %q as something else than a directory", e.name)
+		return invalid("the archive contains %q, which must be a directory, as another type", e.name)
 	}
 	if e.mode.Type() == fs.ModeSymlink {
 		if err := u.checkTarget(name, e.target); err != nil {
@@ -148,8 +148,8 @@ func (u *unpacker) put(e entry, content io.Reader) error {
 	return err
 }
 
-// create makes an entry that is no directory; fs.ErrExist when its name is taken,
-// in which case nothing of content was read.
+// create creates an entry that is not a directory; if its name is taken, it returns fs.ErrExist and
+// has read nothing of content.
 func (u *unpacker) create(e entry, content io.Reader) error {
 	base := path.Base(e.name)
 	switch e.mode.Type() {
@@ -175,7 +175,7 @@ func (u *unpacker) create(e entry, content io.Reader) error {
 	return err
 }
 
-// clear removes what has the name of an entry.
+// clear removes the file that has the name of an entry.
 func (u *unpacker) clear(name string) error {
 	base := path.Base(name)
 	info, err := u.dir.Lstat(base)
@@ -183,12 +183,12 @@ func (u *unpacker) clear(name string) error {
 		return err
 	}
 	if info.IsDir() {
-		return errorf(agentapi.CodeIsDir, "%s is a directory, in the archive it is none", name)
+		return errorf(agentapi.CodeIsDir, "%s is a directory, but not in the archive", name)
 	}
 	return u.dir.Remove(base)
 }
 
-// enter makes u.dir the directory of that name, which is made when it is missing.
+// enter makes u.dir the directory of that name, and creates it if it is missing.
 func (u *unpacker) enter(name string) error {
 	if u.dir != nil && u.at == name {
 		return nil
@@ -212,7 +212,7 @@ func (u *unpacker) enter(name string) error {
 	return nil
 }
 
-// leave closes the directory that was entered.
+// leave closes the current directory.
 func (u *unpacker) leave() {
 	if u.dir != nil {
 		u.dir.Close()
@@ -220,7 +220,7 @@ func (u *unpacker) leave() {
 	}
 }
 
-// ensureDir makes a directory whose parent is one, unless it exists.
+// ensureDir creates a directory whose parent exists, unless it exists.
 func (u *unpacker) ensureDir(name string) error {
 	if u.dirs[name] {
 		return nil
@@ -234,15 +234,15 @@ func (u *unpacker) ensureDir(name string) error {
 	case err != nil:
 		return err
 	case info.Mode()&fs.ModeSymlink != 0:
-		return invalid("the archive leads through the symlink %s", name)
+		return invalid("the archive has entries below the symlink %s", name)
 	case !info.IsDir():
-		return errorf(agentapi.CodeNotDir, "%s is not a directory, in the archive it is one", name)
+		return errorf(agentapi.CodeNotDir, "%s is not a directory, but the archive has a directory there", name)
 	}
 	u.dirs[name] = true
 	return nil
 }
 
-// linked returns the file in the tree that a hard link at name is made to.
+// linked returns the file in the tree that the hard link at name points to.
 func (u *unpacker) linked(name, target string) (string, error) {
 	to, err := localName(target)
 	if err != nil {
@@ -253,16 +253,16 @@ func (u *unpacker) linked(name, target string) (string, error) {
 	}
 	info, err := u.dir.Lstat(path.Base(to))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() || to == name {
-		return "", invalid("the archive has %s as a link to %s, which is no file in it", name, target)
+		return "", invalid("the archive has %s as a link to %s, which is not a file in it", name, target)
 	}
 	return to, err
 }
 
-// finish gives directories the modes and times of the archive, inner ones first.
+// finish sets the modes and times of directories, inner directories first.
 func (u *unpacker) finish() error {
 	for _, e := range slices.Backward(u.made) {
 		if e.name == "." {
-			continue // it was not the archive that made it
+			continue // it was not created by the archive
 		}
 		err := u.root.Chmod(e.name, e.mode.Perm())
 		if err == nil {
@@ -275,8 +275,8 @@ func (u *unpacker) finish() error {
 	return nil
 }
 
-// setTime sets when a path was modified, if the archive has a time that any
-// filesystem can hold.
+// setTime sets the modification time of a path, if the archive has a time that every filesystem can
+// store.
 func setTime(root *os.Root, name string, t time.Time) error {
 	if year := t.Year(); year < 1971 || year > 2100 {
 		return nil
@@ -288,20 +288,20 @@ func setTime(root *os.Root, name string, t time.Time) error {
 func localName(name string) (string, error) {
 	switch {
 	case name == "" || strings.ContainsRune(name, 0):
-		return "", invalid("the archive has an entry without a proper name")
+		return "", invalid("the archive has an entry without a valid name")
 	case path.IsAbs(name):
-		return "", invalid("the archive names the absolute path %q", name)
+		return "", invalid("the archive has the absolute path %q", name)
 	case slices.Contains(strings.Split(name, "/"), ".."):
-		return "", invalid(`the archive names %q, which has ".." in it`, name)
+		return "", invalid(`the archive has the path %q, which contains ".."`, name)
 	}
 	return path.Clean(name), nil
 }
 
-// checkTarget refuses a symlink that may lead out of the directory. ".." is right
-// only at its beginning: behind a name it depends on where that leads.
+// checkTarget refuses a symlink that may lead out of the directory. It permits ".." only at the
+// beginning of the target: after a name, the result depends on where that name leads.
 func (u *unpacker) checkTarget(name, target string) error {
 	if target == "" || strings.ContainsRune(target, 0) {
-		return invalid("the archive has the symlink %s without a proper target", name)
+		return invalid("the archive has the symlink %s without a valid target", name)
 	}
 	if u.keepLinks {
 		return nil

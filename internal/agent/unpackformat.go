@@ -25,13 +25,13 @@ var (
 )
 
 const (
-	// maxZipDirectory bounds what is read to list a zip, which is all held in memory.
+	// maxZipDirectory bounds the directory of a zip, which is read into memory.
 	maxZipDirectory = 32 << 20
-	// maxLink is the longest target of a symlink, as in Linux.
+	// maxLink is the maximum length of a symlink's target, as in Linux.
 	maxLink = 4096
-	// tarBlock is how tar counts.
+	// tarBlock is the block size of tar.
 	tarBlock = 512
-	// The systems that may have made a zip and have modes as we do.
+	// The systems that make zips with Unix modes.
 	zipUnix, zipDarwin = 3, 19
 )
 
@@ -41,17 +41,17 @@ func archiveFormat(q url.Values) (agentapi.Format, error) {
 	case "", agentapi.FormatTarGzip, agentapi.FormatZip, agentapi.FormatTar:
 		return f, nil
 	default:
-		return "", invalid("the archive format %q is not known; there are tar.gz, zip and tar", f)
+		return "", invalid("the archive format %q is not known; use tar.gz, zip or tar", f)
 	}
 }
 
-// archiveSource is the archive as it arrives.
+// archiveSource reads the archive as it arrives.
 type archiveSource struct {
 	ctx  context.Context
 	body *bufio.Reader
 	raw  io.Reader
-	in   int64 // bytes that came
-	err  error // what ended the body other than its end
+	in   int64 // bytes read
+	err  error // the error that ended the body, unless it is EOF
 }
 
 func newArchiveSource(ctx context.Context, r io.Reader) *archiveSource {
@@ -73,7 +73,7 @@ func (s *archiveSource) receive(p []byte) (int, error) {
 	return n, err
 }
 
-// detect returns the format the first bytes tell, "" when they tell none.
+// detect returns the format that the first bytes indicate; "" when they indicate none.
 func (s *archiveSource) detect() (agentapi.Format, error) {
 	head, err := s.body.Peek(tarBlock)
 	if err != nil && err != io.EOF {
@@ -93,7 +93,7 @@ func (s *archiveSource) detect() (agentapi.Format, error) {
 	}
 }
 
-// damaged explains an error of reading the archive.
+// damaged explains an error that occurred while the archive was read.
 func (s *archiveSource) damaged(err error) error {
 	var known *agentapi.Error
 	var system *fs.PathError
@@ -109,8 +109,8 @@ func (s *archiveSource) damaged(err error) error {
 	}
 }
 
-// gauge passes on what comes out of an archive until that is too much for what
-// went in, or nobody waits for it any more. Its errors are explained.
+// gauge passes on the content of an archive until its size is out of proportion to the archive's,
+// or the request ends. It explains errors.
 type gauge struct {
 	src *archiveSource
 	r   io.Reader
@@ -140,7 +140,7 @@ func (u *unpacker) untarGzip(src *archiveSource) error {
 	return u.untar(src, &gauge{src: src, r: z})
 }
 
-// untar unpacks a stream of tar to its very end, where gzip has its checksum.
+// untar extracts a stream of tar to its very end, where gzip has its checksum.
 func (u *unpacker) untar(src *archiveSource, stream io.Reader) error {
 	tr := tar.NewReader(stream)
 	content := &gauge{src: src, r: tr} // a file with holes is larger than the stream
@@ -192,8 +192,8 @@ func errSpecial(name string) error {
 	return invalid("the archive has %q as a device, pipe or socket", name)
 }
 
-// unzip unpacks a zip, whose list is at its end. It is kept meanwhile in a file
-// that has no name any more, so that nothing is left of it in any case.
+// unzip extracts a zip, whose directory is at its end. The zip is stored meanwhile in an unlinked
+// file, so that nothing remains in any case.
 func (u *unpacker) unzip(src *archiveSource) error {
 	name := tempPrefix + rand.Text()
 	spool, err := u.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -237,8 +237,8 @@ func (u *unpacker) unzip(src *archiveSource) error {
 	return nil
 }
 
-// zipEntry says what an entry of a zip is, and refuses what can be refused before
-// anything is unpacked.
+// zipEntry describes an entry of a zip, and refuses everything that can be refused before
+// extraction begins.
 func (u *unpacker) zipEntry(f *zip.File) (entry, error) {
 	e := entry{name: f.Name, mode: f.Mode(), modTime: f.Modified}
 	if by := f.CreatorVersion >> 8; by != zipUnix && by != zipDarwin || e.mode.Perm() == 0 {
@@ -255,7 +255,7 @@ func (u *unpacker) zipEntry(f *zip.File) (entry, error) {
 	case err != nil:
 		return e, err
 	case f.Flags&1 != 0:
-		return e, invalid("the archive has %q encrypted", f.Name)
+		return e, invalid("the archive has %q in encrypted form", f.Name)
 	case e.mode.Type()&^(fs.ModeDir|fs.ModeSymlink) != 0:
 		return e, errSpecial(f.Name)
 	case e.mode.Type() != fs.ModeSymlink:
@@ -289,7 +289,7 @@ func (u *unpacker) putZipped(e entry, f *zip.File, content *gauge) error {
 	return u.put(e, content)
 }
 
-// budgetReader reads at most as many bytes as it has left, while it counts.
+// budgetReader reads and counts at most as many bytes as remain in its budget.
 type budgetReader struct {
 	r        io.ReaderAt
 	counting bool

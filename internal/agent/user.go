@@ -14,11 +14,11 @@ import (
 const (
 	// maxDatabaseLines bounds reading /etc/passwd and /etc/group.
 	maxDatabaseLines = 100_000
-	// maxGroups is what the kernel takes.
+	// maxGroups is the kernel's limit.
 	maxGroups = 65_536
 )
 
-// account is who a process runs as.
+// account is the user that a process runs as.
 type account struct {
 	name     string // "" when the user database does not have it
 	uid, gid uint32
@@ -27,8 +27,8 @@ type account struct {
 	shell    string
 }
 
-// lookupAccount finds "name", "uid", "name:group" or "uid:gid" in the user
-// database beneath root; "" is root. Numbers need no entry, names do.
+// lookupAccount resolves "name", "uid", "name:group" or "uid:gid" with the user database below
+// root; "" is root. Numbers need no entry, names do.
 func lookupAccount(root, spec string) (account, error) {
 	if spec == "" {
 		spec = "0"
@@ -108,8 +108,8 @@ func parseNumber(s string) (uint32, error) {
 	return uint32(n), err
 }
 
-// readDatabase returns the fields of every line that has at least n. A file that
-// does not exist is empty, and so is one that is no regular file.
+// readDatabase returns the fields of every line that has at least n. A file that does not exist or
+// is not a regular file counts as empty.
 func readDatabase(path string, n int) ([][]string, error) {
 	f, err := openRegular(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) {
@@ -133,7 +133,7 @@ func readDatabase(path string, n int) ([][]string, error) {
 	return lines, s.Err()
 }
 
-// sameUser says whether this process already runs as the account.
+// sameUser reports whether this process already runs as the account.
 func (a account) sameUser() bool {
 	return os.Geteuid() == int(a.uid) && os.Getegid() == int(a.gid)
 }

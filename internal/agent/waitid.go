@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// siginfo is what waitid fills in. Package unix leaves out the field we need:
-// for a child's end the kernel writes its pid right behind the padding.
+// siginfo is the result of waitid. Package unix lacks the field that we need: for the end of a
+// child the kernel writes its pid directly after the padding.
 type siginfo struct {
 	raw unix.Siginfo
 }

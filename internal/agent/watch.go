@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// maxWatches is for the whole sandbox.
+	// maxWatches is the limit for the whole sandbox.
 	maxWatches = 64
-	// watchPatience is how long one watch more than there may be waits for another's end.
-	watchPatience = 5 * time.Second
-	// maxSeen bounds what is remembered to not tell it twice.
+	// watchWait is how long a watch beyond maxWatches waits for another to end.
+	watchWait = 5 * time.Second
+	// maxSeen bounds the paths remembered to avoid reporting them twice.
 	maxSeen = 1 << 16
-	// moveGrace is how long the second half of a rename may take.
+	// moveGrace is how long the second event of a rename may take.
 	moveGrace = 20 * time.Millisecond
-	// watchMask is what a directory is watched for.
+	// watchMask has the events for which directories are watched.
 	watchMask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 )
@@ -42,7 +42,7 @@ func (a *Agent) watchFiles(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer p.close()
 	if q.Has("beneath") {
-		return invalid("a watch takes an absolute path only")
+		return invalid("the path of a watch must be absolute")
 	}
 	fw, err := a.newFileWatch(p, q.Get("recursive") == "true")
 	if err != nil {
@@ -52,22 +52,22 @@ func (a *Agent) watchFiles(w http.ResponseWriter, r *http.Request) error {
 	go func() { ended <- fw.run() }()
 	err = fw.send(r.Context(), w)
 	fw.close()
-	broke := <-ended // of interest when nothing else ended the sending
+	broke := <-ended // matters when nothing else ended the sending
 	if err != nil || broke != nil {
 		return errAborted
 	}
 	return nil
 }
 
-// takeWatch counts a watch. Whoever ends one and begins it anew comes here before the
-// end of the old one has, so it waits a moment.
+// takeWatch counts a watch. A client that ends a watch and starts it again may get here before the
+// end of the old watch does, so takeWatch waits a moment.
 func (a *Agent) takeWatch(ctx context.Context) error {
 	select {
 	case a.watches <- struct{}{}:
 		return nil
 	default:
 	}
-	tooLong := time.NewTimer(a.opts.WatchPatience)
+	tooLong := time.NewTimer(a.opts.WatchWait)
 	defer tooLong.Stop()
 	select {
 	case a.watches <- struct{}{}:
@@ -75,36 +75,36 @@ func (a *Agent) takeWatch(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-tooLong.C:
-		return errorf(agentapi.CodeTooMany, "the sandbox has %d watches of files already", maxWatches)
+		return errorf(agentapi.CodeTooMany, "the sandbox already has %d file watches", maxWatches)
 	}
 }
 
-// fileWatch turns what inotify says of a tree of directories into events. All of
-// it but the queue belongs to the goroutine of run.
+// fileWatch converts inotify's events for a tree of directories. All of it but the queue belongs to
+// the goroutine of run.
 type fileWatch struct {
 	inotify   *os.File
-	root      string // the directory that is watched, as the system knows it
-	path      string // the same as the host is told
+	root      string // the watched directory, as a path of the system
+	path      string // the same, as shown to the host
 	only      string // the name in it that is watched, "" for all
 	recursive bool
 	maxDirs   int
 	queue     *eventQueue
 
-	// dirs are the directories that are watched, relative to the root.
+	// dirs are the watched directories, relative to the root.
 	dirs map[int32]string
-	// seen are paths that were found in a new directory and told as created,
-	// although the event that says the same may still come.
+	// seen are paths that were found in a new directory and reported as created, although inotify
+	// may still report the same.
 	seen map[string]bool
-	// leaving are directories that were moved, maybe out of the tree.
+	// leaving are directories that were moved, possibly out of the tree.
 	leaving map[uint32]departure
-	limited bool // the limit was told
+	limited bool // the limit was reported
 }
 
-// newFileWatch returns a watch that covers all there is already.
+// newFileWatch returns a watch that covers everything that exists already.
 func (a *Agent) newFileWatch(p place, recursive bool) (*fileWatch, error) {
 	info, err := os.Stat(p.name)
 	if errors.Is(err, fs.ErrNotExist) {
-		info, err = os.Lstat(p.name) // a symlink to what may come
+		info, err = os.Lstat(p.name) // the target of a symlink may be created later
 	}
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (a *Agent) newFileWatch(p place, recursive bool) (*fileWatch, error) {
 		dirs: map[int32]string{}, seen: map[string]bool{}, leaving: map[uint32]departure{},
 	}
 	if !info.IsDir() {
-		// Editors replace a file instead of changing it: only its directory knows.
+		// Editors replace a file instead of changing it: only watching its directory reveals that.
 		w.root, w.path, w.only, w.recursive = filepath.Dir(p.name), filepath.Dir(p.path), filepath.Base(p.name), false
 	}
 	wd, err := unix.InotifyAddWatch(fd, w.root, watchMask)
@@ -136,7 +136,7 @@ func (a *Agent) newFileWatch(p place, recursive bool) (*fileWatch, error) {
 
 func (w *fileWatch) close() { w.inotify.Close() }
 
-// send writes events until the watch has ended and all were told, or ctx ends.
+// send writes events until the watch has ended and all were sent, or ctx ends.
 func (w *fileWatch) send(ctx context.Context, to http.ResponseWriter) error {
 	var buf []byte
 	flush := http.NewResponseController(to)
@@ -160,7 +160,7 @@ func (w *fileWatch) send(ctx context.Context, to http.ResponseWriter) error {
 	}
 }
 
-// run reads what inotify says until the root is gone or the watch is closed.
+// run reads inotify's events until the root is gone or the watch is closed.
 func (w *fileWatch) run() error {
 	defer w.queue.end()
 	raw, err := w.inotify.SyscallConn()
@@ -193,14 +193,14 @@ func (w *fileWatch) run() error {
 	}
 }
 
-// departure is a directory that was moved, and when that was seen.
+// departure is a directory that was moved, and the time of the event.
 type departure struct {
 	name string
 	at   time.Time
 }
 
-// idle is called when inotify has nothing more to say: what is remembered only
-// until then is forgotten. It returns false when there is something after all.
+// idle is called when inotify has no more events: it drops what was remembered until then. It
+// returns false when there are events after all.
 func (w *fileWatch) idle(fd int) bool {
 	clear(w.seen)
 	if len(w.leaving) == 0 {
@@ -208,7 +208,7 @@ func (w *fileWatch) idle(fd int) bool {
 	}
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if n, _ := unix.Poll(poll, int(moveGrace.Milliseconds())); n > 0 {
-		// It may never be quiet: what left is not waited for any longer.
+		// There may never be a quiet moment, so stop waiting for directories that left long ago.
 		for cookie, left := range w.leaving {
 			if time.Since(left.at) >= moveGrace {
 				w.forget(left.name)
@@ -224,7 +224,7 @@ func (w *fileWatch) idle(fd int) bool {
 	return true
 }
 
-// handleAll handles a buffer of events and says whether the root is gone.
+// handleAll handles a buffer of events and reports whether the root is gone.
 func (w *fileWatch) handleAll(buf []byte) (gone bool) {
 	for len(buf) >= unix.SizeofInotifyEvent {
 		wd := int32(binary.NativeEndian.Uint32(buf))
@@ -248,7 +248,7 @@ func (w *fileWatch) handle(wd int32, mask, cookie uint32, name string) (gone boo
 	dir, ok := w.dirs[wd]
 	switch {
 	case !ok:
-		return false // it was forgotten
+		return false // its watch was removed
 	case mask&unix.IN_IGNORED != 0:
 		delete(w.dirs, wd)
 		return dir == "."
@@ -258,14 +258,14 @@ func (w *fileWatch) handle(wd int32, mask, cookie uint32, name string) (gone boo
 		if dir == "." && w.only == "" && mask&unix.IN_ATTRIB != 0 {
 			w.tell(agentapi.FileAttributes, ".", true)
 		}
-		return false // of other directories the one above tells
+		return false // for other directories, the watch of the parent reports it
 	case w.only == "" || w.only == name:
 		w.entry(filepath.Join(dir, name), mask, cookie)
 	}
 	return false
 }
 
-// rootGone tells that the root itself was removed or moved.
+// rootGone reports that the root itself was removed or moved.
 func (w *fileWatch) rootGone(mask uint32) bool {
 	if w.only != "" {
 		return true
@@ -321,9 +321,9 @@ func (w *fileWatch) tell(t agentapi.FileEventType, name string, isDir bool) {
 	w.queue.push(agentapi.FileEvent{Type: t, Path: filepath.Join(w.path, name), Dir: isDir})
 }
 
-// cover watches a directory and all below it. What is found in those that were
-// not watched before is told as created when tell is set: it was there before
-// inotify would say so. Those that were have another path now.
+// cover watches a directory and all below it. When tell is set, it reports the content of
+// directories that were not watched before as created, because that content is older than the
+// watch. Directories that were watched before have a new path now.
 func (w *fileWatch) cover(name string, tell bool) {
 	for todo := []string{name}; len(todo) > 0; {
 		name, todo = todo[len(todo)-1], todo[:len(todo)-1]
@@ -343,7 +343,7 @@ func (w *fileWatch) cover(name string, tell bool) {
 func (w *fileWatch) scan(name string, tell bool, todo []string) []string {
 	d, err := os.Open(filepath.Join(w.root, name))
 	if err != nil {
-		return todo // it is gone, and that is told
+		return todo // it was removed, which is reported
 	}
 	defer d.Close()
 	for {
@@ -368,7 +368,7 @@ func (w *fileWatch) scan(name string, tell bool, todo []string) []string {
 
 var errTooManyDirs = errors.New("too many directories are watched")
 
-// add watches one directory and says whether it was watched already.
+// add watches a directory and reports whether it was watched already.
 func (w *fileWatch) add(name string) (known bool, err error) {
 	var wd int
 	err = w.control(func(fd int) (err error) {
@@ -410,16 +410,16 @@ func (w *fileWatch) control(f func(fd int) error) error {
 	return inner
 }
 
-// forget ends the watches of a directory that left the tree, and of all below it.
+// forget removes the watches of a directory that left the tree, and of all below it.
 func (w *fileWatch) forget(name string) {
 	for wd, dir := range w.dirs {
 		if dir == name || strings.HasPrefix(dir, name+"/") {
-			w.drop(wd) // an error says that it is gone already
+			w.drop(wd) // an error means that it is gone already
 		}
 	}
 }
 
-// recover covers the tree anew after inotify lost events, and tells that.
+// recover covers the tree again after inotify lost events, and reports the loss.
 func (w *fileWatch) recover() {
 	old := w.dirs
 	w.dirs = map[int32]string{}

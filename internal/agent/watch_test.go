@@ -16,7 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// watch begins a watch and returns its events as they come, after the first.
+// watch begins a watch and returns its events as they arrive, after the first.
 func (e *env) watch(t *testing.T, path string, recursive bool) *agentapi.Watch {
 	t.Helper()
 	w, err := e.Watch(t.Context(), path, recursive)
@@ -30,7 +30,7 @@ func (e *env) watch(t *testing.T, path string, recursive bool) *agentapi.Watch {
 	return w
 }
 
-// until returns the events up to one of a path, which is the last.
+// until returns the events up to the first for a path.
 func until(t *testing.T, w *agentapi.Watch, path string) []agentapi.FileEvent {
 	t.Helper()
 	var events []agentapi.FileEvent
@@ -179,7 +179,7 @@ func TestWatchFollowsMovedDirectories(t *testing.T) {
 	got = append(got, until(t, w, "/w/b/in/f")...)
 	mustDo(t, os.Rename(e.host("w/b"), e.host("gone")))
 	got = append(got, until(t, w, "/w/b")...)
-	// What left is watched no more, whenever that is noticed.
+	// The watches of a directory that left are removed, whenever that is noticed.
 	eventually(t, "a directory that was moved away is forgotten", func() bool {
 		mustDo(t, os.WriteFile(e.host("gone/in/g"), nil, 0o644), os.Remove(e.host("gone/in/g")), os.Mkdir(e.host("w/mark"), 0o755))
 		told := until(t, w, "/w/mark")
@@ -207,7 +207,7 @@ func TestWatchTellsWhatItLost(t *testing.T) {
 	e := start(t, func(o *agent.Options) { o.QueuedEvents = 100 })
 	mustDo(t, os.Mkdir(e.host("w"), 0o755))
 	w := e.watch(t, "/w", true)
-	const made = agentapi.StreamWindow / 32 // more than fit into what is sent ahead
+	const made = agentapi.StreamWindow / 32 // more than is sent ahead
 	for i := range made {                   // nobody reads them
 		mustDo(t, os.Symlink("x", e.host(fmt.Sprintf("w/%d", i))))
 	}
@@ -225,8 +225,8 @@ func TestWatchTellsWhatItLost(t *testing.T) {
 	if n == 0 || n >= made {
 		t.Errorf("%d events were told before the overflow", n)
 	}
-	// It goes on. Events that the kernel still holds of the time before may be too many
-	// again, and then a new one is lost with them.
+	// The watch goes on. The events that the kernel still holds may again be too many; then a new
+	// event is lost with them.
 	for i, seen := 0, false; !seen; i++ {
 		name := fmt.Sprintf("/w/end-%d", i)
 		mustDo(t, os.Mkdir(e.host(name), 0o755))
@@ -261,10 +261,10 @@ func TestWatchEndsWithItsDirectory(t *testing.T) {
 	}
 }
 
-// A watch that is ended and begun anew at once finds the place of the old one, which
-// the agent may not have given up yet.
+// A watch that is ended and immediately started again gets the place of the old watch, which the
+// agent may not have released yet.
 func TestWatchBegunAnewIsNotOneTooMany(t *testing.T) {
-	e := start(t, func(o *agent.Options) { o.WatchPatience = time.Minute })
+	e := start(t, func(o *agent.Options) { o.WatchWait = time.Minute })
 	mustDo(t, os.Mkdir(e.host("w"), 0o755))
 	const most = 64
 	var open [most]*agentapi.Watch
@@ -281,7 +281,7 @@ func TestWatchBegunAnewIsNotOneTooMany(t *testing.T) {
 }
 
 func TestWatchesAreLimited(t *testing.T) {
-	e := start(t, func(o *agent.Options) { o.WatchPatience = time.Millisecond })
+	e := start(t, func(o *agent.Options) { o.WatchWait = time.Millisecond })
 	mustDo(t, os.Mkdir(e.host("w"), 0o755))
 	var refused *agentapi.Error
 	var open []*agentapi.Watch

@@ -12,8 +12,8 @@ const (
 	maxQueuedBytes  = 4 << 20
 )
 
-// eventQueue holds the events that were not sent yet. It never makes the one who
-// pushes wait: inotify's own queue would grow in memory nobody accounts for.
+// eventQueue queues the events that were not sent yet. Pushing never blocks: otherwise inotify's
+// own queue would grow, in memory that is not accounted for.
 type eventQueue struct {
 	max  int
 	wake chan struct{} // has a token when there is something to take
@@ -22,7 +22,7 @@ type eventQueue struct {
 	events []agentapi.FileEvent              // guarded by mu
 	last   map[string]agentapi.FileEventType // guarded by mu; of each path in events
 	bytes  int                               // guarded by mu
-	lost   bool                              // guarded by mu; something did not fit
+	lost   bool                              // guarded by mu; events were dropped
 	ended  bool                              // guarded by mu
 }
 
@@ -30,7 +30,7 @@ func newEventQueue(max int) *eventQueue {
 	return &eventQueue{max: max, wake: make(chan struct{}, 1), last: map[string]agentapi.FileEventType{}}
 }
 
-// push adds an event, unless it says of its path what the last one said.
+// push adds an event, unless the last event of its path is the same.
 func (q *eventQueue) push(e agentapi.FileEvent) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -54,7 +54,7 @@ func (q *eventQueue) signal() {
 	}
 }
 
-// end says that nothing is pushed any more.
+// end closes the queue to further events.
 func (q *eventQueue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,8 +62,8 @@ func (q *eventQueue) end() {
 	q.signal()
 }
 
-// take waits for events and returns all there are, in order, an overflow behind
-// them when others were lost. more is false at the end of the queue or of ctx.
+// take waits for events and returns all of them in order, followed by an overflow if some were
+// lost. more is false at the end of the queue or of ctx.
 func (q *eventQueue) take(ctx context.Context) (events []agentapi.FileEvent, more bool) {
 	for {
 		q.mu.Lock()

@@ -20,11 +20,11 @@ import (
 const (
 	defaultFileMode = 0o644
 	defaultDirMode  = 0o755
-	// tempPrefix names files being written; what is left of one after a crash may be removed.
+	// tempPrefix begins the names of files being written; leftovers of a crash may be removed.
 	tempPrefix = ".modbox-"
 )
 
-// writeOptions reads what the client's WriteOptions became.
+// writeOptions parses the client's WriteOptions.
 func writeOptions(q url.Values) (agentapi.WriteOptions, error) {
 	opts := agentapi.WriteOptions{
 		User: q.Get("user"), Beneath: q.Get("beneath"),
@@ -33,7 +33,7 @@ func writeOptions(q url.Values) (agentapi.WriteOptions, error) {
 	if s := q.Get("mode"); s != "" {
 		mode, err := strconv.ParseUint(s, 8, 32)
 		if err != nil || mode > maxMode {
-			return opts, invalid("the mode %q is no permission bits", s)
+			return opts, invalid("the mode %q is not a number of permission bits", s)
 		}
 		opts.Mode = uint32(mode)
 	}
@@ -75,7 +75,7 @@ func (a *Agent) writeFile(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, info)
 }
 
-// owner returns the account new files belong to.
+// owner returns the account that new files belong to.
 func (a *Agent) owner(user string) (account, error) {
 	if user == "" {
 		user = a.defaults().User
@@ -83,8 +83,8 @@ func (a *Agent) owner(user string) (account, error) {
 	return lookupAccount(a.opts.Root, user)
 }
 
-// followed returns where a symlink leads, when p is one that leads to a file, so
-// that writing goes through it.
+// followed returns the target of a symlink when p is a symlink to a file, so that writing replaces
+// the target.
 func (p place) followed(a *Agent) place {
 	info, err := os.Lstat(p.name)
 	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
@@ -101,7 +101,7 @@ func (p place) followed(a *Agent) place {
 	return place{tree: p.tree, name: target, path: path}
 }
 
-// replace writes a file beside p and renames it there once it is whole.
+// replace writes a file beside p and renames it to p when it is complete.
 func (p place) replace(content io.Reader, opts agentapi.WriteOptions, owner account) (agentapi.FileInfo, error) {
 	mode := fs.FileMode(defaultFileMode)
 	uid, gid := int(owner.uid), int(owner.gid)
@@ -145,7 +145,7 @@ func fill(f *os.File, content io.Reader, mode fs.FileMode, uid, gid int) (os.Fil
 		err = f.Chown(uid, gid)
 	}
 	if err == nil {
-		err = f.Chmod(mode) // after chown, which takes setuid away
+		err = f.Chmod(mode) // after chown, which clears setuid
 	}
 	var info os.FileInfo
 	if err == nil {
@@ -157,9 +157,9 @@ func fill(f *os.File, content io.Reader, mode fs.FileMode, uid, gid int) (os.Fil
 	return info, err
 }
 
-// rename moves one name to another on the same filesystem. Without overwrite it
-// fails when the new name exists, also when it came to be meanwhile. Only the
-// directories are opened by path; last names are never followed.
+// rename renames a file within a filesystem. Without overwrite it fails when the new name exists,
+// even if it was created meanwhile. Only the parent directories are opened by path; symlinks at the
+// last element are never followed.
 func rename(from, to place, overwrite bool) error {
 	const dirFlags = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
 	fromDir, err := from.tree.OpenFile(from.dir(), dirFlags, 0)
@@ -183,7 +183,7 @@ func rename(from, to place, overwrite bool) error {
 	return nil
 }
 
-// makeDirs makes a directory and its missing parents, which then belong to owner.
+// makeDirs makes a directory and its missing parents, which belong to owner.
 func makeDirs(t tree, name string, mode fs.FileMode, owner account) error {
 	info, err := t.Lstat(name)
 	switch {
@@ -208,10 +208,10 @@ func makeDirs(t tree, name string, mode fs.FileMode, owner account) error {
 	if err := makeDir(t, name, mode, owner); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return nil // somebody else made it
+	return nil // another process made it
 }
 
-// makeDir makes one directory.
+// makeDir makes a directory.
 func makeDir(t tree, name string, mode fs.FileMode, owner account) error {
 	if err := t.Mkdir(name, mode.Perm()); err != nil {
 		return err
@@ -221,7 +221,7 @@ func makeDir(t tree, name string, mode fs.FileMode, owner account) error {
 			return err
 		}
 	}
-	return t.Chmod(name, mode) // whatever the umask is
+	return t.Chmod(name, mode) // regardless of the umask
 }
 
 func (a *Agent) makeDir(_ http.ResponseWriter, r *http.Request) error {
@@ -230,7 +230,7 @@ func (a *Agent) makeDir(_ http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.Mode > maxMode {
-		return invalid("the mode %o is no permission bits", req.Mode)
+		return invalid("the mode %o has more than permission bits", req.Mode)
 	}
 	mode := fileMode(req.Mode)
 	if req.Mode == 0 {
@@ -295,7 +295,7 @@ func moveAcross(from, to place, overwrite bool) error {
 	return from.tree.Remove(from.name)
 }
 
-// toErrorCode is the code an error goes to the host with, "" for nil.
+// toErrorCode returns the code that an error has for the host; "" for nil.
 func toErrorCode(err error) agentapi.ErrorCode {
 	if err == nil {
 		return ""

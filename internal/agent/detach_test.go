@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// TestGraceBeginsAnew has a process's grace pass at the moment in which somebody
-// attaches and leaves again: it must not be taken for the end of the second one.
+// TestGraceBeginsAnew lets the grace period of a process pass at the moment in which a client
+// attaches and leaves again: the first timer must not end the second period.
 func TestGraceBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &process{grace: time.Minute, out: newOutput(1<<10, false), child: child{reaper: newReaper(false), gone: true}}
 		p.mu.Lock()
-		p.startLonely()
-		time.Sleep(p.grace) // the timer fires now, too, and waits for the lock
-		p.stopLonely()
-		p.startLonely()
+		p.startDetachTimer()
+		time.Sleep(p.grace) // the timer fires now and waits for the lock
+		p.stopDetachTimer()
+		p.startDetachTimer()
 		p.mu.Unlock()
 		synctest.Wait()
 		if p.killing.Load() {
