@@ -49,7 +49,7 @@ type Options struct {
 	// WatchWait, when it is not 0, replaces how long a new watch waits for another to end when the
 	// sandbox has the maximum number of watches.
 	WatchWait time.Duration
-	// Log receives problems that no caller is told of; nil discards them.
+	// Log receives problems that no caller gets as an error; nil discards them.
 	Log *slog.Logger
 }
 

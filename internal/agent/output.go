@@ -135,7 +135,7 @@ func (o *output) unblock() {
 	o.wake()
 }
 
-// size returns how many bytes are kept.
+// size returns how many bytes are stored.
 func (o *output) size() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

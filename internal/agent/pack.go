@@ -94,7 +94,7 @@ func newPacker(w io.Writer, format agentapi.Format) packer {
 	case agentapi.FormatTar:
 		return tarPacker{Writer: tar.NewWriter(w)}
 	default:
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is one that exists
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
 		return tarPacker{Writer: tar.NewWriter(z), gzip: z}
 	}
 }

@@ -49,7 +49,7 @@ func (t *table) start(id string, start func(ended func(*process)) (*process, err
 	return p, nil
 }
 
-// done moves a process to the ended ones and removes the oldest if there are too many. Attached
+// done moves a process to the ended processes and removes the oldest if there are too many. Attached
 // readers still get the rest of their output.
 func (t *table) done(p *process) {
 	t.mu.Lock()

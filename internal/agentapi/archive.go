@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// Format is how an archive is packed. The empty one means, for what comes in,
-// that its first bytes say so, and for what goes out [FormatTarGzip].
+// Format is the format of an archive. Empty means, for unpacking, that the first bytes of the
+// archive tell, and for packing [FormatTarGzip].
 type Format string
 
 // The formats.
@@ -19,33 +19,32 @@ const (
 )
 
 const (
-	// MaxArchiveEntries bounds the entries of an archive that is unpacked.
+	// MaxArchiveEntries bounds the number of entries when an archive is unpacked.
 	MaxArchiveEntries = 250_000
-	// MaxArchiveRatio bounds what an archive may unpack to, as a multiple of its own
-	// size, once that is more than ArchiveRatioFrom bytes.
+	// MaxArchiveRatio bounds the unpacked size, as a multiple of the archive's size, once more than
+	// ArchiveRatioFrom bytes are unpacked.
 	MaxArchiveRatio  = 400
 	ArchiveRatioFrom = 64 << 20
 )
 
-// ArchiveOptions say how an archive is unpacked.
+// ArchiveOptions are options of unpacking.
 type ArchiveOptions struct {
 	Format Format
-	// User owns what is unpacked; "" is the configured default.
+	// User owns the unpacked files; "" is the configured default.
 	User string
-	// KeepLinks keeps symlinks that lead out of the directory instead of refusing
-	// them. Nothing is ever written through one.
+	// KeepLinks accepts symlinks that lead out of the directory instead of refusing them. Nothing
+	// is ever written through such a symlink.
 	KeepLinks bool
 }
 
-// PackArchive returns the directory or file at path as an archive. The names in
-// it are relative to the directory; a file is alone in it under its own name.
-// Symlinks are kept as they are; what is neither file, directory nor symlink is
-// left out, and so are other filesystems mounted below. The reader fails with
-// something else than io.EOF when the archive is not whole; the context holds
-// for it too, and the caller closes it, which ends the packing.
+// PackArchive returns the directory or file at path as an archive. The names in it are relative to
+// the directory; the archive of a file has that file as its only entry. Symlinks are packed as
+// symlinks; special files and other filesystems mounted below are skipped. The reader fails with an
+// error other than io.EOF when the archive is incomplete. ctx applies to reading also, and the
+// caller closes the reader, which ends the packing.
 //
-// Errors of the agent: CodeNotFound, CodeDenied, CodeInvalid for an unknown
-// format or a path that is neither file nor directory.
+// Errors of the agent: CodeNotFound, CodeDenied, CodeInvalid for an unknown format or a path that
+// is neither file nor directory.
 func (f Files) PackArchive(ctx context.Context, path string, format Format) (io.ReadCloser, error) {
 	q := f.query(path)
 	q.Set("format", string(format))
@@ -57,17 +56,16 @@ func (f Files) PackArchive(ctx context.Context, path string, format Format) (io.
 	return &fileBody{ctx: ctx, client: f.client, request: r, answer: a}, nil
 }
 
-// UnpackArchive unpacks everything r holds below the directory at path, which is
-// made with its parents when it is missing. What is there under the same name is
-// replaced, directories are merged. Nothing outside of the directory is touched.
-// An archive that names absolute paths or "..", links that lead out of the
-// directory, devices, pipes or sockets, that has more than [MaxArchiveEntries]
-// entries or unpacks to more than [MaxArchiveRatio] times its size is refused
-// with CodeInvalid; what was unpacked before its offending entry stays, of a zip
-// nothing. When reading r fails, that error is returned.
+// UnpackArchive unpacks the archive r below the directory at path, which it creates, with its
+// parents, if it is missing. Existing files with the same name are replaced, and directories
+// merged. Nothing outside of the directory is changed. CodeInvalid refuses an archive that contains
+// absolute paths or "..", links that lead out of the directory, devices, pipes or sockets, or more
+// than [MaxArchiveEntries] entries, and an archive that unpacks to more than [MaxArchiveRatio]
+// times its size. Entries before the offending entry remain, except for a zip, which is checked
+// first. When reading r fails, that error is returned.
 //
-// Further errors of the agent: CodeNotDir, CodeIsDir and CodeNotEmpty for what is
-// in the way, CodeDenied, CodeDiskFull.
+// Further errors of the agent: CodeNotDir, CodeIsDir and CodeNotEmpty for existing files in the
+// way, CodeDenied, CodeDiskFull.
 func (f Files) UnpackArchive(ctx context.Context, path string, r io.Reader, opts ArchiveOptions) error {
 	q := f.query(path)
 	q.Set("format", string(opts.Format))

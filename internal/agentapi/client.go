@@ -20,15 +20,15 @@ import (
 )
 
 var (
-	// ErrBadAnswer is in the chain of errors about an agent that answered, but with
-	// garbage, too much, or not at all on a good connection.
-	ErrBadAnswer = errors.New("the agent gave no proper answer")
-	// ErrUnreachable is in the chain of errors about a connection that could not be
-	// made or broke. What the dial function returned is in the chain too.
+	// ErrBadAnswer is in the chain of errors about an agent that sent an invalid answer, too large
+	// an answer, or none on a working connection.
+	ErrBadAnswer = errors.New("the agent gave no valid answer")
+	// ErrUnreachable is in the chain of errors about a connection that broke or could not be
+	// established. The error of the dial function is in the chain also.
 	ErrUnreachable = errors.New("the agent cannot be reached")
 )
 
-// defaultMemory is enough for all streams that one client may have.
+// defaultMemory is enough for the maximum number of streams of a client.
 const defaultMemory = 128 << 20
 
 // maxMessage bounds the message of an agent's error.
@@ -37,15 +37,15 @@ const maxMessage = 1 << 10
 // DialFunc opens a connection to the agent. The connection outlives ctx.
 type DialFunc func(ctx context.Context) (net.Conn, error)
 
-// Client talks to one agent. It is safe for concurrent use. It dials when it has
-// something to say, uses a few connections so that stalled streams never hold
-// up others, and dials again after a break.
+// Client makes calls to an agent. It is safe for concurrent use. It dials when there is a call to
+// make, uses several connections so that stalled streams never block others, and dials again after
+// a break.
 //
-// Every call ends when its context does. Errors are an [*Error] when the agent
-// refused, and otherwise have [ErrUnreachable], [ErrBadAnswer] or the context's
-// error in their chain. An agent that does not answer at all for longer than the
-// memory's patience is ErrUnreachable. A call that got no answer because an idle connection was
-// dead, or a new one stayed silent for seconds, is made once more where that is safe.
+// Every call ends when its context does. Errors are an [*Error] when the agent refused, and
+// otherwise have [ErrUnreachable], [ErrBadAnswer] or the context's error in their chain.
+// ErrUnreachable includes agents that answer nothing for longer than [Memory.SetAnswerTimeout]
+// permits. A call is repeated, if that is safe, when it got no answer because an idle connection
+// was dead or a new connection stayed silent for seconds.
 //
 // The embedded [Files] are the calls on files of the whole sandbox.
 type Client struct {
@@ -53,56 +53,55 @@ type Client struct {
 	pool *pool
 }
 
-// NewClient returns a client for the agent that dial reaches, with memory that it
-// shares with no other.
+// NewClient returns a client for the agent that dial reaches, with memory of its own.
 func NewClient(dial DialFunc) *Client { return NewMemory(defaultMemory).NewClient(dial) }
 
-// Close closes all connections; calls, streams and tunnels under way fail. What
-// runs in the sandbox is not ended by it. Later calls fail with [ErrUnreachable].
+// Close closes all connections; calls, streams and tunnels in progress fail. It does not end
+// processes in the sandbox. Later calls fail with [ErrUnreachable].
 func (c *Client) Close() error {
 	c.pool.closeAll()
 	return nil
 }
 
-// Reset closes all connections, for when the other end is another one from now
-// on: what is under way fails with [ErrUnreachable], later calls dial again.
+// Reset closes all connections, because dial reaches another agent from now on: calls in progress
+// fail with [ErrUnreachable], later calls dial again.
 func (c *Client) Reset() { c.pool.reset() }
 
-// Health asks the agent whether it is there.
+// Health checks whether the agent answers.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	var h Health
 	err := c.call(ctx, request{method: http.MethodGet, path: "/health", again: true}, &h)
 	return h, err
 }
 
-// Configure sets environment and defaults of later processes and starts the main
-// process the first time. It is idempotent.
+// Configure sets environment and defaults of later processes; the first call also starts the main
+// process. It is idempotent.
 func (c *Client) Configure(ctx context.Context, cfg Config) error {
 	return c.callJSON(ctx, "/configure", cfg, true)
 }
 
-// Signal sends a signal to a process and its group, and for SIGKILL to all its
-// descendants that can be found. CodeNotFound when no such process runs.
+// Signal sends a signal to a process and its group, and SIGKILL to all its descendants that can be
+// found. CodeNotFound when no such process runs.
 func (c *Client) Signal(ctx context.Context, processID string, signal int) error {
 	return c.callJSON(ctx, processPath(processID, "signal"), SignalRequest{Signal: signal}, false)
 }
 
-// Terminate sends SIGTERM to a process and its group, and after grace SIGKILL to
-// what is left of it and all its descendants that can be found; when it ends
-// before, its descendants are killed then. CodeNotFound when no such process runs.
+// Terminate sends SIGTERM to a process and its group, and after grace SIGKILL to what remains of it
+// and all its descendants that can be found; when it ends earlier, its descendants are killed then.
+// CodeNotFound when no such process runs.
 func (c *Client) Terminate(ctx context.Context, processID string, grace time.Duration) error {
 	return c.callJSON(ctx, processPath(processID, "signal"), SignalRequest{Signal: int(syscall.SIGTERM), Grace: grace}, true)
 }
 
-// Processes lists the processes the agent started: all that run and the last
-// that ended, oldest first.
+// Processes lists the processes that the agent started: all that run and the last that ended,
+// oldest first.
 func (c *Client) Processes(ctx context.Context) ([]ProcessInfo, error) {
 	var list []ProcessInfo
 	err := c.call(ctx, request{method: http.MethodGet, path: "/processes", again: true}, &list)
 	return list, err
 }
 
-// Resize tells the terminal of a process its size; CodeInvalid when it has none.
+// Resize sets the size of a process's terminal; CodeInvalid when it has none.
 func (c *Client) Resize(ctx context.Context, processID string, size Size) error {
 	return c.callJSON(ctx, processPath(processID, "resize"), size, true)
 }
@@ -111,35 +110,35 @@ func processPath(id, verb string) string {
 	return "/processes/" + url.PathEscape(id) + "/" + verb
 }
 
-// request is one call to the agent.
+// request is a call to the agent.
 type request struct {
 	method string
 	path   string
 	query  url.Values
 	header http.Header
-	// body makes the body, anew for each attempt; nil for none. size is its length,
-	// or -1 when it is not known.
+	// body returns the body, a new reader for each attempt; nil for none. size is its length, or -1
+	// when it is not known.
 	body func() io.ReadCloser
 	size int64
-	// transfer says that the answer is a file's content, or many files.
+	// transfer is whether the answer contains the content of files.
 	transfer bool
-	// again says that making the call twice does no harm.
+	// again is whether repeating the call is harmless.
 	again bool
 }
 
-// answer is an agent's answer of status 2xx. Its owner calls close once done.
+// answer is an answer of the agent with status 2xx. Its owner calls close at the end.
 type answer struct {
 	*http.Response
 	conn *conn
-	paid int64 // bytes counted for it beside its stream
+	paid int64 // bytes reserved for it in addition to its stream
 	once sync.Once
 	stop context.CancelFunc
-	// unwatch stops watching the context, which HTTP/2 itself does not do while it
-	// waits for more of a request's body.
+	// unwatch stops watching the context. HTTP/2 itself does not watch it while it waits for more
+	// of a request's body.
 	unwatch func() bool
 }
 
-// close frees the stream, whatever the agent does.
+// close releases the stream, whatever the agent does.
 func (a *answer) close() {
 	a.once.Do(func() {
 		a.unwatch()
@@ -150,8 +149,8 @@ func (a *answer) close() {
 	})
 }
 
-// done frees the stream of an answer that was read to its end, without telling
-// the agent to stop.
+// done releases the stream of an answer that was read to its end, without telling the agent to
+// stop.
 func (a *answer) done() {
 	a.once.Do(func() {
 		a.unwatch()
@@ -162,7 +161,7 @@ func (a *answer) done() {
 	})
 }
 
-// callJSON posts v and wants an answer without content.
+// callJSON posts v and expects an answer without content.
 func (c *Client) callJSON(ctx context.Context, path string, v any, again bool) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -175,7 +174,7 @@ func bytesBody(data []byte) func() io.ReadCloser {
 	return func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) }
 }
 
-// call makes a call whose answer is JSON decoded into v, or nothing when v is nil.
+// call makes a call whose answer is JSON and decodes it into v, or ignores it when v is nil.
 func (c *Client) call(ctx context.Context, r request, v any) error {
 	a, err := c.open(ctx, r)
 	if err != nil {
@@ -195,8 +194,8 @@ func (c *Client) call(ctx context.Context, r request, v any) error {
 	return nil
 }
 
-// open makes a call and returns its answer once the headers are there. ctx holds
-// for the whole of the answer.
+// open makes a call and returns its answer once the headers have arrived. ctx applies until the
+// answer is closed.
 func (c *Client) open(ctx context.Context, r request) (*answer, error) {
 	var avoid *conn
 	for {
@@ -217,7 +216,7 @@ func (c *Client) open(ctx context.Context, r request) (*answer, error) {
 	}
 }
 
-// attempt makes a call on one connection. sent says that the agent may have seen it.
+// attempt makes a call on a connection. sent is whether the agent may have seen it.
 func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer, sent bool, err error) {
 	reqCtx, stop := context.WithCancel(ctx)
 	defer func() {
@@ -260,7 +259,7 @@ func (c *Client) attempt(ctx context.Context, r request, conn *conn) (a *answer,
 	return nil, true, err
 }
 
-// refusal reads the error an agent answered.
+// refusal returns the error in the agent's answer.
 func (c *Client) refusal(ctx context.Context, r request, a *answer) error {
 	defer a.repay()
 	data, err := a.json(MaxJSON)
@@ -275,7 +274,7 @@ func (c *Client) refusal(ctx context.Context, r request, a *answer) error {
 	return &e
 }
 
-// explain turns an error of the transport into one of this package.
+// explain converts an error of the transport into one of this package.
 func (c *Client) explain(ctx context.Context, r request, conn *conn, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("agent %s %s: %w", r.method, r.path, context.Cause(ctx))

@@ -4,16 +4,15 @@
 //
 // # Transport
 //
-// HTTP/2 without TLS (h2c, prior knowledge) on connections made by whatever dial
-// function the [Client] is given. Both sides announce receive windows so small
-// that at most [MaxInFlight] bytes are unread on a connection in either
-// direction: transports exist that lose bytes beyond a few megabytes in flight.
-// A connection carries at most MaxInFlight/[StreamWindow] streams at a time, so
-// streams nobody reads never hold up another; the client opens more connections
-// as it needs them. The streams of later connections have smaller windows, and all
-// that they may hold is counted ([Memory]). When one breaks the client dials again; running processes do
-// not notice, and their output is read on from the byte where it stopped
-// ([Client.Attach]).
+// HTTP/2 without TLS (h2c, prior knowledge) on connections that the dial function of the
+// [Client] makes. Both sides announce receive windows small enough that at most
+// [MaxInFlight] bytes are unread on a connection in either direction, because some
+// transports lose bytes beyond a few megabytes in flight. A connection carries at most
+// MaxInFlight/[StreamWindow] streams at a time, so that streams nobody reads never block
+// another; the client opens more connections as it needs them. The streams of later
+// connections have smaller windows, and all that they may buffer is counted ([Memory]).
+// When a connection breaks, the client dials again; running processes do not notice, and
+// their output is read on from the byte where it stopped ([Client.Attach]).
 //
 // # Routes
 //
@@ -21,7 +20,7 @@
 //	POST   /configure                   Config: environment, hostname, main process; idempotent
 //	POST   /exec                        duplex frames, first a FrameStart with a Command
 //	GET    /processes                   []ProcessInfo
-//	POST   /processes/{id}/attach?offset=N   duplex frames from output byte N on; -1: the oldest kept
+//	POST   /processes/{id}/attach?offset=N   duplex frames from output byte N on; -1: the oldest available
 //	POST   /processes/{id}/signal       SignalRequest, to the whole process group
 //	POST   /processes/{id}/resize       Size of the process's terminal
 //	POST   /tunnel?port=N               up: raw bytes to 127.0.0.1:N or [::1]:N; down: FrameStdout, then FrameEOF
@@ -33,26 +32,25 @@
 //	POST   /files/mkdir                 MkdirRequest
 //	POST   /files/move                  MoveRequest
 //
-// Calls on files that take parameters in the query take beneath=DIR too, as in
+// Calls on files that take parameters in the query also take beneath=DIR, as in
 // [WriteOptions]. Answers other than 2xx carry an [Error] as JSON.
 //
 // # Frames
 //
-// The bodies of exec and attach are sequences of frames: one byte of
-// [FrameType], four bytes of payload length in network order, the payload (at
-// most [MaxFrame] bytes, [MaxStart] for the start). Payloads of stdin, stdout and stderr are raw bytes,
-// with an offset before them in a FrameStdinAt;
-// those of the other types are JSON. Output bytes are counted over stdout and
-// stderr together in the order they were read; that count is the offset of
-// attach. The agent keeps at least the last [ReplayWindow] output bytes of a
-// process. While somebody is attached, the slowest reader holds the process up:
-// nothing is lost. While nobody is, a detached process runs on and the oldest
-// output goes, unless it was started with Hold; another one is held up until it is
-// attached again or killed.
+// The bodies of exec and attach are sequences of frames: one byte of [FrameType], four
+// bytes of payload length in network order, and the payload of at most [MaxFrame] bytes
+// ([MaxStart] for the start). Payloads of stdin, stdout and stderr are raw bytes, preceded
+// by an offset in a FrameStdinAt; payloads of the other types are JSON. Output bytes are
+// counted over stdout and stderr together, in the order in which they were read; that count
+// is the offset of attach. The agent stores at least the last [ReplayWindow] output bytes of
+// a process. While clients are attached, the process waits for the slowest reader, and
+// nothing is lost. Without clients, a detached process runs on and its oldest output is
+// discarded, unless it was started with Hold; a process that is not detached blocks until a
+// client attaches again or it is killed.
 //
 // # Trust
 //
-// The agent runs among hostile code and may be replaced by it. The client bounds
-// the size of everything it decodes and every call by its context, and uses
-// nothing the agent says as a path, pid or size on the host.
+// The agent runs among hostile code and may be replaced by it. The client bounds the size of
+// everything that it decodes, and the duration of every call by its context. It uses nothing
+// from the agent as a path, pid or size on the host.
 package agentapi

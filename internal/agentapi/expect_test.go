@@ -14,8 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// TestAgentThatStandsStill makes calls to an agent that is slow, and then to the
-// same one when it answers nothing any more.
+// TestAgentThatStandsStill makes calls to an agent that is slow, and then stops answering.
 func TestAgentThatStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var protocols http.Protocols
@@ -34,7 +33,7 @@ func TestAgentThatStandsStill(t *testing.T) {
 		defer server.Close()
 		dials := 0
 		memory := agentapi.NewMemory(64 << 20)
-		memory.SetPatience(4 * time.Second)
+		memory.SetAnswerTimeout(4 * time.Second)
 		c := memory.NewClient(func(context.Context) (net.Conn, error) {
 			dials++
 			ours, theirs := net.Pipe()

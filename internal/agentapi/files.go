@@ -9,21 +9,20 @@ import (
 	"strconv"
 )
 
-// Files are the calls on the files of a sandbox. Those of a [Client] take
-// any path, and a relative one begins where commands run that name no directory;
-// those of [Client.Beneath] take paths relative to a directory
-// and cannot leave it.
+// Files are the calls on the files of a sandbox. The Files of a [Client] accept any path; a
+// relative path is relative to the default working directory of commands. The Files of
+// [Client.Beneath] accept paths relative to a directory and cannot leave it.
 type Files struct {
 	client  *Client
 	beneath string
 }
 
-// Beneath returns the calls on files beneath an absolute directory: every path
-// is relative to it, and neither ".." nor a symlink leads out of it, whatever
-// runs in the sandbox meanwhile. Nothing is sent.
+// Beneath returns the calls on files below an absolute directory: every path is relative to it, and
+// neither ".." nor a symlink leads out of it, even if the sandbox changes files meanwhile. It sends
+// nothing.
 func (c *Client) Beneath(dir string) Files { return Files{client: c, beneath: dir} }
 
-// query returns the parameters common to the calls.
+// query returns the parameters that all calls have.
 func (f Files) query(path string) url.Values {
 	q := url.Values{"path": {path}}
 	if f.beneath != "" {
@@ -32,13 +31,13 @@ func (f Files) query(path string) url.Values {
 	return q
 }
 
-// ReadFile opens a regular file and returns length bytes from offset on, fewer
-// when it is shorter, all that follow when length is negative. The reader fails
-// with something else than io.EOF when less comes than the agent promised; the
-// context holds for it too, and the caller closes it.
+// ReadFile opens a regular file and returns length bytes from offset on, fewer when the file is
+// shorter, or all that follow when length is negative. The reader fails with an error other than
+// io.EOF when fewer bytes arrive than the agent announced. ctx applies to reading also, and the
+// caller closes the reader.
 //
-// Errors of the agent: CodeNotFound, CodeIsDir, CodeDenied, CodeInvalid for what
-// is no regular file or an offset behind its end.
+// Errors of the agent: CodeNotFound, CodeIsDir, CodeDenied, CodeInvalid for a path that is not a
+// regular file or an offset beyond its end.
 func (f Files) ReadFile(ctx context.Context, path string, offset, length int64) (io.ReadCloser, FileInfo, error) {
 	q := f.query(path)
 	q.Set("offset", number(offset))
@@ -56,7 +55,7 @@ func (f Files) ReadFile(ctx context.Context, path string, offset, length int64) 
 	return &fileBody{ctx: ctx, client: f.client, request: r, answer: a}, info, nil
 }
 
-// InfoHeader carries the FileInfo of a file whose content is the body.
+// InfoHeader is the header with the FileInfo of the file whose content is the body.
 const InfoHeader = "Modbox-File"
 
 // fileBody is the content of a file.
@@ -80,12 +79,12 @@ func (b *fileBody) Close() error {
 	return nil
 }
 
-// WriteFile makes or replaces a file with everything r holds, atomically: until
-// it returns nil the path is as it was. When reading r fails, that error is
-// returned. A read of r that blocks may still be under way after ctx ended. Options given there win over those of [Client.Beneath].
+// WriteFile creates or replaces a file with the content of r, atomically: the path does not change
+// before WriteFile returns nil. When reading r fails, that error is returned. A blocked read of r
+// may continue after ctx has ended. Beneath in opts takes precedence over [Client.Beneath].
 //
-// Errors of the agent: CodeNotFound for a missing parent, CodeExists, CodeIsDir,
-// CodeNotDir, CodeDenied, CodeDiskFull, CodeInvalid for a path that leaves Beneath.
+// Errors of the agent: CodeNotFound for a missing parent, CodeExists, CodeIsDir, CodeNotDir,
+// CodeDenied, CodeDiskFull, CodeInvalid for a path that leaves Beneath.
 func (f Files) WriteFile(ctx context.Context, path string, r io.Reader, opts WriteOptions) (FileInfo, error) {
 	if opts.Beneath == "" {
 		opts.Beneath = f.beneath
@@ -128,8 +127,8 @@ func (f Files) Stat(ctx context.Context, path string) (FileInfo, error) {
 	return info, err
 }
 
-// List returns the entries of a directory sorted by name, from the first one behind
-// the name after, at most limit, and at most [MaxListEntries]; 0 means that many.
+// List returns the entries of a directory sorted by name, beginning after the name after: at most
+// limit, and at most [MaxListEntries], which is also the meaning of 0.
 func (f Files) List(ctx context.Context, path, after string, limit int) (FileList, error) {
 	q := f.query(path)
 	if after != "" {
@@ -141,7 +140,7 @@ func (f Files) List(ctx context.Context, path, after string, limit int) (FileLis
 	return list, err
 }
 
-// Mkdir makes a directory. With Parents one that exists is fine; otherwise it is CodeExists.
+// Mkdir creates a directory. If it exists, that is CodeExists, unless Parents is set.
 func (f Files) Mkdir(ctx context.Context, req MkdirRequest) error {
 	if req.Beneath == "" {
 		req.Beneath = f.beneath
@@ -149,7 +148,7 @@ func (f Files) Mkdir(ctx context.Context, req MkdirRequest) error {
 	return f.client.callJSON(ctx, "/files/mkdir", req, req.Parents)
 }
 
-// Move renames a path, within one filesystem or across them for regular files.
+// Move renames a path; regular files can be moved to another filesystem also.
 func (f Files) Move(ctx context.Context, req MoveRequest) error {
 	if req.Beneath == "" {
 		req.Beneath = f.beneath
@@ -157,8 +156,8 @@ func (f Files) Move(ctx context.Context, req MoveRequest) error {
 	return f.client.callJSON(ctx, "/files/move", req, false)
 }
 
-// Remove removes a file, a symlink or an empty directory, and with recursive a
-// directory with everything in it. CodeNotFound when there is nothing, CodeNotEmpty.
+// Remove removes a file, a symlink or an empty directory, and with recursive a directory with its
+// content. Errors of the agent: CodeNotFound, CodeNotEmpty.
 func (f Files) Remove(ctx context.Context, path string, recursive bool) error {
 	q := f.query(path)
 	q.Set("recursive", strconv.FormatBool(recursive))

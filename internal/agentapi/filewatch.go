@@ -14,35 +14,35 @@ import (
 // FrameFileEvent carries a [FileEvent]. It is in the answer of /files/watch.
 const FrameFileEvent FrameType = 0x15
 
-// MaxWatchedDirs bounds the directories one watch covers.
+// MaxWatchedDirs bounds the directories that a watch covers.
 const MaxWatchedDirs = 16_384
 
-// FileEventType is what happened to a path.
+// FileEventType is a kind of change to a path.
 type FileEventType string
 
-// The events of paths. A rename is two events, moved_from and moved_to, either of
-// which is alone when the other end is not watched.
+// Events of paths. A rename is two events, moved_from and moved_to; if only one of the two paths is
+// watched, there is only its event.
 const (
 	FileCreated    FileEventType = "created"
-	FileModified   FileEventType = "modified" // its content
+	FileModified   FileEventType = "modified" // its content changed
 	FileAttributes FileEventType = "attributes"
 	FileRemoved    FileEventType = "removed"
 	FileMovedFrom  FileEventType = "moved_from"
 	FileMovedTo    FileEventType = "moved_to"
 )
 
-// The events of the watch itself.
+// Events of the watch itself.
 const (
-	// WatchReady is the first event: what happens from now on is told.
+	// WatchReady is the first event: later changes are reported.
 	WatchReady FileEventType = "ready"
-	// WatchOverflow says that events were lost: whoever must know looks itself.
+	// WatchOverflow reports that events were lost; the client has to look at the files itself.
 	WatchOverflow FileEventType = "overflow"
-	// WatchLimit says that the directory at Path, and maybe others after it, is not
-	// watched because there are too many. It comes once.
+	// WatchLimit reports that the directory at Path, and possibly others after it, is not watched
+	// because there are too many. It comes once.
 	WatchLimit FileEventType = "limit"
 )
 
-// FileEvent is one thing that happened.
+// FileEvent is a change to a file, or an event of the watch.
 type FileEvent struct {
 	Type FileEventType `json:"type"`
 	// Path is absolute; "" in ready and overflow.
@@ -50,7 +50,7 @@ type FileEvent struct {
 	Dir  bool   `json:"dir,omitempty"` // the path is a directory
 }
 
-// valid says whether t is one of the types.
+// valid reports whether t is one of the types.
 func (t FileEventType) valid() bool {
 	switch t {
 	case FileCreated, FileModified, FileAttributes, FileRemoved, FileMovedFrom, FileMovedTo,
@@ -61,7 +61,8 @@ func (t FileEventType) valid() bool {
 	}
 }
 
-// Watch is a watch of files. Next is called by one goroutine at a time, Close by any.
+// Watch is a watch of files. Next must be called by a single goroutine at a time; Close may be
+// called by any.
 type Watch struct {
 	client  *Client
 	ctx     context.Context
@@ -71,14 +72,12 @@ type Watch struct {
 	close   func()
 }
 
-// Watch reports what happens to the file or in the directory at path from its
-// first event on, which is [WatchReady]; recursive includes all directories
-// below, also those that come later: what was made in a new directory before it
-// was watched is told as created. Symlinks are not followed, but for a path that
-// itself leads to a directory. Events of one path that repeat each other may be
-// told once. The watch ends when the directory is removed or moved away, after the
-// event of it; that of a file goes on until its directory is. The context
-// holds for the whole of the watch.
+// Watch reports changes to the file or in the directory at path, from its first event on, which is
+// [WatchReady]. recursive includes all directories below, including directories created later: what
+// was created in a new directory before it was watched is reported as created. Symlinks are not
+// followed, except when path itself leads to a directory. Repeated equal events of a path may be
+// reported once. The watch of a directory ends after the event of its removal or move; the watch of
+// a file goes on until its directory is removed. ctx applies until the end of the watch.
 //
 // Errors of the agent: CodeNotFound, CodeInvalid, CodeTooMany for too many watches.
 func (c *Client) Watch(ctx context.Context, path string, recursive bool) (*Watch, error) {
@@ -94,8 +93,8 @@ func (c *Client) Watch(ctx context.Context, path string, recursive bool) (*Watch
 	return w, nil
 }
 
-// Next returns the next event, io.EOF after the watched directory is gone, and any
-// other error when the watch broke off.
+// Next returns the next event, io.EOF after the watched directory is gone, and another error when
+// the watch failed.
 func (w *Watch) Next() (FileEvent, error) {
 	f, err := w.frames.Next()
 	switch {
@@ -118,7 +117,7 @@ func (w *Watch) Next() (FileEvent, error) {
 	return e, nil
 }
 
-// Close ends the watch. Closing twice does nothing.
+// Close ends the watch. It is idempotent.
 func (w *Watch) Close() error {
 	w.close()
 	return nil

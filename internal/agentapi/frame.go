@@ -8,15 +8,15 @@ import (
 	"io"
 )
 
-// FrameHeader is how many bytes stand before a frame's payload.
+// FrameHeader is the length of a frame's header, which precedes its payload.
 const FrameHeader = 5
 
-// Frame is one message of an exec, attach or tunnel body.
+// Frame is a message of an exec, attach or tunnel body.
 type Frame struct {
 	Type FrameType
-	// Data is the payload. It is valid until the next call of the reader that returned it.
+	// Data is the payload. It is valid until the next call to the reader that returned it.
 	Data []byte
-	// Exit is set on frames of type [FrameExit] that a [Stream] returned.
+	// Exit is set on frames of type [FrameExit] returned by a [Stream].
 	Exit *Exit
 }
 
@@ -35,7 +35,7 @@ func PutFrameHeader(b []byte, t FrameType, n int) {
 	binary.BigEndian.PutUint32(b[1:], uint32(n))
 }
 
-// AppendFrame appends a whole frame to b. The caller keeps data within the type's limit.
+// AppendFrame appends a whole frame to b. The caller must not exceed the type's limit.
 func AppendFrame(b []byte, t FrameType, data []byte) []byte {
 	b = append(b, byte(t))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(data)))
@@ -55,21 +55,20 @@ func AppendJSONFrame(b []byte, t FrameType, v any) ([]byte, error) {
 	return AppendFrame(b, t, data), nil
 }
 
-// FrameReader reads frames from a byte stream, believing nothing of it. It is
-// not safe for concurrent use.
+// FrameReader reads frames from an untrusted byte stream. It is not safe for concurrent use.
 type FrameReader struct {
 	br  *bufio.Reader
 	buf []byte
-	// noStart: no frame may be larger than MaxFrame.
+	// noStart limits all frames to MaxFrame.
 	noStart bool
 }
 
-// NewFrameReader returns a reader of r's frames. It reads ahead.
+// NewFrameReader returns a reader of the frames in r. It reads ahead.
 func NewFrameReader(r io.Reader) *FrameReader {
 	return &FrameReader{br: bufio.NewReader(r)}
 }
 
-// answerFrames reads the frames of an agent's answer, which has no [FrameStart].
+// answerFrames reads the frames of an agent's answer, which contains no [FrameStart].
 func answerFrames(r io.Reader) *FrameReader {
 	f := NewFrameReader(r)
 	f.noStart = true
@@ -95,8 +94,8 @@ func (f *FrameReader) Next() (Frame, error) {
 	return Frame{Type: t, Data: f.buf[:size]}, nil
 }
 
-// fill reads n bytes into the buffer, which grows with what really arrives, so
-// that an announced size alone costs nothing.
+// fill reads n bytes into the buffer, which grows with the bytes that arrive, so that announcing a
+// large size costs the sender as many bytes.
 func (f *FrameReader) fill(n int) error {
 	const step = 16 << 10
 	for have := 0; have < n; {

@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// seeds are bodies worth varying.
+// seeds adds the bodies from which fuzzing starts.
 func seeds(f *testing.F) {
 	started := frames(f, agentapi.FrameStarted, agentapi.Started{})
 	f.Add([]byte(started + frames(f, agentapi.FrameStdout, "x", agentapi.FrameExit, agentapi.Exit{Code: 1})))

@@ -18,7 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// dialed answers connections with a function of the test, and returns how to make one.
+// dialed returns a DialFunc whose connections a function of the test answers.
 func dialed(t testing.TB, answer func(net.Conn)) agentapi.DialFunc {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -46,7 +46,7 @@ func dialed(t testing.TB, answer func(net.Conn)) agentapi.DialFunc {
 	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", socket) }
 }
 
-// serveRaw is a client of dialed, and counts its connections.
+// serveRaw returns a client of dialed, and the number of its connections.
 func serveRaw(t testing.TB, answer func(net.Conn)) (*agentapi.Client, *atomic.Int32) {
 	t.Helper()
 	var dials atomic.Int32
@@ -59,7 +59,7 @@ func serveRaw(t testing.TB, answer func(net.Conn)) (*agentapi.Client, *atomic.In
 	return client, &dials
 }
 
-// serveConns answers connections with what speaks HTTP/2.
+// serveConns answers connections with an HTTP/2 server.
 func serveConns(t testing.TB, h http.HandlerFunc) func(net.Conn) {
 	t.Helper()
 	var protocols http.Protocols
@@ -69,13 +69,13 @@ func serveConns(t testing.TB, h http.HandlerFunc) func(net.Conn) {
 	return func(c net.Conn) { server.Serve(&oneConn{conn: c, done: make(chan struct{})}) }
 }
 
-// serveHTTP is an agent whose answers the test makes.
+// serveHTTP returns a client of an agent whose answers the test makes.
 func serveHTTP(t testing.TB, h http.HandlerFunc) (*agentapi.Client, *atomic.Int32) {
 	t.Helper()
 	return serveRaw(t, serveConns(t, h))
 }
 
-// oneConn is a listener with one connection, and ends with it.
+// oneConn is a listener with a single connection; it ends with that.
 type oneConn struct {
 	conn net.Conn
 	once sync.Once
@@ -105,14 +105,14 @@ func (c *closing) Close() error {
 	return c.Conn.Close()
 }
 
-// soon is a context that a call which hangs would outlive.
+// soon returns a context that ends before a call that hangs.
 func soon(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// calls are all calls that get an answer.
+// calls are all calls that have an answer.
 var calls = map[string]func(context.Context, *agentapi.Client) error{
 	"Health":    func(ctx context.Context, c *agentapi.Client) error { _, err := c.Health(ctx); return err },
 	"Configure": func(ctx context.Context, c *agentapi.Client) error { return c.Configure(ctx, agentapi.Config{}) },
@@ -140,10 +140,10 @@ var calls = map[string]func(context.Context, *agentapi.Client) error{
 }
 
 // each runs every call against an agent and checks the kind of error.
-func each(t *testing.T, patience time.Duration, agent func(*testing.T) *agentapi.Client, want error) {
+func each(t *testing.T, limit time.Duration, agent func(*testing.T) *agentapi.Client, want error) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
-			if err := call(soon(t, patience), agent(t)); !errors.Is(err, want) {
+			if err := call(soon(t, limit), agent(t)); !errors.Is(err, want) {
 				t.Errorf("%s() = %v, want %v", name, err, want)
 			}
 		})
@@ -198,7 +198,7 @@ func TestSilentConnections(t *testing.T) {
 				c := agentapi.NewClient(func(context.Context) (net.Conn, error) {
 					dials++
 					ours, theirs := net.Pipe()
-					go io.Copy(io.Discard, theirs) // listens, and says nothing
+					go io.Copy(io.Discard, theirs) // accepts bytes, and sends none
 					return ours, nil
 				})
 				defer c.Close()
@@ -264,7 +264,7 @@ func TestLongMessagesAreCut(t *testing.T) {
 	}
 }
 
-// frames is a body of frames.
+// frames returns a body of frames.
 func frames(t testing.TB, parts ...any) string {
 	t.Helper()
 	var b []byte
@@ -315,7 +315,7 @@ func TestHostileStreams(t *testing.T) {
 	}
 }
 
-// drain reads a stream to its end, and says whether an exit came.
+// drain reads a stream to its end, and reports whether an exit came.
 func drain(ctx context.Context, c *agentapi.Client) (exit *agentapi.Exit, err error) {
 	s, err := c.Exec(ctx, agentapi.Command{Argv: []string{"true"}})
 	if err != nil {
@@ -408,7 +408,7 @@ func TestOnlySafeCallsAreRepeated(t *testing.T) {
 			} else {
 				healths.Add(1)
 			}
-			if seen.Add(1) > 1 { // answers once on each connection
+			if seen.Add(1) > 1 { // answers once per connection
 				nc.Close()
 				return
 			}

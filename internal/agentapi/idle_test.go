@@ -12,8 +12,8 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// TestIdleConnections counts the connections to an agent over calls with pauses
-// between them, of which one takes longer than connections stay idle.
+// TestIdleConnections counts the connections to an agent during calls with pauses between them, one
+// of which is longer than idle connections stay open.
 func TestIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var protocols http.Protocols

@@ -9,69 +9,71 @@ import (
 )
 
 const (
-	// narrowWindow is the [StreamWindow] of the streams that come after the first
-	// ones. A short answer needs no more, a long one takes some twice as long.
+	// narrowWindow is the [StreamWindow] of streams beyond the first. It suffices for a short
+	// answer; a long answer takes about twice as long.
 	narrowWindow = 64 << 10
-	// wideStreams have the whole window at a time, transfers of files more than the
-	// others, which may live long without saying much.
+	// wideStreams is how many streams at a time get the whole window. Transfers of files get it up
+	// to wideTransfers, because other streams may live long and carry little.
 	wideStreams, wideTransfers = 24, 32
-	// streamOverhead is what a stream holds at most beside its window: a frame that
-	// is read and one that is written.
+	// streamOverhead is the most that a stream buffers in addition to its window: a frame being
+	// read and a frame being written.
 	streamOverhead = 2 * MaxFrame
-	// ownMemory is what the streams of one client may hold whatever others hold.
+	// ownMemory is how much the streams of each client may always buffer, regardless of other
+	// clients.
 	ownMemory = 4 << 20
-	// unpaidJSON of an answer are held without being counted.
+	// unpaidJSON is how many bytes of an answer are not counted.
 	unpaidJSON = streamOverhead
 )
 
-// Memory bounds what agents, and callers who do not read, make this process hold
-// for the streams of several clients together, and what callers hold beside them
-// (see [Client.Hold]). Each client has a few megabytes of its own beside it. Clients that
-// belong to somebody share fairly: those of each have at most twice of what they leave to
-// others, and as much with what is spare. It is safe for concurrent use.
+// Memory bounds how much memory this process uses for the streams of several clients together,
+// because of agents that send too much and callers that do not read, and for buffers of the callers
+// (see [Client.Reserve]). In addition, each client has a few megabytes of its own. Clients with an
+// owner share fairly: the clients of an owner may use at most twice as much as they leave for
+// others, and with spare at most as much as they leave. It is safe for concurrent use.
 type Memory struct {
 	size int64
-	// patience is how long an agent may be silent while a call waits for its answer; 0
-	// for as long as the call waits.
-	patience time.Duration
+	// answerTimeout is how long an agent may be silent while a call waits for its answer; 0 means
+	// without limit.
+	answerTimeout time.Duration
 
 	mu   sync.Mutex
-	left int64            // guarded by mu
-	has  map[string]int64 // by whose the clients are, those of nobody left out; guarded by mu
+	left int64            // bytes not reserved; guarded by mu
+	has  map[string]int64 // bytes by owner, except clients without owner; guarded by mu
 }
 
-// NewMemory returns a Memory of so many bytes.
+// NewMemory returns a Memory of size bytes.
 func NewMemory(size int64) *Memory {
 	return &Memory{size: size, left: size, has: map[string]int64{}}
 }
 
-// SetPatience bounds for how long an agent may be silent while a call waits for
-// its answer: a call that takes longer goes on as long as the agent answers others.
-// It is for clients made afterwards; 0, the default, is no bound.
-func (m *Memory) SetPatience(d time.Duration) { m.patience = d }
+// SetAnswerTimeout bounds how long an agent may be silent while a call waits for its answer. A call
+// may take longer as long as the agent answers health checks. It applies to clients made
+// afterwards; 0, the default, means without limit.
+func (m *Memory) SetAnswerTimeout(d time.Duration) { m.answerTimeout = d }
 
-// NewClient returns a client for the agent that dial reaches, whose streams count
-// towards m. Calls that find no memory left fail with [CodeTooMany].
+// NewClient returns a client for the agent that dial reaches, whose streams count towards m. Calls
+// that would exceed it fail with [CodeTooMany].
 func (m *Memory) NewClient(dial DialFunc) *Client {
 	c := &Client{pool: &pool{dial: dial, shared: m}}
 	c.Files.client = c
 	return c
 }
 
-// BelongTo says whose the client is from now on, such as a workspace, all clients of which
-// share fairly with those of others; "" is nobody.
-func (c *Client) BelongTo(owner string) {
+// SetOwner sets the owner of the client, such as a workspace. All clients of an owner together
+// share fairly with the clients of other owners; "" is no owner.
+func (c *Client) SetOwner(owner string) {
 	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	beyond := max(0, p.held-ownMemory)
+	beyond := max(0, p.reserved-ownMemory)
 	p.shared.give(p.owner, beyond)
 	p.owner = owner
 	p.shared.force(owner, beyond)
 }
 
-// take takes n bytes for the clients of an owner, who then have at most twice of what is
-// left. With spare it leaves as much as they have, and of nobody's half of what is shared.
+// take reserves n bytes for an owner's clients, which may then have at most twice of what is left.
+// With spare they must leave as much as they have, and clients without owner must leave half of the
+// total.
 func (m *Memory) take(owner string, n int64, spare bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,14 +90,14 @@ func (m *Memory) take(owner string, n int64, spare bool) bool {
 	return true
 }
 
-// force is take for what is held already.
+// force is take for bytes that are in use already.
 func (m *Memory) force(owner string, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.count(owner, n)
 }
 
-// count counts n bytes, or with -n that they are given back.
+// count adds n reserved bytes, or with negative n subtracts them.
 //
 // Preconditions: m.mu is held.
 func (m *Memory) count(owner string, n int64) {
@@ -108,48 +110,48 @@ func (m *Memory) count(owner string, n int64) {
 	}
 }
 
-// give gives n bytes back.
+// give releases n bytes.
 func (m *Memory) give(owner string, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.count(owner, -n)
 }
 
-// HoldFor counts n bytes that an owner holds beside what its clients do, until
-// [Memory.FreeFor], and reports whether it may have as many. With spare it leaves more
-// to others.
-func (m *Memory) HoldFor(owner string, n int64, spare bool) bool { return m.take(owner, n, spare) }
+// ReserveFor counts n bytes that an owner uses in addition to its clients' streams, until
+// [Memory.ReleaseFor], and reports whether it may use them. With spare it leaves more to other
+// owners.
+func (m *Memory) ReserveFor(owner string, n int64, spare bool) bool { return m.take(owner, n, spare) }
 
-// FreeFor says that n bytes of those that HoldFor counted are not held any more.
-func (m *Memory) FreeFor(owner string, n int64) { m.give(owner, n) }
+// ReleaseFor releases n bytes of ReserveFor.
+func (m *Memory) ReleaseFor(owner string, n int64) { m.give(owner, n) }
 
-// reserve counts n bytes that the client is about to hold. With spare it leaves
-// more of what is shared to those who need it more.
+// reserve counts n bytes that the client is about to use. With spare it leaves more of the shared
+// memory to other clients.
 //
 // Preconditions: p.mu is held.
 func (p *pool) reserve(n int64, spare bool) bool {
-	beyond := max(0, p.held+n-ownMemory) - max(0, p.held-ownMemory)
+	beyond := max(0, p.reserved+n-ownMemory) - max(0, p.reserved-ownMemory)
 	if beyond > 0 && !p.shared.take(p.owner, beyond, spare) {
 		return false
 	}
-	p.held += n
+	p.reserved += n
 	return true
 }
 
-// free is the opposite of reserve.
+// free is the inverse of reserve.
 //
 // Preconditions: p.mu is held.
 func (p *pool) free(n int64) {
-	if beyond := max(0, p.held-ownMemory) - max(0, p.held-n-ownMemory); beyond > 0 {
+	if beyond := max(0, p.reserved-ownMemory) - max(0, p.reserved-n-ownMemory); beyond > 0 {
 		p.shared.give(p.owner, beyond)
 	}
-	p.held -= n
+	p.reserved -= n
 }
 
-// Hold counts n bytes that its caller holds for calls to this agent beside what the
-// streams do, until [Client.Free]. With spare it leaves more of what clients share
-// to those who need it more. It fails with [CodeTooMany] when there is no memory left.
-func (c *Client) Hold(n int64, spare bool) error {
+// Reserve counts n bytes that its caller uses for calls to this agent in addition to the streams,
+// until [Client.Release]. With spare it leaves more of the shared memory to other clients. It fails
+// with [CodeTooMany] when there is not enough memory.
+func (c *Client) Reserve(n int64, spare bool) error {
 	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,18 +161,18 @@ func (c *Client) Hold(n int64, spare bool) error {
 	return nil
 }
 
-// Free says that n bytes of those that Hold counted are not held any more.
-func (c *Client) Free(n int64) {
+// Release releases n bytes of Reserve.
+func (c *Client) Release(n int64) {
 	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free(n)
 }
 
-// errMemory says that this process holds as much as it may.
-var errMemory = &Error{Code: CodeTooMany, Message: "too many calls to sandboxes are under way, or too large ones; end some, or try again later"}
+// errMemory reports that this process has reached its limit.
+var errMemory = &Error{Code: CodeTooMany, Message: "the calls to sandboxes in progress are too many or too large; end some, or try again later"}
 
-// json returns a JSON answer, read to its end. Its growth is counted.
+// json reads a JSON answer to its end. Its size is counted as it grows.
 func (a *answer) json(limit int) ([]byte, error) {
 	var data []byte
 	for {
@@ -193,7 +195,7 @@ func (a *answer) json(limit int) ([]byte, error) {
 	}
 }
 
-// grow counts that the answer takes n bytes from now on.
+// grow reserves n more bytes for the answer.
 func (a *answer) grow(n int64) error {
 	more := n - unpaidJSON - a.paid
 	if more <= 0 {
@@ -209,7 +211,7 @@ func (a *answer) grow(n int64) error {
 	return nil
 }
 
-// repay gives back what grow took.
+// repay releases what grow reserved.
 func (a *answer) repay() {
 	p := a.conn.pool
 	p.mu.Lock()
@@ -218,8 +220,8 @@ func (a *answer) repay() {
 	a.paid = 0
 }
 
-// requestBody refuses an agent that announces larger frames than the protocol has:
-// each stream would hold a buffer of that size.
+// requestBody refuses an agent that announces larger frames than the protocol has: each stream
+// would allocate a buffer of that size.
 type requestBody struct{ io.ReadCloser }
 
 func (b requestBody) Read(p []byte) (int, error) {
@@ -229,10 +231,10 @@ func (b requestBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// windows are what one connection may have unread.
+// windows returns the receive windows of a connection.
 func windows(stream int) *http.HTTP2Config {
 	return &http.HTTP2Config{
-		MaxReceiveBufferPerConnection: max(streamsPerConn*stream, 64<<10), // HTTP/2 has no less
+		MaxReceiveBufferPerConnection: max(streamsPerConn*stream, 64<<10), // HTTP/2 does not permit less
 		MaxReceiveBufferPerStream:     stream,
 		MaxReadFrameSize:              min(MaxFrame+1<<10, max(stream, 16<<10)),
 		WriteByteTimeout:              stuckWrite,

@@ -15,7 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// announced is what a client says of itself at the beginning of each connection.
+// announced has the settings that a client sends at the beginning of each connection.
 type announced struct {
 	net.Conn
 	tell func(window int)
@@ -43,8 +43,8 @@ func (a *announced) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stalling is an agent whose streams begin and then say nothing more. It tells
-// the stream window of each of its connections.
+// stalling is an agent whose streams begin and then send nothing more. It returns the stream window
+// of each of its connections.
 func stalling(t *testing.T) (agent agentapi.DialFunc, windows func() []int) {
 	t.Helper()
 	started := frames(t, agentapi.FrameStarted, agentapi.Started{})
@@ -72,7 +72,7 @@ func stalling(t *testing.T) (agent agentapi.DialFunc, windows func() []int) {
 	}
 }
 
-// openStreams opens streams until one is refused, and wants it to be for their number.
+// openStreams opens streams until one is refused because of their number.
 func openStreams(t *testing.T, c *agentapi.Client, most int) (open []*agentapi.Stream) {
 	t.Helper()
 	for range most {
@@ -89,9 +89,8 @@ func openStreams(t *testing.T, c *agentapi.Client, most int) (open []*agentapi.S
 	return open
 }
 
-// TestStalledStreamsHoldLittle: a client whose streams nobody reads has small
-// windows for all but the first, so that together they are a fraction of what as
-// many whole ones would be.
+// TestStalledStreamsHoldLittle checks that a client whose streams nobody reads has small windows
+// for all streams but the first, so that their total is a fraction of as many full windows.
 func TestStalledStreamsHoldLittle(t *testing.T) {
 	dial, windows := stalling(t)
 	c := agentapi.NewClient(dial)
@@ -114,7 +113,7 @@ func TestStalledStreamsHoldLittle(t *testing.T) {
 		s.Close()
 	}
 	before := len(windows())
-	_, _, _ = c.ReadFile(soon(t, time.Minute), "/f", 0, -1) // this agent has no files
+	_, _, _ = c.ReadFile(soon(t, time.Minute), "/f", 0, -1) // the agent has no files
 	if got := windows(); len(got) != before+1 || got[before] != agentapi.StreamWindow {
 		t.Errorf("beside many streams the connection for a file has windows %v, want one of %d bytes", got[before:], agentapi.StreamWindow)
 	}
@@ -126,8 +125,8 @@ func TestStalledStreamsHoldLittle(t *testing.T) {
 	}
 }
 
-// TestClientsShareMemory: what one client holds leaves the others their own part,
-// and comes back when its streams end.
+// TestClientsShareMemory checks that the memory of a client leaves the other clients their own
+// part, and is released when its streams end.
 func TestClientsShareMemory(t *testing.T) {
 	dial, _ := stalling(t)
 	shared := agentapi.NewMemory(8 << 20)
@@ -150,8 +149,8 @@ func TestClientsShareMemory(t *testing.T) {
 	}
 }
 
-// TestLargeFramesAreRefused: a buffer of the size that the agent announces would
-// be held for each stream.
+// TestLargeFramesAreRefused announces large frames: each stream would allocate a buffer of that
+// size.
 func TestLargeFramesAreRefused(t *testing.T) {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -162,7 +161,7 @@ func TestLargeFramesAreRefused(t *testing.T) {
 	t.Cleanup(func() { server.Close() })
 	c, _ := serveRaw(t, func(nc net.Conn) { server.Serve(&oneConn{conn: nc, done: make(chan struct{})}) })
 	ctx := soon(t, time.Minute)
-	if _, err := c.Health(ctx); err != nil { // its settings are known from here
+	if _, err := c.Health(ctx); err != nil { // from here on its settings are known
 		t.Fatal(err)
 	}
 	if _, err := c.WriteFile(ctx, "/f", strings.NewReader(strings.Repeat("x", 1<<20)), agentapi.WriteOptions{}); !errors.Is(err, agentapi.ErrBadAnswer) {
@@ -170,7 +169,7 @@ func TestLargeFramesAreRefused(t *testing.T) {
 	}
 }
 
-// TestStartIsNoAnswer: only the first frame of a request may be large.
+// TestStartIsNoAnswer checks that only the first frame of a request may be large.
 func TestStartIsNoAnswer(t *testing.T) {
 	started := frames(t, agentapi.FrameStarted, agentapi.Started{})
 	head := make([]byte, agentapi.FrameHeader)
@@ -179,7 +178,7 @@ func TestStartIsNoAnswer(t *testing.T) {
 		io.WriteString(w, started)
 		w.Write(head)
 		http.NewResponseController(w).Flush()
-		<-r.Context().Done() // a reader that believed it would wait for the rest
+		<-r.Context().Done() // a reader that accepted it would wait for the rest
 	})
 	s, err := c.Exec(soon(t, time.Minute), agentapi.Command{Argv: []string{"x"}})
 	if err != nil {
@@ -191,7 +190,7 @@ func TestStartIsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestLargeAnswersAreCounted: long answers that end late are no way around the bound.
+// TestLargeAnswersAreCounted checks that long answers that end late cannot exceed the bound.
 func TestLargeAnswersAreCounted(t *testing.T) {
 	list := append(append([]byte("["), bytes.Repeat([]byte(" "), 3<<20)...), ']')
 	more := make(chan struct{})
@@ -212,7 +211,7 @@ func TestLargeAnswersAreCounted(t *testing.T) {
 			errs <- err
 		}()
 	}
-	// Those that find no memory end at once, the others when their answers do.
+	// Some are refused at once for lack of memory, the others end when their answers do.
 	var refused *agentapi.Error
 	if err := <-errs; !errors.As(err, &refused) || refused.Code != agentapi.CodeTooMany {
 		t.Errorf("Processes() = %v, want %s", err, agentapi.CodeTooMany)

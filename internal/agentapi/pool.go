@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// streamsPerConn keeps every stream's window free for itself: stalled streams
-	// hold at most their own windows, and all windows of a connection together are
-	// its window. With more streams on it, a few stalled ones would stop the rest.
+	// streamsPerConn leaves every stream its whole window: stalled streams occupy at most their own
+	// windows, and the windows of all streams together are the window of the connection. With more
+	// streams, a few stalled streams would block the rest.
 	streamsPerConn = MaxInFlight / StreamWindow
-	// maxConns bounds what one client opens to one agent.
+	// maxConns bounds the connections of a client to an agent.
 	maxConns = 256
-	// maxIdleConns stay open for the next burst.
+	// maxIdleConns is how many connections stay open for the next burst.
 	maxIdleConns = 2
-	// idleTime is how long they do. It is less than quiet: a sandbox that nobody uses
-	// is never woken by a connection that nobody uses.
+	// idleTime is how long idle connections stay open. It is less than quiet, so that pings on an
+	// unused connection never wake an unused sandbox.
 	idleTime = 10 * time.Second
-	// stuckWrite ends a connection whose other side has not taken a byte for so long.
+	// stuckWrite is after how long a connection is closed when the other side accepts no bytes.
 	stuckWrite = 30 * time.Second
-	// quiet is how long a connection may bring nothing until the agent is made to
-	// send something: it finds dead connections, and wakes a port forwarding that
-	// sleeps on bytes although the agent nudged it (package agent, nudge.go).
+	// quiet is how long a connection may be without data before a ping makes the agent send
+	// something. That finds dead connections, and wakes a port forwarding that did not notice bytes
+	// despite the agent's nudges (package agent, nudge.go).
 	quiet = 15 * time.Second
-	// silent ends a connection on which the agent does not even answer to that.
+	// silent is after how long a connection is closed when the agent does not answer the ping.
 	silent = 30 * time.Second
-	// silence ends a connection on which the agent has not said a byte so long after
-	// it was made: it greets at once, so nobody is there, or the transport lost it.
+	// silence is how long a new connection may be without a byte from the agent. The agent sends
+	// its settings at once; so nobody listens, or the transport lost them.
 	silence = 3 * time.Second
-	// maxHeaderBytes bounds the headers of one answer.
+	// maxHeaderBytes bounds the headers of an answer.
 	maxHeaderBytes = 16 << 10
 )
 
@@ -44,33 +44,33 @@ type pool struct {
 	dial   DialFunc
 	shared *Memory
 
-	mu     sync.Mutex
-	owner  string  // guarded by mu; whose the client is, "" for nobody
-	held   int64   // guarded by mu; bytes that streams may hold, see reserve
-	closed bool    // guarded by mu
-	conns  []*conn // guarded by mu; all that are dialed, open, or dead with streams not yet released
+	mu       sync.Mutex
+	owner    string  // guarded by mu; whose the client is, "" for nobody
+	reserved int64   // guarded by mu; bytes that streams may buffer, see reserve
+	closed   bool    // guarded by mu
+	conns    []*conn // guarded by mu; connections being dialed, open, or dead with streams not yet released
 }
 
-// conn is one connection, from the moment it is dialed.
+// conn is a connection, from the moment it is dialed.
 type conn struct {
 	pool   *pool
-	window int           // of each stream
+	window int           // receive window of each stream
 	ready  chan struct{} // closed when cc or err is set
 	cc     *http.ClientConn
 	err    error
 	cancel context.CancelFunc // ends the dial
 
-	closed  bool        // guarded by pool.mu: it was given up
-	streams int         // guarded by pool.mu: slots taken
-	uses    int         // guarded by pool.mu: slots taken so far
-	broken  atomic.Bool // the transport itself failed, as opposed to what was said on it
-	silent  atomic.Bool // it is broken because nothing was said on it
+	closed  bool        // guarded by pool.mu; it was given up
+	streams int         // guarded by pool.mu; slots in use
+	uses    int         // guarded by pool.mu; slots taken so far
+	broken  atomic.Bool // the transport itself failed, as opposed to the content of an answer
+	silent  atomic.Bool // it is broken because no byte arrived on it
 	mute    atomic.Bool // it is broken because the agent did not answer on it for long
 }
 
-// acquire takes a stream slot on a connection, dialing one when all are taken.
-// fresh says that no request has been answered on it before. Transfers get a whole
-// window for longer than other streams.
+// acquire takes a stream slot on a connection, and dials a new connection when all slots are taken.
+// fresh is whether no request has been answered on it before. Transfers get a full window up to a
+// higher number of streams than other calls.
 func (p *pool) acquire(ctx context.Context, avoid *conn, transfer bool) (c *conn, fresh bool, err error) {
 	c, fresh, err = p.slot(ctx, avoid, transfer)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *pool) acquire(ctx context.Context, avoid *conn, transfer bool) (c *conn
 	return c, fresh, nil
 }
 
-// slot takes a slot without waiting. A connection other than avoid is taken.
+// slot takes a slot without waiting, on any connection except avoid.
 func (p *pool) slot(ctx context.Context, avoid *conn, transfer bool) (*conn, bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,14 +108,14 @@ func (p *pool) slot(ctx context.Context, avoid *conn, transfer bool) (*conn, boo
 	if len(p.conns) < maxConns {
 		return nil, false, errMemory
 	}
-	return nil, false, &Error{Code: CodeTooMany, Message: fmt.Sprintf("more than %d calls to one sandbox at the same time", maxConns*streamsPerConn)}
+	return nil, false, &Error{Code: CodeTooMany, Message: fmt.Sprintf("more than %d concurrent calls to the sandbox", maxConns*streamsPerConn)}
 }
 
-// cost is what a stream may make this process hold.
+// cost is how many bytes a stream may make this process buffer.
 func cost(window int) int64 { return int64(window) + streamOverhead }
 
-// slotOf takes a slot with that window, on a new connection when there is none.
-// It returns nil when there may be no more of them.
+// slotOf takes a slot with that window, on a new connection if necessary. It returns nil when there
+// are too many connections.
 //
 // Preconditions: p.mu is held.
 func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, transfer bool) (c *conn, fresh bool) {
@@ -150,9 +150,8 @@ func (p *pool) slotOf(ctx context.Context, avoid *conn, window int, transfer boo
 	return c, true
 }
 
-// release gives a slot back. A connection that has none taken is closed when
-// nobody waits for its dial any more, when it is dead, when enough are idle, and
-// when it was idle for long.
+// release returns a slot. It closes a connection without used slots if nobody waits for its dial
+// any more, if it is dead, if enough others are idle, or if it was idle for long.
 func (p *pool) release(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +179,7 @@ func (p *pool) release(c *conn) {
 	})
 }
 
-// giveUp ends a connection on which the agent does not answer.
+// giveUp closes a connection on which the agent does not answer.
 func (p *pool) giveUp(c *conn) {
 	c.mute.Store(true)
 	c.broken.Store(true)
@@ -189,7 +188,7 @@ func (p *pool) giveUp(c *conn) {
 	c.close()
 }
 
-// drop closes a connection that has no slot taken.
+// drop closes a connection that has no used slots.
 //
 // Preconditions: p.mu is held.
 func (p *pool) drop(c *conn) {
@@ -197,7 +196,7 @@ func (p *pool) drop(c *conn) {
 	c.close()
 }
 
-// closeAll ends every connection and makes every later acquire fail.
+// closeAll closes every connection and makes every later acquire fail.
 func (p *pool) closeAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +207,7 @@ func (p *pool) closeAll() {
 	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool { return c.streams == 0 })
 }
 
-// reset ends every connection; later calls dial again.
+// reset closes every connection; later calls dial again.
 func (p *pool) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +218,7 @@ func (p *pool) reset() {
 	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool { return c.streams == 0 })
 }
 
-// dialed says whether the dial has ended, well or not.
+// dialed reports whether the dial has ended, successfully or not.
 func (c *conn) dialed() bool {
 	select {
 	case <-c.ready:
@@ -229,7 +228,7 @@ func (c *conn) dialed() bool {
 	}
 }
 
-// dead says that no new stream can be opened on c.
+// dead reports whether no new stream can be opened on c.
 //
 // Preconditions: pool.mu is held.
 func (c *conn) dead() bool {
@@ -247,8 +246,8 @@ func (c *conn) close() {
 	}
 }
 
-// adopt makes cc the connection's, unless that was given up while it was dialed:
-// nobody would close it any more.
+// adopt sets the HTTP/2 connection, unless c was given up while it was dialed: then nobody else
+// would close cc.
 func (c *conn) adopt(cc *http.ClientConn) error {
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
@@ -287,8 +286,8 @@ func (c *conn) connect(ctx context.Context) {
 	}
 }
 
-// newTransport returns a transport that speaks HTTP/2 on nc and has at most so
-// many bytes of a stream unread.
+// newTransport returns a transport that speaks HTTP/2 on nc and has at most window unread bytes per
+// stream.
 func newTransport(nc net.Conn, window int) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -301,8 +300,8 @@ func newTransport(nc net.Conn, window int) *http.Transport {
 	}
 }
 
-// watchedConn notes when the transport fails, so that a dead transport can be
-// told from an agent that talks nonsense over a good one.
+// watchedConn records when the transport fails, to distinguish a dead transport from an agent that
+// sends invalid data over a working transport.
 type watchedConn struct {
 	net.Conn
 	broken   *atomic.Bool

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A connection can be given up when its dial is as good as over, and is not noticed
-// any more by the dial's context: nobody else would close it.
+// A connection can be given up after its dial has completed but before adopt, when cancelling the
+// dial has no effect any more. Then adopt must close it.
 func TestConnectionGivenUpWhileItIsMadeIsClosed(t *testing.T) {
 	ours, theirs := net.Pipe()
 	closed := make(chan error, 1)

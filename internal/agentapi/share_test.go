@@ -7,23 +7,24 @@ import (
 	"github.com/modbox/modbox/internal/agentapi"
 )
 
-// hold has a client hold megabytes until it is refused, and returns how many those are.
+// hold reserves megabytes for a client until it is refused, and returns how many it got.
 func hold(c *agentapi.Client, spare bool) (n int) {
-	for c.Hold(1<<20, spare) == nil {
+	for c.Reserve(1<<20, spare) == nil {
 		n++
 	}
 	return n
 }
 
-// TestWorkspacesShareMemory: whoever comes next gets something beyond the own part of a
-// client, however many clients of others take all that they can, and of what kind it is.
+// TestWorkspacesShareMemory checks that the next workspace gets memory beyond the guaranteed part
+// of a client, however many clients of other workspaces reserve as much as they can, with and
+// without spare.
 func TestWorkspacesShareMemory(t *testing.T) {
 	const own = 4 // MiB
 	for _, spare := range []bool{false, true} {
 		m := agentapi.NewMemory(256 << 20)
 		client := func(owner string) *agentapi.Client {
 			c := m.NewClient(nil)
-			c.BelongTo(owner)
+			c.SetOwner(owner)
 			return c
 		}
 		hostile := []*agentapi.Client{client("a"), client("a"), client("a")}
@@ -42,7 +43,7 @@ func TestWorkspacesShareMemory(t *testing.T) {
 			}
 		}
 		for _, c := range hostile {
-			c.Free(int64(all/len(hostile)) << 20)
+			c.Release(int64(all/len(hostile)) << 20)
 		}
 		if got := hold(client("later"), spare) - own; got < 20 {
 			t.Errorf("spare %t: after the first gave back another gets %d MiB, want more", spare, got)
@@ -50,16 +51,16 @@ func TestWorkspacesShareMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryFollowsItsOwner: what a client holds counts for whom it belongs to.
+// TestMemoryFollowsItsOwner checks that a client's memory counts for the owner.
 func TestMemoryFollowsItsOwner(t *testing.T) {
 	m := agentapi.NewMemory(90 << 20)
 	c := m.NewClient(nil)
-	if err := c.Hold(34<<20, false); err != nil { // 30 MiB beyond its own
+	if err := c.Reserve(34<<20, false); err != nil { // 30 MiB beyond its guaranteed part
 		t.Fatal(err)
 	}
-	c.BelongTo("a")
+	c.SetOwner("a")
 	again := m.NewClient(nil)
-	again.BelongTo("a")
+	again.SetOwner("a")
 	if got := hold(again, false); got != 4+30 {
 		t.Errorf("another client of the owner gets %d MiB, want %d", got, 4+30)
 	}

@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// source is a caller's reader, read no further than the call needs, and its own error.
+// source is a caller's reader that is read no further than the call needs, and remembers the
+// reader's error.
 type source struct {
 	r io.Reader
 
@@ -20,7 +21,7 @@ type source struct {
 
 var errSourceEnded = errors.New("the call has ended")
 
-// Read reads on unless the call has ended.
+// Read reads from the reader unless the call has ended.
 func (s *source) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	ended := s.ended
@@ -37,8 +38,8 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end stops the reading and returns the reader's own error, if it had one. A
-// read that blocks may still be under way.
+// end stops the reading and returns the reader's own error, if it had one. A blocked read may still
+// be in progress.
 func (s *source) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,9 +47,9 @@ func (s *source) end() error {
 	return s.err
 }
 
-// body returns the source as the body of one attempt. It begins to read when the
-// body is read. Closing it ends a read of the body at once, even while the
-// source blocks: only then does HTTP/2 tell the agent that the call is over.
+// body returns the source as the body of an attempt. It reads the source only as far as the body is
+// read. Closing it ends a read of the body at once, even while the source blocks: only then does
+// HTTP/2 tell the agent that the call has ended.
 func (s *source) body() io.ReadCloser {
 	r, w := io.Pipe()
 	return &sourceBody{PipeReader: r, pump: func() {
@@ -68,7 +69,7 @@ func (b *sourceBody) Read(p []byte) (int, error) {
 	return b.PipeReader.Read(p)
 }
 
-// parseInfoHeader returns the FileInfo that came with a file's content.
+// parseInfoHeader returns the FileInfo in the header of an answer.
 func parseInfoHeader(h http.Header) (FileInfo, error) {
 	var info FileInfo
 	if err := json.Unmarshal([]byte(h.Get(InfoHeader)), &info); err != nil {

@@ -14,8 +14,8 @@ import (
 	"sync"
 )
 
-// Stream is a connection to a running or ended process. Next is called by one
-// goroutine at a time; all other methods may be called at any time.
+// Stream is a connection to a running or ended process. Next must be called by a single goroutine
+// at a time; all other methods may be called at any time.
 type Stream struct {
 	client  *Client
 	ctx     context.Context
@@ -24,9 +24,9 @@ type Stream struct {
 	frames  *FrameReader
 	started Started
 
-	offset int64 // of the next output byte; Next's goroutine writes it, under mu
+	offset int64 // of the next output byte; written by the goroutine of Next, under mu
 	exited bool  // Next has returned the exit
-	ended  error // what Next answers from then on
+	ended  error // the error that Next returns from then on
 	onExit func(Exit)
 	// onClose, when set, is called once by Close.
 	onClose func()
@@ -38,14 +38,13 @@ type Stream struct {
 	buf     []byte // guarded by writeMu
 }
 
-// Exec starts a process and attaches to it. The context holds for the whole life
-// of the stream; when it ends, the stream does, and the process is treated as
-// one nobody is attached to. Errors of the agent: CodeNotFound when the program
-// does not exist, CodeDenied when it cannot be executed, CodeInvalid for a
-// working directory or user that does not exist, CodeTooMany.
+// Exec starts a process and attaches to it. ctx applies to the whole life of the stream; when it
+// ends, the stream ends, and the process has a client less. Errors of the agent: CodeNotFound when
+// the program does not exist, CodeDenied when it cannot be executed, CodeInvalid for a working
+// directory or user that does not exist, CodeTooMany.
 //
-// A command without an ID gets one, so a start whose answer was lost is repeated
-// without running twice.
+// A command without an ID gets one, so that a start can be repeated after its answer was lost,
+// without running the command twice.
 func (c *Client) Exec(ctx context.Context, cmd Command) (*Stream, error) {
 	if cmd.ID == "" {
 		cmd.ID = rand.Text()
@@ -57,10 +56,9 @@ func (c *Client) Exec(ctx context.Context, cmd Command) (*Stream, error) {
 	return c.stream(ctx, request{method: http.MethodPost, path: "/exec"}, start, 0)
 }
 
-// Attach connects to a process by its id and returns its output from the byte at
-// offset on, or from the oldest byte still kept when offset is negative. The
-// context is as in Exec. Errors of the agent: CodeNotFound; CodeOutputGone when
-// output from offset on is not kept any more.
+// Attach attaches to a process by its ID and returns its output from the byte at offset on, or from
+// the oldest byte that the agent still has when offset is negative. ctx is as in Exec. Errors of
+// the agent: CodeNotFound; CodeOutputGone when the output at offset was discarded.
 func (c *Client) Attach(ctx context.Context, processID string, offset int64) (*Stream, error) {
 	r := request{method: http.MethodPost, path: processPath(processID, "attach"), query: url.Values{"offset": {number(offset)}}}
 	return c.stream(ctx, r, nil, offset)
@@ -81,7 +79,7 @@ func (c *Client) stream(ctx context.Context, r request, first []byte, offset int
 	if err != nil {
 		return nil, err
 	}
-	r.body = nil // the command can be large, and is not sent again
+	r.body = nil // the command can be large, and is not needed again
 	s.request, s.answer, s.frames = r, a, answerFrames(a.Body)
 	if err := s.readStarted(offset); err != nil {
 		s.Close()
@@ -90,7 +88,7 @@ func (c *Client) stream(ctx context.Context, r request, first []byte, offset int
 	return s, nil
 }
 
-// prefixed is a pipe with something before it.
+// prefixed is a pipe with bytes before its content.
 type prefixed struct {
 	io.Reader
 	io.Closer
@@ -114,32 +112,32 @@ func (s *Stream) readStarted(offset int64) error {
 	return nil
 }
 
-// OnExit has Next call f once, before it returns the exit. It is called before
-// the first Next.
+// OnExit makes Next call f once, before it returns the exit. OnExit must be called before the first
+// Next.
 func (s *Stream) OnExit(f func(Exit)) { s.onExit = f }
 
-// OnClose has f called once when the stream ends or is closed, whichever comes
-// first. It is called before the first Next.
+// OnClose sets a function to be called once, when the stream ends or is closed, whichever comes
+// first. OnClose must be called before the first Next.
 func (s *Stream) OnClose(f func()) { s.onClose = sync.OnceFunc(f) }
 
-// Info returns the process as it was when the stream began.
+// Info returns the state of the process at the beginning of the stream.
 func (s *Stream) Info() ProcessInfo { return s.started.ProcessInfo }
 
-// StdinOffset returns how many stdin bytes the agent had taken, over all streams
-// of the process, when this one began: where to go on after a broken one.
+// StdinOffset returns how many bytes of stdin the agent had accepted, over all streams of the
+// process, when this stream began: where to continue after a broken stream.
 func (s *Stream) StdinOffset() int64 { return s.started.Stdin }
 
-// Offset returns the offset of the next output byte: where to attach to read on.
+// Offset returns the offset of the next output byte: where to attach to continue reading.
 func (s *Stream) Offset() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.offset
 }
 
-// Next returns the next frame: stdout and stderr as they come, then one exit,
-// then io.EOF. Any other error means that the stream ended before the process
-// did or what it said made no sense; it is never io.EOF, and stays the same. The
-// data of a frame is valid until the next call.
+// Next returns the next frame: stdout and stderr as they come, then one exit, then io.EOF. Any
+// other error means that the stream ended before the process did or contained invalid data; it is
+// never io.EOF, and further calls return it again. The data of a frame is valid until the next
+// call.
 func (s *Stream) Next() (Frame, error) {
 	if s.ended != nil {
 		return Frame{}, s.ended
@@ -188,7 +186,7 @@ func (s *Stream) next() (Frame, error) {
 	}
 }
 
-// explain says why the frames ended early.
+// explain returns why the frames ended early.
 func (s *Stream) explain(err error) error {
 	switch {
 	case errors.Is(err, ErrBadAnswer):
@@ -199,8 +197,8 @@ func (s *Stream) explain(err error) error {
 	return s.client.explain(s.ctx, s.request, s.answer.conn, err)
 }
 
-// Write sends p to the process's stdin. It blocks while the process does not
-// read, until the stream ends. It fails after CloseStdin and after the end.
+// Write sends p to the process's stdin. It blocks while the process does not read, until the stream
+// ends. It fails after CloseStdin and after the end.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
@@ -216,9 +214,8 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// WriteAt sends p as the bytes of stdin from offset on, counted over all streams
-// of the process; what the agent has taken before, on whichever stream, is
-// passed over. Otherwise it is as Write.
+// WriteAt sends p as the bytes of stdin from offset on, counted over all streams of the process;
+// bytes that the agent accepted before, on any stream, are skipped. Otherwise it is like Write.
 func (s *Stream) WriteAt(p []byte, offset int64) (int, error) {
 	const step = MaxFrame / 2
 	s.writeMu.Lock()
@@ -237,7 +234,7 @@ func (s *Stream) WriteAt(p []byte, offset int64) (int, error) {
 	return done, nil
 }
 
-// CloseStdin tells the process that its stdin has ended. Closing twice does nothing.
+// CloseStdin ends the stdin of the process. It is idempotent.
 func (s *Stream) CloseStdin() error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
@@ -248,7 +245,7 @@ func (s *Stream) CloseStdin() error {
 	return s.stdin.Close()
 }
 
-// Resize tells the process's terminal its size; CodeInvalid when it has none.
+// Resize sets the size of the process's terminal; CodeInvalid when it has none.
 func (s *Stream) Resize(size Size) error {
 	return s.client.Resize(s.ctx, s.started.ID, size)
 }
@@ -258,8 +255,8 @@ func (s *Stream) Signal(signal int) error {
 	return s.client.Signal(s.ctx, s.started.ID, signal)
 }
 
-// Close lets go of the process. It does not end it, but see [Command].Detach.
-// Calls under way fail. Closing twice does nothing.
+// Close detaches from the process. It does not end the process, but see [Command].Detach. Calls in
+// progress fail. It is idempotent.
 func (s *Stream) Close() error {
 	if s.onClose != nil {
 		s.onClose()

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Tunnel connects to a TCP port on the sandbox's loopback, first by IPv4, then
-// by IPv6. The connection outlives ctx, and has deadlines and a CloseWrite;
-// its addresses say nothing. When the server closes its side properly, Read
-// returns io.EOF after the last byte; any other end is another error.
+// Tunnel connects to a TCP port on the sandbox's loopback interface, first by IPv4, then by IPv6.
+// The connection outlives ctx, and has deadlines and a CloseWrite; its addresses are not
+// meaningful. When the server closes its side properly, Read returns io.EOF after the last byte;
+// any other end is another error.
 //
 // Errors of the agent: CodePortClosed when nothing listens there, CodeTooMany.
 func (c *Client) Tunnel(ctx context.Context, port uint16) (net.Conn, error) {
@@ -45,8 +45,8 @@ func (c *Client) Tunnel(ctx context.Context, port uint16) (net.Conn, error) {
 	return t, nil
 }
 
-// tunnel is a connection made of two pipes: the embedded one is read, upper is
-// written, each with its own deadline.
+// tunnel is a connection made of two pipes: the embedded pipe is read, upper is written, each with
+// its own deadline.
 type tunnel struct {
 	net.Conn
 	upper  net.Conn
@@ -55,10 +55,10 @@ type tunnel struct {
 	port   uint16
 
 	mu  sync.Mutex
-	err error // guarded by mu: what Read answers once everything was read
+	err error // guarded by mu; the error of Read after all data was read
 }
 
-// receive moves what the server sends into the pipe until either side ends.
+// receive copies what the server sends into the pipe until either side ends.
 func (t *tunnel) receive(ctx context.Context, c *Client, r request, download net.Conn) {
 	err := t.copyFrames(download)
 	if err != io.EOF {
@@ -112,7 +112,7 @@ func (t *tunnel) Read(p []byte) (int, error) {
 
 func (t *tunnel) Write(p []byte) (int, error) { return t.upper.Write(p) }
 
-// CloseWrite tells the server that nothing more comes; reading goes on.
+// CloseWrite ends the data to the server; reading goes on.
 func (t *tunnel) CloseWrite() error { return t.upper.Close() }
 
 // Close ends both directions.

@@ -2,23 +2,23 @@ package agentapi
 
 import "time"
 
-// DetachGrace is how long a process that is not detached lives on with nobody attached.
+// DetachGrace is how long a process that is not detached keeps running without attached clients.
 const DetachGrace = 30 * time.Second
 
 const (
-	// MaxInFlight bounds the unread bytes on a connection, each way. gVisor's send
-	// buffer alone holds as many: its port forwarding loses what a full one refuses.
+	// MaxInFlight bounds the unread bytes on a connection in each direction. gVisor's send buffer
+	// has the same size: its port forwarding loses bytes when that buffer is full.
 	MaxInFlight = 1 << 20
-	// StreamWindow bounds the unread bytes of one request or answer. On a loaded host
-	// the way there and back takes milliseconds, and no more than this per turn.
+	// StreamWindow bounds the unread bytes of a request or answer. On a loaded host a round trip
+	// takes milliseconds, and transfers at most this many bytes.
 	StreamWindow = 512 << 10
-	// MaxFrame is the largest frame payload but that of FrameStart.
+	// MaxFrame is the largest payload of a frame other than FrameStart.
 	MaxFrame = 64 << 10
 	// MaxStart is the largest payload of FrameStart.
 	MaxStart = 1 << 20
-	// ReplayWindow is how many output bytes of a process can be read again at
-	// least. It is more than a reader can miss when its connection breaks: what was
-	// under way, and what the process was ahead of its readers.
+	// ReplayWindow is how many bytes of a process's output can be read again at least. It is more
+	// than a reader can lose when its connection breaks: the bytes in transit, and how far the
+	// process was ahead of its readers.
 	ReplayWindow = StreamWindow + 256<<10
 	// MainID is the process id of the image's own command.
 	MainID = "main"
@@ -28,7 +28,7 @@ const (
 	MaxListEntries = 10_000
 )
 
-// Health is the agent's answer that it is there.
+// Health is the answer of a working agent.
 type Health struct {
 	Version    string `json:"version"`
 	Configured bool   `json:"configured"`
@@ -36,46 +36,48 @@ type Health struct {
 	Main *ProcessInfo `json:"main,omitempty"`
 }
 
-// Config is what the agent must know before it runs commands. Sending it again
-// replaces environment and defaults; the main process is started only the first time.
+// Config has the settings that the agent needs to run commands. Sending it again replaces environment and
+// defaults; only the first starts the main process.
 type Config struct {
 	Hostname string `json:"hostname"`
-	// Env is the environment of every later process, the image's and the caller's merged by the host.
+	// Env is the environment of every later process; the host has merged the image's and the
+	// caller's.
 	Env map[string]string `json:"env"`
-	// WorkingDir and User are the defaults of commands that name none: an absolute
-	// path ("" is the user's home or /), and "name", "uid", "name:group" or "uid:gid" ("" is root).
+	// WorkingDir and User are the defaults of commands: an absolute path ("" is the user's home or
+	// /), and "name", "uid", "name:group" or "uid:gid" ("" is root).
 	WorkingDir string `json:"working_dir,omitempty"`
 	User       string `json:"user,omitempty"`
-	// Main is the image's entrypoint and command; empty for none. It is restarted never; its end is shown in Health.
+	// Main is the image's entrypoint and command; empty for none. It is never restarted; Health
+	// reports its end.
 	Main []string `json:"main,omitempty"`
 	// Network is set when the sandbox has an interface.
 	Network *Network `json:"network,omitempty"`
-	// Restored says that the sandbox was just brought back from what was saved of it:
-	// every connection made before this one leads to nobody, and is closed.
+	// Restored is whether the sandbox was just restored: connections made before this one have no
+	// peer any more, and are closed.
 	Restored bool `json:"restored,omitempty"`
 }
 
-// Where the agent writes what a [Network] needs, beside the bundles of certificates.
+// Files that the agent writes for a [Network], in addition to the bundles of certificates.
 const (
 	ResolvConf = "/etc/resolv.conf"
 	// OperatorCA is where update-ca-certificates looks for certificates to add.
 	OperatorCA = "/usr/local/share/ca-certificates/modbox.crt"
 )
 
-// Network is what programs must find in the sandbox to use its interface.
+// Network has the settings that programs in the sandbox need to use its interface.
 type Network struct {
 	// Nameserver is the address for /etc/resolv.conf.
 	Nameserver string `json:"nameserver"`
-	// CA holds certificates (PEM) that programs are to trust beside the image's own;
-	// "" for none. Variables that name them are added to Env where it has none.
+	// CA has certificates (PEM) that programs should trust in addition to the image's own; "" for
+	// none. Variables that name them are added to Env unless they are set.
 	CA string `json:"ca,omitempty"`
 }
 
 // Command describes a process to start.
 type Command struct {
-	// ID names the process, 1 to 64 characters of [A-Za-z0-9_-]; [Client.Exec] makes
-	// one when it is empty. Starting an id that exists attaches to it from its
-	// first output byte instead, which makes starting safe to repeat.
+	// ID names the process, 1 to 64 characters of [A-Za-z0-9_-]; [Client.Exec] generates an ID when
+	// it is empty. Starting a process whose ID exists attaches to it from its first output byte
+	// instead, so that starting can be repeated safely.
 	ID string `json:"id,omitempty"`
 	// Argv is the program and its arguments; the program is looked up in the command's PATH.
 	Argv []string `json:"argv"`
@@ -87,19 +89,19 @@ type Command struct {
 	// Timeout, when not 0, ends the process group: SIGTERM, then SIGKILL after Grace (default 2 s).
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Grace   time.Duration `json:"grace,omitempty"`
-	// Stdin says that the caller will send stdin frames; otherwise stdin is /dev/null.
+	// Stdin is whether the caller will send stdin frames; otherwise stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
-	// StdinHeld is how many bytes of stdin the caller has in its memory all the time.
-	// It is not sent.
+	// StdinHeld is how many bytes of stdin the caller has in memory until the process ends. It is
+	// not sent.
 	StdinHeld int64 `json:"-"`
 	// TTY, when set, runs the process on a pseudo-terminal of that size; stderr is then part of stdout.
 	TTY *Size `json:"tty,omitempty"`
-	// Detach keeps the process running when the connection that started it ends.
-	// Otherwise the process group is killed when no one has been attached for [DetachGrace].
+	// Detach keeps the process running when the connection that started it ends. Otherwise the
+	// process group is killed when no client has been attached for [DetachGrace].
 	Detach bool `json:"detach,omitempty"`
-	// Hold makes a detached process lose nothing: with nobody attached it is held up
-	// as one that is not detached, and after its end it is remembered until
-	// somebody has read its output to the exit.
+	// Hold keeps a detached process from losing output: with no client attached it is blocked like
+	// a process that is not detached, and after its end it remains in the table until a client has
+	// read its output to the exit.
 	Hold bool `json:"hold,omitempty"`
 }
 
@@ -109,7 +111,7 @@ type Size struct {
 	Cols uint16 `json:"cols"`
 }
 
-// ProcessInfo is a process the agent started.
+// ProcessInfo describes a process that the agent started.
 type ProcessInfo struct {
 	ID        string    `json:"id"`
 	PID       int       `json:"pid"` // inside the sandbox; 0 when it could not start
@@ -121,9 +123,9 @@ type ProcessInfo struct {
 // Started is the first frame of every answer to exec and attach.
 type Started struct {
 	ProcessInfo
-	// Offset is that of the first output byte that follows.
+	// Offset is the offset of the first output byte that follows.
 	Offset int64 `json:"offset"`
-	// Stdin counts the stdin bytes the agent has taken over all connections.
+	// Stdin is how many stdin bytes the agent has accepted over all connections.
 	Stdin int64 `json:"stdin"`
 }
 
@@ -133,9 +135,9 @@ type Exit struct {
 	Code int `json:"code"`
 	// Signal is the signal's number, 0 when it exited by itself.
 	Signal int `json:"signal,omitempty"`
-	// TimedOut says that Command.Timeout ended it.
+	// TimedOut is whether Command.Timeout ended it.
 	TimedOut bool `json:"timed_out,omitempty"`
-	// Duration is from start to end.
+	// Duration is the time from start to end.
 	Duration time.Duration `json:"duration"`
 	EndedAt  time.Time     `json:"ended_at"`
 }
@@ -147,29 +149,29 @@ type FrameType byte
 const (
 	FrameStart FrameType = 0x01 // Command, first frame of exec
 	FrameStdin FrameType = 0x02 // raw bytes
-	FrameEOF   FrameType = 0x03 // stdin ends; no payload. From the agent: the tunneled server has closed its side
-	// FrameStdinAt is stdin with its offset before it, eight bytes in network order:
-	// what the process was given before is passed over.
+	FrameEOF   FrameType = 0x03 // stdin ends; no payload. From the agent: the server behind a tunnel has closed its side
+	// FrameStdinAt is stdin preceded by its offset, eight bytes in network order: bytes that the
+	// process has already got are skipped.
 	FrameStdinAt FrameType = 0x04
 )
 
 // Frames from the agent.
 const (
 	FrameStarted FrameType = 0x11 // Started, first frame of every answer
-	FrameStdout  FrameType = 0x12 // raw bytes; in a tunnel what the server sent
+	FrameStdout  FrameType = 0x12 // raw bytes; in a tunnel the data of the server
 	FrameStderr  FrameType = 0x13 // raw bytes
-	FrameExit    FrameType = 0x14 // Exit, last frame; all output came before it
+	FrameExit    FrameType = 0x14 // Exit, last frame, after all output
 )
 
 // SignalRequest sends a signal to a process group.
 type SignalRequest struct {
 	Signal int `json:"signal"`
-	// Grace, when not 0, is how long the process and all that belongs to it have
-	// until what is left of them is killed.
+	// Grace, when not 0, is how long the process and its family may take to end before they are
+	// killed.
 	Grace time.Duration `json:"grace,omitempty"`
 }
 
-// FileType is what a path is.
+// FileType is the type of a file.
 type FileType string
 
 // The file types.
@@ -180,7 +182,7 @@ const (
 	TypeOther   FileType = "other"
 )
 
-// FileInfo describes a path, not following a last symlink.
+// FileInfo describes a path, without following a symlink at its end.
 type FileInfo struct {
 	Name    string    `json:"name"`
 	Path    string    `json:"path"` // absolute
@@ -194,16 +196,16 @@ type FileInfo struct {
 	Target string `json:"target,omitempty"`
 }
 
-// FileList is a directory's content, sorted by name.
+// FileList has entries of a directory, sorted by name.
 type FileList struct {
 	Entries []FileInfo `json:"entries"`
-	// Truncated says that the directory holds more than was asked for.
+	// Truncated is whether the directory has more entries than were requested.
 	Truncated bool `json:"truncated,omitempty"`
-	// Last is the name after which the list goes on when it is truncated.
+	// Last is the name after which the list continues when it is truncated.
 	Last []byte `json:"last,omitempty"` // need not be UTF-8
 }
 
-// WriteOptions say how a file is written.
+// WriteOptions are options of writing a file.
 type WriteOptions struct {
 	// Mode is the permission bits of a new file; 0 means 0644. An existing file keeps its mode unless set.
 	Mode uint32
@@ -214,11 +216,11 @@ type WriteOptions struct {
 	// Beneath, when set, is an absolute directory that the path, then relative,
 	// must not leave, neither by ".." nor through any symlink.
 	Beneath string
-	// Exclusive fails with CodeExists when the path exists.
+	// Exclusive makes the call fail with CodeExists when the path exists.
 	Exclusive bool
 }
 
-// MkdirRequest makes a directory.
+// MkdirRequest describes a directory to create.
 type MkdirRequest struct {
 	Path    string `json:"path"`
 	Mode    uint32 `json:"mode,omitempty"` // 0 means 0755
@@ -227,7 +229,7 @@ type MkdirRequest struct {
 	Beneath string `json:"beneath,omitempty"` // as in WriteOptions
 }
 
-// MoveRequest renames a path; an existing file at To is replaced only with Overwrite.
+// MoveRequest describes a rename; an existing file at To is replaced only with Overwrite.
 type MoveRequest struct {
 	From      string `json:"from"`
 	To        string `json:"to"`
@@ -250,11 +252,11 @@ const (
 	CodeDiskFull   ErrorCode = "disk_full"
 	CodePortClosed ErrorCode = "port_closed"
 	CodeTooMany    ErrorCode = "too_many"    // processes, files or connections inside the sandbox
-	CodeOutputGone ErrorCode = "output_gone" // attach asked for bytes no longer kept
+	CodeOutputGone ErrorCode = "output_gone" // attach asked for discarded bytes
 	CodeInternal   ErrorCode = "internal"
 )
 
-// Error is what the agent answers when it did not do what was asked.
+// Error is the agent's answer when it refused a call or failed.
 type Error struct {
 	Code    ErrorCode `json:"code"`
 	Message string    `json:"message"`
@@ -262,7 +264,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// valid says whether c is one of the codes.
+// valid reports whether c is one of the codes.
 func (c ErrorCode) valid() bool {
 	switch c {
 	case CodeInvalid, CodeNotFound, CodeExists, CodeNotDir, CodeIsDir, CodeNotEmpty, CodeDenied,

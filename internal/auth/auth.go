@@ -91,7 +91,7 @@ type Sessions interface {
 	User(ctx context.Context, id sandbox.UserID) (sandbox.User, error)
 }
 
-// Store is what an [Authenticator] needs of the database.
+// Store has the queries of an [Authenticator] to the database.
 type Store interface {
 	TokenStore
 	Memberships

@@ -44,7 +44,7 @@ func secret(prefix string) string {
 	return prefix + secretEncoding.EncodeToString(b[:])
 }
 
-// Hash returns the hash of a token text, which is what the database stores.
+// Hash returns the hash of a token text, the form in which the database has it.
 func Hash(secret string) sandbox.TokenHash { return sha256.Sum256([]byte(secret)) }
 
 // formed reports whether s has the form of a secret with that prefix. The check saves lookups for
@@ -68,7 +68,7 @@ type TokenStore interface {
 	TokenByHash(ctx context.Context, hash sandbox.TokenHash) (sandbox.Token, error)
 	// TokenByID returns a token, even when it is expired or revoked. Errors: NotFound.
 	TokenByID(ctx context.Context, id string) (sandbox.Token, error)
-	// ListTokens returns the tokens of a user in a workspace, newest first, without the revoked ones.
+	// ListTokens returns the tokens of a user in a workspace, newest first, except revoked tokens.
 	ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]sandbox.Token, error)
 	// RevokeToken marks a token of that user and workspace as revoked and returns it. Idempotent.
 	// Errors: NotFound.

@@ -102,7 +102,7 @@ func (b *Box) WithActivity(sb sandbox.Sandbox) sandbox.Sandbox {
 // Preconditions: the lock is held.
 func (b *Box) Set(sb sandbox.Sandbox) {
 	if b.View() == nil {
-		b.Agent.BelongTo(string(sb.Workspace)) // which never changes
+		b.Agent.SetOwner(string(sb.Workspace)) // which never changes
 	}
 	changed := make(chan struct{})
 	if old := b.view.Swap(&View{Sandbox: sb, Changed: changed, changed: changed}); old != nil {

@@ -63,7 +63,7 @@ func (x *execution) set(e sandbox.Execution) {
 // files can be large. It is called by the goroutine that works on the execution.
 func (x *execution) dropRequest() {
 	x.request = nil
-	x.box.Agent.Free(x.held)
+	x.box.Agent.Release(x.held)
 	x.held = 0
 }
 
@@ -142,10 +142,10 @@ func (s *Service) queue(ctx context.Context, c sandbox.Caller, b *box.Box, req *
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server keeps no streams")
 	}
 	held := req.size()
-	if err := b.Agent.Hold(held, true); err != nil {
+	if err := b.Agent.Reserve(held, true); err != nil {
 		return nil, box.AgentError(err)
 	}
-	cu := cleanup.Make(func() { b.Agent.Free(held) })
+	cu := cleanup.Make(func() { b.Agent.Release(held) })
 	defer cu.Clean()
 	e := sandbox.Execution{
 		ID: sandbox.NewExecutionID(), Sandbox: b.ID, Workspace: c.Workspace, Kind: req.Kind,

@@ -47,7 +47,7 @@ func (c *Command) Hold(n int) error {
 	if c.held < 0 {
 		return nil // nothing follows that could make it more
 	}
-	if err := c.box.Agent.Hold(int64(n), true); err != nil {
+	if err := c.box.Agent.Reserve(int64(n), true); err != nil {
 		return box.AgentError(err)
 	}
 	c.held += int64(n)
@@ -72,7 +72,7 @@ func (g *Calls) startCommand(ctx context.Context, b *box.Box, cmd agentapi.Comma
 			c.input.End()
 		}
 		c.mu.Lock()
-		c.box.Agent.Free(c.held)
+		c.box.Agent.Release(c.held)
 		c.held = -1
 		c.mu.Unlock()
 		release()

@@ -62,7 +62,7 @@ func NewInput(agent *agentapi.Client, callerHolds int64) (*Input, error) {
 
 // hold counts n bytes more. The caller holds mu, or is newInput.
 func (in *Input) hold(n int64, spare bool) error {
-	if err := in.agent.Hold(n, spare); err != nil {
+	if err := in.agent.Reserve(n, spare); err != nil {
 		return err
 	}
 	in.held += n
@@ -135,7 +135,7 @@ func (in *Input) End() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.ended, in.data = true, nil
-	in.agent.Free(in.held)
+	in.agent.Release(in.held)
 	in.held = 0
 	in.changed.Broadcast()
 }

@@ -41,7 +41,7 @@ func TestFilesOfQueuedExecutions(t *testing.T) {
 	if _, err := create(other, "c", 6<<20); err != nil {
 		t.Errorf("files of another workspace: %v", err)
 	}
-	if s.Memory().HoldFor("third", 8<<20-4<<20+1, false) {
+	if s.Memory().ReserveFor("third", 8<<20-4<<20+1, false) {
 		t.Error("the files are not counted")
 	}
 	unblock()
@@ -53,9 +53,9 @@ func TestFilesOfQueuedExecutions(t *testing.T) {
 		t.Errorf("execution %s (%s), want completed", got.State, got.Error)
 	}
 	eventually(t, "all memory being free again", func() bool {
-		free := s.Memory().HoldFor("third", 5<<20, false)
+		free := s.Memory().ReserveFor("third", 5<<20, false)
 		if free {
-			s.Memory().FreeFor("third", 5<<20)
+			s.Memory().ReleaseFor("third", 5<<20)
 		}
 		return free
 	})

@@ -211,7 +211,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		notes: make(chan sandbox.Event, notesMax), dockerfiles: fairsem.New(cfg.MaxBuilds),
 		calls: agentapi.NewMemory(cfg.callMemory),
 	}
-	s.calls.SetPatience(cfg.AnswerTimeout)
+	s.calls.SetAnswerTimeout(cfg.AnswerTimeout)
 	s.guest = guest.New(s, s.driver, cfg.commandPatience)
 	s.work = background.New()
 	s.ctx = s.work.Context()

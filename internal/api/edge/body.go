@@ -29,11 +29,11 @@ const (
 // Memory counts what this process holds for owners, and refuses an owner more than its
 // fair share: agentapi.Memory.
 type Memory interface {
-	// HoldFor counts n bytes, and reports whether the owner may have as many. With spare
+	// ReserveFor counts n bytes, and reports whether the owner may have as many. With spare
 	// it leaves more to others.
-	HoldFor(owner string, n int64, spare bool) bool
-	// FreeFor gives n of the bytes back.
-	FreeFor(owner string, n int64)
+	ReserveFor(owner string, n int64, spare bool) bool
+	// ReleaseFor gives n of the bytes back.
+	ReleaseFor(owner string, n int64)
 }
 
 // held is what one request's bodies are counted with.
@@ -64,7 +64,7 @@ func (h *held) add(ctx context.Context, n int64) error {
 		}
 	}
 	more := (h.want - h.paid + payStep - 1) / payStep * payStep
-	if !h.memory.HoldFor(h.owner, more, h.owner == strangers) {
+	if !h.memory.ReserveFor(h.owner, more, h.owner == strangers) {
 		return &sandbox.Error{
 			Code: sandbox.QuotaExceeded, RetryAfter: time.Second,
 			Message: "the server holds as much of request bodies as it may; send it again when others have ended, or a smaller one",
@@ -93,7 +93,7 @@ func (h *held) end() {
 // Preconditions: h.mu is held.
 func (h *held) free(n int64) {
 	if n > 0 {
-		h.memory.FreeFor(h.owner, n)
+		h.memory.ReleaseFor(h.owner, n)
 	}
 	h.paid -= n
 	h.want = min(h.want, h.paid)

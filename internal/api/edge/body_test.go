@@ -102,7 +102,7 @@ func TestBodiesShareMemory(t *testing.T) {
 	}
 	end()
 	endStrangers()
-	if !memory.HoldFor("c", total*2/3, false) {
+	if !memory.ReserveFor("c", total*2/3, false) {
 		t.Error("memory is counted although all requests have ended")
 	}
 }

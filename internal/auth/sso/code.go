@@ -26,7 +26,7 @@ const (
 	challengeLength = 43
 )
 
-// grant is what a code is exchanged for.
+// grant has the sign-in and conditions that belong to a code.
 type grant struct {
 	user      sandbox.UserID
 	provider  string

@@ -74,7 +74,7 @@ func oidcProvider(p Provider, redirect string) *provider {
 				Scopes: []string{oidc.ScopeOpenID, "email"},
 			}, nil
 		},
-		who: func(ctx context.Context, t *oauth2.Token, nonce string) (auth.External, error) {
+		identity: func(ctx context.Context, t *oauth2.Token, nonce string) (auth.External, error) {
 			d, err := discover(ctx)
 			if err != nil {
 				return auth.External{}, err
@@ -116,7 +116,7 @@ func githubProvider(p Provider, redirect string) *provider {
 	return &provider{
 		Provider: p,
 		config:   func(context.Context) (*oauth2.Config, error) { return config, nil },
-		who: func(ctx context.Context, t *oauth2.Token, _ string) (auth.External, error) {
+		identity: func(ctx context.Context, t *oauth2.Token, _ string) (auth.External, error) {
 			client := config.Client(bounded(ctx), t)
 			var user struct {
 				ID int64 `json:"id"`

@@ -64,9 +64,9 @@ type provider struct {
 	Provider
 	// config returns the OAuth settings of the flow.
 	config func(ctx context.Context) (*oauth2.Config, error)
-	// who returns the identity that the tokens belong to; it checks the nonce if the provider
+	// identity returns the person that the tokens belong to; it checks the nonce if the provider
 	// supports it.
-	who func(ctx context.Context, t *oauth2.Token, nonce string) (auth.External, error)
+	identity func(ctx context.Context, t *oauth2.Token, nonce string) (auth.External, error)
 }
 
 // New returns a SignIn through the providers for a server reached at publicURL. It does not connect
@@ -277,7 +277,7 @@ func (p *provider) identify(ctx context.Context, q url.Values, f flow) (auth.Ext
 	if err != nil {
 		return auth.External{}, refused(fmt.Errorf("exchange code at %s: %w", p.Name, err))
 	}
-	who, err := p.who(ctx, t, f.Nonce)
+	who, err := p.identity(ctx, t, f.Nonce)
 	if err != nil {
 		return auth.External{}, refused(fmt.Errorf("identify user at %s: %w", p.Name, err))
 	}

@@ -101,7 +101,7 @@ func New(cfg Config) (*Driver, error) {
 	}
 	cfg.RunDir, cfg.StateDir = filepath.Clean(cfg.RunDir), filepath.Clean(cfg.StateDir)
 	d := &Driver{cfg: cfg, boxes: map[sandbox.ID]*box{}, tunnels: agentapi.NewMemory(tunnelMemory), readers: make(chan struct{}, raiseAtOnce)}
-	d.tunnels.SetPatience(cfg.AnswerTimeout)
+	d.tunnels.SetAnswerTimeout(cfg.AnswerTimeout)
 	for _, dir := range []string{d.boxesDir(), d.layersDir(), d.agentsDir()} {
 		if err := durable.MkdirAll(dir); err != nil {
 			return nil, fmt.Errorf("gvisor: %w", err)

@@ -78,7 +78,7 @@ func New(t *testing.T) *Issuer {
 // Fault describes faults in identity tokens.
 type Fault struct {
 	Claims   map[string]any `json:"claims"`    // override the correct claims
-	Without  []string       `json:"without"`   // claims that are left out
+	Without  []string       `json:"without"`   // claims to omit
 	OtherKey bool           `json:"other_key"` // sign with a key that the issuer does not publish
 }
 
