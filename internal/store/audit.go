@@ -13,8 +13,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// ChangeAudit adds rows to the audit log, and intents, and removes intents: all of
-// it or nothing. Nobody else adds rows meanwhile. It returns the state of the log
+// ChangeAudit adds rows and intents to the audit log and removes intents, all in one
+// transaction. Callers must not run it concurrently. It returns the state of the log
 // afterwards.
 func (s *Store) ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (sandbox.AuditChain, error) {
 	write := s.note
@@ -68,7 +68,7 @@ func extendAudit(ctx context.Context, tx *sql.Tx, extend func(sandbox.AuditPoint
 	return chain, putAuditChain(ctx, tx, &chain)
 }
 
-// AuditIntents returns intents that are there, at most limit.
+// AuditIntents returns at most limit of the recorded intents.
 func (s *Store) AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditIntent, error) {
 	rows, err := s.reader.QueryContext(ctx, "SELECT id, record FROM audit_intents LIMIT $1", limit)
 	if err != nil {
@@ -89,8 +89,8 @@ func (s *Store) AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditInt
 	return list, nil
 }
 
-// CutAudit removes rows from the beginning of the audit log, whose last hash it
-// keeps, and returns how many.
+// CutAudit removes the oldest rows of the audit log and returns their number. It keeps the
+// hash of the last removed row, from which the rest of the chain is verified.
 func (s *Store) CutAudit(ctx context.Context, cut sandbox.AuditCut) (int, error) {
 	n := 0
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -112,8 +112,8 @@ func (s *Store) CutAudit(ctx context.Context, cut sandbox.AuditCut) (int, error)
 	return n, nil
 }
 
-// moveAnchor changes chain to what it is without the rows that are too many, and
-// returns how many those are.
+// moveAnchor moves the anchor of chain past the rows that exceed the limits of the log and
+// returns the number of these rows.
 func moveAnchor(ctx context.Context, tx *sql.Tx, cut sandbox.AuditCut, chain *sandbox.AuditChain) (int, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT seq, record, hash, time FROM audit_records ORDER BY seq LIMIT "+strconv.Itoa(cut.Limit))
 	if err != nil {
@@ -131,7 +131,7 @@ func moveAnchor(ctx context.Context, tx *sql.Tx, cut sandbox.AuditCut, chain *sa
 			break
 		}
 		chain.Anchor.Seq = seq
-		chain.Anchor.Hash, _ = auditHash(hash) // a damaged one must not keep all that follow for ever
+		chain.Anchor.Hash, _ = auditHash(hash) // a damaged hash must not prevent every later removal
 		chain.Bytes -= int64(len(record))
 		n++
 	}
@@ -191,8 +191,7 @@ func (s *Store) queryAudit(ctx context.Context, q string, args ...any) ([]sandbo
 		if err := rows.Scan(&r.Seq, &r.Record, &hash, &prev); err != nil {
 			return nil, fmt.Errorf("read audit log: %w", err)
 		}
-		// A hash that somebody has damaged is none, and shown as such: it must not
-		// keep the rest from being read.
+		// A damaged hash is shown as empty, so that the other rows can still be read.
 		r.Hash, _ = auditHash(hash)
 		r.Prev, _ = auditHash(prev)
 		list = append(list, r)
@@ -229,10 +228,10 @@ func putAuditChain(ctx context.Context, tx *sql.Tx, c *sandbox.AuditChain) error
 	return err
 }
 
-// auditTime is how records say when they were made; the texts are ordered as the times are.
+// auditTime is the format of a record's time. The texts sort as the times do.
 func auditTime(t time.Time) string { return t.UTC().Format(sandbox.AuditTime) }
 
-// auditHash reads a hash as it is stored.
+// auditHash decodes a stored hash.
 func auditHash(s string) (h sandbox.AuditHash, err error) {
 	t, err := fromHex(s)
 	return sandbox.AuditHash(t), err

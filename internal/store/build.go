@@ -8,9 +8,9 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// BeginBuild records that a build of a workspace is under way, each of whose boxes counts
-// for as much of most as there is room for, and returns that. Errors: QuotaExceeded when
-// its quota has no room for least; a.Refuse.
+// BeginBuild records a running build of a workspace and returns the resources that each of
+// its boxes may use: at most most, less if the quota has less left. Errors: QuotaExceeded
+// if the quota has less left than least; a.Refuse.
 func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a sandbox.Admission) (r sandbox.Resources, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if a.Refuse != nil {
@@ -46,7 +46,7 @@ func (s *Store) BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.Worksp
 	return r, nil
 }
 
-// EndBuild forgets a build. Idempotent.
+// EndBuild deletes the record of a build. Idempotent.
 func (s *Store) EndBuild(ctx context.Context, id sandbox.ID) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM builds WHERE id = $1", id)
@@ -54,7 +54,7 @@ func (s *Store) EndBuild(ctx context.Context, id sandbox.ID) error {
 	})
 }
 
-// Builds returns the ids of all builds that are recorded as under way.
+// Builds returns the ids of all recorded builds.
 func (s *Store) Builds(ctx context.Context) ([]sandbox.ID, error) {
 	list, err := collect(ctx, s.reader, func(row scanner) (id sandbox.ID, err error) { return id, row.Scan(&id) }, "SELECT id FROM builds")
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 const catalogueColumns = `id, workspace_id, name, image, tag, description, enabled, is_default, memory_bytes,
 	readiness_port, ttl, registry_id, created_by, created_at, updated_at`
 
-// CreateCatalogueImage records an entry of a workspace's image catalogue. One that
-// is the default takes that from the one before. Errors: Exists when the workspace
-// has one of the name; QuotaExceeded when it has limit of them.
+// CreateCatalogueImage records an entry of a workspace's image catalogue. If the entry is
+// the default, the previous default loses that mark. Errors: Exists if the workspace has
+// an entry of the same name; QuotaExceeded if it has limit entries.
 func (s *Store) CreateCatalogueImage(ctx context.Context, c sandbox.CatalogueImage, limit int) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
@@ -39,8 +39,8 @@ func (s *Store) CreateCatalogueImage(ctx context.Context, c sandbox.CatalogueIma
 	return nil
 }
 
-// makeRoom returns code Exists when another entry has the name of c, and takes
-// from others that they are the default when c is.
+// makeRoom returns code Exists if another entry has the name of c. If c is the default, it
+// removes that mark from the other entries.
 func makeRoom(ctx context.Context, tx *sql.Tx, c *sandbox.CatalogueImage) error {
 	var one int
 	err := tx.QueryRowContext(ctx, "SELECT 1 FROM catalogue_images WHERE workspace_id = $1 AND name = $2 AND id <> $3", c.Workspace, c.Name, c.ID).Scan(&one)
@@ -54,7 +54,7 @@ func makeRoom(ctx context.Context, tx *sql.Tx, c *sandbox.CatalogueImage) error 
 	return err
 }
 
-// noneIsFine is err unless it says that there is no row.
+// noneIsFine returns err, or nil if err reports a missing row.
 func noneIsFine(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -62,17 +62,17 @@ func noneIsFine(err error) error {
 	return err
 }
 
-// CatalogueImage returns an entry of a workspace's own. Errors: NotFound.
+// CatalogueImage returns an entry of a workspace's catalogue. Errors: NotFound.
 func (s *Store) CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error) {
 	return scanCatalogueImage(s.reader.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
 }
 
-// DefaultCatalogueImage returns the one that is a workspace's default. Errors: NotFound.
+// DefaultCatalogueImage returns a workspace's default entry. Errors: NotFound.
 func (s *Store) DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.CatalogueImage, error) {
 	return scanCatalogueImage(s.reader.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 AND is_default = 1", ws))
 }
 
-// CatalogueImages returns a workspace's own, the oldest first.
+// CatalogueImages returns the entries of a workspace's catalogue, the oldest first.
 func (s *Store) CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.CatalogueImage, error) {
 	rows, err := s.reader.QueryContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE workspace_id = $1 ORDER BY created_at, id", ws)
 	if err != nil {
@@ -98,8 +98,8 @@ func (s *Store) CatalogueReferences(ctx context.Context) ([]string, error) {
 	return column[string](ctx, s.reader, "SELECT DISTINCT CASE WHEN tag = '' THEN image ELSE image || ':' || tag END FROM catalogue_images")
 }
 
-// UpdateCatalogueImage changes one with change, which is called within the
-// transaction and whose error ends it. Errors: NotFound; Exists for a name that is taken.
+// UpdateCatalogueImage changes an entry with change, which runs in the transaction and
+// whose error rolls it back. Errors: NotFound; Exists if another entry has the new name.
 func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*sandbox.CatalogueImage) error) (c sandbox.CatalogueImage, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		c, err = scanCatalogueImage(tx.QueryRowContext(ctx, "SELECT "+catalogueColumns+" FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws))
@@ -124,7 +124,7 @@ func (s *Store) UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID
 	return c, nil
 }
 
-// DeleteCatalogueImage forgets one. Errors: NotFound.
+// DeleteCatalogueImage deletes an entry. Errors: NotFound.
 func (s *Store) DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "DELETE FROM catalogue_images WHERE id = $1 AND workspace_id = $2", id, ws)
@@ -142,7 +142,7 @@ func (s *Store) DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID
 	return nil
 }
 
-// DisabledImages returns since when built-in images are switched off, for those that are.
+// DisabledImages returns the disabled built-in images, with the time when each was disabled.
 func (s *Store) DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Time, error) {
 	rows, err := s.reader.QueryContext(ctx, "SELECT image_id, disabled_at FROM disabled_images")
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *Store) DisabledImages(ctx context.Context) (map[sandbox.ImageID]time.Ti
 	return disabled, nil
 }
 
-// ImageDisabled reports whether a built-in image is switched off.
+// ImageDisabled reports whether a built-in image is disabled.
 func (s *Store) ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, error) {
 	var one int
 	err := s.reader.QueryRowContext(ctx, "SELECT 1 FROM disabled_images WHERE image_id = $1", id).Scan(&one)
@@ -174,7 +174,7 @@ func (s *Store) ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, er
 	return err == nil, nil
 }
 
-// SetImageEnabled switches a built-in image on or off. Idempotent.
+// SetImageEnabled enables or disables a built-in image. Idempotent.
 func (s *Store) SetImageEnabled(ctx context.Context, id sandbox.ImageID, enabled bool, by sandbox.UserID, at time.Time) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		if enabled {

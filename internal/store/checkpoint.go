@@ -17,14 +17,14 @@ type Checkpoints struct{ s *Store }
 // NewCheckpoints returns the checkpoints in s.
 func NewCheckpoints(s *Store) *Checkpoints { return &Checkpoints{s} }
 
-// Begin records that the checkpoint id of a sandbox is being made. The record ends with
-// [Checkpoints.Create], with a change of the sandbox that makes id its saved state, with
-// [Checkpoints.Abandon], and with the sandbox's row.
+// Begin records that the checkpoint id of a sandbox is being made. [Checkpoints.Create],
+// [Checkpoints.Abandon], a change of the sandbox that makes id its saved state, and the
+// deletion of the sandbox's row delete the record.
 func (c *Checkpoints) Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, at time.Time) error {
 	return c.exec(ctx, "begin checkpoint "+string(id), "INSERT INTO checkpoints_begun (id, sandbox_id, begun_at) VALUES ($1, $2, $3)", id, owner, nanos(at))
 }
 
-// Abandon ends the record of a checkpoint that was begun. One that was not is no error.
+// Abandon deletes the record of a begun checkpoint. Idempotent.
 func (c *Checkpoints) Abandon(ctx context.Context, id sandbox.CheckpointID) error {
 	return c.exec(ctx, "abandon checkpoint "+string(id), "DELETE FROM checkpoints_begun WHERE id = $1", id)
 }
@@ -36,7 +36,7 @@ func (c *Checkpoints) exec(ctx context.Context, what, query string, args ...any)
 	})
 }
 
-// write is [Store.write]; its error says what could not be written.
+// write is [Store.write]; its error names the operation that failed.
 func (c *Checkpoints) write(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
 	if err := c.s.write(ctx, f); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -44,17 +44,17 @@ func (c *Checkpoints) write(ctx context.Context, what string, f func(context.Con
 	return nil
 }
 
-// Begun returns the checkpoints that were begun and neither recorded nor abandoned, by
-// their ids and sandboxes.
+// Begun returns the ids and sandboxes of the checkpoints that were begun and neither
+// recorded nor abandoned.
 func (c *Checkpoints) Begun(ctx context.Context) ([]sandbox.Checkpoint, error) {
 	return collect(ctx, c.s.reader, func(row scanner) (b sandbox.Checkpoint, err error) {
 		return b, row.Scan(&b.ID, &b.Sandbox)
 	}, "SELECT id, sandbox_id FROM checkpoints_begun")
 }
 
-// Discarded reports whether no row needs a checkpoint that no row has: a row had it and
-// gave it up a short time ago, which triggers of the database record, or it was begun and
-// never recorded.
+// Discarded reports whether the files of a checkpoint without a row may be deleted: a
+// trigger of the database recorded that a row released it a short time ago, or the
+// checkpoint was begun and never recorded.
 func (c *Checkpoints) Discarded(ctx context.Context, id sandbox.CheckpointID) (bool, error) {
 	return exists(ctx, c.s.reader, "SELECT 1 FROM released WHERE name = $1 UNION SELECT 1 FROM checkpoints_begun WHERE id = $1", id)
 }
@@ -62,8 +62,8 @@ func (c *Checkpoints) Discarded(ctx context.Context, id sandbox.CheckpointID) (b
 // Create records a checkpoint of a live sandbox and appends ev, in one
 // transaction.
 //
-// Errors: Exists when the sandbox has one of that name; QuotaExceeded when it
-// has limit of them, or its workspace no room for it.
+// Errors: Exists if the sandbox has a checkpoint of that name; QuotaExceeded if it has
+// limit checkpoints, or if the quota of its workspace has too little disk left.
 func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error {
 	return c.write(ctx, "record checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
 		var all, same int
@@ -84,7 +84,7 @@ func (c *Checkpoints) Create(ctx context.Context, cp sandbox.Checkpoint, limit i
 	})
 }
 
-// insertCheckpoint records cp when the quota of its workspace allows it.
+// insertCheckpoint records cp if the quota of its workspace allows it.
 func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp sandbox.Checkpoint, a sandbox.Admission) error {
 	var ws sandbox.WorkspaceID
 	if err := tx.QueryRowContext(ctx, "SELECT workspace_id FROM sandboxes WHERE id = $1", cp.Sandbox).Scan(&ws); err != nil {
@@ -98,8 +98,9 @@ func insertCheckpoint(ctx context.Context, tx *sql.Tx, cp sandbox.Checkpoint, a 
 	return err
 }
 
-// ReplaceAutomatic records the automatic checkpoint of a live sandbox in place of the one
-// before. Errors: QuotaExceeded; then the one before stays.
+// ReplaceAutomatic records the automatic checkpoint of a live sandbox and deletes the
+// record of the previous automatic checkpoint. Errors: QuotaExceeded; then the previous
+// checkpoint stays.
 func (c *Checkpoints) ReplaceAutomatic(ctx context.Context, cp sandbox.Checkpoint, a sandbox.Admission) error {
 	return c.write(ctx, "record automatic checkpoint of sandbox "+string(cp.Sandbox), func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE sandbox_id = $1 AND name = ''", cp.Sandbox); err != nil {
@@ -124,8 +125,8 @@ func (c *Checkpoints) SetInterval(ctx context.Context, id sandbox.ID, d time.Dur
 	})
 }
 
-// CountRestore adds one to the number of times that a lost sandbox went on from its
-// automatic checkpoint, and returns that number.
+// CountRestore counts a restart of a lost sandbox from its automatic checkpoint and returns
+// the number of such restarts.
 func (c *Checkpoints) CountRestore(ctx context.Context, id sandbox.CheckpointID) (n int, err error) {
 	err = c.write(ctx, "count restore of checkpoint "+string(id), func(ctx context.Context, tx *sql.Tx) error {
 		return tx.QueryRowContext(ctx, "UPDATE checkpoints SET restores = restores + 1 WHERE id = $1 RETURNING restores", id).Scan(&n)
@@ -133,7 +134,7 @@ func (c *Checkpoints) CountRestore(ctx context.Context, id sandbox.CheckpointID)
 	return n, err
 }
 
-// List returns a sandbox's checkpoints, the automatic one too, the oldest first.
+// List returns a sandbox's checkpoints, including the automatic checkpoint, the oldest first.
 func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error) {
 	list, err := collect(ctx, c.s.reader, func(row scanner) (cp sandbox.Checkpoint, err error) {
 		var created int64
@@ -147,8 +148,8 @@ func (c *Checkpoints) List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkp
 	return list, nil
 }
 
-// Delete forgets a checkpoint and appends ev. One that does not exist
-// is no error, and then there is no event.
+// Delete deletes the record of a checkpoint and appends ev. If the checkpoint does not
+// exist, Delete does nothing.
 func (c *Checkpoints) Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error {
 	return c.write(ctx, "delete checkpoint "+string(id), func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "DELETE FROM checkpoints WHERE id = $1 AND sandbox_id = $2", id, ev.Sandbox)

@@ -9,8 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// AppendEvent appends an event that comes with no change of state. Events of
-// sandboxes that are gone are refused.
+// AppendEvent appends an event that is not part of a change of state. It refuses events of
+// sandboxes that do not exist any more.
 func (s *Store) AppendEvent(ctx context.Context, ev sandbox.Event) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error { return insertEvent(ctx, tx, ev.Sandbox, ev) })
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	executionColumns = `id, sandbox_id, workspace_id, kind, argv, state, exit_code, error, tty, one_shot, cancel, stdin,
 		stdout, stdout_off, stdout_bytes, stdout_truncated, stderr, stderr_off, stderr_bytes, stderr_truncated,
 		created_by, created_at, started_at, ended_at, duration`
-	// executionLive is the condition of the index executions_live, word for word, so that it is used.
+	// executionLive repeats the condition of the index executions_live word for word, so that SQLite uses the index.
 	executionLive = "state IN ('queued', 'running')"
 )
 
@@ -51,10 +51,10 @@ func (s *Store) CreateExecution(ctx context.Context, e sandbox.Execution, limit 
 	return nil
 }
 
-// UpdateExecution changes an execution that has not ended: its State, ExitCode,
-// Error, Cancel, times, and what is said about its outputs. It returns the row as written.
+// UpdateExecution changes the State, ExitCode, Error, Cancel, times and output fields of an
+// execution that has not ended. It returns the row as written.
 //
-// Errors: NotFound; Conflict, with nothing written, when it has ended.
+// Errors: NotFound; Conflict, with nothing written, if the execution has ended.
 func (s *Store) UpdateExecution(ctx context.Context, id sandbox.ExecutionID, mutate func(*sandbox.Execution)) (e sandbox.Execution, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if e, err = scanExecution(tx.QueryRowContext(ctx, "SELECT "+executionColumns+" FROM executions WHERE id = $1", id)); err != nil {
@@ -109,9 +109,8 @@ func (s *Store) LiveExecutions(ctx context.Context) ([]sandbox.Execution, error)
 	return s.executions(ctx, executionLive)
 }
 
-// EndedExecutions returns at most limit executions that ended before a time, or
-// since when so many others of their sandbox have ended that keep are kept, those
-// that ended first first.
+// EndedExecutions returns at most limit executions that may be deleted: they ended before a
+// time, or keep later executions of their sandbox have ended. The oldest end comes first.
 func (s *Store) EndedExecutions(ctx context.Context, before time.Time, keep, limit int) ([]sandbox.Execution, error) {
 	return s.executions(ctx, `ended_at > 0 AND (ended_at < $1 OR id IN (
 			SELECT id FROM (
@@ -160,7 +159,7 @@ func (s *Store) FinishedOneShots(ctx context.Context) ([]sandbox.ID, error) {
 	return ids, rows.Err()
 }
 
-// DeleteExecution forgets an execution; one that does not exist is no error.
+// DeleteExecution deletes the record of an execution. Idempotent.
 func (s *Store) DeleteExecution(ctx context.Context, id sandbox.ExecutionID) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM executions WHERE id = $1", id)
@@ -174,7 +173,7 @@ func (s *Store) DeleteExecution(ctx context.Context, id sandbox.ExecutionID) err
 
 // SetEnv replaces the environment of a sandbox that has not ended.
 //
-// Errors: NotFound when there is none.
+// Errors: NotFound.
 func (s *Store) SetEnv(ctx context.Context, id sandbox.ID, env map[string]string) error {
 	text, err := s.sealEnv(env, string(id))
 	if err != nil {
@@ -226,7 +225,7 @@ func scanExecution(row scanner) (sandbox.Execution, error) {
 	return e, nil
 }
 
-// number is how a bool is stored.
+// number returns the stored form of a bool.
 func number(b bool) int {
 	if b {
 		return 1

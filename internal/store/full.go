@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// logReserve is how many bytes of the write-ahead log are allocated before they are
-	// needed. SQLite begins the log anew every 4 MB, so that writes go on for some time
-	// after the disk is full, whatever other programs do with space that becomes free.
+	// logReserve is the number of bytes of the write-ahead log that are allocated in advance.
+	// SQLite restarts the log every 4 MB, so writes continue for some time after the disk is
+	// full, even if other programs use all space that becomes free.
 	logReserve = 16 << 20
-	// nothingFree is how many free bytes are as good as none: SQLite does not say why a
-	// file could not be written or made.
+	// nothingFree is the number of free bytes below which the disk counts as full: SQLite
+	// does not report why it could not write or create a file.
 	nothingFree = 256 << 10
 )
 
@@ -32,9 +32,9 @@ type relief struct {
 	times   int         // how often release made space; guarded by mu
 }
 
-// OnFull sets what makes space on the disk when a write finds it full: the write is
-// tried again for as long as release reports that it made some. It is called outside of
-// transactions, and once for all writes that fail together.
+// OnFull sets the function that makes space when a write finds the disk full. The write is
+// repeated as long as release reports that it made space. The store calls release outside
+// of transactions, and once for all writes that fail together.
 func (s *Store) OnFull(release func() bool) {
 	s.relief.mu.Lock()
 	defer s.relief.mu.Unlock()
@@ -48,8 +48,8 @@ func (r *relief) count() int {
 	return r.times
 }
 
-// since reports whether there is more space than when count returned before, for which
-// it makes some where nobody else has.
+// since reports whether release has made space since count returned before; if not, since
+// calls release itself.
 func (r *relief) since(before int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,9 +63,9 @@ func (r *relief) since(before int) bool {
 	return true
 }
 
-// ReserveLog allocates the beginning of the write-ahead log, where that is not done yet,
-// so that writes need no space on the disk for some time. A file system that cannot do
-// this is no error.
+// ReserveLog allocates the beginning of the write-ahead log, if it is not allocated yet, so
+// that writes need no space on the disk for some time. It returns nil on a file system that
+// cannot allocate in advance.
 func (s *Store) ReserveLog() error {
 	f, err := os.OpenFile(s.path+"-wal", os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) { // before the first write
@@ -84,8 +84,8 @@ func (s *Store) ReserveLog() error {
 	return nil
 }
 
-// retry runs a write again while that finds the disk full and space can be made.
-// Errors: those of write; Unavailable, wrapping [sandbox.ErrNoSpace].
+// retry repeats a write while it finds the disk full and release makes space.
+// Errors: the errors of write; Unavailable, wrapping [sandbox.ErrNoSpace].
 func (s *Store) retry(write func() error) error {
 	for {
 		before := s.relief.count()
@@ -99,7 +99,7 @@ func (s *Store) retry(write func() error) error {
 	}
 }
 
-// isFull reports whether the database was not written because the disk is full.
+// isFull reports whether a write failed because the disk is full.
 func (s *Store) isFull(err error) bool {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {

@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Installation returns which installation the database is of, and how far it has come.
+// Installation returns the id of the installation that the database belongs to, and its generation.
 func (s *Store) Installation(ctx context.Context) (i sandbox.Installation, err error) {
 	if err := s.reader.QueryRowContext(ctx, "SELECT id, generation FROM installation").Scan(&i.ID, &i.Generation); err != nil {
 		return sandbox.Installation{}, fmt.Errorf("read installation: %w", err)
@@ -29,7 +29,7 @@ func PeekInstallation(ctx context.Context, path string) (i sandbox.Installation,
 		return i, sandbox.Errorf(sandbox.NotFound, "there is no database %s", path)
 	}
 	file := (&url.URL{Path: path}).EscapedPath()
-	// In this mode SQLite keeps in memory what it would share with others in a file.
+	// In this mode SQLite uses memory in place of the file that processes share.
 	db, err := sql.Open("sqlite", "file:"+file+"?mode=rw&_pragma=locking_mode(EXCLUSIVE)")
 	if err != nil {
 		return i, fmt.Errorf("read installation: %w", err)
@@ -42,9 +42,9 @@ func PeekInstallation(ctx context.Context, path string) (i sandbox.Installation,
 	return i, nil
 }
 
-// RenewInstallation makes the database that of a new installation and returns it. What
-// belonged to the database before, or to others of the same id, does not any more; and
-// checkpoints that this database knows as begun may be whole and known to another.
+// RenewInstallation assigns the database to a new installation and returns it. Files of the
+// previous installation do not belong to the database any more. It also deletes the records
+// of begun checkpoints: another database may know these checkpoints as complete.
 func (s *Store) RenewInstallation(ctx context.Context) (sandbox.Installation, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
@@ -69,9 +69,9 @@ func (s *Store) Advance(ctx context.Context) (sandbox.Installation, error) {
 	return s.Installation(ctx)
 }
 
-// OnAdvance has f called with the generation of the database whenever a write has
-// raised it, after the commit and before the write returns, one call at a time. It must
-// be called while nobody writes, and f must not use the store.
+// OnAdvance registers f. After each write that raises the generation of the database, the
+// store calls f with the new generation: after the commit, before the write returns, one
+// call at a time. Call OnAdvance before the first write; f must not use the store.
 func (s *Store) OnAdvance(f func(generation int64)) { s.advanced = f }
 
 // advance raises the generation with a transaction.

@@ -12,8 +12,8 @@ import (
 
 const invitationColumns = "id, hash, coalesce(workspace_id, ''), role, email, coalesce(user_id, ''), created_by, created_at, expires_at"
 
-// CreateInvitation records an invitation; one for the same address and workspace,
-// or the same user, that was made before ends.
+// CreateInvitation records an invitation and deletes an earlier invitation of the same
+// address to the same workspace, or of the same user.
 func (s *Store) CreateInvitation(ctx context.Context, i sandbox.Invitation) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM invitations WHERE coalesce(workspace_id, '') = $1 AND email = $2 AND coalesce(user_id, '') = $3`,
@@ -33,7 +33,7 @@ func (s *Store) Invitations(ctx context.Context, ws sandbox.WorkspaceID, now tim
 		WHERE workspace_id = $1 AND expires_at > $2 ORDER BY created_at DESC, id`, ws, nanos(now))
 }
 
-// InvitationByHash returns the open invitation with that code. Errors: NotFound.
+// InvitationByHash returns the open invitation whose code has the hash. Errors: NotFound.
 func (s *Store) InvitationByHash(ctx context.Context, hash sandbox.TokenHash, now time.Time) (sandbox.Invitation, error) {
 	return openInvitation(ctx, s.reader, hash, now)
 }
@@ -42,7 +42,7 @@ func openInvitation(ctx context.Context, q querier, hash sandbox.TokenHash, now 
 	return scanInvitation(q.QueryRowContext(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE hash = $1 AND expires_at > $2", hexOf(hash), nanos(now)))
 }
 
-// DeleteInvitation withdraws an invitation to a workspace. Errors: NotFound.
+// DeleteInvitation deletes an invitation to a workspace. Errors: NotFound.
 func (s *Store) DeleteInvitation(ctx context.Context, ws sandbox.WorkspaceID, id string) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, "DELETE FROM invitations WHERE workspace_id = $1 AND id = $2", ws, id))
@@ -53,9 +53,9 @@ func (s *Store) DeleteInvitation(ctx context.Context, ws sandbox.WorkspaceID, id
 	})
 }
 
-// AcceptInvitation uses an invitation up: it makes the user u with its home, or
-// gives the invitation's own user the password of u, and adds it to the workspace.
-// It returns the user's id. Errors: NotFound; Exists, naming name.
+// AcceptInvitation consumes an invitation. It creates the user u and its home workspace, or
+// sets the password of the invitation's existing user to the password of u, and adds the user to the
+// workspace. It returns the user's id. Errors: NotFound; Exists, naming name.
 func (s *Store) AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u sandbox.User, home sandbox.Workspace) (id sandbox.UserID, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		i, err := openInvitation(ctx, tx, hash, u.CreatedAt)
@@ -63,7 +63,7 @@ func (s *Store) AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u 
 			return err
 		}
 		if id = i.User; id == "" {
-			id = u.ID // without the address: who has the code, its maker at least, need not be who has that
+			id = u.ID // without the address: the user with the code need not be the owner of the address
 			if err := createUser(ctx, tx, u, home); err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func (s *Store) AcceptInvitation(ctx context.Context, hash sandbox.TokenHash, u 
 	return id, err
 }
 
-// AcceptInvitationsFor adds a user to the workspaces that its address was invited to.
+// AcceptInvitationsFor adds a user to all workspaces that have invited its address.
 func (s *Store) AcceptInvitationsFor(ctx context.Context, user sandbox.UserID, email string, at time.Time) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		list, err := collect(ctx, tx, scanInvitation, "SELECT "+invitationColumns+` FROM invitations
@@ -101,7 +101,7 @@ func (s *Store) Invited(ctx context.Context, email string, now time.Time) (bool,
 	return exists(ctx, s.reader, "SELECT 1 FROM invitations WHERE email = $1 AND email <> '' AND expires_at > $2 LIMIT 1", email, nanos(now))
 }
 
-// join ends the invitation and makes the user what it promised.
+// join deletes the invitation and makes the user a member with the invitation's role.
 func join(ctx context.Context, tx *sql.Tx, i sandbox.Invitation, user sandbox.UserID, at time.Time) error {
 	if _, err := tx.ExecContext(ctx, "DELETE FROM invitations WHERE id = $1", i.ID); err != nil {
 		return err

@@ -46,7 +46,7 @@ type listing[T any] struct {
 	descending bool
 	key        func(T) []any // the values of columns: int64 or string
 	read       func(ctx context.Context, query string, args ...any) ([]T, error)
-	offset     int // items to pass over
+	offset     int // items to skip
 }
 
 // page returns the page that r asks for of the rows that meet q's conditions. Errors:
@@ -74,7 +74,7 @@ func (l *listing[T]) page(ctx context.Context, r page.Request, selection string,
 	if len(q.conditions) > 0 {
 		selection += " WHERE " + strings.Join(q.conditions, " AND ")
 	}
-	// One more than asked for says whether there is a next page.
+	// One more row than requested shows whether there is a next page.
 	selection += " ORDER BY " + strings.Join(l.columns, direction+", ") + direction + " LIMIT " + strconv.Itoa(size+1)
 	if l.offset > 0 {
 		selection += " OFFSET " + strconv.Itoa(l.offset)

@@ -12,9 +12,9 @@ import (
 
 const workspaceColumns = "w.id, w.name, w.slug, w.description, w.created_by, w.created_at, w.updated_at, w.url_access"
 
-// CreateWorkspace records ws with its maker as owner. Errors: Exists, naming slug;
-// QuotaExceeded when its maker has made most workspaces, unless that is 0: those
-// of which it is no member any more count too, deleted ones do not.
+// CreateWorkspace records ws with its creator as owner. Errors: Exists, naming slug;
+// QuotaExceeded if the creator has created most workspaces, unless most is 0. Workspaces
+// that the creator has left count, deleted workspaces do not.
 func (s *Store) CreateWorkspace(ctx context.Context, ws sandbox.Workspace, most int) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if most > 0 {
@@ -75,8 +75,8 @@ func (s *Store) Workspaces(ctx context.Context, user sandbox.UserID) ([]sandbox.
 		WHERE m.user_id = $1 AND w.deleting_at = 0 ORDER BY w.name, w.id`, user)
 }
 
-// Home returns the workspace that a user acts in when it names none: its home
-// while it is a member there, else the one it joined first. Errors: NotFound.
+// Home returns the workspace of a user's requests that name no workspace: its home while it
+// is a member there, else the workspace that it joined first. Errors: NotFound.
 func (s *Store) Home(ctx context.Context, user sandbox.UserID) (ws sandbox.WorkspaceID, err error) {
 	err = s.reader.QueryRowContext(ctx, `SELECT m.workspace_id FROM members m JOIN users u ON u.id = m.user_id
 		JOIN workspaces w ON w.id = m.workspace_id WHERE m.user_id = $1 AND w.deleting_at = 0
@@ -103,9 +103,9 @@ func (s *Store) UpdateWorkspace(ctx context.Context, id sandbox.WorkspaceID, c s
 	return ws, err
 }
 
-// MarkWorkspaceDeleting records that a workspace is to be deleted: from now on it
-// is nobody's. Idempotent. Errors: NotFound; Conflict for the first workspace of
-// the installation.
+// MarkWorkspaceDeleting records that a workspace is being deleted. From now on no user has
+// access to it. Idempotent. Errors: NotFound; Conflict for the first workspace of the
+// installation.
 func (s *Store) MarkWorkspaceDeleting(ctx context.Context, id sandbox.WorkspaceID, at time.Time) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error { return markDeleting(ctx, tx, id, at) })
 }
@@ -134,15 +134,15 @@ func markDeleting(ctx context.Context, tx *sql.Tx, id sandbox.WorkspaceID, at ti
 	return nil
 }
 
-// DeletingWorkspaces returns the workspaces that are to be deleted.
+// DeletingWorkspaces returns the workspaces that are being deleted.
 func (s *Store) DeletingWorkspaces(ctx context.Context) ([]sandbox.WorkspaceID, error) {
 	return collect(ctx, s.reader, func(row scanner) (id sandbox.WorkspaceID, err error) { return id, row.Scan(&id) },
 		"SELECT id FROM workspaces WHERE deleting_at > 0 ORDER BY deleting_at")
 }
 
-// DeleteWorkspace forgets a workspace that is to be deleted as soon as nothing
-// refers to it: its ended sandboxes and deleted snapshots are kept their time, and
-// its row, which nobody can see, with them. Idempotent.
+// DeleteWorkspace deletes the row of a workspace that is being deleted, if no row refers to
+// it any more: the rows of its ended sandboxes and deleted snapshots stay until their
+// retention ends, and the row of the workspace, which is invisible, with them. Idempotent.
 func (s *Store) DeleteWorkspace(ctx context.Context, id sandbox.WorkspaceID) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM workspaces WHERE id = $1 AND deleting_at > 0
@@ -152,7 +152,7 @@ func (s *Store) DeleteWorkspace(ctx context.Context, id sandbox.WorkspaceID) err
 	})
 }
 
-// Members returns the members of a workspace, in the order they came.
+// Members returns the members of a workspace in the order in which they joined.
 func (s *Store) Members(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Member, error) {
 	return collect(ctx, s.reader, scanMember, `SELECT u.id, u.name, u.email, m.role, m.created_at FROM members m JOIN users u ON u.id = m.user_id
 		WHERE m.workspace_id = $1 ORDER BY m.created_at, u.id`, ws)
@@ -164,7 +164,7 @@ func (s *Store) Member(ctx context.Context, ws sandbox.WorkspaceID, user sandbox
 		JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1 AND m.user_id = $2`, ws, user))
 }
 
-// AddMember makes a user a member. Errors: Exists when it is one.
+// AddMember makes a user a member. Errors: Exists if it is a member already.
 func (s *Store) AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role, at time.Time) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		is, err := exists(ctx, tx, "SELECT 1 FROM members WHERE workspace_id = $1 AND user_id = $2", ws, user)
@@ -175,8 +175,8 @@ func (s *Store) AddMember(ctx context.Context, ws sandbox.WorkspaceID, user sand
 	})
 }
 
-// SetRole changes the role of a member, and ends the invitations that it made.
-// Errors: NotFound; Conflict when no owner would be left.
+// SetRole changes the role of a member and deletes the invitations that the member made.
+// Errors: NotFound; Conflict if the workspace would have no owner.
 func (s *Store) SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, role sandbox.Role) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, "UPDATE members SET role = $3 WHERE workspace_id = $1 AND user_id = $2", ws, user, role))
@@ -187,8 +187,8 @@ func (s *Store) SetRole(ctx context.Context, ws sandbox.WorkspaceID, user sandbo
 	})
 }
 
-// RemoveMember ends a membership, the invitations that the user made and its
-// tokens for that workspace. Errors: NotFound; Conflict when no owner would be left.
+// RemoveMember deletes a membership and the invitations that the user made, and revokes its
+// tokens for that workspace. Errors: NotFound; Conflict if the workspace would have no owner.
 func (s *Store) RemoveMember(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, at time.Time) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, "DELETE FROM members WHERE workspace_id = $1 AND user_id = $2", ws, user))
@@ -205,14 +205,14 @@ func (s *Store) RemoveMember(ctx context.Context, ws sandbox.WorkspaceID, user s
 	})
 }
 
-// withdrawInvitations ends the invitations to a workspace that a user made: it has
-// their codes, and could come back by one.
+// withdrawInvitations deletes the invitations to a workspace that a user made: the user
+// knows their codes and could rejoin with one of them.
 func withdrawInvitations(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, user sandbox.UserID) error {
 	_, err := tx.ExecContext(ctx, "DELETE FROM invitations WHERE workspace_id = $1 AND created_by = $2", ws, user)
 	return err
 }
 
-// owned returns code Conflict when a workspace has no owner.
+// owned returns code Conflict if a workspace has no owner.
 func owned(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID) error {
 	ok, err := exists(ctx, tx, "SELECT 1 FROM members WHERE workspace_id = $1 AND role = 'owner' LIMIT 1", ws)
 	if err == nil && !ok {

@@ -51,7 +51,7 @@ var fixtures = []string{
 	`UPDATE installation SET generation = 7`,
 }
 
-// tables returns the tables of the schema, without those of the tools.
+// tables returns the tables of the schema, without the tables of the tools.
 func tables(t *testing.T, db *sql.DB) []string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `SELECT name FROM sqlite_master

@@ -13,7 +13,7 @@ import (
 // SetNetwork replaces the network of a live sandbox and the ports that it publishes,
 // and appends ev, in one transaction. It returns the row as written.
 //
-// Errors: NotFound; Ended when the sandbox has.
+// Errors: NotFound; Ended.
 func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, enabled bool, published []sandbox.PublishedPort, ev sandbox.Event) (sb sandbox.Sandbox, err error) {
 	ports, err := marshalPorts(published)
 	if err != nil {
@@ -41,8 +41,8 @@ func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, enabled bool, pub
 	return sb, nil
 }
 
-// NoteUsage records what sandboxes have used so far. Those that are unknown are passed over,
-// and what is older than what was recorded before.
+// NoteUsage records the usage of sandboxes so far. It ignores unknown sandboxes and values
+// that are older than the recorded values.
 func (s *Store) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usage) error {
 	if len(usage) == 0 {
 		return nil
@@ -63,7 +63,7 @@ func (s *Store) NoteUsage(ctx context.Context, usage map[sandbox.ID]sandbox.Usag
 	return nil
 }
 
-// Usage returns what a sandbox has used as far as it is recorded. Errors: NotFound.
+// Usage returns the recorded usage of a sandbox. Errors: NotFound.
 func (s *Store) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error) {
 	var u sandbox.Usage
 	var at int64
@@ -79,7 +79,7 @@ func (s *Store) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error)
 	return u, nil
 }
 
-// marshalPorts writes published ports as a JSON array; nil is an empty one.
+// marshalPorts encodes published ports as a JSON array; nil gives an empty array.
 func marshalPorts(ports []sandbox.PublishedPort) (string, error) {
 	if len(ports) == 0 {
 		return "[]", nil
@@ -101,7 +101,7 @@ func unmarshalPorts(s string, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// setPorts makes ports those that sb publishes.
+// setPorts replaces the published ports of sb.
 func setPorts(sb *sandbox.Sandbox, ports []sandbox.PublishedPort) {
 	sb.Published, sb.Network.Ports = ports, nil
 	for _, p := range ports {

@@ -9,7 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/store"
 )
 
-// SQLite has its files beside the one that a symbolic link leads to.
+// SQLite has its files beside the file that a symbolic link leads to.
 func TestDatabaseBehindSymbolicLink(t *testing.T) {
 	real, link := filepath.Join(t.TempDir(), "real.db"), filepath.Join(t.TempDir(), "modbox.db")
 	if err := os.Symlink(real, link); err != nil {

@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// CopiesDir is the directory, beside the database, of its copies from before migrations.
+	// CopiesDir is the directory, beside the database, of the copies that Open makes before migrations.
 	CopiesDir = "backups"
-	// keptCopies is how many copies from before migrations are kept, the newest.
+	// keptCopies is the number of such copies that stay: the newest.
 	keptCopies = 3
-	// checkTime bounds the look for damaged pages at a start. It reads some 500 MB a second.
+	// checkTime bounds the search for damaged pages at a start. It reads some 500 MB a second.
 	checkTime = 20 * time.Second
 
 	copyPrefix, copySuffix = "before-migration-", ".db"
 )
 
-// ErrDamaged is in the chain of errors about a database with damaged pages.
+// ErrDamaged is wrapped by errors about a database with damaged pages.
 var ErrDamaged = errors.New("the database is damaged")
 
-// prepare is what [Open] does with a database before it is used: it refuses what a newer
-// program has changed or what is damaged, before anything is written, and migrates the
-// rest after it has made a copy.
+// prepare makes a database ready for [Open]. Before it writes anything, it refuses a
+// database that is damaged or that a newer program has changed. It migrates an older
+// database after it has made a copy.
 func prepare(path string) func(context.Context, *sql.DB) error {
 	return func(ctx context.Context, db *sql.DB) error {
 		p, err := migrator(db)
@@ -69,7 +69,7 @@ func prepare(path string) func(context.Context, *sql.DB) error {
 	}
 }
 
-// quickCheck looks for damaged pages, for as long as it may. Errors: ErrDamaged.
+// quickCheck searches for damaged pages for at most checkTime. Errors: ErrDamaged.
 func quickCheck(ctx context.Context, db *sql.DB, most time.Duration) error {
 	bounded, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -80,13 +80,13 @@ func quickCheck(ctx context.Context, db *sql.DB, most time.Duration) error {
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: %s", ErrDamaged, strings.ReplaceAll(found, "\n", " "))
-	case ctx.Err() == nil && bounded.Err() != nil: // it is large, and what was read so far is in order
+	case ctx.Err() == nil && bounded.Err() != nil: // the database is large, and the pages read so far are intact
 		return nil
 	}
 	return asDamage(err)
 }
 
-// asDamage adds ErrDamaged to an error with which SQLite says that the file is damaged.
+// asDamage adds ErrDamaged to an error of SQLite that reports a damaged file.
 func asDamage(err error) error {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
@@ -97,7 +97,7 @@ func asDamage(err error) error {
 	return err
 }
 
-// copyBefore makes a copy of a database of a version, and removes the oldest ones.
+// copyBefore makes a copy of a database before its migration from a version, and removes the oldest copies.
 func copyBefore(ctx context.Context, db *sql.DB, path string, version int64) error {
 	dir := filepath.Join(filepath.Dir(path), CopiesDir)
 	if err := durable.MkdirAll(dir); err != nil {
@@ -118,8 +118,8 @@ func copyBefore(ctx context.Context, db *sql.DB, path string, version int64) err
 	return errors.Join(errs...)
 }
 
-// Copies returns the paths of the copies from before migrations of the database in a
-// state directory, the newest first.
+// Copies returns the paths of the copies that Open made before migrations of the database in
+// a state directory, the newest first.
 func Copies(stateDir string) ([]string, error) {
 	dir := filepath.Join(stateDir, CopiesDir)
 	entries, err := os.ReadDir(dir)
@@ -137,11 +137,11 @@ func Copies(stateDir string) ([]string, error) {
 	return names, nil
 }
 
-// CopyTo writes a consistent copy of the database, as it is at one moment, to a new file
-// that only this user can read. The database may be used meanwhile, also by another
-// process. The copy is on the disk, whole, when CopyTo returns nil, else there is none.
+// CopyTo writes a consistent copy of the database to a new file that only this user can
+// read. This and other processes may use the database meanwhile. If CopyTo returns nil, the
+// complete copy is on the disk; else there is no copy.
 func (s *Store) CopyTo(ctx context.Context, path string) error {
-	// The readers may not, to SQLite making a copy is a write; and the writer has others waiting.
+	// Not on a connection for reads: for SQLite a copy is a write. Not on the writer: other writes wait for it.
 	db, err := sql.Open("sqlite", dsn(s.path, ""))
 	if err != nil {
 		return fmt.Errorf("copy the database: %w", err)
@@ -150,7 +150,7 @@ func (s *Store) CopyTo(ctx context.Context, path string) error {
 }
 
 func copyTo(ctx context.Context, db *sql.DB, path string) (err error) {
-	// SQLite wants a file that is empty or not there, and would make it readable by everybody.
+	// SQLite accepts an empty or missing file, and would create it readable by every user.
 	f, err := os.CreateTemp(filepath.Dir(path), ".copy-*")
 	if err != nil {
 		return err

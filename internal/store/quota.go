@@ -9,7 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// What a workspace uses of its quota. The conditions are those of indexes.
+// Queries of a workspace's use of its quota. Their conditions repeat the conditions of indexes.
 const (
 	quotaSandboxes = `SELECT count(*) FILTER (WHERE state <> 'paused'),
 			coalesce(sum(memory_bytes) FILTER (WHERE state <> 'paused'), 0),
@@ -23,8 +23,8 @@ const (
 	quotaSnapshots = "SELECT coalesce(sum(s.size_bytes), 0) FROM snapshots s WHERE s.workspace_id = $1 AND " + isReady
 )
 
-// Quota returns what was set for a workspace. Errors: NotFound when there is no
-// such workspace.
+// Quota returns the limits that were set for a workspace. Errors: NotFound if the workspace
+// does not exist.
 func (s *Store) Quota(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.Quota, error) {
 	if _, err := s.Workspace(ctx, ws); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (s *Store) Quota(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.Quot
 	return quota(ctx, s.reader, ws)
 }
 
-// SetQuota replaces what was set for a workspace. Errors: NotFound.
+// SetQuota replaces the limits of a workspace. Errors: NotFound.
 func (s *Store) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q sandbox.Quota) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		known, err := exists(ctx, tx, "SELECT 1 FROM workspaces WHERE id = $1 AND deleting_at = 0", ws)
@@ -58,8 +58,7 @@ func (s *Store) SetQuota(ctx context.Context, ws sandbox.WorkspaceID, q sandbox.
 	return nil
 }
 
-// QuotaUse returns how much a workspace has of what a quota limits, as far as it
-// is recorded.
+// QuotaUse returns the recorded use of a workspace's quota.
 func (s *Store) QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.QuotaUse, error) {
 	use, err := quotaUse(ctx, s.reader, ws, true)
 	if err != nil {
@@ -85,7 +84,7 @@ func quota(ctx context.Context, q querier, ws sandbox.WorkspaceID) (sandbox.Quot
 	return set, nil
 }
 
-// quotaUse reads what a workspace uses, of the disk only its sandboxes and builds unless disk.
+// quotaUse reads the use of a workspace. Unless disk is true, its use of the disk covers only sandboxes and builds.
 func quotaUse(ctx context.Context, q querier, ws sandbox.WorkspaceID, disk bool) (use sandbox.QuotaUse, err error) {
 	err = q.QueryRowContext(ctx, quotaSandboxes, ws).Scan(&use.Sandboxes, &use.MemoryBytes, &use.CPUMilli, &use.Disk.Sandboxes, &use.Disk.Paused)
 	if err != nil {
@@ -105,8 +104,8 @@ func quotaUse(ctx context.Context, q querier, ws sandbox.WorkspaceID, disk bool)
 	return use, q.QueryRowContext(ctx, quotaSnapshots, ws).Scan(&use.Disk.Snapshots)
 }
 
-// admit returns an error with code QuotaExceeded unless there is room for n
-// sandboxes with those resources each, in the place of gone unless that is nil.
+// admit returns an error with code QuotaExceeded unless the quota allows n more sandboxes
+// with these resources each. If gone is not nil, the resources of gone count as free.
 func admit(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Resources, n int, a sandbox.Admission, gone *sandbox.Sandbox) error {
 	if gone == nil {
 		gone = &sandbox.Sandbox{State: sandbox.Destroyed}
@@ -128,8 +127,7 @@ func admit(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r sandbox.Re
 	return cmp.Or(a.AdmitsLive(live+int(less.Sandboxes), n), a.Most.Admits(promise, r, n))
 }
 
-// Promised returns what all sandboxes that are made or run, and all builds, are limited
-// to together.
+// Promised returns the sum of the limits of all sandboxes that start or run, and of all builds.
 func (s *Store) Promised(ctx context.Context) (sandbox.Promise, error) {
 	_, p, err := promised(ctx, s.reader)
 	if err != nil {
@@ -138,7 +136,7 @@ func (s *Store) Promised(ctx context.Context) (sandbox.Promise, error) {
 	return p, nil
 }
 
-// promised is Promised, and counts those sandboxes.
+// promised is Promised, and also returns the number of these sandboxes.
 func promised(ctx context.Context, q querier) (live int, p sandbox.Promise, err error) {
 	err = q.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(memory_bytes), 0), coalesce(sum(disk_bytes), 0) FROM sandboxes
 		WHERE `+isLive+" AND state NOT IN ($1, $2)", sandbox.Paused, sandbox.Destroying).Scan(&live, &p.MemoryBytes, &p.DiskBytes)
@@ -166,8 +164,7 @@ func admitToWorkspace(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, r
 	return limits.Admits(use, r, int64(n))
 }
 
-// admitDisk is admit for something that takes add bytes, or what nobody knows yet
-// when that is 0.
+// admitDisk is admit for an object of add bytes; 0 stands for a size that is not known yet.
 func admitDisk(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, add int64, a sandbox.Admission) error {
 	limits, err := effective(ctx, tx, ws, a.Quota)
 	if err != nil || limits[sandbox.LimitDisk] <= 0 {
@@ -181,7 +178,7 @@ func admitDisk(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, add int6
 	return limits.AdmitsDisk(use.Disk, add)
 }
 
-// effective returns the quota that counts for a workspace.
+// effective returns the quota that applies to a workspace.
 func effective(ctx context.Context, tx *sql.Tx, ws sandbox.WorkspaceID, base sandbox.Quota) (sandbox.Quota, error) {
 	set, err := quota(ctx, tx, ws)
 	return set.Over(base), err

@@ -12,8 +12,8 @@ import (
 const registryColumns = `id, workspace_id, name, server, host, username, email, key_id, password, enabled,
 	created_by, created_at, updated_at`
 
-// CreateRegistry records a registry credential. Errors: Exists when the workspace
-// has one of the name; QuotaExceeded when it has limit of them.
+// CreateRegistry records a registry credential. Errors: Exists if the workspace has a
+// credential of the same name; QuotaExceeded if it has limit credentials.
 func (s *Store) CreateRegistry(ctx context.Context, r sandbox.Registry, limit int) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
@@ -37,7 +37,7 @@ func (s *Store) CreateRegistry(ctx context.Context, r sandbox.Registry, limit in
 	return nil
 }
 
-// registryNameFree returns code Exists when another one of the workspace has the name.
+// registryNameFree returns code Exists if another credential of the workspace has the name.
 func registryNameFree(ctx context.Context, tx *sql.Tx, r *sandbox.Registry) error {
 	var one int
 	err := tx.QueryRowContext(ctx, "SELECT 1 FROM registries WHERE workspace_id = $1 AND name = $2 AND id <> $3", r.Workspace, r.Name, r.ID).Scan(&one)
@@ -55,7 +55,7 @@ func (s *Store) Registry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox
 	return scanRegistry(s.reader.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
 }
 
-// Registries returns those of a workspace, the oldest first.
+// Registries returns the registry credentials of a workspace, the oldest first.
 func (s *Store) Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error) {
 	list, err := queryRegistries(ctx, s.reader, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 ORDER BY created_at, id", ws)
 	if err != nil {
@@ -81,8 +81,8 @@ func queryRegistries(ctx context.Context, q querier, query string, args ...any) 
 	return list, rows.Err()
 }
 
-// UpdateRegistry changes one with change, which is called within the transaction
-// and whose error ends it. Errors: NotFound; Exists for a name that is taken.
+// UpdateRegistry changes a credential with change, which runs in the transaction and whose
+// error rolls it back. Errors: NotFound; Exists if another credential has the new name.
 func (s *Store) UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*sandbox.Registry) error) (r sandbox.Registry, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		r, err = scanRegistry(tx.QueryRowContext(ctx, "SELECT "+registryColumns+" FROM registries WHERE workspace_id = $1 AND id = $2", ws, id))
@@ -110,7 +110,7 @@ func writeRegistry(ctx context.Context, tx *sql.Tx, r *sandbox.Registry) error {
 	return err
 }
 
-// DeleteRegistry forgets one. Errors: NotFound.
+// DeleteRegistry deletes a credential. Errors: NotFound.
 func (s *Store) DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "DELETE FROM registries WHERE workspace_id = $1 AND id = $2", ws, id)

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// releasedFor is how long a name that a row gave up is remembered. Its files are removed
-// at once, or by one of the next sweeps; after that they count as unknown.
+// releasedFor is the time for which the store remembers a digest that a row has released.
+// The files are removed at once or by one of the next sweeps; after releasedFor they count
+// as unknown.
 const releasedFor = 6 * time.Hour
 
-// DigestsReleased returns the root filesystems that rows had and gave up a short time ago,
-// and those of sandboxes that have ended and of deleted snapshots. Some of them may be in
-// use all the same: see [Store.DigestsInUse].
+// DigestsReleased returns the root filesystems that rows released a short time ago, and the
+// root filesystems of ended sandboxes and deleted snapshots. Other rows may still use some
+// of them: see [Store.DigestsInUse].
 func (s *Store) DigestsReleased(ctx context.Context) ([]string, error) {
 	return column[string](ctx, s.reader, "SELECT name FROM released WHERE name LIKE 'sha256:%'"+
 		" UNION SELECT image_digest FROM sandboxes WHERE image_digest <> '' AND NOT ("+isLive+")"+

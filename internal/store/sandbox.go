@@ -18,20 +18,21 @@ const (
 		idle_timeout, paused_timeout, execution_timeout, on_idle, description, metadata, parent_id, saved, paused_at, last_activity_at,
 		network_enabled, ports, snapshot_id, memory_lost,
 		dependencies, packages, image_id, registry_id, saved_bytes, url_access, checkpoint_interval, last_checkpoint_at`
-	// isLive and isNamed, which nothing else of the same name is meanwhile, are the conditions
-	// of the indexes sandboxes_quota and sandboxes_live_name, word for word, so that they are used.
+	// isLive and isNamed repeat the conditions of the indexes sandboxes_quota and
+	// sandboxes_live_name word for word, so that SQLite uses the indexes. At most one sandbox
+	// of a workspace with a given name meets isNamed.
 	isLive  = "state NOT IN ('destroyed', 'failed')"
 	isNamed = "state NOT IN ('destroyed', 'failed', 'destroying')"
 )
 
-// CreateSandbox records a new sandbox with its event and idempotency key, in one
-// transaction, unless one exists already: the one of an unexpired use of the
-// same idempotency key, or else a live one of the same name in the workspace,
-// which is then answered instead, unless c replaces it. Then that one's end is
-// recorded with it, and the new one may have its place.
+// CreateSandbox records a new sandbox with its event and idempotency key in one transaction.
+// If an unexpired use of the same idempotency key has a sandbox, or else if a live sandbox
+// of the workspace has the same name, CreateSandbox returns that sandbox instead. If c
+// replaces the sandbox of the same name, CreateSandbox also records the end of the old
+// sandbox, whose resources count as free for the new one.
 //
-// Errors: QuotaExceeded when the quota of the workspace, or the installation, has
-// no room for it; nothing is recorded then.
+// Errors: QuotaExceeded, with nothing recorded, if the quota of the workspace or the
+// capacity of the installation is too small.
 func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sandbox.Recorded, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if rec, err = s.findExisting(ctx, tx, c); err != nil {
@@ -65,11 +66,11 @@ func (s *Store) CreateSandbox(ctx context.Context, c sandbox.Creation) (rec sand
 	return rec, nil
 }
 
-// CreateForks records the children of a fork, which have one workspace and the same
-// resources, with their events, in one transaction: all that do not find a live
-// sandbox of their name, which is answered instead, or none.
+// CreateForks records the children of a fork and their events in one transaction. The
+// children have the same workspace and the same resources. For a child whose name a live
+// sandbox has, CreateForks returns that sandbox instead.
 //
-// Errors: QuotaExceeded when there is no room for all of them.
+// Errors: QuotaExceeded, with nothing recorded, unless the quota allows all new children.
 func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a sandbox.Admission) (recs []sandbox.Recorded, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		recs = make([]sandbox.Recorded, len(children))
@@ -105,8 +106,8 @@ func (s *Store) CreateForks(ctx context.Context, children []sandbox.Creation, a 
 	return recs, nil
 }
 
-// findExisting looks for the sandbox that c asks for again, or else for one of its
-// name that is being destroyed.
+// findExisting returns the sandbox that an earlier equal request created, or else a sandbox
+// of the same name that is being destroyed.
 func (s *Store) findExisting(ctx context.Context, tx *sql.Tx, c sandbox.Creation) (sandbox.Recorded, error) {
 	ws := c.Sandbox.Workspace
 	if c.IdempotencyKey != "" {
@@ -141,7 +142,7 @@ func (s *Store) insertSandbox(ctx context.Context, tx *sql.Tx, c sandbox.Creatio
 		return err
 	}
 	hash := c.RequestHash
-	if len(sb.Env) > 0 { // it would let guesses at the variables be tried
+	if len(sb.Env) > 0 { // a hash of the request would allow guesses at the variables
 		if hash, err = s.sealText(hash, "request_hash", string(sb.ID)); err != nil {
 			return err
 		}
@@ -212,8 +213,8 @@ func (s *Store) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.
 }
 
 // ResumeSandbox is [Store.Transition] of a paused sandbox to resuming, unless the
-// quota of its workspace, or the installation, has no room for it: then nothing is
-// recorded. Errors: NotFound; Conflict when it is not paused; QuotaExceeded.
+// quota of its workspace or the capacity of the installation is too small: then nothing is
+// recorded. Errors: NotFound; Conflict if it is not paused; QuotaExceeded.
 func (s *Store) ResumeSandbox(ctx context.Context, id sandbox.ID, mutate func(*sandbox.Sandbox), ev sandbox.Event, a sandbox.Admission) (sandbox.Sandbox, error) {
 	return s.update(ctx, id, sandbox.Paused, moved(sandbox.Resuming, mutate, ev), &ev, &a)
 }
@@ -229,17 +230,17 @@ func moved(to sandbox.State, mutate func(*sandbox.Sandbox), ev sandbox.Event) fu
 	}
 }
 
-// SetBox records what a provisioning sandbox is made of: the digest of its root
-// filesystem and the driver's handle.
+// SetBox records the digest of a provisioning sandbox's root filesystem and the driver's
+// handle.
 //
-// Errors: NotFound; Conflict when the sandbox is not provisioning any more.
+// Errors: NotFound; Conflict if the sandbox is not provisioning any more.
 func (s *Store) SetBox(ctx context.Context, id sandbox.ID, digest string, handle []byte) (sandbox.Sandbox, error) {
 	return s.update(ctx, id, sandbox.Provisioning, func(sb *sandbox.Sandbox) {
 		sb.ImageDigest, sb.Handle = digest, handle
 	}, nil, nil)
 }
 
-// update changes a row that is in state from, when there is room for it unless a is nil.
+// update changes a row that is in state from. Unless a is nil, it first checks that the quota allows the sandbox.
 func (s *Store) update(ctx context.Context, id sandbox.ID, from sandbox.State, change func(*sandbox.Sandbox), ev *sandbox.Event, a *sandbox.Admission) (sb sandbox.Sandbox, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if sb, err = s.sandboxByID(ctx, tx, id); err != nil {
@@ -266,14 +267,14 @@ func updateSandbox(ctx context.Context, tx *sql.Tx, sb *sandbox.Sandbox, change 
 	from := sb.State
 	change(sb)
 	if sb.State.Ended() {
-		sb.Env = nil // nothing needs these secrets any more
+		sb.Env = nil // an ended sandbox does not need its secrets
 	}
 	var cause sandbox.Cause
 	if sb.Cause != nil {
 		cause = *sb.Cause
 	}
-	// The condition on the state is what makes this a compare-and-set on a
-	// database whose transactions do not exclude each other.
+	// The condition on the state makes this a compare-and-set, also on a database whose
+	// transactions do not exclude each other.
 	res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = $1, cause_code = $2, cause_message = $3, image_digest = $4,
 			handle = $5, updated_at = $6, started_at = $7, ended_at = $8, saved = $9, paused_at = $10, last_activity_at = $11,
 			memory_lost = $12, saved_bytes = $13, env = CASE WHEN $16 THEN '{}' ELSE env END
@@ -307,8 +308,8 @@ func (s *Store) sandboxByID(ctx context.Context, q querier, id sandbox.ID) (sand
 	return s.one(q.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE id = $1", id))
 }
 
-// SandboxByName returns the live sandbox of that name in the workspace, else the
-// newest of those that have ended or are being destroyed. Errors: NotFound.
+// SandboxByName returns the live sandbox of that name in the workspace, else the newest
+// sandbox of that name that has ended or is being destroyed. Errors: NotFound.
 func (s *Store) SandboxByName(ctx context.Context, ws sandbox.WorkspaceID, name string) (sandbox.Sandbox, error) {
 	sb, err := s.one(s.reader.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE workspace_id = $1 AND name = $2 AND "+isNamed, ws, name))
 	if sandbox.CodeOf(err) != sandbox.NotFound {
@@ -328,11 +329,11 @@ func (s *Store) LiveSandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 	return s.querySandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE "+isLive)
 }
 
-// Purge forgets sandboxes that ended before endedBefore, with their events,
-// snapshots that were deleted before it, unless a sandbox or a later snapshot names
-// them as where it came from, and idempotency keys that expired before now. At
-// most limit of each go at once, so that other writes get their turn; it returns
-// how many sandboxes and snapshots went. A zero endedBefore keeps all of these.
+// Purge deletes the rows of sandboxes that ended before endedBefore, with their events; of
+// snapshots that were deleted before it, unless a sandbox or a later snapshot names them as
+// its origin; and of idempotency keys that expired before now. It deletes at most limit rows
+// of each, so that other writes get their turn, and returns the number of deleted sandboxes
+// and snapshots. With a zero endedBefore it deletes only idempotency keys.
 func (s *Store) Purge(ctx context.Context, now, endedBefore time.Time, limit int) (n int64, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE (workspace_id, idempotency_key) IN
@@ -369,7 +370,7 @@ func (s *Store) querySandboxes(ctx context.Context, query string, args ...any) (
 	return sbs, nil
 }
 
-// one reads the only row of a look-up.
+// one reads the only row of a query.
 func (s *Store) one(row *sql.Row) (sandbox.Sandbox, error) {
 	sb, err := s.scanSandbox(row)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -439,7 +440,7 @@ func (s *Store) scanSandbox(row scanner) (sandbox.Sandbox, error) {
 	return sb, nil
 }
 
-// marshalMap writes m as a JSON object; nil is an empty one.
+// marshalMap encodes m as a JSON object; nil gives an empty object.
 func marshalMap(m map[string]string) (string, error) {
 	if len(m) == 0 {
 		return "{}", nil
@@ -460,7 +461,7 @@ func unmarshalMap(s string) (map[string]string, error) {
 	return m, nil
 }
 
-// marshalStrings writes a list as a JSON array; nil is an empty one.
+// marshalStrings encodes a list as a JSON array; nil gives an empty array.
 func marshalStrings(list []string) (string, error) {
 	if len(list) == 0 {
 		return "[]", nil

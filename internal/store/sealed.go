@@ -11,36 +11,36 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// sealBatch is how many rows of before are encrypted in one transaction.
+// sealBatch is the number of rows that SealVariables encrypts in one transaction.
 const sealBatch = 500
 
-// Keys encrypts what must be read again. Internal/secret has one.
+// Keys encrypts secrets that the server must read again. Package secret implements it.
 type Keys interface {
 	// Seal encrypts a secret of an object: it can be read for that object only.
 	Seal(plain, object string) (sandbox.Sealed, error)
-	// Unseal decrypts what Seal encrypted for the object. Errors: Unavailable when the key
-	// is not there.
+	// Unseal decrypts a secret that Seal encrypted for the object. Errors: Unavailable if the
+	// key is missing.
 	Unseal(s sandbox.Sealed, object string) (string, error)
 }
 
 // Option is a setting of a [Store].
 type Option func(*Store)
 
-// WithKeys gives the keys for the variables of sandboxes and snapshots. Without them none
-// can be written, and they are read as if there were none.
+// WithKeys sets the keys for the variables of sandboxes and snapshots. Without keys,
+// variables cannot be written, and reads return no variables.
 func WithKeys(k Keys) Option { return func(s *Store) { s.keys = k } }
 
 // sealedPrefix begins text that is encrypted. Text of a server before 00023 is a JSON object,
 // a hash in hexadecimal, or "fork of" a sandbox.
 const sealedPrefix = "sealed:"
 
-// sealedColumns are those that have text which [Store.sealText] made.
+// sealedColumns are the columns whose text [Store.sealText] made.
 var sealedColumns = []struct{ table, column string }{
 	{"sandboxes", "env"}, {"sandboxes", "request_hash"}, {"snapshots", "env"},
 }
 
-// sealText returns what a column has of a secret text of a row: [sealedPrefix], the id of
-// a key, a colon, and what it encrypts in base64.
+// sealText returns the encrypted form of a row's secret text: [sealedPrefix], the id of a
+// key, a colon, and the ciphertext in base64.
 func (s *Store) sealText(plain, column, id string) (string, error) {
 	if s.keys == nil {
 		return "", errors.New("the store has no keys to encrypt with")
@@ -64,8 +64,8 @@ func decodeSealed(text string) (s sandbox.Sealed, ok bool) {
 	return sandbox.Sealed{KeyID: key, Data: raw}, err == nil
 }
 
-// unsealText reverses sealText; it returns text that is not encrypted as it is. Errors:
-// Unavailable when the key is not there.
+// unsealText reverses sealText; it returns text that is not encrypted unchanged. Errors:
+// Unavailable if the key is missing.
 func (s *Store) unsealText(text, column, id string) (string, error) {
 	sealed, ok := decodeSealed(text)
 	if !ok {
@@ -78,7 +78,7 @@ func (s *Store) unsealText(text, column, id string) (string, error) {
 	return plain, nil
 }
 
-// sealEnv returns what a row has of variables.
+// sealEnv returns the stored form of variables.
 func (s *Store) sealEnv(env map[string]string, id string) (string, error) {
 	text, err := marshalMap(env)
 	if err != nil || len(env) == 0 {
@@ -103,9 +103,9 @@ func (s *Store) unsealEnv(text, id string) (map[string]string, error) {
 	return env, nil
 }
 
-// SealVariables encrypts what a server before 00023 has written in clear, and takes the
-// clear text out of the database's files. It does nothing when that is done, and goes on
-// where it was interrupted. What is not encrypted yet can be read meanwhile.
+// SealVariables encrypts the variables that servers before migration 00023 wrote in clear,
+// and removes the clear text from the database's files. It does nothing if that is done, and
+// continues after an interruption. Reads work meanwhile.
 func (s *Store) SealVariables(ctx context.Context) error {
 	var pending int
 	if err := s.reader.QueryRowContext(ctx, "SELECT count(*) FROM upgrades WHERE name = 'seal-variables'").Scan(&pending); err != nil || pending == 0 {
@@ -122,7 +122,7 @@ func (s *Store) SealVariables(ctx context.Context) error {
 			}
 		}
 	}
-	// Pages that are free, and the log of changes, have the clear text still.
+	// Free pages and the write-ahead log still contain the clear text.
 	if _, err := s.writer.ExecContext(ctx, "VACUUM"); err != nil {
 		return fmt.Errorf("take clear text out of the database: %w", err)
 	}
@@ -136,7 +136,7 @@ func (s *Store) SealVariables(ctx context.Context) error {
 	})
 }
 
-// sealRows encrypts a column of the rows that come after an id.
+// sealRows encrypts a column of the rows after an id.
 func (s *Store) sealRows(ctx context.Context, tx *sql.Tx, table, column, after string) (last string, more bool, err error) {
 	rows, err := readSecrets(ctx, tx, table, column, after, sealBatch)
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *Store) sealRows(ctx context.Context, tx *sql.Tx, table, column, after s
 	return last, len(rows) == sealBatch, nil
 }
 
-// secretText is a column of a row.
+// secretText is the text of a secret column of a row.
 type secretText struct{ table, column, id, text string }
 
 func (t secretText) write(ctx context.Context, tx *sql.Tx, text string) error {
@@ -173,9 +173,9 @@ func readSecrets(ctx context.Context, tx *sql.Tx, table, column, after string, l
 	}, "SELECT id, "+column+" FROM "+table+" WHERE id > $1 ORDER BY id LIMIT $2", after, limit)
 }
 
-// Reseal replaces everything that is encrypted by what reseal makes of it, all or nothing:
-// passwords of registries, and variables of sandboxes and snapshots. It returns how many
-// there are and which keys they need now.
+// Reseal replaces every encrypted value by the result of reseal, in one transaction:
+// passwords of registries, and variables of sandboxes and snapshots. It returns the number
+// of values and the keys that they need now.
 func (s *Store) Reseal(ctx context.Context, reseal func(s sandbox.Sealed, object string) (sandbox.Sealed, error)) (count int, keys map[string]bool, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		count, keys = 0, map[string]bool{}

@@ -11,13 +11,13 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// spentMax is how many used refresh tokens of a session are remembered: of the last
-// month, when a client refreshes every 15 minutes. They are removed with the session in
-// one transaction, which holds up other writes, so they must be few.
+// spentMax is the number of used refresh tokens that a session remembers: a month of them,
+// if a client refreshes every 15 minutes. One transaction removes them with the session and
+// delays other writes meanwhile, so they must be few.
 const spentMax = 3_000
 
-// sessionsMax is how many sessions a user has; a further one ends the session that was
-// refreshed the longest time ago.
+// sessionsMax is the most sessions of a user; a further session ends the session whose last
+// refresh is the oldest.
 const sessionsMax = 1000
 
 const (
@@ -26,8 +26,8 @@ const (
 	sessionsOfEnabled = " FROM sessions s JOIN users u ON u.id = s.user_id AND u.disabled_at = 0 "
 )
 
-// CreateSession records a sign-in. Beyond 1000 sessions of the user it ends those that
-// were refreshed the longest time ago. Errors: NotFound when the user is gone or disabled.
+// CreateSession records a sign-in. Beyond 1000 sessions of the user it ends the sessions
+// whose last refresh is the oldest. Errors: NotFound if the user is deleted or disabled.
 func (s *Store) CreateSession(ctx context.Context, x sandbox.Session) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, `INSERT INTO sessions (id, user_id, access_hash, access_expires_at, refresh_hash, refresh_expires_at,
@@ -62,8 +62,8 @@ func (s *Store) SessionByAccess(ctx context.Context, hash sandbox.TokenHash) (sa
 	return scanSession(s.reader.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+"WHERE s.access_hash = $1", hexOf(hash)))
 }
 
-// UseSession records that the session's access token is used. Errors: NotFound when
-// it is not its access token any more.
+// UseSession records a use of the session's access token. Errors: NotFound if the session
+// has another access token by now.
 func (s *Store) UseSession(ctx context.Context, id string, access sandbox.TokenHash) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := changed(tx.ExecContext(ctx, "UPDATE sessions SET used = 1 WHERE id = $1 AND access_hash = $2", id, hexOf(access)))
@@ -77,13 +77,13 @@ func (s *Store) UseSession(ctx context.Context, id string, access sandbox.TokenH
 func noSession() error { return sandbox.Errorf(sandbox.NotFound, "there is no such session") }
 
 // RotateSession gives the session with the refresh token old the tokens of next,
-// of which the second works for the session's RefreshTime, and returns it as it
-// was before. A token that was rotated away before ends the session it was of:
-// somebody has a copy. The one exception is the token before the present one, for
-// [sandbox.RefreshGrace] and while nobody has used what it was rotated for.
+// of which the second works for the session's RefreshTime, and returns the session as it
+// was before. A refresh token that was used before ends its session, because somebody has a
+// copy of it. The exception is the token before the current one, for
+// [sandbox.RefreshGrace] and until a client uses one of the tokens that replaced it.
 //
-// Errors: NotFound for a token that is unknown, expired or was used before; in
-// the last case the session that ended is returned as well.
+// Errors: NotFound for a token that is unknown, expired or was used before; in the last
+// case RotateSession also returns the session that ended.
 func (s *Store) RotateSession(ctx context.Context, old sandbox.TokenHash, next sandbox.Session) (was sandbox.Session, err error) {
 	var outcome error // an error that is to be committed
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -117,9 +117,9 @@ func (s *Store) RotateSession(ctx context.Context, old sandbox.TokenHash, next s
 	return was, outcome
 }
 
-// spentSession returns the session that a refresh token was of, and whether it
-// works once more: it is the one before the present one, whose answer seems to be
-// lost. Errors: NotFound.
+// spentSession returns the session of a used refresh token, and whether the token works
+// once more: it does if it is the token before the current one and the answer to its use
+// seems to be lost. Errors: NotFound.
 func spentSession(ctx context.Context, tx *sql.Tx, old sandbox.TokenHash, now time.Time) (was sandbox.Session, again bool, err error) {
 	was, err = scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+sessionsOfEnabled+`WHERE s.id =
 		(SELECT session_id FROM spent_tokens WHERE hash = $1)`, hexOf(old)))
@@ -131,8 +131,8 @@ func spentSession(ctx context.Context, tx *sql.Tx, old sandbox.TokenHash, now ti
 	return was, newest == hexOf(old), err
 }
 
-// spend remembers that the session's refresh token is used up, and, as the newest,
-// the one that was presented, which may be the one before.
+// spend records the session's refresh token as used, and then the presented token, which
+// may be the token before it, as the most recently used.
 func spend(ctx context.Context, tx *sql.Tx, was sandbox.Session, presented sandbox.TokenHash) error {
 	for _, hash := range []sandbox.TokenHash{was.Refresh, presented} {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM spent_tokens WHERE hash = $1", hexOf(hash)); err != nil {
@@ -166,7 +166,7 @@ func (s *Store) DeleteSessions(ctx context.Context, user sandbox.UserID) error {
 	})
 }
 
-// DeleteExpired forgets sessions and invitations that cannot be used any more.
+// DeleteExpired deletes expired sessions and invitations.
 func (s *Store) DeleteExpired(ctx context.Context, now time.Time) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE refresh_expires_at < $1", nanos(now))
@@ -177,7 +177,7 @@ func (s *Store) DeleteExpired(ctx context.Context, now time.Time) error {
 	})
 }
 
-// hexOf is how a hash is stored.
+// hexOf returns the stored form of a hash.
 func hexOf(h sandbox.TokenHash) string { return hex.EncodeToString(h[:]) }
 
 // fromHex reverses hexOf.

@@ -149,7 +149,7 @@ func TestRefreshWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// Whoever signs in without end has no more sessions for it, and ends nobody else's.
+// A user who signs in again and again has at most sessionsMax sessions, and ends no session of another user.
 func TestSessionsOfAUserAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "modbox.db")
 	s := reopen(t, path)

@@ -17,15 +17,15 @@ const (
 		s.image, s.base_digest, s.digest, s.size_bytes, s.layer_bytes, s.file_count, s.public, s.env, s.content_hash,
 		s.created_by, s.created_at, s.deleted_at`
 	snapshotTables = " FROM snapshots s JOIN workspaces w ON w.id = s.workspace_id"
-	// isReady is the condition of the indexes of snapshots, word for word, so that they are used.
+	// isReady repeats the condition of the indexes of snapshots word for word, so that SQLite uses them.
 	isReady = "s.state = 'ready'"
 )
 
-// BeginSnapshot records that a snapshot is being made, under its id and with the
-// tag that it will get. Nobody sees it before [Store.FinishSnapshot].
+// BeginSnapshot records that a snapshot is being made, with its id and its future tag. The
+// snapshot is invisible before [Store.FinishSnapshot].
 //
-// Errors: QuotaExceeded when the workspace has most of them, those being made
-// included, or those it has take maxBytes together, or its quota of disk is used.
+// Errors: QuotaExceeded if the workspace has most snapshots, including snapshots that are
+// being made; if its snapshots take maxBytes together; or if its disk quota is used up.
 func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int, maxBytes int64, a sandbox.Admission) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var count int
@@ -64,10 +64,10 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 	return nil
 }
 
-// FinishSnapshot records what a snapshot being made has become: it can be used
-// from then on, and its tag has left the one that held it. When ev names a
-// sandbox that is still known, it is appended. Errors: NotFound; QuotaExceeded when
-// the workspace's quota of disk has no room for what it has become.
+// FinishSnapshot records a complete snapshot. From then on it can be used, and the snapshot
+// that had its tag has lost the tag. If the sandbox of ev still has a row, FinishSnapshot
+// appends ev. Errors: NotFound; QuotaExceeded if the snapshot exceeds the workspace's disk
+// quota.
 func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id)
@@ -97,8 +97,7 @@ func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g san
 	return sn, nil
 }
 
-// insertIfKnown appends an event to its sandbox, which may have been forgotten, or
-// be none.
+// insertIfKnown appends an event if its sandbox has a row.
 func insertIfKnown(ctx context.Context, tx *sql.Tx, ev sandbox.Event) error {
 	if ev.Sandbox == "" {
 		return nil
@@ -111,7 +110,7 @@ func insertIfKnown(ctx context.Context, tx *sql.Tx, ev sandbox.Event) error {
 	return insertEvent(ctx, tx, ev.Sandbox, ev)
 }
 
-// takeTag takes the tag from the snapshot of sn's name that holds it.
+// takeTag removes the tag of sn from the other snapshot of sn's name that has it.
 func takeTag(ctx context.Context, tx *sql.Tx, sn *sandbox.Snapshot, tag string) error {
 	if tag == "" {
 		return nil
@@ -121,12 +120,12 @@ func takeTag(ctx context.Context, tx *sql.Tx, sn *sandbox.Snapshot, tag string) 
 	return err
 }
 
-// SnapshotsBegun returns those that are being made.
+// SnapshotsBegun returns the snapshots that are being made.
 func (s *Store) SnapshotsBegun(ctx context.Context) ([]sandbox.SnapshotID, error) {
 	return column[sandbox.SnapshotID](ctx, s.reader, "SELECT id FROM snapshots WHERE state = 'creating'")
 }
 
-// AbandonSnapshot forgets one that is being made; idempotent.
+// AbandonSnapshot deletes the record of a snapshot that is being made. Idempotent.
 func (s *Store) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM snapshots WHERE id = $1 AND state = 'creating'", id)
@@ -147,8 +146,8 @@ func (s *Store) snapshotByID(ctx context.Context, q querier, id sandbox.Snapshot
 	return s.oneSnapshot(q.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state <> 'creating'", id))
 }
 
-// SnapshotByTag returns the snapshot of a workspace, given by id or by slug, that
-// holds a tag of a name. Errors: NotFound.
+// SnapshotByTag returns the snapshot with a name and a tag of a workspace, given by id or by
+// slug. Errors: NotFound.
 func (s *Store) SnapshotByTag(ctx context.Context, ws sandbox.WorkspaceID, slug, name, tag string) (sandbox.Snapshot, error) {
 	of, key := "s.workspace_id = $1", string(ws)
 	if slug != "" {
@@ -158,8 +157,8 @@ func (s *Store) SnapshotByTag(ctx context.Context, ws sandbox.WorkspaceID, slug,
 		" WHERE "+of+" AND s.name = $2 AND s.tag = $3 AND "+isReady+" ORDER BY s.created_at LIMIT 1", key, name, tag))
 }
 
-// SnapshotByContent returns the newest snapshot of a workspace that was built of
-// that content. Errors: NotFound.
+// SnapshotByContent returns the newest snapshot of a workspace that was built from the
+// content. Errors: NotFound.
 func (s *Store) SnapshotByContent(ctx context.Context, ws sandbox.WorkspaceID, hash string) (sandbox.Snapshot, error) {
 	return s.oneSnapshot(s.reader.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+
 		" WHERE s.workspace_id = $1 AND s.content_hash = $2 AND s.content_hash <> '' AND "+isReady+" ORDER BY s.created_at DESC LIMIT 1", ws, hash))
@@ -185,8 +184,8 @@ var snapshotSorts = map[sandbox.SnapshotSort]snapshotSort{
 	sandbox.SortFiles:   {"s.file_count", func(sn *sandbox.Snapshot) any { return sn.FileCount }},
 }
 
-// Snapshots returns a part of a workspace's snapshots, and with ws "" of the
-// public ones of all. Errors: Invalid, naming limit, cursor, offset or sort.
+// Snapshots returns a page of a workspace's snapshots, or, if ws is "", of the public
+// snapshots of all workspaces. Errors: Invalid, naming limit, cursor, offset or sort.
 func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
 	if f.Offset < 0 {
 		return sandbox.SnapshotPage{}, sandbox.InvalidField("offset", "must not be negative")
@@ -228,8 +227,8 @@ func (s *Store) Snapshots(ctx context.Context, ws sandbox.WorkspaceID, f sandbox
 	return sandbox.SnapshotPage{Snapshots: p.Items, Next: p.Next, Total: total}, nil
 }
 
-// TagSnapshot gives a tag to a snapshot that can be used, taking it from the one
-// of the same name that held it; "" takes its tag away. Errors: NotFound.
+// TagSnapshot sets the tag of a complete snapshot and removes it from the other snapshot of
+// the same name that had it; "" removes the snapshot's tag. Errors: NotFound.
 func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag string, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if sn, err = s.snapshotByID(ctx, tx, id); err != nil {
@@ -253,9 +252,9 @@ func (s *Store) TagSnapshot(ctx context.Context, id sandbox.SnapshotID, tag stri
 	return sn, nil
 }
 
-// DeleteSnapshot marks a snapshot as deleted: it cannot be used any more, and
-// stays in lineages without its environment, and appends ev to the sandbox it was
-// taken of. Idempotent.
+// DeleteSnapshot marks a snapshot as deleted and appends ev to the sandbox that it was taken
+// of. A deleted snapshot cannot be used; it stays in lineages, without its environment.
+// Idempotent.
 func (s *Store) DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, ev sandbox.Event) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "UPDATE snapshots SET state = 'deleted', deleted_at = $1, tag = '', env = '{}' WHERE id = $2 AND state = 'ready'",
@@ -274,8 +273,8 @@ func (s *Store) DeleteSnapshot(ctx context.Context, id sandbox.SnapshotID, ev sa
 	return nil
 }
 
-// purgeSnapshots forgets at most limit snapshots that were deleted before a time
-// and that no lineage needs, and returns how many.
+// purgeSnapshots deletes the rows of at most limit snapshots that were deleted before a time
+// and that no lineage needs, and returns their number.
 func purgeSnapshots(ctx context.Context, tx *sql.Tx, before time.Time, limit int) (int64, error) {
 	res, err := tx.ExecContext(ctx, `DELETE FROM snapshots WHERE id IN (SELECT id FROM snapshots
 		WHERE state = 'deleted' AND deleted_at < $1 AND id NOT IN (SELECT parent_id FROM snapshots)
@@ -287,8 +286,8 @@ func purgeSnapshots(ctx context.Context, tx *sql.Tx, before time.Time, limit int
 	return res.RowsAffected()
 }
 
-// Lineage returns a snapshot and at most limit-1 of those that came before it,
-// the newest first, deleted ones included.
+// Lineage returns a snapshot and at most limit-1 of its ancestors, including deleted
+// snapshots, the newest first.
 func (s *Store) Lineage(ctx context.Context, id sandbox.SnapshotID, limit int) ([]sandbox.Snapshot, error) {
 	return s.querySnapshots(ctx, `WITH RECURSIVE chain (id, depth) AS (
 			SELECT $1, 0 UNION ALL SELECT p.parent_id, chain.depth + 1 FROM chain JOIN snapshots p ON p.id = chain.id
@@ -325,7 +324,7 @@ func (s *Store) querySnapshots(ctx context.Context, query string, args ...any) (
 
 func noSnapshot() error { return sandbox.Errorf(sandbox.NotFound, "there is no such snapshot") }
 
-// oneSnapshot reads the only row of a look-up.
+// oneSnapshot reads the only row of a query.
 func (s *Store) oneSnapshot(row *sql.Row) (sandbox.Snapshot, error) {
 	sn, err := s.scanSnapshot(row)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -24,7 +24,7 @@ var migrations embed.FS
 
 const maxReaders = 8
 
-// Store is an open database. The package comment says what holds for all its methods.
+// Store is an open database. The package comment has the rules for all its methods.
 type Store struct {
 	writer  *sql.DB // one connection; its transactions are immediate
 	reader  *sql.DB // read-only connections
@@ -36,17 +36,17 @@ type Store struct {
 	advanced func(generation int64) // may be nil
 }
 
-// Open opens the database file at path, making and migrating it as needed; before a
-// migration it makes a copy, see [Copies]. The directory must exist. Only one process may
-// have it open for writing at a time; a second one does not fail but waits for its turn at
-// every write. Errors: Unsupported when a newer program has changed it; ErrDamaged. Then
-// nothing was changed.
+// Open opens the database file at path; it creates and migrates it as needed. Before a
+// migration it makes a copy, see [Copies]. The directory must exist. Only one process should
+// open a database for writing; the writes of a second process wait for its transactions.
+// Errors, with nothing changed: Unsupported if a newer program has changed the database;
+// ErrDamaged.
 func Open(ctx context.Context, path string, options ...Option) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	// SQLite would make the file readable by everybody; its companions (-wal, -shm) take the file's mode.
+	// SQLite would create the file readable by every user. The files -wal and -shm get its mode.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -57,9 +57,9 @@ func Open(ctx context.Context, path string, options ...Option) (*Store, error) {
 	return open(ctx, path, prepare(path), options)
 }
 
-// OpenExisting opens the database file of a server that may be running: it
-// neither makes nor migrates one, and its writes take turns with the server's.
-// Errors: NotFound when there is none; Unsupported when it is not of this version.
+// OpenExisting opens the database file of a server that may be running. It neither creates
+// nor migrates it, and its writes alternate with the writes of the server. Errors: NotFound
+// if there is no database; Unsupported if its version is not the version of this program.
 func OpenExisting(ctx context.Context, path string, options ...Option) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -73,7 +73,7 @@ func OpenExisting(ctx context.Context, path string, options ...Option) (*Store, 
 	return open(ctx, path, isCurrent, options)
 }
 
-// open opens the file after prepare is content with it.
+// open opens the file after prepare has accepted it.
 func open(ctx context.Context, path string, prepare func(context.Context, *sql.DB) error, options []Option) (_ *Store, err error) {
 	s := &Store{}
 	for _, o := range options {
@@ -102,11 +102,11 @@ func open(ctx context.Context, path string, prepare func(context.Context, *sql.D
 	return s, nil
 }
 
-// dsn names the database file with the settings of every connection and extra ones.
-// Transactions that write must be immediate: a deferred one that turns into a
-// write answers busy at once, whatever busy_timeout says. With synchronous=FULL a
-// commit returns when it is on the disk; NORMAL would leave that to a later one. What is
-// deleted is overwritten, since secrets are among it.
+// dsn names the database file with the settings of every connection and extra settings.
+// Transactions that write must be immediate: a deferred transaction that becomes a
+// write fails with busy at once, despite busy_timeout. With synchronous=FULL a commit
+// returns when it is on the disk; with NORMAL a later commit would write it there. SQLite
+// overwrites deleted rows, because they can contain secrets.
 func dsn(path, extra string) string {
 	file := (&url.URL{Path: path}).EscapedPath()
 	return "file:" + file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)" +
@@ -114,7 +114,7 @@ func dsn(path, extra string) string {
 		fmt.Sprintf("&_pragma=journal_size_limit(%d)&", logReserve) + extra
 }
 
-// isCurrent returns an error unless the database is of the newest version.
+// isCurrent returns an error unless the database has the newest version.
 func isCurrent(ctx context.Context, db *sql.DB) error {
 	p, err := migrator(db)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.note(ctx, func(context.Context, *sql.Tx) error { return nil })
 }
 
-// querier is what reads need of a database or a transaction.
+// querier is the part of a database or a transaction that reads use.
 type querier interface {
 	// QueryContext runs a query that returns rows; see [sql.DB.QueryContext].
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -164,7 +164,7 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// nanos is how a time is stored; the zero time is 0.
+// nanos returns the stored form of a time; the zero time is 0.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -172,7 +172,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// fromNanos reverses nanos. Times come back in UTC and without a monotonic reading.
+// fromNanos reverses nanos. The result is in UTC and has no monotonic reading.
 func fromNanos(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}

@@ -41,7 +41,7 @@ func (s *Store) TokenByID(ctx context.Context, id string) (sandbox.Token, error)
 	return scanToken(s.reader.QueryRowContext(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE id = $1", id))
 }
 
-// ListTokens returns the tokens of a user in a workspace, newest first, without the revoked ones.
+// ListTokens returns the tokens of a user in a workspace, newest first, without revoked tokens.
 func (s *Store) ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID) ([]sandbox.Token, error) {
 	rows, err := s.reader.QueryContext(ctx, "SELECT "+tokenColumns+` FROM tokens
 		WHERE workspace_id = $1 AND user_id = $2 AND revoked_at = 0 ORDER BY created_at DESC, id DESC`, ws, user)
@@ -63,8 +63,7 @@ func (s *Store) ListTokens(ctx context.Context, ws sandbox.WorkspaceID, user san
 	return tokens, nil
 }
 
-// HadTokens reports whether a user has or had a token: also one that has expired or was
-// revoked.
+// HadTokens reports whether a user has or had a token, including expired and revoked tokens.
 func (s *Store) HadTokens(ctx context.Context, user sandbox.UserID) (bool, error) {
 	had, err := exists(ctx, s.reader, "SELECT 1 FROM tokens WHERE user_id = $1 LIMIT 1", user)
 	if err != nil {
@@ -73,8 +72,8 @@ func (s *Store) HadTokens(ctx context.Context, user sandbox.UserID) (bool, error
 	return had, nil
 }
 
-// RevokeToken marks a token of that user and workspace as revoked and returns
-// it. A token that was revoked before keeps its time. Errors: NotFound.
+// RevokeToken marks a token of that user and workspace as revoked and returns it. If it was
+// revoked before, the time of that revocation stays. Errors: NotFound.
 func (s *Store) RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, id string, at time.Time) (t sandbox.Token, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := tx.QueryRowContext(ctx, `UPDATE tokens SET revoked_at = CASE WHEN revoked_at = 0 THEN $1 ELSE revoked_at END
@@ -88,7 +87,7 @@ func (s *Store) RevokeToken(ctx context.Context, ws sandbox.WorkspaceID, user sa
 	return t, nil
 }
 
-// TouchToken records when a token was last used. A token that is gone is no error.
+// TouchToken records the last use of a token. It ignores deleted tokens.
 func (s *Store) TouchToken(ctx context.Context, id string, at time.Time) error {
 	err := s.note(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE tokens SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1", nanos(at), id)
@@ -100,7 +99,7 @@ func (s *Store) TouchToken(ctx context.Context, id string, at time.Time) error {
 	return nil
 }
 
-// joinScopes is how scopes are stored.
+// joinScopes returns the stored form of scopes.
 func joinScopes(scopes []sandbox.Permission) string {
 	texts := make([]string, len(scopes))
 	for i, s := range scopes {

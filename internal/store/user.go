@@ -13,8 +13,8 @@ import (
 
 const userColumns = "id, name, email, administrator, password, home, created_at, updated_at, disabled_at"
 
-// CreateUser records u and its home workspace, which it owns. Errors: Exists,
-// naming name, email or slug.
+// CreateUser records u and its home workspace, whose owner is u. Errors: Exists, naming
+// name, email or slug.
 func (s *Store) CreateUser(ctx context.Context, u sandbox.User, home sandbox.Workspace) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error { return createUser(ctx, tx, u, home) })
 	if err != nil {
@@ -62,13 +62,13 @@ func (s *Store) UserByLogin(ctx context.Context, login string) (sandbox.User, er
 	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE name = $1 OR email = $1 AND email <> ''", login))
 }
 
-// UserByIdentity returns the user whom a provider knows as subject. Errors: NotFound.
+// UserByIdentity returns the user that a provider identifies by subject. Errors: NotFound.
 func (s *Store) UserByIdentity(ctx context.Context, provider, subject string) (sandbox.User, error) {
 	return scanUser(s.reader.QueryRowContext(ctx, "SELECT "+userColumns+` FROM users WHERE id =
 		(SELECT user_id FROM identities WHERE provider = $1 AND subject = $2)`, provider, subject))
 }
 
-// LinkIdentity records whom a provider knows as subject. Idempotent for the same user.
+// LinkIdentity records the user that a provider identifies by subject. Idempotent for the same user.
 func (s *Store) LinkIdentity(ctx context.Context, provider, subject string, user sandbox.UserID, at time.Time) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO identities (provider, subject, user_id, created_at) VALUES ($1, $2, $3, $4)
@@ -87,9 +87,8 @@ func (s *Store) Users(ctx context.Context, r page.Request) (page.Page[sandbox.Us
 	return list.page(ctx, r, "SELECT "+userColumns+" FROM users", query{})
 }
 
-// UpdateUser changes a user. A new password ends its sessions but c.KeepSession, and being
-// disabled ends them all.
-// Errors: NotFound; Conflict when no administrator would be left.
+// UpdateUser changes a user. A new password ends its sessions except c.KeepSession; disabling
+// the user ends all its sessions. Errors: NotFound; Conflict if no administrator would remain.
 func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.UserUpdate) (u sandbox.User, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if u, err = scanUser(tx.QueryRowContext(ctx, "SELECT "+userColumns+" FROM users WHERE id = $1", id)); err != nil {
@@ -126,7 +125,7 @@ func (s *Store) UpdateUser(ctx context.Context, id sandbox.UserID, c sandbox.Use
 	return u, err
 }
 
-// administered returns code Conflict when there is no administrator beside one user.
+// administered returns code Conflict if no other user is an administrator.
 func administered(ctx context.Context, tx *sql.Tx, beside sandbox.UserID) error {
 	ok, err := exists(ctx, tx, "SELECT 1 FROM users WHERE administrator = 1 AND disabled_at = 0 AND id <> $1 LIMIT 1", beside)
 	if err == nil && !ok {
@@ -135,9 +134,9 @@ func administered(ctx context.Context, tx *sql.Tx, beside sandbox.UserID) error 
 	return err
 }
 
-// DeleteUser forgets a user, its tokens, sessions and memberships, and has the
-// workspaces alone deleted, see MarkWorkspaceDeleting. Errors: NotFound; Conflict
-// when it is the last administrator, or the last owner of another workspace.
+// DeleteUser deletes a user, its tokens, sessions and memberships, and marks the workspaces
+// of which it is the only member for deletion, see MarkWorkspaceDeleting. Errors: NotFound;
+// Conflict if it is the last administrator, or the last owner of another workspace.
 func (s *Store) DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandbox.WorkspaceID, at time.Time) error {
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, ws := range alone {
@@ -160,7 +159,7 @@ func (s *Store) DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandb
 		} else if !is {
 			return noUser()
 		}
-		// Whoever made a workspace is only noted there; somebody else takes its place.
+		// The creator of a workspace is only a note in its row; another user replaces it.
 		if _, err := tx.ExecContext(ctx, `UPDATE workspaces SET created_by = coalesce((SELECT user_id FROM members
 			WHERE workspace_id = workspaces.id AND role = 'owner' AND user_id <> $1 LIMIT 1),
 			(SELECT id FROM users WHERE administrator = 1 AND id <> $1 LIMIT 1), created_by) WHERE created_by = $1`, id); err != nil {
@@ -174,7 +173,7 @@ func (s *Store) DeleteUser(ctx context.Context, id sandbox.UserID, alone []sandb
 	})
 }
 
-// changed is how many rows a statement changed.
+// changed returns the number of rows that a statement changed.
 func changed(r sql.Result, err error) (int64, error) {
 	if err != nil {
 		return 0, err

@@ -10,14 +10,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// What a new installation starts with.
+// The workspace and the user of a new installation.
 const (
 	defaultWorkspace = "default"
 	ownerUser        = "owner"
 )
 
-// EnsureDefaults returns the default workspace and its owner, making them when
-// they do not exist. Idempotent, also when called concurrently.
+// EnsureDefaults returns the default workspace and its owner; it creates them if they do not
+// exist. Idempotent, also for concurrent calls.
 func (s *Store) EnsureDefaults(ctx context.Context) (ws sandbox.WorkspaceID, user sandbox.UserID, err error) {
 	user = ownerUser
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -46,9 +46,9 @@ func (s *Store) EnsureDefaults(ctx context.Context) (ws sandbox.WorkspaceID, use
 	return ws, user, nil
 }
 
-// named is the workspace $1: the one with that id, or else that slug. What looks
-// like an id is none of the slugs, $2: somebody could have taken another's id for one,
-// and wait until those who name it by that are in it no more.
+// named selects the workspace with the id $1, or else with the slug $2. A text with the form
+// of an id is never a slug: else a user could choose the id of another workspace as a slug,
+// and get the requests that name that workspace by its id after it was deleted.
 const named = "(w.id = $1 OR w.slug = $1 AND $2)"
 
 func isSlug(ref sandbox.WorkspaceID) bool {
@@ -67,9 +67,9 @@ func (s *Store) WorkspaceNamed(ctx context.Context, ref sandbox.WorkspaceID) (id
 	return id, err
 }
 
-// Membership returns the user's place in the workspace with that id, or else that
-// slug. Errors: NotFound when it has none there, when it is disabled, and when the workspace does not exist or is
-// being deleted.
+// Membership returns the user's membership in the workspace with that id, or else with that
+// slug. Errors: NotFound if the user is no member or is disabled, and if the workspace does
+// not exist or is being deleted.
 func (s *Store) Membership(ctx context.Context, user sandbox.UserID, ws sandbox.WorkspaceID) (sandbox.Membership, error) {
 	m := sandbox.Membership{User: user}
 	err := s.reader.QueryRowContext(ctx, `SELECT w.id, m.role, u.administrator FROM members m

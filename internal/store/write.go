@@ -16,51 +16,51 @@ import (
 )
 
 const (
-	// writeTimeout bounds the wait of a write for its turn, and then its transaction.
+	// writeTimeout bounds the time that a write waits in the queue, and then its transaction.
 	writeTimeout = 15 * time.Second
 	// maxBatch bounds the writes that share a transaction, and with it the wait of the
 	// first for the last.
 	maxBatch = 64
 )
 
-// A change is a write that waits for its turn, or has had it.
+// A change is a write in the queue, in a batch, or done.
 type change struct {
 	f    func(context.Context, *sql.Tx) error
-	lazy bool          // need not be on the disk when it is done
+	lazy bool          // the write may return before it is on the disk
 	lead chan struct{} // closed when its caller must commit the next batch
 	done chan struct{} // closed when err and panicked are final
 	err  error
-	// panicked is the value that f panicked with: its own caller must see the panic,
-	// and not another that happened to commit the batch.
+	// panicked is the value that f panicked with: the panic continues in the goroutine that
+	// called write with f, not in the goroutine that committed the batch.
 	panicked any
 }
 
-// batches lets writes that come while the disk is busy share the next commit, which
-// waits for the disk once for all of them. The caller of one of them, its leader,
-// commits a batch; there is no goroutine for it.
+// batches groups the writes that arrive while the disk is busy into the next commit, which
+// waits for the disk once for all of them. The caller of one of these writes is the leader
+// and commits the batch; there is no goroutine for it.
 type batches struct {
 	mu      sync.Mutex
-	waiting []*change // in no batch yet, the first to come first; guarded by mu
+	waiting []*change // in no batch yet, in the order of arrival; guarded by mu
 	led     bool      // some caller leads; guarded by mu
 
 	// syncs counts the commits that waited for the disk.
 	syncs atomic.Int64
 }
 
-// write runs f in a transaction of which f's part is kept when f returns nil and
-// undone otherwise. When it returns nil, what f wrote is on the disk. See the package
-// comment about ctx and about what f must not do.
+// write runs f in a transaction, which keeps the changes of f if f returns nil and rolls
+// them back otherwise. If write returns nil, the changes of f are on the disk. The package
+// comment has the rules for ctx and f.
 func (s *Store) write(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
 	return s.change(ctx, &change{f: f})
 }
 
-// note is write for what may be lost when the machine loses power: it does not wait
-// for the disk, unless a write that does shares its transaction.
+// note is write for changes that a loss of power may undo: it does not wait for the disk,
+// unless its batch has a write that does.
 func (s *Store) note(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
 	return s.change(ctx, &change{f: f, lazy: true})
 }
 
-// change has c committed, again where the disk was full and space was made.
+// change commits c, and repeats that if the disk was full and release made space.
 func (s *Store) change(ctx context.Context, c *change) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *Store) change(ctx context.Context, c *change) error {
 	})
 }
 
-// attempt has c committed once.
+// attempt commits c once.
 func (s *Store) attempt(ctx context.Context, c *change) error {
 	c.lead, c.done = make(chan struct{}), make(chan struct{})
 	if !s.batches.add(c) {
@@ -84,7 +84,7 @@ func (s *Store) attempt(ctx context.Context, c *change) error {
 	return c.result()
 }
 
-// add puts c last and reports whether its caller leads.
+// add appends c to the queue and reports whether its caller is the leader.
 func (b *batches) add(c *change) (leads bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,8 +94,8 @@ func (b *batches) add(c *change) (leads bool) {
 	return leads
 }
 
-// wait waits until c is done, whose result it returns, or its caller must lead. A
-// change whose turn does not come in time is taken back.
+// wait waits until c is done and returns its result, or until its caller must lead. If c
+// waits too long, wait removes it from the queue.
 func (b *batches) wait(c *change) (leads bool, err error) {
 	timeout := time.NewTimer(writeTimeout)
 	defer timeout.Stop()
@@ -117,7 +117,7 @@ func (b *batches) wait(c *change) (leads bool, err error) {
 	}
 }
 
-// withdraw takes c back, unless it is in a batch or its caller must lead the next one.
+// withdraw removes c from the queue, unless c is in a batch or its caller must lead the next batch.
 func (b *batches) withdraw(c *change) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,7 +135,7 @@ func (b *batches) withdraw(c *change) bool {
 	return false
 }
 
-// take returns the next batch. The leader's change is its first.
+// take returns the next batch, which begins with the leader's change.
 func (b *batches) take() []*change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,7 +145,7 @@ func (b *batches) take() []*change {
 	return batch
 }
 
-// handOver has the first that waits lead the next batch.
+// handOver makes the caller of the first change in the queue the leader of the next batch.
 func (b *batches) handOver() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +154,7 @@ func (b *batches) handOver() {
 	}
 }
 
-// commit runs a batch in one transaction and settles all its changes.
+// commit runs a batch in one transaction and sets the results of all its changes.
 func (s *Store) commit(ctx context.Context, batch []*change) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -167,13 +167,13 @@ func (s *Store) commit(ctx context.Context, batch []*change) {
 	}
 }
 
-// transact runs a batch. An error is of the whole: nothing of the batch was kept.
+// transact runs a batch. An error means that it rolled back all changes of the batch.
 func (s *Store) transact(ctx context.Context, batch []*change) (err error) {
 	conn, err := s.writer.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer func() { _ = conn.Close() }() // returns it, and fails only when that was done
+	defer func() { _ = conn.Close() }() // returns it to the pool; it fails only if it is there already
 	lazy := !slices.ContainsFunc(batch, func(c *change) bool { return !c.lazy })
 	if lazy {
 		if err := hurry(ctx, conn); err != nil {
@@ -188,7 +188,7 @@ func (s *Store) transact(ctx context.Context, batch []*change) (err error) {
 	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	kept := false
 	for _, c := range batch {
-		if len(batch) == 1 { // what must be undone is the transaction
+		if len(batch) == 1 { // a failure rolls back the whole transaction
 			c.run(ctx, tx)
 		} else if err := c.runApart(ctx, tx); err != nil {
 			return err
@@ -216,21 +216,21 @@ func (s *Store) transact(ctx context.Context, batch []*change) (err error) {
 	return nil
 }
 
-// hurry has the next commits of conn not wait for the disk.
+// hurry sets conn to commit without waiting for the disk.
 func hurry(ctx context.Context, conn *sql.Conn) error {
 	_, err := conn.ExecContext(ctx, "PRAGMA synchronous=NORMAL")
 	return err
 }
 
-// calm undoes hurry, or has conn closed: the next one waits for the disk.
+// calm reverses hurry; if it cannot, it closes conn, because a new connection waits for the disk.
 func calm(conn *sql.Conn) {
 	if _, err := conn.ExecContext(context.Background(), "PRAGMA synchronous=FULL"); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 }
 
-// runApart runs c so that it is undone alone when it fails. An error means that
-// the transaction cannot go on: SQLite undoes all of it when the disk is full or fails.
+// runApart runs c in a savepoint, so that its failure does not affect the rest. After an
+// error the transaction cannot continue: SQLite rolls it back when the disk is full or fails.
 func (c *change) runApart(ctx context.Context, tx *sql.Tx) error {
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT change"); err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -239,7 +239,7 @@ func (c *change) runApart(ctx context.Context, tx *sql.Tx) error {
 	if !c.kept() {
 		if _, err := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT change"); err != nil {
 			var reason *sqlite.Error
-			if errors.As(c.err, &reason) { // but not a code of ours, which is for c's caller
+			if errors.As(c.err, &reason) { // but not an error code of ours, which c's caller gets
 				err = reason
 			}
 			return fmt.Errorf("undo another write of the transaction: %w", err)
@@ -251,7 +251,7 @@ func (c *change) runApart(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// run calls f and keeps its outcome.
+// run calls f and stores its result.
 func (c *change) run(ctx context.Context, tx *sql.Tx) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -263,7 +263,7 @@ func (c *change) run(ctx context.Context, tx *sql.Tx) {
 
 func (c *change) kept() bool { return c.err == nil && c.panicked == nil }
 
-// result is what the caller of a change that is done gets.
+// result returns the result of a change that is done.
 func (c *change) result() error {
 	if c.panicked != nil {
 		panic(c.panicked)

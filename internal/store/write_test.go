@@ -164,7 +164,7 @@ func TestAWriteFailsAlone(t *testing.T) {
 	})
 }
 
-// SQLite undoes the whole transaction when the disk is full: nobody is told that it was written.
+// SQLite rolls back the whole transaction if the disk is full, so no write may report success.
 func TestALostTransactionFailsAllItsWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openBatches(t)
