@@ -97,7 +97,7 @@ func TestRemoveAndPruneImages(t *testing.T) {
 	if err := s.Store.BeginSnapshot(t.Context(), used, 10, 1<<30, sandbox.Admission{}); err != nil {
 		t.Fatal(err)
 	}
-	grown := sandbox.Grown{BaseDigest: second.Digest, Digest: second.Digest, CreatedAt: used.CreatedAt}
+	grown := sandbox.SnapshotResult{BaseDigest: second.Digest, Digest: second.Digest, CreatedAt: used.CreatedAt}
 	if _, err := s.Store.FinishSnapshot(t.Context(), used.ID, grown, sandbox.Admission{}, sandbox.Event{}); err != nil {
 		t.Fatal(err)
 	}

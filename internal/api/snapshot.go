@@ -7,9 +7,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/internal/api/wire"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // SnapshotRef is the path parameter that names a snapshot. It is exported because
@@ -74,7 +74,7 @@ func (s *Server) registerSnapshots(a huma.API) {
 }
 
 func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotInput) (*body[wire.Snapshot], error) {
-	sn, err := s.svc.CreateSnapshot(ctx, caller(ctx), in.Ref, lifecycle.SnapshotRequest{
+	sn, err := s.svc.Snapshots().Create(ctx, caller(ctx), in.Ref, snapshot.Request{
 		Name: in.Body.Name, Tag: in.Body.Tag, Description: in.Body.Description, Message: in.Body.Message,
 		Metadata: in.Body.Metadata, Public: in.Body.Public,
 	})
@@ -89,29 +89,29 @@ func (s *Server) listSnapshots(ctx context.Context, in *listSnapshotsInput) (*bo
 	var part sandbox.SnapshotPage
 	var err error
 	if in.Public {
-		part, err = s.svc.PublicSnapshots(ctx, f)
+		part, err = s.svc.Snapshots().ListPublic(ctx, f)
 	} else {
-		part, err = s.svc.Snapshots(ctx, caller(ctx), f)
+		part, err = s.svc.Snapshots().List(ctx, caller(ctx), f)
 	}
 	return paged(page.Page[sandbox.Snapshot]{Items: part.Snapshots, Next: part.Next}, err, showSnapshot(ctx))
 }
 
 func (s *Server) getSnapshot(ctx context.Context, in *SnapshotRef) (*body[wire.Snapshot], error) {
-	sn, err := s.svc.Snapshot(ctx, caller(ctx), in.Snapshot)
+	sn, err := s.svc.Snapshots().Get(ctx, caller(ctx), in.Snapshot)
 	return answerSnapshot(ctx, &sn, err)
 }
 
 func (s *Server) tagSnapshot(ctx context.Context, in *tagSnapshotInput) (*body[wire.Snapshot], error) {
-	sn, err := s.svc.TagSnapshot(ctx, caller(ctx), in.Snapshot, in.Body.Tag)
+	sn, err := s.svc.Snapshots().Tag(ctx, caller(ctx), in.Snapshot, in.Body.Tag)
 	return answerSnapshot(ctx, &sn, err)
 }
 
 func (s *Server) deleteSnapshot(ctx context.Context, in *SnapshotRef) (*struct{}, error) {
-	return nil, s.svc.DeleteSnapshot(ctx, caller(ctx), in.Snapshot)
+	return nil, s.svc.Snapshots().Delete(ctx, caller(ctx), in.Snapshot)
 }
 
 func (s *Server) snapshotLineage(ctx context.Context, in *lineageInput) (*body[wire.Page[wire.Snapshot]], error) {
-	p, err := s.svc.Lineage(ctx, caller(ctx), in.Snapshot, in.request())
+	p, err := s.svc.Snapshots().Lineage(ctx, caller(ctx), in.Snapshot, in.request())
 	return paged(p, err, showSnapshot(ctx))
 }
 
@@ -119,17 +119,17 @@ func answerSnapshot(ctx context.Context, sn *sandbox.Snapshot, err error) (*body
 	if err != nil {
 		return nil, err
 	}
-	return reply(snapshot(ctx, sn)), nil
+	return reply(shownSnapshot(ctx, sn)), nil
 }
 
 // showSnapshot shows snapshots to the caller.
 func showSnapshot(ctx context.Context) func(sandbox.Snapshot) wire.Snapshot {
-	return func(sn sandbox.Snapshot) wire.Snapshot { return snapshot(ctx, &sn) }
+	return func(sn sandbox.Snapshot) wire.Snapshot { return shownSnapshot(ctx, &sn) }
 }
 
-// snapshot returns the public side of sn: its environment stays inside, and what
+// shownSnapshot returns the public side of sn: its environment stays inside, and what
 // leads to who made it within the workspace.
-func snapshot(ctx context.Context, sn *sandbox.Snapshot) wire.Snapshot {
+func shownSnapshot(ctx context.Context, sn *sandbox.Snapshot) wire.Snapshot {
 	out := wire.Snapshot{
 		ID: string(sn.ID), Name: sn.Name, Tag: sn.Tag, FullName: sn.FullName(), Description: sn.Description, Message: sn.Message,
 		Metadata: sn.Metadata, ParentID: string(sn.Parent), Image: sn.Image, BaseDigest: sn.BaseDigest, Digest: sn.Digest,

@@ -8,8 +8,8 @@ import (
 
 	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/api/wire"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 type beginBuildInput struct {
@@ -64,8 +64,8 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 
 func (s *Server) beginBuild(ctx context.Context, in *beginBuildInput) (*created[wire.Build], error) {
 	b := &in.Body
-	begun, err := s.svc.BeginBuild(ctx, caller(ctx), lifecycle.BuildRequest{
-		SnapshotRequest: lifecycle.SnapshotRequest{
+	begun, err := s.svc.Snapshots().Assemblies().Begin(ctx, caller(ctx), snapshot.AssemblyRequest{
+		Request: snapshot.Request{
 			Name: b.Name, Tag: b.Tag, Description: b.Description, Message: b.Message, Metadata: b.Metadata, Public: b.Public,
 		},
 		Runtime: b.Runtime, ContentHash: b.ContentHash, Force: b.Force, Dir: b.Dir,
@@ -74,14 +74,14 @@ func (s *Server) beginBuild(ctx context.Context, in *beginBuildInput) (*created[
 		return nil, err
 	}
 	if begun.Existing != nil {
-		sn := snapshot(ctx, begun.Existing)
+		sn := shownSnapshot(ctx, begun.Existing)
 		return &created[wire.Build]{Status: http.StatusOK, Body: wire.Build{Unchanged: true, Snapshot: &sn}}, nil
 	}
 	return &created[wire.Build]{Status: http.StatusCreated, Body: wire.Build{ID: string(begun.ID)}}, nil
 }
 
 func (s *Server) watchBuild(ctx context.Context, in *buildInput) (*body[wire.BuildProgress], error) {
-	e, err := s.svc.BuildProgress(ctx, caller(ctx), sandbox.SnapshotID(in.ID))
+	e, err := s.svc.Snapshots().Assemblies().Progress(ctx, caller(ctx), sandbox.SnapshotID(in.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (s *Server) watchBuild(ctx context.Context, in *buildInput) (*body[wire.Bui
 }
 
 func (s *Server) buildLog(ctx context.Context, in *buildInput) (*body[wire.BuildLog], error) {
-	log, err := s.svc.BuildLog(ctx, caller(ctx), sandbox.SnapshotID(in.ID))
+	log, err := s.svc.Snapshots().Assemblies().Log(ctx, caller(ctx), sandbox.SnapshotID(in.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (s *Server) buildLog(ctx context.Context, in *buildInput) (*body[wire.Build
 }
 
 func (s *Server) uploadBuild(w http.ResponseWriter, r *http.Request) error {
-	if err := s.svc.UploadBuild(r.Context(), caller(r.Context()), sandbox.SnapshotID(r.PathValue("build")), r.Body); err != nil {
+	if err := s.svc.Snapshots().Assemblies().Upload(r.Context(), caller(r.Context()), sandbox.SnapshotID(r.PathValue("build")), r.Body); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -111,7 +111,7 @@ func (s *Server) uploadBuild(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) finishBuild(ctx context.Context, in *finishBuildInput) (*body[wire.Snapshot], error) {
-	sn, err := s.svc.FinishBuild(ctx, caller(ctx), sandbox.SnapshotID(in.ID), lifecycle.BuildContents{
+	sn, err := s.svc.Snapshots().Assemblies().Finish(ctx, caller(ctx), sandbox.SnapshotID(in.ID), snapshot.Contents{
 		AptPackages: in.Body.AptPackages, NpmPackages: in.Body.NpmPackages, Env: in.Body.Env, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds),
 	})
 	return answerSnapshot(ctx, &sn, err)

@@ -72,7 +72,7 @@ func (s *Server) snapshotFiles(ctx context.Context, in *snapshotFilesInput) (*bo
 	if _, err := page.Parse(in.Cursor, pathOrder, &after); err != nil {
 		return nil, err
 	}
-	part, err := s.svc.SnapshotFiles(ctx, caller(ctx), in.Snapshot, sandbox.SnapshotFileQuery{
+	part, err := s.svc.Snapshots().Files(ctx, caller(ctx), in.Snapshot, sandbox.SnapshotFileQuery{
 		Path: in.Path, Recursive: in.Recursive, Hash: in.SHA256, Limit: in.Limit, After: string(after),
 	})
 	p := page.Page[sandbox.SnapshotFile]{Items: part.Files}
@@ -104,7 +104,7 @@ func typeOf(mode fs.FileMode) agentapi.FileType {
 }
 
 func (s *Server) shareSnapshot(ctx context.Context, in *snapshotDownloadInput) (*body[wire.SnapshotDownload], error) {
-	key, until, err := s.svc.SnapshotDownload(ctx, caller(ctx), in.Snapshot, in.Path)
+	key, until, err := s.svc.Snapshots().DownloadKey(ctx, caller(ctx), in.Snapshot, in.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (s *Server) shareSnapshot(ctx context.Context, in *snapshotDownloadInput) (
 // snapshotArchive is GET /v1/snapshots/{snapshot}/archive.
 func (s *Server) snapshotArchive(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	body, err := s.svc.SnapshotArchive(r.Context(), caller(r.Context()), r.PathValue("snapshot"), q.Get("path"), q.Get("format"))
+	body, err := s.svc.Snapshots().Archive(r.Context(), caller(r.Context()), r.PathValue("snapshot"), q.Get("path"), q.Get("format"))
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (s *Server) snapshotArchive(w http.ResponseWriter, r *http.Request) error {
 
 // download is GET /v1/downloads/{key}. It needs no token: the key is the secret.
 func (s *Server) download(w http.ResponseWriter, r *http.Request) error {
-	body, sn, err := s.svc.OpenDownload(r.Context(), r.PathValue("key"))
+	body, sn, err := s.svc.Snapshots().OpenDownload(r.Context(), r.PathValue("key"))
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ var (
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
 		"internal/image":         41,
-		"internal/lifecycle":     72,
+		"internal/lifecycle":     59,
 		"internal/store":         46,
 	}
 	// largeReceivers have over 40 methods.
@@ -19,16 +19,15 @@ var (
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
 		"internal/image.Store":               127,
-		"internal/lifecycle.Service":         218,
+		"internal/lifecycle.Service":         187,
 		"internal/store.Store":               153,
 	}
 	// largeInterfaces have over 10 methods.
 	largeInterfaces = exceptions{
-		"internal/auth.AccountStore":       33,
-		"internal/auth.Store":              12,
-		"internal/lifecycle.Images":        12,
-		"internal/lifecycle.SnapshotStore": 13,
-		"internal/lifecycle.Store":         50,
+		"internal/auth.AccountStore": 33,
+		"internal/auth.Store":        12,
+		"internal/lifecycle.Images":  12,
+		"internal/lifecycle.Store":   36,
 	}
 	// undocumentedMethods are the interface methods of a package that have no comment.
 	undocumentedMethods = exceptions{}

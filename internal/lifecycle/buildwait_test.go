@@ -9,6 +9,7 @@ import (
 
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // halves are the resources of which two fill the workspace of [withHalves].
@@ -144,12 +145,12 @@ func TestSnapshotBuildsWaitForQuota(t *testing.T) {
 	e.cfg.Quota = sandbox.Quota{sandbox.LimitMemory: 1 << 30, sandbox.LimitDisk: 3 << 30}
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a", Resources: halves})
-	begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+	begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	finish := func(ctx context.Context, patience time.Duration) (sandbox.Snapshot, error) {
-		return s.FinishBuild(ctx, s.caller, begun.ID, lifecycle.BuildContents{NpmPackages: []string{"x"}, WaitForQuota: patience})
+		return s.Snapshots().Assemblies().Finish(ctx, s.caller, begun.ID, snapshot.Contents{NpmPackages: []string{"x"}, WaitForQuota: patience})
 	}
 	_, err = finish(t.Context(), time.Nanosecond)
 	wantRefused(t, "a finish that does not wait for long", err, sandbox.LimitMemory)

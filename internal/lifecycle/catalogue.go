@@ -37,31 +37,18 @@ func (s *Service) imageFor(ctx context.Context, c sandbox.Caller, req *CreateReq
 		img, err = s.unnamedImage(ctx, c, req)
 	}
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return meant{}, sandbox.InvalidField(field, "%s", fail("", err, "unknown image").cause.Message)
+		return meant{}, sandbox.InvalidField(field, "%s", sandbox.Explain("unknown image", err))
 	}
 	if err != nil {
 		return meant{}, err
 	}
-	if err := s.checkEnabled(ctx, field, &img.Image); err != nil {
+	if err := s.prepare.CheckEnabled(ctx, field, &img.Image); err != nil {
 		return meant{}, err
 	}
 	if img.id == "" {
 		img.id = img.ID
 	}
 	return img, nil
-}
-
-// checkEnabled refuses a built-in image that an administrator has switched off for
-// everything new. Errors: Invalid, naming field.
-func (s *Service) checkEnabled(ctx context.Context, field string, img *sandbox.Image) error {
-	if !img.Builtin {
-		return nil
-	}
-	off, err := s.store.ImageDisabled(ctx, img.ID)
-	if off {
-		return sandbox.InvalidField(field, "%s is disabled on this server; choose another image", img.Ref())
-	}
-	return err
 }
 
 func (s *Service) imageByID(ctx context.Context, c sandbox.Caller, req *CreateRequest) (meant, error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // startCommand starts a command for a caller who stays connected.
@@ -123,7 +124,7 @@ func TestSavingThatTakesLong(t *testing.T) {
 			return err
 		},
 		"snapshot": func(s *server) error {
-			_, err := s.CreateSnapshot(t.Context(), s.caller, "a", lifecycle.SnapshotRequest{})
+			_, err := s.Snapshots().Create(t.Context(), s.caller, "a", snapshot.Request{})
 			return err
 		},
 	} {

@@ -12,6 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
@@ -127,11 +128,11 @@ func TestInstallsThatNoSandboxWaitsFor(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 1<<30 - 1})
 	build := func() error {
-		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+		begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{NpmPackages: []string{"x"}})
+		_, err = s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{NpmPackages: []string{"x"}})
 		return err
 	}
 	wantRefused(t, "a build", build(), sandbox.LimitMemory)

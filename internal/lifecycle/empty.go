@@ -40,7 +40,7 @@ func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
 		}
 	}
 	for {
-		page, err := s.Snapshots(ctx, c, sandbox.SnapshotFilter{Limit: emptyPage})
+		page, err := s.snapshots.List(ctx, c, sandbox.SnapshotFilter{Limit: emptyPage})
 		if err != nil {
 			return fmt.Errorf("list snapshots: %w", err)
 		}
@@ -48,7 +48,7 @@ func (s *Service) Empty(ctx context.Context, ws sandbox.WorkspaceID) error {
 			break
 		}
 		for _, sn := range page.Snapshots {
-			if err := s.DeleteSnapshot(ctx, c, string(sn.ID)); err != nil {
+			if err := s.snapshots.Delete(ctx, c, string(sn.ID)); err != nil {
 				return fmt.Errorf("delete snapshot %s: %w", sn.ID, err)
 			}
 		}

@@ -148,7 +148,7 @@ func (e *env) prepare() *server {
 	}
 	s.Service, err = lifecycle.New(e.cfg, lifecycle.Deps{
 		Streams: streams,
-		Store:   s.store, Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Driver: s.driver, Images: e.images, Layers: e.images, Logger: logger, Network: e.network,
+		Store:   s.store, Checkpoints: &faultyCheckpoints{Records: store.NewCheckpoints(st), faults: f}, Snapshots: s.store, Drafts: s.store, Switches: st, Driver: s.driver, Images: e.images, Layers: e.images, Logger: logger, Network: e.network,
 	})
 	if err != nil {
 		e.t.Fatal(err)
@@ -164,7 +164,7 @@ func (s *server) stop() {
 	if err := s.Close(ctx); err != nil {
 		s.t.Errorf("Close: %v", err)
 	}
-	if err := errors.Join(s.driver.Driver.Close(), s.store.Store.(*store.Store).Close()); err != nil {
+	if err := errors.Join(s.driver.Driver.Close(), s.store.Store.Close()); err != nil {
 		s.t.Errorf("close driver and store: %v", err)
 	}
 }

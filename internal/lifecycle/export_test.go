@@ -57,11 +57,6 @@ func (s *Service) PlanPool() {
 	s.fillPool()
 }
 
-// DownloadKey is a key of SnapshotDownload that is good until a time.
-func (s *Service) DownloadKey(id sandbox.SnapshotID, ws sandbox.WorkspaceID, path string, until time.Time) string {
-	return s.reads.downloadKey(id, ws, path, until)
-}
-
 // Waiting returns how many creates of a workspace wait for room.
 func (s *Service) Waiting(ws sandbox.WorkspaceID) int {
 	return s.quotas.Waiting(ws)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/store"
 )
 
 // faults stand between a server and what it writes to: they make single calls
@@ -86,7 +86,7 @@ func (f *faults) isDead() bool {
 }
 
 type faultyStore struct {
-	lifecycle.Store
+	*store.Store
 	faults *faults
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/box"
-	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/workbox"
 )
@@ -34,17 +33,14 @@ func (s *Service) BuildBase(ctx context.Context, c sandbox.Caller, ref string, p
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return sandbox.Image{}, err
 	}
-	switch sn, err := s.Snapshot(ctx, c, ref); {
+	switch sn, err := s.snapshots.Get(ctx, c, ref); {
 	case err == nil:
 		img, _, err = s.images.Resolve(ctx, sn.Digest)
 		return img, err
 	case sandbox.CodeOf(err) != sandbox.NotFound:
 		return sandbox.Image{}, err
 	}
-	if img, _, err = s.prepare.Ensure(ctx, ref, prepare.Puller(c.Workspace), progress); err != nil {
-		return sandbox.Image{}, err
-	}
-	return img, s.checkEnabled(ctx, "from", &img)
+	return s.prepare.Base(ctx, "from", ref, c.Workspace, progress)
 }
 
 // BuildCommand is a RUN of a Dockerfile.
@@ -149,5 +145,5 @@ var errCommandFailed = fmt.Errorf("the command failed")
 // CheckBuildResources checks the limits that a build asks for, and for how long it may
 // wait for them. Errors: Invalid, naming the field.
 func (s *Service) CheckBuildResources(r sandbox.Resources, patience time.Duration) error {
-	return cmp.Or(checkWait(patience), s.cfg.checkResources(&r))
+	return cmp.Or(sandbox.CheckWaitForQuota(patience), s.cfg.checkResources(&r))
 }

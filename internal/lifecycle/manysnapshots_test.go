@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // TestSnapshotsThatWaitTogether: those that were asked for while there was room are
@@ -26,12 +26,12 @@ func TestSnapshotsThatWaitTogether(t *testing.T) {
 	var g sync.WaitGroup
 	errs := make(chan error, all)
 	for range all {
-		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/big"})
+		begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/big"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		g.Go(func() {
-			_, err := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{})
+			_, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{})
 			errs <- err
 		})
 	}

@@ -53,7 +53,7 @@ func TestMetrics(t *testing.T) {
 	d := e.host.open()
 	t.Cleanup(func() { _ = d.Close() })
 	registry := prometheus.NewPedanticRegistry()
-	deps := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Driver: d, Images: e.images, Logger: slog.New(slog.DiscardHandler), Metrics: registry}
+	deps := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Logger: slog.New(slog.DiscardHandler), Metrics: registry}
 	e.cfg.Promise = sandbox.Promise{MemoryBytes: 64 << 30}
 	svc, err := lifecycle.New(e.cfg, deps)
 	if err != nil {
@@ -115,7 +115,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 	t.Cleanup(func() { _ = st.Close() })
 	d := e.host.open()
 	t.Cleanup(func() { _ = d.Close() })
-	good := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Driver: d, Images: e.images, Logger: slog.New(slog.DiscardHandler)}
+	good := lifecycle.Deps{Store: st, Checkpoints: store.NewCheckpoints(st), Snapshots: st, Drafts: st, Switches: st, Driver: d, Images: e.images, Logger: slog.New(slog.DiscardHandler)}
 	for name, tt := range map[string]struct {
 		cfg  lifecycle.Config
 		deps lifecycle.Deps

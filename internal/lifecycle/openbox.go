@@ -41,7 +41,27 @@ func (s *Service) OpenBox(ctx context.Context, sb *sandbox.Sandbox, img *sandbox
 	return b.Box, nil
 }
 
-// CloseBox destroys a box of OpenBox. The sweep destroys what cannot be destroyed now.
+// RestoreHidden restores a saved state of sb in a box that no caller can find, without a network.
+// After an error no part of the box remains.
+func (s *Service) RestoreHidden(ctx context.Context, sb *sandbox.Sandbox, rootfs, path string) (*box.Box, error) {
+	saver, err := s.saved.Checkpointer()
+	if err != nil {
+		return nil, err
+	}
+	b := s.newBox(sandbox.NewID())
+	s.boxes.reserve(b) // so that the sweep does not take it for an orphan
+	spec := s.spec(sb, rootfs)
+	spec.ID = b.ID
+	if _, err := saver.Restore(ctx, spec, path); err != nil {
+		b.Cancel()
+		_ = b.Agent.Close() // does not fail
+		s.boxes.remove(b)
+		return nil, err
+	}
+	return b.Box, nil
+}
+
+// CloseBox destroys a box of OpenBox or RestoreHidden. The sweep destroys what cannot be destroyed now.
 func (s *Service) CloseBox(b *box.Box) {
 	b.Link.Disconnect(true)
 	b.Cancel()

@@ -46,7 +46,7 @@ func (s *Service) Resume(ctx context.Context, c sandbox.Caller, ref string, req 
 	default:
 		return sandbox.Sandbox{}, sandbox.InvalidField("memory", "must be prefer, require or discard")
 	}
-	if err := checkWait(req.WaitForQuota); err != nil {
+	if err := sandbox.CheckWaitForQuota(req.WaitForQuota); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	b, err := s.stateful(ctx, c, ref)

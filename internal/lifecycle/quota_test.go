@@ -13,6 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // used returns what the quota of the caller's workspace limits.
@@ -155,7 +156,7 @@ func TestDiskOfAWorkspace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sn := s.snap("a", lifecycle.SnapshotRequest{})
+	sn := s.snap("a", snapshot.Request{})
 	s.pause("a")
 	d := s.used().Disk
 	if d.Sandboxes != 0 || d.Paused < 5000 || d.Checkpoints != cp.SizeBytes || d.Snapshots != sn.SizeBytes {
@@ -167,7 +168,7 @@ func TestDiskOfAWorkspace(t *testing.T) {
 		t.Errorf("disk after a restart: %+v, before %+v", again, d)
 	}
 	s.setQuota(sandbox.Quota{sandbox.LimitDisk: d.Total()})
-	_, err = s.CreateSnapshot(t.Context(), s.caller, "a", lifecycle.SnapshotRequest{})
+	_, err = s.Snapshots().Create(t.Context(), s.caller, "a", snapshot.Request{})
 	wantRefused(t, "snapshot", err, sandbox.LimitDisk)
 	_, err = s.CreateCheckpoint(t.Context(), s.caller, "a", "")
 	wantRefused(t, "checkpoint", err, sandbox.LimitDisk)
@@ -408,7 +409,7 @@ func TestLowDisk(t *testing.T) {
 			return err
 		},
 		"snapshot": func() error {
-			_, err := s.CreateSnapshot(t.Context(), s.caller, "a", lifecycle.SnapshotRequest{})
+			_, err := s.Snapshots().Create(t.Context(), s.caller, "a", snapshot.Request{})
 			return err
 		},
 		"checkpoint": func() error {
@@ -420,7 +421,7 @@ func TestLowDisk(t *testing.T) {
 			return err
 		},
 		"build": func() error {
-			_, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+			_, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 			return err
 		},
 		"fork": func() error {
@@ -468,12 +469,12 @@ func TestUploadsCountForTheDisk(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
 	s.setQuota(sandbox.Quota{sandbox.LimitDisk: 1 << 20})
-	begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+	begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	upload := func(n int) error {
-		return s.UploadBuild(t.Context(), s.caller, begun.ID, strings.NewReader(strings.Repeat("x", n)))
+		return s.Snapshots().Assemblies().Upload(t.Context(), s.caller, begun.ID, strings.NewReader(strings.Repeat("x", n)))
 	}
 	for range 3 { // each in place of the one before
 		if err := upload(1 << 19); err != nil {
@@ -487,7 +488,7 @@ func TestUploadsCountForTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRefused(t, "upload in place of what filled the disk", upload(1), sandbox.LimitDisk)
-	_, err = s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+	_, err = s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 	wantRefused(t, "another build", err, sandbox.LimitDisk)
 	_, _, err = s.Create(t.Context(), s.caller, lifecycle.CreateRequest{})
 	wantRefused(t, "create", err, sandbox.LimitDisk)

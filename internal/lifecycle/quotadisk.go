@@ -8,6 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // quotaDisk tells the admission control what is on the disk and in no row. It implements
@@ -15,8 +16,8 @@ import (
 type quotaDisk struct {
 	images     Images
 	saved      *checkpoint.Store
-	begun      *begunBuilds
 	executions *execution.Service
+	snapshots  *snapshot.Service
 	log        *slog.Logger
 	evicting   atomic.Int64 // boxes being destroyed to free the disk
 }
@@ -27,7 +28,7 @@ func (d *quotaDisk) Held(ws sandbox.WorkspaceID) sandbox.HeldDisk {
 	if err != nil { // nothing is built or started of a store that cannot be read
 		d.log.Error("disk use of a workspace's images not known", "workspace", ws, "error", err)
 	}
-	return sandbox.HeldDisk{Streams: d.executions.StreamBytes(ws), Uploads: d.begun.bytes(ws), Images: images, BuildCache: cache}
+	return sandbox.HeldDisk{Streams: d.executions.StreamBytes(ws), Uploads: d.snapshots.UploadedBytes(ws), Images: images, BuildCache: cache}
 }
 
 // FreeCache removes as much of the build cache of a workspace as frees so many bytes.

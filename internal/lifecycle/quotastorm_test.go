@@ -8,6 +8,7 @@ import (
 
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // TestNoWayAroundTheQuota has requests of every kind that records something made
@@ -18,7 +19,7 @@ func TestNoWayAroundTheQuota(t *testing.T) {
 	const most, each = 6, 4
 	s.run(lifecycle.CreateRequest{Name: "parent"})
 	s.write("parent", "/f", "x")
-	sn := s.snap("parent", lifecycle.SnapshotRequest{})
+	sn := s.snap("parent", snapshot.Request{})
 	for i := range each {
 		for _, kind := range []string{"resumed-", "restored-", "woken-"} {
 			name := fmt.Sprint(kind, i)
@@ -68,7 +69,7 @@ func TestNoWayAroundTheQuota(t *testing.T) {
 			return err
 		},
 		"snapshot": func(i int) error {
-			_, err := s.CreateSnapshot(t.Context(), s.caller, "parent", lifecycle.SnapshotRequest{Name: fmt.Sprint("s", i)})
+			_, err := s.Snapshots().Create(t.Context(), s.caller, "parent", snapshot.Request{Name: fmt.Sprint("s", i)})
 			return err
 		},
 		"checkpoint": func(i int) error {
@@ -125,12 +126,12 @@ func TestSnapshotThatDoesNotFit(t *testing.T) {
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "a"})
 	s.write("a", "/f", "x")
-	sn := s.snap("a", lifecycle.SnapshotRequest{Name: "first"})
+	sn := s.snap("a", snapshot.Request{Name: "first"})
 	s.setQuota(sandbox.Quota{sandbox.LimitDisk: s.used().Disk.Total() + sn.SizeBytes - 1})
-	_, err := s.CreateSnapshot(t.Context(), s.caller, "a", lifecycle.SnapshotRequest{Name: "second"})
+	_, err := s.Snapshots().Create(t.Context(), s.caller, "a", snapshot.Request{Name: "second"})
 	wantRefused(t, "a snapshot that does not fit", err, sandbox.LimitDisk)
 	s.setQuota(sandbox.Quota{sandbox.LimitDisk: s.used().Disk.Total() + sn.SizeBytes})
-	s.snap("a", lifecycle.SnapshotRequest{Name: "third"})
+	s.snap("a", snapshot.Request{Name: "third"})
 	if d := s.used().Disk; d.Snapshots != 2*sn.SizeBytes {
 		t.Errorf("snapshots count %d, want %d", d.Snapshots, 2*sn.SizeBytes)
 	}

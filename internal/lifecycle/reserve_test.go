@@ -7,6 +7,7 @@ import (
 
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // TestBuildsCount: a build counts as long as it has its place, and no longer than its server.
@@ -68,18 +69,18 @@ func TestBuildsLeaveSnapshotsTheirPlaces(t *testing.T) {
 	})
 	var g sync.WaitGroup
 	for range 3 {
-		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/big"})
+		begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/big"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		g.Go(func() {
-			if _, err := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{}); err != nil {
+			if _, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{}); err != nil {
 				t.Errorf("build: %v", err)
 			}
 		})
 	}
 	<-entered
-	s.snap("a", lifecycle.SnapshotRequest{})
+	s.snap("a", snapshot.Request{})
 	close(release)
 	g.Wait()
 }

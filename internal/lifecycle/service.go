@@ -22,6 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/quarantine"
 	"github.com/modbox/modbox/internal/quota"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 	"github.com/modbox/modbox/internal/stream"
 	"github.com/modbox/modbox/internal/workbox"
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,7 +31,6 @@ import (
 // Store records sandboxes. Its methods are safe for concurrent use, and a write
 // is done as a whole or not at all. Internal/store has one.
 type Store interface {
-	SnapshotStore
 	quota.Store
 	execution.Store
 	// CreateSandbox records a new sandbox with its event and idempotency key,
@@ -77,8 +77,6 @@ type Store interface {
 	CatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (sandbox.CatalogueImage, error)
 	// DefaultCatalogueImage returns the default entry of a workspace's image catalogue. Errors: NotFound.
 	DefaultCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.CatalogueImage, error)
-	// ImageDisabled reports whether a built-in image is switched off.
-	ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, error)
 
 	// AppendEvent appends an event without a change of state.
 	AppendEvent(ctx context.Context, ev sandbox.Event) error
@@ -113,12 +111,22 @@ type Images interface {
 	List(ctx context.Context) ([]sandbox.Image, error)
 }
 
+// Layers makes, reads and removes root filesystems.
+type Layers interface {
+	prepare.Layers
+	snapshot.Layers
+}
+
 // Deps are what the service stands on; all but Network, Streams, Layers and Metrics must be set. The service
 // uses them until Close and does not close them.
 type Deps struct {
 	Store Store
-	// Checkpoints records the saved states of sandboxes in the same database as Store.
+	// Checkpoints records the saved states of sandboxes, Snapshots and Drafts record snapshots, and
+	// Switches knows the disabled images, all in the same database as Store.
 	Checkpoints checkpoint.Records
+	Snapshots   snapshot.Records
+	Drafts      snapshot.Drafts
+	Switches    prepare.Switches
 
 	Driver driver.Driver
 	Images Images
@@ -162,9 +170,7 @@ type Service struct {
 	automatic  *autocheckpoint.Keeper
 	quarantine *quarantine.Store
 	layers     Layers // nil for none
-	snapshots  *snapshots
-	begun      *begunBuilds
-	reads      *snapshotReads
+	snapshots  *snapshot.Service
 	calls      *agentapi.Memory // of all boxes' agents
 	slots      chan struct{}    // holds one element per sandbox being started
 	workboxes  *workbox.Maker
@@ -201,12 +207,12 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if deps.Store == nil || deps.Checkpoints == nil || deps.Driver == nil || deps.Images == nil || deps.Logger == nil {
-		return nil, errors.New("lifecycle: store, checkpoints, driver, images and logger must all be given")
+	if deps.Store == nil || deps.Checkpoints == nil || deps.Snapshots == nil || deps.Drafts == nil || deps.Switches == nil || deps.Driver == nil || deps.Images == nil || deps.Logger == nil {
+		return nil, errors.New("lifecycle: the parts of the store, driver, images and logger must all be given")
 	}
 	s := &Service{
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
-		layers: deps.Layers, quarantine: deps.Quarantine, snapshots: newSnapshots(), begun: newBegunBuilds(), reads: newSnapshotReads(),
+		layers: deps.Layers, quarantine: deps.Quarantine,
 		boxes: newBoxes(), pool: pool.New[warmBox](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
 		notes: make(chan sandbox.Event, notesMax), dockerfiles: fairsem.New(cfg.MaxBuilds),
 		calls: agentapi.NewMemory(cfg.callMemory),
@@ -219,7 +225,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.work.Cancel()
 		return nil, err
 	}
-	s.disk = &quotaDisk{images: s.images, saved: s.saved, begun: s.begun, log: s.log}
+	s.disk = &quotaDisk{images: s.images, saved: s.saved, log: s.log}
 	s.quotas = quota.New(quota.Config{
 		Quota: cfg.Quota, Defaults: cfg.Defaults, Build: cfg.Build, Max: cfg.Max, MaxSandboxes: cfg.MaxSandboxes, Promise: cfg.Promise,
 		MinFreeDisk: cfg.MinFreeDisk, SandboxFreeDisk: cfg.SandboxFreeDisk,
@@ -231,7 +237,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Store: s.store, Sandboxes: s, Guest: s.guest, Images: s.images, Streams: deps.Streams, Work: s.work, Logger: s.log,
 	})
 	s.disk.executions = s.executions
-	s.newPreparation()
+	s.newPreparation(deps.Switches)
+	s.newSnapshots(deps)
 	s.automatic = autocheckpoint.NewKeeper(automaticHost{s}, s.saved, s.quotas, cfg.MinFreeDisk, s.work, s.log)
 	if s.quarantine == nil && cfg.CheckpointDir != "" {
 		s.quarantine = quarantine.New(filepath.Join(filepath.Dir(cfg.CheckpointDir), "quarantine"))
@@ -244,7 +251,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 }
 
 // newPreparation makes the services that make root filesystems.
-func (s *Service) newPreparation() {
+func (s *Service) newPreparation(switches prepare.Switches) {
 	var layers prepare.Layers // not a nil Layers in an interface
 	var holder workbox.Holder
 	if s.layers != nil {
@@ -255,10 +262,29 @@ func (s *Service) newPreparation() {
 		MaxTasks: s.cfg.MaxBuilds, ImageTimeout: s.cfg.ImageTimeout, MaxAge: s.cfg.PackagesMaxAge, SpoolDir: s.cfg.SpoolDir,
 		NetworkCA: s.cfg.NetworkCA, CheckFree: func() error { return s.saved.Enough(s.cfg.MinFreeDisk) },
 	}, prepare.Deps{
-		Images: s.images, Layers: layers, Boxes: s.workboxes, Host: s, Isolated: s.driver.Capabilities().Isolated, Quotas: s.quotas,
+		Images: s.images, Switches: switches, Layers: layers, Boxes: s.workboxes, Host: s, Isolated: s.driver.Capabilities().Isolated, Quotas: s.quotas,
 		Work: s.work, Logger: s.log,
 	})
 }
+
+// newSnapshots makes the service of snapshots.
+func (s *Service) newSnapshots(deps Deps) {
+	var layers snapshot.Layers // not a nil Layers in an interface
+	if s.layers != nil {
+		layers = s.layers
+	}
+	s.snapshots = snapshot.New(snapshot.Config{
+		MaxSnapshots: s.cfg.MaxSnapshots, MaxBytes: s.cfg.MaxSnapshotBytes, MinFreeDisk: s.cfg.MinFreeDisk, WriteTimeout: s.cfg.ImageTimeout,
+		SpoolDir: s.cfg.SpoolDir, Observe: func(begin time.Time, err error) { s.metrics.op(box.Snapshot, begin, err) },
+	}, snapshot.Deps{
+		Records: deps.Snapshots, Drafts: deps.Drafts, Sandboxes: s, Images: s.images, Layers: layers, Saved: s.saved, Boxes: s.workboxes,
+		Prepare: s.prepare, Quotas: s.quotas, Work: s.work, Logger: s.log,
+	})
+	s.disk.snapshots = s.snapshots
+}
+
+// Snapshots returns the service of snapshots.
+func (s *Service) Snapshots() *snapshot.Service { return s.snapshots }
 
 // Prepare returns the service that makes root filesystems: pulls, and installs of packages.
 func (s *Service) Prepare() *prepare.Service { return s.prepare }

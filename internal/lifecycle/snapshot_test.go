@@ -14,6 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/prepare"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // CommitCached is Commit for what is found again by key.
@@ -112,7 +113,7 @@ func (s *faultyStore) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, mo
 	return s.faults.do("store.BeginSnapshot", func() error { return s.Store.BeginSnapshot(ctx, sn, most, maxBytes, a) })
 }
 
-func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+func (s *faultyStore) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.faults.do("store.FinishSnapshot", func() error {
 		sn, err = s.Store.FinishSnapshot(ctx, id, g, a, ev)
 		return err
@@ -124,9 +125,9 @@ func (s *faultyStore) AbandonSnapshot(ctx context.Context, id sandbox.SnapshotID
 	return s.faults.do("store.AbandonSnapshot", func() error { return s.Store.AbandonSnapshot(ctx, id) })
 }
 
-func (s *server) snap(ref string, req lifecycle.SnapshotRequest) sandbox.Snapshot {
+func (s *server) snap(ref string, req snapshot.Request) sandbox.Snapshot {
 	s.t.Helper()
-	sn, err := s.CreateSnapshot(s.t.Context(), s.caller, ref, req)
+	sn, err := s.Snapshots().Create(s.t.Context(), s.caller, ref, req)
 	if err != nil {
 		s.t.Fatalf("CreateSnapshot(%q): %v", ref, err)
 	}
@@ -138,13 +139,13 @@ func TestSnapshot(t *testing.T) {
 	s := e.start()
 	sb := s.run(lifecycle.CreateRequest{Name: "s"})
 	s.write("s", "/a", "one")
-	first := s.snap("s", lifecycle.SnapshotRequest{Name: "n", Description: "d", Metadata: map[string]string{"k": "v"}})
+	first := s.snap("s", snapshot.Request{Name: "n", Description: "d", Metadata: map[string]string{"k": "v"}})
 	if first.Tag != "latest" || first.Sandbox != sb.ID || first.BaseDigest != "sha256:1" || first.Parent != "" || first.LayerBytes == 0 || first.WorkspaceSlug == "" {
 		t.Errorf("snapshot %+v", first)
 	}
 	s.write("s", "/a", "two")
 	s.pause("s")
-	second := s.snap("s", lifecycle.SnapshotRequest{Name: "n"})
+	second := s.snap("s", snapshot.Request{Name: "n"})
 	if second.Parent != first.ID || second.Digest == first.Digest {
 		t.Errorf("second snapshot %+v", second)
 	}
@@ -155,19 +156,19 @@ func TestSnapshot(t *testing.T) {
 	for ref, want := range map[string]sandbox.SnapshotID{
 		"n": second.ID, "n:latest": second.ID, string(first.ID): first.ID, second.FullName(): second.ID,
 	} {
-		if got, err := s.Snapshot(t.Context(), e.caller, ref); err != nil || got.ID != want {
+		if got, err := s.Snapshots().Get(t.Context(), e.caller, ref); err != nil || got.ID != want {
 			t.Errorf("Snapshot(%q) = %s, %v, want %s", ref, got.ID, err, want)
 		}
 	}
 	tag := "other"
 	for _, to := range []*string{&tag, nil} {
-		if _, err := s.TagSnapshot(t.Context(), e.caller, string(first.ID), to); err != nil {
+		if _, err := s.Snapshots().Tag(t.Context(), e.caller, string(first.ID), to); err != nil {
 			t.Fatal(err)
 		}
 	}
-	throwaway := s.snap("s", lifecycle.SnapshotRequest{Name: "throwaway"})
+	throwaway := s.snap("s", snapshot.Request{Name: "throwaway"})
 	for range 2 { // the second time there is nothing to tell
-		_ = s.DeleteSnapshot(t.Context(), e.caller, string(throwaway.ID))
+		_ = s.Snapshots().Delete(t.Context(), e.caller, string(throwaway.ID))
 	}
 	wantEvents := []sandbox.EventType{
 		sandbox.EventSnapshotCreated, sandbox.EventSnapshotTagged, sandbox.EventSnapshotTagged, sandbox.EventSnapshotCreated, sandbox.EventSnapshotDeleted,
@@ -183,11 +184,11 @@ func TestSnapshot(t *testing.T) {
 	if spec, _ := s.driver.specs.Load(child.ID); !strings.Contains(spec.(driver.Spec).RootFS, second.Digest) {
 		t.Errorf("its root filesystem is %v", spec)
 	}
-	third := s.snap(string(child.ID), lifecycle.SnapshotRequest{Name: "n", Tag: "v3"})
-	if err := s.DeleteSnapshot(t.Context(), e.caller, "n"); err != nil {
+	third := s.snap(string(child.ID), snapshot.Request{Name: "n", Tag: "v3"})
+	if err := s.Snapshots().Delete(t.Context(), e.caller, "n"); err != nil {
 		t.Fatal(err)
 	}
-	lineage, err := s.Lineage(t.Context(), e.caller, "n:v3", page.Request{})
+	lineage, err := s.Snapshots().Lineage(t.Context(), e.caller, "n:v3", page.Request{})
 	var got []sandbox.SnapshotID
 	for _, sn := range lineage.Items {
 		got = append(got, sn.ID)
@@ -195,7 +196,7 @@ func TestSnapshot(t *testing.T) {
 	if d := cmp.Diff([]sandbox.SnapshotID{third.ID, second.ID, first.ID}, got); d != "" || err != nil || lineage.Items[1].DeletedAt.IsZero() {
 		t.Errorf("lineage, %v (-want +got):\n%s", err, d)
 	}
-	if _, err := s.Snapshot(t.Context(), e.caller, string(second.ID)); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Snapshots().Get(t.Context(), e.caller, string(second.ID)); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("deleted snapshot: %v", err)
 	}
 	s.pause(string(child.ID))
@@ -209,22 +210,22 @@ func TestSnapshotIsCollectedWhenNothingNeedsIt(t *testing.T) {
 	e.images.aged = true
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "s"})
-	sn := s.snap("s", lifecycle.SnapshotRequest{Name: "n"})
+	sn := s.snap("s", snapshot.Request{Name: "n"})
 	s.run(lifecycle.CreateRequest{Name: "child", Snapshot: "n"})
 	s.pause("child")
 	kept := func() bool {
 		_, _, err := e.images.Resolve(t.Context(), sn.Digest)
 		return err == nil
 	}
-	if err := s.DeleteSnapshot(t.Context(), e.caller, "n"); err != nil {
+	if err := s.Snapshots().Delete(t.Context(), e.caller, "n"); err != nil {
 		t.Fatal(err)
 	}
 	if s.Sweep(); !kept() {
 		t.Error("the root filesystem of a paused sandbox is gone")
 	}
 	s.destroy("child")
-	other := s.snap("s", lifecycle.SnapshotRequest{Name: "other"})
-	if err := s.DeleteSnapshot(t.Context(), e.caller, string(other.ID)); err != nil {
+	other := s.snap("s", snapshot.Request{Name: "other"})
+	if err := s.Snapshots().Delete(t.Context(), e.caller, string(other.ID)); err != nil {
 		t.Fatal(err)
 	}
 	if s.Sweep(); kept() {
@@ -240,16 +241,16 @@ func TestSnapshotRequestsThatAreRefused(t *testing.T) {
 	e.cfg.MaxSnapshots = 1
 	s := e.start()
 	s.run(lifecycle.CreateRequest{Name: "s"})
-	for field, req := range map[string]lifecycle.SnapshotRequest{
+	for field, req := range map[string]snapshot.Request{
 		"name":        {Name: "a b"},
 		"tag":         {Name: "a", Tag: "-x"},
 		"description": {Description: strings.Repeat("x", 2000)},
 		"message":     {Message: strings.Repeat("x", 2000)},
 	} {
-		_, err := s.CreateSnapshot(t.Context(), e.caller, "s", req)
+		_, err := s.Snapshots().Create(t.Context(), e.caller, "s", req)
 		wantInvalid(t, err, field)
 	}
-	if _, err := s.CreateSnapshot(t.Context(), e.caller, "no", lifecycle.SnapshotRequest{}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Snapshots().Create(t.Context(), e.caller, "no", snapshot.Request{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("of no sandbox: %v", err)
 	}
 	for _, ref := range []string{"none", "none:x", "a b", "@x", "@x/y:", sandboxIDText()} {
@@ -258,12 +259,12 @@ func TestSnapshotRequestsThatAreRefused(t *testing.T) {
 	}
 	_, _, err := s.Create(t.Context(), e.caller, lifecycle.CreateRequest{Snapshot: "x", Image: "modbox/base"})
 	wantInvalid(t, err, "snapshot")
-	s.snap("s", lifecycle.SnapshotRequest{})
-	if _, err := s.CreateSnapshot(t.Context(), e.caller, "s", lifecycle.SnapshotRequest{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+	s.snap("s", snapshot.Request{})
+	if _, err := s.Snapshots().Create(t.Context(), e.caller, "s", snapshot.Request{}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("one too many: %v", err)
 	}
 	s.destroy("s")
-	if _, err := s.CreateSnapshot(t.Context(), e.caller, "s", lifecycle.SnapshotRequest{}); sandbox.CodeOf(err) != sandbox.Ended {
+	if _, err := s.Snapshots().Create(t.Context(), e.caller, "s", snapshot.Request{}); sandbox.CodeOf(err) != sandbox.Ended {
 		t.Errorf("of an ended sandbox: %v", err)
 	}
 }
@@ -292,7 +293,7 @@ func TestSnapshotCutShort(t *testing.T) {
 		s := e.start()
 		prepare(s)
 		before := len(s.driver.faults.called())
-		s.snap("s", lifecycle.SnapshotRequest{Name: "n"})
+		s.snap("s", snapshot.Request{Name: "n"})
 		steps := len(s.driver.faults.called()) - before
 		s.stop()
 		for step := 1; step <= steps; step++ {
@@ -313,14 +314,14 @@ func TestSnapshotCutShort(t *testing.T) {
 				} else {
 					s.driver.faults.on(die, nil)
 				}
-				_, err := s.CreateSnapshot(t.Context(), e.caller, "s", lifecycle.SnapshotRequest{Name: "n"})
+				_, err := s.Snapshots().Create(t.Context(), e.caller, "s", snapshot.Request{Name: "n"})
 				if err == nil {
 					t.Errorf("step %d: the snapshot of a killed server succeeded", step)
 				}
 				s.stop()
 				s = e.start()
 				s.Sweep()
-				list, err := s.Snapshots(t.Context(), e.caller, sandbox.SnapshotFilter{Count: true})
+				list, err := s.Snapshots().List(t.Context(), e.caller, sandbox.SnapshotFilter{Count: true})
 				if err != nil || list.Total > 1 || list.Total == 1 && list.Snapshots[0].Digest == "" {
 					t.Errorf("step %d after %v: snapshots %+v, %v", step, after, list, err)
 				}
@@ -330,7 +331,7 @@ func TestSnapshotCutShort(t *testing.T) {
 				if ids := e.host.ids(); len(ids) > 1 || paused && len(ids) > 0 {
 					t.Errorf("step %d after %v: boxes %v", step, after, ids)
 				}
-				s.snap("s", lifecycle.SnapshotRequest{Name: "n"})
+				s.snap("s", snapshot.Request{Name: "n"})
 				s.stop()
 			}
 		}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 func TestProgressOfABuild(t *testing.T) {
@@ -30,38 +30,38 @@ func TestProgressOfABuild(t *testing.T) {
 			return ctx.Err()
 		}
 	})
-	begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/big"})
+	begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/big"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := s.BuildProgress(t.Context(), s.caller, begun.ID)
+	at, err := s.Snapshots().Assemblies().Progress(t.Context(), s.caller, begun.ID)
 	if err != nil || at.Phase != "begun" {
 		t.Errorf("before its finish: %+v, %v", at, err)
 	}
 	finished := make(chan error, 1)
 	go func() {
-		_, err := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{})
+		_, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{})
 		finished <- err
 	}()
 	<-entered
-	at, err = s.BuildProgress(t.Context(), s.caller, begun.ID)
+	at, err = s.Snapshots().Assemblies().Progress(t.Context(), s.caller, begun.ID)
 	if d := cmp.Diff(installing, at); d != "" || err != nil {
 		t.Errorf("meanwhile: %v (-want +got):\n%s", err, d)
 	}
-	if _, err := s.BuildProgress(t.Context(), sandbox.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Snapshots().Assemblies().Progress(t.Context(), sandbox.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("for another workspace: %v, want not_found", err)
 	}
 	close(release)
 	if err := <-finished; err != nil {
 		t.Fatal(err)
 	}
-	if at, err := s.BuildProgress(t.Context(), s.caller, begun.ID); err != nil || at.Phase != sandbox.BuildDone {
+	if at, err := s.Snapshots().Assemblies().Progress(t.Context(), s.caller, begun.ID); err != nil || at.Phase != snapshot.PhaseDone {
 		t.Errorf("when it is over: %+v, %v, want that it is done", at, err)
 	}
 	if got := phases(t, s, begun.ID, true); !slices.Equal(got, []sandbox.ImagePhase{"begun", "waiting", "installing", "writing", "done"}) {
 		t.Errorf("its log has the phases %v", got)
 	}
-	if _, err := s.BuildLog(t.Context(), sandbox.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.Snapshots().Assemblies().Log(t.Context(), sandbox.Caller{Workspace: "other"}, begun.ID); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("the log for another workspace: %v, want not_found", err)
 	}
 }
@@ -75,9 +75,9 @@ func TestDisabledImages(t *testing.T) {
 	t.Cleanup(func() { st.Close() })
 	s := e.start()
 	build := func() error {
-		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: big.Name})
+		begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: big.Name})
 		if err == nil {
-			_, err = s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{})
+			_, err = s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{})
 		}
 		return err
 	}
@@ -98,7 +98,7 @@ func TestDisabledImages(t *testing.T) {
 // phases are those in the log of a build.
 func phases(t *testing.T, s *server, id sandbox.SnapshotID, ended bool) (out []sandbox.ImagePhase) {
 	t.Helper()
-	log, err := s.BuildLog(t.Context(), s.caller, id)
+	log, err := s.Snapshots().Assemblies().Log(t.Context(), s.caller, id)
 	if err != nil || log.Ended != ended || log.Truncated {
 		t.Fatalf("log = %+v, %v, want it ended: %v", log, err, ended)
 	}
@@ -115,14 +115,14 @@ func TestLogOfABuild(t *testing.T) {
 [ "$6" != many ] || for a in 0 1 2 3 4 5 6 7 8 9; do for b in 0 1 2 3 4 5 6 7 8 9; do for c in 0 1 2 3 4 5 6 7 8 9; do echo; echo line $a$b$c; done; done; done
 `})
 	s := e.start()
-	build := func(pkg string) (sandbox.BuildLog, error) {
+	build := func(pkg string) (snapshot.Log, error) {
 		t.Helper()
-		begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+		begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, failed := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{NpmPackages: []string{pkg}})
-		log, err := s.BuildLog(t.Context(), s.caller, begun.ID)
+		_, failed := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{NpmPackages: []string{pkg}})
+		log, err := s.Snapshots().Assemblies().Log(t.Context(), s.caller, begun.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,24 +138,24 @@ func TestLogOfABuild(t *testing.T) {
 		t.Errorf("log of a failure (%v):\n%s", failed, strings.Join(lines, "\n"))
 	}
 	log, failed = build("many")
-	if failed != nil || !log.Truncated || len(log.Lines) != 1000 || log.Lines[999].Phase != sandbox.BuildDone || log.Lines[997].Message != "line 999" {
+	if failed != nil || !log.Truncated || len(log.Lines) != 1000 || log.Lines[999].Phase != snapshot.PhaseDone || log.Lines[997].Message != "line 999" {
 		t.Errorf("log of much = %d lines, truncated %v, ends with %+v (%v)", len(log.Lines), log.Truncated, log.Lines[max(0, len(log.Lines)-3):], failed)
 	}
 }
 
 func TestFilesOfABuildAreUploadedByOneAtATime(t *testing.T) {
 	s := newEnv(t).start()
-	begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+	begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, w := io.Pipe()
 	first := make(chan error, 1)
-	go func() { first <- s.UploadBuild(t.Context(), s.caller, begun.ID, r) }()
+	go func() { first <- s.Snapshots().Assemblies().Upload(t.Context(), s.caller, begun.ID, r) }()
 	if _, err := w.Write([]byte("under way")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.UploadBuildByKey(t.Context(), begun.Key, strings.NewReader("x")); sandbox.CodeOf(err) != sandbox.Conflict {
+	if err := s.Snapshots().Assemblies().UploadByKey(t.Context(), begun.Key, strings.NewReader("x")); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("an upload beside another: %v, want conflict", err)
 	}
 	if err := w.Close(); err != nil {
@@ -164,7 +164,7 @@ func TestFilesOfABuildAreUploadedByOneAtATime(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Errorf("the first upload: %v", err)
 	}
-	if err := s.UploadBuildByKey(t.Context(), begun.Key, strings.NewReader("x")); err != nil {
+	if err := s.Snapshots().Assemblies().UploadByKey(t.Context(), begun.Key, strings.NewReader("x")); err != nil {
 		t.Errorf("an upload after the other: %v", err)
 	}
 }
@@ -174,16 +174,16 @@ func TestFilesOfABuildAreUploadedByOneAtATime(t *testing.T) {
 func TestUploadEndsWithItsBuild(t *testing.T) {
 	e := newEnv(t)
 	s := e.start()
-	begun, err := s.BeginBuild(t.Context(), s.caller, lifecycle.BuildRequest{Runtime: "modbox/base"})
+	begun, err := s.Snapshots().Assemblies().Begin(t.Context(), s.caller, snapshot.AssemblyRequest{Runtime: "modbox/base"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const most = 64 << 20
 	given, finished := 0, false
-	err = s.UploadBuild(t.Context(), s.caller, begun.ID, readerFunc(func(p []byte) (int, error) {
+	err = s.Snapshots().Assemblies().Upload(t.Context(), s.caller, begun.ID, readerFunc(func(p []byte) (int, error) {
 		if given > 8<<20 && !finished {
 			finished = true
-			if _, err := s.FinishBuild(t.Context(), s.caller, begun.ID, lifecycle.BuildContents{}); err != nil {
+			if _, err := s.Snapshots().Assemblies().Finish(t.Context(), s.caller, begun.ID, snapshot.Contents{}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -12,13 +12,9 @@ import (
 func (s *Service) sweepLoop() {
 	ticker := time.NewTicker(s.cfg.SweepInterval)
 	defer ticker.Stop()
-	var purged, collected time.Time
+	var purged time.Time
 	for {
 		s.sweep()
-		if time.Since(collected) >= collectInterval {
-			s.collect()
-			collected = time.Now()
-		}
 		if time.Since(purged) >= purgeInterval {
 			s.purge()
 			purged = time.Now()
@@ -38,7 +34,7 @@ func (s *Service) sweep() {
 	s.sweepRows()
 	s.sweepHost()
 	s.sweepSaved()
-	s.sweepSnapshots()
+	s.snapshots.Sweep()
 	if err := s.quotas.EndStale(s.ctx); err != nil {
 		s.logSweep("delete reservations of builds that are over", err)
 	}

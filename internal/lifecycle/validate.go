@@ -53,7 +53,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	if req.TTL != 0 && (req.TTL < c.ttlMin || req.TTL > sandbox.TTLMax) {
 		return sandbox.InvalidField("ttl_seconds", "must be %d to %d", int(c.ttlMin/time.Second), int(sandbox.TTLMax/time.Second))
 	}
-	if err := checkWait(req.WaitForQuota); err != nil {
+	if err := sandbox.CheckWaitForQuota(req.WaitForQuota); err != nil {
 		return err
 	}
 	if err := c.checkResources(&req.Resources); err != nil {
@@ -71,7 +71,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	if req.URLAccess != "" && !req.URLAccess.Valid() {
 		return sandbox.InvalidField("url_access", "must be %s or %s", sandbox.URLOpen, sandbox.URLKey)
 	}
-	if err := checkMetadata(req.Description, req.Metadata); err != nil {
+	if err := sandbox.CheckMetadata(req.Description, req.Metadata); err != nil {
 		return err
 	}
 	if req.Command != nil {
@@ -112,24 +112,6 @@ func (c *Config) checkTimeouts(t sandbox.Timeouts) error {
 	return sandbox.InvalidField("timeouts.on_idle", "must be %s or %s", sandbox.OnIdleDestroy, sandbox.OnIdlePause)
 }
 
-// checkMetadata checks the caller's own words about a sandbox.
-func checkMetadata(description string, metadata map[string]string) error {
-	if len(description) > sandbox.DescriptionMax || !sandbox.IsText(description) {
-		return sandbox.InvalidField("description", "must be at most %d bytes of UTF-8 without NUL", sandbox.DescriptionMax)
-	}
-	size := 0
-	for key, value := range metadata {
-		if key == "" || !sandbox.IsText(key) || !sandbox.IsText(value) {
-			return sandbox.InvalidField(sandbox.FieldOf("metadata", key), "keys and values must be UTF-8 without NUL, keys not empty")
-		}
-		size += len(key) + len(value)
-	}
-	if len(metadata) > sandbox.MetadataMax || size > sandbox.MetadataByteMax {
-		return sandbox.InvalidField("metadata", "must hold at most %d entries and %d bytes", sandbox.MetadataMax, sandbox.MetadataByteMax)
-	}
-	return nil
-}
-
 func checkLabels(labels map[string]string) error {
 	if len(labels) > sandbox.LabelsMax {
 		return sandbox.InvalidField("labels", "must hold at most %d labels", sandbox.LabelsMax)
@@ -144,14 +126,6 @@ func checkLabels(labels map[string]string) error {
 		if bad(value) {
 			return sandbox.InvalidField("labels."+key, "must be at most %d bytes of UTF-8 without control characters", sandbox.LabelMax)
 		}
-	}
-	return nil
-}
-
-// checkWait checks for how long a request may wait for room.
-func checkWait(d time.Duration) error {
-	if d < 0 || d > sandbox.WaitForQuotaMax {
-		return sandbox.InvalidField("wait_for_quota_seconds", "must be 0 to %d", int(sandbox.WaitForQuotaMax/time.Second))
 	}
 	return nil
 }

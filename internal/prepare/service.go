@@ -35,6 +35,12 @@ type Images interface {
 	Update(ctx context.Context, ref string, who sandbox.Puller, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
 }
 
+// Switches knows which images are switched off.
+type Switches interface {
+	// ImageDisabled reports whether an administrator has disabled a built-in image.
+	ImageDisabled(ctx context.Context, id sandbox.ImageID) (bool, error)
+}
+
 // Layers makes root filesystems out of others.
 type Layers interface {
 	workbox.Holder
@@ -86,7 +92,8 @@ type Config struct {
 
 // Deps are the parts that the service uses.
 type Deps struct {
-	Images Images
+	Images   Images
+	Switches Switches
 	// Layers stores the results of installs; without it there are none.
 	Layers Layers
 	Boxes  *workbox.Maker
@@ -100,11 +107,12 @@ type Deps struct {
 
 // Service makes root filesystems. It is safe for concurrent use.
 type Service struct {
-	cfg    Config
-	images Images
-	layers Layers // nil for none
-	boxes  *workbox.Maker
-	host   workbox.Host
+	cfg      Config
+	images   Images
+	switches Switches
+	layers   Layers // nil for none
+	boxes    *workbox.Maker
+	host     workbox.Host
 	// isolated is Deps.Isolated: a driver for tests would install packages on the machine of the tests.
 	isolated bool
 	quotas   *quota.Controller
@@ -122,7 +130,7 @@ type Service struct {
 // New returns a service.
 func New(cfg Config, deps Deps) *Service {
 	return &Service{
-		cfg: cfg, images: deps.Images, layers: deps.Layers, boxes: deps.Boxes, host: deps.Host, isolated: deps.Isolated, quotas: deps.Quotas,
+		cfg: cfg, images: deps.Images, switches: deps.Switches, layers: deps.Layers, boxes: deps.Boxes, host: deps.Host, isolated: deps.Isolated, quotas: deps.Quotas,
 		work: deps.Work, ctx: deps.Work.Context(), log: deps.Logger,
 		pulls: fairsem.New(cfg.MaxTasks), installs: fairsem.New(cfg.MaxTasks),
 		tasks:  tasks{byKey: map[string]*task{}},

@@ -166,6 +166,29 @@ func (s *Service) Ensure(ctx context.Context, ref string, who sandbox.Puller, pr
 	return s.images.Resolve(ctx, ref)
 }
 
+// Base is Ensure for an image that a workspace builds on, which must be enabled. Errors: as
+// [Service.Ensure]; Invalid, naming field.
+func (s *Service) Base(ctx context.Context, field, ref string, ws sandbox.WorkspaceID, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+	img, _, err := s.Ensure(ctx, ref, Puller(ws), progress)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	return img, s.CheckEnabled(ctx, field, &img)
+}
+
+// CheckEnabled returns an error for a built-in image that an administrator has disabled. Errors:
+// Invalid, naming field.
+func (s *Service) CheckEnabled(ctx context.Context, field string, img *sandbox.Image) error {
+	if !img.Builtin {
+		return nil
+	}
+	off, err := s.switches.ImageDisabled(ctx, img.ID)
+	if off {
+		return sandbox.InvalidField(field, "%s is disabled on this server; choose another image", img.Ref())
+	}
+	return err
+}
+
 // Puller returns the workspace as the puller of an image.
 func Puller(ws sandbox.WorkspaceID) sandbox.Puller { return sandbox.Puller{Workspace: ws} }
 

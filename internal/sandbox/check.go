@@ -3,6 +3,7 @@ package sandbox
 import (
 	"path"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -66,6 +67,34 @@ func CheckArgv(argv []string) error {
 	}
 	if size > CommandMax {
 		return InvalidField("command", "must be at most %d bytes; write longer scripts to a file", CommandMax)
+	}
+	return nil
+}
+
+// CheckMetadata checks the description and the metadata of an object. Errors: Invalid, naming the
+// field.
+func CheckMetadata(description string, metadata map[string]string) error {
+	if len(description) > DescriptionMax || !IsText(description) {
+		return InvalidField("description", "must be at most %d bytes of UTF-8 without NUL", DescriptionMax)
+	}
+	size := 0
+	for key, value := range metadata {
+		if key == "" || !IsText(key) || !IsText(value) {
+			return InvalidField(FieldOf("metadata", key), "keys and values must be UTF-8 without NUL, keys not empty")
+		}
+		size += len(key) + len(value)
+	}
+	if len(metadata) > MetadataMax || size > MetadataByteMax {
+		return InvalidField("metadata", "must hold at most %d entries and %d bytes", MetadataMax, MetadataByteMax)
+	}
+	return nil
+}
+
+// CheckWaitForQuota checks for how long a request may wait for capacity. Errors: Invalid, naming
+// the field.
+func CheckWaitForQuota(d time.Duration) error {
+	if d < 0 || d > WaitForQuotaMax {
+		return InvalidField("wait_for_quota_seconds", "must be 0 to %d", int(WaitForQuotaMax/time.Second))
 	}
 	return nil
 }

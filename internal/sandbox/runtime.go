@@ -38,24 +38,3 @@ type ImageEvent struct {
 	// Message is one short line.
 	Message string
 }
-
-// The phases of the build of a snapshot that is over.
-const (
-	BuildDone   ImagePhase = "done"
-	BuildFailed ImagePhase = "failed"
-)
-
-// BuildLine is something that happened in the build of a snapshot, or a line that
-// one of its tools wrote.
-type BuildLine struct {
-	Time    time.Time
-	Phase   ImagePhase
-	Message string
-}
-
-// BuildLog is what happened in the build of a snapshot.
-type BuildLog struct {
-	Lines     []BuildLine // in their order
-	Truncated bool        // there were others before
-	Ended     bool        // nothing will be added
-}

@@ -77,8 +77,8 @@ func (s *Snapshot) FullName() string {
 	return full
 }
 
-// Grown is what a snapshot's work found out about it.
-type Grown struct {
+// SnapshotResult describes the root filesystem of a snapshot that was made.
+type SnapshotResult struct {
 	BaseDigest, Digest               string
 	SizeBytes, LayerBytes, FileCount int64
 	CreatedAt                        time.Time

@@ -95,7 +95,7 @@ func TestVariablesAreEncrypted(t *testing.T) {
 	if sb, err := s.SandboxByID(t.Context(), c.Sandbox.ID); err != nil || cmp.Diff(env, sb.Env) != "" {
 		t.Errorf("variables after a restart and changes of the key: %v, %v", sb.Env, err)
 	}
-	if got, err := s.FinishSnapshot(t.Context(), sn.ID, sandbox.Grown{}, sandbox.Admission{}, sandbox.Event{}); err != nil || cmp.Diff(sn.Env, got.Env) != "" {
+	if got, err := s.FinishSnapshot(t.Context(), sn.ID, sandbox.SnapshotResult{}, sandbox.Admission{}, sandbox.Event{}); err != nil || cmp.Diff(sn.Env, got.Env) != "" {
 		t.Errorf("variables of the snapshot: %v, %v", got.Env, err)
 	}
 	for _, text := range []string{"plain-create", "plain-set", "plain-snapshot", c.RequestHash} {

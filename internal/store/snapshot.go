@@ -68,7 +68,7 @@ func (s *Store) BeginSnapshot(ctx context.Context, sn sandbox.Snapshot, most int
 // that had its tag has lost the tag. If the sandbox of ev still has a row, FinishSnapshot
 // appends ev. Errors: NotFound; QuotaExceeded if the snapshot exceeds the workspace's disk
 // quota.
-func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.Grown, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
+func (s *Store) FinishSnapshot(ctx context.Context, id sandbox.SnapshotID, g sandbox.SnapshotResult, a sandbox.Admission, ev sandbox.Event) (sn sandbox.Snapshot, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := tx.QueryRowContext(ctx, "SELECT "+snapshotColumns+snapshotTables+" WHERE s.id = $1 AND s.state = 'creating'", id)
 		if sn, err = s.oneSnapshot(row); err != nil {

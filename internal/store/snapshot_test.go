@@ -21,7 +21,7 @@ func begin(t *testing.T, s *store.Store, sn sandbox.Snapshot) sandbox.Snapshot {
 
 func finish(t *testing.T, s *store.Store, id sandbox.SnapshotID, size int64) sandbox.Snapshot {
 	t.Helper()
-	g := sandbox.Grown{BaseDigest: "sha256:b", Digest: "sha256:" + string(id), SizeBytes: size, LayerBytes: 7, FileCount: 3, CreatedAt: time.Now().UTC()}
+	g := sandbox.SnapshotResult{BaseDigest: "sha256:b", Digest: "sha256:" + string(id), SizeBytes: size, LayerBytes: 7, FileCount: 3, CreatedAt: time.Now().UTC()}
 	sn, err := s.FinishSnapshot(t.Context(), id, g, sandbox.Admission{}, sandbox.Event{})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestSnapshotLimits(t *testing.T) {
 	if err := s.AbandonSnapshot(t.Context(), next.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.FinishSnapshot(t.Context(), next.ID, sandbox.Grown{}, sandbox.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := s.FinishSnapshot(t.Context(), next.ID, sandbox.SnapshotResult{}, sandbox.Admission{}, sandbox.Event{}); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("an abandoned one: %v", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"net/http"
 
 	"github.com/modbox/modbox/internal/api/wire"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // beginBuild is the first of the three requests of a build.
@@ -31,8 +31,8 @@ func (d *Dialect) beginBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req := lifecycle.BuildRequest{
-		SnapshotRequest: lifecycle.SnapshotRequest{
+	req := snapshot.AssemblyRequest{
+		Request: snapshot.Request{
 			Name: in.Name, Tag: in.Tag, Description: in.Description, Message: in.Message, Public: in.Public,
 		},
 		ContentHash: in.ContentHash, Force: in.Force, Dir: workspaceDir,
@@ -40,7 +40,7 @@ func (d *Dialect) beginBuild(w http.ResponseWriter, r *http.Request) error {
 	if rt != nil {
 		req.Runtime = rt.image
 	}
-	begun, err := d.svc.BeginBuild(ctx, caller(ctx), req)
+	begun, err := d.svc.Snapshots().Assemblies().Begin(ctx, caller(ctx), req)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func building(r *http.Request) sandbox.SnapshotID {
 // uploadBuild takes the files of a build. Without an upload URL the client sends
 // them here, whether the snapshot is to be public or not.
 func (d *Dialect) uploadBuild(w http.ResponseWriter, r *http.Request) error {
-	err := d.svc.UploadBuild(r.Context(), caller(r.Context()), building(r), r.Body)
+	err := d.svc.Snapshots().Assemblies().Upload(r.Context(), caller(r.Context()), building(r), r.Body)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return noSnapshot()
 	}
@@ -97,11 +97,11 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, id := r.Context(), building(r)
 	if in.FileCount == 0 { // the client has sent a file that stands for none
-		err = d.svc.UploadBuild(ctx, caller(ctx), id, noFiles())
+		err = d.svc.Snapshots().Assemblies().Upload(ctx, caller(ctx), id, noFiles())
 	}
 	var sn sandbox.Snapshot
 	if err == nil {
-		sn, err = d.svc.FinishBuild(ctx, caller(ctx), id, lifecycle.BuildContents{
+		sn, err = d.svc.Snapshots().Assemblies().Finish(ctx, caller(ctx), id, snapshot.Contents{
 			AptPackages: in.Dependencies, NpmPackages: in.Packages, Env: in.Env, Metadata: in.Metadata, WaitForQuota: wait,
 		})
 	}

@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
+	"github.com/modbox/modbox/internal/snapshot"
 )
 
 // orgInfo is an organization as snapshots name it.
@@ -82,14 +82,14 @@ func snapshotRef(s string) string {
 // snapshotOf returns the snapshot that a reference means: an id, a name with or
 // without its tag, or a tag alone, of which the newest snapshot is meant.
 func (d *Dialect) snapshotOf(ctx context.Context, s string) (sandbox.Snapshot, error) {
-	sn, err := d.svc.Snapshot(ctx, caller(ctx), snapshotRef(s))
+	sn, err := d.svc.Snapshots().Get(ctx, caller(ctx), snapshotRef(s))
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return sn, err
 	}
 	if sandbox.CheckSnapshotTag(s) != nil {
 		return sn, noSnapshot()
 	}
-	tagged, err := d.svc.Snapshots(ctx, caller(ctx), sandbox.SnapshotFilter{Tag: s, Limit: 1})
+	tagged, err := d.svc.Snapshots().List(ctx, caller(ctx), sandbox.SnapshotFilter{Tag: s, Limit: 1})
 	if err != nil {
 		return sn, err
 	}
@@ -114,7 +114,7 @@ func (d *Dialect) createSnapshot(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx := r.Context()
-	sn, err := d.svc.CreateSnapshot(ctx, caller(ctx), string(sb.ID), lifecycle.SnapshotRequest{
+	sn, err := d.svc.Snapshots().Create(ctx, caller(ctx), string(sb.ID), snapshot.Request{
 		Name: in.Name, Tag: in.Tag, Description: in.Description, Public: in.Public,
 	})
 	if err != nil {
@@ -134,7 +134,7 @@ func (d *Dialect) answerSnapshot(w http.ResponseWriter, r *http.Request, sn *san
 	out := snapshotInfoOf(sn, runtimes)
 	out.Files = files
 	if c := caller(ctx); c.Workspace != "" && !c.ReadOnly {
-		key, _, err := d.svc.SnapshotDownload(ctx, c, string(sn.ID), workspaceDir)
+		key, _, err := d.svc.Snapshots().DownloadKey(ctx, c, string(sn.ID), workspaceDir)
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (d *Dialect) snapshot(w http.ResponseWriter, r *http.Request) error {
 
 // publicSnapshot answers anybody.
 func (d *Dialect) publicSnapshot(w http.ResponseWriter, r *http.Request) error {
-	sn, err := d.svc.PublicSnapshot(r.Context(), snapshotRef(r.PathValue("snapshot")))
+	sn, err := d.svc.Snapshots().GetPublic(r.Context(), snapshotRef(r.PathValue("snapshot")))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return noSnapshot()
 	}
@@ -170,7 +170,7 @@ func (d *Dialect) tagSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sn, err := d.svc.TagSnapshot(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")), in.Tag)
+	sn, err := d.svc.Snapshots().Tag(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")), in.Tag)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return noSnapshot()
 	}
@@ -181,7 +181,7 @@ func (d *Dialect) tagSnapshot(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (d *Dialect) deleteSnapshot(w http.ResponseWriter, r *http.Request) error {
-	err := d.svc.DeleteSnapshot(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")))
+	err := d.svc.Snapshots().Delete(r.Context(), caller(r.Context()), snapshotRef(r.PathValue("snapshot")))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return noSnapshot()
 	}
@@ -216,7 +216,7 @@ func (d *Dialect) snapshots(w http.ResponseWriter, r *http.Request) error {
 			return noSandbox()
 		}
 	}
-	page, err := d.svc.Snapshots(r.Context(), caller(r.Context()), f)
+	page, err := d.svc.Snapshots().List(r.Context(), caller(r.Context()), f)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (d *Dialect) publicSnapshots(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	page, err := d.svc.PublicSnapshots(r.Context(), f)
+	page, err := d.svc.Snapshots().ListPublic(r.Context(), f)
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (d *Dialect) lineage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.svc.Lineage(ctx, caller(ctx), string(sn.ID), page.Request{Limit: limit})
+	list, err := d.svc.Snapshots().Lineage(ctx, caller(ctx), string(sn.ID), page.Request{Limit: limit})
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (d *Dialect) origin(ctx context.Context, sb *sandbox.Sandbox) (*madeFrom, e
 	if sb.Snapshot == "" {
 		return nil, nil
 	}
-	sn, err := d.svc.Snapshot(ctx, caller(ctx), string(sb.Snapshot))
+	sn, err := d.svc.Snapshots().Get(ctx, caller(ctx), string(sb.Snapshot))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return &madeFrom{ID: snapshotID(sb.Snapshot), User: &user{string(sb.CreatedBy)}}, nil
 	}

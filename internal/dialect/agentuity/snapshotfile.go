@@ -28,7 +28,7 @@ type snapshotFile struct {
 // The list is optional to the clients, and the snapshot's address has the files.
 func (d *Dialect) snapshotFiles(ctx context.Context, sn *sandbox.Snapshot) *[]snapshotFile {
 	files := []snapshotFile{}
-	page, err := d.svc.SnapshotFiles(ctx, caller(ctx), string(sn.ID), sandbox.SnapshotFileQuery{
+	page, err := d.svc.Snapshots().Files(ctx, caller(ctx), string(sn.ID), sandbox.SnapshotFileQuery{
 		Path: workspaceDir, Recursive: true, Hash: true, Limit: snapshotFilesMax,
 	})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
