@@ -194,6 +194,7 @@ func TestPrivatePorts(t *testing.T) {
 
 // TestLinkExpires has a link end at the server by the clock.
 func TestLinkExpires(t *testing.T) {
+	t.Parallel() // it waits for a minute
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/code-exec"})
 	serve(t, s, sb.ID, "3000")
