@@ -23,22 +23,22 @@ type task struct {
 	err    error         // valid when done
 	cancel context.CancelFunc
 	// watchers are the requests that wait for it; guarded by tasks.mu.
-	watchers map[*watcher]struct{}
+	watchers map[*reporter]struct{}
 	last     sandbox.ImageEvent // guarded by tasks.mu
 }
 
-type watcher struct{ progress func(sandbox.ImageEvent) }
-
 // share runs work as the task of a key, or joins the task of that key. The task takes a place of
 // the workspace that asked first, and ends early when nobody waits for it any more. Progress,
-// which may be nil, must return at once.
+// which may be nil, must return at once; it may call the service. It is not called after share has
+// returned.
 //
 // Errors: the work's; the context's; QuotaExceeded when too many of the workspace
 // wait; Unavailable when the service closes, and when the disk is nearly full.
 func (s *Service) share(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, progress func(sandbox.ImageEvent),
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (sandbox.Image, error) {
-	w := &watcher{progress: progress}
+	w := newReporter(progress)
+	defer w.stop()
 	m, err := s.join(places, ws, key, w, work)
 	if err != nil {
 		return sandbox.Image{}, err
@@ -53,15 +53,16 @@ func (s *Service) share(ctx context.Context, places *fairsem.Semaphore, ws sandb
 }
 
 // join makes w a watcher of the key's task, which it starts if there is none.
-func (s *Service) join(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, w *watcher,
+func (s *Service) join(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key string, w *reporter,
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (*task, error) {
+	defer w.flush() // after the lock is released
 	s.tasks.mu.Lock()
 	defer s.tasks.mu.Unlock()
 	if m := s.tasks.byKey[key]; m != nil {
 		m.watchers[w] = struct{}{}
-		if w.progress != nil && m.last.Phase != "" {
-			w.progress(m.last)
+		if m.last.Phase != "" {
+			w.add(m.last)
 		}
 		return m, nil
 	}
@@ -69,7 +70,7 @@ func (s *Service) join(places *fairsem.Semaphore, ws sandbox.WorkspaceID, key st
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	m := &task{done: make(chan struct{}), cancel: cancel, watchers: map[*watcher]struct{}{w: {}}}
+	m := &task{done: make(chan struct{}), cancel: cancel, watchers: map[*reporter]struct{}{w: {}}}
 	started := s.work.Go(func() {
 		defer cancel()
 		img, err := s.run(ctx, places, ws, m, work)
@@ -94,13 +95,8 @@ func (s *Service) run(ctx context.Context, places *fairsem.Semaphore, ws sandbox
 	work func(context.Context, func(sandbox.ImageEvent)) (sandbox.Image, error),
 ) (sandbox.Image, error) {
 	progress := func(e sandbox.ImageEvent) {
-		s.tasks.mu.Lock()
-		defer s.tasks.mu.Unlock()
-		m.last = e
-		for w := range m.watchers {
-			if w.progress != nil {
-				w.progress(e)
-			}
+		for _, w := range s.tasks.record(m, e) {
+			w.flush()
 		}
 	}
 	release, err := places.Acquire(ctx, ws, func() {
@@ -122,6 +118,19 @@ func (s *Service) run(ctx context.Context, places *fairsem.Semaphore, ws sandbox
 	return img, err
 }
 
+// record makes e the last event of a task and queues it for all watchers, which it returns.
+func (x *tasks) record(m *task, e sandbox.ImageEvent) []*reporter {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m.last = e
+	list := make([]*reporter, 0, len(m.watchers))
+	for w := range m.watchers {
+		w.add(e)
+		list = append(list, w)
+	}
+	return list
+}
+
 // explain returns why the context of a task ended.
 func (s *Service) explain(ctx context.Context) error {
 	if s.ctx.Err() != nil {
@@ -132,7 +141,7 @@ func (s *Service) explain(ctx context.Context) error {
 
 // leave removes a watcher, and cancels the task after the last. A later request starts a new
 // task.
-func (s *Service) leave(key string, m *task, w *watcher) {
+func (s *Service) leave(key string, m *task, w *reporter) {
 	s.tasks.mu.Lock()
 	defer s.tasks.mu.Unlock()
 	delete(m.watchers, w)

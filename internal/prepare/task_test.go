@@ -2,10 +2,12 @@ package prepare
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/modbox/modbox/internal/background"
 	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -40,4 +42,46 @@ func TestWaitingForATurnCostsNoTime(t *testing.T) {
 			t.Errorf("made in more than its time: %v, want code timeout", err)
 		}
 	})
+}
+
+// TestProgressMayCallTheService: a progress function starts and joins tasks, and leaves them.
+func TestProgressMayCallTheService(t *testing.T) {
+	work := background.New()
+	work.Start()
+	defer work.Cancel()
+	s := &Service{
+		ctx: work.Context(), work: work, cfg: Config{ImageTimeout: time.Hour, CheckFree: func() error { return nil }},
+		tasks: tasks{byKey: map[string]*task{}},
+	}
+	places := fairsem.New(2)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	nested := func(key string) {
+		_, _ = s.share(gone, places, "a", key, func(sandbox.ImageEvent) {}, func(ctx context.Context, _ func(sandbox.ImageEvent)) (sandbox.Image, error) {
+			return sandbox.Image{}, ctx.Err()
+		})
+	}
+	var phases []sandbox.ImagePhase // written by one call at a time
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.share(t.Context(), places, "a", "image", func(e sandbox.ImageEvent) {
+			phases = append(phases, e.Phase)
+			nested("image")
+			nested("another")
+		}, func(_ context.Context, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
+			for _, phase := range []sandbox.ImagePhase{"one", "two", "three"} {
+				progress(sandbox.ImageEvent{Phase: phase})
+			}
+			return sandbox.Image{}, nil
+		})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if want := []sandbox.ImagePhase{"one", "two", "three"}; err != nil || !slices.Equal(phases, want) {
+			t.Errorf("share = %v with the phases %v, want %v", err, phases, want)
+		}
+	case <-time.After(time.Minute): // it never ends
+		t.Fatal("a progress function that calls the service waits for itself")
+	}
 }
