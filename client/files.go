@@ -77,8 +77,8 @@ func (c *Client) Move(ctx context.Context, ref, from, to string, overwrite bool)
 	return result(info, c.call(ctx, request{method: http.MethodPost, path: sandboxPath(ref, "files", "move"), body: body}, info))
 }
 
-// Remove deletes a file or empty directory, or everything below with recursive.
-func (c *Client) Remove(ctx context.Context, ref, path string, recursive bool) error {
+// DeleteFile deletes a file or empty directory, or everything below with recursive.
+func (c *Client) DeleteFile(ctx context.Context, ref, path string, recursive bool) error {
 	q := url.Values{"path": {path}}
 	if recursive {
 		q.Set("recursive", "true")

@@ -70,14 +70,14 @@ func (c *Client) watchImage(ctx context.Context, what string, r request, progres
 	}
 }
 
-// RemoveImage removes an image, named by its id or a reference: one that the workspace
+// DeleteImage removes an image, named by its id or a reference: one that the workspace
 // has built, or has by signing in to a registry. Sandboxes and snapshots that were made
 // from it go on; its files stay until nothing needs them and they are pruned. It is never
 // sent twice, as the name may mean another image then.
 //
 // Errors: NotFound; Forbidden for what is for all workspaces, which only administrators of
 // the installation may remove; Conflict for a digest that several images have.
-func (c *Client) RemoveImage(ctx context.Context, image string) error {
+func (c *Client) DeleteImage(ctx context.Context, image string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/images/" + url.PathEscape(image)}, nil)
 }
 

@@ -52,7 +52,7 @@ func TestRemoveAndPruneImages(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(want)
 	})
-	if err := c.RemoveImage(t.Context(), "r.test/team/app:v1"); err != nil {
+	if err := c.DeleteImage(t.Context(), "r.test/team/app:v1"); err != nil {
 		t.Error(err)
 	}
 	got, err := c.PruneImages(t.Context(), client.ImagePruneOptions{All: true, DryRun: true})

@@ -175,13 +175,13 @@ func (c *Client) Sessions() *List[SignInSession] {
 	return newList[SignInSession](c, "/v1/account/sessions", nil)
 }
 
-// EndSession ends a session of the client's user; its tokens stop working at once. Errors: NotFound.
-func (c *Client) EndSession(ctx context.Context, id string) error {
+// DeleteSession ends a session of the client's user; its tokens stop working at once. Errors: NotFound.
+func (c *Client) DeleteSession(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/account/sessions/" + url.PathEscape(id)}, nil)
 }
 
-// EndSessions ends all sessions of the client's user, the client's own too; API tokens go on.
-func (c *Client) EndSessions(ctx context.Context) error {
+// DeleteSessions ends all sessions of the client's user, the client's own too; API tokens go on.
+func (c *Client) DeleteSessions(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/account/sessions"}, nil)
 }
 

@@ -121,9 +121,9 @@ func (c *Client) SetRole(ctx context.Context, workspace, user, role string) (*Me
 	return result(m, c.call(ctx, request{method: http.MethodPut, path: workspacePath(workspace, "/members/"+url.PathEscape(user)), body: body, repeat: true}, m))
 }
 
-// RemoveMember ends a membership; everybody may end its own. Errors: NotFound;
+// DeleteMember ends a membership; everybody may end its own. Errors: NotFound;
 // Forbidden; Conflict when no owner would be left.
-func (c *Client) RemoveMember(ctx context.Context, workspace, user string) error {
+func (c *Client) DeleteMember(ctx context.Context, workspace, user string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(workspace, "/members/"+url.PathEscape(user))}, nil)
 }
 
@@ -137,7 +137,7 @@ func (c *Client) Invitations(workspace string) *List[Invitation] {
 	return newList[Invitation](c, workspacePath(workspace, "/invitations"), nil)
 }
 
-// WithdrawInvitation ends an invitation. Errors: NotFound.
-func (c *Client) WithdrawInvitation(ctx context.Context, workspace, invitation string) error {
+// DeleteInvitation ends an invitation. Errors: NotFound.
+func (c *Client) DeleteInvitation(ctx context.Context, workspace, invitation string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: workspacePath(workspace, "/invitations/"+url.PathEscape(invitation))}, nil)
 }

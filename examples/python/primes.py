@@ -31,7 +31,7 @@ def main() -> None:
                 sys.stdout.flush()
         print("count", sandboxes.files.read_text(sandbox.id, "/tmp/work/count.txt"))
     finally:
-        print("sandbox", sandboxes.destroy(sandbox.id).state)
+        print("sandbox", sandboxes.delete(sandbox.id).state)
 
 
 main()

@@ -27,7 +27,7 @@ async function main() {
     }
     console.log("count", await sandboxes.files.readText(sandbox.id, "/tmp/work/count.txt"));
   } finally {
-    const ended = await sandboxes.destroy(sandbox.id);
+    const ended = await sandboxes.delete(sandbox.id);
     console.log("sandbox", ended.state);
   }
 }

@@ -56,7 +56,7 @@ func (s *Server) registerFiles(a huma.API) {
 		Summary: "List a directory", Description: "Sorted by name.",
 	}, s.listDir)
 	route(a, huma.Operation{
-		OperationID: "remove-file", Method: http.MethodDelete, Path: "/v1/sandboxes/{sandbox}/files", Tags: tags, DefaultStatus: http.StatusNoContent,
+		OperationID: "delete-file", Method: http.MethodDelete, Path: "/v1/sandboxes/{sandbox}/files", Tags: tags, DefaultStatus: http.StatusNoContent,
 		Summary: "Remove a path", Description: "A file, a symlink or an empty directory; with recursive a directory and what is in it.",
 	}, s.removeFile)
 	route(a, huma.Operation{

@@ -147,7 +147,7 @@ func (s *Server) registerImages(a huma.API, mux router) {
 	mux.HandleFunc(op.Method+" "+op.Path, edge.Handler(s.pullImage).ServeHTTP)
 	a.OpenAPI().AddOperation(&op)
 	route(a, huma.Operation{
-		OperationID: "remove-image", Method: http.MethodDelete, Path: "/v1/images/{image}", Tags: []string{"images"}, DefaultStatus: http.StatusNoContent,
+		OperationID: "delete-image", Method: http.MethodDelete, Path: "/v1/images/{image}", Tags: []string{"images"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Remove an image", Description: removeDescription,
 	}, s.removeImage)
 	route(a, huma.Operation{

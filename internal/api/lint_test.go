@@ -65,6 +65,7 @@ func lint(text []byte) (broken []string, err error) {
 				report("%s: operationId, summary or the answer for errors is missing", at)
 			}
 			checkParameters(at, op, report)
+			checkDelete(at, method, op, report)
 			checkList(at, method, op, d.Components.Schemas, report)
 		}
 	}
@@ -87,6 +88,27 @@ func lint(text []byte) (broken []string, err error) {
 		}
 	}
 	return broken, nil
+}
+
+// deleteNames are the operations of DELETE whose names are the terms of the field.
+var deleteNames = []string{"revoke-token", "unpublish-port"}
+
+// checkDelete checks that DELETE, and nothing else, is called delete-…, and answers 204.
+// A deleted sandbox keeps its record, which is the answer.
+func checkDelete(at, method string, op operation, report func(string, ...any)) {
+	named := strings.HasPrefix(op.OperationID, "delete-") || slices.Contains(deleteNames, op.OperationID)
+	if named != (method == "delete") {
+		report("%s: the operation %s; DELETE and only DELETE is called delete-… or one of %v", at, op.OperationID, deleteNames)
+	}
+	want := "204"
+	if op.OperationID == "delete-sandbox" {
+		want = "200"
+	}
+	for status, answer := range op.Responses {
+		if method == "delete" && status != "default" && (status != want || (status == "204") != (len(answer.Content) == 0)) {
+			report("%s: answers %s, want %s; only 204 is without a body", at, status, want)
+		}
+	}
 }
 
 func checkParameters(at string, op operation, report func(string, ...any)) {
@@ -157,6 +179,12 @@ paths:
       responses:
         "200": {content: {application/json: {schema: {$ref: "#/components/schemas/ThingPage"}}}}
         default: {content: {application/problem+json: {schema: {$ref: "#/components/schemas/Problem"}}}}
+    delete:
+      operationId: delete-thing
+      summary: Delete a thing
+      responses:
+        "204": {description: Gone}
+        default: {content: {application/problem+json: {schema: {$ref: "#/components/schemas/Problem"}}}}
 components:
   schemas:
     ThingPage: {required: [items, next_cursor], properties: {items: {}, next_cursor: {}}}
@@ -178,6 +206,10 @@ components:
 		"optional_cursor":      {"[items, next_cursor]", "[items]"},
 		"dependencies":         {"{items: {}, next", "{items: {}, dependencies: {}, next"},
 		"packages":             {"{items: {}, next", "{items: {}, packages: {}, next"},
+		"remove":               {"operationId: delete-thing", "operationId: remove-thing"},
+		"delete_of_a_get":      {"operationId: list-things", "operationId: delete-things"},
+		"answer_of_a_delete":   {`"204": {description: Gone}`, `"200": {description: Gone}`},
+		"body_of_a_delete":     {`"204": {description: Gone}`, `"204": {content: {application/json: {}}}`},
 		"camel_case_property":  {"{items: {}, next", "{items: {}, nextThing: {}, next"},
 	} {
 		t.Run(name, func(t *testing.T) {

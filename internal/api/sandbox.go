@@ -67,9 +67,9 @@ func (s *Server) registerSandboxes(a huma.API) {
 		return s.changed(s.svc.Update(ctx, caller(ctx), in.Ref, req))
 	})
 	route(a, huma.Operation{
-		OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{sandbox}", Tags: tags,
-		Summary: "Destroy a sandbox", Description: "Works in every state and answers when nothing of it is left. An ended sandbox is answered as it is.",
-	}, s.destroySandbox)
+		OperationID: "delete-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{sandbox}", Tags: tags,
+		Summary: "Delete a sandbox", Description: "Works in every state and answers the sandbox when nothing of it is left on the server but its record. An ended sandbox is answered as it is.",
+	}, s.deleteSandbox)
 	route(a, huma.Operation{
 		OperationID: "wait-for-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{sandbox}/wait", Tags: tags,
 		Summary: "Wait for a state", Description: "Answers at the moment the sandbox reaches the state, when it has ended, or after the timeout; look at `state`.",
@@ -141,7 +141,7 @@ func (s *Server) getSandbox(ctx context.Context, in *SandboxRef) (*body[wire.San
 	return reply(s.sandbox(sb)), nil
 }
 
-func (s *Server) destroySandbox(ctx context.Context, in *SandboxRef) (*body[wire.Sandbox], error) {
+func (s *Server) deleteSandbox(ctx context.Context, in *SandboxRef) (*body[wire.Sandbox], error) {
 	sb, err := s.svc.Destroy(ctx, caller(ctx), in.Ref, sandbox.CauseDestroyed)
 	if err != nil {
 		return nil, err

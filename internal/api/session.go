@@ -69,14 +69,14 @@ func (s *Server) registerSessions(a huma.API) {
 		Summary: "List sessions", Description: "The caller's sign-ins that have not ended, the newest first.",
 	}, s.listSessions)
 	route(a, huma.Operation{
-		OperationID: "end-session", Method: http.MethodDelete, Path: "/v1/account/sessions/{session}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		OperationID: "delete-session", Method: http.MethodDelete, Path: "/v1/account/sessions/{session}", Tags: tags, DefaultStatus: http.StatusNoContent,
 		Summary: "End a session", Description: "One of the caller's. Its tokens stop working at once.",
 	}, func(ctx context.Context, in *sessionInput) (*struct{}, error) {
 		id, _ := auth.FromContext(ctx)
 		return nil, s.accounts.EndSession(ctx, id, in.ID)
 	})
 	route(a, huma.Operation{
-		OperationID: "end-sessions", Method: http.MethodDelete, Path: "/v1/account/sessions", Tags: tags, DefaultStatus: http.StatusNoContent,
+		OperationID: "delete-sessions", Method: http.MethodDelete, Path: "/v1/account/sessions", Tags: tags, DefaultStatus: http.StatusNoContent,
 		Summary: "Sign out everywhere", Description: "Ends all sessions of the caller, also the one whose access token was presented. API tokens go on.",
 	}, func(ctx context.Context, _ *struct{}) (*struct{}, error) {
 		id, _ := auth.FromContext(ctx)

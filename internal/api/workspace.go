@@ -89,7 +89,7 @@ func (s *Server) registerMembers(a huma.API, one string, tags []string) {
 		Summary: "Change a member's role", Description: "Only owners change owners. The last owner stays one.",
 	}, s.setRole)
 	route(a, huma.Operation{
-		OperationID: "remove-member", Method: http.MethodDelete, Path: one + "/members/{user}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		OperationID: "delete-member", Method: http.MethodDelete, Path: one + "/members/{user}", Tags: tags, DefaultStatus: http.StatusNoContent,
 		Summary: "Remove a member", Description: "Its tokens of the workspace are revoked. Every member may leave; the last owner stays.",
 	}, s.removeMember)
 	route(a, huma.Operation{
@@ -97,7 +97,7 @@ func (s *Server) registerMembers(a huma.API, one string, tags []string) {
 		Summary: "List invitations", Description: "Those that are open, newest first.",
 	}, s.listInvitations)
 	route(a, huma.Operation{
-		OperationID: "withdraw-invitation", Method: http.MethodDelete, Path: one + "/invitations/{invitation}", Tags: tags, DefaultStatus: http.StatusNoContent,
+		OperationID: "delete-invitation", Method: http.MethodDelete, Path: one + "/invitations/{invitation}", Tags: tags, DefaultStatus: http.StatusNoContent,
 		Summary: "Withdraw an invitation", Description: "Its code stops working.",
 	}, s.withdrawInvitation)
 }

@@ -66,7 +66,7 @@ func run(t *testing.T, done *atomic.Int64) func(e *audit.Entry) {
 }
 
 func TestNothingIsDoneBeforeItIsPutDown(t *testing.T) {
-	for action, command := range map[string]bool{"exec": true, "remove-file": false} {
+	for action, command := range map[string]bool{"exec": true, "delete-file": false} {
 		t.Run(action, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { nothingIsDoneBefore(t, action, command) }) // slow commands have more records
 		})
@@ -130,7 +130,7 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 		return nil
 	}}, audit.Config{Patience: 500 * time.Millisecond})
 	broken.Store(true)
-	for _, action := range []string{"exec", "remove-file", "exec"} {
+	for _, action := range []string{"exec", "delete-file", "exec"} {
 		w := f.handle(action, run(t, &done))
 		if action != "exec" && w.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: answered with %d", action, w.Code)
@@ -165,17 +165,17 @@ func TestDestroyOnAFullDisk(t *testing.T) {
 		return nil
 	}}, audit.Config{Patience: 500 * time.Millisecond})
 	full.Store(true)
-	if w := f.handle("remove-file", func(*audit.Entry) { t.Error("a file was removed without a record") }); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("remove-file: answered with %d", w.Code)
+	if w := f.handle("delete-file", func(*audit.Entry) { t.Error("a file was removed without a record") }); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("delete-file: answered with %d", w.Code)
 	}
 	destroyed := false
-	if w := f.handle("destroy-sandbox", func(*audit.Entry) { destroyed = true; full.Store(false) }); w.Code != http.StatusOK || !destroyed {
-		t.Errorf("destroy-sandbox: answered with %d, destroyed: %t", w.Code, destroyed)
+	if w := f.handle("delete-sandbox", func(*audit.Entry) { destroyed = true; full.Store(false) }); w.Code != http.StatusOK || !destroyed {
+		t.Errorf("delete-sandbox: answered with %d, destroyed: %t", w.Code, destroyed)
 	}
 	f.log.Close()
 	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
-	if n := len(f.records(sandbox.AuditFilter{Action: "destroy-sandbox", Outcome: audit.OK})); n != 1 {
+	if n := len(f.records(sandbox.AuditFilter{Action: "delete-sandbox", Outcome: audit.OK})); n != 1 {
 		t.Errorf("%d records of the destroy, want 1", n)
 	}
 	if r := f.verify(); r.Problem != "" {

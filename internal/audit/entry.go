@@ -153,7 +153,7 @@ func runsCommand(action string) bool {
 
 // freesSpace reports whether operations of an action free space on the disk. They are done
 // while it is too full for their records, which are then kept in memory.
-func freesSpace(action string) bool { return action == "destroy-sandbox" }
+func freesSpace(action string) bool { return action == "delete-sandbox" }
 
 // Begin puts down that the operation is done, with what is known about it, and
 // returns when that is written: nothing may be done before. It outlives a loss of power

@@ -50,14 +50,14 @@ func TestLogin(t *testing.T) {
 	if list := run(ada, "", "workspace", "invitations", "team"); !strings.Contains(list, "new@example.com") {
 		t.Errorf("invitations: %s", list)
 	}
-	run(ada, "", "workspace", "withdraw", "team", "New@example.com")
+	run(ada, "", "workspace", "rm-invitation", "team", "New@example.com")
 	if list := run(ada, "", "workspace", "invitations", "team"); strings.Contains(list, "new@example.com") {
 		t.Errorf("invitations after the withdrawal: %s", list)
 	}
 	if r := try(ada, "", "login", "--code", invited, "new"); r.code == 0 {
 		t.Errorf("login with the code of a withdrawn invitation: %+v", r)
 	}
-	if r := try(ada, "", "workspace", "withdraw", "team", "new@example.com"); r.code != base.ExitFailure || !strings.Contains(r.stderr, "not_found") {
+	if r := try(ada, "", "workspace", "rm-invitation", "team", "new@example.com"); r.code != base.ExitFailure || !strings.Contains(r.stderr, "not_found") {
 		t.Errorf("withdrawing it again: %+v", r)
 	}
 	run(ada, "", "workspace", "update", "team", "--name", "Crew")
@@ -80,7 +80,7 @@ func TestLogin(t *testing.T) {
 		t.Errorf("members of a name that two have: %+v", r)
 	}
 	run(ada, "", "workspace", "rm", strings.TrimSpace(other))
-	run(ada, "", "workspace", "remove", "TEAM", "owner") // by name
+	run(ada, "", "workspace", "rm-member", "TEAM", "owner") // by name
 	if r := try(admin, "", "workspace", "members", team); r.code != base.ExitFailure || !strings.Contains(r.stderr, "not_found") {
 		t.Errorf("members for somebody who was removed: %+v", r)
 	}
@@ -162,9 +162,9 @@ func TestLogoutEndsTheLogin(t *testing.T) {
 	if s := sessions[0]; !s.Current || sessions[1].Current || s.Method != "password" || s.Address != "127.0.0.1" {
 		t.Errorf("session ls: %+v", sessions)
 	}
-	desk.run("session", "end", sessions[1].ID)
+	desk.run("session", "rm", sessions[1].ID)
 	out(laptop, nil, "its session was ended")
-	if r := desk.try(t.Context(), strings.NewReader(""), "session", "end", sessions[1].ID); r.code != base.ExitFailure || !strings.Contains(r.stderr, "not_found") {
+	if r := desk.try(t.Context(), strings.NewReader(""), "session", "rm", sessions[1].ID); r.code != base.ExitFailure || !strings.Contains(r.stderr, "not_found") {
 		t.Errorf("ending it again: %+v", r)
 	}
 

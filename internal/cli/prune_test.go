@@ -35,7 +35,6 @@ func TestImagesRemoveAndPrune(t *testing.T) {
 		stdout string // what it has, and stderr of what fails
 	}{
 		{[]string{"images", "rm", "app:v1", "r.test/team/app"}, "DELETE /v1/images/app:v1;DELETE /v1/images/r.test%2Fteam%2Fapp", 0, ""},
-		{[]string{"images", "discard", "app:v1"}, "DELETE /v1/images/app:v1", 0, ""},
 		{[]string{"images", "rm", "missing", "there"}, "DELETE /v1/images/missing;DELETE /v1/images/there", base.ExitFailure, `missing: there is no image "missing"`},
 		{[]string{"images", "prune"}, "POST /v1/images/prune {}", 0, "app:v1\nsha256:2\n1.0 MiB freed\n"},
 		{[]string{"images", "prune", "-a", "--dry-run"}, `POST /v1/images/prune {"all":true,"dry_run":true}`, 0, "1.0 MiB would be freed\n"},

@@ -51,15 +51,15 @@ var accountCalls = map[string]call{
 	},
 	"account.logout": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		if a.Everywhere {
-			return nil, c.EndSessions(ctx)
+			return nil, c.DeleteSessions(ctx)
 		}
 		return nil, c.Logout(ctx)
 	},
 	"account.sessions": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
 		return c.Sessions().Collect(ctx)
 	},
-	"account.end_session": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.EndSession(ctx, a.ID)
+	"account.delete_session": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.DeleteSession(ctx, a.ID)
 	},
 	"account.set_password": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return nil, c.SetPassword(ctx, a.CurrentPassword, a.Password)

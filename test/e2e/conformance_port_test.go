@@ -15,7 +15,7 @@ var portCalls = map[string]call{
 	"sandboxes.ports.publish": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.PublishPort(ctx, a.Ref, a.Port, a.Access)
 	},
-	"sandboxes.ports.remove": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+	"sandboxes.ports.unpublish": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return nil, c.UnpublishPort(ctx, a.Ref, a.Port)
 	},
 	"sandboxes.ports.rotate": func(ctx context.Context, c *client.Client, a arguments) (any, error) {

@@ -205,7 +205,7 @@ var coreCalls = map[string]call{
 	"whoami":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.WhoAmI(ctx) },
 	"version": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },
 	"images.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.RemoveImage(ctx, a.ID)
+		return nil, c.DeleteImage(ctx, a.ID)
 	},
 	"images.prune": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.PruneImages(ctx, client.ImagePruneOptions{All: a.All, DryRun: a.DryRun})
@@ -223,8 +223,8 @@ var coreCalls = map[string]call{
 		}
 		return c.Create(ctx, o)
 	},
-	"sandboxes.get":     func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Get(ctx, a.Ref) },
-	"sandboxes.destroy": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Delete(ctx, a.Ref) },
+	"sandboxes.get":    func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Get(ctx, a.Ref) },
+	"sandboxes.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) { return c.Delete(ctx, a.Ref) },
 	"sandboxes.list": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.List(client.ListOptions{States: a.States, Labels: a.Labels, SnapshotID: a.SnapshotID}).Collect(ctx)
 	},
@@ -298,8 +298,8 @@ var coreCalls = map[string]call{
 	"sandboxes.files.move": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		return c.Move(ctx, a.Ref, a.From, a.To, a.Overwrite)
 	},
-	"sandboxes.files.remove": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		return nil, c.Remove(ctx, a.Ref, a.Path, a.Recursive)
+	"sandboxes.files.delete": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+		return nil, c.DeleteFile(ctx, a.Ref, a.Path, a.Recursive)
 	},
 }
 

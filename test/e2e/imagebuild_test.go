@@ -299,7 +299,7 @@ func TestImageBuildsFillTheDisk(t *testing.T) {
 	if !client.IsCode(err, client.QuotaExceeded) {
 		t.Errorf("a build on a full disk: %v", err)
 	}
-	if err := s.RemoveImage(t.Context(), app.image.ID); err != nil {
+	if err := s.DeleteImage(t.Context(), app.image.ID); err != nil {
 		t.Fatal(err)
 	}
 	if now := used(); now.Images != 0 || now.BuildCache != first.Images+first.BuildCache {

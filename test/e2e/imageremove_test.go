@@ -37,8 +37,8 @@ func TestRemoveAndPruneBuiltImages(t *testing.T) {
 	app := mustBuild(t, s, client.ImageBuildOptions{Tag: "app:v1"}, map[string]string{"Dockerfile": "FROM " + ref + "\nUSER 0\nRUN echo built > /srv/version\n"}).image
 	other := clientOf(t, s, "other")
 	for _, name := range []string{"app:v1", app.ID, app.Digest} {
-		if err := other.RemoveImage(t.Context(), name); !client.IsCode(err, client.NotFound) {
-			t.Errorf("RemoveImage(%s) by another workspace: %v", name, err)
+		if err := other.DeleteImage(t.Context(), name); !client.IsCode(err, client.NotFound) {
+			t.Errorf("DeleteImage(%s) by another workspace: %v", name, err)
 		}
 	}
 	sb := s.MustCreate(client.CreateOptions{Image: "app:v1"})
@@ -123,13 +123,13 @@ func TestRemovePulledImages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.RemoveImage(t.Context(), ref); err != nil {
+	if err := s.DeleteImage(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
 	if has(t, s.Client, ref) || !has(t, other, ref) {
 		t.Errorf("after one gave it up it has it: %v, and the other: %v", has(t, s.Client, ref), has(t, other, ref))
 	}
-	if err := s.RemoveImage(t.Context(), ref); !client.IsCode(err, client.NotFound) {
+	if err := s.DeleteImage(t.Context(), ref); !client.IsCode(err, client.NotFound) {
 		t.Errorf("giving it up again: %v", err)
 	}
 	sb, err := other.Create(t.Context(), client.CreateOptions{Image: ref})
@@ -151,7 +151,7 @@ func TestRemovePulledImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.RemoveImage(t.Context(), img.ID); err != nil {
+	if err := s.DeleteImage(t.Context(), img.ID); err != nil {
 		t.Fatal(err)
 	}
 	if has(t, other, public) {
@@ -174,7 +174,7 @@ func TestKilledWhilePruning(t *testing.T) {
 	ref := reg.push(t, "team/app:v1", "one")
 	for _, tag := range []string{"app:v1", "app:v2"} {
 		b := mustBuild(t, s, client.ImageBuildOptions{Tag: tag}, map[string]string{"Dockerfile": "FROM " + ref + "\nENV TAG=" + tag + "\n"})
-		if err := s.RemoveImage(t.Context(), tag); err != nil {
+		if err := s.DeleteImage(t.Context(), tag); err != nil {
 			t.Fatal(err)
 		}
 		began, ended := make(chan struct{}), make(chan struct{})

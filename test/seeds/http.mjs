@@ -119,7 +119,7 @@ export function tests(client, { url, token, imageId }) {
           assert(newer, `${Language} ${Version}: the image has ${stdout}`);
         }
       } finally {
-        await client.sandboxes.destroy(id);
+        await client.sandboxes.delete(id);
       }
     },
   };

@@ -38,10 +38,10 @@ func newInvitationListCommand(env *base.Env) *cobra.Command {
 	}
 }
 
-func newInvitationWithdrawCommand(env *base.Env) *cobra.Command {
+func newInvitationRemoveCommand(env *base.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:   "withdraw WORKSPACE INVITATION|EMAIL",
-		Short: "Withdraw an invitation, so that its code stops working",
+		Use:   "rm-invitation WORKSPACE INVITATION|EMAIL",
+		Short: "Delete an invitation, so that its code stops working",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := env.Client()
@@ -62,7 +62,7 @@ func newInvitationWithdrawCommand(env *base.Env) *cobra.Command {
 					invitation = i.ID
 				}
 			}
-			return c.WithdrawInvitation(cmd.Context(), id, invitation)
+			return c.DeleteInvitation(cmd.Context(), id, invitation)
 		},
 	}
 }

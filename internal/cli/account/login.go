@@ -193,7 +193,7 @@ func endLogins(ctx context.Context, env *base.Env, l base.Login) error {
 	if err != nil {
 		return err
 	}
-	return c.EndSessions(ctx)
+	return c.DeleteSessions(ctx)
 }
 
 // endLogin ends a login at the server, if it has not ended there.

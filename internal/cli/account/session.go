@@ -17,7 +17,7 @@ func NewSessionCommand(env *base.Env) *cobra.Command {
 		Long: `List and end your logins: each is a session at the server, on whichever machine or
 in whichever browser you have signed in.`,
 	}
-	cmd.AddCommand(newSessionListCommand(env), newSessionEndCommand(env))
+	cmd.AddCommand(newSessionListCommand(env), newSessionRemoveCommand(env))
 	return cmd
 }
 
@@ -51,10 +51,10 @@ func newSessionListCommand(env *base.Env) *cobra.Command {
 	}
 }
 
-func newSessionEndCommand(env *base.Env) *cobra.Command {
+func newSessionRemoveCommand(env *base.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:               "end ID...",
-		Short:             "End logins; \"modbox logout --all\" ends all",
+		Use:               "rm ID...",
+		Short:             "Delete logins; \"modbox logout --all\" deletes all",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeSessions(env),
 		RunE: func(cmd *cobra.Command, ids []string) error {
@@ -63,7 +63,7 @@ func newSessionEndCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			for _, id := range ids {
-				if err := c.EndSession(cmd.Context(), id); err != nil {
+				if err := c.DeleteSession(cmd.Context(), id); err != nil {
 					return fmt.Errorf("%s: %w", id, err)
 				}
 			}

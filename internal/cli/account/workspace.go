@@ -20,7 +20,7 @@ func NewWorkspaceCommand(env *base.Env) *cobra.Command {
 	}
 	cmd.AddCommand(newWorkspaceCreateCommand(env), newWorkspaceListCommand(env), newWorkspaceUpdateCommand(env), newWorkspaceRemoveCommand(env),
 		newMemberListCommand(env), newMemberAddCommand(env), newMemberRoleCommand(env), newMemberRemoveCommand(env),
-		newInvitationListCommand(env), newInvitationWithdrawCommand(env), newQuotaCommand(env))
+		newInvitationListCommand(env), newInvitationRemoveCommand(env), newQuotaCommand(env))
 	return cmd
 }
 
@@ -261,8 +261,8 @@ func newMemberRoleCommand(env *base.Env) *cobra.Command {
 
 func newMemberRemoveCommand(env *base.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:   "remove WORKSPACE USER",
-		Short: "Remove a member, or leave",
+		Use:   "rm-member WORKSPACE USER",
+		Short: "Delete a membership: remove a member, or leave",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := env.Client()
@@ -273,7 +273,7 @@ func newMemberRemoveCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.RemoveMember(cmd.Context(), ws.ID, memberID(ws, args[1]))
+			return c.DeleteMember(cmd.Context(), ws.ID, memberID(ws, args[1]))
 		},
 	}
 }

@@ -40,9 +40,8 @@ func (l *localImageFlags) here(cmd *cobra.Command) bool {
 func newImagesRemoveCommand(env *base.Env) *cobra.Command {
 	var local localImageFlags
 	cmd := &cobra.Command{
-		Use:     "rm IMAGE...",
-		Aliases: []string{"discard"},
-		Short:   "Remove images",
+		Use:   "rm IMAGE...",
+		Short: "Remove images",
 		Long: `Remove images, named by id or reference, so that no new sandboxes can use
 them: images that the workspace built, or pulled with a registry credential. Only
 administrators may remove images shared by all workspaces, such as built-in images;
@@ -76,7 +75,7 @@ func imageRemover(env *base.Env, cmd *cobra.Command, local *localImageFlags) (fu
 		if err != nil {
 			return nil, err
 		}
-		return c.RemoveImage, nil
+		return c.DeleteImage, nil
 	}
 	_, st, err := openLocal(env, &local.LocalFlags)
 	if err != nil {

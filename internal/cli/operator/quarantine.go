@@ -110,7 +110,7 @@ func newQuarantineListCommand(env *base.Env) *cobra.Command {
 func newQuarantineRemoveCommand(env *base.Env) *cobra.Command {
 	var local base.LocalFlags
 	cmd := &cobra.Command{
-		Use: "rm ID...", Aliases: []string{"remove"}, Short: "Remove something that is in quarantine, for good", Args: cobra.MinimumNArgs(1),
+		Use: "rm ID...", Short: "Delete something that is in quarantine, for good", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := local.Load(env)
 			if err != nil {

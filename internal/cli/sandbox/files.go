@@ -146,7 +146,7 @@ func newFileRemoveCommand(env *base.Env) *cobra.Command {
 				return err
 			}
 			for _, path := range args[1:] {
-				if err := c.Remove(cmd.Context(), args[0], path, recursive); err != nil {
+				if err := c.DeleteFile(cmd.Context(), args[0], path, recursive); err != nil {
 					return err
 				}
 			}

@@ -19,9 +19,8 @@ func NewRemoveCommand(env *base.Env) *cobra.Command {
 	var all, yes bool
 	cmd := &cobra.Command{
 		Use:               "rm SANDBOX...",
-		Aliases:           []string{"destroy", "kill"},
-		Short:             "Destroy sandboxes",
-		Long:              "Destroy sandboxes, even while they are busy, and wait until they are completely removed.",
+		Short:             "Delete sandboxes",
+		Long:              "Delete sandboxes, even while they are busy, and wait for the end of the cleanup.",
 		ValidArgsFunction: env.CompleteSandboxes(0),
 		Args: func(_ *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
@@ -41,8 +40,8 @@ func NewRemoveCommand(env *base.Env) *cobra.Command {
 					}
 					refs = append(refs, sb.ID)
 				}
-				if len(refs) > 0 && !yes && !env.Confirm(fmt.Sprintf("Destroy all %d sandboxes of the workspace?", len(refs))) {
-					return errors.New("nothing was destroyed")
+				if len(refs) > 0 && !yes && !env.Confirm(fmt.Sprintf("Delete all %d sandboxes of the workspace?", len(refs))) {
+					return errors.New("nothing was deleted")
 				}
 			}
 			return remove(env, cmd, c, refs)

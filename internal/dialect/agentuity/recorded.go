@@ -6,7 +6,7 @@ import "github.com/modbox/modbox/internal/auth"
 // operations of /v1 that do the same. One without makes the server refuse to start.
 var actions = map[string]string{
 	"POST /sandbox":                                      "create-sandbox",
-	"DELETE /sandbox/{id}":                               "destroy-sandbox",
+	"DELETE /sandbox/{id}":                               "delete-sandbox",
 	"POST /sandbox/{id}/pause":                           "pause-sandbox",
 	"POST /sandbox/{id}/resume":                          "resume-sandbox",
 	"PATCH /sandbox/env/{id}":                            "update-env",
@@ -14,8 +14,8 @@ var actions = map[string]string{
 	"DELETE /sandbox/sandboxes/{id}/jobs/{job}":          "cancel-execution",
 	"POST /fs/{id}":                                      "write-files",
 	"POST /fs/mkdir/{id}":                                "make-directory",
-	"POST /fs/rmdir/{id}":                                "remove-file",
-	"POST /fs/rm/{id}":                                   "remove-file",
+	"POST /fs/rmdir/{id}":                                "delete-file",
+	"POST /fs/rm/{id}":                                   "delete-file",
 	"POST /fs/upload/{id}":                               "upload-archive",
 	"POST /sandbox/{id}/checkpoint":                      "create-checkpoint",
 	"POST /sandbox/{id}/checkpoint/{checkpoint}/restore": "restore-checkpoint",

@@ -7,7 +7,7 @@ import "github.com/modbox/modbox/internal/auth"
 var actions = map[string]string{
 	"POST /sandboxes/provision":                     "create-sandbox",
 	"POST /sandboxes/wait":                          auth.NotRecorded,
-	"POST /sandboxes/destroy":                       "destroy-sandbox",
+	"POST /sandboxes/destroy":                       "delete-sandbox",
 	"POST /sandbox-images":                          "create-sandbox-image",
 	"PUT /sandbox-images/{image_id}":                "update-sandbox-image",
 	"DELETE /sandbox-images/{image_id}":             "delete-sandbox-image",
@@ -24,7 +24,7 @@ var actions = map[string]string{
 	"DELETE /workspaces/{workspace}":                "delete-workspace",
 	"POST /workspaces/{workspace}/members":          "add-member",
 	"PUT /workspaces/{workspace}/members/{user}":    "set-member-role",
-	"DELETE /workspaces/{workspace}/members/{user}": "remove-member",
+	"DELETE /workspaces/{workspace}/members/{user}": "delete-member",
 }
 
 // planeActions are those of a sandbox's own URL; what is not here changes nothing.
@@ -32,7 +32,7 @@ var planeActions = map[string]string{
 	"POST /execute":                              "exec",
 	"POST /modbox/api/exec":                      "exec",
 	"POST /modbox/api/files/upload":              "write-file",
-	"DELETE /modbox/api/files/delete/{filename}": "remove-file",
-	"DELETE /modbox/api/files/{filename}":        "remove-file",
-	"POST /modbox/api/files/delete":              "remove-file",
+	"DELETE /modbox/api/files/delete/{filename}": "delete-file",
+	"DELETE /modbox/api/files/{filename}":        "delete-file",
+	"POST /modbox/api/files/delete":              "delete-file",
 }

@@ -42,8 +42,8 @@ export class Account {
     return pages(this.http, options, () => ({ path: "/v1/account/sessions" }), decode.signInSession);
   }
 
-  /** Ends one of the user's sessions; its tokens stop working at once. */
-  async endSession(id: string, options: CallOptions = {}): Promise<void> {
+  /** Deletes one of the user's sessions; its tokens stop working at once. */
+  async deleteSession(id: string, options: CallOptions = {}): Promise<void> {
     await this.http.done({ method: "DELETE", path: `/v1/account/sessions/${segment(id)}`, signal: options.signal, repeatable: false });
   }
 

@@ -95,7 +95,7 @@ export class Files {
   }
 
   /** Deletes a file or an empty directory; with `recursive` everything below, too. */
-  async remove(ref: string, path: string, options: CallOptions & { recursive?: boolean | undefined } = {}): Promise<void> {
+  async delete(ref: string, path: string, options: CallOptions & { recursive?: boolean | undefined } = {}): Promise<void> {
     const response = await this.http.raw({
       method: "DELETE",
       path: filesPath(ref),

@@ -42,7 +42,7 @@ export interface paths {
          * Sign out everywhere
          * @description Ends all sessions of the caller, also the one whose access token was presented. API tokens go on.
          */
-        delete: operations["end-sessions"];
+        delete: operations["delete-sessions"];
         options?: never;
         head?: never;
         patch?: never;
@@ -62,7 +62,7 @@ export interface paths {
          * End a session
          * @description One of the caller's. Its tokens stop working at once.
          */
-        delete: operations["end-session"];
+        delete: operations["delete-session"];
         options?: never;
         head?: never;
         patch?: never;
@@ -439,7 +439,7 @@ export interface paths {
          * Remove an image
          * @description One that the workspace has built, or has by signing in to a registry, which others who have it keep. One that is for all workspaces, such as a built-in or publicly pulled one, only an administrator of the installation may remove. It is the name that goes: sandboxes and snapshots that were made from it go on, and its files stay until nothing needs them and they are pruned.
          */
-        delete: operations["remove-image"];
+        delete: operations["delete-image"];
         options?: never;
         head?: never;
         patch?: never;
@@ -608,10 +608,10 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Destroy a sandbox
-         * @description Works in every state and answers when nothing of it is left. An ended sandbox is answered as it is.
+         * Delete a sandbox
+         * @description Works in every state and answers the sandbox when nothing of it is left on the server but its record. An ended sandbox is answered as it is.
          */
-        delete: operations["destroy-sandbox"];
+        delete: operations["delete-sandbox"];
         options?: never;
         head?: never;
         /**
@@ -852,7 +852,7 @@ export interface paths {
          * Remove a path
          * @description A file, a symlink or an empty directory; with recursive a directory and what is in it.
          */
-        delete: operations["remove-file"];
+        delete: operations["delete-file"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1753,7 +1753,7 @@ export interface paths {
          * Withdraw an invitation
          * @description Its code stops working.
          */
-        delete: operations["withdraw-invitation"];
+        delete: operations["delete-invitation"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1801,7 +1801,7 @@ export interface paths {
          * Remove a member
          * @description Its tokens of the workspace are revoked. Every member may leave; the last owner stays.
          */
-        delete: operations["remove-member"];
+        delete: operations["delete-member"];
         options?: never;
         head?: never;
         patch?: never;
@@ -4382,7 +4382,7 @@ export interface operations {
             };
         };
     };
-    "end-sessions": {
+    "delete-sessions": {
         parameters: {
             query?: never;
             header?: {
@@ -4412,7 +4412,7 @@ export interface operations {
             };
         };
     };
-    "end-session": {
+    "delete-session": {
         parameters: {
             query?: never;
             header?: {
@@ -5112,7 +5112,7 @@ export interface operations {
             };
         };
     };
-    "remove-image": {
+    "delete-image": {
         parameters: {
             query?: never;
             header?: {
@@ -5671,7 +5671,7 @@ export interface operations {
             };
         };
     };
-    "destroy-sandbox": {
+    "delete-sandbox": {
         parameters: {
             query?: never;
             header?: {
@@ -6306,7 +6306,7 @@ export interface operations {
             };
         };
     };
-    "remove-file": {
+    "delete-file": {
         parameters: {
             query: {
                 /** @description The path; one that is not absolute begins where commands run, at the image's working directory. */
@@ -8362,7 +8362,7 @@ export interface operations {
             };
         };
     };
-    "withdraw-invitation": {
+    "delete-invitation": {
         parameters: {
             query?: never;
             header?: {
@@ -8517,7 +8517,7 @@ export interface operations {
             };
         };
     };
-    "remove-member": {
+    "delete-member": {
         parameters: {
             query?: never;
             header?: {

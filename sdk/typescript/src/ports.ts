@@ -67,7 +67,7 @@ export class Ports {
   }
 
   /** Unpublishes a port: its URL and all links to it stop working at once, and open connections are cut off. */
-  async remove(ref: string, port: number, options: CallOptions = {}): Promise<void> {
+  async unpublish(ref: string, port: number, options: CallOptions = {}): Promise<void> {
     await this.http.done({ method: "DELETE", path: portPath(ref, port), signal: options.signal, repeatable: false });
   }
 

@@ -104,17 +104,17 @@ export class Sandboxes {
 
   /**
    * Makes a sandbox for the scope of a variable: it runs when this returns, and is
-   * destroyed at the end of the scope of `await using sandbox = await …`. Throws as wait does.
+   * deleted at the end of the scope of `await using sandbox = await …`. Throws as wait does.
    */
   async temporary(options: CreateSandboxOptions = {}): Promise<Sandbox & AsyncDisposable> {
     const { waitSeconds, ...rest } = options;
     const { id } = await this.create(rest);
-    const destroy = async (): Promise<void> => void (await this.destroy(id));
+    const remove = async (): Promise<void> => void (await this.delete(id));
     try {
       const sandbox = await this.wait(id, { timeoutSeconds: waitSeconds, signal: options.signal });
-      return { ...sandbox, [Symbol.asyncDispose]: destroy };
+      return { ...sandbox, [Symbol.asyncDispose]: remove };
     } catch (err) {
-      await destroy();
+      await remove();
       throw err;
     }
   }
@@ -135,8 +135,8 @@ export class Sandboxes {
     return pages(this.http, options, () => ({ path: "/v1/sandboxes", query }), decode.sandbox);
   }
 
-  /** Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is. */
-  async destroy(ref: string, options: CallOptions = {}): Promise<Sandbox> {
+  /** Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is. */
+  async delete(ref: string, options: CallOptions = {}): Promise<Sandbox> {
     const w = await this.http.json<wire.Sandbox>({ method: "DELETE", path: sandboxPath(ref), signal: options.signal, repeatable: true });
     return decode.sandbox(w);
   }

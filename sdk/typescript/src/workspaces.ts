@@ -115,8 +115,8 @@ export class Workspaces {
     return member(await this.send({ method: "PUT", path, json: { role }, signal: options.signal, repeatable: true }));
   }
 
-  /** Ends a membership; everybody may end its own. */
-  async removeMember(id: string, userId: string, options: CallOptions = {}): Promise<void> {
+  /** Deletes a membership; all users may delete their own. */
+  async deleteMember(id: string, userId: string, options: CallOptions = {}): Promise<void> {
     await this.remove(at(id, `/members/${segment(userId)}`), options);
   }
 
@@ -130,7 +130,8 @@ export class Workspaces {
     return pages(this.http, options, () => ({ path: at(id, "/invitations") }), invitation);
   }
 
-  async withdrawInvitation(id: string, invitationId: string, options: CallOptions = {}): Promise<void> {
+  /** Deletes an invitation: its code stops working. */
+  async deleteInvitation(id: string, invitationId: string, options: CallOptions = {}): Promise<void> {
     await this.remove(at(id, `/invitations/${segment(invitationId)}`), options);
   }
 

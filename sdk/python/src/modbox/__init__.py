@@ -5,7 +5,7 @@
     modbox = ModboxClient(token="mbx_…")
     sandbox = modbox.sandboxes.create(image="modbox/code-exec", ttl_seconds=600, wait_seconds=60)
     print(modbox.sandboxes.exec(sandbox.id, ["python3", "-c", "print(1 + 1)"]).stdout)
-    modbox.sandboxes.destroy(sandbox.id)
+    modbox.sandboxes.delete(sandbox.id)
 """
 
 from ._pages import AsyncPage, AsyncPages, Page

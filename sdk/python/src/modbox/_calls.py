@@ -234,7 +234,7 @@ def list_sandboxes(
     return listing(Sandbox, "/v1/sandboxes", pairs, name=name, snapshot_id=snapshot_id)
 
 
-def destroy(ref: str) -> Call[Sandbox]:
+def delete(ref: str) -> Call[Sandbox]:
     return Call("DELETE", sandbox_path(ref), _into(Sandbox), repeatable=True)
 
 
@@ -406,7 +406,7 @@ def move(ref: str, source: str, to: str, overwrite: Optional[bool]) -> Call[File
     return Call("POST", sandbox_path(ref, "/files/move"), _into(FileInfo), repeatable=False, json=body)
 
 
-def remove(ref: str, path: str, recursive: Optional[bool]) -> Call[None]:
+def delete_file(ref: str, path: str, recursive: Optional[bool]) -> Call[None]:
     return Call("DELETE", _query(sandbox_path(ref, "/files"), path=path, recursive=recursive), _nothing, repeatable=False)
 
 

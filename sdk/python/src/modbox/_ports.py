@@ -20,7 +20,7 @@ def publish(ref: str, port: int, access: Optional[PortAccess]) -> Call[Published
     return Call("PUT", _port_path(ref, port), _into(PublishedPort), repeatable=True, json=_body(access=access))
 
 
-def remove(ref: str, port: int) -> Call[None]:
+def unpublish(ref: str, port: int) -> Call[None]:
     return Call("DELETE", _port_path(ref, port), _nothing, repeatable=False)
 
 

@@ -179,7 +179,7 @@ def sessions() -> Listing[SignInSession]:
     return listing(SignInSession, "/v1/account/sessions")
 
 
-def end_session(session_id: str) -> Call[None]:
+def delete_session(session_id: str) -> Call[None]:
     return Call("DELETE", f"/v1/account/sessions/{_segment(session_id)}", _nothing, repeatable=False)
 
 

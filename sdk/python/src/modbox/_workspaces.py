@@ -186,7 +186,7 @@ def set_role(workspace_id: str, user_id: str, role: Role) -> Call[Member]:
     return Call("PUT", path, _into(Member), repeatable=True, json={"role": role})
 
 
-def remove_member(workspace_id: str, user_id: str) -> Call[None]:
+def delete_member(workspace_id: str, user_id: str) -> Call[None]:
     return Call("DELETE", _path(workspace_id, f"/members/{_segment(user_id)}"), _nothing, repeatable=False)
 
 
@@ -198,5 +198,5 @@ def invitations(workspace_id: str) -> Listing[Invitation]:
     return listing(Invitation, _path(workspace_id, "/invitations"))
 
 
-def withdraw_invitation(workspace_id: str, invitation_id: str) -> Call[None]:
+def delete_invitation(workspace_id: str, invitation_id: str) -> Call[None]:
     return Call("DELETE", _path(workspace_id, f"/invitations/{_segment(invitation_id)}"), _nothing, repeatable=False)

@@ -95,7 +95,7 @@ class BuildTest(unittest.TestCase):
         try:
             return client.sandboxes.exec(sandbox.id, shell="cat /srv/loud.txt").stdout
         finally:
-            client.sandboxes.destroy(sandbox.id)
+            client.sandboxes.delete(sandbox.id)
 
     def test_failure(self):
         said = []

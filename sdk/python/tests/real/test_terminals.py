@@ -84,7 +84,7 @@ class TerminalsTest(unittest.TestCase):
         cls.client = modbox.ModboxClient()
         cls.addClassCleanup(cls.client.close)
         cls.sandbox = cls.client.sandboxes.create(image="modbox/code-exec", ttl_seconds=3600, wait_seconds=600).id
-        cls.addClassCleanup(cls.client.sandboxes.destroy, cls.sandbox)
+        cls.addClassCleanup(cls.client.sandboxes.delete, cls.sandbox)
 
     def of(self, client_of, url=None):
         return client_of(url, token=None, max_retries=3)

@@ -290,7 +290,7 @@ class CallsTest(unittest.TestCase):
         await done(c.account.logout())
         [session] = await done(c.account.sessions())
         self.assertEqual((session.address, session.current, session.expires_at.year), ("192.0.2.1", True, 2026))
-        await done(c.account.end_session(session.id))
+        await done(c.account.delete_session(session.id))
         await done(c.account.logout(everywhere=True))
         made = await done(c.users.create("ada", email="a@b.example"))
         self.assertEqual((made.code, made.disabled_at), ("mbi_2", None))

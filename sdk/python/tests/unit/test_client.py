@@ -302,7 +302,7 @@ class ClientTests:
         self.assertEqual(files.stat("a", "/f").type, "symlink")
         self.assertEqual(files.mkdir("a", "/d", parents=True).path, "/f")
         self.assertEqual(files.move("a", "/f", "/g", overwrite=True).path, "/f")
-        files.remove("a", "/d", recursive=True)
+        files.delete("a", "/d", recursive=True)
         base = "/v1/sandboxes/a/files"
         self.assertEqual(
             [(r.method, r.path, r.query, json.loads(r.body or b"null")) for r in server.requests],
@@ -366,7 +366,7 @@ class ClientTests:
         self.assertEqual(server.requests[0].path, "/v1/sandboxes/a%2F..%2Fb%3Fc%23d")
         for ref in ("", ".", ".."):
             with self.subTest(ref), self.assertRaises(modbox.ValidationError):
-                sandboxes.destroy(ref)
+                sandboxes.delete(ref)
         self.assertEqual(len(server.requests), 1)
 
     # Errors and retries.

@@ -50,7 +50,7 @@ class Ports(unittest.TestCase):
             rotated = ports.rotate("a", 3000)
             link = ports.create_link("a", 3000, expires_in_seconds=60)
             ports.create_link("a", 3000)
-            ports.remove("a", 3000)
+            ports.unpublish("a", 3000)
         self.check(server, listed, published, rotated, link)
 
     def test_every_call_async(self):
@@ -65,7 +65,7 @@ class Ports(unittest.TestCase):
                 rotated = await ports.rotate("a", 3000)
                 link = await ports.create_link("a", 3000, expires_in_seconds=60)
                 await ports.create_link("a", 3000)
-                await ports.remove("a", 3000)
+                await ports.unpublish("a", 3000)
                 return listed, published, rotated, link
 
         self.check(server, *asyncio.run(run()))
@@ -79,7 +79,7 @@ class Ports(unittest.TestCase):
             ports = client.sandboxes.ports
             ports.publish("a", 3000)
             self.assertEqual(len(server.requests), 2)
-            for call in (ports.rotate, ports.create_link, ports.remove):
+            for call in (ports.rotate, ports.create_link, ports.unpublish):
                 before = len(server.requests)
                 with self.assertRaises(modbox.ModboxError) as caught:
                     call("a", 3000)

@@ -38,7 +38,7 @@ async function printed(image, shell) {
   try {
     return (await client.sandboxes.exec(sandbox.id, { shell })).stdout;
   } finally {
-    await client.sandboxes.destroy(sandbox.id);
+    await client.sandboxes.delete(sandbox.id);
   }
 }
 

@@ -51,7 +51,7 @@ test("a build tells its log, which others may follow, and its end", async () => 
     const { stdout } = await client.sandboxes.exec(sandbox.id, { shell: "cat /srv/a.txt; hello" });
     assert.equal(stdout, "here\nHello, world!\n");
   } finally {
-    await client.sandboxes.destroy(sandbox.id);
+    await client.sandboxes.delete(sandbox.id);
     await client.snapshots.delete(snapshot.id);
   }
 });

@@ -11,7 +11,7 @@ before(async () => {
   client = new ModboxClient();
   id = (await client.sandboxes.create({ image: "modbox/code-exec", ttlSeconds: 3600, waitSeconds: 600 })).id;
 });
-after(() => id && client.sandboxes.destroy(id));
+after(() => id && client.sandboxes.delete(id));
 
 /** Polls until the condition holds. */
 async function eventually(condition, what) {

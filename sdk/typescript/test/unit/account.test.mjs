@@ -142,7 +142,7 @@ test("the account's calls", async (t) => {
   assert.equal(s.requests[2].path, "/v1/auth/logout");
   const { created_at: createdAt, refreshed_at: refreshedAt, expires_at: expiresAt, ...same } = login;
   assert.deepEqual(await account.sessions().all(), [{ ...same, createdAt, refreshedAt, expiresAt }]);
-  await account.endSession("a/b");
+  await account.deleteSession("a/b");
   await account.logout({ everywhere: true });
   const ends = s.requests.slice(4).map((r) => `${r.method} ${r.path}`);
   assert.deepEqual(ends, ["DELETE /v1/account/sessions/a%2Fb", "DELETE /v1/account/sessions"]);

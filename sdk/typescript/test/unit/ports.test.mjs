@@ -19,7 +19,7 @@ test("ports: every call", async (t) => {
   assert.deepEqual(await ports.rotate("a", 3000), port);
   assert.deepEqual(await ports.createLink("a", 3000, { expiresInSeconds: 60 }), { url: "https://p3000-x.example.com/?t", token: "mbl_x", expiresAt: "e" });
   await ports.createLink("a", 3000);
-  await ports.remove("a", 3000);
+  await ports.unpublish("a", 3000);
   assert.deepEqual(
     s.requests.map((r) => [r.method, r.path, r.body.toString()]),
     [
@@ -39,7 +39,7 @@ test("ports: publish is tried again, the calls that make or end something are no
   const { ports } = s.client().sandboxes;
   await ports.publish("a", 3000);
   assert.equal(s.requests.length, 2);
-  for (const call of [() => ports.rotate("a", 3000), () => ports.createLink("a", 3000), () => ports.remove("a", 3000)]) {
+  for (const call of [() => ports.rotate("a", 3000), () => ports.createLink("a", 3000), () => ports.unpublish("a", 3000)]) {
     const before = s.requests.length;
     await assert.rejects(call(), (err) => err.code === "unavailable");
     assert.equal(s.requests.length, before + 1);

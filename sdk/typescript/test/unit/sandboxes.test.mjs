@@ -168,7 +168,7 @@ test("files: the other calls", async (t) => {
   assert.equal((await files.stat("a", "/f")).type, "symlink");
   assert.equal((await files.mkdir("a", "/d", { parents: true })).path, "/f");
   assert.equal((await files.move("a", "/f", "/g", { overwrite: true })).path, "/f");
-  await files.remove("a", "/d", { recursive: true });
+  await files.delete("a", "/d", { recursive: true });
   const seen = s.requests.map((r) => `${r.method} ${r.path}?${r.query} ${r.body}`);
   assert.deepEqual(seen, [
     "GET /v1/sandboxes/a/files/list?path=%2F&limit=1 ",
@@ -213,6 +213,6 @@ test("references are encoded, and impossible ones refused before anything is sen
   const s = await serve(t, (_, res) => problem(res, 404, "not_found"));
   await assert.rejects(s.client().sandboxes.get("a/../b?c#d"), NotFoundError);
   assert.equal(s.requests[0].path, "/v1/sandboxes/a%2F..%2Fb%3Fc%23d");
-  for (const ref of ["", ".", ".."]) await assert.rejects(s.client().sandboxes.destroy(ref), ValidationError);
+  for (const ref of ["", ".", ".."]) await assert.rejects(s.client().sandboxes.delete(ref), ValidationError);
   assert.equal(s.requests.length, 1);
 });

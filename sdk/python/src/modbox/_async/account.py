@@ -36,9 +36,9 @@ class AsyncAccount:
         """Lists the user's sign-ins that have not ended, the newest first."""
         return AsyncPages(self._requester, calls.sessions(), limit, cursor)
 
-    async def end_session(self, session_id: str) -> None:
-        """Ends one of the user's sessions; its tokens stop working at once."""
-        await self._requester.perform(calls.end_session(session_id))
+    async def delete_session(self, session_id: str) -> None:
+        """Deletes one of the user's sessions; its tokens stop working at once."""
+        await self._requester.perform(calls.delete_session(session_id))
 
     async def set_password(self, password: str, *, current_password: Optional[str] = None) -> None:
         """Changes the user's password, of at least 8 characters.

@@ -77,6 +77,6 @@ class AsyncFiles(AsyncFileTrees):
         """Renames a path; raises ConflictError when ``to`` exists, unless ``overwrite`` is set."""
         return await self._requester.perform(calls.move(ref, source, to, overwrite))
 
-    async def remove(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
+    async def delete(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
         """Deletes a file or an empty directory; with ``recursive`` everything below, too."""
-        await self._requester.perform(calls.remove(ref, path, recursive))
+        await self._requester.perform(calls.delete_file(ref, path, recursive))

@@ -31,9 +31,9 @@ class AsyncPorts:
         """
         return await self._requester.perform(calls.publish(ref, port, access))
 
-    async def remove(self, ref: str, port: int) -> None:
+    async def unpublish(self, ref: str, port: int) -> None:
         """Unpublishes a port: its URL and all links to it stop working at once, and open connections are cut off."""
-        await self._requester.perform(calls.remove(ref, port))
+        await self._requester.perform(calls.unpublish(ref, port))
 
     async def rotate(self, ref: str, port: int) -> PublishedPort:
         """Gives a published port another URL.

@@ -47,7 +47,7 @@ class AsyncSandboxes(AsyncStates):
 
     @asynccontextmanager
     async def temporary(self, **options: Unpack[CreateOptions]) -> AsyncIterator[Sandbox]:
-        """Makes a sandbox for an ``async with`` block: it runs when the block begins, and is destroyed when it ends.
+        """Makes a sandbox for an ``async with`` block: it runs when the block begins, and is deleted when it ends.
 
         Raises as wait does, when it does not run within ``wait_seconds``, by default 60.
         """
@@ -56,7 +56,7 @@ class AsyncSandboxes(AsyncStates):
         try:
             yield await self.wait(sandbox.id, timeout_seconds=wait_seconds or 60)
         finally:
-            await self.destroy(sandbox.id)
+            await self.delete(sandbox.id)
 
     async def get(self, ref: str) -> Sandbox:
         """Returns a sandbox; ended ones stay visible."""
@@ -75,9 +75,9 @@ class AsyncSandboxes(AsyncStates):
         """Lists sandboxes, newest first; without ``states`` those that have not ended."""
         return AsyncPages(self._requester, calls.list_sandboxes(states, name, labels, snapshot_id), limit, cursor)
 
-    async def destroy(self, ref: str) -> Sandbox:
-        """Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is."""
-        return await self._requester.perform(calls.destroy(ref))
+    async def delete(self, ref: str) -> Sandbox:
+        """Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is."""
+        return await self._requester.perform(calls.delete(ref))
 
     async def wait(
         self, ref: str, *, state: Literal["running", "paused", "destroyed", "failed"] = "running", timeout_seconds: float = 60

@@ -59,9 +59,9 @@ class AsyncWorkspaces:
         """Changes a member's role; raises ConflictError when no owner would be left."""
         return await self._requester.perform(calls.set_role(workspace_id, user_id, role))
 
-    async def remove_member(self, workspace_id: str, user_id: str) -> None:
-        """Ends a membership; everybody may end its own."""
-        await self._requester.perform(calls.remove_member(workspace_id, user_id))
+    async def delete_member(self, workspace_id: str, user_id: str) -> None:
+        """Deletes a membership; all users may delete their own."""
+        await self._requester.perform(calls.delete_member(workspace_id, user_id))
 
     def members(self, workspace_id: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> AsyncPages[Member]:
         """Lists the members, in the order they came."""
@@ -73,9 +73,9 @@ class AsyncWorkspaces:
         """Lists the open invitations, newest first."""
         return AsyncPages(self._requester, calls.invitations(workspace_id), limit, cursor)
 
-    async def withdraw_invitation(self, workspace_id: str, invitation_id: str) -> None:
-        """Ends an invitation."""
-        await self._requester.perform(calls.withdraw_invitation(workspace_id, invitation_id))
+    async def delete_invitation(self, workspace_id: str, invitation_id: str) -> None:
+        """Deletes an invitation: its code stops working."""
+        await self._requester.perform(calls.delete_invitation(workspace_id, invitation_id))
 
     async def quota(self, workspace_id: str) -> QuotaReport:
         """The workspace's quota and what is used of it."""

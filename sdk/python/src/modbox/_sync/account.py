@@ -37,9 +37,9 @@ class Account:
         """Lists the user's sign-ins that have not ended, the newest first."""
         return Page(self._requester, calls.sessions(), limit, cursor)
 
-    def end_session(self, session_id: str) -> None:
-        """Ends one of the user's sessions; its tokens stop working at once."""
-        self._requester.perform(calls.end_session(session_id))
+    def delete_session(self, session_id: str) -> None:
+        """Deletes one of the user's sessions; its tokens stop working at once."""
+        self._requester.perform(calls.delete_session(session_id))
 
     def set_password(self, password: str, *, current_password: Optional[str] = None) -> None:
         """Changes the user's password, of at least 8 characters.

@@ -78,6 +78,6 @@ class Files(FileTrees):
         """Renames a path; raises ConflictError when ``to`` exists, unless ``overwrite`` is set."""
         return self._requester.perform(calls.move(ref, source, to, overwrite))
 
-    def remove(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
+    def delete(self, ref: str, path: str, *, recursive: Optional[bool] = None) -> None:
         """Deletes a file or an empty directory; with ``recursive`` everything below, too."""
-        self._requester.perform(calls.remove(ref, path, recursive))
+        self._requester.perform(calls.delete_file(ref, path, recursive))

@@ -32,9 +32,9 @@ class Ports:
         """
         return self._requester.perform(calls.publish(ref, port, access))
 
-    def remove(self, ref: str, port: int) -> None:
+    def unpublish(self, ref: str, port: int) -> None:
         """Unpublishes a port: its URL and all links to it stop working at once, and open connections are cut off."""
-        self._requester.perform(calls.remove(ref, port))
+        self._requester.perform(calls.unpublish(ref, port))
 
     def rotate(self, ref: str, port: int) -> PublishedPort:
         """Gives a published port another URL.

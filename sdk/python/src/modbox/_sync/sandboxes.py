@@ -48,7 +48,7 @@ class Sandboxes(States):
 
     @contextmanager
     def temporary(self, **options: Unpack[CreateOptions]) -> Iterator[Sandbox]:
-        """Makes a sandbox for an ``with`` block: it runs when the block begins, and is destroyed when it ends.
+        """Makes a sandbox for an ``with`` block: it runs when the block begins, and is deleted when it ends.
 
         Raises as wait does, when it does not run within ``wait_seconds``, by default 60.
         """
@@ -57,7 +57,7 @@ class Sandboxes(States):
         try:
             yield self.wait(sandbox.id, timeout_seconds=wait_seconds or 60)
         finally:
-            self.destroy(sandbox.id)
+            self.delete(sandbox.id)
 
     def get(self, ref: str) -> Sandbox:
         """Returns a sandbox; ended ones stay visible."""
@@ -76,9 +76,9 @@ class Sandboxes(States):
         """Lists sandboxes, newest first; without ``states`` those that have not ended."""
         return Page(self._requester, calls.list_sandboxes(states, name, labels, snapshot_id), limit, cursor)
 
-    def destroy(self, ref: str) -> Sandbox:
-        """Ends a sandbox and returns when nothing of it is left. One that has ended is answered as it is."""
-        return self._requester.perform(calls.destroy(ref))
+    def delete(self, ref: str) -> Sandbox:
+        """Deletes a sandbox and returns its last state when nothing of it is left; an ended sandbox as it is."""
+        return self._requester.perform(calls.delete(ref))
 
     def wait(
         self, ref: str, *, state: Literal["running", "paused", "destroyed", "failed"] = "running", timeout_seconds: float = 60

@@ -60,9 +60,9 @@ class Workspaces:
         """Changes a member's role; raises ConflictError when no owner would be left."""
         return self._requester.perform(calls.set_role(workspace_id, user_id, role))
 
-    def remove_member(self, workspace_id: str, user_id: str) -> None:
-        """Ends a membership; everybody may end its own."""
-        self._requester.perform(calls.remove_member(workspace_id, user_id))
+    def delete_member(self, workspace_id: str, user_id: str) -> None:
+        """Deletes a membership; all users may delete their own."""
+        self._requester.perform(calls.delete_member(workspace_id, user_id))
 
     def members(self, workspace_id: str, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Page[Member]:
         """Lists the members, in the order they came."""
@@ -74,9 +74,9 @@ class Workspaces:
         """Lists the open invitations, newest first."""
         return Page(self._requester, calls.invitations(workspace_id), limit, cursor)
 
-    def withdraw_invitation(self, workspace_id: str, invitation_id: str) -> None:
-        """Ends an invitation."""
-        self._requester.perform(calls.withdraw_invitation(workspace_id, invitation_id))
+    def delete_invitation(self, workspace_id: str, invitation_id: str) -> None:
+        """Deletes an invitation: its code stops working."""
+        self._requester.perform(calls.delete_invitation(workspace_id, invitation_id))
 
     def quota(self, workspace_id: str) -> QuotaReport:
         """The workspace's quota and what is used of it."""
