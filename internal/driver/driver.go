@@ -13,85 +13,78 @@ const AgentPort uint16 = 49983
 // Driver runs boxes. The package comment defines the terms and the rules that
 // hold for all methods.
 type Driver interface {
-	// Capabilities says what this driver does on this host. It is cheap, does not
-	// fail, and does not change during the driver's life.
+	// Capabilities returns what this driver can do on this host. It is cheap, does not fail, and
+	// does not change during the driver's life.
 	Capabilities() Capabilities
 
-	// Create makes the box of spec.ID with its limits, without running anything of
-	// the guest, and returns its handle.
+	// Create makes the box of spec.ID with its limits, without running anything of the guest, and
+	// returns its handle.
 	//
-	// Errors: Exists when the driver knows a box of that id; Invalid for a spec it
-	// cannot honour, naming the field; Unsupported for a power this host lacks;
-	// Unavailable when the host is out of something. On any error, including a
-	// context that ends, nothing of the box is left.
+	// Errors: Exists when the driver knows a box with that ID; Invalid for a spec that it cannot
+	// honour, naming the field; Unsupported for a feature that this host lacks; Unavailable when
+	// the host lacks resources. On any error, including a context that ends, nothing of the box
+	// remains.
 	// Not idempotent.
 	Create(ctx context.Context, spec Spec) (Handle, error)
 
-	// Start runs the agent in a created box. It returns when the guest runs, which
-	// may be shortly before the agent listens: Dial to [AgentPort] answers
-	// PortClosed until then.
+	// Start runs the agent in a created box. It returns when the guest runs, which may be shortly
+	// before the agent listens: Dial to [AgentPort] returns PortClosed until then.
 	//
-	// Errors: NotFound; Conflict when it was started before; Unavailable when the
-	// box died. After an error other than Conflict the box is only good for
-	// Destroy. Not idempotent.
+	// Errors: NotFound; Conflict when it was started before; Unavailable when the box died. After
+	// an error other than Conflict, Destroy is the only useful call. Not idempotent.
 	Start(ctx context.Context, id sandbox.ID) error
 
-	// Recover adopts a box made by an earlier driver on this host, from its handle.
-	// A recovered box behaves as one this driver made.
+	// Recover adopts a box made by an earlier driver on this host, from its handle. A recovered box
+	// behaves like a box made by this driver.
 	//
-	// Errors: NotFound when no living box matches the handle: it ended, the host
-	// was restarted, or it was never started. Remains of it, if any, are shown by
-	// List and removed by Destroy. Invalid when h is not a handle of this driver.
+	// Errors: NotFound when no living box matches the handle: it ended, the host was restarted, or
+	// it was never started. List returns its remains, if any, and Destroy removes them. Invalid
+	// when h is not a handle of this driver.
 	// Idempotent: recovering a known box succeeds and does nothing.
 	Recover(ctx context.Context, id sandbox.ID, h Handle) error
 
-	// Wait blocks until the box has ended, by itself or by Destroy, and says how.
-	// It reports the end within a second of it, answers at once when the box had
-	// ended already, and may be called by many at once.
+	// Wait blocks until the box has ended, by itself or by Destroy, and returns how. It returns
+	// within a second of the end, immediately when the box has ended already, and may be called
+	// concurrently.
 	//
-	// Errors: NotFound; the context's error when it ends first, which leaves the
-	// box as it is.
+	// Errors: NotFound; the context's error when it ends first, which does not affect the box.
 	Wait(ctx context.Context, id sandbox.ID) (Exit, error)
 
-	// Destroy ends the box, whatever it does, and removes everything of it from the
-	// host: processes, mounts, cgroups, files, sockets, connections from Dial. It
-	// works in every state, on a box half made, on one that refuses to die, and on
-	// the remains of a box of an earlier driver that was not recovered. When it
-	// returns nil nothing is left.
+	// Destroy ends the box, whatever it does, and removes everything of it from the host:
+	// processes, mounts, cgroups, files, sockets, connections from Dial. It works in every state:
+	// on a box that is half made, on a box that does not react to signals, and on the remains of a
+	// box of an earlier driver that was not recovered. When it returns nil, nothing remains.
 	//
-	// Destroying what does not exist succeeds. Errors: Internal when something
-	// could not be removed; call it again. A context that ends may leave the box
-	// partly removed; call it again.
+	// Destroying a box that does not exist succeeds. Errors: Internal when something could not be
+	// removed; call it again. A context that ends may leave the box partly removed; call it again.
 	Destroy(ctx context.Context, id sandbox.ID) error
 
-	// Dial connects to a TCP port inside a running box; servers bound to the box's
-	// loopback or to all its addresses are both reached. On the connection no byte
-	// is lost, changed or reordered in either direction, CloseWrite works when the
-	// returned value has it, and closing it frees everything on both sides. The
-	// connection outlives ctx.
+	// Dial connects to a TCP port inside a running box; it reaches servers bound to the box's
+	// loopback or to all its addresses. On the connection no byte is lost, changed or reordered in
+	// either direction, CloseWrite works when the returned value has it, and closing it frees
+	// everything on both sides. The connection outlives ctx.
 	//
-	// [AgentPort] is special: its connection is for internal/agentapi alone, which
-	// speaks HTTP/2 and keeps at most agentapi.MaxInFlight unread bytes under way.
-	// A driver may use a transport for it that is correct only within that bound.
+	// [AgentPort] is special: its connection is for internal/agentapi alone, which speaks HTTP/2
+	// and has at most agentapi.MaxInFlight unread bytes in transit. A driver may use a transport
+	// for it that is correct only within that bound.
 	//
-	// Errors: NotFound; PortClosed when nothing listens there; Conflict when the box
-	// is not started; AgentUnreachable when the driver needs the agent to get
-	// there and it does not answer; Unavailable when the box has ended.
+	// Errors: NotFound; PortClosed when nothing listens there; Conflict when the box is not
+	// started; AgentUnreachable when the driver needs the agent for the connection and it does not
+	// answer; Unavailable when the box has ended.
 	Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error)
 
-	// Stats measures a started box now. Fields the driver cannot tell are 0; see
+	// Stats measures a started box now. Fields that the driver cannot measure are 0; see
 	// [sandbox.Stats]. Errors: NotFound; Unavailable when the box has ended.
 	Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error)
 
-	// List returns the ids of everything of this driver's on the host: known boxes,
-	// boxes of an earlier driver, and remains of boxes, in no order. A box being
-	// created or destroyed meanwhile may or may not be among them.
+	// List returns the IDs of everything on the host that belongs to this driver: known boxes,
+	// boxes of an earlier driver, and remains of boxes, in no order. A box being created or
+	// destroyed meanwhile may or may not be included.
 	List(ctx context.Context) ([]sandbox.ID, error)
 
-	// Close lets go of all boxes without ending them and frees the driver's own
-	// resources. Calls that are under way return Unavailable. No method may be
-	// called afterwards. Boxes live on until Recover and Destroy of a later driver,
-	// where Capabilities().Survives says so.
+	// Close releases all boxes without ending them and frees the driver's own resources. Calls in
+	// progress return Unavailable. No method may be called afterwards. If Capabilities().Survives
+	// is set, boxes keep running until Recover or Destroy of a later driver.
 	Close() error
 }
 
@@ -107,8 +100,8 @@ type Spec struct {
 	RootFS string
 	// Resources are enforced as [Capabilities] says.
 	Resources sandbox.Resources
-	// PlainTmp leaves /tmp what the root image has, so that what is written there is
-	// written to the root; otherwise it is a file system of its own that nothing keeps.
+	// PlainTmp leaves /tmp a directory of the root image, so that files in it are written to the
+	// root; otherwise /tmp is a separate file system that is not part of layers.
 	PlainTmp bool
 	// MaxProcesses limits processes and threads inside the box; 0 means 4096.
 	MaxProcesses int64
@@ -119,32 +112,32 @@ const DefaultMaxProcesses = 4096
 
 // Exit is how a box ended.
 type Exit struct {
-	// Cause is CauseOOM when the box as a whole was ended for memory, CauseDestroyed
-	// when Destroy ended it, and CauseExited otherwise.
+	// Cause is CauseOOM when the whole box was ended for lack of memory, CauseDestroyed when
+	// Destroy ended it, and CauseExited otherwise.
 	Cause sandbox.CauseCode
-	// Detail is what the driver knows, one sentence, safe to show.
+	// Detail is a sentence about the end that is safe to show to users.
 	Detail string
-	// Fault says that the box's own process failed, or may have: it was not killed, and its
-	// guest did not exit. A process that cannot write because the host's disk is full fails so.
+	// Fault is whether the box's own process failed, or may have: it was not killed, and its guest
+	// did not exit. A process that cannot write because the host's disk is full fails this way.
 	Fault bool
-	// Lost means that the box did not end by itself, by Destroy or for memory: its
-	// processes were killed on the host, or the runtime below the guest crashed.
+	// Lost is whether the box ended for none of the usual reasons (by itself, by Destroy, for lack
+	// of memory): its processes were killed on the host, or the runtime below the guest crashed.
 	Lost bool
 }
 
-// Capabilities says what a driver does on this host.
+// Capabilities describes what a driver can do on this host.
 type Capabilities struct {
 	// Name of the driver, e.g. "gvisor".
 	Name string
-	// Isolated: what runs in a box cannot reach the host. False for test drivers.
+	// Isolated: programs in a box cannot reach the host. False for test drivers.
 	Isolated bool
 	// Survives: boxes keep running when the server's process ends.
 	Survives bool
-	// Which limits are enforced on this host.
+	// The limits that are enforced on this host.
 	Memory, CPU, Processes, Disk bool
-	// Which optional powers this driver has, see optional.go.
+	// The optional interfaces that this driver implements, see optional.go.
 	Checkpoint, Snapshot, Network bool
-	// Missing has one sentence for each limit or power that this host lacks, saying
-	// what to do about it. Empty when there is nothing to say.
+	// Missing has a sentence for each limit or feature that this host lacks, with what to do about
+	// it. Empty when there is none.
 	Missing []string
 }

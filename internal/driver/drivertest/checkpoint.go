@@ -20,7 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// checkpointer returns the driver's power, or skips.
+// checkpointer returns the driver as a Checkpointer, or skips the test.
 func (h *host) checkpointer(t *testing.T) driver.Checkpointer {
 	t.Helper()
 	c, ok := h.Driver.(driver.Checkpointer)
@@ -32,7 +32,7 @@ func (h *host) checkpointer(t *testing.T) driver.Checkpointer {
 	return c
 }
 
-// memory is what the guest's "state" says of itself.
+// memory is the answer of the guest's "state".
 type memory struct {
 	name   string
 	count  int64
@@ -40,7 +40,7 @@ type memory struct {
 	random string
 }
 
-// remember asks the state at a port.
+// remember queries the state at a port.
 func (b *box) remember(t *testing.T, port uint16) memory {
 	t.Helper()
 	c := b.dial(t, port)
@@ -50,16 +50,16 @@ func (b *box) remember(t *testing.T, port uint16) memory {
 	var seconds int64
 	var works string
 	if _, serr := fmt.Sscan(text, &m.name, &m.count, &seconds, &m.random, &works); err != nil || serr != nil {
-		t.Fatalf("the state says %q: %v, %v", text, err, serr)
+		t.Fatalf("the state answers %q: %v, %v", text, err, serr)
 	}
 	if works != "ok" {
-		t.Errorf("the state says %q", text)
+		t.Errorf("the state answers %q", text)
 	}
 	m.time = time.Unix(seconds, 0)
 	return m
 }
 
-// wantOn checks that the state went on from an earlier one, and still does.
+// wantOn checks that the state continues from an earlier one, and still changes.
 func (b *box) wantOn(t *testing.T, port uint16, before memory) memory {
 	t.Helper()
 	now := b.remember(t, port)
@@ -71,7 +71,7 @@ func (b *box) wantOn(t *testing.T, port uint16, before memory) memory {
 	}
 	eventually(t, "the count goes on", func() error {
 		if again := b.remember(t, port); again.count == now.count {
-			return errors.New("it stands still")
+			return errors.New("the count does not change")
 		}
 		return nil
 	})
@@ -109,7 +109,7 @@ func (h *host) restored(t *testing.T, spec driver.Spec, dir string) *box {
 	return b
 }
 
-// wantAlone checks that nothing lies beside a checkpoint.
+// wantAlone checks that there is nothing else beside a checkpoint.
 func wantAlone(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(dir))
@@ -137,7 +137,7 @@ func testCheckpointGoesOn(t *testing.T, h *host) {
 	if err := c.CanRestore(dir); err != nil {
 		t.Errorf("CanRestore() = %v", err)
 	}
-	_ = held.SetReadDeadline(time.Now().Add(patience)) // fails on one that is closed already
+	_ = held.SetReadDeadline(time.Now().Add(testTimeout)) // fails on one that is closed already
 	if _, err := held.Read(make([]byte, 1<<10)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a connection from before the checkpoint lives: Read() = %v", err)
 	}
@@ -332,7 +332,7 @@ func testCheckpointContextsEnd(t *testing.T, h *host) {
 		cancel()
 		if err == nil {
 			if i%2 == 1 {
-				return // it was in time, and has stopped
+				return // it finished before the deadline, and has stopped
 			}
 			wantAlone(t, dir, "saved")
 			continue
@@ -356,7 +356,7 @@ func testCheckpointWhileDestroying(t *testing.T, h *host) {
 		t.Errorf("Destroy() = %v", err)
 	}
 	if err := <-done; err == nil {
-		wantAlone(t, dir, "saved") // it was first
+		wantAlone(t, dir, "saved") // it finished first
 	} else {
 		wantAlone(t, dir)
 		if code := sandbox.CodeOf(err); code != sandbox.NotFound && code != sandbox.Unavailable {
@@ -398,7 +398,7 @@ func testRestoreRefused(t *testing.T, h *host) {
 		if err := os.RemoveAll(filepath.Join(dir, missing)); err != nil {
 			t.Fatal(err)
 		}
-		if c.CanRestore(dir) == nil { // the checkpoint has another copy of it, or can do without
+		if c.CanRestore(dir) == nil { // the checkpoint has another copy of it, or does not need it
 			h.restored(t, h.Spec(), dir).wantKept(t)
 			continue
 		}

@@ -133,7 +133,7 @@ func testDeadContext(t *testing.T, h *host) {
 }
 
 func testContextsEndAnywhere(t *testing.T, h *host) {
-	// How long a whole create and start takes here says where cutting is of interest.
+	// The duration of a whole create and start shows when cancelling is of interest.
 	began := time.Now()
 	h.start(t)
 	span := time.Since(began) + time.Millisecond

@@ -17,15 +17,15 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// bulk is more than any buffer or window on the way.
+// bulk exceeds all buffers and windows of a connection together.
 const bulk = 64 << 20
 
 func stringReader(s string) io.Reader { return strings.NewReader(s) }
 
-// source is the stream of bytes the guest's source sends.
+// source is the stream of bytes that the guest's source sends.
 func source() io.Reader { return rand.NewChaCha8([32]byte{1}) }
 
-// closeWrite ends our direction, where the connection can.
+// closeWrite ends our direction, if the connection can.
 func closeWrite(t *testing.T, c net.Conn) {
 	t.Helper()
 	h, ok := c.(interface{ CloseWrite() error })
@@ -39,7 +39,7 @@ func closeWrite(t *testing.T, c net.Conn) {
 
 func testDialClosedPort(t *testing.T, h *host) {
 	b := h.start(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free here is taken for free there
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free here is assumed to be free there
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,8 @@ func testDownloadSlowly(t *testing.T, h *host) {
 	b := h.start(t)
 	port, _ := b.serve(t, "source", fmt.Sprint(bulk))
 	c := b.dial(t, port)
-	// Everything on the way fills up while nothing is read: another call shows
-	// that the box got that far and goes on.
+	// All buffers fill up while nothing is read: another call shows that the box got that far and
+	// goes on.
 	if _, _, err := output(b.run(t, "eat", "1000")); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ type smallReads struct{ r io.Reader }
 
 func (s smallReads) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), 1021)]) }
 
-// wantSource checks that exactly bulk bytes of the source come.
+// wantSource checks that exactly bulk bytes of the source arrive.
 func wantSource(t *testing.T, r io.Reader) {
 	t.Helper()
 	want, got := sha256.New(), sha256.New()
@@ -117,17 +117,17 @@ func wantSource(t *testing.T, r io.Reader) {
 	}
 }
 
-// lead is how far testEcho sends ahead of what comes back: less than a receive
-// window. A server that reads nothing until it has written fills both directions of
-// its connection, and gVisor's TCP does not get out of that when a window ends in
-// the middle of a unit of its scale: see docs/design/0009-connections-into-a-box.md.
+// lead is how far testEcho sends ahead of what comes back: less than a receive window. A server
+// that reads nothing until it has written fills both directions of its connection, and gVisor's TCP
+// stays stuck when a window ends in the middle of a unit of its scale: see
+// docs/design/0009-connections-into-a-box.md.
 const lead, chunk = 256 << 10, 32 << 10
 
 func testEcho(t *testing.T, h *host) {
 	b := h.start(t)
 	port, _ := b.serve(t, "echo")
 	c := b.dial(t, port)
-	if err := c.SetDeadline(time.Now().Add(4 * patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(4 * testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	ahead := make(chan struct{}, lead/chunk)
@@ -152,7 +152,7 @@ func testEcho(t *testing.T, h *host) {
 	}
 }
 
-// sendAhead sends in bulk, a chunk for each place that it finds in ahead.
+// sendAhead sends bulk bytes, a chunk for each token that it gets from ahead.
 func sendAhead(ctx context.Context, c net.Conn, ahead chan<- struct{}) error {
 	from := source()
 	for range bulk / chunk {

@@ -1,10 +1,8 @@
-// Package drivertest is the contract of package driver as tests. Every driver
-// runs them whole:
+// Package drivertest is the contract of package driver as tests. Every driver runs all of them:
 //
 //	func TestDriver(t *testing.T) { drivertest.Run(t, newEnv) }
 //
-// A test is skipped only when the driver's Capabilities say that it lacks what
-// the test is about. What runs in the boxes is a static program built from
-// ./guest, which the tests put there through the agent: the root filesystem may
-// be any that holds a directory to write to.
+// A test is skipped only when the driver's Capabilities lack the feature that it tests. The program
+// in the boxes is static, built from ./guest, and the tests copy it into the box through the agent:
+// any root filesystem with a writable directory will do.
 package drivertest

@@ -20,30 +20,30 @@ import (
 
 // Env is a host with one driver on it, for one test.
 type Env struct {
-	// Driver is fresh: it knows no box, and its host has none.
+	// Driver is new: it knows no box, and its host has none.
 	Driver driver.Driver
-	// Spec returns the spec of a new box with a new id. Its limits should be small:
-	// at most 256 MiB of memory, 128 MiB of disk and 512 processes.
+	// Spec returns the spec of a new box with a new ID. Its limits should be small: at most 256 MiB
+	// of memory, 128 MiB of disk and 512 processes.
 	Spec func() driver.Spec
 	// Reopen closes a driver and returns a new one over the same host, as after a
 	// restart of the server. It closes the new one when the test ends.
 	Reopen func(t *testing.T, old driver.Driver) driver.Driver
-	// Leftovers names what is on the host of the driver's boxes: processes, mounts,
-	// cgroups, files. It is asked when all boxes are destroyed; nil means List is all there is.
+	// Leftovers names everything on the host that belongs to the driver's boxes: processes, mounts,
+	// cgroups, files. It is called when all boxes are destroyed; nil means that List is complete.
 	Leftovers func(t *testing.T) []string
-	// ForksFilesOnly says that a checkpoint brings memory back only once, and only
-	// under the id of the box that was saved and stopped.
+	// ForksFilesOnly is whether a checkpoint restores memory only once, and only under the ID of
+	// the box that was saved and stopped.
 	ForksFilesOnly bool
 }
 
 const (
-	// patience bounds everything that should take milliseconds.
-	patience = 5 * time.Minute
-	// guestDir is where the guest program is put in a box.
+	// testTimeout bounds everything that should take milliseconds.
+	testTimeout = 5 * time.Minute
+	// guestDir is the directory of the guest program in a box.
 	guestDir = "/modboxtest"
 )
 
-// suite is one run of the contract.
+// suite is a run of the contract.
 type suite struct {
 	newEnv func(t *testing.T) Env
 	guest  string // host path of the guest program
@@ -136,7 +136,7 @@ type host struct {
 	guest string
 }
 
-// host makes an Env and checks at the end that nothing is left on it.
+// host makes an Env and checks at the end that nothing remains on it.
 func (s *suite) host(t *testing.T) *host {
 	t.Helper()
 	h := &host{Env: s.newEnv(t), guest: s.guest}
@@ -144,10 +144,10 @@ func (s *suite) host(t *testing.T) *host {
 	return h
 }
 
-// checkEmpty destroys all boxes, and wants nothing left.
+// checkEmpty destroys all boxes, and checks that nothing remains.
 func (h *host) checkEmpty(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	for _, id := range h.list(ctx, t) {
 		if err := h.Driver.Destroy(ctx, id); err != nil {
@@ -205,7 +205,7 @@ func (h *host) create(t *testing.T) *box {
 	return b
 }
 
-// start makes a box and starts it, and waits for its agent.
+// start makes a box, starts it, and waits for its agent.
 func (h *host) start(t *testing.T) *box {
 	t.Helper()
 	b := h.create(t)
@@ -229,9 +229,9 @@ func (b *box) connect(t *testing.T) {
 	})
 }
 
-// within is a context with the patience of a test.
+// within returns a context with testTimeout.
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -250,7 +250,7 @@ func eventually(t *testing.T, what string, f func() error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("not within %v: %s: %v", patience, what, err)
+			t.Fatalf("not within %v: %s: %v", testTimeout, what, err)
 		}
 	}
 }
@@ -285,7 +285,7 @@ func (b *box) run(t *testing.T, args ...string) *agentapi.Stream {
 	return s
 }
 
-// output reads what a guest program printed until its end.
+// output returns what a guest program prints, and how it exits.
 func output(s *agentapi.Stream) (string, *agentapi.Exit, error) {
 	var out strings.Builder
 	var exit *agentapi.Exit
@@ -304,7 +304,7 @@ func output(s *agentapi.Stream) (string, *agentapi.Exit, error) {
 	}
 }
 
-// line reads the first line a guest program prints.
+// line returns the first line that a guest program prints.
 func line(t *testing.T, s *agentapi.Stream) string {
 	t.Helper()
 	text := ""

@@ -188,7 +188,7 @@ func testWaitForDestroy(t *testing.T, h *host) {
 	for range waiters {
 		<-ready
 	}
-	// A waiter that comes after the end of Destroy finds no box: both answers are right.
+	// Wait calls that begin after Destroy find no box: both answers are correct.
 	if err := h.Driver.Destroy(within(t), b.id); err != nil {
 		t.Fatalf("Destroy() = %v", err)
 	}
@@ -226,7 +226,7 @@ func (b *box) killInit(t *testing.T) {
 
 func testEndFromInside(t *testing.T, h *host) {
 	if !h.Driver.Capabilities().Isolated {
-		t.Skip("not isolated: what kills PID 1 in the box would hit this machine")
+		t.Skip("not isolated: killing PID 1 in the box would affect this machine")
 	}
 	b := h.start(t)
 	type end struct {
@@ -307,7 +307,7 @@ func testCloseEndsCalls(t *testing.T, h *host) {
 		ended <- err
 	}()
 	<-waiting
-	<-time.After(20 * time.Millisecond) // most likely Wait is under way; if not, it must answer all the same
+	<-time.After(20 * time.Millisecond) // most likely Wait is in progress; if not, it must return all the same
 	h.restart(t)
 	select {
 	case err := <-ended:

@@ -66,7 +66,7 @@ func testMemoryLimit(t *testing.T, h *host) {
 	neighbour := h.start(t)
 	out, exit, err := output(b.run(t, "eat", fmt.Sprint(2*b.spec.Resources.MemoryBytes)))
 	switch {
-	case err != nil: // the box as a whole went: it must say why
+	case err != nil: // the whole box ended: it must give the cause
 		end, err := h.Driver.Wait(within(t), b.id)
 		if err != nil || end.Cause != sandbox.CauseOOM {
 			t.Errorf("Wait() = %+v, %v, want cause %q", end, err, sandbox.CauseOOM)

@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// networker returns the driver's power, or skips.
+// networker returns the driver as a Networker, or skips the test.
 func (h *host) networker(t *testing.T) driver.Networker {
 	t.Helper()
 	announced := h.Driver.Capabilities().Network

@@ -8,7 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// needsSurvival skips where boxes end with the server.
+// needsSurvival skips the test when boxes end with the server.
 func (h *host) needsSurvival(t *testing.T) {
 	t.Helper()
 	if !h.Driver.Capabilities().Survives {

@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// snapshotter returns the driver's power, or skips.
+// snapshotter returns the driver as a Snapshotter, or skips the test.
 func (h *host) snapshotter(t *testing.T) driver.Snapshotter {
 	t.Helper()
 	announced := h.Driver.Capabilities().Snapshot
@@ -46,7 +46,7 @@ func testWriteLayer(t *testing.T, h *host) {
 		}
 		before = b.wantOn(t, port, before)
 	}
-	broken := errors.New("no more room")
+	broken := errors.New("no space")
 	if err := s.WriteLayer(within(t), b.id, failingWriter{broken}); !errors.Is(err, broken) {
 		t.Errorf("WriteLayer() = %v, want the writer's error", err)
 	}
@@ -62,8 +62,8 @@ func testWriteLayer(t *testing.T, h *host) {
 	b.wantOn(t, port, before)
 }
 
-// findInLayer returns the content of a file in a layer. All names must be ones
-// that an image may hold.
+// findInLayer returns the content of a file in a layer. All names in the layer must be valid in an
+// image.
 func findInLayer(t *testing.T, r io.Reader, name string) string {
 	t.Helper()
 	content := ""
@@ -74,7 +74,7 @@ func findInLayer(t *testing.T, r io.Reader, name string) string {
 			return content
 		}
 		if err != nil {
-			t.Fatalf("the layer is no tar: %v", err)
+			t.Fatalf("the layer is not a tar: %v", err)
 		}
 		for _, bad := range []string{"/", "./", "../", "proc/", "sys/", "dev/", "tmp/", ".modbox/"} {
 			if strings.HasPrefix(h.Name, bad) {

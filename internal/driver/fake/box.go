@@ -18,7 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// box is what the host has of a box. Its life is created, started, ended.
+// box is the host's state of a box. Its states are created, started, ended.
 type box struct {
 	spec   driver.Spec
 	handle string
@@ -28,7 +28,7 @@ type box struct {
 
 	mu      sync.Mutex
 	agent   *agent.Agent          // guarded by mu; nil until started
-	accept  *acceptor             // guarded by mu; what the agent listens on
+	accept  *acceptor             // guarded by mu; the agent's listener
 	ended   bool                  // guarded by mu
 	exit    driver.Exit           // guarded by mu; valid when ended
 	conns   map[net.Conn]struct{} // guarded by mu; made by Dial
@@ -45,8 +45,8 @@ func newBox(spec driver.Spec, dir string) *box {
 	}
 }
 
-// fill gives a fresh box the files of its root image, when that is a tar.
-// Anything else is an image of nothing.
+// fill extracts the files of the box's root image if that is a tar. Any other image counts as
+// empty.
 func (b *box) fill() error {
 	if filepath.Ext(b.spec.RootFS) != ".tar" {
 		return nil
@@ -73,7 +73,7 @@ func (b *box) start() error {
 	return nil
 }
 
-// end stops everything that runs, and says how the box ended.
+// end stops everything that runs, and records how the box ended.
 func (b *box) end(exit driver.Exit) {
 	b.mu.Lock()
 	if b.ended {
@@ -96,12 +96,12 @@ func (b *box) end(exit driver.Exit) {
 	close(b.endedCh)
 }
 
-// destroy ends the box and removes what is left of it.
+// destroy ends the box and removes its files.
 func (b *box) destroy() error {
 	b.destroying.Lock()
 	defer b.destroying.Unlock()
 	b.end(driver.Exit{Cause: sandbox.CauseDestroyed, Detail: "the box was destroyed"})
-	<-b.endedCh // somebody else may be ending it
+	<-b.endedCh // another call may be ending it
 	if err := killIn(b.dir); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (b *box) dialAgent() (net.Conn, error) {
 	return ours, nil
 }
 
-// keep notes a connection, so that it ends with the box.
+// keep records a connection, so that it ends with the box.
 func (b *box) keep(c net.Conn) (net.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *boxConn) CloseWrite() error {
 	return c.Conn.(interface{ CloseWrite() error }).CloseWrite()
 }
 
-// socketPair returns the two ends of a connection with the buffers of real ones.
+// socketPair returns the two ends of a connection with the buffers of a real connection.
 func socketPair() (net.Conn, net.Conn, error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -164,7 +164,7 @@ func socketPair() (net.Conn, net.Conn, error) {
 	var conns [2]net.Conn
 	for i, fd := range fds {
 		f := os.NewFile(uintptr(fd), "socketpair")
-		conns[i], err = net.FileConn(f) // has its own copy
+		conns[i], err = net.FileConn(f) // duplicates the descriptor
 		f.Close()
 		if err != nil {
 			return nil, nil, errors.Join(err, closeAll(conns[:i]))
@@ -180,7 +180,7 @@ func closeAll(conns []net.Conn) error {
 	return nil
 }
 
-// acceptor is a listener whose connections are put into it.
+// acceptor is a listener that accepts the connections put into it.
 type acceptor struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -228,13 +228,13 @@ func killIn(dir string) error {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%d processes in %s do not die", len(left), dir)
+			return fmt.Errorf("%d processes in %s do not end", len(left), dir)
 		}
 	}
 }
 
-// processesIn lists the processes whose working directory is beneath dir: those
-// that a box has on this machine.
+// processesIn lists the processes whose working directory is below dir: the processes of a box on
+// this machine.
 func processesIn(dir string) ([]int, error) {
 	links, err := filepath.Glob("/proc/[0-9]*/cwd")
 	if err != nil {

@@ -24,14 +24,14 @@ const (
 	layerName    = "layer.tar" // not in every checkpoint
 )
 
-// manifest says what a checkpoint is of.
+// manifest describes a checkpoint.
 type manifest struct {
-	Token  string // of the host's parked memory, empty when the box went on
+	Token  string // names the parked memory on the host; empty when the box went on
 	RootFS string
 }
 
-// parked is the memory of a box that was saved and stopped: its agent, and its
-// processes, which have got a SIGSTOP. Its files wait in dir.
+// parked is the memory of a box that was saved and stopped: its agent, and its processes, which
+// were sent SIGSTOP. dir has its files.
 type parked struct {
 	id     sandbox.ID
 	dir    string
@@ -49,7 +49,7 @@ func (p *parked) discard() error {
 	return os.RemoveAll(p.dir)
 }
 
-// Checkpoint saves a box's files, and parks its memory on the host when it stops.
+// Checkpoint saves a box's files and, with Stop, parks its memory on the host.
 func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
 	ctx, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Checkpoint })
 	if err != nil {
@@ -60,7 +60,7 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 	if err != nil {
 		return err
 	}
-	b.destroying.Lock() // it must not be taken away meanwhile
+	b.destroying.Lock() // the box must not be destroyed meanwhile
 	defer b.destroying.Unlock()
 	if err := b.mustRun(); err != nil {
 		return err
@@ -111,7 +111,7 @@ func writeCheckpoint(dir, root string, m manifest) error {
 	return writeTar(filepath.Join(dir, filesName), root, nil)
 }
 
-// writeTar makes a file of writeTree.
+// writeTar writes the output of writeTree to a file.
 func writeTar(name, root string, skip []string) error {
 	f, err := os.Create(name)
 	if err != nil {
@@ -120,7 +120,7 @@ func writeTar(name, root string, skip []string) error {
 	return errors.Join(writeTree(f, root, skip), f.Close())
 }
 
-// OpenLayer returns what was saved with Layer.
+// OpenLayer returns the files that were saved with Layer.
 func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
 	f, err := os.Open(filepath.Join(dir, layerName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +129,7 @@ func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
 	return f, err
 }
 
-// Verify says what of a checkpoint is there, unless a fault says something else of its memory.
+// Verify checks which parts of a checkpoint exist, unless a fault decides for its memory.
 func (d *Driver) Verify(ctx context.Context, dir string) (memory, files error) {
 	_, end, memory := d.enter(ctx, "", func(f *Faults) Fault { return f.Verify })
 	if memory == nil {
@@ -153,12 +153,12 @@ func readManifest(dir string) (manifest, error) {
 		_, err = os.Stat(filepath.Join(dir, filesName))
 	}
 	if err != nil {
-		return manifest{}, sandbox.Wrap(sandbox.NotFound, err, "there is no whole checkpoint")
+		return manifest{}, sandbox.Wrap(sandbox.NotFound, err, "there is no complete checkpoint")
 	}
 	return m, nil
 }
 
-// CanRestore says whether dir is a checkpoint, unless a fault says something else.
+// CanRestore checks whether dir is a checkpoint, unless a fault decides otherwise.
 func (d *Driver) CanRestore(dir string) error {
 	_, end, err := d.enter(context.Background(), "", func(f *Faults) Fault { return f.CanRestore })
 	if err != nil {
@@ -169,9 +169,8 @@ func (d *Driver) CanRestore(dir string) error {
 	return err
 }
 
-// Restore makes a box from a checkpoint. The first time that it is restored under
-// its own id, a stopped box gets its memory back; otherwise there are its files,
-// and an agent that knows of nothing.
+// Restore makes a box from a checkpoint. The first restore of a stopped box under its own ID gets
+// its memory back; every other restore has its files, and a new agent.
 func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (driver.Handle, error) {
 	ctx, end, err := d.enter(ctx, spec.ID, func(f *Faults) Fault { return f.Restore })
 	if err != nil {
@@ -205,7 +204,7 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 	return driver.Handle(b.handle), nil
 }
 
-// park ends b and keeps its memory under token.
+// park ends b and stores its memory under token.
 func (h *Host) park(b *box, token string) error {
 	p := &parked{id: b.spec.ID, dir: filepath.Join(h.dir, "parked-"+token)}
 	if err := os.Rename(b.dir, p.dir); err != nil {
@@ -222,8 +221,8 @@ func (h *Host) park(b *box, token string) error {
 	return nil
 }
 
-// unpark makes a fresh box the one that was saved: from its memory, when the host
-// has that, and otherwise from its files.
+// unpark turns a new box into the saved box: from its memory, if the host has it, and otherwise
+// from its files.
 func (h *Host) unpark(b *box, token, files string) error {
 	h.mu.Lock()
 	p := h.parked[token]
@@ -251,7 +250,7 @@ func (h *Host) unpark(b *box, token, files string) error {
 	return signalIn(b.dir, syscall.SIGCONT)
 }
 
-// mustRun returns an error unless the box runs.
+// mustRun returns an error unless the box is running.
 func (b *box) mustRun() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -264,7 +263,7 @@ func (b *box) mustRun() error {
 	return nil
 }
 
-// hangUp closes the box's connections; new ones can be made.
+// hangUp closes the box's connections; new connections can be made.
 func (b *box) hangUp() {
 	b.mu.Lock()
 	conns := b.conns

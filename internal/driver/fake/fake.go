@@ -19,14 +19,14 @@ import (
 // handlePrefix begins every handle of this driver.
 const handlePrefix = "fake/"
 
-// Driver is one server's view of a [Host].
+// Driver is a server's view of a [Host].
 type Driver struct {
 	host   *Host
 	closed context.Context
 	close  context.CancelFunc
 
 	mu    sync.Mutex
-	known map[sandbox.ID]*box // guarded by mu; made or recovered by this driver
+	known map[sandbox.ID]*box // guarded by mu; boxes made or recovered by this driver
 }
 
 var (
@@ -43,19 +43,18 @@ func New(h *Host) *Driver {
 	return &Driver{host: h, closed: closed, close: stop, known: make(map[sandbox.ID]*box)}
 }
 
-// Capabilities says that nothing is isolated or limited.
+// Capabilities reports that nothing is isolated or limited.
 func (d *Driver) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
 		Name: "fake", Survives: true, Checkpoint: true, Snapshot: true, Network: true,
 		Missing: []string{
 			"The fake driver isolates and limits nothing: use it for tests only.",
-			"Its checkpoints bring memory back once and under the same id; forks have the files only.",
+			"Its checkpoints restore memory only once and under the same id; forks have only the files.",
 		},
 	}
 }
 
-// enter begins a method: it runs its fault, and returns a context that ends with
-// the driver too.
+// enter begins a method: it runs its fault, and returns a context that also ends with the driver.
 func (d *Driver) enter(ctx context.Context, id sandbox.ID, pick func(*Faults) Fault) (context.Context, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(d.closed, func() {
@@ -76,7 +75,7 @@ func (d *Driver) enter(ctx context.Context, id sandbox.ID, pick func(*Faults) Fa
 	return ctx, end, nil
 }
 
-// box returns a box this driver knows.
+// box returns a box that this driver knows.
 func (d *Driver) box(id sandbox.ID) (*box, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,7 +166,7 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 	}
 	b := d.host.find(id)
 	if b == nil || b.handle != string(h) || !b.running() {
-		return sandbox.Errorf(sandbox.NotFound, "no box %s lives", id)
+		return sandbox.Errorf(sandbox.NotFound, "there is no running box %s", id)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -252,7 +251,7 @@ func (d *Driver) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn
 	return b.keep(conn)
 }
 
-// dialFirst connects to the first address that answers.
+// dialFirst connects to the first address that accepts.
 func dialFirst(ctx context.Context, addresses ...string) (net.Conn, error) {
 	var dialer net.Dialer
 	var last error
@@ -269,7 +268,7 @@ func dialFirst(ctx context.Context, addresses ...string) (net.Conn, error) {
 	return nil, sandbox.Wrap(sandbox.PortClosed, last, "nothing listens on that port")
 }
 
-// Stats tells the limits only.
+// Stats returns the limits only.
 func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error) {
 	_, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Stats })
 	if err != nil {
@@ -281,13 +280,13 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 		return sandbox.Stats{}, err
 	}
 	if !b.running() {
-		return sandbox.Stats{}, sandbox.Errorf(sandbox.Unavailable, "box %s does not run", id)
+		return sandbox.Stats{}, sandbox.Errorf(sandbox.Unavailable, "box %s is not running", id)
 	}
 	r := b.spec.Resources
 	return sandbox.Stats{Time: time.Now(), MemoryLimit: r.MemoryBytes, CPULimitMilli: r.CPUMilli, DiskLimit: r.DiskBytes}, nil
 }
 
-// Usage returns what [Host.SetUsage] said.
+// Usage returns the value of [Host.SetUsage].
 func (d *Driver) Usage(ctx context.Context, id sandbox.ID) (driver.Usage, error) {
 	_, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Usage })
 	if err != nil {
@@ -320,7 +319,7 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.ID, error) {
 	return ids, nil
 }
 
-// Close lets go of the boxes.
+// Close releases the boxes.
 func (d *Driver) Close() error {
 	d.close()
 	return nil

@@ -129,7 +129,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestCloseInTheMiddleOfACheckpoint: it waits for that, and nothing is left of either.
+// TestCloseInTheMiddleOfACheckpoint checks that Close waits for the checkpoint, and that nothing
+// remains of either.
 func TestCloseInTheMiddleOfACheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	h := fake.NewHost(dir)

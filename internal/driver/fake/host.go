@@ -15,28 +15,28 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Host is the machine that boxes live on. It is safe for concurrent use.
+// Host is the machine that boxes run on. It is safe for concurrent use.
 type Host struct {
 	dir string
 
 	mu     sync.Mutex
-	boxes  map[sandbox.ID]*box // guarded by mu; everything there is, remains too
+	boxes  map[sandbox.ID]*box // guarded by mu; all boxes, including remains
 	parked map[string]*parked  // guarded by mu; memory of stopped boxes, by token
 	closed bool                // guarded by mu
 	faults Faults              // guarded by mu
 }
 
-// Faults are called at the beginning of the driver's methods, when set. What they
-// return, if not nil, is the method's error; they may block until ctx ends. A
-// method goes on when its fault returns nil.
+// Faults, when set, are called at the beginning of the driver's methods. An error that they return
+// becomes the method's error; they may block until ctx ends. A method goes on when its fault
+// returns nil.
 type Faults struct {
 	Create, Start, Recover, Wait, Destroy, Dial, Stats, List Fault
 	Checkpoint, CanRestore, Restore, Verify, WriteLayer      Fault
 	Plug, Unplug, Usage                                      Fault
 }
 
-// Fault makes one call fail. For List, CanRestore and Verify the id is empty. Verify
-// fails for the memory.
+// Fault makes a call fail. For List, CanRestore and Verify the ID is empty. Verify fails for the
+// memory.
 type Fault func(ctx context.Context, id sandbox.ID) error
 
 // Fail returns a fault that always fails with err.
@@ -50,20 +50,20 @@ func Hang(ctx context.Context, _ sandbox.ID) error {
 	return context.Cause(ctx)
 }
 
-// NewHost returns a machine without boxes that keeps their files beneath dir,
-// which exists. Close ends it.
+// NewHost returns a machine without boxes that stores their files below dir, which must exist.
+// Close ends it.
 func NewHost(dir string) *Host {
 	return &Host{dir: dir, boxes: make(map[sandbox.ID]*box), parked: make(map[string]*parked)}
 }
 
-// Close ends and removes all boxes, and there will be no others.
+// Close ends and removes all boxes, and prevents new boxes.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true
 	boxes := slices.Collect(maps.Keys(h.boxes))
 	h.mu.Unlock()
 	var errs []error
-	for _, id := range boxes { // without the lock, which a box that is being saved needs for its end
+	for _, id := range boxes { // without the lock, which a box that is being saved needs to end
 		errs = append(errs, h.remove(id))
 	}
 	h.mu.Lock()
@@ -82,7 +82,7 @@ func (h *Host) SetFaults(f Faults) {
 	h.faults = f
 }
 
-// fault runs the fault pick chooses, if it is set.
+// fault runs the fault that pick chooses, if it is set.
 func (h *Host) fault(ctx context.Context, id sandbox.ID, pick func(*Faults) Fault) error {
 	h.mu.Lock()
 	f := pick(&h.faults)
@@ -101,11 +101,12 @@ func (h *Host) End(id sandbox.ID, exit driver.Exit) {
 	}
 }
 
-// Root returns the directory that is a box's /.
+// Root returns the directory that is the
+// of a box.
 func (h *Host) Root(id sandbox.ID) string { return filepath.Join(h.dir, string(id)) }
 
-// Listen makes a server inside a box: Dial to that port of it reaches the
-// listener, which the caller closes. Other boxes are not affected.
+// Listen starts a server inside a box: Dial to that port of the box reaches the listener, which the
+// caller closes. Other boxes are not affected.
 func (h *Host) Listen(id sandbox.ID, port uint16) (net.Listener, error) {
 	b := h.find(id)
 	if b == nil {
@@ -121,8 +122,8 @@ func (h *Host) Listen(id sandbox.ID, port uint16) (net.Listener, error) {
 	return l, nil
 }
 
-// SetUsage has a box use that much from now on; it does nothing for a box that
-// does not exist.
+// SetUsage sets the usage that the driver reports for a box; it does nothing for a box that does
+// not exist.
 func (h *Host) SetUsage(id sandbox.ID, u driver.Usage) {
 	if b := h.find(id); b != nil {
 		b.mu.Lock()
@@ -137,7 +138,7 @@ func (h *Host) find(id sandbox.ID) *box {
 	return h.boxes[id]
 }
 
-// add makes a box, unless there is one.
+// add makes a box, unless it exists.
 func (h *Host) add(spec driver.Spec) (*box, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,7 +152,7 @@ func (h *Host) add(spec driver.Spec) (*box, error) {
 	for _, dir := range []string{"tmp", "root", "workspace"} {
 		if err := os.MkdirAll(filepath.Join(b.dir, dir), 0o755); err != nil {
 			os.RemoveAll(b.dir)
-			return nil, sandbox.Wrap(sandbox.Unavailable, err, "no room for box %s", spec.ID)
+			return nil, sandbox.Wrap(sandbox.Unavailable, err, "cannot make the directory of box %s", spec.ID)
 		}
 	}
 	h.boxes[spec.ID] = b
@@ -165,7 +166,7 @@ func (h *Host) remove(id sandbox.ID) error {
 		return nil
 	}
 	if err := b.destroy(); err != nil {
-		return sandbox.Wrap(sandbox.Internal, err, "box %s is not removed whole", id)
+		return sandbox.Wrap(sandbox.Internal, err, "box %s is not completely removed", id)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

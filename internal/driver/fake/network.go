@@ -7,7 +7,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Plug notes the interface, see [Host.NIC]. The box goes on with this machine's network.
+// Plug records the interface, see [Host.NIC]. The box still uses this machine's network.
 func (d *Driver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error {
 	_, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Plug })
 	if err == nil {
@@ -25,7 +25,7 @@ func (d *Driver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error 
 	return err
 }
 
-// Unplug forgets the interface.
+// Unplug removes the recorded interface.
 func (d *Driver) Unplug(ctx context.Context, id sandbox.ID) error {
 	_, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.Unplug })
 	if err != nil {
@@ -39,7 +39,7 @@ func (d *Driver) Unplug(ctx context.Context, id sandbox.ID) error {
 	return b.replaceNIC(nil)
 }
 
-// replaceNIC closes the interface the box has and gives it another, or none.
+// replaceNIC closes the interface of the box and sets another, or none.
 func (b *box) replaceNIC(nic *driver.NIC) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,8 +53,7 @@ func (b *box) replaceNIC(nic *driver.NIC) error {
 	return nil
 }
 
-// NIC returns the interface that was plugged into a box last, if it has one. Its
-// file stays the box's.
+// NIC returns the current interface of a box, if it has one. The box still owns its file.
 func (h *Host) NIC(id sandbox.ID) (driver.NIC, bool) {
 	b := h.find(id)
 	if b == nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// layerSkips are no part of a layer.
+// layerSkips are not part of a layer.
 var layerSkips = []string{"proc", "sys", "dev", "tmp"}
 
-// WriteLayer writes everything in the box's root: it began empty.
+// WriteLayer writes everything in the box's root, which was empty at the beginning.
 func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
 	ctx, end, err := d.enter(ctx, id, func(f *Faults) Fault { return f.WriteLayer })
 	if err != nil {
@@ -36,8 +36,8 @@ func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) err
 	return context.Cause(ctx)
 }
 
-// writeTree writes what is beneath root to w as a tar, without the top-level
-// directories of skip and without sockets.
+// writeTree writes the files below root to w as a tar, except the top-level directories of skip and
+// sockets.
 func writeTree(w io.Writer, root string, skip []string) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -88,7 +88,7 @@ func writeEntry(out *tar.Writer, path, name string, e fs.DirEntry) error {
 	return err
 }
 
-// readTree makes dir from a tar of writeTree.
+// readTree fills dir from a tar of writeTree.
 func readTree(name, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err

@@ -18,9 +18,9 @@ import (
 // agentSuffix ends the names of agent images.
 const agentSuffix = ".erofs"
 
-// agentImage returns an EROFS image in dir that holds the agent alone, and makes
-// it unless it is there. It is named by the agent's content, so boxes of
-// different versions live side by side and a checkpoint finds the one it needs.
+// agentImage returns an EROFS image in dir that contains only the agent, and makes it if necessary.
+// It is named by the agent's content, so that boxes of different versions can run at the same time
+// and a checkpoint finds the agent that it needs.
 func agentImage(binary, dir string) (string, error) {
 	agent, err := os.Open(binary)
 	if err != nil {
@@ -46,11 +46,11 @@ func agentImage(binary, dir string) (string, error) {
 	return name, nil
 }
 
-// abandonedAfter is after how long control groups of a server that has ended are removed.
+// abandonedAfter is the age at which control groups of a server that has ended are removed.
 const abandonedAfter = 10 * time.Minute
 
-// Tidy removes the images of agents that only earlier servers needed, and the empty
-// control groups of other servers that were killed.
+// Tidy removes the images of agents that no box or checkpoint needs any more, and the empty control
+// groups of other servers that were killed.
 func (d *Driver) Tidy(checkpoints []string) error {
 	if d.groups != nil {
 		if err := d.groups.RemoveAbandoned(installationName.MatchString, abandonedAfter); err != nil {
@@ -68,14 +68,14 @@ func (d *Driver) tidyAgents(checkpoints []string) error {
 	}
 	for _, b := range boxes {
 		s, err := readState(filepath.Join(d.boxesDir(), b.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // else it was never made whole
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // otherwise its making was never completed
 			return err
 		}
 		needed[s.Agent] = true
 	}
 	for _, dir := range checkpoints {
 		m, err := readManifest(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // else it was never whole
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // otherwise it was never complete
 			return fmt.Errorf("read checkpoint %s: %w", dir, err)
 		}
 		needed[m.Agent] = true
@@ -93,8 +93,8 @@ func (d *Driver) tidyAgents(checkpoints []string) error {
 	return errors.Join(errs...)
 }
 
-// writeAgentImage writes beside the name and renames, so that an image that
-// stands under its name is whole.
+// writeAgentImage writes a temporary file and renames it, so that an image under its final name is
+// always complete.
 func writeAgentImage(agent io.Reader, dir, name string) error {
 	out, err := os.CreateTemp(dir, "new-*")
 	if err != nil {
@@ -119,5 +119,5 @@ func writeAgentImage(agent io.Reader, dir, name string) error {
 	if err := os.Rename(out.Name(), name); err != nil {
 		return err
 	}
-	return syncFile(dir) // checkpoints name it
+	return syncFile(dir) // checkpoints refer to it by name
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// box is one box that the driver knows, from the moment its id is taken.
+// box is a box that the driver knows, from the moment its ID is claimed.
 type box struct {
 	id    sandbox.ID
 	dir   string
 	group *cgroup.Group    // nil without control groups
 	agent *agentapi.Client // for tunnels; dials when first used
 
-	answer time.Duration // for which gVisor may be silent
+	answer time.Duration // how long gVisor may be silent
 
-	// ready is closed once the box was made or recovered whole. done is closed when
-	// that, or its failure, is settled. abort ends the making.
+	// ready is closed when the box has been made or recovered completely. done is closed when that
+	// has succeeded or failed. abort cancels the making.
 	ready, done chan struct{}
 	abort       context.CancelCauseFunc
 
@@ -41,33 +41,34 @@ type box struct {
 	ended chan struct{}
 	exit  driver.Exit
 
-	// order is held by Start, Destroy, Checkpoint, Plug and others, which exclude each other.
+	// order is a lock held by Start, Destroy, Checkpoint, Plug and others, which exclude each
+	// other.
 	order chan struct{}
-	// doors is held in part while a connection to the agent is made, and whole while
-	// there must be none.
-	doors *semaphore.Weighted
+	// dialing is acquired with weight 1 while a connection to the agent is made, and with its whole
+	// weight while no connection may exist.
+	dialing *semaphore.Weighted
 
 	mu        sync.Mutex
 	state     state                   // guarded by mu
-	destroyed bool                    // guarded by mu; Destroy ends it, or has
-	saved     bool                    // guarded by mu; Checkpoint ends it, or has
+	destroyed bool                    // guarded by mu; Destroy has begun or ended it
+	saved     bool                    // guarded by mu; Checkpoint has begun or ended it
 	raises    int                     // guarded by mu; how often the memory limit was raised
-	conns     map[*agentConn]struct{} // guarded by mu; open connections to the agent, nil once there may be none
+	conns     map[*agentConn]struct{} // guarded by mu; open connections to the agent; nil when no more may be opened
 }
 
-// allDoors is the whole of a box's doors.
-const allDoors = math.MaxInt32
+// allDialing is the whole weight of a box's dialing.
+const allDialing = math.MaxInt32
 
-// newBox returns a box that has an id and nothing else.
+// newBox returns a box that has only an ID.
 func (d *Driver) newBox(id sandbox.ID) *box {
 	b := &box{
 		id: id, dir: d.boxDir(id), group: d.group(id),
 		ready: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{}),
-		abort:  func(error) {},
-		answer: forwardRPC,
-		order:  make(chan struct{}, 1),
-		doors:  semaphore.NewWeighted(allDoors),
-		conns:  map[*agentConn]struct{}{},
+		abort:   func(error) {},
+		answer:  forwardRPC,
+		order:   make(chan struct{}, 1),
+		dialing: semaphore.NewWeighted(allDialing),
+		conns:   map[*agentConn]struct{}{},
 	}
 	if d.cfg.AnswerTimeout > 0 {
 		b.answer = min(b.answer, d.cfg.AnswerTimeout)
@@ -76,25 +77,25 @@ func (d *Driver) newBox(id sandbox.ID) *box {
 	return b
 }
 
-// claim enters b into the table under its id, unless that is taken.
+// claim enters b into the table under its ID, unless that is taken.
 func (d *Driver) claim(b *box) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.boxes[b.id] != nil {
-		return sandbox.Errorf(sandbox.Exists, "there is a box %s already", b.id)
+		return sandbox.Errorf(sandbox.Exists, "box %s already exists", b.id)
 	}
 	d.boxes[b.id] = b
 	return nil
 }
 
-// adopt makes b whole: p is its process.
+// adopt completes b with its process p.
 func (d *Driver) adopt(b *box, p *process, s state) {
 	b.proc, b.resources, b.layout, b.state = p, s.Resources, s.Layout, s
 	d.watchers.Go(b.watch)
 	close(b.ready)
 }
 
-// watch notes the end of the box's process.
+// watch records the end of the box's process.
 func (b *box) watch() {
 	if err := b.proc.wait(); err != nil {
 		return // the driver was closed
@@ -106,9 +107,9 @@ func (b *box) watch() {
 	b.proc.close()
 }
 
-// explain says how the box ended. A box whose guest processes were killed for
-// memory before, and that is killed by somebody else now, looks as if it had
-// ended for memory too; the counter does not say which process it was.
+// explain returns how the box ended. If guest processes of a box were killed for lack of memory
+// before, and the box is killed for another reason now, the cause looks like lack of memory also;
+// the counter does not say which process was killed.
 func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 	b.mu.Lock()
 	destroyed, saved := b.destroyed, b.saved
@@ -125,9 +126,9 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 			return driver.Exit{Cause: sandbox.CauseOOM, Detail: fmt.Sprintf("the sandbox used more than its %d MiB of memory", b.resources.MemoryBytes>>20)}
 		}
 	}
-	// gVisor ends with the status of the guest's first process. Go programs that crash, and
-	// so gVisor and the agent, end with status 2. Nobody knows the status of a process that
-	// another server started.
+	// gVisor ends with the status of the guest's first process. Go programs that crash, including
+	// gVisor and the agent, end with status 2. The status of a process that another server started
+	// is unknown.
 	lost := faulted(ws, known) || ws.Signaled()
 	exit := driver.Exit{Cause: sandbox.CauseExited, Detail: "the sandbox ended by itself", Fault: faulted(ws, known), Lost: lost}
 	switch {
@@ -139,8 +140,8 @@ func (b *box) explain(ws unix.WaitStatus, known bool) driver.Exit {
 	return exit
 }
 
-// faulted reports whether the box's process failed, or may have: it crashed, which Go ends with
-// goFault or a signal of the kernel. SIGKILL comes from others.
+// faulted reports whether the box's process failed, or may have: it crashed, which ends a Go
+// program with goFault or a signal of the kernel. SIGKILL comes from other processes.
 func faulted(ws unix.WaitStatus, known bool) bool {
 	const goFault = 2
 	switch {
@@ -153,7 +154,7 @@ func faulted(ws unix.WaitStatus, known bool) bool {
 	}
 }
 
-// hasEnded says whether the process is known to have ended.
+// hasEnded reports whether the process is known to have ended.
 func (b *box) hasEnded() bool {
 	select {
 	case <-b.ended:
@@ -163,19 +164,19 @@ func (b *box) hasEnded() bool {
 	}
 }
 
-// endedError is what calls return on a box that has ended.
+// endedError returns the error of calls on a box that has ended.
 func (b *box) endedError() error {
 	return sandbox.Errorf(sandbox.Unavailable, "the sandbox has ended")
 }
 
-// started says whether Start was called.
+// started reports whether Start was called.
 func (b *box) started() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.state.Started
 }
 
-// letGo frees what this process holds of the box and leaves the box alone.
+// letGo releases this process's resources for the box; the box keeps running.
 func (b *box) letGo() {
 	b.disconnect()
 	if b.proc != nil {
@@ -183,7 +184,7 @@ func (b *box) letGo() {
 	}
 }
 
-// disconnect closes every connection into the box and prevents new ones.
+// disconnect closes every connection into the box and prevents new connections.
 func (b *box) disconnect() {
 	b.mu.Lock()
 	conns := b.conns
@@ -195,11 +196,11 @@ func (b *box) disconnect() {
 	_ = b.agent.Close()
 }
 
-// hangUpTime is how long gVisor may take to take down connections.
+// hangUpTime is how long gVisor may take to close connections.
 const hangUpTime = 10 * time.Second
 
-// hangUp closes every connection into the box; new ones can be made. It returns
-// when gVisor has taken its ends of them down, and when ctx ends at the latest.
+// hangUp closes every connection into the box; new connections can be made. It returns when gVisor
+// has closed its ends of them, or when ctx ends.
 func (b *box) hangUp(ctx context.Context) {
 	b.mu.Lock()
 	conns := slices.Collect(maps.Keys(b.conns))
@@ -216,11 +217,11 @@ func (b *box) hangUp(ctx context.Context) {
 			case <-ctx.Done():
 			}
 		}
-		_ = c.Close() // it leaves the table by itself
+		_ = c.Close() // it removes itself from the table
 	}
 }
 
-// lock takes the box's order, unless ctx ends first.
+// lock acquires order, unless ctx ends first.
 func (b *box) lock(ctx context.Context) error {
 	select {
 	case b.order <- struct{}{}:
@@ -230,7 +231,7 @@ func (b *box) lock(ctx context.Context) error {
 	}
 }
 
-// lockStarted returns a box that runs, with its lock taken.
+// lockStarted returns a running box, with its lock acquired.
 func (d *Driver) lockStarted(ctx context.Context, id sandbox.ID) (*box, error) {
 	b, err := d.lookup(id)
 	if err != nil {

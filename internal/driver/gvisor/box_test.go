@@ -24,7 +24,7 @@ func newSpec(res sandbox.Resources) driver.Spec {
 
 func TestInsideOfABox(t *testing.T) {
 	g := newRig(t).start(t, newSpec(inMemory))
-	if err := g.agent.Configure(t.Context(), agentapi.Config{}); err != nil { // before, the agent is out of root's reach
+	if err := g.agent.Configure(t.Context(), agentapi.Config{}); err != nil { // before that, root cannot reach the agent
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, command, want string }{
@@ -179,7 +179,7 @@ func TestEndOfTheProcessIsSeen(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
 			exit, err := r.Wait(ctx, g.id)
 			if err != nil || exit.Cause != sandbox.CauseExited || exit.Detail == "" {
@@ -193,11 +193,11 @@ func TestEndOfTheProcessIsSeen(t *testing.T) {
 	}
 }
 
-// killAgent is a shell line that ends PID 1 by a signal to one of its other threads:
-// the agent refuses signals that name PID 1 itself.
+// killAgent is a shell command that ends PID 1 by a signal to one of its other threads: the agent
+// refuses signals that name PID 1 itself.
 const killAgent = `kill -9 $(ls /proc/1/task | grep -vx 1 | head -n 1); sleep 600`
 
-// Unlike Linux, gVisor lets root of the box kill PID 1 by a signal to a thread of it.
+// Unlike Linux, gVisor lets root in the box kill PID 1 by a signal to a thread of it.
 func TestEndOfTheAgentEndsTheBox(t *testing.T) {
 	r := newRig(t)
 	g := r.start(t, newSpec(inMemory))
@@ -210,7 +210,7 @@ func TestEndOfTheAgentEndsTheBox(t *testing.T) {
 	if out, code, err := g.try(killAgent, ""); err == nil {
 		t.Errorf("the agent lives on: exit code %d, output %q", code, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	exit, err := r.Wait(ctx, g.id)
 	if err != nil || exit.Cause != sandbox.CauseExited {
@@ -240,8 +240,8 @@ func TestCreatesAtOnce(t *testing.T) {
 	if err != nil || len(ids) != boxes {
 		t.Errorf("List: %d boxes, error %v; want %d", len(ids), err, boxes)
 	}
-	// What is open in one box for a moment must not be inherited by another.
-	// A box closes the connection of its last order a moment after it has answered.
+	// Descriptors that are open for a moment while a box is made must not be inherited by another.
+	// A box closes the connection of its last control call shortly after it has answered.
 	eventually(t, "all processes hold the same number of sockets", func() error {
 		held := map[int]int{}
 		for _, pid := range processesOf(r.cfg) {
@@ -350,8 +350,8 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestAgentSetsTheHostName has an agent told who its sandbox is after the start,
-// as those of boxes that were made before their sandbox are.
+// TestAgentSetsTheHostName tells an agent its host name after the start, as for pooled boxes, which
+// are made before their sandbox.
 func TestAgentSetsTheHostName(t *testing.T) {
 	g := newRig(t).start(t, newSpec(inMemory))
 	before, _ := g.sh("grep CapEff /proc/self/status; grep CapInh /proc/self/status")

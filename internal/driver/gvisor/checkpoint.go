@@ -22,11 +22,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Checkpoint implements [driver.Checkpointer]. Beside dir, in its parent, is a
-// directory whose name begins with ".new-" meanwhile.
+// Checkpoint implements [driver.Checkpointer]. While it runs, the parent of dir contains a
+// directory whose name begins with ".new-".
 func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts driver.CheckpointOptions) error {
 	if d.runtime == "" {
-		return sandbox.Errorf(sandbox.Unsupported, "this server cannot save sandboxes: its gVisor is not known")
+		return sandbox.Errorf(sandbox.Unsupported, "this server cannot save sandboxes: its gVisor version is unknown")
 	}
 	ctx, leave := d.enter(ctx)
 	defer leave()
@@ -43,13 +43,13 @@ func (d *Driver) Checkpoint(ctx context.Context, id sandbox.ID, dir string, opts
 		return context.Cause(ctx)
 	case b.hasEnded(), hungUp(err):
 		return b.endedError()
-	case strings.Contains(err.Error(), "no space left on device"): // gVisor's words or the kernel's
+	case strings.Contains(err.Error(), "no space left on device"): // the words of gVisor or the kernel
 		return sandbox.Wrap(sandbox.DiskFull, err, "the host's disk is too full to save the sandbox")
 	}
 	return publicError(err, "checkpoint box %s", id)
 }
 
-// checkpoint saves b into a directory beside dir and renames that when it is whole.
+// checkpoint saves b into a directory beside dir and renames that when it is complete.
 func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver.CheckpointOptions) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return sandbox.Errorf(sandbox.Exists, "the checkpoint exists already")
@@ -64,7 +64,7 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 		Layout: s.Layout, Resources: s.Resources, MaxProcesses: s.MaxProcesses,
 	}
 	if err := d.restorable(m); err != nil {
-		return err // before the work
+		return err // checked before the work
 	}
 	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
 	if err != nil {
@@ -77,8 +77,8 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	}
 	if opts.Stop {
 		undo.Add(func() {
-			if err := b.release(ctx); err != nil {
-				d.cfg.Logger.Error("a box that could not be saved stands still", "sandbox", b.id, "error", err)
+			if err := b.thaw(ctx); err != nil {
+				d.cfg.Logger.Error("a box that could not be saved is still frozen", "sandbox", b.id, "error", err)
 			}
 		})
 	}
@@ -116,14 +116,14 @@ func (d *Driver) checkpoint(ctx context.Context, b *box, dir string, opts driver
 	return nil
 }
 
-// capture writes the state of b into dir. With Stop, b stands still when it
-// returns nil; otherwise it goes on.
+// capture writes the state of b into dir. With Stop, b is frozen when it returns nil; otherwise b
+// goes on.
 func (d *Driver) capture(ctx context.Context, b *box, dir string, opts driver.CheckpointOptions) (err error) {
-	if !opts.Stop && !opts.Layer { // for that gVisor holds the box by itself
-		if err := b.doors.Acquire(ctx, allDoors); err != nil {
+	if !opts.Stop && !opts.Layer { // then gVisor freezes the box by itself
+		if err := b.dialing.Acquire(ctx, allDialing); err != nil {
 			return context.Cause(ctx)
 		}
-		defer b.doors.Release(allDoors)
+		defer b.dialing.Release(allDialing)
 		return b.save(ctx, dir)
 	}
 	if opts.Layer {
@@ -133,15 +133,15 @@ func (d *Driver) capture(ctx context.Context, b *box, dir string, opts driver.Ch
 		}
 		defer leave()
 	}
-	// With Stop gVisor would end the box by itself, but also when the saving failed.
-	// And from the moment that is saved to its end nothing may happen: it would
-	// happen twice. A layer must be of the same moment as the memory.
-	if err := b.hold(ctx); err != nil {
+	// With Stop gVisor could end the box by itself, but it would do so even if saving failed. The
+	// box must not run between its saving and its end: what it did then would happen again after
+	// the restore. A layer must show the same moment as the memory.
+	if err := b.freeze(ctx); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil || !opts.Stop {
-			err = errors.Join(err, b.release(ctx))
+			err = errors.Join(err, b.thaw(ctx))
 		}
 	}()
 	if err := b.save(ctx, dir); err != nil {
@@ -154,11 +154,11 @@ func (d *Driver) capture(ctx context.Context, b *box, dir string, opts driver.Ch
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	d.cfg.Logger.Warn("a sandbox is saved without its files beside its memory", "sandbox", b.id, "error", err)
+	d.cfg.Logger.Warn("the files of a sandbox could not be saved beside its memory", "sandbox", b.id, "error", err)
 	return os.Remove(filepath.Join(dir, layerFile))
 }
 
-// saveLayer writes the layer of b, which stands still, to a new file.
+// saveLayer writes the layer of b, which is frozen, to a new file.
 func (d *Driver) saveLayer(ctx context.Context, b *box, name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -171,7 +171,7 @@ func (d *Driver) saveLayer(ctx context.Context, b *box, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// stop ends a box that is held and was saved. When it fails, the box is still held.
+// stop ends a box that is frozen and was saved. On an error the box is still frozen.
 func (b *box) stop(ctx context.Context) error {
 	b.mu.Lock()
 	b.saved = true
@@ -179,28 +179,28 @@ func (b *box) stop(ctx context.Context) error {
 	if err := b.proc.kill(); err != nil && !b.hasEnded() {
 		return err
 	}
-	// Not given up when ctx ends: it is saved, and as good as ended.
+	// Not cancelled when ctx ends: the box is saved, and about to end.
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	select {
 	case <-b.ended:
-		b.doors.Release(allDoors)
+		b.dialing.Release(allDialing)
 		return nil
 	case <-wait.Done():
 		return fmt.Errorf("stop box %s: %w", b.id, wait.Err())
 	}
 }
 
-// save has gVisor write the box's state into files in dir. The box stands still
-// meanwhile, and nobody is connected to it.
+// save makes gVisor write the box's state into files in dir. The box is frozen meanwhile, and has
+// no connections.
 //
-// Preconditions: the box's doors are shut.
+// Preconditions: the whole weight of dialing is acquired.
 func (b *box) save(ctx context.Context, dir string) error {
 	wait, cancel := context.WithTimeout(ctx, hangUpTime)
 	defer cancel()
 	b.hangUp(wait)
-	// gVisor cannot save a forwarded connection. It takes down those that others
-	// closed here a moment ago in its own time, in which it is asked in vain.
+	// gVisor cannot save a forwarded connection. It closes its ends of connections that were just
+	// closed here asynchronously; until then saving fails and is tried again.
 	again := backoff.NewExponentialBackOff()
 	again.InitialInterval = 5 * time.Millisecond
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
@@ -232,8 +232,8 @@ func (b *box) saveOnce(ctx context.Context, dir string) error {
 	return call(ctx, saveRPC, b.dir, boot.ContMgrCheckpoint, &args, nil, fds...)
 }
 
-// secure has what was saved in dir written to disk, and returns its digests. They are
-// computed meanwhile, of what is in the page cache, so they take no time of their own.
+// secure syncs the files of dir to disk, and returns their digests, which it computes meanwhile
+// from the page cache, so that they take no additional time.
 func secure(ctx context.Context, dir string) (sums map[string]chunksum.Sums, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -250,7 +250,7 @@ func secure(ctx context.Context, dir string) (sums map[string]chunksum.Sums, err
 	return sums, g.Wait()
 }
 
-// syncFiles has files in dir written to disk. It returns early when ctx ends.
+// syncFiles syncs files in dir to disk. It returns early when ctx ends.
 func syncFiles(ctx context.Context, dir string, names ...string) error {
 	done := make(chan error, 1)
 	go func() {

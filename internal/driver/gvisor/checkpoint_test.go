@@ -17,7 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// checkpoint saves a box and returns where.
+// checkpoint saves a box and returns the directory.
 func (r *rig) checkpoint(t *testing.T, g *guest, opts driver.CheckpointOptions) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "saved")
@@ -43,8 +43,8 @@ func (r *rig) restore(t *testing.T, spec driver.Spec, dir string) *guest {
 	return r.connect(t, spec.ID, h)
 }
 
-// fill writes what a restored box is recognised by: files of every kind, a
-// server, and a process that has an open file that was removed, and counts.
+// fill creates what identifies a restored box: files of every kind, a server, and a process that
+// counts and has a removed file open.
 const fill = `
 mkdir -p /data/deep && echo file > /data/deep/file && ln /data/deep/file /data/link && ln -s deep /data/sym
 dd if=/dev/urandom of=/data/big bs=1M count=8 2>/dev/null; md5sum /data/big > /data/sum
@@ -68,7 +68,7 @@ func (g *guest) wantFilled() {
 	g.wantCounting()
 }
 
-// count is how far the counting process is.
+// count returns the number that the counting process has reached.
 func (g *guest) count() int {
 	g.t.Helper()
 	n := 0
@@ -116,7 +116,7 @@ func TestPauseAndResume(t *testing.T) {
 			if s, err := r.Stats(t.Context(), g.id); err != nil || s.DiskBytes < 8*mib {
 				t.Errorf("Stats = %+v, %v, want at least 8 MiB of disk", s, err)
 			}
-			// Once more, of a box that was restored, with a server in between.
+			// Once more, for a box that was restored, with a restart of the server before.
 			r.reopen(t)
 			if err := r.Recover(t.Context(), g.id, g.handle); err != nil {
 				t.Fatalf("Recover: %v", err)
@@ -130,8 +130,8 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// One checkpoint becomes several boxes at once, each with an identity and limits
-// of its own, while the box that was saved goes on.
+// A checkpoint becomes several boxes at once, each with its own identity and limits, while the
+// saved box goes on.
 func TestForks(t *testing.T) {
 	for name, res := range classes {
 		t.Run(name, func(t *testing.T) {
@@ -258,8 +258,8 @@ func TestCheckpointThatFails(t *testing.T) {
 	}
 }
 
-// A box that was made before an upgrade is of another gVisor: what would be saved
-// of it could not be restored, so it is not stopped.
+// A box from before an upgrade has another version of gVisor: its checkpoint could not be restored,
+// so it is not stopped.
 func TestPauseOfAnOldBoxIsRefused(t *testing.T) {
 	r := newRig(t)
 	g := r.start(t, newSpec(inMemory))
@@ -280,7 +280,7 @@ func TestPauseOfAnOldBoxIsRefused(t *testing.T) {
 	r.connect(t, g.id, g.handle).wantFilled()
 }
 
-// A server that dies while it holds a box still is followed by one that lets it go on.
+// When a server dies while a box is frozen, the next server lets the box go on.
 func TestHeldBoxGoesOn(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
@@ -299,8 +299,8 @@ func TestHeldBoxGoesOn(t *testing.T) {
 	}
 }
 
-// Whoever wants to connect to a box that is held still waits until it goes on: its
-// agent could not greet, and a snapshot may take longer than callers wait for that.
+// Connecting to a frozen box waits until the box goes on: its agent could not send its settings,
+// and a snapshot may take longer than callers wait for those.
 func TestDialWaitsForAHeldBox(t *testing.T) {
 	r := newRig(t)
 	g := r.start(t, newSpec(inMemory))
@@ -331,14 +331,14 @@ func TestDialWaitsForAHeldBox(t *testing.T) {
 		if err != nil {
 			t.Errorf("Dial that waited = %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("Dial goes on waiting after the box went on")
 	}
 	r.connect(t, g.id, g.handle).must("echo alive")
 }
 
-// When a box has been saved, gVisor has closed what was forwarded into it: what a
-// connection still holds would be saved with the box.
+// When a box has been saved, gVisor has closed the connections forwarded into it: data of an open
+// connection would be saved with the box.
 func TestSaveWaitsForItsConnections(t *testing.T) {
 	r := newRig(t)
 	g := r.start(t, newSpec(inMemory))
@@ -392,7 +392,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		spoil   func(t *testing.T, dir string)
-		can     sandbox.Code // what CanRestore says
+		can     sandbox.Code // the result of CanRestore
 		restore sandbox.Code
 	}{
 		"NoManifest": {func(t *testing.T, dir string) {

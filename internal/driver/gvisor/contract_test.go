@@ -30,7 +30,7 @@ func TestContract(t *testing.T) {
 			return d
 		}
 		current := open(t)
-		t.Cleanup(func() { // after the suite's own, which needs the driver
+		t.Cleanup(func() { // runs after the suite's cleanup, which needs the driver
 			if err := current.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}

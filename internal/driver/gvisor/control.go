@@ -22,32 +22,32 @@ const (
 	stateName   = "state.json"
 )
 
-// How long gVisor may take to answer. Each is far above what was ever measured;
-// a guest can hold up some of its answers, for others at most.
+// How long gVisor may take to answer. Each is far above all measured times. A guest can delay some
+// answers up to the limit.
 const (
 	startRPC   = 30 * time.Second
 	forwardRPC = 5 * time.Second
 	measureRPC = 2 * time.Second
-	holdRPC    = 10 * time.Second
+	freezeRPC  = 10 * time.Second
 	saveRPC    = 15 * time.Minute // gigabytes, on a slow disk
 )
 
 // usageCollect has no constant in gVisor.
 const usageCollect = "Usage.Collect"
 
-// maxAnswer bounds what gVisor may answer. A list of all processes of a box that
-// has as many as it may is far below it.
+// maxAnswer bounds gVisor's answers. A list of all processes of a box with the maximum number of
+// processes is far smaller.
 const maxAnswer = 16 << 20
 
-// remoteError is what gVisor says went wrong.
+// remoteError is an error that gVisor reported.
 type remoteError string
 
 func (e remoteError) Error() string { return string(e) }
 
-// errNotAsked is in the chain when gVisor cannot have seen the request.
+// errNotAsked is in the chain when gVisor cannot have received the request.
 var errNotAsked = errors.New("gVisor does not listen")
 
-// hungUp says whether err came of gVisor's end.
+// hungUp reports whether err means that gVisor closed the connection.
 func hungUp(err error) bool {
 	for _, end := range []error{errNotAsked, io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
 		if errors.Is(err, end) {
@@ -57,14 +57,12 @@ func hungUp(err error) bool {
 	return false
 }
 
-// call asks gVisor of the box whose directory is dir, and hands it fds, which
-// stay the caller's. It returns when the answer is there, when ctx ends, and
-// after timeout at the latest. An error of gVisor itself has a remoteError in
-// its chain.
+// call calls method of the gVisor of the box whose directory is dir, and passes it fds, which the
+// caller still owns. It returns when the answer has arrived, when ctx ends, or after timeout. An
+// error that gVisor reports has a remoteError in its chain.
 //
-// It speaks gVisor's protocol, which is JSON, itself: gVisor's own client knows
-// no deadlines, and while it works has descriptors open that another box, which
-// is started at that moment, would inherit.
+// call implements gVisor's protocol, which is JSON: gVisor's own client has no deadlines, and while
+// it works it has descriptors open that another box started at that moment would inherit.
 func call(ctx context.Context, timeout time.Duration, dir, method string, arg, result any, fds ...int) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -117,10 +115,10 @@ func exchange(ctx context.Context, dir, method string, arg, result any, fds []in
 	return json.Unmarshal(answer.Result, result)
 }
 
-// connect opens the control socket. While gVisor's queue of callers is full, it
-// tries again. ctx is not the dialer's, which never waits for a Unix socket, but
-// finds its deadline passed a moment before ctx has ended, and then says something
-// that looks as if gVisor did not listen.
+// connect opens the control socket. While gVisor's queue of callers is full, it tries again. It
+// does not pass ctx to the dialer: that never waits for a Unix socket, but may find the deadline
+// passed a moment before ctx has ended, and then returns an error that looks as if gVisor did not
+// listen.
 func connect(ctx context.Context, dir string) (*net.UnixConn, error) {
 	d, name, err := shortName(dir)
 	if err != nil {
@@ -164,8 +162,8 @@ func bindControl(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), controlName), nil
 }
 
-// shortName returns a name of the control socket through a descriptor of its
-// directory, valid while that is open: addresses of sockets have 107 bytes at most.
+// shortName returns a short name of the control socket, through a descriptor of its directory and
+// valid while that is open: the kernel limits socket addresses to 107 bytes.
 func shortName(dir string) (*os.File, string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -174,7 +172,7 @@ func shortName(dir string) (*os.File, string, error) {
 	return d, fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), controlName), nil
 }
 
-// giveLoopback describes the network that the box will start with.
+// giveLoopback describes to gVisor the network that the box starts with.
 func giveLoopback(ctx context.Context, dir string) error {
 	network := boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
 	return call(ctx, startRPC, dir, boot.ContMgrSetNetworkArgs, &network, nil)

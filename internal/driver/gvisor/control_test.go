@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passed is a context whose deadline has passed before it has ended, as on a loaded
-// machine, where a timer is late.
+// passed is a context whose deadline has passed before it ends, as on a loaded machine, where
+// timers are late.
 type passed struct{ context.Context }
 
 func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }

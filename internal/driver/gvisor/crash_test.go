@@ -15,12 +15,12 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// crashChild is set in a process that makes boxes until it is killed; its value
-// is the directory of its installation.
+// crashChild is set for a process that makes boxes until it is killed; its value is the directory
+// of its installation.
 const crashChild = "MODBOX_GVISOR_CRASH"
 
-// A server that is killed in the middle of a storm of creates, starts and
-// destroys leaves nothing that its successor does not find and remove.
+// When a server is killed in the middle of many creates, starts and destroys, its successor finds
+// and removes everything that it left.
 func TestServerKilledAnywhere(t *testing.T) {
 	gvisortest.Need(t)
 	if dir := os.Getenv(crashChild); dir != "" {
@@ -34,7 +34,7 @@ func TestServerKilledAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			killStormAfter(t, r.cfg, boxes)
-			r.open(t) // what is left now, the rig destroys, and looks again
+			r.open(t) // at the end the rig destroys and checks what remains
 			ids, err := r.List(t.Context())
 			if err != nil {
 				t.Fatalf("List: %v", err)
@@ -51,8 +51,8 @@ func TestServerKilledAnywhere(t *testing.T) {
 	}
 }
 
-// killStormAfter runs storm in another process and kills that when it has made
-// the number of boxes, wherever it is then.
+// killStormAfter runs storm in another process and kills that, at an arbitrary point, when it has
+// made the number of boxes.
 func killStormAfter(t *testing.T, cfg gvisor.Config, boxes int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestServerKilledAnywhere$")

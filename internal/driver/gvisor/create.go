@@ -18,7 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// undoTime is how long undoing one step of a failed create may take.
+// undoTime is how long undoing a step of a failed create may take.
 const undoTime = 10 * time.Second
 
 // Create implements [driver.Driver].
@@ -34,16 +34,17 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Handle, e
 	return d.make(ctx, plan{spec: spec, layout: layoutOf(spec), agent: d.agent})
 }
 
-// plan is what a box is made of.
+// plan has everything that a box is made from.
 type plan struct {
 	spec   driver.Spec
 	layout layout
 	agent  string // path of the agent's image
-	// begin makes the guest run, in a box that is to be started at once.
+	// begin starts the guest of a box that should run immediately; nil for a box to be started
+	// later.
 	begin func(ctx context.Context, b *box) error
 }
 
-// make makes the box of a plan. On an error nothing of it is left.
+// make makes the box of a plan. On an error nothing of it remains.
 func (d *Driver) make(ctx context.Context, p plan) (driver.Handle, error) {
 	b := d.newBox(p.spec.ID)
 	ctx, abort := context.WithCancelCause(ctx)
@@ -59,7 +60,8 @@ func (d *Driver) make(ctx context.Context, p plan) (driver.Handle, error) {
 		return nil, publicError(ended(ctx, err), "create box %s", b.id)
 	}
 	if p.begin != nil {
-		// The agent is not told from other processes here: all of them may be chosen.
+		// Before the start, the agent cannot be distinguished from other processes: all of them may
+		// be killed.
 		setOOMScore(b.proc.pid, sentryOOMScore)
 		d.noteHelper(b)
 	}
@@ -72,7 +74,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		return nil, err
 	}
 	if err := os.Mkdir(b.dir, 0o700); errors.Is(err, fs.ErrExist) {
-		return nil, sandbox.Errorf(sandbox.Exists, "there are remains of a box %s", b.id)
+		return nil, sandbox.Errorf(sandbox.Exists, "there are remains of box %s", b.id)
 	} else if err != nil {
 		return nil, err
 	}
@@ -86,7 +88,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 			wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 			defer cancel()
 			if err := b.group.Remove(wait); err != nil {
-				d.cfg.Logger.Warn("group of a box that was not made stays", "sandbox", b.id, "error", err)
+				d.cfg.Logger.Warn("the control group of a failed create could not be removed", "sandbox", b.id, "error", err)
 			}
 		})
 	}
@@ -98,7 +100,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
 		if err := p.killAndWait(wait); err != nil {
-			d.cfg.Logger.Warn("process of a box that was not made stays", "sandbox", b.id, "error", err)
+			d.cfg.Logger.Warn("the process of a failed create could not be ended", "sandbox", b.id, "error", err)
 		}
 		p.close()
 		_ = removeLayers(d.layersDir(), b.id)
@@ -128,7 +130,7 @@ func (d *Driver) create(ctx context.Context, b *box, plan plan) (driver.Handle, 
 	return h, nil
 }
 
-// launch starts the box's process in its group. On an error nothing of it is left.
+// launch starts the box's process in its group. On an error nothing of it remains.
 func (d *Driver) launch(ctx context.Context, b *box, plan plan) (p *process, err error) {
 	spec := plan.spec
 	rootfs, err := os.Open(spec.RootFS)
@@ -172,9 +174,9 @@ func (d *Driver) launch(ctx context.Context, b *box, plan plan) (p *process, err
 	return p, nil
 }
 
-// limits of the box's group. The guest's own limit of processes is in its spec;
-// that of the group is a backstop, because reaching it would end the box.
-// gVisor needs a little over two host threads for a process of the guest.
+// limits returns the limits of the box's group. The guest's own limit of processes is in its spec;
+// the group's limit is a backstop, because reaching it would end the box. gVisor needs a little
+// over two host threads for a process of the guest.
 func limits(r sandbox.Resources, maxProcesses int64) cgroup.Limits {
 	const (
 		threadsPerProcess = 3
@@ -187,7 +189,7 @@ func limits(r sandbox.Resources, maxProcesses int64) cgroup.Limits {
 	}
 }
 
-// publicError gives an error of the host a code, and leaves those that have one alone.
+// publicError gives an error of the host a code, unless it has one.
 func publicError(err error, format string, args ...any) error {
 	var coded *sandbox.Error
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// damages are what may happen to a file.
+// damages are ways in which a file may be damaged.
 var damages = map[string]func(t *testing.T, name string){
 	"FlippedBit": func(t *testing.T, name string) {
 		edit(t, name, func(f *os.File, size int64) error {
@@ -33,7 +33,7 @@ var damages = map[string]func(t *testing.T, name string){
 	"Emptied": func(t *testing.T, name string) {
 		edit(t, name, func(f *os.File, _ int64) error { return f.Truncate(0) })
 	},
-	"Overwritten": func(t *testing.T, name string) { // 1 MiB at most, from the middle
+	"Overwritten": func(t *testing.T, name string) { // at most 1 MiB, from the middle
 		edit(t, name, func(f *os.File, size int64) error {
 			_, err := f.WriteAt(bytes.Repeat([]byte{0xa5}, int(min(1<<20, size-size/2))), size/2)
 			return err
@@ -61,8 +61,8 @@ func edit(t *testing.T, name string, change func(f *os.File, size int64) error) 
 	}
 }
 
-// Whatever happens to a file of a checkpoint is found: the memory is not brought back,
-// but the files; or, when only they or a manifest are damaged, the memory is.
+// Damage to any file of a checkpoint is found: then the memory is not restored, but the files are;
+// if only the files or a manifest are damaged, the memory is.
 func TestDamageOfEachFileIsFound(t *testing.T) {
 	r := newRig(t)
 	spec := newSpec(inMemory)
@@ -129,7 +129,7 @@ func readLayer(r *rig, dir string) error {
 	return errors.Join(err, layer.Close())
 }
 
-// What a version without digests saved is restored as it is.
+// Checkpoints of versions without digests are restored as before.
 func TestCheckpointWithoutDigestsIsRestored(t *testing.T) {
 	r := newRig(t)
 	spec := newSpec(inMemory)
@@ -151,7 +151,8 @@ func TestCheckpointWithoutDigestsIsRestored(t *testing.T) {
 	r.restore(t, spec, dir).wantFilled()
 }
 
-// What a fork restores at once takes no digests, for which its parent would wait.
+// A checkpoint that a fork restores immediately has no digests, because the parent would wait for
+// them.
 func TestVolatileCheckpointHasNoDigests(t *testing.T) {
 	r := newRig(t)
 	g := r.start(t, newSpec(inMemory))

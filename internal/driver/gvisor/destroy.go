@@ -18,12 +18,12 @@ func (d *Driver) Destroy(ctx context.Context, id sandbox.ID) error {
 	ctx, leave := d.enter(ctx)
 	defer leave()
 	if parsed, ok := sandbox.ParseID(string(id)); !ok || parsed != id {
-		return nil // nothing has such a name; and it must not become part of a path
+		return nil // no box has such an ID; and it must not become part of a path
 	}
 	for {
 		b := d.newBox(id)
 		if d.claim(b) == nil {
-			// Nothing is known of it: remains of an earlier driver, or nothing at all.
+			// Unknown box: remains of an earlier driver, or nothing at all.
 			err := d.clear(ctx, id, true)
 			d.forget(b)
 			close(b.done)
@@ -49,12 +49,12 @@ func (d *Driver) Destroy(ctx context.Context, id sandbox.ID) error {
 	}
 }
 
-// destroy ends a whole box.
+// destroy ends a completely made box.
 func (d *Driver) destroy(ctx context.Context, b *box) error {
 	b.mu.Lock()
 	b.destroyed = true
 	b.mu.Unlock()
-	// Before waiting for the order: a Start under way ends with the process.
+	// Before waiting for the lock: a Start in progress ends with the process.
 	if err := b.proc.kill(); err != nil && !b.hasEnded() {
 		return err
 	}
@@ -71,7 +71,7 @@ func (d *Driver) destroy(ctx context.Context, b *box) error {
 	gone := d.boxes[b.id] != b
 	d.mu.Unlock()
 	if gone {
-		return nil // by another Destroy; what has the id now is another box
+		return nil // by another Destroy; the ID may belong to another box now
 	}
 	if err := d.clear(ctx, b.id, false); err != nil {
 		return err
@@ -87,12 +87,12 @@ func (d *Driver) destroyError(ctx context.Context, id sandbox.ID, err error) err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	default:
-		return sandbox.Wrap(sandbox.Internal, err, "box %s could not be removed whole", id)
+		return sandbox.Wrap(sandbox.Internal, err, "box %s could not be removed completely", id)
 	}
 }
 
-// clear removes everything of a box from the host. With search it also looks for
-// processes, which is needed when the driver did not start or recover them.
+// clear removes everything of a box from the host. With search it also looks for processes, which
+// is needed when the driver did not start or recover them.
 func (d *Driver) clear(ctx context.Context, id sandbox.ID, search bool) error {
 	if search {
 		if err := d.killStrays(ctx, id); err != nil {
@@ -107,7 +107,7 @@ func (d *Driver) clear(ctx context.Context, id sandbox.ID, search bool) error {
 	if err := removeLayers(d.layersDir(), id); err != nil {
 		return err
 	}
-	// Last: as long as the directory is there, the box is listed.
+	// Last, because the box is listed as long as the directory exists.
 	return os.RemoveAll(d.boxDir(id))
 }
 
@@ -144,8 +144,8 @@ type stray struct {
 	start uint64
 }
 
-// strays finds the first processes of all boxes of this installation by their
-// command lines, which guests cannot see or change.
+// strays finds the first processes of all boxes of this installation by their command lines, which
+// guests can neither see nor change.
 func (d *Driver) strays() ([]stray, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -160,7 +160,7 @@ func (d *Driver) strays() ([]stray, error) {
 		}
 		start, err := startTime(pid)
 		if err != nil {
-			continue // ended in between
+			continue // it ended meanwhile
 		}
 		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		if err != nil || !bytes.HasPrefix(line, begin) {

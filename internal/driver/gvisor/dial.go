@@ -56,15 +56,14 @@ func (b *box) tunnelError(ctx context.Context, port uint16, err error) error {
 	}
 }
 
-// dialAgent connects to the agent by gVisor's port forwarding. That is safe for
-// the agent's own protocol only: it loses bytes when megabytes of them are under
-// way, and an end of file in one direction ends the other. While the box is
-// being saved it waits.
+// dialAgent connects to the agent by gVisor's port forwarding. That is safe only for the agent's
+// own protocol: it loses bytes when megabytes of them are in transit, and an end of file in one
+// direction ends the other. It waits while the box is being saved.
 func (b *box) dialAgent(ctx context.Context) (net.Conn, error) {
-	if err := b.doors.Acquire(ctx, 1); err != nil {
+	if err := b.dialing.Acquire(ctx, 1); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	defer b.doors.Release(1)
+	defer b.dialing.Release(1)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, publicError(err, "dial the agent of box %s", b.id)
@@ -102,7 +101,7 @@ func (b *box) forwardError(ctx context.Context, err error) error {
 	}
 }
 
-// track keeps the connection in the box's table until it is closed.
+// track adds the connection to the box's table until it is closed.
 func (b *box) track(conn net.Conn) (net.Conn, error) {
 	c := &agentConn{Conn: conn, socket: conn.(*net.UnixConn), box: b}
 	b.mu.Lock()
@@ -115,11 +114,11 @@ func (b *box) track(conn net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// agentConn is a connection to the agent. Embedding the interface hides the
-// CloseWrite of the socket from callers: it ends both directions.
+// agentConn is a connection to the agent. Embedding the interface hides the socket's CloseWrite,
+// which ends both directions, from callers.
 type agentConn struct {
 	net.Conn
-	socket *net.UnixConn // Conn itself
+	socket *net.UnixConn // the same as Conn
 	box    *box
 	once   sync.Once
 }
@@ -134,8 +133,8 @@ func (c *agentConn) Close() error {
 	return c.Conn.Close()
 }
 
-// hungUp says whether gVisor has closed its end, or ours is closed. Nothing is
-// read: what came before belongs to whoever uses the connection.
+// hungUp reports whether gVisor has closed its end, or ours is closed. It reads nothing, because
+// data belongs to the user of the connection.
 func (c *agentConn) hungUp() bool {
 	raw, err := c.socket.SyscallConn()
 	if err != nil {

@@ -23,26 +23,26 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Config says where a driver works. All paths are absolute.
+// Config has the settings of a driver. All paths are absolute.
 type Config struct {
-	// RunDir holds what does not outlive a restart of the host: a directory on
-	// tmpfs such as /run/modbox. It names the installation: two drivers with
-	// different RunDirs never see each other's boxes. Required.
+	// RunDir is for files that do not survive a restart of the host: a directory on tmpfs such as
+	// /run/modbox. It identifies the installation: two drivers with different RunDirs never see
+	// each other's boxes. Required.
 	RunDir string
-	// StateDir holds large files: writable layers and the agent's image. Required.
+	// StateDir is for large files: writable layers and the agent's image. Required.
 	StateDir string
 	// SandboxBinary is the executable modbox-sandbox. Required.
 	SandboxBinary string
 	// AgentBinary is the static executable that runs as PID 1 of every box. Required.
 	AgentBinary string
-	// CgroupParent is the control group, as a path below the hierarchy's mount
-	// point, in which the driver makes its own. Empty means the top for root, and
-	// the group the server runs in for other users.
+	// CgroupParent is the control group, as a path below the hierarchy's mount point, in which the
+	// driver makes its own. Empty means the top for root, and the group of the server's process for
+	// other users.
 	CgroupParent string
-	// AnswerTimeout is for how long a box's process or agent may be silent when it is
-	// asked for something that takes no time; 0 is what the driver finds right.
+	// AnswerTimeout is how long a box's process or agent may be silent when it is asked for
+	// something that takes no time; 0 means the driver's default.
 	AnswerTimeout time.Duration
-	// Logger receives what is worth knowing and is not an error of a call. Required.
+	// Logger receives events that are not an error of a call. Required.
 	Logger *slog.Logger
 }
 
@@ -51,19 +51,19 @@ type Driver struct {
 	cfg     Config
 	caps    driver.Capabilities
 	groups  *cgroup.Parent // nil when the host offers no control groups
-	binary  *os.File       // modbox-sandbox, kept open: an upgrade must not change it under us
+	binary  *os.File       // modbox-sandbox, open so that an upgrade does not change it while the server runs
 	agent   string         // path of the agent's image
-	runtime string         // version of gVisor in modbox-sandbox, empty when it does not say
+	runtime string         // version of gVisor in modbox-sandbox; empty when unknown
 	cpu     cpu            // of this host
 
 	tunnels *agentapi.Memory // of all boxes
 
-	readers chan struct{} // holds what reads a tree, see readSlot
+	readers chan struct{} // semaphore for reading trees, see readSlot
 
 	// life ends when the driver is closed.
 	life  context.Context
 	close context.CancelCauseFunc
-	// calls counts the calls under way, watchers the goroutines that wait for the end of boxes.
+	// calls counts the calls in progress, watchers the goroutines that wait for the end of boxes.
 	calls, watchers sync.WaitGroup
 
 	mu    sync.Mutex
@@ -79,15 +79,15 @@ var (
 	_ driver.Tidier       = (*Driver)(nil)
 )
 
-// errClosed is what calls return that are under way when the driver is closed.
+// errClosed is the error of calls in progress when the driver is closed.
 var errClosed = sandbox.Errorf(sandbox.Unavailable, "the server is shutting down")
 
-// tunnelMemory bounds what connections to the ports of all boxes hold unread.
+// tunnelMemory bounds the unread bytes of connections to the ports of all boxes.
 const tunnelMemory = 256 << 20
 
-// New returns a driver that knows no box yet. It makes its directories and the
-// agent's image. It fails when a required part is missing or unusable; limits
-// that the host does not offer are told by [Driver.Capabilities] instead.
+// New returns a driver that knows no box yet. It makes its directories and the agent's image. It
+// fails when a required part is missing or unusable; [Driver.Capabilities] reports limits that the
+// host does not offer.
 func New(cfg Config) (*Driver, error) {
 	if cfg.Logger == nil {
 		return nil, errors.New("gvisor: no logger")
@@ -117,7 +117,7 @@ func New(cfg Config) (*Driver, error) {
 	d.agent = agent
 	d.cpu = hostCPU()
 	if d.runtime, err = runtimeVersion(cfg.SandboxBinary); err != nil {
-		cfg.Logger.Warn("checkpoints cannot be made", "error", err)
+		cfg.Logger.Warn("checkpoints are not available", "error", err)
 	}
 	if d.binary, err = os.Open(cfg.SandboxBinary); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
@@ -129,21 +129,21 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// installation is a short name that no other RunDir has.
+// installation returns a short name that is unique to the RunDir.
 func (d *Driver) installation() string {
 	sum := sha256.Sum256([]byte(d.cfg.RunDir))
 	return "modbox-" + hex.EncodeToString(sum[:6])
 }
 
-// installationName is what installation returns.
+// installationName matches the results of installation.
 var installationName = regexp.MustCompile(`^modbox-[0-9a-f]{12}$`)
 
-// detect finds out what this host can limit.
+// detect finds out which limits this host can enforce.
 func (d *Driver) detect() driver.Capabilities {
 	caps := driver.Capabilities{Name: "gvisor", Isolated: true, Survives: true, Disk: true, Snapshot: true, Network: true}
 	if caps.Checkpoint = d.runtime != ""; !caps.Checkpoint {
-		caps.Missing = append(caps.Missing, "Sandboxes cannot be paused or forked: modbox-sandbox does not say which gVisor it holds; "+
-			"install the one that came with this server.")
+		caps.Missing = append(caps.Missing, "Sandboxes cannot be paused or forked: modbox-sandbox does not say which version of gVisor it contains; "+
+			"install the modbox-sandbox that came with this server.")
 	}
 	host, err := cgroup.Detect()
 	if err == nil {
@@ -187,7 +187,7 @@ func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.close(errClosed)
 	d.mu.Unlock()
-	d.calls.Wait() // they see the end of their contexts, and clean up after themselves
+	d.calls.Wait() // their contexts have ended, and they clean up after themselves
 	d.mu.Lock()
 	boxes := d.boxes
 	d.boxes = map[sandbox.ID]*box{}
@@ -197,13 +197,13 @@ func (d *Driver) Close() error {
 	}
 	d.watchers.Wait()
 	if d.groups != nil {
-		_ = d.groups.Remove() // succeeds when no box is left, and only then should it
+		_ = d.groups.Remove() // succeeds only when no box remains
 		d.groups.Close()
 	}
 	return d.binary.Close()
 }
 
-// enter begins a call: the context it returns ends with ctx and with the driver.
+// enter begins a call: the context that it returns ends with ctx and with the driver.
 func (d *Driver) enter(ctx context.Context) (context.Context, context.CancelFunc) {
 	merged, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(d.life, func() { cancel(errClosed) })
@@ -217,7 +217,7 @@ func (d *Driver) enter(ctx context.Context) (context.Context, context.CancelFunc
 	return merged, func() { stop(); cancel(nil); d.calls.Done() }
 }
 
-// ended turns an error that came of ctx's end into the reason of that end.
+// ended replaces an error caused by the end of ctx by the reason of that end.
 func ended(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -225,7 +225,7 @@ func ended(ctx context.Context, err error) error {
 	return context.Cause(ctx)
 }
 
-// lookup returns a box that was made or recovered whole.
+// lookup returns a box that was made or recovered completely.
 func (d *Driver) lookup(id sandbox.ID) (*box, error) {
 	d.mu.Lock()
 	b := d.boxes[id]
@@ -241,7 +241,7 @@ func (d *Driver) lookup(id sandbox.ID) (*box, error) {
 	}
 }
 
-// forget takes b out of the table of boxes.
+// forget removes b from the table of boxes.
 func (d *Driver) forget(b *box) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// treeSlack is what a tar may take beyond the files that fill the disk: headers.
+	// treeSlack is how much larger a tar may be than the files that fill the disk, because of
+	// headers.
 	treeSlack = 256 << 20
 	treeRPC   = 10 * time.Minute
 	// usageReduce has no constant in gVisor.
 	usageReduce = "Usage.Reduce"
 )
 
-// WriteLayer implements [driver.Snapshotter]. The box stands still while the tree
-// is copied into a file of the host that has no name.
+// WriteLayer implements [driver.Snapshotter]. The box is frozen while the tree is copied into an
+// unlinked file of the host.
 func (d *Driver) WriteLayer(ctx context.Context, id sandbox.ID, w io.Writer) error {
 	ctx, leave := d.enter(ctx)
 	defer leave()
@@ -82,14 +83,14 @@ func (d *Driver) copyTree(ctx context.Context, b *box) (_ *os.File, err error) {
 		return nil, err
 	}
 	defer leave()
-	if err := b.hold(ctx); err != nil {
+	if err := b.freeze(ctx); err != nil {
 		return nil, err
 	}
 	err = d.raiseMemory(b)
 	if err == nil {
 		err = b.readTree(ctx, tree)
 	}
-	err = errors.Join(err, b.release(ctx))
+	err = errors.Join(err, b.thaw(ctx))
 	d.lowerMemory(b)
 	if err != nil {
 		return nil, err
@@ -100,8 +101,8 @@ func (d *Driver) copyTree(ctx context.Context, b *box) (_ *os.File, err error) {
 	return tree, nil
 }
 
-// readTree has gVisor write the tree into a pipe, and what comes out of it as a
-// layer into out. Holes in files come as zeros, so there must be a limit.
+// readTree makes gVisor write the tree into a pipe, and converts it to a layer in out. Holes in
+// files arrive as zeros, so there must be a limit.
 func (b *box) readTree(ctx context.Context, out io.Writer) error {
 	from, to, err := os.Pipe()
 	if err != nil {
@@ -114,7 +115,7 @@ func (b *box) readTree(ctx context.Context, out io.Writer) error {
 		err := useFD(to, func(fd int) error {
 			return call(ctx, treeRPC, b.dir, boot.FsTarRootfsUpperLayer, &args, nil, fd)
 		})
-		to.Close() // gVisor's copy is closed by then, or the box has ended
+		to.Close() // gVisor has closed its copy by then, or the box has ended
 		asked <- err
 	}()
 	stop := context.AfterFunc(ctx, func() { from.Close() })
@@ -122,13 +123,13 @@ func (b *box) readTree(ctx context.Context, out io.Writer) error {
 	limit := &io.LimitedReader{R: from, N: b.resources.DiskBytes + treeSlack}
 	err = ocilayer.FromOverlay(out, limit, b.layout.skippedDirs())
 	if err == nil {
-		_, err = io.Copy(io.Discard, limit) // the padding that ends a tar
+		_, err = io.Copy(io.Discard, limit) // the padding at the end of a tar
 	}
-	from.Close() // what still comes has nowhere to go, so gVisor stops
+	from.Close() // further writes fail, so gVisor stops
 	aerr := <-asked
 	switch {
 	case limit.N <= 0:
-		return sandbox.Errorf(sandbox.TooLarge, "the files of the sandbox, holes in them included, are larger than its disk")
+		return sandbox.Errorf(sandbox.TooLarge, "the files of the sandbox, including holes in them, are larger than its disk")
 	case aerr != nil:
 		return aerr
 	case err != nil:
@@ -137,7 +138,7 @@ func (b *box) readTree(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// skippedDirs are no part of what a box has written to its root.
+// skippedDirs returns the directories that do not belong to the layer of the root.
 func (l layout) skippedDirs() []string {
 	dirs := []string{"proc", "sys", "dev", agentDir[1:]}
 	if !l.PlainTmp {

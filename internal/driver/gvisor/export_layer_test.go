@@ -94,7 +94,7 @@ echo x > /tmp/file; echo x > /dev/shm/file; dd if=/dev/urandom of=/data/big bs=1
 	}
 }
 
-// wantLimit checks that the box's memory limit is its own again.
+// wantLimit checks that the box has its own memory limit again.
 func (r *rig) wantLimit(t *testing.T, g *guest) {
 	t.Helper()
 	if !r.Capabilities().Memory {
@@ -108,8 +108,8 @@ func (r *rig) wantLimit(t *testing.T, g *guest) {
 	})
 }
 
-// A file with a hole is read whole, in memory that is not the box's own: it comes
-// out, or is refused, and the box goes on in both cases.
+// A file with a hole is read completely, in memory beyond the box's own: it is part of the layer,
+// or is refused, and the box goes on in both cases.
 func TestLayerWithHoles(t *testing.T) {
 	r := newRig(t)
 	g := r.start(t, newSpec(onDisk))
@@ -160,7 +160,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// A server that dies while a box has more memory is followed by one that takes it back.
+// When a server dies while the memory limit of a box is raised, the next server lowers it again.
 func TestRaisedMemoryIsTakenBack(t *testing.T) {
 	r := newRig(t)
 	if !r.Capabilities().Memory {

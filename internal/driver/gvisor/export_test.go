@@ -16,33 +16,33 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Installation is the name of the control group of the driver with that RunDir.
+// Installation returns the name of the control group of the driver with that RunDir.
 func Installation(runDir string) string {
 	return (&Driver{cfg: Config{RunDir: runDir}}).installation()
 }
 
-// MarkHeld leaves a box as a server does that died before or after it held it still.
+// MarkHeld leaves a box like a server that died before (held: after) freezing it.
 func (d *Driver) MarkHeld(ctx context.Context, id sandbox.ID, held bool) error {
 	b, err := d.lookup(id)
 	if err != nil {
 		return err
 	}
 	if held {
-		return b.hold(ctx)
+		return b.freeze(ctx)
 	}
 	return b.setHeld(true)
 }
 
-// Release lets a box go on that MarkHeld left held.
+// Release thaws a box that MarkHeld left frozen.
 func (d *Driver) Release(ctx context.Context, id sandbox.ID) error {
 	b, err := d.lookup(id)
 	if err != nil {
 		return err
 	}
-	return b.release(ctx)
+	return b.thaw(ctx)
 }
 
-// HangUp closes all connections into a box as before it is saved.
+// HangUp closes all connections into a box, as before it is saved.
 func (d *Driver) HangUp(ctx context.Context, id sandbox.ID) error {
 	b, err := d.lookup(id)
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *Driver) Stacks(ctx context.Context, id sandbox.ID) (string, error) {
 	return out, err
 }
 
-// SetGVisor notes another version of gVisor as the one that runs a box.
+// SetGVisor records another version of gVisor as the version that runs a box.
 func (d *Driver) SetGVisor(id sandbox.ID, version string) error {
 	b, err := d.lookup(id)
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *Driver) SetGVisor(id sandbox.ID, version string) error {
 	return b.update(func(s *state) { s.GVisor = version })
 }
 
-// KillHelper ends the process that a box's others are forked from.
+// KillHelper ends the process from which a box's other processes are forked.
 func (d *Driver) KillHelper(id sandbox.ID) error {
 	b, err := d.lookup(id)
 	if err != nil {
@@ -92,7 +92,7 @@ func (d *Driver) KillHelper(id sandbox.ID) error {
 	return helper.kill()
 }
 
-// Raise leaves a box as a server does that died while it read the box's tree.
+// Raise leaves a box like a server that died while it read the box's tree.
 func (d *Driver) Raise(id sandbox.ID) error {
 	b, err := d.lookup(id)
 	if err != nil {
@@ -101,7 +101,7 @@ func (d *Driver) Raise(id sandbox.ID) error {
 	return d.raiseMemory(b)
 }
 
-// MemoryLimit reads the limit of a box's group.
+// MemoryLimit returns the limit of a box's group.
 func (d *Driver) MemoryLimit(id sandbox.ID) (int64, error) {
 	for _, pattern := range []string{"/sys/fs/cgroup/memory/%s/%s/memory.limit_in_bytes", "/sys/fs/cgroup/%s/%s/memory.max"} {
 		data, err := os.ReadFile(fmt.Sprintf(pattern, d.installation(), id))
@@ -133,7 +133,7 @@ func RewriteManifest(dir, old, new string) error {
 	return writeManifest(dir, edited)
 }
 
-// MakePlain makes a checkpoint look as versions without digests wrote it.
+// MakePlain makes a checkpoint look as if a version without digests had written it.
 func MakePlain(dir string) error {
 	m, err := readManifest(dir)
 	if err != nil {
@@ -148,7 +148,7 @@ func MakePlain(dir string) error {
 	return errors.Join(os.WriteFile(filepath.Join(dir, manifestName), data, 0o600), os.Remove(filepath.Join(dir, manifestCopy)))
 }
 
-// CountSums returns of how many files a checkpoint has digests.
+// CountSums returns the number of files for which a checkpoint has digests.
 func CountSums(dir string) (int, error) {
 	m, err := readManifest(dir)
 	return len(m.Sums), err

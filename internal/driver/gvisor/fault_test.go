@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFaulted: only a crash of the box's process can come from a full disk.
+// TestFaulted checks that only a crash of the box's process is attributed to a full disk.
 func TestFaulted(t *testing.T) {
 	exited := func(code int) unix.WaitStatus { return unix.WaitStatus(code << 8) }
 	for name, c := range map[string]struct {

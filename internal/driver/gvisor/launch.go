@@ -20,31 +20,31 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// bootTimeout is how long gVisor may take until it listens on its control
-// socket. It takes 30 ms on an idle machine.
+// bootTimeout is how long gVisor may take until it listens on its control socket. It takes 30 ms on
+// an idle machine.
 const bootTimeout = 30 * time.Second
 
-// processName is argv[0] of a box's process; the process gives itself the same name.
+// processName is argv[0] of a box's process; the process sets the same name itself.
 const processName = "modbox-sandbox"
 
-// bootFlags are gVisor's flags of every box.
+// bootFlags are gVisor's flags for every box.
 var bootFlags = []string{
 	"--platform=systrap",
 	"--network=sandbox", // a network stack of its own; also what port forwarding needs
 	"--directfs=false",  // no host files: tighter system call filter, no capabilities
-	"--ignore-cgroups",  // ours, see package cgroup
+	"--ignore-cgroups",  // the driver's own, see package cgroup
 	"--allow-suid",      // sudo and su, inside
 	"--overlay2=none",   // the layers are described by gofer-mount-confs
 	"--host-settings=ignore",
 	"--restore-spec-validation=ignore", // a fork has another hostname and other limits
-	"--control-rpc-stop-timeout=100ms", // a box that ends does not wait for a stuck caller
+	"--control-rpc-stop-timeout=100ms", // the end of a box does not wait for a stuck caller
 }
 
-// launch is what a box's process is started with. Files in it stay the caller's.
+// launch describes the box's process to start. The caller still owns its files.
 type launch struct {
 	id        sandbox.ID
 	dir       string // the box's directory in RunDir
-	root      string // RunDir; on the command line, so that leftovers can be found
+	root      string // RunDir; on the command line, so that strays can be found
 	spec      *specs.Spec
 	mounts    specutils.GoferMountConfFlags
 	images    []*os.File // EROFS images, in the order of the mounts
@@ -52,8 +52,8 @@ type launch struct {
 	resources sandbox.Resources
 }
 
-// start makes the box's process with attr and returns when gVisor listens and
-// waits for the order to start the guest. On an error no process is left.
+// start starts the box's process with attr and returns when gVisor listens and waits for the order
+// to start the guest. On an error no process remains.
 func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysProcAttr) (*process, error) {
 	cmd := &exec.Cmd{Args: append([]string{processName, "--root=" + l.root}, bootFlags...)}
 	cmd.Env = []string{} // nil would mean the server's
@@ -82,7 +82,7 @@ func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysPro
 	if err != nil {
 		return nil, err
 	}
-	given.close() // of the pipe, only the child holds the other end now
+	given.close() // the child has the only other end of the pipe now
 	if err := awaitByte(ctx, up); err != nil {
 		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), bootTimeout)
 		defer cancel()
@@ -95,7 +95,7 @@ func (l launch) start(ctx context.Context, binary *os.File, attr *syscall.SysPro
 	return p, nil
 }
 
-// arguments adds everything but the pipe and the id to the command line.
+// arguments adds everything but the pipe and the ID to the command line.
 func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	log, err := os.OpenFile(filepath.Join(l.dir, bootLogName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -105,13 +105,13 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	given.to(cmd, "log-fd", log)
 	given.to(cmd, "panic-log-fd", log)
 
-	cpus := max(2, (l.resources.CPUMilli+999)/1000) // with one, some programs leave their locks out
+	cpus := max(2, (l.resources.CPUMilli+999)/1000) // with a single CPU, some programs omit their locks
 	cmd.Args = append(cmd.Args, "boot", "--bundle="+l.dir, "--apply-caps=true", "--setup-root",
 		"--product-name=Modbox",
 		"--cpu-num="+strconv.FormatInt(cpus, 10),
 		"--cpu-quota="+strconv.FormatInt(l.resources.CPUMilli*100, 10), "--cpu-period=100000",
 		"--total-memory="+strconv.FormatInt(l.resources.MemoryBytes, 10),
-		// Only used as the base of the default size of memory file systems, half of it.
+		// Used only as the base of the default size of memory file systems, half of it.
 		"--total-host-memory="+strconv.FormatInt(defaultTmpfs(l.resources)*2, 10),
 		"--gofer-mount-confs="+l.mounts.String())
 	spec, err := memoryFile("spec", l.spec)
@@ -139,7 +139,7 @@ func (l launch) arguments(cmd *exec.Cmd, given *donations) error {
 	return nil
 }
 
-// bootLog returns the end of what gVisor said about its failure, or nothing.
+// bootLog returns the end of gVisor's log about its failure, or nothing.
 func (l launch) bootLog() string {
 	data, err := os.ReadFile(filepath.Join(l.dir, bootLogName))
 	if err != nil || len(data) == 0 {
@@ -149,12 +149,12 @@ func (l launch) bootLog() string {
 	return ": " + strings.TrimSpace(string(data[:min(len(data), most)]))
 }
 
-// spawn starts cmd in namespaces of its own and with a user that owns nothing.
+// spawn starts cmd in namespaces of its own and as a user that owns nothing.
 func spawn(cmd *exec.Cmd) (*process, error) {
 	pidfd := -1
 	attr := cmd.SysProcAttr
 	attr.PidFD = &pidfd
-	attr.Setsid = true // the server's terminal and session end without it
+	attr.Setsid = true // survive the end of the server's terminal and session
 	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS |
 		unix.CLONE_NEWPID | unix.CLONE_NEWNET
 	uid, gid := os.Geteuid(), os.Getegid()
@@ -165,7 +165,7 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 	}
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
 	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}
-	// Root drops its supplementary groups; others cannot, and may not set any then.
+	// Root drops its supplementary groups; other users cannot, and may not set any then.
 	attr.GidMappingsEnableSetgroups = root
 	attr.Credential = &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !root}
 	if err := cmd.Start(); errors.Is(err, unix.EPERM) {
@@ -174,7 +174,7 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 		return nil, fmt.Errorf("start %s: %w", processName, err)
 	}
 	pid := cmd.Process.Pid
-	_ = cmd.Process.Release() // waited for by pidfd
+	_ = cmd.Process.Release() // the pidfd is used for waiting
 	p, err := newProcess(pid, pidfd)
 	if err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL)
@@ -182,14 +182,14 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 		return nil, err
 	}
 	p.child = true
-	// gVisor locks memory for moments while it fetches many pages at once. It does
-	// without when it may not; the limit is raised where that is allowed.
+	// gVisor locks memory briefly while it fetches many pages at once. It works without the
+	// permission to; the limit is raised where that is allowed.
 	_ = unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
 	setOOMScore(pid, guestOOMScore)
 	return p, nil
 }
 
-// awaitByte reads the byte gVisor writes when it is up.
+// awaitByte reads the byte that gVisor writes when it is ready.
 func awaitByte(ctx context.Context, up *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -199,7 +199,7 @@ func awaitByte(ctx context.Context, up *os.File) error {
 	return ended(ctx, err)
 }
 
-// memoryFile returns v as JSON in a file that has no name.
+// memoryFile returns v as JSON in an unlinked file.
 func memoryFile(name string, v any) (*os.File, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -217,7 +217,7 @@ func memoryFile(name string, v any) (*os.File, error) {
 	return f, nil
 }
 
-// donations hands files to a command.
+// donations passes files to a command.
 type donations struct{ owned []*os.File }
 
 // own closes f when the command has been started, or could not be.
@@ -230,18 +230,18 @@ func (d *donations) close() {
 	d.owned = nil
 }
 
-// to gives the command files and tells it their numbers by a flag, repeated for each.
+// to passes files to the command and gives it their numbers by a flag, repeated for each.
 func (d *donations) to(cmd *exec.Cmd, flag string, files ...*os.File) {
-	const first = 3 // after the standard ones
+	const first = 3 // after the standard files
 	for _, f := range files {
 		cmd.Args = append(cmd.Args, fmt.Sprintf("--%s=%d", flag, first+len(cmd.ExtraFiles)))
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
 }
 
-// aboveFiles returns f under another number, by which the child of cmd can
-// execute it: on the way there it gives its own files new numbers, and uses as
-// many as there are files from the highest on.
+// aboveFiles returns f under a descriptor number from which the child of cmd can execute it. Before
+// the child executes, it moves its files to new numbers, temporarily using as many numbers as there
+// are files from the highest on.
 func aboveFiles(f *os.File, cmd *exec.Cmd) (*os.File, error) {
 	files := append([]*os.File{cmd.Stdin.(*os.File)}, cmd.ExtraFiles...)
 	highest := 0

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On its way to executing a program, a child gives files whose number is below
-// the one they shall have a new number, from the highest on (forkAndExecInChild1
-// in package syscall). The program's own must be beyond all of those: if not, the
-// child executes another file, which happens under many creates at once.
+// Before a child executes a program, it moves files whose number is below their final number out of
+// the way, from the highest number on (forkAndExecInChild1 in package syscall). The program's own
+// number must be above all of those: otherwise the child executes another file, which happens under
+// many concurrent creates.
 func TestProgramIsOutOfTheWayOfTheFiles(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -29,7 +29,7 @@ func TestProgramIsOutOfTheWayOfTheFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const given = 3 + 3 // the standard ones and the extra ones
+		const given = 3 + 3 // the standard files and the extra files
 		if got := fdOf(program); got <= fd+given {
 			t.Errorf("with a highest file of %d the program is %d, want more than %d", fd, got, fd+given)
 		}

@@ -18,12 +18,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// layout says where what a guest writes is kept, and how much of it there may be.
+// layout determines where a guest's writes are stored, and how large each place may be.
 //
-// A file in gVisor's memory is charged to the box, and the kernel can neither
-// drop nor swap it. If such files could fill the memory limit, writing a file
-// would kill the box. So everything of that kind is bounded, and all bounds
-// together leave a part of the memory for processes:
+// A file in gVisor's memory is charged to the box, and the kernel can neither drop nor swap it. If
+// such files could fill the memory limit, writing a file would kill the box. So each of them is
+// bounded, and all bounds together leave memory for processes:
 //
 //	              small disk   large disk
 //	root          1/4          on disk
@@ -34,7 +33,7 @@ type layout struct {
 	OnDisk   bool  `json:"on_disk"`
 	TmpBytes int64 `json:"tmp_bytes"`
 	ShmBytes int64 `json:"shm_bytes"`
-	// PlainTmp: /tmp is no file system of its own.
+	// PlainTmp: /tmp is not a file system of its own.
 	PlainTmp bool `json:"plain_tmp,omitempty"`
 }
 
@@ -42,25 +41,25 @@ func layoutOf(s driver.Spec) layout {
 	r := s.Resources
 	l := layout{TmpBytes: r.MemoryBytes / 8, ShmBytes: r.MemoryBytes / 8, PlainTmp: s.PlainTmp}
 	if r.DiskBytes > r.MemoryBytes/4 {
-		// Builds and installers unpack into /tmp, so it is on disk as well then. It has
-		// a limit of its own because it is a file system of its own.
+		// Builds and installers unpack into /tmp, so it is on disk also. It has its own limit
+		// because it is a file system of its own.
 		l.OnDisk, l.TmpBytes = true, r.DiskBytes/2
 	}
 	return l
 }
 
-// defaultTmpfs limits memory file systems that have no limit of their own: /dev,
-// and what a guest may mount in a namespace of its own.
+// defaultTmpfs is the limit of memory file systems without an explicit limit: /dev, and file
+// systems that a guest mounts in a namespace of its own.
 func defaultTmpfs(r sandbox.Resources) int64 { return r.MemoryBytes / 16 }
 
-// The layers that can be files in the layers directory, by the ends of their names.
+// The layers that can be files in the layers directory, by their file suffixes.
 const (
 	rootLayer = ".root"
 	tmpLayer  = ".tmp"
 )
 
-// mounts adds /tmp to spec and returns what gVisor must know about the root and
-// each mount that comes with a file: images and layers, in the order of spec.
+// mounts adds /tmp to spec and returns the mount configurations for gVisor of the root and of each
+// mount backed by a file: images and layers, in the order of spec.
 func (l layout) mounts(spec *specs.Spec, r sandbox.Resources, layersDir string) specutils.GoferMountConfFlags {
 	tmp := specs.Mount{
 		Destination: "/tmp", Type: "tmpfs", Source: "tmpfs",
@@ -78,15 +77,15 @@ func (l layout) mounts(spec *specs.Spec, r sandbox.Resources, layersDir string) 
 		spec.Mounts = append(spec.Mounts, tmp)
 		return specutils.GoferMountConfFlags{root, agent}
 	}
-	// gVisor takes a mount as one with a file behind it when it is called a bind
-	// mount; the source is not used.
+	// gVisor accepts a mount with a file behind it only when its type is bind; the source is not
+	// used.
 	tmp.Type, tmp.Source = "bind", layersDir
 	spec.Mounts = append(spec.Mounts, tmp)
 	return specutils.GoferMountConfFlags{root, agent, {Lower: specutils.NoneLower, Upper: specutils.AnonOverlay}}
 }
 
-// createLayers makes the files of a box whose layers are on disk, in the order
-// in which [layout.mounts] names them.
+// createLayers creates the files of a box whose layers are on disk, in the order in which
+// [layout.mounts] names them.
 func (l layout) createLayers(dir string, id sandbox.ID) ([]*os.File, error) {
 	ends := []string{rootLayer, tmpLayer}
 	if l.PlainTmp {
@@ -99,15 +98,15 @@ func (l layout) createLayers(dir string, id sandbox.ID) ([]*os.File, error) {
 			closeAll(files)
 			return nil, fmt.Errorf("create writable layer: %w", err)
 		}
-		// gVisor maps the file, which some integrity measurements hinder unless it was
-		// mapped once before; inside its system call filter it is too late for that.
+		// gVisor maps the file. Some integrity measurements prevent that unless it was mapped
+		// before; inside gVisor's system call filter it is too late for that.
 		pgalloc.IMAWorkAroundForMemFile(f.Fd())
 		files = append(files, f)
 	}
 	return files, nil
 }
 
-// removeLayers removes the files of a box; those that are not there are no error.
+// removeLayers removes the files of a box; missing files are not an error.
 func removeLayers(dir string, id sandbox.ID) error {
 	var errs []error
 	for _, end := range []string{rootLayer, tmpLayer} {
@@ -120,9 +119,9 @@ func removeLayers(dir string, id sandbox.ID) error {
 
 func layersDir(stateDir string) string { return filepath.Join(stateDir, "layers") }
 
-// RemoveDeadLayers removes what boxes have written of which no process is left, so that
-// a server can start on a full disk: those boxes cannot be recovered. It returns the
-// bytes freed. No server may use the state directory, nor make boxes meanwhile.
+// RemoveDeadLayers removes the layers of boxes without running processes, so that a server can
+// start on a full disk: those boxes cannot be recovered. It returns the bytes freed. No server may
+// use the state directory or make boxes meanwhile.
 func RemoveDeadLayers(stateDir string) (freed int64, err error) {
 	dir := layersDir(stateDir)
 	entries, err := os.ReadDir(dir)
@@ -151,7 +150,7 @@ func removeUnused(path string) (freed int64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// The kernel gives a write lease to none but the only opener of a file.
+	// The kernel gives a write lease only to the sole opener of a file.
 	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) {
 		return 0, nil
@@ -169,7 +168,7 @@ func removeUnused(path string) (freed int64, err error) {
 	return st.Blocks * 512, nil
 }
 
-// layerBytes is what a box's files take up on disk.
+// layerBytes returns how much disk a box's files use.
 func layerBytes(dir string, id sandbox.ID) int64 {
 	var total int64
 	for _, end := range []string{rootLayer, tmpLayer} {

@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// classes are both kinds of writable layer.
+// classes are both kinds of writable layers.
 var classes = map[string]sandbox.Resources{"memory": inMemory, "disk": onDisk}
 
 func TestDiskLimitIsExact(t *testing.T) {
@@ -30,8 +30,8 @@ func TestDiskLimitIsExact(t *testing.T) {
 	}
 }
 
-// Every place where a guest may write without processes holding the memory has a
-// limit, and all of them together leave the box alive.
+// All places that a guest can write to, other than the memory of processes, are limited, and all of
+// them together leave the box alive.
 func TestFilesCannotFillMemory(t *testing.T) {
 	for name, res := range classes {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestProcessLimitHoldsForRoot(t *testing.T) {
 	if !strings.Contains(out, "can't fork") && !strings.Contains(out, "temporarily unavailable") {
 		t.Errorf("starting 200 processes under a limit of 60: %q", out)
 	}
-	// A killed process counts until PID 1 has seen its end.
+	// A killed process counts until PID 1 has reaped it.
 	eventually(t, "a process starts when the others are gone", func() error {
 		out, _, err := g.try("echo alive", "")
 		if err == nil && out != "alive" {
@@ -115,9 +115,9 @@ func TestOutOfMemoryEndsTheProcessOnly(t *testing.T) {
 	}
 }
 
-// echoes returns once a command ran, or with an error when the box has ended.
-// gVisor gives back the memory of a process that was killed a moment after its
-// end: until then there is no room for another, which is killed, too.
+// echoes returns once a command ran, or with an error when the box has ended. gVisor releases the
+// memory of a killed process shortly after its end: until then there is no memory for another,
+// which is killed also.
 func (g *guest) echoes() (err error) {
 	g.t.Helper()
 	eventually(g.t, "a process starts when the memory is free again", func() error {
@@ -155,27 +155,28 @@ func TestCPULimit(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Stats: %v", err)
 	}
-	// A bound on the ratio of two clocks, not on time: a busy machine gives less, never more.
+	// A bound on the ratio of two clocks, not on time: a busy machine makes it smaller, never
+	// larger.
 	used, passed := after.CPUNanos-before.CPUNanos, after.Time.Sub(before.Time).Nanoseconds()
 	if used > passed/2 {
 		t.Errorf("used %d ns of CPU in %d ns with a quarter of a core", used, passed)
 	}
 }
 
-// When gVisor itself is chosen by the kernel, because the guest used the memory
-// through it and the host does not let us protect it, the end has its cause.
+// When the kernel kills gVisor itself, because the guest used the memory through it and the host
+// does not permit to protect it, the end has the right cause.
 func TestOutOfMemoryAsAWhole(t *testing.T) {
 	r := newRig(t)
 	if !r.Capabilities().Memory {
 		t.Skip("this host does not limit memory")
 	}
 	g := r.start(t, newSpec(onDisk))
-	// The process is killed, or is refused memory and gives up, or the box ends.
+	// The process is killed, or gets no memory and gives up, or the box ends.
 	_, code, err := g.try("tail /dev/zero", "")
 	if err == nil && code != 0 && g.echoes() == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	exit, err := r.Wait(ctx, g.id)
 	if err != nil || exit.Cause != sandbox.CauseOOM {
@@ -183,7 +184,7 @@ func TestOutOfMemoryAsAWhole(t *testing.T) {
 	}
 }
 
-// Without its helper gVisor can start no process: a box must not stay without.
+// Without its helper gVisor cannot start processes: the box must end.
 func TestEndsWithItsHelper(t *testing.T) {
 	r := newRig(t)
 	if !r.Capabilities().Memory {
@@ -197,7 +198,7 @@ func TestEndsWithItsHelper(t *testing.T) {
 	}
 	ends := func(id sandbox.ID) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		if exit, err := r.Wait(ctx, id); err != nil || exit.Cause != sandbox.CauseExited {
 			t.Errorf("Wait = %+v, %v; want %s", exit, err, sandbox.CauseExited)

@@ -9,8 +9,8 @@ import (
 	gvlog "gvisor.dev/gvisor/pkg/log"
 )
 
-// logTarget passes what gVisor's library logs on as debug messages: it has no
-// notion of which of its failures matter here, the driver's own errors do.
+// logTarget logs the messages of gVisor's library as debug messages: the library does not know
+// which of its failures matter here; the driver's own errors report those.
 type logTarget struct{ logger *slog.Logger }
 
 // Emit implements gVisor's log.Emitter.

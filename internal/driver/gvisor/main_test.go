@@ -22,7 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// What every test of this package shares, made once by TestMain.
+// built is what all tests of this package share; TestMain makes it.
 var built struct{ sandbox, agent, rootfs string }
 
 func TestMain(m *testing.M) {
@@ -61,24 +61,23 @@ func prepareAndRun(m *testing.M) (int, error) {
 
 const mib = 1 << 20
 
-// Two boxes: one whose writable layer is in memory, one whose is on disk.
+// Two boxes: the writable layer of inMemory is in memory, that of onDisk is on disk.
 var (
 	inMemory = sandbox.Resources{MemoryBytes: 256 * mib, CPUMilli: 2000, DiskBytes: 32 * mib}
 	onDisk   = sandbox.Resources{MemoryBytes: 256 * mib, CPUMilli: 2000, DiskBytes: 128 * mib}
 )
 
-// patience is how long a test waits for what must happen. Nothing takes so long
-// unless it never happens.
-const patience = 5 * time.Minute
+// testTimeout is how long a test waits for an event. Nothing takes so long unless it never happens.
+const testTimeout = 5 * time.Minute
 
-// rig is a driver and what it works with.
+// rig is a driver and its directories.
 type rig struct {
 	*gvisor.Driver
 	cfg gvisor.Config
 }
 
-// newRig makes a driver of an installation of its own. After the test nothing of
-// it may be left on the host.
+// newRig makes a driver of an installation of its own. After the test nothing of it may remain on
+// the host.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	gvisortest.Need(t)
@@ -90,7 +89,7 @@ func newRig(t *testing.T) *rig {
 	}}
 	r.open(t)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		ids, err := r.List(ctx)
 		if err != nil {
@@ -123,7 +122,7 @@ func (r *rig) open(t *testing.T) {
 	r.Driver = d
 }
 
-// reopen is a restart of the server.
+// reopen restarts the server.
 func (r *rig) reopen(t *testing.T) {
 	t.Helper()
 	if err := r.Close(); err != nil {
@@ -165,7 +164,7 @@ func (r *rig) connect(t *testing.T, id sandbox.ID, h driver.Handle) *guest {
 	d := r.Driver
 	g.agent = agentapi.NewClient(func(ctx context.Context) (net.Conn, error) { return d.Dial(ctx, id, driver.AgentPort) })
 	t.Cleanup(func() { g.agent.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	eventually(t, "the agent answers", func() error {
 		_, err := g.agent.Health(ctx)
@@ -177,7 +176,7 @@ func (r *rig) connect(t *testing.T, id sandbox.ID, h driver.Handle) *guest {
 // eventually calls fn until it succeeds.
 func eventually(t *testing.T, what string, fn func() error) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -195,7 +194,7 @@ func eventually(t *testing.T, what string, fn func() error) {
 
 // try runs a shell command in the box and returns its output and exit code.
 func (g *guest) try(command, user string) (string, int, error) {
-	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(g.t.Context(), testTimeout)
 	defer cancel()
 	s, err := g.agent.Exec(ctx, agentapi.Command{
 		Argv: []string{"/bin/sh", "-c", command}, User: user, Env: map[string]string{"PATH": "/bin"},
@@ -221,7 +220,7 @@ func (g *guest) try(command, user string) (string, int, error) {
 	}
 }
 
-// sh runs a shell command as root, which must not fail to run.
+// sh runs a shell command as root; it fails the test if the command cannot run.
 func (g *guest) sh(command string) (string, int) {
 	g.t.Helper()
 	out, code, err := g.try(command, "")
@@ -241,8 +240,8 @@ func (g *guest) must(command string) string {
 	return out
 }
 
-// ownGroups lists the control groups of the driver itself, which go when it is
-// closed and has no boxes.
+// ownGroups lists the control groups of the driver itself, which disappear when it is closed and
+// has no boxes.
 func ownGroups(cfg gvisor.Config) []string {
 	var found []string
 	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} {
@@ -252,8 +251,8 @@ func ownGroups(cfg gvisor.Config) []string {
 	return found
 }
 
-// leftovers lists what a driver left on the host of its boxes: processes, mounts,
-// control groups, sockets and files.
+// leftovers lists what remains of a driver's boxes on the host: processes, mounts, control groups,
+// sockets and files.
 func leftovers(t *testing.T, cfg gvisor.Config) []string {
 	t.Helper()
 	var left []string

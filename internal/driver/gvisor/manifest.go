@@ -26,46 +26,46 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Files of a checkpoint. The first three are gVisor's, in the order in which it
-// takes them; pages holds the memory and the files of layers on disk.
+// Files of a checkpoint. The first three are gVisor's, in the order in which it takes them; pages
+// has the memory and the files of layers on disk.
 const (
 	stateFile    = "state.img"
 	pagesIndex   = "pages.meta"
 	pagesFile    = "pages.img"
 	manifestName = "manifest.json"
-	// manifestCopy has the content of the manifest: damage to one of the two costs nothing.
+	// manifestCopy has the same content as the manifest: damage to one of the two does no harm.
 	manifestCopy = "manifest.copy.json"
-	// layerFile is what was written, as files; not every checkpoint has it.
+	// layerFile has the written files as a layer; not every checkpoint has it.
 	layerFile = "layer.tar"
 
 	manifestFormat = 2
-	// manifestPlain is the format before there were digests.
+	// manifestPlain is the format without digests.
 	manifestPlain = 1
 	maxManifest   = 8 << 20 // digests of 128 GiB take 3 MiB
 )
 
 var savedFiles = []string{stateFile, pagesIndex, pagesFile}
 
-// manifest says what a checkpoint is of and what it needs.
+// manifest describes a checkpoint and what it needs.
 type manifest struct {
 	Format int       `json:"format"`
-	GVisor string    `json:"gvisor"` // gVisor's version; another one may read its state wrongly
+	GVisor string    `json:"gvisor"` // gVisor's version; another version may misread its state
 	CPU    cpu       `json:"cpu"`
-	Agent  string    `json:"agent"` // name of the agent's image, which is its content's hash
+	Agent  string    `json:"agent"` // name of the agent's image, which is a hash of its content
 	RootFS imageMark `json:"rootfs"`
-	// What the guest's kernel keeps: these are as they were when it is restored.
+	// State of the guest's kernel, which is restored unchanged.
 	Layout       layout            `json:"layout"`
 	Resources    sandbox.Resources `json:"resources"`
 	MaxProcesses int64             `json:"max_processes"`
-	// Files holds the size of each file, by name; of a layer only when it has sums.
+	// Files has the size of each file, by name; of a layer only when it has sums.
 	Files map[string]int64 `json:"files"`
-	// Sums holds the digests of each file, by name. Checkpoints of format 1, and those
-	// that this server made for itself alone and restores at once, have none.
+	// Sums has the digests of each file, by name. Checkpoints of format 1, and checkpoints that
+	// this server made only for itself and restores immediately, have none.
 	Sums map[string]chunksum.Sums `json:"sums,omitempty"`
 }
 
-// sealed is a manifest as it is written: with a digest of itself. A program that knows
-// format 1 only finds another format in it.
+// sealed is a manifest as it is written: with a digest of itself. To a program that knows only
+// format 1 it has an unknown format.
 type sealed struct {
 	Format   int             `json:"format"`
 	Digest   []byte          `json:"digest"`
@@ -99,7 +99,7 @@ func writeManifest(dir string, m manifest) error {
 		os.WriteFile(filepath.Join(dir, manifestCopy), data, 0o600))
 }
 
-// sumFiles returns the digests of the files in dir that a checkpoint consists of.
+// sumFiles returns the digests of a checkpoint's files in dir.
 func sumFiles(ctx context.Context, dir string) (map[string]chunksum.Sums, error) {
 	sums := map[string]chunksum.Sums{}
 	for _, name := range append([]string{layerFile}, savedFiles...) {
@@ -128,7 +128,7 @@ func sumFile(ctx context.Context, name string) (chunksum.Sums, error) {
 	return chunksum.Of(ctx, f, info.Size())
 }
 
-// openSaved opens a file of a checkpoint; links and special files are refused.
+// openSaved opens a file of a checkpoint; it refuses links and special files.
 func openSaved(dir, name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -136,13 +136,13 @@ func openSaved(dir, name string) (*os.File, error) {
 	}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		f.Close()
-		return nil, errors.Join(err, fmt.Errorf("%s is no regular file", name))
+		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", name))
 	}
 	return f, nil
 }
 
-// openCheckpoint reads a checkpoint's manifest and opens its files, which have
-// the sizes that it says. Anything else is no whole checkpoint.
+// openCheckpoint reads a checkpoint's manifest and opens its files, whose sizes must match it.
+// Anything else is not a complete checkpoint.
 func openCheckpoint(dir string) (m manifest, files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -151,7 +151,7 @@ func openCheckpoint(dir string) (m manifest, files []*os.File, err error) {
 			if unreadable(err) {
 				return
 			}
-			err = sandbox.Wrap(sandbox.NotFound, err, "there is no whole checkpoint")
+			err = sandbox.Wrap(sandbox.NotFound, err, "there is no complete checkpoint")
 		}
 	}()
 	if m, err = readManifest(dir); err != nil {
@@ -174,8 +174,8 @@ func openCheckpoint(dir string) (m manifest, files []*os.File, err error) {
 	return m, files, nil
 }
 
-// unreadable reports whether an error says nothing about the files of a checkpoint: it is
-// of this process and may be gone the next time.
+// unreadable reports whether an error tells nothing about the files of a checkpoint: it concerns
+// this process and may be gone the next time.
 func unreadable(err error) bool {
 	for _, no := range []syscall.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EACCES, unix.EPERM, unix.EINTR} {
 		if errors.Is(err, no) {
@@ -212,9 +212,9 @@ func readOneManifest(dir, name string) (m manifest, err error) {
 	if err := json.Unmarshal(data, &outer); err != nil {
 		return m, fmt.Errorf("%s: %w", name, err)
 	}
-	if outer.Manifest == nil { // as it was before there were digests
+	if outer.Manifest == nil { // the format without digests
 		if outer.Format >= manifestFormat {
-			return m, fmt.Errorf("%s of format %d says nothing", name, outer.Format)
+			return m, fmt.Errorf("%s of format %d is empty", name, outer.Format)
 		}
 		err := json.Unmarshal(data, &m)
 		return m, err
@@ -226,7 +226,7 @@ func readOneManifest(dir, name string) (m manifest, err error) {
 	return m, err
 }
 
-// restorable says whether this driver on this host can restore a checkpoint.
+// restorable reports whether this driver on this host can restore a checkpoint.
 func (d *Driver) restorable(m manifest) error {
 	unsupported := func(format string, args ...any) error {
 		return sandbox.Errorf(sandbox.Unsupported, "the checkpoint cannot be restored here: "+format, args...)
@@ -251,7 +251,7 @@ func (d *Driver) restorable(m manifest) error {
 	return nil
 }
 
-// runtimeVersion reads which gVisor an executable was built from.
+// runtimeVersion returns the version of gVisor from which an executable was built.
 func runtimeVersion(path string) (string, error) {
 	const module = "gvisor.dev/gvisor"
 	info, err := buildinfo.ReadFile(path)
@@ -267,10 +267,10 @@ func runtimeVersion(path string) (string, error) {
 		}
 		return dep.Version, nil
 	}
-	return "", fmt.Errorf("version of %s: it holds no %s", path, module)
+	return "", fmt.Errorf("version of %s: it does not contain %s", path, module)
 }
 
-// cpu is what programs may rely on after they have looked at it once.
+// cpu has the properties of a processor that programs query once and then rely on.
 type cpu struct {
 	Arch      string   `json:"arch"`
 	Flags     []string `json:"flags"`
@@ -284,7 +284,7 @@ func hostCPU() cpu {
 	return cpu{Arch: runtime.GOARCH, Flags: strings.Fields(host.FlagString()), CacheLine: cacheLine(host)}
 }
 
-// missingOn says what host lacks that c has, empty when nothing.
+// missingOn returns what c has and host lacks; empty when nothing.
 func (c cpu) missingOn(host cpu) string {
 	if c.Arch != host.Arch {
 		return fmt.Sprintf("it was made on %s, this host is %s", c.Arch, host.Arch)
@@ -304,8 +304,8 @@ func (c cpu) missingOn(host cpu) string {
 	return ""
 }
 
-// imageMark tells images apart without reading them whole: an image begins with
-// a superblock that has its checksum and sizes, and the inodes of the root.
+// imageMark distinguishes images without reading them whole: an image begins with a superblock that
+// has its checksum and sizes, and the inodes of the root.
 type imageMark struct {
 	Size int64  `json:"size"`
 	Head string `json:"head"` // hash of its beginning

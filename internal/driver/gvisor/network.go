@@ -14,19 +14,19 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// These have no constants in gVisor.
+// gVisor has no constants for these.
 const (
 	createLinks  = "Network.CreateLinksAndRoutes"
 	disableLinks = "Lifecycle.PauseExternalNetworking"
 )
 
-// maxMTU is what fits into a frame whose length has 16 bits.
+// maxMTU is the largest payload of a frame whose length has 16 bits.
 const maxMTU = 65535 - 14
 
 // Plug implements [driver.Networker].
 //
-// gVisor can switch off an interface but not remove it. So each one has a name of
-// its own, and those before stay in the box as interfaces that are down.
+// gVisor can switch off an interface but not remove it. So each interface has a name of its own,
+// and earlier interfaces remain in the box, switched off.
 func (d *Driver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error {
 	defer nic.File.Close() // gVisor has its own copy
 	if err := checkNIC(nic); err != nil {
@@ -42,7 +42,7 @@ func (d *Driver) Plug(ctx context.Context, id sandbox.ID, nic driver.NIC) error 
 	if err := b.unplug(ctx); err != nil {
 		return b.networkError(ctx, err)
 	}
-	// Noted first: a name is used once, whatever becomes of the server.
+	// Recorded first: a name is used only once, even if the server dies.
 	var name string
 	if err := b.update(func(s *state) {
 		name = fmt.Sprintf("eth%d", s.Links)
@@ -101,13 +101,13 @@ func (b *box) networkError(ctx context.Context, err error) error {
 func checkNIC(nic driver.NIC) error {
 	switch {
 	case len(nic.MAC) != 6:
-		return sandbox.InvalidField("mac", "%s is no Ethernet address", nic.MAC)
+		return sandbox.InvalidField("mac", "%s is not an Ethernet address", nic.MAC)
 	case len(nic.GatewayMAC) != 6:
-		return sandbox.InvalidField("gateway_mac", "%s is no Ethernet address", nic.GatewayMAC)
+		return sandbox.InvalidField("gateway_mac", "%s is not an Ethernet address", nic.GatewayMAC)
 	case !nic.Address.IsValid():
 		return sandbox.InvalidField("address", "it is not set")
 	case !nic.Gateway.IsValid() || nic.Gateway.Is4() != nic.Address.Addr().Is4():
-		return sandbox.InvalidField("gateway", "%s is no next hop for %s", nic.Gateway, nic.Address)
+		return sandbox.InvalidField("gateway", "%s is not a next hop of %s", nic.Gateway, nic.Address)
 	case nic.MTU < 576 || nic.MTU > maxMTU:
 		return sandbox.InvalidField("mtu", "%d is not between 576 and %d", nic.MTU, maxMTU)
 	}
@@ -126,7 +126,8 @@ func linkArgs(name string, nic driver.NIC) boot.CreateLinksAndRoutesArgs {
 		// Frames do not leave this host's memory.
 		TXChecksumOffload: true, RXChecksumOffload: true,
 		NumChannels: 1, ProcessorsPerChannel: 1,
-		// What gVisor would ask the socket, which its system call filter forbids it by now.
+		// Answers to queries that gVisor would make on the socket; its system call filter forbids
+		// them by now.
 		IsPacket: []bool{false}, PreConfigured: true,
 	}}}
 	if nic.Gateway.Is4() {
@@ -148,7 +149,7 @@ func ipNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// useFD calls fn with f's descriptor, and leaves f as it is.
+// useFD calls fn with f's descriptor, and does not change f's mode.
 func useFD(f *os.File, fn func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {

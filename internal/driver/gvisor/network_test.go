@@ -32,8 +32,8 @@ const (
 	farAddress  = "203.0.113.9" // by the default route
 )
 
-// peer is what is at the other end of an interface: a machine with a web server
-// on every address, which says its name.
+// peer is the other end of an interface: a machine with a web server on every address, which
+// returns its name.
 type peer struct {
 	stack *stack.Stack
 	fd    int
@@ -109,7 +109,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// hangUp is what the end of a server does to its side.
+// hangUp closes the peer's side as the end of a server does.
 func (p *peer) hangUp() {
 	if p.fd >= 0 {
 		unix.Shutdown(p.fd, unix.SHUT_RDWR)
@@ -121,13 +121,13 @@ func (p *peer) hangUp() {
 
 // dial connects to the box's address.
 func (p *peer) dial(t *testing.T, port uint16) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	return gonet.DialContextTCP(ctx, p.stack, tcpip.FullAddress{Addr: tcpip.AddrFrom4(netip.MustParseAddr(boxAddress).As4()), Port: port}, ipv4.ProtocolNumber)
 }
 
-// wantNetwork checks that the box reaches the peer of that name, directly and by
-// its default route, is reached itself, and that its loopback works.
+// wantNetwork checks that the box reaches the peer of that name, directly and by its default route,
+// that the peer reaches the box, and that the loopback works.
 func (g *guest) wantNetwork(p *peer, name string) {
 	g.t.Helper()
 	for _, address := range []string{peerAddress, farAddress} {
@@ -180,7 +180,7 @@ func TestNetwork(t *testing.T) {
 	p = r.plug(t, g, "two")
 	g.wantNetwork(p, "two")
 	g.wantIdle(r)
-	// Kept by a checkpoint that goes on, and gone in what is restored from it.
+	// Kept by a box that goes on after a checkpoint, and missing in a restored box.
 	dir := r.checkpoint(t, g, driver.CheckpointOptions{})
 	g.wantNetwork(p, "two")
 	fork := r.restore(t, newSpec(inMemory), dir)
@@ -196,7 +196,7 @@ func TestNetwork(t *testing.T) {
 	g.wantNetwork(p, "four")
 }
 
-// wantIdle checks that the box takes no CPU by itself.
+// wantIdle checks that an idle box uses no CPU.
 func (g *guest) wantIdle(r *rig) {
 	g.t.Helper()
 	eventually(g.t, "the box is idle", func() error {

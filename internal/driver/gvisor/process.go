@@ -12,16 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one process of the host, held by a pidfd so that it is never
-// confused with a later one of the same number.
+// process is a process of the host, identified by a pidfd so that it is never confused with a later
+// process of the same number.
 type process struct {
 	pid   int
-	start uint64 // when it began, in the kernel's ticks: with pid unique until the host restarts
+	start uint64 // start time in the kernel's ticks: with pid unique until the host restarts
 	fd    *os.File
-	child bool // of this server, which then has to reap it
+	child bool // a child of this server, which has to reap it
 }
 
-// newProcess takes over a pidfd. The file is non-blocking, so waiting costs no thread.
+// newProcess takes ownership of a pidfd. The file is non-blocking, so that waiting does not block a
+// thread.
 func newProcess(pid, pidfd int) (*process, error) {
 	if err := unix.SetNonblock(pidfd, true); err != nil {
 		unix.Close(pidfd)
@@ -37,7 +38,7 @@ func newProcess(pid, pidfd int) (*process, error) {
 	return p, nil
 }
 
-// errNoProcess says that the process meant does not live.
+// errNoProcess reports that the process is not running.
 var errNoProcess = errors.New("no such process")
 
 // findProcess returns the process with that number and start time, or errNoProcess.
@@ -54,9 +55,9 @@ func findProcess(pid int, start uint64) (*process, error) {
 	}
 	p, err := newProcess(pid, fd)
 	if err != nil {
-		return nil, errNoProcess // it ended in between
+		return nil, errNoProcess // it ended meanwhile
 	}
-	// The pidfd was there first: if the times agree now, it is that process.
+	// The pidfd was opened first: if the times agree now, it is that process.
 	if p.start != start || p.exited() {
 		p.close()
 		return nil, errNoProcess
@@ -64,21 +65,22 @@ func findProcess(pid int, start uint64) (*process, error) {
 	return p, nil
 }
 
-// startTime reads when a process began.
+// startTime returns when a process started.
 func startTime(pid int) (uint64, error) {
 	_, start, err := parentAndStart(pid)
 	return start, err
 }
 
-// parentAndStart reads a process's parent and when it began.
+// parentAndStart returns a process's parent and start time.
 func parentAndStart(pid int) (parent int, start uint64, err error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, 0, fmt.Errorf("process %d: %w", pid, err)
 	}
-	// The name, in parentheses, may hold anything; what follows the last one is numbers.
+	// The name, in parentheses, may contain anything; the fields after the last parenthesis are
+	// numbers.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	const parentField, startField = 4 - 3, 22 - 3 // in proc(5) the 4th and 22nd; two were cut off, and it counts from 1
+	const parentField, startField = 4 - 3, 22 - 3 // the 4th and 22nd in proc(5), which counts from 1; the first two are cut off
 	if len(fields) <= startField {
 		return 0, 0, fmt.Errorf("process %d: unknown format of stat", pid)
 	}
@@ -91,8 +93,8 @@ func parentAndStart(pid int) (parent int, start uint64, err error) {
 	return parent, start, nil
 }
 
-// control runs fn with the pidfd. It does not wait, and fails once p is closed.
-// (os.File.Fd would make the file blocking.)
+// control calls fn with the pidfd. It does not wait, and fails once p is closed. (os.File.Fd would
+// make the file blocking.)
 func (p *process) control(fn func(fd int) error) error {
 	raw, err := p.fd.SyscallConn()
 	if err != nil {
@@ -105,7 +107,7 @@ func (p *process) control(fn func(fd int) error) error {
 	return inner
 }
 
-// exited says whether the process has ended; a zombie has.
+// exited reports whether the process has ended; a zombie has.
 func (p *process) exited() bool {
 	gone := false
 	_ = p.control(func(fd int) error { gone = readable(fd); return nil })
@@ -121,14 +123,14 @@ func (p *process) wait() error {
 	return raw.Read(func(fd uintptr) bool { return readable(int(fd)) })
 }
 
-// readable says whether a pidfd's process has ended.
+// readable reports whether a pidfd's process has ended.
 func readable(fd int) bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 	return err == nil && n == 1
 }
 
-// reap takes the exit status of an ended child, once; the kernel keeps a child
-// that nobody asks about as a zombie. It says false for what is no child.
+// reap returns the exit status of an ended child, once; the kernel retains a child that nobody
+// reaps as a zombie. It returns false for a process that is not a child.
 func (p *process) reap() (unix.WaitStatus, bool) {
 	if !p.child {
 		return 0, false // another process could have the number by now
@@ -138,7 +140,7 @@ func (p *process) reap() (unix.WaitStatus, bool) {
 	return ws, err == nil && pid == p.pid
 }
 
-// kill ends the process. It is harmless when that has ended.
+// kill ends the process. It does nothing when the process has ended.
 func (p *process) kill() error {
 	err := p.control(func(fd int) error { return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) })
 	if err != nil && !errors.Is(err, unix.ESRCH) {
@@ -147,8 +149,8 @@ func (p *process) kill() error {
 	return nil
 }
 
-// killAndWait ends the process and returns once it has ended. When ctx ends
-// first, p cannot be used any more.
+// killAndWait kills the process and returns once it has ended. When ctx ends first, p cannot be
+// used any more.
 func (p *process) killAndWait(ctx context.Context) error {
 	if err := p.kill(); err != nil {
 		return err

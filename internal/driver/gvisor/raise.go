@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// While a tree is read a box may take a quarter of the host's free memory beyond
-	// its limit, and two boxes do so at a time.
+	// While its tree is read, a box may use a quarter of the host's free memory beyond its limit.
+	// At most two trees are read at the same time.
 	raiseShare  = 4
 	raiseAtOnce = 2
-	// lowerPatience is how long a box may take to give back what it does not use.
-	lowerPatience = time.Minute
-	lowerEvery    = 200 * time.Millisecond
+	// lowerTimeout is how long a box may take to release unused memory.
+	lowerTimeout = time.Minute
+	lowerEvery   = 200 * time.Millisecond
 )
 
-// raiseMemory lifts the memory limit of a box: gVisor reads every file whole into
-// its own memory when it copies a tree, and the kernel would end guest processes
-// for that. lowerMemory takes it back, after a crash by a later driver.
+// raiseMemory raises the memory limit of a box: gVisor reads every file whole into its own memory
+// when it copies a tree, and the kernel would kill guest processes for that. lowerMemory undoes it;
+// after a crash, a later driver does.
 func (d *Driver) raiseMemory(b *box) error {
 	if b.group == nil {
 		return nil
@@ -42,8 +42,8 @@ func (d *Driver) raiseMemory(b *box) error {
 	return b.group.Limit(l)
 }
 
-// lowerMemory begins to take back what raiseMemory gave. Lowering a limit below
-// what is in use would end guest processes, so gVisor cleans up first.
+// lowerMemory begins to undo raiseMemory. Lowering a limit below the current use would kill guest
+// processes, so gVisor releases unused memory first.
 func (d *Driver) lowerMemory(b *box) {
 	if b.group == nil {
 		return
@@ -57,8 +57,9 @@ func (d *Driver) lowerMemory(b *box) {
 		for begin := time.Now(); ; {
 			_ = call(d.life, measureRPC, b.dir, usageReduce, &control.UsageReduceOpts{}, nil)
 			u, err := b.group.Usage()
-			// What is too much in the end is the guest's own, and it must bear the consequence.
-			if (err == nil && u.MemoryBytes <= limit || time.Since(begin) > lowerPatience) && b.lowered(raise) {
+			// Memory that remains in excess is the guest's own; then the kernel kills its
+			// processes.
+			if (err == nil && u.MemoryBytes <= limit || time.Since(begin) > lowerTimeout) && b.lowered(raise) {
 				return
 			}
 			select {
@@ -72,7 +73,7 @@ func (d *Driver) lowerMemory(b *box) {
 	})
 }
 
-// lowered sets the limit as it was, and says whether there is nothing more to do.
+// lowered sets the original limit, and reports whether there is nothing more to do.
 func (b *box) lowered(raise int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +86,7 @@ func (b *box) lowered(raise int) bool {
 	return b.updateLocked(func(s *state) { s.Raised = false }) == nil
 }
 
-// freeMemory is what the host could give without swapping.
+// freeMemory returns how much memory the host has available without swapping.
 func freeMemory() (int64, error) {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -100,7 +101,7 @@ func freeMemory() (int64, error) {
 	return 0, nil
 }
 
-// readSlot waits for the right to read a tree with more memory than a box has.
+// readSlot waits for one of the slots for reading trees with raised limits.
 func (d *Driver) readSlot(ctx context.Context) (leave func(), err error) {
 	select {
 	case d.readers <- struct{}{}:

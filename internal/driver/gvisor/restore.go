@@ -52,24 +52,24 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, dir string) (dri
 			defer cancel()
 			go func() {
 				if verified() != nil {
-					cancel() // gVisor may take for ever with what is damaged
+					cancel() // gVisor may take for ever with damaged files
 				}
 			}()
 			err := b.load(ctx, files)
-			// What gVisor made of damaged memory says nothing, be it an error or none.
+			// gVisor's result for damaged memory is meaningless, whether it is an error or not.
 			return cmp.Or(verified(), err)
 		},
 	})
 }
 
-// fits says whether a box of the spec can be made from the checkpoint.
+// fits checks whether a box of the spec can be made from the checkpoint.
 func (m manifest) fits(spec driver.Spec) error {
 	rootfs, err := markImage(spec.RootFS)
 	if err != nil {
 		return publicError(err, "root image %s", spec.RootFS)
 	}
 	if rootfs != m.RootFS {
-		return sandbox.InvalidField("rootfs", "this is not the image of the sandbox that was saved")
+		return sandbox.InvalidField("rootfs", "this is not the image of the saved sandbox")
 	}
 	if spec.Resources.DiskBytes != m.Resources.DiskBytes {
 		return sandbox.InvalidField("resources.disk", "a restored sandbox keeps its disk of %d bytes", m.Resources.DiskBytes)
@@ -77,7 +77,7 @@ func (m manifest) fits(spec driver.Spec) error {
 	return nil
 }
 
-// load makes the guest of a fresh box the one whose state is in files.
+// load loads the state in files into a new box.
 func (b *box) load(ctx context.Context, files []*os.File) error {
 	if err := giveLoopback(ctx, b.dir); err != nil {
 		return err
@@ -97,14 +97,14 @@ func (b *box) load(ctx context.Context, files []*os.File) error {
 	case errors.As(err, &remote) && strings.Contains(string(remote), "no space left on device"):
 		return sandbox.Wrap(sandbox.DiskFull, err, "the host's disk is too full to restore the sandbox")
 	case b.outOfMemory():
-		return sandbox.InvalidField("resources.memory", "what was saved needs more memory than that")
-	case errors.As(err, &remote), hungUp(err): // it made no sense to gVisor, or so little that it ended
+		return sandbox.InvalidField("resources.memory", "the saved state needs more memory than that")
+	case errors.As(err, &remote), hungUp(err): // gVisor could not read the state, or crashed
 		return sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged")
 	}
 	return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox could not be restored")
 }
 
-// outOfMemory says whether the kernel ended a process of the box for memory.
+// outOfMemory reports whether the kernel killed a process of the box for lack of memory.
 func (b *box) outOfMemory() bool {
 	if b.group == nil {
 		return false

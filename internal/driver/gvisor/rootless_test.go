@@ -13,12 +13,12 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/gvisortest"
 )
 
-// rootlessChild is set in processes that tests start of themselves, above all as an ordinary user;
-// its value lists what TestMain made in the parent.
+// rootlessChild is set for processes that a test starts from its own executable, as an ordinary
+// user; its value lists what TestMain made in the parent.
 const rootlessChild = "MODBOX_GVISOR_ROOTLESS"
 
-// TestOrdinaryUser runs itself again as another user. Without privileges the
-// driver does everything but limit memory, CPU and host processes.
+// TestOrdinaryUser runs itself again as another user. Without privileges the driver does everything
+// but limit memory, CPU and host processes.
 func TestOrdinaryUser(t *testing.T) {
 	gvisortest.Need(t)
 	if os.Geteuid() != 0 {
@@ -39,8 +39,8 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 }
 
-// forEverybody copies an executable to where every user can run it: the working copy may be
-// in a directory that other users cannot enter, such as /root.
+// forEverybody copies an executable to a directory where every user can run it: the working copy
+// may be in a directory that other users cannot enter, such as /root.
 func forEverybody(t *testing.T, path string) string {
 	t.Helper()
 	program, err := os.ReadFile(path)

@@ -19,21 +19,21 @@ const (
 	maxFiles  = 65536               // RLIMIT_NOFILE of guest processes
 )
 
-// capabilities are those of the box's root, inside its own kernel: what Docker
-// gives by default, so that sudo, apt and su work. None of them exists outside.
+// capabilities are the capabilities of the box's root, inside its own kernel: Docker's default, so
+// that sudo, apt and su work. None of them exists outside.
 var capabilities = []string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
 	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
-// agentCapabilities are what the agent inherits beyond those: with it, it sets the
-// host name of a box that was made before its sandbox was known. It takes care
-// that nothing inherits it further, see agent.Confine.
+// agentCapabilities are additional capabilities of the agent: it sets the host name of a box that
+// was made before its sandbox was known. The agent prevents that other processes inherit them, see
+// agent.Confine.
 var agentCapabilities = []string{"CAP_SYS_ADMIN"}
 
 var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// check returns an Invalid error for a spec that no box can be made of.
+// check returns an Invalid error for a spec of which no box can be made.
 func check(s driver.Spec) error {
 	if id, ok := sandbox.ParseID(string(s.ID)); !ok || id != s.ID {
 		return sandbox.InvalidField("id", "%q is not a sandbox id", s.ID)
@@ -54,14 +54,14 @@ func check(s driver.Spec) error {
 	case r.DiskBytes < sandbox.DiskMin:
 		return sandbox.InvalidField("resources.disk", "%d bytes are less than %d", r.DiskBytes, sandbox.DiskMin)
 	case r.CPUMilli < sandbox.CPUMilliMin || r.CPUMilli > sandbox.CPUMilliMax:
-		return sandbox.InvalidField("resources.cpu", "%d thousandths are not between %d and %d", r.CPUMilli, sandbox.CPUMilliMin, sandbox.CPUMilliMax)
+		return sandbox.InvalidField("resources.cpu", "%d thousandths of a core are not between %d and %d", r.CPUMilli, sandbox.CPUMilliMin, sandbox.CPUMilliMax)
 	case s.MaxProcesses < 0:
 		return sandbox.InvalidField("max_processes", "%d is negative", s.MaxProcesses)
 	}
 	return nil
 }
 
-// ociSpec describes the box to gVisor. It holds no environment and no secret.
+// ociSpec describes the box to gVisor. It contains no environment and no secret.
 func ociSpec(s driver.Spec, agentImage string, l layout) *specs.Spec {
 	spec := &specs.Spec{
 		Version:  specs.Version,
@@ -70,7 +70,7 @@ func ociSpec(s driver.Spec, agentImage string, l layout) *specs.Spec {
 		Annotations: map[string]string{
 			"dev.gvisor.spec.rootfs.source":  s.RootFS,
 			"dev.gvisor.spec.rootfs.type":    "erofs",
-			"dev.gvisor.spec.rootfs.overlay": "memory", // where it really is, gofer-mount-confs say
+			"dev.gvisor.spec.rootfs.overlay": "memory", // gofer-mount-confs override it
 		},
 		Process: &specs.Process{
 			Args: []string{agentPath},

@@ -26,8 +26,8 @@ func (d *Driver) Start(ctx context.Context, id sandbox.ID) error {
 	if b.hasEnded() {
 		return b.endedError()
 	}
-	// First written down, then done: after a crash in between, a later driver finds
-	// a box whose agent does not answer, instead of one it takes for unused.
+	// Recorded before it is done: after a crash in between, a later driver finds a box whose agent
+	// does not answer, instead of mistaking the box for unused.
 	if err := b.update(func(s *state) { s.Started = true }); err != nil {
 		return publicError(err, "start box %s", id)
 	}
@@ -103,7 +103,7 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 		d.watchHelper(b, *s.Helper)
 	}
 	if s.Held {
-		d.unstick(ctx, b)
+		d.thawStale(ctx, b)
 	}
 	if s.Raised {
 		d.lowerMemory(b)

@@ -15,8 +15,8 @@ import (
 // handleVersion changes when an older server could misread a handle or a state.
 const handleVersion = 1
 
-// handle identifies a box's process for ever: numbers of processes are used
-// again, but not with the same start time since the same boot.
+// handle identifies a box's process for ever: process numbers are reused, but not with the same
+// start time since the same boot.
 type handle struct {
 	Version int    `json:"version"`
 	PID     int    `json:"pid"`
@@ -24,29 +24,29 @@ type handle struct {
 	Boot    string `json:"boot"`
 }
 
-// state is what a later driver must know of a box, kept in its directory.
+// state is what a later driver needs to know of a box, stored in its directory.
 type state struct {
 	Handle    handle            `json:"handle"`
 	Started   bool              `json:"started"`
 	Resources sandbox.Resources `json:"resources"`
 
-	// What a checkpoint of the box depends on. GVisor is the version that runs it,
-	// which after an upgrade is not that of the driver.
+	// What a checkpoint of the box depends on. GVisor is the version that runs it, which after an
+	// upgrade is not the driver's version.
 	GVisor       string    `json:"gvisor"`
 	MaxProcesses int64     `json:"max_processes"`
 	Layout       layout    `json:"layout"`
 	RootFS       imageMark `json:"rootfs"`
 	Agent        string    `json:"agent"` // name of the agent's image
 
-	// Helper is the process that those which run guest code are forked from, see
+	// Helper is the process from which processes that run guest code are forked, see
 	// [Driver.watchHelper]. Nil when it is not known.
 	Helper *processMark `json:"helper,omitempty"`
 
-	// Links is how many network interfaces the box was given.
+	// Links is how many network interfaces the box has been given.
 	Links int `json:"links,omitempty"`
-	// Held says that the driver may have made the box stand still, see [box.hold].
+	// Held is whether the driver may have frozen the box, see [box.freeze].
 	Held bool `json:"held,omitempty"`
-	// Raised says that the box may have more memory than its limit, see [Driver.raiseMemory].
+	// Raised is whether the memory limit may be raised, see [Driver.raiseMemory].
 	Raised bool `json:"raised,omitempty"`
 }
 
@@ -65,7 +65,7 @@ func decodeHandle(h driver.Handle) (handle, error) {
 	return v, nil
 }
 
-// find returns the living process that the handle means, or errNoProcess.
+// find returns the running process that the handle identifies, or errNoProcess.
 func (h handle) find() (*process, error) {
 	if h.Boot != bootID() {
 		return nil, errNoProcess
@@ -85,8 +85,8 @@ func readState(dir string) (state, error) {
 	return s, nil
 }
 
-// write replaces the state whole or not at all. It does not survive a power
-// failure, and need not: nor does the box.
+// write replaces the state atomically. It does not survive a power failure, and need not: neither
+// does the box.
 func (s state) write(dir string) error {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -102,14 +102,14 @@ func (s state) write(dir string) error {
 	return nil
 }
 
-// update changes the box's state, here and in its directory.
+// update changes the box's state, in memory and in its directory.
 func (b *box) update(change func(*state)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.updateLocked(change)
 }
 
-// updateLocked is update for who holds b.mu.
+// updateLocked is update for callers that hold b.mu.
 func (b *box) updateLocked(change func(*state)) error {
 	change(&b.state)
 	return b.state.write(b.dir)

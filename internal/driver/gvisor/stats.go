@@ -44,7 +44,7 @@ func (d *Driver) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 		}
 	}
 	s.HostPSSBytes = pss(pids)
-	// What a stuck or hostile guest keeps gVisor from telling stays 0.
+	// Values that a stuck or hostile guest keeps gVisor from returning stay 0.
 	s.Processes, _ = guestProcesses(ctx, b.dir, string(id))
 	if b.layout.OnDisk {
 		s.DiskBytes = layerBytes(d.layersDir(), id)
@@ -92,9 +92,8 @@ func (d *Driver) DiskUse() (map[sandbox.ID]int64, error) {
 	return use, nil
 }
 
-// pss adds up the proportional memory of processes, 0 when it may not be read.
-// Processes that share one memory, as the helpers through which gVisor runs a
-// guest process do, count once.
+// pss adds up the proportional memory of processes; 0 when it may not be read. Processes that share
+// their memory, such as the helpers through which gVisor runs a guest process, count once.
 func pss(pids []int) int64 {
 	var total int64
 	var counted []int
@@ -114,8 +113,8 @@ func pss(pids []int) int64 {
 	return total
 }
 
-// sameMemory reports whether two processes share their address space. A kernel
-// that does not tell (it is built without kcmp) makes them two.
+// sameMemory reports whether two processes share their address space. On a kernel without kcmp,
+// they count as different.
 func sameMemory(a, b int) bool {
 	const kcmpVM = 1 // KCMP_VM of linux/kcmp.h
 	order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)

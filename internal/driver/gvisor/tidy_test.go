@@ -8,7 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/driver"
 )
 
-// agents returns how many agents are kept.
+// agents returns how many images of agents exist.
 func (r *rig) agents(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(r.cfg.StateDir, "agents"))
@@ -18,8 +18,8 @@ func (r *rig) agents(t *testing.T) int {
 	return len(entries)
 }
 
-// TestTidyKeepsTheAgentsThatAreNeeded upgrades a server while a box of the old
-// one runs, then lies in a checkpoint, and then is gone.
+// TestTidyKeepsTheAgentsThatAreNeeded upgrades a server while a box with the old agent runs, then
+// is a checkpoint, and then is gone.
 func TestTidyKeepsTheAgentsThatAreNeeded(t *testing.T) {
 	r := newRig(t)
 	spec := newSpec(inMemory)

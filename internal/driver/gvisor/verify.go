@@ -13,10 +13,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// verifying begins to compare the files of a checkpoint, as openCheckpoint returns them,
-// with their digests: while the box boots and loads them, so that a restore takes no
-// longer. verified waits for the result; stop ends the work, after which the files may be
-// closed. A checkpoint without digests is taken as it is.
+// verifying begins to compare the files of a checkpoint, as openCheckpoint returns them, with their
+// digests, while the box boots and loads them, so that a restore takes no longer. verified waits
+// for the result; stop ends the work, after which the files may be closed. A checkpoint without
+// digests is accepted unverified.
 func (m manifest) verifying(ctx context.Context, files []*os.File) (verified func() error, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -28,14 +28,14 @@ func (m manifest) verifying(ctx context.Context, files []*os.File) (verified fun
 	return func() error { <-done; return err }, func() { cancel(); <-done }
 }
 
-// verify compares the files of a checkpoint with their digests. Errors: Unsupported,
-// naming the file that is damaged; the context's.
+// verify compares the files of a checkpoint with their digests. Errors: Unsupported, naming the
+// damaged file; the context's.
 func (m manifest) verify(ctx context.Context, files []*os.File) error {
 	if len(m.Sums) == 0 {
 		return nil
 	}
 	for i, name := range savedFiles {
-		// Those without digests are found as well: no file is empty, and Sums{} is of an empty file.
+		// Finds files without digests also: no file is empty, and Sums{} belongs to an empty file.
 		if err := m.Sums[name].Verify(ctx, files[i]); err != nil {
 			return damaged(ctx, name, err)
 		}
@@ -43,7 +43,8 @@ func (m manifest) verify(ctx context.Context, files []*os.File) error {
 	return nil
 }
 
-// damaged is the error for a file of a checkpoint that cannot be read as it was written.
+// damaged returns the error for a file of a checkpoint that cannot be read or differs from its
+// digest.
 func damaged(ctx context.Context, name string, err error) error {
 	var m *chunksum.Mismatch
 	if errors.As(err, &m) {
@@ -82,8 +83,8 @@ func (d *Driver) verifyLayer(ctx context.Context, dir string) error {
 func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
 	m, err := readManifest(dir)
 	if err != nil {
-		// A checkpoint of the time before digests has no copy of its manifest. Its files
-		// are better than nothing.
+		// A checkpoint from before digests has no copy of its manifest. Its files are better than
+		// nothing.
 		if _, lerr := os.Lstat(filepath.Join(dir, manifestCopy)); !errors.Is(lerr, fs.ErrNotExist) {
 			return nil, sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged: its files cannot be verified")
 		}

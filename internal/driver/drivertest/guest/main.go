@@ -1,5 +1,5 @@
-// Command guest is what package drivertest runs inside boxes: small servers, and
-// programs that run into limits. It is static and needs nothing of the image.
+// Command guest is the program that package drivertest runs inside boxes: small servers, and
+// programs that run into limits. It is static and needs nothing from the image.
 package main
 
 import (
@@ -74,10 +74,10 @@ func killInit() error {
 			return syscall.Kill(tid, syscall.SIGKILL)
 		}
 	}
-	return errors.New("PID 1 has one thread only")
+	return errors.New("PID 1 has only one thread")
 }
 
-// Source is an endless stream of bytes that the test knows too.
+// Source is an endless stream of bytes that the test can reproduce.
 func Source() io.Reader { return rand.NewChaCha8([32]byte{1}) }
 
 // serve prints its port and answers connections for ever.
@@ -99,7 +99,7 @@ func serve(answer func(*net.TCPConn)) {
 	}
 }
 
-// sink answers with the checksum of all it got once that has ended.
+// sink answers with the checksum of the data once that has ended.
 func sink(c *net.TCPConn) {
 	h := sha256.New()
 	n, err := io.Copy(h, c)
@@ -108,7 +108,7 @@ func sink(c *net.TCPConn) {
 	}
 }
 
-// goodbye closes its side first, and prints what it still gets.
+// goodbye closes its side first, and prints what it still receives.
 func goodbye(c *net.TCPConn) {
 	io.WriteString(c, "goodbye")
 	c.CloseWrite()
@@ -116,7 +116,7 @@ func goodbye(c *net.TCPConn) {
 	fmt.Printf("%s %v\n", rest, err)
 }
 
-// fill writes n bytes to a file and prints how far it came.
+// fill writes n bytes to a file and prints how many it could write.
 func fill(n int64) {
 	f, err := os.Create("filled")
 	if err != nil {
@@ -126,7 +126,7 @@ func fill(n int64) {
 	fmt.Println(written, errors.Is(err, syscall.ENOSPC))
 }
 
-// fork starts n processes and prints how many it could.
+// fork starts n processes and prints how many it could start.
 func fork(n int64) {
 	started := 0
 	for range n {
@@ -140,7 +140,7 @@ func fork(n int64) {
 	fmt.Println(started)
 }
 
-// eat touches n bytes of memory and prints that it could.
+// eat touches n bytes of memory and prints when it has done so.
 func eat(n int64) {
 	b := make([]byte, n)
 	for i := range b {

@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// state has everything a process can have: memory, a clock, a file that was
-// removed, a server, and a connection of its own. It prints its port and answers
-// each connection with one line about them:
+// state has everything that a process can have: memory, a clock, a file that was removed, a server,
+// and a connection. It prints its port and answers each connection with a line:
 //
 //	NAME COUNT UNIXTIME RANDOM ERROR
 //
-// NAME is made up at the beginning, COUNT goes up all the time, RANDOM is new each
-// time, and ERROR says what does not work any more, or "ok".
+// NAME is chosen at the beginning, COUNT goes up all the time, RANDOM is new each time, and ERROR
+// says what stopped working, or "ok".
 func state() {
 	name := rand.Text()
 	var count atomic.Int64
@@ -58,7 +57,7 @@ func state() {
 	})
 }
 
-// loopback returns a connection on which everything comes back.
+// loopback returns a connection that echoes everything.
 func loopback() (net.Conn, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,30 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold locks the directories of the parent for as long as this process uses it, so
-// that no other server takes them for abandoned. It returns fs.ErrNotExist when
-// another server has just removed a directory.
-func (p *Parent) hold() error {
+// lock locks the directories of the parent for as long as this process uses it, so that no other
+// server considers them abandoned. It returns fs.ErrNotExist when another server has just removed a
+// directory.
+func (p *Parent) lock() error {
 	for _, dir := range p.h.parents() {
 		f, err := os.Open(dir)
 		if err != nil {
-			return fmt.Errorf("hold group %s: %w", dir, err)
+			return fmt.Errorf("lock group %s: %w", dir, err)
 		}
-		p.held = append(p.held, f)
-		// Who has it alone removes it at this moment.
+		p.locked = append(p.locked, f)
+		// A process with the exclusive lock is removing it at this moment.
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
-			return fmt.Errorf("hold group %s: %w", dir, err)
+			return fmt.Errorf("lock group %s: %w", dir, err)
 		}
 		locked, err := f.Stat()
 		if err != nil {
-			return fmt.Errorf("hold group %s: %w", dir, err)
+			return fmt.Errorf("lock group %s: %w", dir, err)
 		}
 		now, err := os.Stat(dir)
 		if err != nil {
-			return fmt.Errorf("hold group %s: %w", dir, err)
+			return fmt.Errorf("lock group %s: %w", dir, err)
 		}
 		if !os.SameFile(locked, now) {
-			return fmt.Errorf("hold group %s: it was made anew: %w", dir, fs.ErrNotExist)
+			return fmt.Errorf("lock group %s: it was replaced: %w", dir, fs.ErrNotExist)
 		}
 	}
 	return nil
@@ -42,17 +42,16 @@ func (p *Parent) hold() error {
 
 // Close lets other servers remove the parent when nothing runs in it. The groups stay.
 func (p *Parent) Close() {
-	for _, f := range p.held {
+	for _, f := range p.locked {
 		_ = f.Close() // it was only locked
 	}
-	p.held = nil
+	p.locked = nil
 }
 
-// RemoveAbandoned removes the parents beside this one that belong to servers that
-// have ended, with their groups, where no process is in them: a server that was
-// killed and never started again leaves them behind. It looks at those whose
-// name isParent accepts, and leaves those alone that are younger than idle, because
-// servers of earlier versions do not lock theirs. What cannot be removed stays.
+// RemoveAbandoned removes the parents beside this one that belong to ended servers, with their
+// groups, if no process is in them: a server that was killed and never started again leaves them
+// behind. It considers parents whose name isParent accepts and that are older than idle, because
+// servers of earlier versions do not lock theirs. It skips what cannot be removed.
 func (p *Parent) RemoveAbandoned(isParent func(name string) bool, idle time.Duration) error {
 	for _, dir := range p.h.parents() {
 		above := filepath.Dir(dir)
@@ -74,7 +73,7 @@ func (p *Parent) RemoveAbandoned(isParent func(name string) bool, idle time.Dura
 func removeAbandoned(dir string, idle time.Duration) error {
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return nil // another server was first, or it is another user's
+		return nil // another server was faster, or it belongs to another user
 	}
 	if err != nil {
 		return fmt.Errorf("look at group %s: %w", dir, err)
@@ -96,6 +95,6 @@ func removeAbandoned(dir string, idle time.Duration) error {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // a group with processes stays
 		}
 	}
-	_ = os.Remove(dir) // it stays with a group that stays
+	_ = os.Remove(dir) // fails if a group remains
 	return nil
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/cgroup"
 )
 
-// hierarchies returns the ways to open a parent on this host: in its hierarchies of
-// version 1, and in the unified one, which a hybrid host has too.
+// hierarchies returns the ways to open a parent on this host: in its hierarchies of version 1, and
+// in the unified hierarchy, which a hybrid host also has.
 func hierarchies(t *testing.T) map[string]func(name string) (*cgroup.Parent, error) {
 	t.Helper()
 	if os.Getenv("MODBOX_TEST_GVISOR") != "1" {
@@ -43,12 +43,12 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// tree lists the directories of control groups whose path has the text.
+// tree lists the directories of control groups whose path contains the text.
 func tree(t *testing.T, text string) []string {
 	t.Helper()
 	list := []string{}
 	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // groups of others come and go
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // other groups come and go
 			return err
 		}
 		if err == nil && d.IsDir() && strings.Contains(path, text) {
@@ -62,8 +62,8 @@ func tree(t *testing.T, text string) []string {
 	return list
 }
 
-// TestRemoveAbandoned has one server find what three others left: one that runs,
-// one that was killed, and one that was killed while a process of a box goes on.
+// TestRemoveAbandoned starts a server after three others: a running server, a server that was
+// killed, and a server that was killed while a process of a box goes on.
 func TestRemoveAbandoned(t *testing.T) {
 	for name, open := range hierarchies(t) {
 		t.Run(name, func(t *testing.T) {

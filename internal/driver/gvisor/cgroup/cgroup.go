@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of one group. A value of 0 sets no limit.
+// Limits are the limits of a group. A value of 0 sets no limit.
 type Limits struct {
 	MemoryBytes int64
 	CPUMilli    int64 // thousandths of a core
 	Processes   int64 // processes and threads of the host, not of the guest
 }
 
-// Usage is a moment's use of one group. What the host cannot tell is 0.
+// Usage is what a group uses at a moment. Values that the host cannot measure are 0.
 type Usage struct {
 	MemoryBytes int64 // without page cache that the kernel could drop at once
 	CPUNanos    int64
@@ -30,7 +30,7 @@ type Usage struct {
 	OOMKills    int64 // processes killed for memory since the group was made
 }
 
-// Controllers says what groups of a [Parent] limit.
+// Controllers are the limits that groups of a [Parent] enforce.
 type Controllers struct {
 	Memory, CPU, Processes bool
 }
@@ -40,46 +40,45 @@ const cpuPeriod = 100_000
 
 // Parent holds the groups of one installation. It is safe for concurrent use.
 type Parent struct {
-	h    hierarchy
-	ok   Controllers
-	held []*os.File // the locked directories
+	h      hierarchy
+	ok     Controllers
+	locked []*os.File // the locked directories
 }
 
-// Group is the group of one box. It is safe for concurrent use.
+// Group is the group of a box. It is safe for concurrent use.
 type Group struct {
 	h  hierarchy
 	id string
 }
 
-// hierarchy is what versions 1 and 2 do differently. Ids are names of groups.
+// hierarchy is what differs between versions 1 and 2. IDs are names of groups.
 type hierarchy interface {
-	// dirs lists the directories of the group, the one that lists its processes first.
+	// dirs lists the directories of the group, first the directory that lists its processes.
 	dirs(id string) []string
-	// parents lists the directories that hold the groups.
+	// parents lists the directories that contain the groups.
 	parents() []string
 	// limit writes the limits into an existing group.
 	limit(id string, l Limits) error
 	// start runs fn so that processes it starts are born in the group.
 	start(id string, fn func(*syscall.SysProcAttr) error) error
-	// usage returns what the processes of a group have used and how many there are.
+	// usage returns what the processes of a group have used, and how many they are.
 	usage(id string) (Usage, error)
 }
 
-// Open makes the parent group called name and returns it with what works. No
-// other server removes it until Close. Its place is parent, a path below the
-// hierarchies' mount points; when that is empty, the top for root, and the group
-// this process is in for others.
+// Open makes the parent group called name and returns it with the controllers that work. No other
+// server removes it until Close. It is made in parent, a path below the hierarchies' mount points;
+// when that is empty, at the top for root, and in the group of this process for other users.
 //
 // Errors: when no controller can be used. The message says why and what to do.
 func (h Host) Open(parent, name string) (*Parent, error) {
-	const attempts = 10 // another server may remove an old one at this moment
+	const attempts = 10 // another server may remove an old group at this moment
 	var err error
 	for range attempts {
 		var p *Parent
 		if p, err = h.open(parent, name); err != nil {
 			return nil, err
 		}
-		if err = p.hold(); err == nil {
+		if err = p.lock(); err == nil {
 			return p, nil
 		}
 		p.Close()
@@ -109,13 +108,13 @@ func (h Host) open(parent, name string) (*Parent, error) {
 	return &p, nil
 }
 
-// Controllers says what works.
+// Controllers returns the limits that work.
 func (p *Parent) Controllers() Controllers { return p.ok }
 
 // Group returns the group called id, which need not exist.
 func (p *Parent) Group(id string) *Group { return &Group{h: p.h, id: id} }
 
-// List returns the names of all groups, also of incomplete ones.
+// List returns the names of all groups, including incomplete groups.
 func (p *Parent) List() ([]string, error) {
 	var ids []string
 	seen := map[string]bool{}
@@ -145,7 +144,7 @@ func (p *Parent) Remove() error {
 	return errors.Join(errs...)
 }
 
-// Create makes the group and sets its limits. On an error nothing is left.
+// Create makes the group and sets its limits. On an error nothing remains.
 func (g *Group) Create(l Limits) error {
 	for i, dir := range g.h.dirs(g.id) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -164,8 +163,8 @@ func (g *Group) Create(l Limits) error {
 	return nil
 }
 
-// Limit changes the limits of an existing group. Lowering memory below what is in
-// use fails with version 1, and ends processes with version 2.
+// Limit changes the limits of an existing group. Lowering memory below the current use fails with
+// version 1, and kills processes with version 2.
 func (g *Group) Limit(l Limits) error {
 	if err := g.h.limit(g.id, l); err != nil {
 		return fmt.Errorf("limit group %s: %w", g.id, err)
@@ -173,8 +172,8 @@ func (g *Group) Limit(l Limits) error {
 	return nil
 }
 
-// Start calls fn, and processes that fn starts with the attributes it is given
-// are born in the group. fn must start them on the calling goroutine.
+// Start calls fn, and processes that fn starts with the attributes it gets are created in the
+// group. fn must start them on the calling goroutine.
 func (g *Group) Start(fn func(*syscall.SysProcAttr) error) error { return g.h.start(g.id, fn) }
 
 // Usage measures the group.
@@ -186,8 +185,7 @@ func (g *Group) Usage() (Usage, error) {
 	return u, nil
 }
 
-// Processes returns the host's ids of the processes in the group, none when
-// there is no such group.
+// Processes returns the host's IDs of the processes in the group, none when there is no such group.
 func (g *Group) Processes() ([]int, error) {
 	var pids []int
 	for _, dir := range g.h.dirs(g.id) {
@@ -210,10 +208,10 @@ func (g *Group) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// Remove kills what runs in the group and removes it. It succeeds when there is
-// none. When ctx ends first it returns ctx's error with what stood in the way.
+// Remove kills what runs in the group and removes it. It succeeds when the group does not exist.
+// When ctx ends first it returns ctx's error with the last obstacle.
 func (g *Group) Remove(ctx context.Context) error {
-	const again = 2 * time.Millisecond // the kernel empties a group a moment after its last process
+	const again = 2 * time.Millisecond // the kernel empties a group shortly after its last process ends
 	for {
 		err := g.removeOnce()
 		if err == nil {
@@ -241,9 +239,9 @@ func (g *Group) removeOnce() error {
 	return nil
 }
 
-// kill ends every process in the group. The group holds boxes only, and this
-// server's threads for moments; those are threads, which cgroup.procs of
-// version 1 shows as the server's process, so that one is left out.
+// kill ends every process in the group. The group contains boxes, and briefly threads of this
+// server, which cgroup.procs of version 1 shows as the server's process; so that process is
+// skipped.
 func (g *Group) kill() {
 	pids, err := g.Processes()
 	if err != nil {
@@ -251,14 +249,14 @@ func (g *Group) kill() {
 	}
 	for _, pid := range pids {
 		if pid != os.Getpid() && pid > 0 {
-			_ = unix.Kill(pid, unix.SIGKILL) // gone already, or removal will tell
+			_ = unix.Kill(pid, unix.SIGKILL) // gone already, or removing the group fails
 		}
 	}
 }
 
 // write sets one file of a group.
 func write(dir, file string, value any) error {
-	// No O_CREATE: a control that is not there must be an error, in tests too.
+	// No O_CREATE: a missing control file must be an error, in tests also.
 	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 	if err != nil {
 		return err

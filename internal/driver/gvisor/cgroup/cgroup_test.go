@@ -200,8 +200,8 @@ func TestV1(t *testing.T) {
 	}
 }
 
-// A directory made by Create has no control files in a fake, as it has in the
-// kernel: Create fails at the first limit, and must leave nothing.
+// A directory made by Create has no control files in the fake, unlike in the kernel: Create fails
+// at the first limit, and must leave nothing.
 func TestV2CreateIsUndone(t *testing.T) {
 	host, base := fakeV2(t, "cpu memory pids")
 	p, err := host.Open("/", "modbox-test")
@@ -224,7 +224,7 @@ func TestV2PassesControllersOn(t *testing.T) {
 	put(t, base, map[string]string{"cgroup.controllers": "memory", "cgroup.subtree_control": ""})
 	p, err := cgroup.Host{V2: root}.Open("service", "modbox-test")
 	if err == nil {
-		// The fake keeps "+memory" as it was written; the kernel would say "memory".
+		// The fake stores "+memory" as it was written; the kernel would return "memory".
 		t.Errorf("Controllers = %+v, want none that the fake never turned on", p.Controllers())
 	}
 	for _, dir := range []string{filepath.Join(root, "service"), base} {
@@ -306,8 +306,8 @@ func TestRealGroup(t *testing.T) {
 	}
 }
 
-// The kernel puts a process with namespaces of its own into a group of version 2
-// as it makes it. A hybrid host has such a hierarchy too, without controllers.
+// The kernel creates a process with its own namespaces directly in a group of version 2. A hybrid
+// host also has such a hierarchy, without controllers.
 func TestRealV2Start(t *testing.T) {
 	if os.Getenv("MODBOX_TEST_GVISOR") != "1" {
 		t.Skip("changes the host's control groups: set MODBOX_TEST_GVISOR=1")

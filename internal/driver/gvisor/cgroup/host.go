@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// Host says where the control groups of this host are.
+// Host describes where the control groups of this host are.
 type Host struct {
-	// V2 is the mount point of the unified hierarchy when it is the only one; "" on
-	// a host of version 1 or hybrid.
+	// V2 is the mount point of the unified hierarchy when there is no other; "" on a host of
+	// version 1 or hybrid.
 	V2 string
 	// V1 maps the controllers of version 1 to their mount points; empty on a host of version 2.
 	V1 map[string]string
-	// Own maps the controllers of version 1, and "" for version 2, to the group this
-	// process is in, as a path below the mount point.
+	// Own maps the controllers of version 1, and "" for version 2, to the group of this process, as
+	// a path below the mount point.
 	Own map[string]string
 }
 
-// controllersV1 are the hierarchies of version 1 that groups are made in.
+// controllersV1 are the hierarchies of version 1 in which groups are made.
 var controllersV1 = []string{"memory", "cpu", "cpuacct", "pids"}
 
-// Detect reads where this host's control groups are from /proc.
+// Detect finds this host's control groups in /proc.
 func Detect() (Host, error) {
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// v1 is a set of hierarchies with one controller each; base maps the usable
-// controllers to the directory that holds the groups.
+// v1 is a set of hierarchies with a controller each; base maps the usable controllers to the
+// directory that contains the groups.
 type v1 struct {
 	base map[string]string
 }
@@ -47,7 +47,7 @@ func openV1(h Host, parent, name string) (*v1, Controllers, error) {
 	return v, Controllers{Memory: memory, CPU: cpu, Processes: pids}, errors.Join(errs...)
 }
 
-// dir is the group's directory in one hierarchy, "" when that cannot be used.
+// dir returns the group's directory in a hierarchy; "" when that cannot be used.
 func (v *v1) dir(controller, id string) string {
 	base, ok := v.base[controller]
 	if !ok {
@@ -77,14 +77,14 @@ func (v *v1) parents() []string {
 
 func (v *v1) limit(id string, l Limits) error {
 	if dir := v.dir("memory", id); dir != "" && l.MemoryBytes > 0 {
-		// The limit of both may never be below that of memory alone: when they are
-		// raised, it goes first; when they are lowered, that fails and it follows.
+		// The limit of memory and swap must never be below the limit of memory: for a raise it is
+		// written first; for a lowering this first write fails, and the write below succeeds.
 		_ = write(dir, "memory.memsw.limit_in_bytes", l.MemoryBytes)
 		if err := write(dir, "memory.limit_in_bytes", l.MemoryBytes); err != nil {
 			return err
 		}
-		// Memory and swap together, so that swap is not a way around the limit. The
-		// file is missing where the kernel does not account swap.
+		// Memory and swap together, so that swap does not circumvent the limit. The file is missing
+		// where the kernel does not account swap.
 		err := write(dir, "memory.memsw.limit_in_bytes", l.MemoryBytes)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -104,9 +104,9 @@ func (v *v1) limit(id string, l Limits) error {
 	return nil
 }
 
-// start moves one thread of this process into the group and starts from there:
-// a child is born where the thread that makes it is, and a thread that moves
-// itself does not wait for anybody. The thread is not used again.
+// start moves a thread of this process into the group and calls fn there: a child is created in the
+// group of the thread that starts it, and a thread that moves itself does not wait for others. The
+// thread is not used again.
 func (v *v1) start(id string, fn func(*syscall.SysProcAttr) error) error {
 	done := make(chan error, 1)
 	go v.startOnThread(id, fn, done)
@@ -116,8 +116,8 @@ func (v *v1) start(id string, fn func(*syscall.SysProcAttr) error) error {
 func (v *v1) startOnThread(id string, fn func(*syscall.SysProcAttr) error, done chan<- error) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	if unix.Gettid() == unix.Getpid() {
-		// The process's first thread cannot end, so it would stay in the group. While
-		// it is held here, another goroutine is certain to be on another thread.
+		// The process's first thread cannot end, so it would stay in the group. While it is
+		// occupied here, another goroutine is certain to be on another thread.
 		another := make(chan error, 1)
 		go v.startOnThread(id, fn, another)
 		done <- <-another

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// v2 is the unified hierarchy; base is the directory that holds the groups.
+// v2 is the unified hierarchy; base is the directory that contains the groups.
 type v2 struct {
 	base string
 	ok   Controllers
 }
 
-// ownLeaf is where the server goes when the group it is in must hold groups: a
-// group of version 2 has either processes or children with controllers.
+// ownLeaf is the group into which the server moves when its own group must contain groups: a group
+// of version 2 has either processes or children with controllers.
 const ownLeaf = "server"
 
 func openV2(h Host, parent, name string) (*v2, Controllers, error) {
@@ -33,7 +33,7 @@ func openV2(h Host, parent, name string) (*v2, Controllers, error) {
 	if err := os.MkdirAll(v.base, 0o755); err != nil {
 		return nil, Controllers{}, fmt.Errorf("control groups of version 2 cannot be used: %w", err)
 	}
-	// From the top down: a group passes on only what it was given.
+	// From the top down: a group passes on only the controllers that it was given.
 	var errs []error
 	for _, dir := range pathDown(h.V2, v.base) {
 		if err := passOn(dir); err != nil {
@@ -66,8 +66,8 @@ func pathDown(top, dir string) []string {
 	}
 }
 
-// passOn lets the children of dir use the controllers that dir has. Those above
-// a delegated group cannot be written and need not be: errors are only reported.
+// passOn lets the children of dir use the controllers that dir has. Groups above a delegated group
+// cannot be written and need not be: errors are only reported.
 func passOn(dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -92,7 +92,7 @@ func passOn(dir string) error {
 	return errors.Join(errs...)
 }
 
-// stepAside moves this process from dir into a child of it, when it is alone there.
+// stepAside moves this process from dir into a child of dir, if no other process is in dir.
 func stepAside(dir string) bool {
 	pids, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil || strings.TrimSpace(string(pids)) != fmt.Sprint(os.Getpid()) {
@@ -114,8 +114,8 @@ func (v *v2) limit(id string, l Limits) error {
 		if err := write(dir, "memory.max", l.MemoryBytes); err != nil {
 			return err
 		}
-		// Without this, swap would be a way around the limit. The file is missing where
-		// the kernel does not account swap.
+		// Otherwise swap would circumvent the limit. The file is missing where the kernel does not
+		// account swap.
 		if err := write(dir, "memory.swap.max", 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -132,7 +132,7 @@ func (v *v2) limit(id string, l Limits) error {
 	return nil
 }
 
-// start has the kernel put the child into the group as it makes it.
+// start makes the kernel create the child in the group.
 func (v *v2) start(id string, fn func(*syscall.SysProcAttr) error) error {
 	dir, err := os.Open(filepath.Join(v.base, id))
 	if err != nil {
@@ -157,7 +157,7 @@ func (v *v2) usage(id string) (Usage, error) {
 		n, err = readKey(dir, "memory.events", "oom_kill")
 		read(&u.OOMKills, n, err)
 	}
-	n, err := readKey(dir, "cpu.stat", "usage_usec") // is there without the cpu controller too
+	n, err := readKey(dir, "cpu.stat", "usage_usec") // exists without the cpu controller also
 	read(&u.CPUNanos, n*1000, err)
 	if v.ok.Processes {
 		n, err := readInt(dir, "pids.current")

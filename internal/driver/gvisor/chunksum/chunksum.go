@@ -1,10 +1,10 @@
-// Package chunksum computes and verifies digests of files in chunks, so that damage is
-// found while a file is read and not only at its end.
+// Package chunksum computes and verifies digests of files in chunks, so that damage is found while
+// a file is read and not only at its end.
 //
-// The digests find damage: bits that flipped, parts that are missing or in another place.
-// They do not find an attacker, who could write other digests beside the file as well. So
-// the hash is XXH3 with 128 bits, which is as fast as memory is read: six times as fast as
-// BLAKE3 and nine times as fast as SHA-256 on a processor with AVX2 and SHA extensions.
+// The digests find damage: flipped bits, missing or displaced parts. They do not find tampering,
+// because an attacker could replace the digests beside the file as well. So the hash is XXH3 with
+// 128 bits, which is as fast as memory is read: six times as fast as BLAKE3 and nine times as fast
+// as SHA-256 on a processor with AVX2 and SHA extensions.
 package chunksum
 
 import (
@@ -33,20 +33,21 @@ const (
 type Sums struct {
 	// Size of the file in bytes.
 	Size int64 `json:"size"`
-	// Digests of its chunks, in order, one after the other.
+	// Digests are the digests of its chunks, concatenated in order.
 	Digests []byte `json:"digests"`
 }
 
-// Mismatch says that a file is not the file that its digests are of.
+// Mismatch reports that a file does not match its digests.
 type Mismatch struct {
-	// Offset is where the damaged chunk begins, or where the file ends too early or goes on.
+	// Offset is where the damaged chunk begins, or where the file ends too early or should have
+	// ended.
 	Offset int64
 	reason string
 }
 
 func (m *Mismatch) Error() string { return fmt.Sprintf("%s at byte %d", m.reason, m.Offset) }
 
-// errNoSums says that Sums were damaged themselves.
+// errNoSums reports that the Sums themselves are damaged.
 var errNoSums = errors.New("the digests are damaged themselves")
 
 // Digest returns the digest of data.
@@ -81,13 +82,13 @@ func (s Sums) Verify(ctx context.Context, f io.ReaderAt) error {
 		return err
 	}
 	if n, _ := f.ReadAt(make([]byte, 1), s.Size); n > 0 {
-		return &Mismatch{Offset: s.Size, reason: "the file goes on"}
+		return &Mismatch{Offset: s.Size, reason: "the file is longer than its size"}
 	}
 	return nil
 }
 
-// Reader returns what r holds, each chunk only after it was compared. A read of what is
-// damaged ends with a [*Mismatch].
+// Reader returns the content of r, each chunk only after it was compared. Reading damaged data
+// returns a [*Mismatch].
 func (s Sums) Reader(r io.Reader) io.Reader { return &reader{sums: s, from: r} }
 
 func chunks(size int64) int { return int((size + ChunkBytes - 1) / ChunkBytes) }
@@ -144,7 +145,7 @@ func read(ctx context.Context, f io.ReaderAt, begin, end int64, buf []byte, h *x
 			}
 			return err
 		}
-		_, _ = h.Write(part) // a hash takes everything
+		_, _ = h.Write(part) // a hash never fails
 		begin += int64(n)
 	}
 	return nil
@@ -178,12 +179,12 @@ func (r *reader) next() ([]byte, error) {
 		return nil, err
 	}
 	if r.buf == nil {
-		r.buf = make([]byte, min(ChunkBytes, r.sums.Size+1)) // + 1 sees what follows an empty file
+		r.buf = make([]byte, min(ChunkBytes, r.sums.Size+1)) // + 1 to notice bytes after an empty file
 	}
 	begin := int64(r.chunk) * ChunkBytes
 	if begin >= r.sums.Size {
 		if n, err := io.ReadFull(r.from, r.buf[:1]); n > 0 {
-			return nil, &Mismatch{Offset: r.sums.Size, reason: "the file goes on"}
+			return nil, &Mismatch{Offset: r.sums.Size, reason: "the file is longer than its size"}
 		} else if !errors.Is(err, io.EOF) {
 			return nil, err
 		}

@@ -12,17 +12,17 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/chunksum"
 )
 
-// content returns size bytes, the same for the same size.
+// content returns size bytes, which depend only on size.
 func content(size int64) []byte {
 	data := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{byte(size)}).Read(data)
 	return data
 }
 
-// sizes are around what makes a difference.
+// sizes are the interesting sizes around chunk boundaries.
 var sizes = []int64{0, 1, chunksum.ChunkBytes - 1, chunksum.ChunkBytes, chunksum.ChunkBytes + 1, 5*chunksum.ChunkBytes + 17}
 
-// both checks data in the two ways and returns what each says.
+// both checks data in both ways and returns their results.
 func both(t *testing.T, s chunksum.Sums, data []byte) map[string]error {
 	t.Helper()
 	read, err := io.ReadAll(iotest.HalfReader(s.Reader(bytes.NewReader(data))))

@@ -1,6 +1,5 @@
-// Package gvisortest gives tests what a real box needs: the two executables and
-// a small root filesystem. Tests that run boxes are opted into with
-// MODBOX_TEST_GVISOR=1, see [Need].
+// Package gvisortest provides tests with what a real box needs: the two executables and a small
+// root filesystem. Tests with real boxes run only with MODBOX_TEST_GVISOR=1, see [Need].
 package gvisortest
 
 import (
@@ -14,7 +13,7 @@ import (
 	"github.com/erofs/go-erofs"
 )
 
-// Need skips the test unless MODBOX_TEST_GVISOR=1 asks for tests with real boxes.
+// Need skips the test unless MODBOX_TEST_GVISOR=1 enables tests with real boxes.
 func Need(t testing.TB) {
 	t.Helper()
 	if !Wanted() {
@@ -22,12 +21,12 @@ func Need(t testing.TB) {
 	}
 }
 
-// Wanted says whether tests with real boxes are asked for.
+// Wanted reports whether tests with real boxes are enabled.
 func Wanted() bool { return os.Getenv("MODBOX_TEST_GVISOR") == "1" }
 
-// Binaries returns the paths of modbox-sandbox and modbox-agent: those named by
-// MODBOX_SANDBOX_BIN and MODBOX_AGENT_BIN, and otherwise new ones built into dir.
-// Call it once per process, from TestMain: gVisor takes a while to link.
+// Binaries returns the paths of modbox-sandbox and modbox-agent: the executables named by
+// MODBOX_SANDBOX_BIN and MODBOX_AGENT_BIN, and otherwise new ones built into dir. Call it once per
+// process, from TestMain: linking gVisor takes a while.
 func Binaries(dir string) (sandbox, agent string, err error) {
 	if sandbox, err = binary(dir, "modbox-sandbox", os.Getenv("MODBOX_SANDBOX_BIN")); err != nil {
 		return "", "", err
@@ -43,7 +42,7 @@ func binary(dir, name, given string) (string, error) {
 	return build(filepath.Join(dir, name), "cmd/"+name)
 }
 
-// build makes a static executable of one of our packages.
+// build makes a static executable of a package of this module.
 func build(out, pkg string) (string, error) {
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/modbox/modbox/"+pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -53,20 +52,20 @@ func build(out, pkg string) (string, error) {
 	return out, nil
 }
 
-// busybox is where the Debian package busybox-static puts it.
+// busybox is the path used by the Debian package busybox-static.
 const busybox = "/bin/busybox"
 
-// applets are the commands of the root filesystem, all of them busybox.
+// applets are the commands of the root filesystem, all provided by busybox.
 var applets = strings.Fields(`sh ash cat ls cp mv rm mkdir rmdir ln chmod chown dd df du echo env false true
 	find grep head tail hostname id kill ps sleep sync touch wc nc wget httpd mount umount su seq yes test
 	uname date stat sort tr cut sed awk expr sha256sum md5sum truncate tar gzip readlink whoami ulimit setsid
 	nohup timeout usleep vi xargs tty stty printf pwd od hexdump mknod free nproc pidof killall`)
 
-// RootFS writes an EROFS root filesystem with busybox into dir and returns its
-// path. Beside the usual directories it holds:
+// RootFS writes an EROFS root filesystem with busybox into dir and returns its path. In addition to
+// the usual directories it contains:
 //
 //   - the user "user", 1000:1000
-//   - /bin/euid, owned by root and set-user-id, which prints whom it runs as
+//   - /bin/euid, owned by root and set-user-id, which prints its effective user
 func RootFS(dir string) (string, error) {
 	program, err := os.ReadFile(busybox)
 	if err != nil {
@@ -105,7 +104,7 @@ func RootFS(dir string) (string, error) {
 	return path, out.Close()
 }
 
-// builder keeps the first error.
+// builder remembers the first error.
 type builder struct {
 	w   *erofs.Writer
 	err error

@@ -1,5 +1,5 @@
-// Package ocilayer turns the upper layer of an overlay file system into a layer
-// of an OCI image: both are tars, which say differently what is removed.
+// Package ocilayer converts the upper layer of an overlay file system to a layer of an OCI image:
+// both are tars, but mark removed files differently.
 package ocilayer
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// What names mean in a layer.
+// Names with a meaning in a layer.
 const (
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"
@@ -25,19 +25,18 @@ const (
 	aclXattrs     = xattrs + "system.posix_acl_" // binary, and no two programs write them alike
 )
 
-// maxWhiteouts bounds what is remembered: an overlay has one inode for all its
+// maxWhiteouts bounds the inodes that are remembered: an overlay has one inode for all its
 // whiteouts.
 const maxWhiteouts = 1024
 
-// FromOverlay copies the tar of an overlay's upper layer from r to w as a layer,
-// without the directories of skip, which are named by their paths from the root.
-// Whiteouts are character devices 0:0 and hard links to them, opaque directories
-// have the overlay's extended attribute. Other attributes, owners, times and hard
-// links are kept; access control lists, and files whose names mean something in a
-// layer, are left out.
+// FromOverlay copies the tar of an overlay's upper layer from r to w as a layer, without the
+// directories of skip, which are paths from the root. Whiteouts are character devices 0:0 and hard
+// links to them; opaque directories have the overlay's extended attribute. Other attributes,
+// owners, times and hard links are copied; access control lists, and files whose names have a
+// meaning in a layer, are omitted.
 //
-// What r brings may be hostile: names are passed on as they are but for "./", and
-// memory does not grow with it. It reads to the end of the archive.
+// r may be hostile: names are passed on unchanged except for "./", and memory use does not grow
+// with r. FromOverlay reads to the end of the archive.
 func FromOverlay(w io.Writer, r io.Reader, skip []string) error {
 	c := converter{in: tar.NewReader(r), out: tar.NewWriter(w), skip: skip, whiteouts: map[string]bool{}}
 	for {
@@ -113,12 +112,12 @@ func (c *converter) entry(h *tar.Header) error {
 	return err
 }
 
-// empty writes a file that says something by its name.
+// empty writes an empty file whose name is its meaning.
 func (c *converter) empty(name string) error {
 	return c.out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Format: tar.FormatPAX})
 }
 
-// skipped says whether a path is in a directory that is left out.
+// skipped reports whether a path is in a skipped directory.
 func (c *converter) skipped(name string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
 	return slices.Contains(c.skip, first)

@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/driver/gvisor/ocilayer"
 )
 
-// entry is what the tests look at of a file in a tar.
+// entry has the properties of a file in a tar that the tests check.
 type entry struct {
 	Name, Link string
 	Type       byte
@@ -131,7 +131,7 @@ func FuzzFromOverlay(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var out bytes.Buffer
 		if ocilayer.FromOverlay(&out, bytes.NewReader(data), []string{"tmp"}) == nil {
-			list(t, &out) // what comes out is a tar
+			list(t, &out) // the output is a tar
 		}
 	})
 }

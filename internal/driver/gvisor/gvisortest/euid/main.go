@@ -1,5 +1,5 @@
-// Command euid prints its effective user id. It stands in test root filesystems
-// with the set-user-id bit, which the shell and its tools would give up.
+// Command euid prints its effective user ID. It is part of test root filesystems with the
+// set-user-id bit, which the shell and its tools would drop.
 package main
 
 import "os"

@@ -1,0 +1,93 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// probeTime is how long an agent may take to answer a probe.
+const probeTime = 2 * time.Second
+
+// freeze stops the execution of the box, and makes connecting to it wait, because the agent could
+// not answer. It always ends with thaw, after which the box goes on where it was, or with stop.
+//
+// That the box may be frozen is recorded first: a box whose server died stays frozen, so a later
+// driver must thaw it.
+func (b *box) freeze(ctx context.Context) error {
+	if err := b.dialing.Acquire(ctx, allDialing); err != nil {
+		return context.Cause(ctx)
+	}
+	if err := b.alive(ctx); err != nil {
+		b.dialing.Release(allDialing)
+		return err
+	}
+	if err := b.setHeld(true); err != nil {
+		b.dialing.Release(allDialing)
+		return err
+	}
+	// gVisor counts pauses and resumes, and ends when they do not match. So this call is not
+	// cancelled when ctx ends; it takes half a millisecond.
+	err := call(context.WithoutCancel(ctx), freezeRPC, b.dir, boot.ContMgrPause, nil, nil)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, errNotAsked) {
+		b.dialing.Release(allDialing)
+		return errors.Join(err, b.setHeld(false))
+	}
+	return errors.Join(err, b.thaw(ctx))
+}
+
+// alive makes a call to gVisor that it answers at once. A stopped process would execute the freeze
+// at an unknown later time.
+func (b *box) alive(ctx context.Context) error {
+	id := string(b.id)
+	err := call(ctx, b.answer, b.dir, boot.ContMgrProcesses, &id, nil)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's process does not answer; it may be stopped")
+	default: // what follows notices an end of gVisor
+		return nil
+	}
+}
+
+// thaw lets the box go on after freeze.
+func (b *box) thaw(ctx context.Context) error {
+	defer b.dialing.Release(allDialing)
+	return b.resume(ctx)
+}
+
+// resume lets the box go on, whichever server froze it.
+func (b *box) resume(ctx context.Context) error {
+	err := call(context.WithoutCancel(ctx), freezeRPC, b.dir, boot.ContMgrResume, nil, nil)
+	if err != nil && !b.hasEnded() {
+		return fmt.Errorf("thaw box %s: %w", b.id, err)
+	}
+	return b.setHeld(false)
+}
+
+func (b *box) setHeld(held bool) error { return b.update(func(s *state) { s.Held = held }) }
+
+// thawStale thaws a box that an earlier driver may have frozen when it died. It must not thaw a box
+// that is not frozen: such a box answers.
+func (d *Driver) thawStale(ctx context.Context, b *box) {
+	probe, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	var err error
+	if _, perr := b.agent.Health(probe); perr == nil {
+		err = b.setHeld(false)
+	} else {
+		err = b.resume(ctx)
+	}
+	if err != nil {
+		d.cfg.Logger.Warn("a box that was being saved when the server ended may still be frozen", "sandbox", b.id, "error", err)
+	}
+}
