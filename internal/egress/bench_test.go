@@ -8,8 +8,8 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// BenchmarkTransfer moves data between a guest and a server of the host. Both
-// stacks and the server share the machine.
+// BenchmarkTransfer transfers data between a guest and a server of the host. Both stacks and the
+// server share the machine.
 func BenchmarkTransfer(b *testing.B) {
 	const size = 64 << 20
 	data := make([]byte, 1<<20)
@@ -71,7 +71,7 @@ func BenchmarkDial(b *testing.B) {
 	}
 }
 
-// BenchmarkRoundTrip sends a byte and waits for it, on one connection.
+// BenchmarkRoundTrip sends a byte and waits for it, on a connection.
 func BenchmarkRoundTrip(b *testing.B) {
 	_, g := attachWith(b, egress.Config{AllowCIDRs: loopback})
 	c := g.mustDial(echoServer(b))
@@ -86,7 +86,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkAttach makes gateways, and says what one takes in memory.
+// BenchmarkAttach makes gateways, and reports the memory of each.
 func BenchmarkAttach(b *testing.B) {
 	n := testNetwork(b, egress.Config{})
 	b.ReportAllocs()

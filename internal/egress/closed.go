@@ -7,16 +7,15 @@ import (
 	"github.com/modbox/modbox/internal/netguard"
 )
 
-// closure says which addresses are closed: everything that is not globally
-// reachable, the addresses of the host, and public addresses behind which clouds
-// have their metadata services.
+// closure determines which addresses are closed: all that are not globally reachable, the addresses
+// of the host, and public addresses of metadata services of clouds.
 type closure struct {
 	allow []netip.Prefix
 }
 
-// check returns nil for an open address and [errClosed], wrapped, for a closed
-// one. Every address that is not plain IPv4 is closed, which includes every way to
-// write an IPv4 address as an IPv6 address.
+// check returns nil for an open address, and an error that wraps [errClosed] for a closed address.
+// Every address other than plain IPv4 is closed, which includes all forms in which IPv6 embeds an
+// IPv4 address.
 func (c closure) check(addr netip.Addr) error {
 	if !addr.Is4() {
 		return fmt.Errorf("%s is not an IPv4 address: %w", addr, errClosed)
@@ -37,7 +36,7 @@ func (c closure) check(addr netip.Addr) error {
 		return fmt.Errorf("route to %s: %w", addr, err)
 	}
 	if own {
-		return fmt.Errorf("%s is the host's: %w", addr, errClosed)
+		return fmt.Errorf("%s is an address of the host: %w", addr, errClosed)
 	}
 	return nil
 }

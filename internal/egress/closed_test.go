@@ -20,7 +20,7 @@ func TestClosedAddresses(t *testing.T) {
 		"127.0.0.1", "127.1.2.3", "168.63.129.16", "169.254.0.1", "169.254.169.254", "172.16.0.1", "172.31.255.255",
 		"192.0.0.192", "192.0.2.1", "192.168.1.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.9",
 		"224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255",
-		// Every way to say an IPv4 address in IPv6, and IPv6 itself.
+		// All forms in which IPv6 embeds an IPv4 address, and IPv6 itself.
 		"::", "::1", "::ffff:169.254.169.254", "::ffff:8.8.8.8", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "fd00:ec2::254", "fe80::1", "2606:4700::1111",
 	}
 	for _, s := range closed {
@@ -86,8 +86,8 @@ func TestConfigInvalid(t *testing.T) {
 	}
 }
 
-// A closed destination is refused in the guest at once, by every protocol, and
-// nothing of it reaches the host.
+// A closed destination is refused in the guest at once, by every protocol, and nothing reaches the
+// host.
 func TestDenied(t *testing.T) {
 	gw, g := attachWith(t, egress.Config{})
 	for _, addr := range []string{"169.254.169.254:80", "10.0.0.1:22", "10.0.0.9:80", "192.168.0.1:443", seen(listen(t).Addr())} {
@@ -101,7 +101,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// listen is a listener on loopback that must not be connected to.
+// listen returns a listener on loopback to which nothing may connect.
 func listen(tb testing.TB) net.Listener {
 	tb.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -123,7 +123,7 @@ func listen(tb testing.TB) net.Listener {
 	return l
 }
 
-// refuse is a policy that refuses some flows and remembers all.
+// refuse is a policy that refuses some flows and records all.
 type refuse struct {
 	refuse func(egress.Flow) bool
 	mu     sync.Mutex
@@ -137,8 +137,7 @@ func (r *refuse) Allow(_ context.Context, f egress.Flow) egress.Decision {
 	return egress.Decision{Allow: !r.refuse(f), Reason: "the test says so"}
 }
 
-// The policy sees the address that is connected to, and is asked for open
-// destinations only.
+// The policy sees the address of the connection, and is called for open destinations only.
 func TestPolicy(t *testing.T) {
 	p := &refuse{refuse: func(f egress.Flow) bool { return f.Protocol == egress.UDP }}
 	gw, g := attachWith(t, egress.Config{AllowCIDRs: loopback, Policy: p})

@@ -15,10 +15,10 @@ var (
 	errRefused = errors.New("refused by policy")
 )
 
-// dialTimeout ends attempts to connect to a host that does not answer.
+// dialTimeout bounds attempts to connect to a host that does not answer.
 const dialTimeout = 20 * time.Second
 
-// permit asks whether a flow may pass: its address first, then the policy.
+// permit checks whether a flow is allowed: first its address, then the policy.
 func (g *Gateway) permit(ctx context.Context, flow Flow) error {
 	if flow.Protocol != DNS {
 		if err := g.network.closure.check(flow.Dest.Addr()); err != nil {
@@ -32,8 +32,8 @@ func (g *Gateway) permit(ctx context.Context, flow Flow) error {
 	return nil
 }
 
-// dial connects the host to flow.Dest, which is permitted or not at the last
-// moment: on the address the socket is about to be connected to.
+// dial connects the host to flow.Dest. The permission is checked at the last moment, on the address
+// to which the socket is about to connect.
 func (g *Gateway) dial(ctx context.Context, flow Flow) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout: dialTimeout,
@@ -53,7 +53,7 @@ func (g *Gateway) dial(ctx context.Context, flow Flow) (net.Conn, error) {
 	return conn, nil
 }
 
-// refused counts and logs a flow that did not pass.
+// refused counts and logs a refused flow.
 func (g *Gateway) refused(flow Flow, err error) {
 	if errors.Is(err, errClosed) || errors.Is(err, errRefused) {
 		g.usage.denied.Add(1)

@@ -18,18 +18,18 @@ import (
 const (
 	// maxQuestion is the largest question that is read, in bytes.
 	maxQuestion = 4096
-	// maxTTL bounds how long a sandbox may hold on to an answer.
+	// maxTTL bounds how long a sandbox may cache an answer.
 	maxTTL = 5 * time.Minute
-	// maxUDPAnswer bounds an answer by UDP, whatever the sandbox offers to take.
+	// maxUDPAnswer bounds an answer by UDP, whatever size the sandbox accepts.
 	maxUDPAnswer = 4096
-	// dnsIdle ends connections to the gateway's DNS that ask nothing.
+	// dnsIdle is how long a connection to the gateway's DNS may be without questions.
 	dnsIdle = 10 * time.Second
 )
 
-// dnsAddr is where the gateway answers questions.
+// dnsAddr is the address of the gateway's DNS server.
 var dnsAddr = netip.AddrPortFrom(GatewayAddr, 53)
 
-// serveDNS answers questions that come by UDP, until the gateway is closed.
+// serveDNS answers questions that arrive by UDP, until the gateway is closed.
 func (g *Gateway) serveDNS() error {
 	local := tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFrom4(GatewayAddr.As4()), Port: dnsAddr.Port()}
 	conn, err := gonet.DialUDP(g.stack, &local, nil, ipv4.ProtocolNumber)
@@ -37,7 +37,7 @@ func (g *Gateway) serveDNS() error {
 		return err
 	}
 	context.AfterFunc(g.ctx, func() { _ = conn.Close() })
-	g.goes("dns", func() {
+	g.spawn("dns", func() {
 		buf := make([]byte, maxQuestion)
 		for {
 			n, from, err := conn.ReadFrom(buf)
@@ -45,7 +45,7 @@ func (g *Gateway) serveDNS() error {
 				if g.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 					return
 				}
-				continue // an ICMP error of the sandbox's
+				continue // an ICMP error of the sandbox
 			}
 			g.answerDatagram(conn, from, slices.Clone(buf[:n]))
 		}
@@ -53,8 +53,8 @@ func (g *Gateway) serveDNS() error {
 	return nil
 }
 
-// answerDatagram answers on its own goroutine; questions beyond those that may be
-// under way are lost, and asked again.
+// answerDatagram answers in a goroutine of its own. Questions beyond the limit are dropped; the
+// sandbox repeats them.
 func (g *Gateway) answerDatagram(conn net.PacketConn, to net.Addr, question []byte) {
 	select {
 	case g.asking <- struct{}{}:
@@ -64,15 +64,15 @@ func (g *Gateway) answerDatagram(conn net.PacketConn, to net.Addr, question []by
 	run := func() {
 		defer func() { <-g.asking }()
 		if answer := g.answer(question, true); answer != nil {
-			_, _ = conn.WriteTo(answer, to) // lost when the queue is full, and asked again
+			_, _ = conn.WriteTo(answer, to) // lost when the queue is full; the sandbox repeats the question
 		}
 	}
-	if !g.goes("dns", run) {
+	if !g.spawn("dns", run) {
 		<-g.asking
 	}
 }
 
-// serveDNSOver answers questions on a connection, one after the other.
+// serveDNSOver answers the questions of a connection, one after the other.
 func (g *Gateway) serveDNSOver(guest *guestConn) {
 	stop := context.AfterFunc(g.ctx, guest.abort)
 	defer stop()
@@ -95,8 +95,7 @@ func (g *Gateway) serveDNSOver(guest *guestConn) {
 	}
 }
 
-// answerInTurn is answer for a question on a connection: those beyond the ones that
-// may be under way wait.
+// answerInTurn is answer for a question on a connection: questions beyond the limit wait.
 func (g *Gateway) answerInTurn(question []byte) []byte {
 	select {
 	case g.asking <- struct{}{}:
@@ -107,7 +106,7 @@ func (g *Gateway) answerInTurn(question []byte) []byte {
 	}
 }
 
-// answer returns the answer to a question, or nil for what is none.
+// answer returns the answer to a question, or nil for an invalid question.
 func (g *Gateway) answer(question []byte, datagram bool) []byte {
 	var q dns.Msg
 	if err := q.Unpack(question); err != nil || q.Response {
@@ -134,7 +133,7 @@ func (g *Gateway) answer(question []byte, datagram bool) []byte {
 	return b
 }
 
-// resolve answers q with the help of the host's resolvers.
+// resolve answers q with the host's resolvers.
 func (g *Gateway) resolve(q *dns.Msg) *dns.Msg {
 	if q.Opcode != dns.OpcodeQuery {
 		return new(dns.Msg).SetRcode(q, dns.RcodeNotImplemented)
@@ -167,8 +166,8 @@ func (g *Gateway) resolve(q *dns.Msg) *dns.Msg {
 	return a
 }
 
-// open returns the records that a sandbox may see: without closed addresses,
-// without IPv6, which it cannot use, and living no longer than maxTTL.
+// open returns the records that a sandbox may see: without closed addresses, without IPv6, which it
+// cannot use, and with a TTL of at most maxTTL.
 func (g *Gateway) open(flow Flow, records []dns.RR) []dns.RR {
 	kept := records[:0]
 	for _, rr := range records {
@@ -193,8 +192,7 @@ func (g *Gateway) open(flow Flow, records []dns.RR) []dns.RR {
 	return kept
 }
 
-// withoutHints takes out addresses that a service record brings along: they are
-// asked for by name as well.
+// withoutHints removes the addresses from a service record: clients also resolve them by name.
 func withoutHints(rr *dns.SVCB) {
 	rr.Value = slices.DeleteFunc(rr.Value, func(kv dns.SVCBKeyValue) bool {
 		return kv.Key() == dns.SVCB_IPV4HINT || kv.Key() == dns.SVCB_IPV6HINT

@@ -15,7 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// zone is what the upstream of a test answers.
+// zone has the records of the test's upstream server.
 var zone = []string{
 	"www.example. 86400 IN CNAME host.example.",
 	"host.example. 86400 IN A 93.184.215.14",
@@ -110,7 +110,7 @@ func lookUp(tb testing.TB, q dns.Question) []dns.RR {
 	return found
 }
 
-// ask puts a question to the gateway, by "udp" or "tcp".
+// ask sends a question to the gateway, by "udp" or "tcp".
 func (g *guest) ask(network string, q *dns.Msg) (*dns.Msg, error) {
 	const server = "10.0.0.1:53"
 	var conn net.Conn
@@ -125,7 +125,7 @@ func (g *guest) ask(network string, q *dns.Msg) (*dns.Msg, error) {
 	return a, err
 }
 
-// strs shows records without their widths.
+// strs returns records as text with single spaces.
 func strs(records []dns.RR) []string {
 	var out []string
 	for _, rr := range records {
@@ -177,7 +177,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// Answers too long for a datagram come truncated, and whole by TCP.
+// Answers too long for a datagram are truncated, and complete by TCP.
 func TestDNSSizes(t *testing.T) {
 	_, g := attachWith(t, egress.Config{Resolvers: []netip.AddrPort{upstream(t)}})
 	for _, tt := range []struct {
@@ -208,7 +208,7 @@ func TestDNSSizes(t *testing.T) {
 	}
 }
 
-// Names can be refused, and a private range that is opened shows up in answers.
+// The policy can refuse names, and answers include addresses of a private range that is opened.
 func TestDNSPolicy(t *testing.T) {
 	p := &refuse{refuse: func(f egress.Flow) bool { return f.Name == "host.example." }}
 	gw, g := attachWith(t, egress.Config{
@@ -232,7 +232,8 @@ func TestDNSPolicy(t *testing.T) {
 	}
 }
 
-// A resolver that does not answer is an error soon enough, and another one is asked.
+// A resolver that does not answer causes an error after a short time, and another resolver is
+// asked.
 func TestDNSServerDown(t *testing.T) {
 	l, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
@@ -252,8 +253,7 @@ func TestDNSServerDown(t *testing.T) {
 	}
 }
 
-// Questions have a rate; those beyond it are refused before anything else looks
-// at them, and not queued.
+// Questions are limited to a rate; those above it are refused before anything else, and not queued.
 func TestDNSRate(t *testing.T) {
 	const questions = 3_000
 	gw, g := attachWith(t, egress.Config{Policy: nothing{}, Resolvers: []netip.AddrPort{upstream(t)}})

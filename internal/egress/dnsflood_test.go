@@ -11,14 +11,15 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// slowUpstream answers questions for slow.example when it is told to, and others at once.
+// slowUpstream delays answers for slow.example until recover is called, and answers other questions
+// at once.
 type slowUpstream struct {
 	addr netip.AddrPort
 	conn net.PacketConn
 
 	mu    sync.Mutex
 	ready bool              // guarded by mu
-	held  map[string][]byte // the answers held back, by the port that asked; guarded by mu
+	held  map[string][]byte // the delayed answers, by the port that asked; guarded by mu
 }
 
 func newSlowUpstream(tb testing.TB) *slowUpstream {
@@ -47,14 +48,14 @@ func (u *slowUpstream) answer(w dns.ResponseWriter, q *dns.Msg) {
 	u.held[w.RemoteAddr().String()] = b
 }
 
-// waiting is the number of questions that wait for their answer.
+// waiting returns the number of questions without an answer.
 func (u *slowUpstream) waiting() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.held)
 }
 
-// recover answers all, and from now on at once.
+// recover answers all questions, and later questions at once.
 func (u *slowUpstream) recover() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -64,7 +65,7 @@ func (u *slowUpstream) recover() {
 	}
 }
 
-// flood asks for a slow name on so many connections, and as often by datagrams.
+// flood asks for a slow name on that many connections, and by as many datagrams.
 func (g *guest) flood(questions int) (conns []*dns.Conn) {
 	g.tb.Helper()
 	q := new(dns.Msg).SetQuestion("slow.example.", dns.TypeA)
@@ -81,8 +82,8 @@ func (g *guest) flood(questions int) (conns []*dns.Conn) {
 	return conns
 }
 
-// answered wants an answer to a question for a name that is not slow. By TCP it waits
-// for its turn, by UDP it may be lost beside too many others of the sandbox.
+// answered checks that a question for another name is answered. By TCP the question waits for its
+// turn; by UDP it may be dropped while the sandbox has too many others.
 func (g *guest) answered(network, who string) {
 	g.tb.Helper()
 	a, err := g.ask(network, new(dns.Msg).SetQuestion("host.example.", dns.TypeA))
@@ -91,8 +92,8 @@ func (g *guest) answered(network, who string) {
 	}
 }
 
-// A sandbox has a share of the questions under way, by datagrams and connections
-// together; what is beyond it is lost or waits, and gets through afterwards.
+// A sandbox has a limited number of concurrent questions, by datagrams and connections together;
+// questions beyond that are dropped or wait, and succeed afterwards.
 func TestDNSFloodOfOne(t *testing.T) {
 	u := newSlowUpstream(t)
 	n := testNetwork(t, egress.Config{Resolvers: []netip.AddrPort{u.addr}})
@@ -113,7 +114,7 @@ func TestDNSFloodOfOne(t *testing.T) {
 	greedy.answered("tcp", "the sandbox itself, afterwards,")
 }
 
-// When sandboxes have taken all that is shared, the others still have their own part.
+// When sandboxes have taken all shared places, the others still have their own.
 func TestDNSFloodLeavesOthersTheirPart(t *testing.T) {
 	const shared = 40
 	u := newSlowUpstream(t)

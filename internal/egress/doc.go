@@ -1,10 +1,9 @@
 // Package egress is the network of a sandbox: a gateway in user space.
 //
-// A sandbox's interface is one end of a socket pair; the other end is a network
-// stack in this process. What the sandbox sends is taken apart there, and every
-// flow goes out of the host as an ordinary socket of the server. There are no
-// interfaces, bridges or packet filters on the host, and nothing here needs
-// root.
+// A sandbox's interface is an end of a socket pair; the other end is a network stack in this
+// process. The stack terminates what the sandbox sends, and every flow leaves the host through an
+// ordinary socket of the server. There are no interfaces, bridges or packet filters on the host,
+// and nothing here needs root.
 //
 //	n, err := egress.New(egress.Config{Log: log})  // one per server
 //	g, nic, err := n.Attach(id.String())            // one per sandbox with network
@@ -13,27 +12,24 @@
 //	usage := g.Usage()                              // totals, for as long as g lives
 //	g.Close()                                       // cuts every flow at once
 //
-// Every sandbox has the same addresses ([GuestPrefix], [GatewayAddr]); they
-// exist on its own socket pair only. It speaks IPv4; IPv6 does not exist for it.
+// Every sandbox has the same addresses ([GuestPrefix], [GatewayAddr]); they exist only on its own
+// socket pair. Sandboxes have IPv4 only.
 //
-// # What is closed
+// # Closed destinations
 //
-// A destination is looked at as an address, right when the host's socket is
-// connected, whatever name led to it. Closed are the host itself, loopback,
-// private, shared, link-local and reserved ranges, metadata services, multicast
-// and broadcast; package netguard has the list. [Config].AllowCIDRs opens some again.
-// A [Policy] decides about what remains. A closed or refused destination is
-// answered at once, by a reset or an ICMP error, and never by silence.
+// Destinations are checked as addresses, at the moment when the host's socket connects, whatever
+// name led to them. Closed are the host itself, loopback, private, shared, link-local and reserved
+// ranges, metadata services, multicast and broadcast; package netguard has the list.
+// [Config].AllowCIDRs opens some of them. A [Policy] decides about the others. A closed or refused
+// destination is answered at once, by a reset or an ICMP error, and never by silence.
 //
-// DNS is answered by the gateway itself at [GatewayAddr], by asking the host's
-// resolvers. Addresses that are closed are left out of the answers, so that a
-// name cannot lead where the address would not.
+// The gateway itself answers DNS at [GatewayAddr], by asking the host's resolvers. It removes
+// closed addresses from the answers, so that a name cannot lead where the address would not.
 //
-// # What a hostile sandbox can take
+// # Limits on hostile sandboxes
 //
-// Each sandbox has a number of flows, a share of memory for what is buffered in
-// them, and a rate of frames, of new connections and of questions; all
-// sandboxes together have totals. What goes beyond is refused or waits. What
-// comes out of the socket pair is checked before the stack sees it, and only
-// plain IPv4 and ARP of the sandbox's own address gets in.
+// Each sandbox has a limited number of flows, a share of memory for their buffers, and rates of
+// frames, of new connections and of questions; all sandboxes together have limits also. What
+// exceeds them is refused or waits. Frames from the socket pair are checked before the stack sees
+// them; only plain IPv4 and ARP from the sandbox's own address passes.
 package egress

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// RouteToLoopback makes what sandboxes send to addr arrive at the host's
-// 127.0.0.1, where tests may listen. Addresses are checked as ever, on what the
-// socket is connected to.
+// RouteToLoopback redirects what sandboxes send to addr to the host's 127.0.0.1, where tests may
+// listen. Addresses are checked as always, on the address to which the socket connects.
 func (n *Network) RouteToLoopback(addr netip.Addr) {
 	connect := n.connect
 	n.connect = func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
@@ -20,33 +19,34 @@ func (n *Network) RouteToLoopback(addr netip.Addr) {
 	}
 }
 
-// Patience has the network wait so long for the host's resolvers, for echoes, and for
-// questions on a connection.
+// Patience sets the timeouts for the host's resolvers, for echoes, and for questions on a
+// connection.
 func (n *Network) Patience(d time.Duration) {
 	n.resolver.askTimeout, n.resolver.answerTimeout = d, 4*d
 	n.dnsIdle, n.pingTimeout = d, d
 }
 
-// SharedQuestions has the sandboxes share so many questions under way.
+// SharedQuestions sets the number of concurrent questions that all sandboxes share.
 func (n *Network) SharedQuestions(most int) { n.resolver.shared = make(chan struct{}, most) }
 
-// What one sandbox may ask at a time, and what of it whatever others ask.
+// Limits of the concurrent questions of a sandbox: all of them, and those that do not need a shared
+// place.
 const MaxAsking, OwnAsking = perBoxAsking, ownAsking
 
-// Admit is the filter at the entry of frames.
-func Admit(frame []byte) bool {
-	_, ok := admit(frame)
+// AcceptFrame is the filter for frames.
+func AcceptFrame(frame []byte) bool {
+	_, ok := acceptFrame(frame)
 	return ok
 }
 
-// CheckClosed says why addr is closed, or nil.
+// CheckClosed returns why addr is closed, or nil.
 func (n *Network) CheckClosed(addr netip.Addr) error { return n.closure.check(addr) }
 
-// ErrClosed is in the chain of what CheckClosed returns for closed addresses.
+// ErrClosed is in the chain of CheckClosed's errors for closed addresses.
 var ErrClosed = errClosed
 
-// TakeFlow takes a flow that wants extra bytes from budgets of the given sizes,
-// and returns the size of its buffers and what gives it back.
+// TakeFlow takes a flow that wants extra bytes from the budget, and returns the size of its buffers
+// and the function that releases it.
 func (b *TestBudget) TakeFlow(extra int64) (buffer int, release func(), ok bool) {
 	l, ok := take(extra, &b.budget)
 	if !ok {
@@ -55,10 +55,10 @@ func (b *TestBudget) TakeFlow(extra int64) (buffer int, release func(), ok bool)
 	return l.buffer(), l.release, true
 }
 
-// TestBudget is a budget by itself.
+// TestBudget is a budget.
 type TestBudget struct{ budget budget }
 
-// NewTestBudget makes one.
+// NewTestBudget makes a budget.
 func NewTestBudget(flows int, extra int64) *TestBudget {
 	return &TestBudget{budget: budget{flows: flows, extra: extra}}
 }

@@ -7,10 +7,10 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 )
 
-// admit says whether the stack gets to see a frame, and as what: whole, from the
-// sandbox's own addresses, and of a kind that is served. It is the first to look
-// at what a sandbox sends, and keeps all that is unusual from the stack.
-func admit(frame []byte) (tcpip.NetworkProtocolNumber, bool) {
+// acceptFrame decides whether the stack receives a frame, and as which protocol: it must be complete,
+// from the sandbox's own addresses, and of a supported kind. It is the first check of what a
+// sandbox sends, and keeps everything unusual from the stack.
+func acceptFrame(frame []byte) (tcpip.NetworkProtocolNumber, bool) {
 	if len(frame) <= header.EthernetMinimumSize || len(frame) > maxFrame {
 		return 0, false
 	}
@@ -21,18 +21,17 @@ func admit(frame []byte) (tcpip.NetworkProtocolNumber, bool) {
 	payload := frame[header.EthernetMinimumSize:]
 	switch dst := eth.DestinationAddress(); eth.Type() {
 	case ipv4.ProtocolNumber:
-		return ipv4.ProtocolNumber, dst == tcpip.LinkAddress(gatewayMAC) && admitIPv4(payload)
+		return ipv4.ProtocolNumber, dst == tcpip.LinkAddress(gatewayMAC) && acceptIPv4(payload)
 	case arp.ProtocolNumber:
 		toUs := dst == tcpip.LinkAddress(gatewayMAC) || dst == header.EthernetBroadcastAddress
-		return arp.ProtocolNumber, toUs && admitARP(payload)
+		return arp.ProtocolNumber, toUs && acceptARP(payload)
 	}
 	return 0, false
 }
 
-// admitIPv4 admits TCP, UDP and ICMP from the sandbox's address to one host.
-// Options are refused, and fragments of ICMP; fragments of the others are put
-// together by the stack, which keeps at most 4 MiB of them.
-func admitIPv4(b []byte) bool {
+// acceptIPv4 accepts TCP, UDP and ICMP from the sandbox's address to a host. It refuses options,
+// and fragments of ICMP; the stack reassembles other fragments, and stores at most 4 MiB of them.
+func acceptIPv4(b []byte) bool {
 	h := header.IPv4(b)
 	if len(b) < header.IPv4MinimumSize || !h.IsValid(len(b)) || h.HeaderLength() != header.IPv4MinimumSize {
 		return false
@@ -56,8 +55,8 @@ func admitIPv4(b []byte) bool {
 	return false
 }
 
-// admitARP admits the question for the gateway's hardware address.
-func admitARP(b []byte) bool {
+// acceptARP accepts the request for the gateway's hardware address.
+func acceptARP(b []byte) bool {
 	h := header.ARP(b)
 	return len(b) >= header.ARPSize && h.IsValid() && h.Op() == header.ARPRequest &&
 		tcpip.LinkAddress(h.HardwareAddressSender()) == tcpip.LinkAddress(guestMAC) &&

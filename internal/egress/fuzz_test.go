@@ -11,14 +11,13 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// nothing is a policy that lets nothing out.
+// nothing is a policy that allows nothing.
 type nothing struct{}
 
 func (nothing) Allow(context.Context, egress.Flow) egress.Decision { return egress.Decision{} }
 
-// FuzzFrame sends a frame as it is, and another one whose headers are made good
-// so that what is behind them gets to the stack. The gateway has to stay alive,
-// and to admit nothing but the sandbox's own packets.
+// FuzzFrame sends a frame unchanged, and once more with valid headers, so that its payload reaches
+// the stack. The gateway must survive, and accept only the sandbox's own packets.
 func FuzzFrame(f *testing.F) {
 	gw, r := attachRaw(f, egress.Config{Policy: nothing{}, Resolvers: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}})
 	outside := netip.MustParseAddr("8.8.8.8")
@@ -45,14 +44,14 @@ func FuzzFrame(f *testing.F) {
 		h.SetSourceAddress(tcpip.AddrFrom4(r.nic.Address.Addr().As4()))
 		r.send(made)
 		for _, b := range [][]byte{frame, made} {
-			if !egress.Admit(b) {
+			if !egress.AcceptFrame(b) {
 				continue
 			}
 			if eth := header.Ethernet(b); eth.SourceAddress() != tcpip.LinkAddress(r.nic.MAC) {
-				t.Errorf("admitted from another station: %x", b)
+				t.Errorf("accepted from another station: %x", b)
 			} else if eth.Type() == header.IPv4ProtocolNumber {
 				if src := header.IPv4(b[header.EthernetMinimumSize:]).SourceAddress(); src != tcpip.AddrFrom4(r.nic.Address.Addr().As4()) {
-					t.Errorf("admitted from %s: %x", src, b)
+					t.Errorf("accepted from %s: %x", src, b)
 				}
 			}
 		}

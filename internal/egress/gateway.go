@@ -25,18 +25,17 @@ import (
 
 const (
 	nicID = tcpip.NICID(1)
-	// queuedFrames may wait for a sandbox that does not read; more are dropped.
+	// queuedFrames is how many frames may wait for a sandbox that does not read; more are dropped.
 	queuedFrames = 128
-	// maxHandshakes may be under way at a time; more wait for their next try.
+	// maxHandshakes bounds the concurrent handshakes; further connections wait for their next try.
 	maxHandshakes = 128
-	// perBoxAsking bounds the questions of one sandbox that are under way.
+	// perBoxAsking bounds the concurrent questions of a sandbox.
 	perBoxAsking = 64
-	// timeWait is short because on a socket pair nothing arrives late.
+	// timeWait is short because nothing arrives late on a socket pair.
 	timeWait = time.Second
 )
 
-// Gateway is one sandbox's way out. Its methods may be called by many
-// goroutines at once.
+// Gateway connects a sandbox to the network. It is safe for concurrent use.
 type Gateway struct {
 	network *Network
 	name    string
@@ -48,9 +47,9 @@ type Gateway struct {
 
 	connects  *rate.Limiter // new TCP connections
 	questions *rate.Limiter // DNS
-	asking    chan struct{} // one element for each question under way or waiting for the resolver
-	own       chan struct{} // one element for each of them in a place of its own, see ownAsking
-	pinging   chan struct{} // one for each echo request under way
+	asking    chan struct{} // an element for each question in progress or waiting for the resolver
+	own       chan struct{} // an element for each question that needs no shared place, see ownAsking
+	pinging   chan struct{} // an element for each echo request in progress
 	datagrams udpFlows
 
 	ctx    context.Context // ends when the gateway is cut
@@ -60,15 +59,15 @@ type Gateway struct {
 
 	mu     sync.Mutex
 	closed bool           // guarded by mu
-	work   sync.WaitGroup // what goes counts in under mu
+	work   sync.WaitGroup // calls of Add are guarded by mu
 }
 
-// Usage is what a gateway has seen since it was attached.
+// Usage has the counters of a gateway since it was attached.
 type Usage struct {
-	// SentBytes and ReceivedBytes are the IP packets that the sandbox sent and
-	// received, headers included, as its own interface counts them.
+	// SentBytes and ReceivedBytes count the IP packets that the sandbox sent and received,
+	// including headers, like the counters of its own interface.
 	SentBytes, ReceivedBytes int64
-	// Flows is the number of connections and UDP flows now.
+	// Flows is the current number of connections and UDP flows.
 	Flows int
 	// Denied is the number of flows that the closed ranges or the policy refused.
 	Denied int64
@@ -80,10 +79,9 @@ type usage struct {
 	sent, received, denied, dropped atomic.Int64
 }
 
-// Attach makes the gateway of the sandbox called name, and the interface to plug
-// into it. To plug a sandbox again, e.g. after a restart of the server, attach
-// it anew: its connections over the old interface are then reset as soon as
-// they are used. Errors: those of the host, when it is out of files.
+// Attach makes the gateway of the sandbox called name, and the interface to plug into it. To plug a
+// sandbox again, e.g. after a restart of the server, attach it again: its connections over the old
+// interface are reset at their next use. Errors: the host's, when it has no file descriptors left.
 func (n *Network) Attach(name string) (*Gateway, NIC, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -114,23 +112,23 @@ func (n *Network) Attach(name string) (*Gateway, NIC, error) {
 	}, nil
 }
 
-// socketPair makes the two ends of a link; ours does not block. They are datagram
-// sockets, because those do not learn of the end of their peer: of a
-// SOCK_SEQPACKET that ends while frames are under way, gVisor reads the end again
-// and again, and a sandbox whose server has gone would burn a core.
+// socketPair returns the two ends of a link; ours does not block. They are datagram sockets, which
+// do not see the end of their peer: when the peer of a SOCK_SEQPACKET closes while frames are in
+// transit, gVisor reads the end of file again and again, and a sandbox without server would use a
+// whole core.
 func socketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
 	for _, fd := range fds {
-		// The kernel grants as much of it as the host allows; less only costs speed.
+		// The kernel grants as much as the host allows; less only costs speed.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20)
 	}
 	return os.NewFile(uintptr(fds[0]), "gateway"), os.NewFile(uintptr(fds[1]), "nic"), nil
 }
 
-// start builds the stack around our end of the link and begins to read from it.
+// start builds the stack on our end of the link and begins to read from it.
 func (g *Gateway) start(ours *os.File) error {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
@@ -158,12 +156,12 @@ func (g *Gateway) start(ours *os.File) error {
 		s.Destroy()
 		return err
 	}
-	g.goes("read frames", link.read)
+	g.spawn("read frames", link.read)
 	return nil
 }
 
-// configure gives the stack its one interface, which takes packets to all
-// addresses and answers in their name.
+// configure gives the stack its interface, which accepts packets to all addresses and answers from
+// those addresses.
 func (g *Gateway) configure() error {
 	s := g.stack
 	queue := fifo.New(g.link, 1, queuedFrames)
@@ -181,16 +179,16 @@ func (g *Gateway) configure() error {
 		return fmt.Errorf("add address: %s", err)
 	}
 	if err := s.SetPromiscuousMode(nicID, true); err != nil {
-		return fmt.Errorf("take packets to all addresses: %s", err)
+		return fmt.Errorf("accept packets to all addresses: %s", err)
 	}
 	if err := s.SetSpoofing(nicID, true); err != nil {
-		return fmt.Errorf("answer for all addresses: %s", err)
+		return fmt.Errorf("answer from all addresses: %s", err)
 	}
 	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nicID}})
 	return nil
 }
 
-// tune bounds what the stack keeps for a connection.
+// tune bounds what the stack buffers for a connection.
 func tune(s *stack.Stack) error {
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: maxBuffer, Max: maxBuffer}
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: maxBuffer, Max: maxBuffer}
@@ -206,10 +204,9 @@ func tune(s *stack.Stack) error {
 	return nil
 }
 
-// goes runs f on its own until the gateway is closed; f has to end when g.ctx
-// does. It reports whether the gateway was still open. A panic in f cuts the
-// gateway and nothing else.
-func (g *Gateway) goes(what string, f func()) bool {
+// spawn runs f in a goroutine until the gateway is closed; f must end when g.ctx does. It reports
+// whether the gateway was still open. A panic in f cuts the gateway and nothing else.
+func (g *Gateway) spawn(what string, f func()) bool {
 	if !g.enter() {
 		return false
 	}
@@ -220,8 +217,8 @@ func (g *Gateway) goes(what string, f func()) bool {
 	return true
 }
 
-// enter counts the calling goroutine in, unless the gateway is closed; it then
-// has to defer leave.
+// enter registers the calling goroutine, unless the gateway is closed; the goroutine must then
+// defer leave.
 func (g *Gateway) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -232,11 +229,11 @@ func (g *Gateway) enter() bool {
 	return true
 }
 
-// leave must be deferred itself, for it to stop a panic.
+// leave must be deferred directly, so that it can recover from a panic.
 func (g *Gateway) leave(what string) {
 	if p := recover(); p != nil {
 		g.broken.Store(true)
-		g.log.Error("network cut after a fault", "in", what, "panic", p, "stack", string(debug.Stack()))
+		g.log.Error("network of a sandbox cut after a panic", "in", what, "panic", p, "stack", string(debug.Stack()))
 		g.cut()
 	}
 	g.work.Done()
@@ -251,13 +248,13 @@ func (g *Gateway) cut() {
 	g.link.close()
 }
 
-// Close cuts all flows and frees everything of the gateway; the sandbox's
-// interface is dead afterwards. It may be called more than once.
+// Close cuts all flows and frees all resources of the gateway; the sandbox's interface is dead
+// afterwards. It may be called more than once.
 func (g *Gateway) Close() {
 	g.once.Do(func() {
 		g.cut()
 		if g.broken.Load() {
-			go g.stack.Destroy() // its locks may be held for ever: better a leak than a wait
+			go g.stack.Destroy() // its locks may be held for ever: a leak is better than a blocked caller
 			return
 		}
 		idle := make(chan struct{})
@@ -266,7 +263,7 @@ func (g *Gateway) Close() {
 			close(idle)
 		}()
 		for {
-			// Again and again, because a handshake may just have begun.
+			// Repeatedly, because a handshake may just have begun.
 			for _, ep := range g.stack.RegisteredEndpoints() {
 				ep.Abort()
 			}
@@ -280,7 +277,7 @@ func (g *Gateway) Close() {
 	})
 }
 
-// Usage returns the totals so far. It works on a closed gateway too.
+// Usage returns the counters so far. It also works on a closed gateway.
 func (g *Gateway) Usage() Usage {
 	g.budget.mu.Lock()
 	free := g.budget.flows
@@ -294,8 +291,7 @@ func (g *Gateway) Usage() Usage {
 	}
 }
 
-// take takes a flow that wants extra bytes from the sandbox's budget and the
-// total one.
+// take takes a flow that wants extra bytes from the sandbox's budget and from the total budget.
 func (g *Gateway) take(extra int64) (*lease, bool) {
 	return take(extra, &g.budget, &g.network.total)
 }

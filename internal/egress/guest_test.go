@@ -25,7 +25,7 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// loopback opens the host's loopback to a sandbox, where the tests' servers are.
+// loopback opens the host's loopback, where the tests' servers listen, to a sandbox.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 var discard = slog.New(slog.DiscardHandler)
@@ -33,10 +33,10 @@ var discard = slog.New(slog.DiscardHandler)
 // outside is an address that leads to the servers of the tests.
 var outside = netip.MustParseAddr("203.0.113.1")
 
-// timeout ends what should have happened long before.
+// timeout bounds everything that should happen quickly.
 const timeout = 2 * time.Minute
 
-// testNetwork is a network whose gateways may be left to attach.
+// testNetwork returns a network for gateways of the test.
 func testNetwork(tb testing.TB, cfg egress.Config) *egress.Network {
 	tb.Helper()
 	cfg.Log = discard
@@ -60,13 +60,13 @@ func attach(tb testing.TB, n *egress.Network) (*egress.Gateway, *guest) {
 	return g, newGuest(tb, nic)
 }
 
-// attachWith does both with a configuration.
+// attachWith does the same on a new network with a configuration.
 func attachWith(tb testing.TB, cfg egress.Config) (*egress.Gateway, *guest) {
 	tb.Helper()
 	return attach(tb, testNetwork(tb, cfg))
 }
 
-// guest is a network stack at the sandbox's end, set up as gVisor's own.
+// guest is a network stack at the sandbox's end, configured like gVisor's.
 type guest struct {
 	tb    testing.TB
 	stack *stack.Stack
@@ -139,7 +139,7 @@ func (g *guest) mustDial(addr string) *gonet.TCPConn {
 	return c
 }
 
-// dialUDP makes a socket that talks to one address.
+// dialUDP returns a socket connected to an address.
 func (g *guest) dialUDP(addr string) *gonet.UDPConn {
 	g.tb.Helper()
 	to := full(netip.MustParseAddrPort(addr))
@@ -152,8 +152,8 @@ func (g *guest) dialUDP(addr string) *gonet.UDPConn {
 	return c
 }
 
-// refusal sends a datagram and waits until the socket learns that it was
-// refused. The guest's stack does not wake readers for that, so they look again.
+// refusal sends a datagram and waits until the socket learns that it was refused. The guest's stack
+// does not wake readers for that, so refusal polls.
 func refusal(tb testing.TB, c *gonet.UDPConn) {
 	tb.Helper()
 	if _, err := c.Write([]byte("x")); err != nil {
@@ -166,12 +166,12 @@ func refusal(tb testing.TB, c *gonet.UDPConn) {
 	})
 }
 
-// seen returns the address at which a guest finds a server on loopback.
+// seen returns the address under which a guest reaches a server on loopback.
 func seen(local net.Addr) string {
 	return netip.AddrPortFrom(outside, netip.MustParseAddrPort(local.String()).Port()).String()
 }
 
-// serve runs handle for each connection to the returned address.
+// serve calls handle for each connection to the returned address.
 func serve(tb testing.TB, handle func(*net.TCPConn)) string {
 	tb.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -199,7 +199,7 @@ func serve(tb testing.TB, handle func(*net.TCPConn)) string {
 	return seen(l.Addr())
 }
 
-// eventually waits until ok says so.
+// eventually waits until ok returns true.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	deadline := time.Now().Add(timeout)

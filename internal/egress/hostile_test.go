@@ -23,13 +23,13 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// Nothing of a gateway outlives its Close. The links of the tests' guests, which
-// gateways do not use, leave some goroutines.
+// Nothing of a gateway outlives its Close. Only the links of the tests' guests, which gateways do
+// not use, leave some goroutines.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("gvisor.dev/gvisor/pkg/tcpip/link/fdbased.(*processor).start"))
 }
 
-// rawGuest is a sandbox that sends whatever frames it likes.
+// rawGuest is a sandbox that sends arbitrary frames.
 type rawGuest struct {
 	tb  testing.TB
 	fd  int
@@ -42,7 +42,7 @@ func attachRaw(tb testing.TB, cfg egress.Config) (*egress.Gateway, *rawGuest) {
 	return rawly(tb, testNetwork(tb, cfg))
 }
 
-// rawly does so on an existing network.
+// rawly does the same on an existing network.
 func rawly(tb testing.TB, n *egress.Network) (*egress.Gateway, *rawGuest) {
 	tb.Helper()
 	g, nic, err := n.Attach("box")
@@ -58,7 +58,7 @@ func rawly(tb testing.TB, n *egress.Network) (*egress.Gateway, *rawGuest) {
 	return g, &rawGuest{tb: tb, fd: fd, nic: nic}
 }
 
-// send writes a frame; the gateway may take its time.
+// send writes a frame, and waits while the gateway is busy.
 func (r *rawGuest) send(frame []byte) {
 	r.tb.Helper()
 	for {
@@ -107,7 +107,7 @@ func echoRequest(seq uint16, data []byte) []byte {
 	return h
 }
 
-// awaitICMP reads frames until one holds an ICMP message that match takes.
+// awaitICMP reads frames until match accepts an ICMP message.
 func (r *rawGuest) awaitICMP(what string, match func(from tcpip.Address, h header.ICMPv4) bool) {
 	r.tb.Helper()
 	r.await(what, func(h header.IPv4) bool {
@@ -115,10 +115,10 @@ func (r *rawGuest) awaitICMP(what string, match func(from tcpip.Address, h heade
 	})
 }
 
-// await reads frames until one holds a packet that match takes.
+// await reads frames until match accepts a packet.
 func (r *rawGuest) await(what string, match func(header.IPv4) bool) {
 	r.tb.Helper()
-	// Wake a read that would wait for ever.
+	// Wakes a read that would wait for ever.
 	_ = unix.SetsockoptTimeval(r.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(timeout / time.Second)})
 	buf := make([]byte, 1<<16)
 	for {
@@ -138,7 +138,7 @@ func (r *rawGuest) await(what string, match func(header.IPv4) bool) {
 	}
 }
 
-// alive proves that the gateway still serves: it answers an echo request.
+// alive checks that the gateway still works: it answers an echo request.
 func (r *rawGuest) alive() {
 	r.tb.Helper()
 	seq := uint16(mrand.Uint32())
@@ -148,8 +148,7 @@ func (r *rawGuest) alive() {
 	})
 }
 
-// Echo requests to a closed address are refused, and not answered by the gateway
-// in its name.
+// Echo requests to a closed address are refused; the gateway does not answer them itself.
 func TestEchoDenied(t *testing.T) {
 	_, r := attachRaw(t, egress.Config{})
 	dst := netip.MustParseAddr("169.254.169.254")
@@ -162,7 +161,7 @@ func TestEchoDenied(t *testing.T) {
 	})
 }
 
-// Frames that are not a sandbox's are dropped, and the gateway goes on.
+// Frames that a sandbox may not send are dropped, and the gateway keeps working.
 func TestGarbageFrames(t *testing.T) {
 	gw, r := attachRaw(t, egress.Config{})
 	good := r.frame(header.UDPProtocolNumber, r.nic.Gateway, make([]byte, 8))
@@ -179,7 +178,7 @@ func TestGarbageFrames(t *testing.T) {
 		mangle(func(b []byte) { binary.BigEndian.PutUint16(b[12:], 0x86dd) }),               // IPv6
 		mangle(func(b []byte) { b[ip+15]++ }),                                               // forged source
 		mangle(func(b []byte) { b[ip] = 0x46 }),                                             // options
-		mangle(func(b []byte) { b[ip] = 0x4f }),                                             // longer than it is
+		mangle(func(b []byte) { b[ip] = 0x4f }),                                             // longer than the packet
 		mangle(func(b []byte) { binary.BigEndian.PutUint16(b[ip+2:], 65535) }),              // the same
 		mangle(func(b []byte) { b[ip+9] = 47 }),                                             // a tunnel
 		mangle(func(b []byte) { copy(b[ip+16:], []byte{224, 0, 0, 1}) }),                    // multicast
@@ -194,8 +193,8 @@ func TestGarbageFrames(t *testing.T) {
 		bad = append(bad, noise)
 	}
 	for i, b := range bad {
-		if egress.Admit(b) {
-			t.Errorf("frame %d is admitted: %x", i, b[:min(len(b), 64)])
+		if egress.AcceptFrame(b) {
+			t.Errorf("frame %d is accepted: %x", i, b[:min(len(b), 64)])
 		}
 		r.send(b)
 	}
@@ -205,12 +204,12 @@ func TestGarbageFrames(t *testing.T) {
 	}
 }
 
-// A flood of connections that are never completed takes a bounded number of
-// flows, sockets and goroutines.
+// A flood of connections that are never completed uses a bounded number of flows, sockets and
+// goroutines.
 func TestSYNFlood(t *testing.T) {
 	addr := netip.MustParseAddrPort(echoServer(t))
 	gw, r := attachRaw(t, egress.Config{AllowCIDRs: loopback})
-	// Somebody has to take the answers, or the flood stops by itself.
+	// The answers must be read, or the flood stops by itself.
 	drained, stop := make(chan struct{}), make(chan struct{})
 	_ = unix.SetsockoptTimeval(r.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 10_000})
 	go func() {
@@ -238,8 +237,8 @@ func TestSYNFlood(t *testing.T) {
 	<-drained
 }
 
-// Datagrams in pieces that never become whole, and the rest of a flood, are
-// forgotten; memory stays within bounds.
+// Fragments that never become complete, and the rest of a flood, are discarded; memory stays within
+// bounds.
 func TestFragmentFlood(t *testing.T) {
 	_, r := attachRaw(t, egress.Config{})
 	var before, after runtime.MemStats
@@ -261,7 +260,7 @@ func TestFragmentFlood(t *testing.T) {
 	}
 }
 
-// A guest that sends and never reads holds up nobody but itself.
+// A guest that sends and never reads blocks only itself.
 func TestDeafGuest(t *testing.T) {
 	gw, r := attachRaw(t, egress.Config{})
 	var before, after runtime.MemStats
@@ -279,8 +278,8 @@ func TestDeafGuest(t *testing.T) {
 	}
 }
 
-// Flows have a limit for the sandbox and one for all; what is over is refused,
-// and there is room again when a flow ends.
+// Flows have a limit for each sandbox and a limit for all; more are refused, and new flows are
+// possible when a flow ends.
 func TestFlowLimits(t *testing.T) {
 	for name, cfg := range map[string]egress.Config{
 		"sandbox": {MaxFlows: 10},
@@ -304,9 +303,9 @@ func TestFlowLimits(t *testing.T) {
 	}
 }
 
-// A finished connection counts until the guest has taken the rest of it.
+// A finished connection counts until the guest has read the rest of its data.
 func TestUnreadRestCounts(t *testing.T) {
-	const size = 256 << 10 // fits into the gateway's buffer, and not into the guest's
+	const size = 256 << 10 // fits into the gateway's buffer, but not into the guest's
 	closed := make(chan struct{})
 	addr := serve(t, func(c *net.TCPConn) {
 		_, _ = c.Write(make([]byte, size))
@@ -330,8 +329,8 @@ func TestUnreadRestCounts(t *testing.T) {
 	eventually(t, "flow freed", func() bool { return gw.Usage().Flows == 0 })
 }
 
-// However many flows come, memory promised to them stays within the budget, and
-// none gets less than the minimum.
+// However many flows there are, the memory promised to them stays within the budget, and each gets
+// the minimum at least.
 func TestBudget(t *testing.T) {
 	const flows, extra = 500, 8 << 20
 	b := egress.NewTestBudget(flows, extra)
@@ -363,7 +362,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// What belongs to a connection over an earlier gateway is reset by a new one.
+// A new gateway resets connections over an earlier gateway.
 func TestReattach(t *testing.T) {
 	addr := netip.MustParseAddr("8.8.8.8")
 	_, r := attachRaw(t, egress.Config{})
@@ -374,7 +373,7 @@ func TestReattach(t *testing.T) {
 	})
 }
 
-// Close cuts what is under way, from a connection to a question.
+// Close cuts everything in progress, from connections to questions.
 func TestClose(t *testing.T) {
 	silent, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
@@ -421,7 +420,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// after is closed when something comes.
+// after returns a channel that is closed when a value arrives.
 func after(ch <-chan error) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -431,7 +430,7 @@ func after(ch <-chan error) <-chan struct{} {
 	return done
 }
 
-// faulty is a policy with a fault in it.
+// faulty is a policy that panics.
 type faulty struct{}
 
 func (faulty) Allow(_ context.Context, f egress.Flow) egress.Decision {
@@ -441,8 +440,7 @@ func (faulty) Allow(_ context.Context, f egress.Flow) egress.Decision {
 	return egress.Decision{Allow: true}
 }
 
-// A fault on a sandbox's packet path costs this sandbox its network, and nobody
-// else anything.
+// A panic on a sandbox's packet path costs that sandbox its network, and affects no other.
 func TestFault(t *testing.T) {
 	n := testNetwork(t, egress.Config{AllowCIDRs: loopback, Policy: faulty{}})
 	addr := echoServer(t)
@@ -466,8 +464,7 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// The end of the guest is the end of its flows, as soon as somebody talks to it,
-// without anybody calling Close.
+// When the guest ends, its flows end at their next use, without a call of Close.
 func TestGuestGone(t *testing.T) {
 	accepted, gone, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	addr := serve(t, func(c *net.TCPConn) {

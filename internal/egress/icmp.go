@@ -19,9 +19,9 @@ import (
 // pingTimeout is how long an echo request waits for its reply.
 const pingTimeout = 5 * time.Second
 
-// acceptICMP takes echo requests, which the stack would otherwise answer itself
-// for the whole world. False leaves the answer to it: for the gateway's own
-// address. It runs on the goroutine that reads frames: nothing in it waits.
+// acceptICMP handles echo requests, which the stack would otherwise answer itself for all
+// addresses. It returns false to leave the answer to the stack: for the gateway's own address. It
+// runs in the goroutine that reads frames, so nothing in it may wait.
 func (g *Gateway) acceptICMP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	h := header.ICMPv4(pkt.TransportHeader().Slice())
 	if len(h) < header.ICMPv4MinimumSize || h.Type() != header.ICMPv4Echo {
@@ -44,19 +44,19 @@ func (g *Gateway) acceptICMP(id stack.TransportEndpointID, pkt *stack.PacketBuff
 	select {
 	case g.pinging <- struct{}{}:
 	default:
-		return true // too many: lost, as on any network
+		return true // too many: dropped, as on any network
 	}
 	run := func() {
 		defer func() { <-g.pinging }()
 		e.run()
 	}
-	if !g.goes("icmp", run) {
+	if !g.spawn("icmp", run) {
 		<-g.pinging
 	}
 	return true
 }
 
-// echo is one echo request.
+// echo is an echo request.
 type echo struct {
 	gateway    *Gateway
 	dest       netip.AddrPort
@@ -65,9 +65,9 @@ type echo struct {
 	data       []byte
 }
 
-// run sends the request from the host, by a socket that needs no privilege, and
-// passes the reply on. On a host that does not grant such sockets
-// (net.ipv4.ping_group_range) the request is answered as prohibited.
+// run sends the request from the host, through a socket that needs no privilege, and passes the
+// reply on. If the host does not permit such sockets (net.ipv4.ping_group_range), the answer is
+// that the request is prohibited.
 func (e *echo) run() {
 	conn, err := xicmp.ListenPacket("udp4", "0.0.0.0")
 	if err != nil {
@@ -106,7 +106,7 @@ func (e *echo) run() {
 	}
 }
 
-// reply answers the sandbox in the name of the destination.
+// reply answers the sandbox from the address of the destination.
 func (e *echo) reply(data []byte) {
 	b := make([]byte, header.ICMPv4MinimumSize+len(data))
 	h := header.ICMPv4(b)
@@ -126,7 +126,7 @@ func (e *echo) prohibited() {
 	e.gateway.sendError(header.ICMPv4AdminProhibited, tcpip.AddrFrom4(GatewayAddr.As4()), header.ICMPv4ProtocolNumber, e.id, request)
 }
 
-// unreachable tells the sandbox, in the name of the destination, that it refused
+// unreachable tells the sandbox, from the address of the destination, that the destination refused
 // a UDP flow.
 func (g *Gateway) unreachable(code header.ICMPv4Code, id stack.TransportEndpointID) {
 	datagram := header.UDP(make([]byte, header.UDPMinimumSize))
@@ -134,8 +134,8 @@ func (g *Gateway) unreachable(code header.ICMPv4Code, id stack.TransportEndpoint
 	g.sendError(code, id.LocalAddress, header.UDPProtocolNumber, id, datagram)
 }
 
-// sendError sends an ICMP error about a packet of the sandbox, of which the
-// first eight bytes behind its IP header are given.
+// sendError sends an ICMP error about a packet of the sandbox, with the first eight bytes after its
+// IP header.
 func (g *Gateway) sendError(code header.ICMPv4Code, from tcpip.Address, proto tcpip.TransportProtocolNumber, id stack.TransportEndpointID, about []byte) {
 	b := make([]byte, header.ICMPv4MinimumSize+header.IPv4MinimumSize+len(about))
 	h := header.ICMPv4(b)
@@ -154,7 +154,7 @@ func (g *Gateway) sendICMP(from tcpip.Address, message header.ICMPv4) {
 	b := make([]byte, header.IPv4MinimumSize+len(message))
 	encodeIPv4(b, header.ICMPv4ProtocolNumber, from, tcpip.AddrFrom4(GuestPrefix.Addr().As4()))
 	copy(b[header.IPv4MinimumSize:], message)
-	// An error means a full queue or a closed gateway; ICMP may be lost.
+	// An error means a full queue or a closed gateway; ICMP messages may be lost.
 	_ = g.stack.WritePacketToRemote(nicID, tcpip.LinkAddress(guestMAC), ipv4.ProtocolNumber, buffer.MakeWithData(b))
 }
 

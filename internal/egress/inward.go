@@ -17,13 +17,12 @@ import (
 
 var errFlows = errors.New("the sandbox has too many connections")
 
-// Dial connects to a TCP port of the sandbox, from [GatewayAddr]. A server that
-// listens on the sandbox's loopback alone is not reached. The connection outlives
-// ctx, counts as a flow, and is a *Conn.
+// Dial connects to a TCP port of the sandbox, from [GatewayAddr]. It does not reach a server that
+// listens only on the sandbox's loopback. The connection outlives ctx, counts as a flow, and is a
+// *Conn.
 //
-// Errors: syscall.ECONNREFUSED in the chain when nothing listens there;
-// net.ErrClosed when the gateway is closed; others when the sandbox has too many
-// flows or does not answer before ctx ends.
+// Errors: syscall.ECONNREFUSED in the chain when nothing listens there; net.ErrClosed when the
+// gateway is closed; others when the sandbox has too many flows or does not answer before ctx ends.
 func (g *Gateway) Dial(ctx context.Context, port uint16) (net.Conn, error) {
 	if !g.enter() {
 		return nil, net.ErrClosed
@@ -41,8 +40,8 @@ func (g *Gateway) Dial(ctx context.Context, port uint16) (net.Conn, error) {
 	return c, nil
 }
 
-// connectGuest does the handshake. The lease is the connection's from then on,
-// and stays the caller's when there is none.
+// connectGuest performs the handshake. On success the connection owns the lease; on an error the
+// caller does.
 func (g *Gateway) connectGuest(ctx context.Context, port uint16, l *lease) (*Conn, error) {
 	queue := new(waiter.Queue)
 	ep, err := g.stack.NewEndpoint(tcp.ProtocolNumber, ipv4.ProtocolNumber, queue)
@@ -79,8 +78,8 @@ func (g *Gateway) connectGuest(ctx context.Context, port uint16, l *lease) (*Con
 	}
 }
 
-// Conn is a connection to a server in the sandbox. CloseWrite ends one direction
-// and leaves the other alone.
+// Conn is a connection to a server in the sandbox. CloseWrite ends only the direction to the
+// server.
 type Conn struct {
 	guestConn
 	gateway *Gateway
@@ -88,12 +87,12 @@ type Conn struct {
 	once    sync.Once
 }
 
-// Close ends both directions. What was written still arrives if the sandbox takes
-// it soon; until then the connection counts as a flow.
+// Close ends both directions. Data that was written still arrives if the sandbox reads it soon;
+// until then the connection counts as a flow.
 func (c *Conn) Close() error {
 	c.once.Do(func() {
-		_ = c.TCPConn.Close() // wakes those who read
-		if c.gateway.goes("finish", func() { c.finish(c.gateway.ctx); c.lease.release() }) {
+		_ = c.TCPConn.Close() // wakes readers
+		if c.gateway.spawn("finish", func() { c.finish(c.gateway.ctx); c.lease.release() }) {
 			return
 		}
 		c.abort()

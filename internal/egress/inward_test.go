@@ -16,7 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// listen runs handle for each connection to a port of the guest.
+// listen calls handle for each connection to a port of the guest.
 func (g *guest) listen(port uint16, handle func(net.Conn)) {
 	g.tb.Helper()
 	l, err := gonet.ListenTCP(g.stack, full(netip.AddrPortFrom(egress.GuestPrefix.Addr(), port)), ipv4.ProtocolNumber)
@@ -87,7 +87,7 @@ func TestDialRefused(t *testing.T) {
 
 func TestDialEndsWithItsContext(t *testing.T) {
 	g, guest := attachWith(t, egress.Config{})
-	guest.vanish() // nobody answers
+	guest.vanish() // so that nothing answers
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if c, err := g.Dial(ctx, 80); err == nil {

@@ -15,17 +15,17 @@ import (
 
 const (
 	maxFrame = header.EthernetMinimumSize + MTU
-	// frameRate bounds the time that a sandbox's frames cost this process; at
-	// this rate even the smallest ones take a fraction of one core.
+	// frameRate bounds the CPU time that a sandbox's frames cost this process; at this rate even
+	// the smallest frames use a fraction of a core.
 	frameRate  = 100_000
 	frameBurst = 20_000
 )
 
-// frames are buffers for one frame, and a byte more to notice longer ones.
+// frames are buffers for a frame, with an additional byte to notice longer frames.
 var frames = sync.Pool{New: func() any { return new([maxFrame + 1]byte) }}
 
-// link is our end of the socket pair as an interface of the stack. Waiting for
-// the sandbox costs a goroutine, but neither a thread nor a buffer.
+// link is our end of the socket pair as an interface of the stack. Waiting for the sandbox costs a
+// goroutine, but neither a thread nor a buffer.
 type link struct {
 	gateway *Gateway
 	file    *os.File
@@ -38,7 +38,7 @@ type link struct {
 
 var _ stack.LinkEndpoint = (*link)(nil)
 
-// newLink takes over file when it succeeds.
+// newLink takes ownership of file when it succeeds.
 func newLink(g *Gateway, file *os.File) (*link, error) {
 	conn, err := file.SyscallConn()
 	if err != nil {
@@ -57,7 +57,7 @@ func (l *link) read() {
 		buf, n, err := l.receive()
 		if err != nil {
 			if g.ctx.Err() == nil {
-				g.log.Error("network cut", "error", err)
+				g.log.Error("network of a sandbox cut: its link failed", "error", err)
 				g.cut()
 			}
 			return
@@ -70,8 +70,8 @@ func (l *link) read() {
 	}
 }
 
-// receive waits for a frame. The buffer comes from frames; n is larger than
-// maxFrame for a frame that was longer.
+// receive waits for a frame. The buffer comes from frames; n is larger than maxFrame for a frame
+// that was longer.
 func (l *link) receive() (buf *[maxFrame + 1]byte, n int, err error) {
 	var readErr error
 	err = l.conn.Read(func(fd uintptr) bool {
@@ -98,10 +98,10 @@ func (l *link) receive() (buf *[maxFrame + 1]byte, n int, err error) {
 	return buf, n, nil
 }
 
-// deliver hands a frame to the stack if it is one that a sandbox may send. The
-// stack gets a copy, no larger than the frame, because it may keep it.
+// deliver passes a frame to the stack if a sandbox may send it. The stack gets a copy, no larger
+// than the frame, because it may retain it.
 func (l *link) deliver(frame []byte) {
-	proto, ok := admit(frame)
+	proto, ok := acceptFrame(frame)
 	l.mu.RLock()
 	d := l.dispatcher
 	l.mu.RUnlock()
@@ -120,9 +120,9 @@ func (l *link) deliver(frame []byte) {
 	}
 }
 
-// WritePackets sends frames to the sandbox and waits while it does not read: it
-// is called by the stack's queue alone, which drops what is too much. When nobody
-// has the other end any more, the sandbox is gone, and the whole gateway is cut.
+// WritePackets sends frames to the sandbox and waits while the sandbox does not read: only the
+// stack's queue calls it, and drops excess frames. When the other end is closed, the sandbox is
+// gone, and WritePackets cuts the whole gateway.
 func (l *link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	written := 0
 	for _, pkt := range pkts.AsSlice() {
@@ -166,8 +166,8 @@ func (l *link) IsAttached() bool {
 	return l.dispatcher != nil
 }
 
-// AddHeader implements stack.LinkEndpoint. Only the sandbox is on this link, so
-// there is nothing to resolve.
+// AddHeader implements stack.LinkEndpoint. Only the sandbox is on this link, so there is no address
+// to resolve.
 func (l *link) AddHeader(pkt *stack.PacketBuffer) {
 	eth := header.Ethernet(pkt.LinkHeader().Push(header.EthernetMinimumSize))
 	eth.Encode(&header.EthernetFields{
@@ -186,7 +186,7 @@ func (l *link) Capabilities() stack.LinkEndpointCapabilities {
 	return stack.CapabilityRXChecksumOffload | stack.CapabilityTXChecksumOffload
 }
 
-// The rest of stack.LinkEndpoint: constants, and what a link like this does not do.
+// The rest of stack.LinkEndpoint: constants, and methods without effect.
 
 func (l *link) MTU() uint32                             { return MTU }
 func (l *link) SetMTU(uint32)                           {}

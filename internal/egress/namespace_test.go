@@ -16,9 +16,8 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// inNamespace runs the calling test again, in a process of its own that owns an
-// empty network, and reports whether this is that process. It needs no root,
-// but user namespaces.
+// inNamespace runs the calling test again, in a process with an empty network of its own, and
+// reports whether this is that process. It needs no root, but user namespaces.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
 	const env = "MODBOX_TEST_NAMESPACE"
@@ -44,8 +43,8 @@ func inNamespace(t *testing.T) bool {
 	return false
 }
 
-// A host with a public address: closed to its sandboxes like all of the host's,
-// and when an operator opens it, echo requests to it are answered by it.
+// A public address of the host is closed to its sandboxes like all of its addresses; when an
+// operator opens it, the host answers echo requests to it.
 func TestPublicHost(t *testing.T) {
 	if !inNamespace(t) {
 		return

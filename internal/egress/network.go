@@ -15,31 +15,30 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// The addresses in every sandbox. They mean something on its own link only.
+// The addresses in every sandbox. They are valid only on its own link.
 var (
 	// GuestPrefix is the sandbox's address and network.
 	GuestPrefix = netip.MustParsePrefix("10.0.0.2/24")
-	// GatewayAddr is the next hop for everything, and the DNS server: what a
-	// sandbox's /etc/resolv.conf must name.
+	// GatewayAddr is the default route and the DNS server, which a sandbox's /etc/resolv.conf must
+	// name.
 	GatewayAddr = netip.MustParseAddr("10.0.0.1")
 
 	guestMAC   = net.HardwareAddr{0x02, 0x6d, 0x62, 0x78, 0x00, 0x02}
 	gatewayMAC = net.HardwareAddr{0x02, 0x6d, 0x62, 0x78, 0x00, 0x01}
 )
 
-// MTU of a sandbox's interface in bytes, without the Ethernet header. Large
-// frames cost the gateway fewer turns; on the host's wires the host's own MTU
-// counts.
+// MTU of a sandbox's interface in bytes, without the Ethernet header. With large frames the gateway
+// processes fewer of them; outside, the host's own MTU applies.
 const MTU = 32000
 
-// NIC is the interface to give to a sandbox. The fields mean what those of the
-// driver's type of this name mean.
+// NIC is the interface to give to a sandbox. The fields mean the same as in the driver's type of
+// that name.
 //
-// No side computes or verifies TCP and UDP checksums, because a socket pair
-// loses and damages nothing: the sandbox's side must be set up the same way, and
-// without segmentation offload, since frames are no longer than MTU.
+// Neither side computes or verifies TCP and UDP checksums, because a socket pair neither loses nor
+// damages data: the sandbox's side must be configured the same way, and without segmentation
+// offload, since frames are no longer than MTU.
 type NIC struct {
-	// File is the sandbox's end of the socket pair; whoever takes the NIC closes it.
+	// File is the sandbox's end of the socket pair; the receiver of the NIC closes it.
 	File            *os.File
 	MAC, GatewayMAC net.HardwareAddr
 	Address         netip.Prefix
@@ -47,32 +46,32 @@ type NIC struct {
 	MTU             int
 }
 
-// Config says what sandboxes may reach and how much of the host they may take.
-// The zero value is a good one, but for Log.
+// Config determines what sandboxes may reach and how many resources of the host they may use. The
+// zero value is usable once Log is set.
 type Config struct {
-	// Log takes refused flows (debug) and faults (error). Required.
+	// Log receives refused flows (debug) and faults (error). Required.
 	Log *slog.Logger
 	// Policy decides about flows to open destinations; nil allows them.
 	Policy Policy
-	// AllowCIDRs opens ranges that are closed otherwise, e.g. for a mirror inside.
-	// The host's own addresses in them are opened too. IPv4 only.
+	// AllowCIDRs opens ranges that are otherwise closed, e.g. for an internal mirror. It also opens
+	// the host's own addresses in them. IPv4 only.
 	AllowCIDRs []netip.Prefix
-	// Resolvers answer the gateways' questions; empty means those of the host's
+	// Resolvers answer the gateways' questions; empty means the resolvers in the host's
 	// /etc/resolv.conf, which is read again when it changes.
 	Resolvers []netip.AddrPort
 
-	// MaxFlows is the number of connections and UDP flows of one sandbox at a time;
-	// 0 means 512. MaxTotalFlows is that of all sandboxes together; 0 means 8192,
-	// or half of the open files this process may have when that is less.
+	// MaxFlows is the maximum number of concurrent connections and UDP flows of a sandbox; 0 means
+	// 512. MaxTotalFlows is the maximum of all sandboxes together; 0 means 8192, or half of this
+	// process's limit of open files if that is less.
 	MaxFlows, MaxTotalFlows int
-	// BufferBytes and MaxTotalBufferBytes are the memory that data under way may
-	// take, for one sandbox and all together, beyond 64 KiB for each flow; 0 means
-	// 96 MiB and 512 MiB. When it gets scarce new connections get smaller buffers.
+	// BufferBytes and MaxTotalBufferBytes bound the memory for data in transit beyond 64 KiB for
+	// each flow, of each sandbox and of all together; 0 means 96 MiB and 512 MiB. When it gets
+	// scarce, new connections get smaller buffers.
 	BufferBytes, MaxTotalBufferBytes int64
 }
 
-// Network makes gateways for sandboxes. It may be used by many goroutines at
-// once. It needs no closing; its gateways do.
+// Network makes gateways for sandboxes. It is safe for concurrent use. It needs no closing; its
+// gateways do.
 type Network struct {
 	log      *slog.Logger
 	policy   Policy
@@ -80,9 +79,9 @@ type Network struct {
 	resolver *resolver
 	total    budget
 	perBox   budgetSize
-	// dnsIdle and pingTimeout are the constants of that name, but in tests.
+	// dnsIdle and pingTimeout are the constants of those names, except in tests.
 	dnsIdle, pingTimeout time.Duration
-	// connect makes the host's sockets; tests put their servers behind it.
+	// connect opens the host's sockets; tests redirect it to their servers.
 	connect func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error)
 }
 
@@ -94,7 +93,7 @@ type budgetSize struct {
 // New makes a network. Errors: Invalid, naming the field.
 func New(cfg Config) (*Network, error) {
 	if cfg.Log == nil {
-		return nil, sandbox.InvalidField("log", "a logger is needed")
+		return nil, sandbox.InvalidField("log", "must be set")
 	}
 	for i, p := range cfg.AllowCIDRs {
 		if !p.IsValid() || !p.Addr().Is4() {
@@ -133,8 +132,8 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// atMostOfFiles returns most, or the given part of the files that this process may
-// have open when that is less: the rest is for everything else.
+// atMostOfFiles returns most, or the given part of this process's limit of open files if that is
+// less: the rest is for everything else.
 func atMostOfFiles(most, part uint64) int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

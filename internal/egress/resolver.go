@@ -16,20 +16,20 @@ import (
 
 const (
 	resolvConf = "/etc/resolv.conf"
-	// askTimeout is for one server, answerTimeout for a question as a whole.
+	// askTimeout bounds the wait for a server, answerTimeout the whole question.
 	askTimeout    = 2 * time.Second
 	answerTimeout = 8 * time.Second
-	// maxAsking bounds the questions of all sandboxes that are under way, each with
-	// a socket of the host, beside the ownAsking that each sandbox has whatever
-	// others ask: names whose servers never answer can be asked for by anyone.
+	// maxAsking bounds the concurrent questions of all sandboxes, each of which needs a socket of
+	// the host. In addition each sandbox has ownAsking places of its own, because any sandbox can
+	// ask for names whose servers never answer and so use up the shared places.
 	maxAsking, ownAsking = 2048, 8
 )
 
 // resolver asks the host's resolvers.
 type resolver struct {
 	path   string
-	shared chan struct{} // one element for each question beside those of ownAsking
-	// askTimeout and answerTimeout are the constants of that name, but in tests.
+	shared chan struct{} // an element for each question that uses a shared place
+	// askTimeout and answerTimeout are the constants of those names, except in tests.
 	askTimeout, answerTimeout time.Duration
 
 	mu       sync.Mutex
@@ -37,7 +37,7 @@ type resolver struct {
 	modified time.Time // of the file at path; guarded by mu
 }
 
-// newResolver returns a resolver that asks fixed, or those of resolvConf.
+// newResolver returns a resolver that asks the servers fixed, or if empty those in resolvConf.
 func newResolver(fixed []netip.AddrPort) *resolver {
 	r := &resolver{shared: make(chan struct{}, atMostOfFiles(maxAsking, 8)), askTimeout: askTimeout, answerTimeout: answerTimeout}
 	for _, s := range fixed {
@@ -49,9 +49,8 @@ func newResolver(fixed []netip.AddrPort) *resolver {
 	return r
 }
 
-// ask puts a question to each server in turn, twice, and returns the first
-// answer that is one: whether the name exists or not is for the caller. It waits
-// for a place in own or among those that all share.
+// ask sends a question to each server in turn, twice, and returns the first valid answer, whether
+// the name exists or not. It waits for a place in own or a shared place.
 func (r *resolver) ask(ctx context.Context, own chan struct{}, question dns.Question) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.answerTimeout)
 	defer cancel()
@@ -102,7 +101,7 @@ func (r *resolver) current() ([]string, error) {
 		return nil, fmt.Errorf("read %s: %w", r.path, err)
 	}
 	if len(conf.Servers) == 0 {
-		return nil, fmt.Errorf("%s names no server", r.path)
+		return nil, fmt.Errorf("%s does not name a server", r.path)
 	}
 	servers := make([]string, 0, len(conf.Servers))
 	for _, s := range conf.Servers {
@@ -112,8 +111,8 @@ func (r *resolver) current() ([]string, error) {
 	return servers, nil
 }
 
-// exchange asks one server, by TCP when the answer is too long for UDP. Nothing
-// of what the sandbox sent but the question itself gets out of the host.
+// exchange asks a server, by TCP when the answer is too long for UDP. Of the sandbox's message only
+// the question itself leaves the host.
 func (r *resolver) exchange(ctx context.Context, question dns.Question, server string) (*dns.Msg, error) {
 	q := new(dns.Msg)
 	q.Id = dns.Id()
@@ -139,7 +138,7 @@ func (r *resolver) exchange(ctx context.Context, question dns.Question, server s
 	return answer, nil
 }
 
-// roundTrip sends q and waits for its answer, but not longer than ctx lives.
+// roundTrip sends q and waits for its answer until ctx ends.
 func roundTrip(ctx context.Context, client *dns.Client, q *dns.Msg, server string) (*dns.Msg, error) {
 	conn, err := client.DialContext(ctx, server)
 	if err != nil {

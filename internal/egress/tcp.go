@@ -19,20 +19,19 @@ import (
 )
 
 const (
-	// halfClosedIdle ends a connection of which one side has said that it is done,
-	// and the other says nothing any more.
+	// halfClosedIdle ends a connection on which one side has closed its direction and the other
+	// sends nothing any more.
 	halfClosedIdle = 5 * time.Minute
-	// lingerTimeout is the time a sandbox has to take the rest of a finished
-	// connection.
+	// lingerTimeout is how long a sandbox may take to read the rest of a finished connection.
 	lingerTimeout = time.Minute
 )
 
-// copyBuffers are for data on its way between a sandbox and the host.
+// copyBuffers are for data in transit between a sandbox and the host.
 var copyBuffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
 
-// tcpHandler returns what the stack calls for segments without a connection.
-// New connections beyond their rate are ignored, and so tried again by the
-// sandbox; what belongs to no connection is reset by the stack.
+// tcpHandler returns the stack's handler for segments without a connection. New connections above
+// their rate are ignored, so that the sandbox tries again; the stack resets segments that belong to
+// no connection.
 func (g *Gateway) tcpHandler() func(stack.TransportEndpointID, *stack.PacketBuffer) bool {
 	forwarder := tcp.NewForwarder(g.stack, maxBuffer, maxHandshakes, g.acceptTCP)
 	return func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
@@ -44,15 +43,14 @@ func (g *Gateway) tcpHandler() func(stack.TransportEndpointID, *stack.PacketBuff
 	}
 }
 
-// destination returns where a packet was going to: the local side, since the
-// stack answers for all addresses.
+// destination returns the destination of a packet: the local side, because the stack answers for
+// all addresses.
 func destination(id stack.TransportEndpointID) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(id.LocalAddress.As4()), id.LocalPort)
 }
 
-// acceptTCP connects the host first and answers the sandbox afterwards, so that
-// a refused connection is refused in the sandbox as well. It runs on its own
-// goroutine.
+// acceptTCP connects the host first and answers the sandbox afterwards, so that a refused
+// connection is refused in the sandbox as well. It runs in a goroutine of its own.
 func (g *Gateway) acceptTCP(r *tcp.ForwarderRequest) {
 	if !g.enter() {
 		r.Complete(true)
@@ -98,7 +96,7 @@ type guestConn struct {
 	queue    *waiter.Queue
 }
 
-// accept does the handshake with the sandbox. Without a true nothing is left.
+// accept performs the handshake with the sandbox. If it returns false, nothing remains.
 func (g *Gateway) accept(r *tcp.ForwarderRequest, l *lease) (*guestConn, bool) {
 	c := &guestConn{queue: new(waiter.Queue)}
 	ep, err := r.CreateEndpoint(c.queue)
@@ -116,9 +114,8 @@ func (g *Gateway) accept(r *tcp.ForwarderRequest, l *lease) (*guestConn, bool) {
 // abort resets the connection at once.
 func (c *guestConn) abort() { c.endpoint.Abort() }
 
-// finish waits until the sandbox has taken all that was written and everything
-// of the connection is freed, and resets it when that takes too long: what it
-// still holds counts as long as it is there.
+// finish waits until the sandbox has read all data and the connection is freed, and resets it when
+// that takes too long: a connection counts as long as it exists.
 func (c *guestConn) finish(ctx context.Context) {
 	ended, notify := waiter.NewChannelEntry(waiter.EventHUp)
 	c.queue.EventRegister(&ended)
@@ -143,8 +140,8 @@ func (c *guestConn) finish(ctx context.Context) {
 	}
 }
 
-// relay copies both ways until both are done. The end of one way is passed on
-// as such and leaves the other alone; an error on one side resets the other.
+// relay copies in both directions until both have ended. The end of a direction is passed on and
+// does not affect the other; an error on one side resets the other.
 func relay(ctx context.Context, guest *guestConn, host *net.TCPConn) {
 	abort := sync.OnceFunc(func() {
 		_ = host.SetLinger(0) // a reset, not an end
@@ -164,7 +161,7 @@ func relay(ctx context.Context, guest *guestConn, host *net.TCPConn) {
 	guest.finish(ctx)
 }
 
-// stream is one side of a connection.
+// stream is a side of a connection.
 type stream interface {
 	net.Conn
 	// CloseWrite ends the direction to the peer; reads go on.
@@ -178,7 +175,7 @@ func way(from, to stream, half *atomic.Bool, abort func()) {
 		return
 	}
 	half.Store(true)
-	// The other way has until then to say something; pour moves it on.
+	// The other direction must carry data until then; pour extends the deadline.
 	_ = to.SetReadDeadline(time.Now().Add(halfClosedIdle))
 	if err := to.CloseWrite(); err != nil {
 		abort()

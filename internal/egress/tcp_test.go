@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// echoServer sends back what it gets, and closes when the other side is done.
+// echoServer echoes data, and closes when the other side has closed its direction.
 func echoServer(tb testing.TB) string {
 	return serve(tb, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 }
@@ -37,7 +37,7 @@ func TestTCPEcho(t *testing.T) {
 	eventually(t, "flow freed", func() bool { return gw.Usage().Flows == 0 })
 }
 
-// The client says that it is done, and gets the whole answer afterwards.
+// The client closes its direction, and gets the whole answer afterwards.
 func TestTCPHalfClose(t *testing.T) {
 	answer := strings.Repeat("answer ", 100_000)
 	asked := make(chan string, 1)
@@ -64,7 +64,7 @@ func TestTCPHalfClose(t *testing.T) {
 	eventually(t, "flow freed", func() bool { return gw.Usage().Flows == 0 })
 }
 
-// Big transfers both ways at once, by several connections, keep every byte.
+// Large concurrent transfers in both directions, on several connections, lose no byte.
 func TestTCPTransfers(t *testing.T) {
 	const size, conns = 16 << 20, 4
 	data := make([]byte, size)
@@ -108,7 +108,7 @@ func TestTCPTransfers(t *testing.T) {
 	}
 }
 
-// What the host refuses is refused in the guest, at once.
+// Connections that the host refuses are refused in the guest, at once.
 func TestTCPRefused(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -21,15 +21,15 @@ import (
 
 const (
 	udpIdle = time.Minute
-	// udpBriefIdle is for questions to DNS servers outside, which use a new port
-	// each time.
+	// udpBriefIdle is the idle time for questions to outside DNS servers, which use a new port for
+	// each question.
 	udpBriefIdle = 10 * time.Second
-	// udpBuffer is what a flow may queue; the largest datagram fits once.
+	// udpBuffer is the queue of a flow; it fits the largest datagram once.
 	udpBuffer   = 32 << 10
 	maxDatagram = 65507
 )
 
-// datagramBuffers are buffers for one datagram and a byte more.
+// datagramBuffers are buffers for a datagram and an additional byte.
 var datagramBuffers = sync.Pool{New: func() any { return new([maxDatagram + 1]byte) }}
 
 // udpFlows are the UDP flows of a sandbox.
@@ -38,8 +38,7 @@ type udpFlows struct {
 	open map[*udpFlow]struct{} // guarded by mu
 }
 
-// udpFlow is what a sandbox sends from one port to one destination, and the
-// answers to it.
+// udpFlow has the datagrams that a sandbox sends from a port to a destination, and the answers.
 type udpFlow struct {
 	gateway  *Gateway
 	id       stack.TransportEndpointID
@@ -52,15 +51,13 @@ type udpFlow struct {
 	end      context.CancelFunc
 }
 
-// acceptUDP takes the first datagram of a flow. False makes the stack answer
-// that the port is unreachable. It runs on the goroutine that reads frames:
-// nothing in it waits.
+// acceptUDP handles the first datagram of a flow. If it returns false, the stack answers that the
+// port is unreachable. It runs in the goroutine that reads frames, so nothing in it may wait.
 func (g *Gateway) acceptUDP(r *udp.ForwarderRequest) bool {
 	dest := destination(r.ID())
 	l, ok := g.take(0)
 	if !ok {
-		// This datagram is lost and the next one finds room, unless connections took
-		// all there is.
+		// This datagram is lost and the next one succeeds, unless connections use the whole budget.
 		return g.datagrams.endQuietest()
 	}
 	f := &udpFlow{gateway: g, id: r.ID(), queue: new(waiter.Queue), idle: udpIdle}
@@ -86,7 +83,7 @@ func (g *Gateway) acceptUDP(r *udp.ForwarderRequest) bool {
 		defer l.release()
 		f.run()
 	}
-	if !g.goes("udp", run) {
+	if !g.spawn("udp", run) {
 		f.end()
 		ep.Close()
 		_ = host.Close()
@@ -95,7 +92,7 @@ func (g *Gateway) acceptUDP(r *udp.ForwarderRequest) bool {
 	return true
 }
 
-// endQuietest makes room for a new flow, if there is one that can end for it.
+// endQuietest ends the flow that has been quiet longest to free its place, if there is such a flow.
 func (u *udpFlows) endQuietest() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -112,7 +109,7 @@ func (u *udpFlows) endQuietest() bool {
 	return true
 }
 
-// run passes datagrams until the flow was quiet for too long.
+// run relays datagrams until the flow was quiet for too long.
 func (f *udpFlow) run() {
 	u := &f.gateway.datagrams
 	f.touch()
@@ -140,7 +137,7 @@ func (f *udpFlow) run() {
 
 func (f *udpFlow) touch() { f.last.Store(time.Now().UnixNano()) }
 
-// out sends what comes from the sandbox.
+// out relays datagrams from the sandbox.
 func (f *udpFlow) out() {
 	readable, notify := waiter.NewChannelEntry(waiter.ReadableEvents)
 	f.queue.EventRegister(&readable)
@@ -151,7 +148,7 @@ func (f *udpFlow) out() {
 			return
 		}
 		if again {
-			continue // other errors lose the datagram, as networks do
+			continue // after other errors the datagram is lost, as on other networks
 		}
 		select {
 		case <-notify:
@@ -160,8 +157,8 @@ func (f *udpFlow) out() {
 	}
 }
 
-// undelivered tells the sandbox what the host learned about the destination, if
-// err says so.
+// undelivered reports to the sandbox what the host learned about the destination, if err is about
+// that.
 func (f *udpFlow) undelivered(err error) bool {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
@@ -176,7 +173,7 @@ func (f *udpFlow) undelivered(err error) bool {
 	return true
 }
 
-// outOne sends one datagram; it reports whether there was one.
+// outOne sends a datagram; it reports whether there was one.
 func (f *udpFlow) outOne() (bool, error) {
 	buf := datagramBuffers.Get().(*[maxDatagram + 1]byte)
 	defer datagramBuffers.Put(buf)
@@ -189,14 +186,14 @@ func (f *udpFlow) outOne() (bool, error) {
 	case *tcpip.ErrClosedForReceive:
 		return false, net.ErrClosed
 	default:
-		return true, nil // an ICMP error of the sandbox's
+		return true, nil // an ICMP error of the sandbox
 	}
 	f.touch()
 	_, err := f.host.Write(buf[:res.Count])
 	return true, err
 }
 
-// in delivers what comes back.
+// in delivers the answers.
 func (f *udpFlow) in() {
 	conn, err := f.host.SyscallConn()
 	if err != nil {
@@ -237,7 +234,7 @@ func (f *udpFlow) inOne(conn syscall.RawConn) error {
 		return readErr
 	}
 	f.touch()
-	_, _ = f.endpoint.Write(bytes.NewReader(buf[:n]), tcpip.WriteOptions{}) // what the sandbox does not take is lost
+	_, _ = f.endpoint.Write(bytes.NewReader(buf[:n]), tcpip.WriteOptions{}) // lost if the sandbox does not accept it
 	datagramBuffers.Put(buf)
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/egress"
 )
 
-// echoUDP sends back datagrams.
+// echoUDP echoes datagrams.
 func echoUDP(tb testing.TB) string {
 	tb.Helper()
 	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func TestUDPEcho(t *testing.T) {
 	gw, g := attachWith(t, egress.Config{AllowCIDRs: loopback})
 	addr := echoUDP(t)
 	c := g.dialUDP(addr)
-	// Empty, small, as large as one frame takes, and the largest, in fragments.
+	// Empty, small, as large as fits into a frame, and the largest, in fragments.
 	for _, size := range []int{0, 1, 1400, egress.MTU - 28, 65507} {
 		want := bytes.Repeat([]byte{'u'}, size)
 		if _, err := c.Write(want); err != nil {
@@ -57,7 +57,7 @@ func TestUDPEcho(t *testing.T) {
 	}
 }
 
-// Nobody listens: the guest is told.
+// Nobody listens: the guest gets an error.
 func TestUDPRefused(t *testing.T) {
 	l, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
@@ -70,8 +70,7 @@ func TestUDPRefused(t *testing.T) {
 	eventually(t, "flow freed", func() bool { return gw.Usage().Flows == 0 })
 }
 
-// More flows than a sandbox may have: the quietest make room, and none is lost
-// for good.
+// With more flows than a sandbox may have, the quietest flows end, and no flow is blocked for good.
 func TestUDPFlowsBounded(t *testing.T) {
 	const most = 8
 	gw, g := attachWith(t, egress.Config{AllowCIDRs: loopback, MaxFlows: most})
