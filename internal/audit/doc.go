@@ -1,42 +1,38 @@
-// Package audit records who did what: one [Record] for each operation that
-// changes something or runs something, in a log to which records are only added.
+// Package audit records who did what: a [Record] for each operation that changes or runs something,
+// in an append-only log.
 //
 // # The chain
 //
-// Each record has a hash over the hash before and the record's own bytes, so none
-// can be changed, removed, added or moved without all hashes after it changing.
-// Retention cuts records off at the beginning and keeps the hash of the last one
-// cut, the anchor. The hash of the newest record, the head, vouches for all before
-// it: who keeps a head elsewhere can tell whether the log was made anew since.
-// [Verify] checks rows, wherever they come from.
+// Each record has a hash over the previous hash and the record's own bytes. So no record can be
+// changed, removed, added or moved without changing all hashes after it. Retention removes the
+// oldest records and stores the hash of the last removed record, the anchor. The hash of the newest
+// record, the head, vouches for all records before it: somebody who stores a head elsewhere can
+// tell later whether the log was rewritten. [Verify] checks rows from any source.
 //
 // # One place
 //
-// [Log.Handler] stands before the handler of every route that is recorded; it
-// makes an [Entry], which travels in the request's context, and adds one record at
-// the end, also when the request was refused. What is below notes on the entry
-// what only it knows: who asks, which object it is, which command runs.
+// [Log.Handler] wraps the handler of every route that is recorded; it makes an [Entry], which
+// travels in the request's context, and adds a record at the end, also for refused requests. The
+// code below adds to the entry what only it knows: the user, the object, the command.
 //
-// # What is kept of commands
+// # Commands
 //
-// Arguments up to [CommandMax] bytes, without secrets as far as they can be told:
-// values of environment variables, tokens, passwords and keys in the usual forms
-// ([Redact]). What is typed into a terminal, stdin, output and the content of files
-// are not in the log.
+// Records contain arguments up to [CommandMax] bytes, without secrets as far as these can be
+// recognized: values of environment variables, and tokens, passwords and keys in the usual forms
+// ([Redact]). They contain neither terminal input, stdin, output nor the content of files.
 //
-// # When it is written
+// # When records are written
 //
-// Before an operation does anything an intent is put down ([Entry.Begin],
-// [Entry.Command]): what is known of it by then, outside of the chain. It is in the
-// store before the operation goes on, and on the disk unless that is a command; when
-// that fails nothing is done. At the end
-// its record takes the intent's place, in one transaction. Intents that a killed
-// server leaves are recorded as [Interrupted] by the next one ([Log.Recover]). So
-// there is one record of each operation, and nothing is done without.
+// Before an operation does anything, an intent is stored outside of the chain ([Entry.Begin],
+// [Entry.Command]), with what is known of the operation by then. The operation goes on only after
+// the store has the intent, and, except for commands, after it has been synced to disk; when that
+// fails the operation is not done. At the end its record replaces the intent in the same
+// transaction. Intents that a killed server leaves are recorded as [Interrupted] by the next server
+// ([Log.Recover]). So there is a record of each operation, and no operation without a record.
 //
-// One writer adds records and intents in batches, as soon as somebody waits for one:
-// those who come meanwhile share one transaction and one wait for the disk. The
-// answer to a request is held back until its record is written, too, except for
-// commands, whose intent says all but how they ended. A command that runs longer
-// than [LongAfter], or whose output is streamed, is recorded as started, too.
+// A single writer adds records and intents in batches, as soon as a caller waits; callers that
+// arrive meanwhile share the next transaction and the next sync. The answer to a request is delayed
+// until its record is written, except for commands, whose intent has everything but the end. For a
+// command that runs longer than [LongAfter], or whose output is streamed, the start is recorded
+// also.
 package audit

@@ -17,7 +17,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// hindered is a store whose methods are hindered by what is set, before they work.
+// hindered is a store whose methods call hooks before they work.
 type hindered struct {
 	audit.Store
 	change func(*sandbox.AuditChange) error
@@ -46,7 +46,7 @@ func (s *hindered) AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.P
 	return s.Store.AuditRows(ctx, f)
 }
 
-// hinder makes the fixture's log one over a hindered store.
+// hinder replaces the fixture's log by a log over a hindered store.
 func (f *fixture) hinder(st *hindered, cfg audit.Config) {
 	f.Helper()
 	f.log.Close()
@@ -55,7 +55,7 @@ func (f *fixture) hinder(st *hindered, cfg audit.Config) {
 	f.Cleanup(f.log.Close)
 }
 
-// run is what the handler of a command does.
+// run is the handler of a command.
 func run(t *testing.T, done *atomic.Int64) func(e *audit.Entry) {
 	return func(e *audit.Entry) {
 		e.By(audit.Who{User: "ada"})
@@ -78,8 +78,8 @@ func nothingIsDoneBefore(t *testing.T, action string, command bool) {
 	var done, answered atomic.Int64
 	changes := make(chan *sandbox.AuditChange)
 	st := &hindered{change: func(c *sandbox.AuditChange) error {
-		changes <- c // hangs until the test comes
-		changes <- c // and until it has looked
+		changes <- c // hangs until the test receives
+		changes <- c // and until the test has checked
 		return nil
 	}}
 	f.hinder(st, audit.Config{Patience: time.Hour})
@@ -154,7 +154,8 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 	}
 }
 
-// TestDestroyOnAFullDisk: a destroy frees the space that its record needs.
+// TestDestroyOnAFullDisk destroys a sandbox on a full disk, which frees the space that the record
+// needs.
 func TestDestroyOnAFullDisk(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	var full atomic.Bool
@@ -183,7 +184,7 @@ func TestDestroyOnAFullDisk(t *testing.T) {
 	}
 }
 
-// hang has the fixture's log be one that writes nothing until it is released.
+// hang replaces the fixture's log by a log that writes nothing until release is called.
 func (f *fixture) hang() (release func()) {
 	f.Helper()
 	released := make(chan struct{})
@@ -194,7 +195,7 @@ func (f *fixture) hang() (release func()) {
 	return func() { close(released) }
 }
 
-// However many requests there are while nothing can be written, none loses its record.
+// However many requests arrive while nothing can be written, none loses its record.
 func TestManyWhileTheStoreHangs(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	release := f.hang()
@@ -223,7 +224,7 @@ func TestManyWhileTheStoreHangs(t *testing.T) {
 	}
 }
 
-// However many come of whom nothing is known: who is signed in is let in beside them.
+// However many anonymous requests wait, signed-in users are admitted beside them.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, audit.Config{})
@@ -267,7 +268,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// What a killed server had let in is recorded by the next one, with what was known.
+// Operations of a killed server are recorded by the next server, with what was known.
 func TestRecover(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	begun, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -285,7 +286,7 @@ func TestRecover(t *testing.T) {
 	<-begun
 	next := audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer next.Close()
-	for range 2 { // the second time there is nothing left
+	for range 2 { // the second time there is nothing to recover
 		if err := next.Recover(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +303,7 @@ func TestRecover(t *testing.T) {
 	<-ended
 }
 
-// Connections that were taken out of the HTTP server end after it.
+// Hijacked connections may end after the HTTP server.
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	for name, ends := range map[string]bool{audit.OK: true, audit.Interrupted: false} {
 		t.Run(name, func(t *testing.T) {
@@ -381,7 +382,7 @@ func TestOneWorkspaceDoesNotKeepOthersWaiting(t *testing.T) {
 				}
 			})
 		}
-		synctest.Wait() // all of them have come as far as they do
+		synctest.Wait() // all of them have come as far as they can
 		if len(slow) == 0 {
 			t.Fatal("no question is worked on")
 		}

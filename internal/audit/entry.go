@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// LongAfter is how long a command runs until it is recorded as started.
+	// LongAfter is how long a command runs before its start is recorded.
 	LongAfter = time.Second
 
-	idMax        = 256 // bytes of an id or a name
+	idMax        = 256 // bytes of an ID or a name
 	agentMax     = 256
 	detailMax    = 512
 	detailsCount = 16
 )
 
-// Who is somebody who does something.
+// Who identifies who does something.
 type Who struct {
 	User           sandbox.UserID
 	Workspace      sandbox.WorkspaceID
@@ -34,27 +34,27 @@ type Who struct {
 	Administrator  bool
 }
 
-// Entry is what becomes the record of one operation. All methods are safe for
-// concurrent use, do nothing on a nil *Entry, and nothing after the operation's end.
+// Entry collects the record of an operation. All methods are safe for concurrent use; they do
+// nothing on a nil *Entry and after the operation's end.
 type Entry struct {
 	log   *Log
 	begun time.Time
-	group string // of addresses, whose refusals are counted together
+	group string // group of addresses whose refusals are counted together
 
 	mu      sync.Mutex
 	record  Record       // guarded by mu
-	told    bool         // guarded by mu; the object was told, not read out of the path
+	told    bool         // guarded by mu; the object was set by Object, not taken from the path
 	fault   sandbox.Code // guarded by mu
 	script  string       // guarded by mu
-	long    *time.Timer  // guarded by mu; until the command counts as long
-	started bool         // guarded by mu; it was recorded as started
+	long    *time.Timer  // guarded by mu; fires when the command counts as long
+	started bool         // guarded by mu; the start was recorded
 	intent  string       // guarded by mu; the id of its intent, "" before there is one
 	ended   bool         // guarded by mu
 }
 
 type contextKey struct{}
 
-// FromContext returns the entry of the operation under way, nil when it is not recorded.
+// FromContext returns the entry of the operation in progress, or nil when it is not recorded.
 func FromContext(ctx context.Context) *Entry {
 	e, _ := ctx.Value(contextKey{}).(*Entry)
 	return e
@@ -72,7 +72,7 @@ func (e *Entry) note(change func(r *Record)) {
 	}
 }
 
-// By says who does it. Fields that are empty leave what was said before.
+// By sets who does it. Empty fields leave earlier values.
 func (e *Entry) By(who Who) {
 	e.note(func(r *Record) {
 		set := func(to *string, v string) {
@@ -89,13 +89,12 @@ func (e *Entry) By(who Who) {
 	})
 }
 
-// Via says by what means it is done when nobody is signed in, and in whose workspace.
+// Via sets the means of access when nobody is signed in, and the workspace that is accessed.
 func (e *Entry) Via(via string, ws sandbox.WorkspaceID) {
 	e.note(func(r *Record) { r.Via, r.Workspace = via, string(ws) })
 }
 
-// Object says which object it is done to; the first that is said counts. A name
-// may be "".
+// Object sets the object of the operation; only the first call counts. The name may be "".
 func (e *Entry) Object(kind, id, name string) {
 	e.note(func(r *Record) {
 		if !e.told {
@@ -105,7 +104,7 @@ func (e *Entry) Object(kind, id, name string) {
 	})
 }
 
-// Made says which object it made: that is the object when there is no other, and
+// Made sets the object that the operation created: it becomes the object if there is no other, and
 // a detail otherwise.
 func (e *Entry) Made(kind, id, name string) {
 	e.note(func(r *Record) {
@@ -118,7 +117,7 @@ func (e *Entry) Made(kind, id, name string) {
 	})
 }
 
-// Detail adds something worth knowing; a second value of a name is added to the first.
+// Detail adds a detail; a second value for a name is appended to the first.
 func (e *Entry) Detail(name, value string) {
 	e.note(func(r *Record) { detail(r, name, value) })
 }
@@ -137,12 +136,12 @@ func detail(r *Record, name, value string) {
 	r.Details[name] = text(value, detailMax)
 }
 
-// Code says what the command to come is given on stdin to execute: it is recorded
-// as if it were its last argument.
+// Code sets the script that the command will get on stdin to execute: it is recorded like a last
+// argument.
 func (e *Entry) Code(script string) { e.note(func(*Record) { e.script = script }) }
 
-// runsCommand reports whether operations of an action say which command they run,
-// with [Entry.Command], before they do anything: that is then what is put down first.
+// runsCommand reports whether operations of an action call [Entry.Command] before they do anything;
+// that call then stores the first intent.
 func runsCommand(action string) bool {
 	switch action {
 	case "exec", "exec-stream", "exec-attach", "start-execution":
@@ -151,15 +150,14 @@ func runsCommand(action string) bool {
 	return false
 }
 
-// freesSpace reports whether operations of an action free space on the disk. They are done
-// while it is too full for their records, which are then kept in memory.
+// freesSpace reports whether operations of an action free space on the disk. They are done even
+// while the disk is too full for their records, which are then kept in memory.
 func freesSpace(action string) bool { return action == "delete-sandbox" }
 
-// Begin puts down that the operation is done, with what is known about it, and
-// returns when that is written: nothing may be done before. It outlives a loss of power
-// unless it is about a command, of which there are too many to wait for the disk each
-// time. Doing it again puts down what is known then. Errors: Unavailable; nothing may
-// be done then.
+// Begin stores the intent of the operation with what is known about it, and returns when that is
+// written: nothing may be done before. The intent survives a loss of power, unless it is about a
+// command; commands are too frequent to wait for the disk each time. Calling it again updates the
+// intent. Errors: Unavailable; nothing may be done then.
 func (e *Entry) Begin(ctx context.Context) error {
 	if e == nil {
 		return nil
@@ -186,7 +184,7 @@ func (e *Entry) Begin(ctx context.Context) error {
 		return nil
 	}
 	if first && errors.Is(err, errFull) {
-		// There is no intent to end: the end of this operation is bounded as its beginning is.
+		// There is no intent to remove: the end of this operation is limited like its beginning.
 		e.mu.Lock()
 		e.intent = ""
 		e.mu.Unlock()
@@ -195,10 +193,10 @@ func (e *Entry) Begin(ctx context.Context) error {
 	return unavailable()
 }
 
-// Command says which command it is about to run, the last one counts, and puts that
-// down as Begin does; values of the environments are hidden in it. When the command
-// runs longer than [LongAfter], or at once when it is streamed, that it started is
-// recorded. Errors: Unavailable; it must not be run then.
+// Command sets the command that is about to run (the last call counts) and stores the intent as
+// Begin does; it hides values of the environments. When the command runs longer than [LongAfter],
+// or at once when it is streamed, its start is recorded. Errors: Unavailable; the command must not
+// run then.
 func (e *Entry) Command(ctx context.Context, argv []string, envs ...map[string]string) error {
 	e.note(func(r *Record) {
 		if e.script != "" {
@@ -213,7 +211,7 @@ func (e *Entry) Command(ctx context.Context, argv []string, envs ...map[string]s
 	return e.Begin(ctx)
 }
 
-// Start records that it goes on, once.
+// Start records the start of the operation, once.
 func (e *Entry) Start() {
 	e.note(func(r *Record) {
 		if e.started {
@@ -223,13 +221,13 @@ func (e *Entry) Start() {
 		begun := r.clone()
 		begun.Outcome = Started
 		stamp(begun, e.begun)
-		if err := e.log.put(item{record: begun}); err != nil { // the intent is there nevertheless
-			e.log.logger.Error("audit record that a command goes on not written", "request_id", begun.RequestID, "error", err)
+		if err := e.log.put(item{record: begun}); err != nil { // the intent exists nevertheless
+			e.log.logger.Error("audit record of the start of a command not written", "request_id", begun.RequestID, "error", err)
 		}
 	})
 }
 
-// Fail says with which code it was refused or failed; the last one counts.
+// Fail sets the code with which it was refused or failed; the last call counts.
 func (e *Entry) Fail(code sandbox.Code) {
 	if e == nil || code == "" {
 		return
@@ -237,13 +235,13 @@ func (e *Entry) Fail(code sandbox.Code) {
 	e.note(func(*Record) { e.fault = code })
 }
 
-// stamp says when the record is made, of what began at a time.
+// stamp sets the time of the record, and the duration since begun.
 func stamp(r *Record, begun time.Time) {
 	now := time.Now()
 	r.Time, r.DurationMS = now.UTC().Format(sandbox.AuditTime), now.Sub(begun).Milliseconds()
 }
 
-// interrupt ends what goes on when the server ends.
+// interrupt ends the operation when the server ends before it.
 func (e *Entry) interrupt() {
 	r, ok := e.finish()
 	if !ok {
@@ -251,10 +249,10 @@ func (e *Entry) interrupt() {
 	}
 	r.Outcome = Interrupted
 	stamp(&r, e.begun)
-	_ = e.write(context.Background(), &r, false) // the log's Close waits for it
+	_ = e.write(context.Background(), &r, false) // Close of the log waits for it
 }
 
-// finish returns the record of what ends, unless it has ended before.
+// finish returns the record of the ended operation, unless it has ended before.
 func (e *Entry) finish() (Record, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -268,9 +266,9 @@ func (e *Entry) finish() (Record, bool) {
 	return e.record, true
 }
 
-// end adds the record of what has ended with an HTTP status. It returns when that is
-// written, unless it is about a command that was put down before, or after some time with an error: it is then
-// written later, or recorded as interrupted.
+// end adds the record of an operation that ended with an HTTP status. It returns when that is
+// written, unless it is about a command with an intent, or with an error after a timeout: the
+// record is then written later, or recovered as interrupted.
 func (e *Entry) end(ctx context.Context, status int) error {
 	e.mu.Lock()
 	code := e.fault
@@ -300,8 +298,8 @@ func (e *Entry) end(ctx context.Context, status int) error {
 	return e.write(ctx, &r, e.intent == "" || !runsCommand(r.Action))
 }
 
-// write queues the end of the operation, nil when it has no record, and may wait
-// until it is written.
+// write queues the end of the operation (r is nil if it has no record) and, with wait, waits until
+// it is written.
 func (e *Entry) write(ctx context.Context, r *Record, wait bool) error {
 	it := item{record: r, ended: e.intent}
 	var err error
@@ -320,9 +318,9 @@ func (e *Entry) write(ctx context.Context, r *Record, wait bool) error {
 	return fmt.Errorf("record the end of %s %s: %w", e.record.Action, e.record.RequestID, err)
 }
 
-// refused reports whether the operation did nothing. A command that failed ran, or
-// may have, as a change of files may have been half done, and what somebody did not
-// wait for may be done: nobody gets rid of those records by being refused before.
+// refused reports whether the operation did nothing. A failed command may have run, a failed change
+// of files may be half done, and a request whose client did not wait may have been done: the limit
+// of refusals must not suppress those records.
 func (e *Entry) refused(r *Record) bool {
 	switch {
 	case r.Outcome == OK || e.started || len(r.Command) > 0 || r.Details["path"] != "":
@@ -345,7 +343,7 @@ func (r *Record) clone() *Record {
 	return &c
 }
 
-// kindOf returns what the objects of a collection are called: sandboxes, sandbox.
+// kindOf returns the kind of the objects of a collection: sandbox for sandboxes.
 func kindOf(collection string) string {
 	for _, end := range [][2]string{{"ies", "y"}, {"xes", "x"}, {"s", ""}} {
 		if stem, ok := strings.CutSuffix(collection, end[0]); ok {
@@ -355,7 +353,7 @@ func kindOf(collection string) string {
 	return collection
 }
 
-// beginning returns enough of a secret id to tell it from others.
+// beginning returns enough of a secret ID to identify it.
 func beginning(id string) string {
 	if len(id) > 8 {
 		return id[:8] + "…"
@@ -363,8 +361,8 @@ func beginning(id string) string {
 	return ""
 }
 
-// named fills in what the path of a request says: the first object is what it is
-// done to, the others are details. The workspace is said elsewhere.
+// named takes the objects from the path of a request: the first is the object of the operation, the
+// others are details. The workspace is set elsewhere.
 func named(r *Record, pattern string, q *http.Request) {
 	before := ""
 	for part := range strings.SplitSeq(pattern, "/") {
@@ -376,7 +374,7 @@ func named(r *Record, pattern string, q *http.Request) {
 		name = strings.TrimSuffix(strings.TrimSuffix(name, "}"), "...")
 		kind, value := kindOf(before), q.PathValue(name)
 		if kind == "stream" {
-			value = beginning(value) // who has all of it may use the stream
+			value = beginning(value) // the whole value would give access to the stream
 		}
 		switch {
 		case name == "workspace_id" || value == "":

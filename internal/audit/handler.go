@@ -7,26 +7,24 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Operation is what a route does, as the log has it.
+// Operation describes the operation of a route for the log.
 type Operation struct {
-	// Action is what is done, in the words of /v1's operation ids, whichever API was
-	// used: create-sandbox, exec.
+	// Action is the name of the action, from the operation IDs of /v1, whichever API was used:
+	// create-sandbox, exec.
 	Action string
-	// Route is the pattern, and Needs the permission it needs.
+	// Route is the pattern, Needs the permission that it requires.
 	Route string
 	Needs sandbox.Permission
-	// Fail answers a request that cannot be recorded; without one it is answered with
-	// the bare status.
+	// Fail answers a request that cannot be recorded; if nil, the answer is the bare status.
 	Fail func(http.ResponseWriter, *http.Request, error)
 }
 
 // requestIDHeader is where the answer has the id of its request.
 const requestIDHeader = "X-Request-Id"
 
-// Handler records each request to next as one operation; see the package comment.
-// It must be the handler of a [http.ServeMux], whose path values it reads. What
-// does something must be behind Admitted as well. op must not change any more when
-// requests come.
+// Handler records each request to next as an operation; see the package comment. It must be the
+// handler of a [http.ServeMux], whose path values it reads. Routes that do something need Admitted
+// also. op must not change after the first request.
 func (l *Log) Handler(op *Operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := l.ready(op.Action); err != nil {
@@ -42,7 +40,7 @@ func (l *Log) Handler(op *Operation, next http.Handler) http.Handler {
 				e.Fail(sandbox.Internal)
 			}
 			if err := e.end(r.Context(), answer.status); err != nil {
-				l.logger.ErrorContext(r.Context(), "audit record late", "error", err)
+				l.logger.ErrorContext(r.Context(), "audit record not written in time", "error", err)
 			}
 		}()
 		next.ServeHTTP(answer, r.WithContext(WithEntry(r.Context(), e)))
@@ -50,8 +48,8 @@ func (l *Log) Handler(op *Operation, next http.Handler) http.Handler {
 	})
 }
 
-// Admitted stands between what lets requests in and what does them: that they are
-// done is on the disk before, or they are not done.
+// Admitted is placed between authorization and the handler of an operation: it stores the intent
+// before the handler runs, and refuses the request if that fails.
 func (l *Log) Admitted(op *Operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !runsCommand(op.Action) {
@@ -64,7 +62,7 @@ func (l *Log) Admitted(op *Operation, next http.Handler) http.Handler {
 	})
 }
 
-// fail answers what is not done because it cannot be recorded.
+// fail answers a request that is refused because it cannot be recorded.
 func (op *Operation) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if op.Fail == nil {
 		http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
@@ -86,7 +84,7 @@ func (l *Log) begin(op *Operation, w http.ResponseWriter, r *http.Request) *Entr
 	return e
 }
 
-// statusWriter remembers the status of the answer.
+// statusWriter records the status of the answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int

@@ -5,27 +5,26 @@ import (
 	"sync"
 )
 
-// What was refused is recorded one by one up to these numbers a minute, and
-// counted beyond: nobody who is not let in can fill the disk, or push out what
-// others did. The count has one record a minute for each user, and one for all
-// who are none.
+// Limits of the refused requests that are recorded individually each minute; more are only counted.
+// So clients without access can neither fill the disk nor displace the records of others. The
+// counts are recorded once a minute, for each user, and for all anonymous clients together.
 const (
-	refusedPerAddress = 10  // of one address (IPv6: one /64) without a user
-	refusedAnonymous  = 60  // of all those together
-	refusedPerUser    = 120 // of one user
+	refusedPerAddress = 10  // of an address (IPv6: a /64) without a user
+	refusedAnonymous  = 60  // of all anonymous clients together
+	refusedPerUser    = 120 // of a user
 	limitKeys         = 10_000
 )
 
-// limit counts refusals of the present minute. Safe for concurrent use.
+// limit counts the refusals of the current minute. Safe for concurrent use.
 type limit struct {
 	mu        sync.Mutex
 	seen      map[string]int      // guarded by mu; by user, or group of addresses
 	anonymous int                 // guarded by mu
 	left      map[string]*leftOut // guarded by mu; by user
-	most      int                 // of those without a user
+	most      int                 // limit of those without a user
 }
 
-// leftOut is what was counted only.
+// leftOut counts refusals without records.
 type leftOut struct {
 	workspace, user string
 	requests        int
@@ -36,7 +35,7 @@ func newLimit(most int) *limit {
 	return &limit{most: most, seen: map[string]int{}, left: map[string]*leftOut{}}
 }
 
-// allow reports whether the refusal is recorded by itself.
+// allow reports whether the refusal gets its own record.
 func (l *limit) allow(r *Record, group string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,14 +56,14 @@ func (l *limit) allow(r *Record, group string) bool {
 	return false
 }
 
-// count notes a refusal that there is no room to record.
+// count counts a refusal for which the queue had no place.
 func (l *limit) count(r *Record, group string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leaveOut(r, group)
 }
 
-// leaveOut notes a refusal that has no record; mu is held.
+// leaveOut counts a refusal without record; mu is held.
 func (l *limit) leaveOut(r *Record, group string) {
 	x := l.left[r.User]
 	if x == nil {
@@ -80,7 +79,7 @@ func (l *limit) leaveOut(r *Record, group string) {
 	}
 }
 
-// next begins another minute and returns records of what had none in the one before.
+// next begins the next minute and returns records of the counts of the last.
 func (l *limit) next() []*Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,10 +5,10 @@ import (
 	"log/slog"
 )
 
-// RecordLocally runs do, which changes the database without the server, and records it as
-// r with the field Via "local". It does not run do when it cannot write the record.
+// RecordLocally runs do, which changes the database without the server, and records it as r with
+// the field Via "local". It does not run do when it cannot write the record.
 //
-// Errors: of do, and of the store.
+// Errors: do's, and the store's.
 func RecordLocally(ctx context.Context, store Store, r Record, do func(context.Context) error) error {
 	log := Open(store, Config{}, slog.New(slog.DiscardHandler))
 	defer log.Close()

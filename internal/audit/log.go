@@ -16,64 +16,62 @@ import (
 
 // Actions of the log itself.
 const (
-	// ActionRefused is the record of refusals that have none of their own.
+	// ActionRefused is the action of counts of refusals without own records.
 	ActionRefused = "refused-requests"
-	// ActionCut is the record of records that were removed because they were too old
-	// or too many.
+	// ActionCut is the action of the record that old or excess records were removed.
 	ActionCut = "cut-audit-log"
 )
 
 const (
-	// queueMax is how much may wait before nothing more is let in, batchMax how much
-	// is written at once. What was let in is queued however long the queue is.
+	// queueMax is how many items may wait before new operations are refused; batchMax is how many
+	// are written at once. The ends of admitted operations are queued however long the queue is.
 	queueMax, batchMax = 4096, 256
-	// anonymousMax is how much may wait before nobody is let in who has not said who they
-	// are, such as who signs in: however many those are, they do not keep others out.
+	// anonymousMax is how many items may wait before anonymous operations, such as sign-ins, are
+	// refused, so that any number of them does not keep out others.
 	anonymousMax = queueMax / 4
-	// gather is how long records that nobody waits for are kept for others to come:
-	// a transaction for each would cost commands more than the records do.
+	// gather is how long records that nobody waits for are delayed to collect others: a transaction
+	// for each would cost commands more than the records do.
 	gather = 50 * time.Millisecond
-	// patience is the default of Config.Patience and Config.Linger.
-	patience = 30 * time.Second
-	// minute is how often refusals are counted anew, hour how often old records are
-	// looked for.
+	// defaultPatience is the default of Config.Patience and Config.Linger.
+	defaultPatience = 30 * time.Second
+	// minute is the period of counting refusals, hour the interval of looking for old records.
 	minute, hour = time.Minute, time.Hour
-	// cutRows is how many records are removed at once; when those are not all that
-	// are too old, the next ones follow after cutPause.
+	// cutRows is how many records are removed at once; if more are too old, the next follow after
+	// cutPause.
 	cutRows  = 1000
 	cutPause = 100 * time.Millisecond
-	// cutPart of MaxBytes is what a cut makes room for, so that not every batch has one.
+	// cutPart: a cut frees this part of MaxBytes, so that not every batch needs a cut.
 	cutPart            = 64
 	retryMin, retryMax = 50 * time.Millisecond, 5 * time.Second
 )
 
-// Store keeps the log.
+// Store stores the log.
 type Store interface {
 	// ChangeAudit adds and removes intents and adds rows, all in one transaction, and returns the
 	// state of the log after it. Nobody else adds rows meanwhile. Errors: Unavailable, wrapping
 	// sandbox.ErrNoSpace, when the disk is full.
 	ChangeAudit(ctx context.Context, change *sandbox.AuditChange) (sandbox.AuditChain, error)
-	// CutAudit removes the oldest rows, keeps the hash of the last row removed, and returns the
+	// CutAudit removes the oldest rows, stores the hash of the last row removed, and returns the
 	// number removed.
 	CutAudit(ctx context.Context, cut sandbox.AuditCut) (int, error)
 	// AuditChain returns the state of the log.
 	AuditChain(ctx context.Context) (sandbox.AuditChain, error)
-	// AuditRows returns a page of rows, the newest first unless the filter says otherwise. Errors:
+	// AuditRows returns a page of rows, newest first unless the filter says otherwise. Errors:
 	// Invalid, naming limit.
 	AuditRows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error)
 	// AuditIntents returns at most limit intents, in no order.
 	AuditIntents(ctx context.Context, limit int) ([]sandbox.AuditIntent, error)
 }
 
-// Config says what is kept. Zero values mean no limit.
+// Config has the limits of the log. Zero values mean no limit.
 type Config struct {
 	Retention time.Duration
 	MaxBytes  int64
-	// MaxRefused is how many requests of nobody that are refused are recorded one by
-	// one in a minute; 60 when it is 0.
+	// MaxRefused is how many refused anonymous requests are recorded individually each minute; 60
+	// when it is 0.
 	MaxRefused int
-	// Patience is how long an operation waits to be written, Linger how long Close
-	// waits for operations under way; 30 s when they are 0.
+	// Patience is how long an operation waits until its record is written, Linger how long Close
+	// waits for operations in progress; 30 s when they are 0.
 	Patience, Linger time.Duration
 }
 
@@ -84,37 +82,37 @@ type Log struct {
 	logger *slog.Logger
 	limit  *limit
 	turns  *turns
-	// verifying holds one verification at a time.
+	// verifying is a semaphore for verifications.
 	verifying chan struct{}
-	failing   atomic.Bool // whether the last attempt to write failed
+	failing   atomic.Bool // the last attempt to write failed
 	full      *signal     // on while the disk has no space for the log
-	// writing is since when a batch is being written, 0 while none is.
+	// writing is the time at which the current batch was begun, 0 between batches.
 	writing atomic.Int64
-	// whole keeps cuts out while the log is verified.
+	// whole prevents cuts while the log is verified.
 	whole    sync.RWMutex
-	urgent   chan struct{}   // something is queued that must not wait for more
+	urgent   chan struct{}   // an item is queued that must not wait for more
 	ctx      context.Context // until Close
 	stop     context.CancelFunc
 	finished chan struct{}
 
 	mu      sync.Mutex
 	queue   []item              // guarded by mu
-	open    map[*Entry]struct{} // guarded by mu; operations under way
-	closing bool                // guarded by mu; nothing more is let in
+	open    map[*Entry]struct{} // guarded by mu; operations in progress
+	closing bool                // guarded by mu; no more operations are admitted
 	closed  bool                // guarded by mu; nothing more is queued
 	idle    chan struct{}       // guarded by mu; closed when the last of open has ended, nil before closing
 }
 
-// item is what is to be written, or nothing for a look at how far the writer is.
+// item is a change to write, or an empty item for waiting until the writer has come this far.
 type item struct {
 	begun   *sandbox.AuditIntent
 	record  *Record
-	ended   string          // the intent that this is the end of
+	ended   string          // the intent that it ends
 	written chan<- struct{} // closed when it is written; nil when nobody waits
-	synced  bool            // it is written only when a loss of power leaves it
-	nobody  bool            // it lets in somebody of whom nothing is known
-	// inMemory is set for what need not be written while the disk is full, but is kept in
-	// memory until it is.
+	synced  bool            // it counts as written only after a sync to disk
+	nobody  bool            // it admits an anonymous operation
+	// inMemory is set for items that need not be written while the disk is full; they are kept in
+	// memory until then.
 	inMemory bool
 }
 
@@ -124,16 +122,15 @@ func Open(store Store, cfg Config, logger *slog.Logger) *Log {
 		store: store, cfg: cfg, logger: logger, limit: newLimit(cmp.Or(cfg.MaxRefused, refusedAnonymous)), turns: newTurns(), full: newSignal(), verifying: make(chan struct{}, 1),
 		urgent: make(chan struct{}, 1), finished: make(chan struct{}), open: map[*Entry]struct{}{},
 	}
-	l.cfg.Patience, l.cfg.Linger = cmp.Or(cfg.Patience, patience), cmp.Or(cfg.Linger, patience)
+	l.cfg.Patience, l.cfg.Linger = cmp.Or(cfg.Patience, defaultPatience), cmp.Or(cfg.Linger, defaultPatience)
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	go l.run()
 	return l
 }
 
-// Close lets nothing more in, waits a while for operations under way, such as those
-// of connections that the HTTP server does not know any more, records those that
-// still go on as [Interrupted], and returns when all is written. Closing twice does
-// nothing.
+// Close refuses new operations, waits for operations in progress, such as on connections that the
+// HTTP server does not track any more, records the rest as [Interrupted], and returns when all is
+// written. It is idempotent.
 func (l *Log) Close() {
 	l.mu.Lock()
 	if !l.closing {
@@ -170,7 +167,7 @@ func (l *Log) underWay() []*Entry {
 	return list
 }
 
-// enter counts e among the operations under way, leave takes it out.
+// enter adds e to the operations in progress, leave removes it.
 func (l *Log) enter(e *Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,19 +185,19 @@ func (l *Log) leave(e *Entry) {
 		return
 	}
 	select {
-	case <-l.idle: // this one came after the last, and nothing was done for it
+	case <-l.idle: // it arrived after the last, and nothing was done for it
 	default:
 		close(l.idle)
 	}
 }
 
-// unavailable is what is answered instead of doing what could not be recorded.
+// unavailable is the error of an operation that is refused because it cannot be recorded.
 func unavailable() error {
-	return sandbox.Errorf(sandbox.Unavailable, "the audit log cannot be written, and without it nothing is done; the server's log says why")
+	return sandbox.Errorf(sandbox.Unavailable, "the audit log cannot be written, and no operation is done without a record; the server's log has the reason")
 }
 
-// ready returns code Unavailable while records cannot be written, unless the disk is full
-// and the action frees space.
+// ready returns code Unavailable while records cannot be written, unless the disk is full and the
+// action frees space.
 func (l *Log) ready(action string) error {
 	if freesSpace(action) && l.full.isOn() {
 		return nil
@@ -214,12 +211,12 @@ func (l *Log) ready(action string) error {
 
 var (
 	errClosed = errors.New("the audit log is closed")
-	errFull   = errors.New("too much waits to be written to the audit log")
+	errFull   = errors.New("too many records wait to be written to the audit log")
 	errLate   = errors.New("the audit log was not written in time")
 )
 
-// put queues an item. One that lets something in is not queued when the log closes
-// or too much waits; everything else is, until the log is closed.
+// put queues an item. An item that admits an operation is refused when the log is closing or too
+// many items wait; other items are queued until the log is closed.
 func (l *Log) put(it item) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,17 +235,17 @@ func (l *Log) put(it item) error {
 	return nil
 }
 
-// hurry makes the writer look into the queue.
+// hurry wakes the writer.
 func (l *Log) hurry() {
 	select {
 	case l.urgent <- struct{}{}:
-	default: // it will
+	default: // it is awake
 	}
 }
 
-// putWait queues an item and waits until it is written, ctx ends, or Patience is
-// over. It may be written later then. It does not wait for an item that may be kept in
-// memory while the disk is full.
+// putWait queues an item and waits until it is written, ctx ends, or Patience has passed; then it
+// may still be written later. It does not wait for an item that may be kept in memory while the
+// disk is full.
 func (l *Log) putWait(ctx context.Context, it item) error {
 	written := make(chan struct{})
 	it.written = written
@@ -280,9 +277,9 @@ func (l *Log) putWait(ctx context.Context, it item) error {
 	}
 }
 
-// Do does what is no request, and records it: r has what is known, do may note more
-// on the entry in its context. It is not done when that it begins cannot be written.
-// Its error is returned, and that its end could not be written.
+// Do does an operation that is not a request, and records it: r has what is known, do may add to
+// the entry in its context. It is not done when its intent cannot be written. Do returns do's
+// error, and the error of writing its end.
 func (l *Log) Do(ctx context.Context, r Record, do func(context.Context) error) error {
 	e := &Entry{log: l, begun: time.Now(), record: r, told: r.ObjectKind != ""}
 	l.enter(e)
@@ -307,9 +304,9 @@ func (l *Log) flush(ctx context.Context) error {
 	return err
 }
 
-// Client returns the address of a client, without the port, and the group it is in
-// where clients are counted: one IPv4 address, or the /64 of an IPv6 one, which is
-// the least a single client has.
+// Client returns the address of a client, without the port, and the group as which clients are
+// counted: an IPv4 address, or the /64 of an IPv6 address, which is the smallest block that a
+// client has.
 func Client(remote string) (address, group string) {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {

@@ -50,7 +50,7 @@ func (f *fixture) add(action string, n int) {
 	}
 }
 
-// sql changes the database behind the log's back.
+// sql changes the database without the log.
 func (f *fixture) sql(statements ...string) {
 	f.Helper()
 	db, err := sql.Open("sqlite", f.path+"?_pragma=busy_timeout(5000)")
@@ -74,7 +74,7 @@ func (f *fixture) verify() audit.Report {
 	return r
 }
 
-// records returns all of them, the oldest first.
+// records returns all records, oldest first.
 func (f *fixture) records(filter sandbox.AuditFilter) []audit.Record {
 	f.Helper()
 	filter.Ascending, filter.Limit = true, 1000
@@ -156,7 +156,7 @@ func TestVerifierOfRows(t *testing.T) {
 		t.Error("from a point that is another")
 	}
 	first := rows[0]
-	first.Prev[0]++ // a first record has nothing before it, whatever it says
+	first.Prev[0]++ // a first record has nothing before it, whatever it claims
 	first.Hash[0]++
 	for name, part := range map[string][]sandbox.AuditRow{
 		"a gap": {rows[0], rows[2]}, "out of order": {rows[1], rows[0]}, "doubled": {rows[0], rows[0]}, "another first": {first},
@@ -196,13 +196,13 @@ func TestCloseWritesWhatIsQueued(t *testing.T) {
 	f.log.Close()
 	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
 	defer f.log.Close()
-	ok := len(f.records(sandbox.AuditFilter{Outcome: audit.OK})) // that slow ones started is recorded, too
+	ok := len(f.records(sandbox.AuditFilter{Outcome: audit.OK})) // the start of slow commands is recorded also
 	if r := f.verify(); r.Problem != "" || ok != int(added.Load()) {
 		t.Errorf("%+v, %d records of ends, want %d", r, ok, added.Load())
 	}
 }
 
-// handle serves one recorded request, from an address of its own choice.
+// handle serves a recorded request, from an optional address.
 func (f *fixture) handle(action string, do func(e *audit.Entry), address ...string) *httptest.ResponseRecorder {
 	f.Helper()
 	mux := http.NewServeMux()
@@ -278,7 +278,7 @@ func TestRetentionKeepsUpWithABusyServer(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("of %d records that are too old %d were removed", old, chain.Anchor.Seq)
 		}
-		f.records(sandbox.AuditFilter{Action: audit.ActionCut}) // once around the writer
+		f.records(sandbox.AuditFilter{Action: audit.ActionCut}) // waits for the writer
 	}
 	if r := f.verify(); r.Problem != "" {
 		t.Error(r.Problem)
@@ -327,7 +327,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// Who is refused until refusals are counted only does not thereby hide what follows.
+// A client whose refusals are only counted cannot thereby hide what it does next.
 func TestWhatMayHaveBeenDoneIsRecorded(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	as := func(do func(e *audit.Entry)) func(e *audit.Entry) {
@@ -355,7 +355,7 @@ func TestWhatMayHaveBeenDoneIsRecorded(t *testing.T) {
 	serve.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "POST", "/", nil))
 	var outcomes []string
 	for _, r := range f.records(sandbox.AuditFilter{Action: "late"}) {
-		if r.Outcome != audit.Started { // which slow ones have, too
+		if r.Outcome != audit.Started { // slow commands have one
 			outcomes = append(outcomes, r.Outcome)
 		}
 	}

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// QueryTime is how long one question may take, VerifyTime a verification.
+	// QueryTime is how long a query may take, VerifyTime a verification.
 	QueryTime, VerifyTime = 20 * time.Second, 15 * time.Minute
-	// verifyPage is how many rows are read at once, each some kilobytes at most.
+	// verifyPage is how many rows are read at once, each a few kilobytes at most.
 	verifyPage = 500
 )
 
-// Rows returns a page of the log, the newest first unless the filter says
-// otherwise. What was answered before is in it. Errors: Invalid, naming limit or cursor;
-// Timeout when the filter makes it read too much.
+// Rows returns a page of the log, newest first unless the filter says otherwise. It includes the
+// records of all requests answered before. Errors: Invalid, naming limit or cursor; Timeout when
+// the filter makes it read too much.
 func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error) {
 	timed, cancel := context.WithTimeout(ctx, QueryTime)
 	defer cancel()
@@ -40,18 +40,18 @@ func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbo
 	return page.Page[sandbox.AuditRow]{}, err
 }
 
-// Report says what a verification found.
+// Report is the result of a verification.
 type Report struct {
-	// Anchor is the newest record that was cut off, Head the newest record.
+	// Anchor is the last record that was cut off, Head the newest record.
 	Anchor, Head sandbox.AuditPoint
-	// Records were checked, all of the log unless Problem says what is wrong.
+	// Records is the number of verified records, all of the log unless Problem is set.
 	Records int64
 	Problem string
 }
 
-// Verify reads the whole log, a page at a time, and checks its chain, until ctx
-// ends. Nothing is cut meanwhile, and questions are answered. Errors: Timeout after
-// [VerifyTime], waiting for others to end included.
+// Verify reads the whole log, a page at a time, and checks its chain, until ctx ends. Meanwhile
+// nothing is cut, and queries are answered. Errors: Timeout after [VerifyTime], including the wait
+// for other verifications.
 func (l *Log) Verify(ctx context.Context) (Report, error) {
 	timed, cancel := context.WithTimeout(ctx, VerifyTime)
 	defer cancel()

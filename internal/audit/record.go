@@ -9,18 +9,19 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Outcomes beside the codes of errors.
+// Outcomes in addition to the codes of errors.
 const (
-	// OK is the outcome of what was done.
+	// OK is the outcome of successful operations.
 	OK = "ok"
-	// Started is that of what goes on; its end has a record with the same request id.
+	// Started is the outcome in the record of a start; the end has a record with the same request
+	// ID.
 	Started = "started"
-	// Canceled is that of what ended because the client went away.
+	// Canceled is the outcome when the client went away.
 	Canceled = "canceled"
-	// Interrupted is that of what the server's end, or its death, cut off: whether it
-	// was done is not known.
+	// Interrupted is the outcome when the end or death of the server cut the operation off: whether
+	// it was done is unknown.
 	Interrupted = "interrupted"
-	// Failed is that of what was answered with an error without a code.
+	// Failed is the outcome when the answer was an error without a code.
 	Failed = "failed"
 )
 
@@ -35,9 +36,9 @@ type Record struct {
 	DurationMS int64  `json:"duration_ms"`
 	RequestID  string `json:"request_id,omitempty"`
 	Route      string `json:"route,omitempty"`
-	Permission string `json:"permission,omitempty"` // what the route needs
+	Permission string `json:"permission,omitempty"` // required by the route
 
-	// Who. For a request to a sandbox's own URL, Via says so and nobody is named.
+	// The user. For a request to a sandbox's own URL there is no user, but Via.
 	User      string `json:"user_id,omitempty"`
 	Token     string `json:"token_id,omitempty"`
 	Session   string `json:"session_id,omitempty"`
@@ -47,7 +48,7 @@ type Record struct {
 	Address   string `json:"address,omitempty"`
 	UserAgent string `json:"user_agent,omitempty"`
 
-	// To what.
+	// The object.
 	Workspace  string `json:"workspace_id,omitempty"`
 	ObjectKind string `json:"object_kind,omitempty"`
 	ObjectID   string `json:"object_id,omitempty"`
@@ -56,11 +57,11 @@ type Record struct {
 	// Command is the program and its arguments, without secrets.
 	Command          []string `json:"command,omitempty"`
 	CommandTruncated bool     `json:"command_truncated,omitempty"`
-	// Details are what else is worth knowing, by name.
+	// Details are further facts, by name.
 	Details map[string]string `json:"details,omitempty"`
 }
 
-// hashOf is the hash of the chain after a record.
+// hashOf returns the hash of the chain after a record.
 func hashOf(prev sandbox.AuditHash, record []byte) sandbox.AuditHash {
 	h := sha256.New()
 	h.Write(prev[:])
@@ -68,7 +69,7 @@ func hashOf(prev sandbox.AuditHash, record []byte) sandbox.AuditHash {
 	return sandbox.AuditHash(h.Sum(nil))
 }
 
-// seal puts records behind head, and gives them their numbers.
+// seal chains records after head, and numbers them.
 func seal(head sandbox.AuditPoint, records []*Record) ([]sandbox.AuditRow, error) {
 	rows := make([]sandbox.AuditRow, len(records))
 	for i, r := range records {
@@ -83,23 +84,23 @@ func seal(head sandbox.AuditPoint, records []*Record) ([]sandbox.AuditRow, error
 	return rows, nil
 }
 
-// Verifier checks that rows are a chain, given to it in order.
+// Verifier checks that rows form a chain, in order.
 type Verifier struct {
 	at    sandbox.AuditPoint
 	begun bool
 }
 
-// From returns a Verifier of the rows behind a point.
+// From returns a Verifier of the rows after a point.
 func From(at sandbox.AuditPoint) *Verifier { return &Verifier{at: at, begun: true} }
 
-// FromFirst returns a Verifier that believes the first row's word for what was
-// before it, unless it is the first of the log.
+// FromFirst returns a Verifier that trusts the first row's hash of what was before it, unless it is
+// the first row of the log.
 func FromFirst() *Verifier { return &Verifier{} }
 
 // At returns the last row that was checked.
 func (v *Verifier) At() sandbox.AuditPoint { return v.at }
 
-// Check returns what is wrong with the next row; nothing may be checked afterwards.
+// Check returns what is wrong with the next row; after an error no more rows may be checked.
 func (v *Verifier) Check(r sandbox.AuditRow) error {
 	if !v.begun {
 		v.begun = true
@@ -114,10 +115,10 @@ func (v *Verifier) Check(r sandbox.AuditRow) error {
 		Seq int64 `json:"seq"`
 	}
 	if err := json.Unmarshal(r.Record, &inside); err != nil || inside.Seq != r.Seq {
-		return fmt.Errorf("record %d is not what it was: it says that it is record %d", r.Seq, inside.Seq)
+		return fmt.Errorf("record %d has been changed: its content is of record %d", r.Seq, inside.Seq)
 	}
 	if hash := hashOf(v.at.Hash, r.Record); hash != r.Hash {
-		return fmt.Errorf("record %d, or its hash, is not what it was: its hash is %s, and should be %s",
+		return fmt.Errorf("record %d, or its hash, has been changed: its hash is %s, and should be %s",
 			r.Seq, hex.EncodeToString(r.Hash[:]), hex.EncodeToString(hash[:]))
 	}
 	v.at = sandbox.AuditPoint{Seq: r.Seq, Hash: r.Hash}

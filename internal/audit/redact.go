@@ -8,29 +8,30 @@ import (
 )
 
 const (
-	// CommandMax is how many bytes of a command are kept, and commandArgs how many arguments.
+	// CommandMax is how many bytes of a command are recorded, and commandArgs how many arguments.
 	CommandMax  = 4 << 10
 	commandArgs = 256
 
 	hidden = "[redacted]"
-	// tailMax is how much is given up of a word that the limit cuts in two: what is
-	// left of a secret might not look like one.
+	// tailMax is how many bytes are dropped from a word that the limit cuts: the rest of a secret
+	// might not look like a secret.
 	tailMax = 256
-	// A value of a variable is hidden wherever it stands when it has so many bytes;
-	// one of a variable that is named like a secret already with so many.
+	// The value of a variable is hidden everywhere if it has at least valueMin bytes;
+	// secretValueMin applies to variables whose names suggest secrets.
 	valueMin, secretValueMin = 6, 4
 )
 
-// ordinary are variables whose values are no secrets, and stand in many commands.
+// ordinary are variables whose values are not secret and occur in many commands.
 var ordinary = map[string]bool{
 	"PATH": true, "HOME": true, "PWD": true, "OLDPWD": true, "LANG": true, "LC_ALL": true, "LANGUAGE": true, "TERM": true, "USER": true,
 	"SHELL": true, "TZ": true, "HOSTNAME": true, "NODE_ENV": true, "PYTHONPATH": true, "DEBIAN_FRONTEND": true, "TMPDIR": true,
 }
 
 const (
-	// names are words in the names of what holds secrets.
+	// names are words in the names of secrets.
 	names = `(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|token|passwd|password|passphrase|pwd|credentials?)`
-	// value is a word, or all between quotes, which have backslashes inside of others.
+	// value matches a word, or everything between quotes, which are preceded by backslashes inside
+	// of others.
 	value = `(?:"(?:[^"\\]|\\.)*"?|'[^']*'?|\\+"(?:[^"\\]|\\+[^"\\])*(?:\\+")?|[^\s"'&;|)]+)`
 )
 
@@ -38,7 +39,7 @@ var (
 	secretName = regexp.MustCompile(`(?i)(?:` + names + `|(?:^|_)(?:key|auth|pass)(?:_|$))`)
 	secretFlag = regexp.MustCompile(`(?i)^--?[a-z0-9-]*` + names + `$`)
 
-	// patterns are forms in which secrets appear; what is kept of each is its groups.
+	// patterns match the forms of secrets; their groups remain in the text.
 	patterns = []*regexp.Regexp{
 		regexp.MustCompile(`()-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`),
 		// Authorization: Bearer …, token …, Basic …
@@ -52,12 +53,12 @@ var (
 		// user:password in URLs, and as curl and others take it
 		regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(@)`),
 		regexp.MustCompile(`((?:^|\s)(?:-u|--user)[\s=]+["']?[^\s:"']+:)[^\s"']+`),
-		// Tokens that say what they are: ours, and others'.
+		// Tokens with known prefixes: ours and others'.
 		regexp.MustCompile(`()\b(?:mb[a-z]_[a-z2-9]{16,}|str_[a-z2-7]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)`),
 	}
 )
 
-// Redact returns s without what looks like a secret.
+// Redact returns s without parts that look like secrets.
 func Redact(s string) string {
 	for _, p := range patterns {
 		s = p.ReplaceAllString(s, "${1}"+hidden+"${2}")
@@ -68,7 +69,7 @@ func Redact(s string) string {
 // secrets are values that must not appear, the longest first.
 type secrets []string
 
-// secretsOf returns the values of variables that are to be hidden.
+// secretsOf returns the values of variables that must be hidden.
 func secretsOf(envs []map[string]string) secrets {
 	var list secrets
 	for _, env := range envs {
@@ -78,13 +79,13 @@ func secretsOf(envs []map[string]string) secrets {
 			}
 		}
 	}
-	// One may be a part of another.
+	// A value may be part of another.
 	slices.SortFunc(list, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	return slices.Compact(list)
 }
 
-// hide returns s without the values. When s was cut off at its end, what may be
-// the beginning of a value there goes, too.
+// hide returns s without the values. When s was cut off at its end, hide also removes what may be
+// the beginning of a value there.
 func (list secrets) hide(s string, cut bool) string {
 	for _, v := range list {
 		s = strings.ReplaceAll(s, v, hidden)
@@ -104,8 +105,8 @@ func (list secrets) hide(s string, cut bool) string {
 	return s[:len(s)-most]
 }
 
-// command returns what is kept of a command, and whether that is less than all of
-// it, not counting what was hidden.
+// command returns what to record of a command, and whether it was truncated, regardless of hidden
+// values.
 func command(argv []string, envs []map[string]string) (kept []string, truncated bool) {
 	values := secretsOf(envs)
 	room := CommandMax
@@ -137,7 +138,7 @@ func command(argv []string, envs []map[string]string) (kept []string, truncated 
 	return kept, truncated
 }
 
-// withoutTail returns s without its last word, of which something is missing.
+// withoutTail returns s without its last word, which is incomplete.
 func withoutTail(s string) string {
 	from := max(len(s)-tailMax, 0)
 	if i := strings.LastIndexAny(s[from:], " \t\r\n"); i >= 0 {
@@ -146,8 +147,8 @@ func withoutTail(s string) string {
 	return s[:from]
 }
 
-// text returns what is kept of a text that a caller or a sandbox chose: valid,
-// without secrets, and not longer than max bytes.
+// text returns what to record of a text that a caller or a sandbox chose: valid UTF-8, without
+// secrets, and at most max bytes.
 func text(s string, max int) string {
 	rest := ""
 	if len(s) > max {

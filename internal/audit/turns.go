@@ -7,19 +7,19 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// queriesMax is how many questions are answered at once; each may read much of the log.
+// queriesMax is how many queries run at once; each may read much of the log.
 const queriesMax = 4
 
-// turns lets one question of each workspace be answered at a time, so that none
-// keeps the others waiting, and queriesMax of all. Safe for concurrent use.
+// turns permits a single query for each workspace at a time, so that no workspace delays the
+// others, and queriesMax queries in total. Safe for concurrent use.
 type turns struct {
 	all chan struct{}
 
 	mu  sync.Mutex
-	own map[sandbox.WorkspaceID]*turn // guarded by mu; those with somebody in or before them
+	own map[sandbox.WorkspaceID]*turn // guarded by mu; workspaces with a query that runs or waits
 }
 
-// turn is that of one workspace.
+// turn is the semaphore of a workspace.
 type turn struct {
 	held chan struct{}
 	uses int // guarded by turns.mu
@@ -29,7 +29,7 @@ func newTurns() *turns {
 	return &turns{all: make(chan struct{}, queriesMax), own: map[sandbox.WorkspaceID]*turn{}}
 }
 
-// take waits for the turn of a workspace, "" for the installation; the error is ctx's.
+// take waits for the turn of a workspace, "" for the installation. Errors: ctx's.
 func (t *turns) take(ctx context.Context, ws sandbox.WorkspaceID) (release func(), err error) {
 	t.mu.Lock()
 	own := t.own[ws]
@@ -46,7 +46,7 @@ func (t *turns) take(ctx context.Context, ws sandbox.WorkspaceID) (release func(
 			delete(t.own, ws)
 		}
 	}
-	// The workspace's own comes first: who waits for it takes no place of the others.
+	// The workspace's own turn comes first: waiting for it must not occupy a place of the others.
 	for _, held := range []chan struct{}{own.held, t.all} {
 		select {
 		case held <- struct{}{}:

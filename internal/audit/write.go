@@ -16,7 +16,7 @@ import (
 // recoverPage is how many operations of a killed server are recorded at once.
 const recoverPage = 500
 
-// run writes until the log is closed, and then what is queued.
+// run writes until the log is closed, and then the rest of the queue.
 func (l *Log) run() {
 	defer close(l.finished)
 	perMinute, nextCut := time.NewTicker(minute), time.NewTimer(l.cutOld())
@@ -38,14 +38,14 @@ func (l *Log) run() {
 	}
 }
 
-// drain writes what is queued, a batch at a time.
+// drain writes the queue, a batch at a time.
 func (l *Log) drain() {
 	for {
 		l.mu.Lock()
 		n := min(len(l.queue), batchMax)
 		items := l.queue[:n:n]
 		if l.queue = l.queue[n:]; len(l.queue) == 0 {
-			l.queue = nil // so that what was a long queue is let go
+			l.queue = nil // to free the memory of a long queue
 		}
 		l.mu.Unlock()
 		if n == 0 {
@@ -55,8 +55,7 @@ func (l *Log) drain() {
 	}
 }
 
-// write writes a batch, and tells who waits for it. What has to be is brought to the
-// disk, in one go for all of it.
+// write writes a batch and notifies the waiters. It syncs at most once for the whole batch.
 func (l *Log) write(items []item) {
 	l.writing.Store(time.Now().UnixNano())
 	defer l.writing.Store(0)
@@ -89,9 +88,8 @@ func (l *Log) write(items []item) {
 	}
 }
 
-// change changes the log, with records at its end, however often it takes until
-// the log is closed, and once after that. It reports whether it is written; what is
-// durable outlives a loss of power, too.
+// change changes the log and appends records. It retries until the log is closed, and once after
+// that. It reports whether the change is written; with durable it also survives a loss of power.
 func (l *Log) change(change *sandbox.AuditChange, records []*Record, durable bool) (sandbox.AuditChain, bool) {
 	if len(change.Begun)+len(change.Ended)+len(records) == 0 {
 		return sandbox.AuditChain{}, true
@@ -110,7 +108,7 @@ func (l *Log) change(change *sandbox.AuditChange, records []*Record, durable boo
 		return struct{}{}, err
 	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(0))
 	if err != nil {
-		l.logger.Error("audit records not written: what they are about is recorded as interrupted when the server starts again", "records", len(records), "error", err)
+		l.logger.Error("audit records not written: their operations will be recorded as interrupted when the server starts again", "records", len(records), "error", err)
 		return sandbox.AuditChain{}, false
 	}
 	if l.failing.Swap(false) {
@@ -119,7 +117,7 @@ func (l *Log) change(change *sandbox.AuditChange, records []*Record, durable boo
 	return chain, true
 }
 
-// add writes records of the log's own.
+// add writes records of the log itself.
 func (l *Log) add(records ...*Record) {
 	for _, r := range records {
 		stamp(r, time.Now())
@@ -127,11 +125,11 @@ func (l *Log) add(records ...*Record) {
 	l.change(&sandbox.AuditChange{}, records, false)
 }
 
-// writeRefused records what was only counted in the minute that ends.
+// writeRefused records the counts of refusals of the past minute.
 func (l *Log) writeRefused() { l.add(l.limit.next()...) }
 
-// Recover records what a server that was killed had let in as [Interrupted]. It
-// is for the one server of the store, before it lets anything in.
+// Recover records the unfinished operations of a killed server as [Interrupted]. Only the single
+// server of the store may call it, before any operation.
 func (l *Log) Recover(ctx context.Context) error {
 	for {
 		intents, err := l.store.AuditIntents(ctx, recoverPage)
@@ -142,7 +140,7 @@ func (l *Log) Recover(ctx context.Context) error {
 		var records []*Record
 		for _, i := range intents {
 			r := &Record{}
-			if err := json.Unmarshal(i.Record, r); err != nil { // somebody has damaged it, which must show
+			if err := json.Unmarshal(i.Record, r); err != nil { // damaged by somebody, which must be visible
 				r = &Record{Action: "unknown", Details: map[string]string{"intent": text(string(i.Record), detailMax)}}
 			}
 			r.Outcome = Interrupted
@@ -159,7 +157,7 @@ func (l *Log) Recover(ctx context.Context) error {
 	}
 }
 
-// cutOld removes records that are too old and returns when to look again.
+// cutOld removes records that are too old, and returns when to look again.
 func (l *Log) cutOld() time.Duration {
 	if l.cut(false) {
 		return cutPause
@@ -167,9 +165,8 @@ func (l *Log) cutOld() time.Duration {
 	return hour
 }
 
-// cut removes records that are too old, or too many, at most cutRows; full says
-// that there are too many. It reports whether there may be more to remove. While the
-// log is verified it does nothing.
+// cut removes records that are too old, or, with full, too many, at most cutRows. It reports
+// whether there may be more to remove. It does nothing while the log is being verified.
 func (l *Log) cut(full bool) (more bool) {
 	if !l.whole.TryLock() {
 		return true
