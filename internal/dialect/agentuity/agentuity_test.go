@@ -12,15 +12,15 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// What the published client needs is proved by test/agentuity with real
-// sandboxes. Here is what it does not show.
+// test/agentuity tests with real sandboxes what the published client needs. These tests cover the
+// rest.
 
 func server(t *testing.T) *apitest.Server {
 	t.Helper()
 	return apitest.New(t)
 }
 
-// answer is an answer as the dialect gives it.
+// answer is an answer of the dialect.
 type answer struct {
 	Success bool
 	Code    string
@@ -61,7 +61,7 @@ func TestErrorsHaveTheStatusTheClientNeeds(t *testing.T) {
 	}{
 		{"GET", "/sandbox/" + none, nil, 200, "SANDBOX_NOT_FOUND"},
 		{"GET", "/sandbox/status/" + none, nil, 200, "SANDBOX_NOT_FOUND"},
-		{"GET", "/sandbox/status", nil, 200, "SANDBOX_NOT_FOUND"}, // a word in the place of an id
+		{"GET", "/sandbox/status", nil, 200, "SANDBOX_NOT_FOUND"}, // a word in place of an ID
 		{"DELETE", "/sandbox/" + none, nil, 200, "SANDBOX_NOT_FOUND"},
 		{"GET", "/sandbox/execution/exec_x", nil, 200, "EXECUTION_NOT_FOUND"},
 		{"POST", "/sandbox/" + none + "/execute", execute, 404, "SANDBOX_NOT_FOUND"},
@@ -144,7 +144,7 @@ func TestOneCommandAtATime(t *testing.T) {
 	if status != 200 || !job.Success {
 		t.Errorf("a job beside it = %d %+v, want it made", status, job)
 	}
-	// A job is no execution, and the other way round.
+	// A job is not an execution, and vice versa.
 	jobID, _ := job.Data["jobId"].(string)
 	asExecution := "exec_" + strings.TrimPrefix(jobID, "job_")
 	if _, a := call(t, s, "GET", "/sandbox/execution/"+asExecution, nil); a.Code != "EXECUTION_NOT_FOUND" {
@@ -167,7 +167,7 @@ func TestAnotherSandboxesJobIsNotFound(t *testing.T) {
 
 func TestAnUnansweredCreateLeavesNothing(t *testing.T) {
 	s := server(t)
-	// The second file is where the first has its directory: the sandbox refuses it.
+	// The path of the second file is a directory of the first: the sandbox refuses it.
 	files := []any{map[string]any{"path": "a/b", "content": ""}, map[string]any{"path": "a", "content": ""}}
 	status, a := call(t, s, "POST", "/sandbox", map[string]any{"files": files})
 	if a.Success {

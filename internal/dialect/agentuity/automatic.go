@@ -5,9 +5,9 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// automatic returns the environment variables that every command has. They are
-// added to each command and not kept with the sandbox, so that what the client
-// asks for as the sandbox's environment is what it set itself. What it set wins.
+// automatic returns the environment variables that every command has. They are added to each
+// command and not stored with the sandbox, so that a client that reads the sandbox's environment
+// sees only the variables that it set. Those take precedence.
 func (d *Dialect) automatic(sb *sandbox.Sandbox) map[string]string {
 	env := map[string]string{
 		"AGENTUITY_SANDBOX_ID":     sandboxID(sb.ID),
@@ -30,7 +30,7 @@ func (d *Dialect) automatic(sb *sandbox.Sandbox) map[string]string {
 	return env
 }
 
-// command is an execution in the workspace of a sandbox.
+// command returns the request of an execution in the workspace of a sandbox.
 func (d *Dialect) command(sb *sandbox.Sandbox, argv []string, streams streamInput) execution.Request {
 	return execution.Request{
 		Argv: argv, Cwd: workspaceDir, MakeCwd: true, Env: d.automatic(sb),

@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/snapshot"
 )
 
-// beginBuild is the first of the three requests of a build.
+// beginBuild handles the first of the three requests of a build.
 func (d *Dialect) beginBuild(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Runtime     string `json:"runtime"`
@@ -57,14 +57,14 @@ func (d *Dialect) beginBuild(w http.ResponseWriter, r *http.Request) error {
 	}{snapshotID(begun.ID)})
 }
 
-// building returns the id of the build that the request's path names.
+// building returns the ID of the build in the request's path.
 func building(r *http.Request) sandbox.SnapshotID {
 	id, _ := internal[sandbox.SnapshotID](prefixSnapshot, r.PathValue("snapshot"))
 	return id
 }
 
-// uploadBuild takes the files of a build. Without an upload URL the client sends
-// them here, whether the snapshot is to be public or not.
+// uploadBuild receives the files of a build. Without an upload URL the client sends them here, for
+// public and private snapshots.
 func (d *Dialect) uploadBuild(w http.ResponseWriter, r *http.Request) error {
 	err := d.svc.Snapshots().Assemblies().Upload(r.Context(), caller(r.Context()), building(r), r.Body)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -79,7 +79,7 @@ func (d *Dialect) uploadBuild(w http.ResponseWriter, r *http.Request) error {
 	}{true, false})
 }
 
-// finishBuild is the last request of a build.
+// finishBuild handles the last request of a build.
 func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		FileCount    int               `json:"fileCount"`
@@ -96,7 +96,7 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx, id := r.Context(), building(r)
-	if in.FileCount == 0 { // the client has sent a file that stands for none
+	if in.FileCount == 0 { // the client has sent a placeholder file
 		err = d.svc.Snapshots().Assemblies().Upload(ctx, caller(ctx), id, noFiles())
 	}
 	var sn sandbox.Snapshot
@@ -114,11 +114,11 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 	return d.answerSnapshot(w, r, &sn, nil)
 }
 
-// noFiles returns an archive with nothing in it.
+// noFiles returns an empty archive.
 func noFiles() *bytes.Buffer {
 	var b bytes.Buffer
 	zip := gzip.NewWriter(&b)
-	_ = tar.NewWriter(zip).Close() // a buffer takes everything
+	_ = tar.NewWriter(zip).Close() // writing to a buffer never fails
 	_ = zip.Close()
 	return &b
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// cliInfo is a sandbox as the command line asks for it before anything else.
+// cliInfo is the description of a sandbox that the command line requests first.
 type cliInfo struct {
 	ID          string  `json:"id"`
 	Name        *string `json:"name"`
@@ -21,7 +21,7 @@ type cliInfo struct {
 	ProjectID   *string `json:"projectId"`
 }
 
-// region is the one there is.
+// region is the only region.
 const region = "local"
 
 func (d *Dialect) regions(w http.ResponseWriter, _ *http.Request) error {
@@ -31,7 +31,7 @@ func (d *Dialect) regions(w http.ResponseWriter, _ *http.Request) error {
 	}{{region, "This server"}})
 }
 
-// organizations answers with the workspace that the caller acts in.
+// organizations returns the workspace that the caller acts in.
 func (d *Dialect) organizations(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, []ref{org(caller(r.Context()).Workspace)})
 }
@@ -81,11 +81,11 @@ func (d *Dialect) cliGet(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, cliInfoOf(&l))
 }
 
-// validationMax bounds the body of a validation: who sends it is not known.
+// validationMax bounds the body of a validation, which is open to anonymous clients.
 const validationMax = 64 << 10
 
-// validateAptPackages says which Debian packages cannot be installed. The command
-// line does not sign in for it.
+// validateAptPackages returns which Debian packages cannot be installed. The command line does not
+// authenticate for it.
 func (d *Dialect) validateAptPackages(w http.ResponseWriter, r *http.Request) error {
 	in, err := decodeMax[struct {
 		Packages []string `json:"packages"`

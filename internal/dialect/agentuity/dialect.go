@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// holdMax is how long a request is held: after 5 minutes the clients take it for lost.
+	// holdMax is how long a request may wait: clients give up after 5 minutes.
 	holdMax = 270 * time.Second
-	// bodyMax bounds JSON bodies, which may carry files in base64.
+	// bodyMax bounds JSON bodies, which may contain files in base64.
 	bodyMax = sandbox.ExecutionFilesMax/3*4 + 1<<20
 )
 
-// URLs says under which URLs things are reached.
+// URLs returns the URLs of the server and of sandboxes.
 type URLs interface {
 	// Server returns the URL of the server, without a slash at the end.
 	Server() string
@@ -35,7 +35,7 @@ type URLs interface {
 	Sandbox(label string) string
 }
 
-// Dialect is /sandbox/…, /fs/…, /cli/sandbox… and /streams/….
+// Dialect serves /sandbox/…, /fs/…, /cli/sandbox… and /streams/….
 type Dialect struct {
 	svc        *lifecycle.Service
 	guest      *guest.Calls
@@ -43,7 +43,7 @@ type Dialect struct {
 	urls       URLs
 
 	mu       sync.Mutex
-	starting map[sandbox.ID]bool // sandboxes that are being given a command; guarded by mu
+	starting map[sandbox.ID]bool // sandboxes in which a command is being started; guarded by mu
 }
 
 // New returns the dialect.
@@ -109,7 +109,7 @@ func (d *Dialect) Register(mux *auth.Mux) {
 	} {
 		d.handle(mux, pattern, byStatus, h)
 	}
-	// What follows needs no token. Who has a stream's id may read it.
+	// The routes below need no token. The ID of a stream is the permission to read it.
 	d.handle(mux, "GET /streams/{stream}", byStatus, d.readStream)
 	d.handle(mux, "POST /cli/validate/apt-dependencies", byCode, d.validateAptPackages)
 	d.handle(mux, "GET /sandbox/snapshots/public", byCode, d.publicSnapshots)
@@ -125,8 +125,8 @@ func (d *Dialect) handle(mux *auth.Mux, pattern string, errors style, h handler)
 	}))
 }
 
-// organization returns the workspace that the request names as organization, ""
-// when it names none. Whether the caller is a member is not its matter.
+// organization returns the workspace that the request names as organization, "" when it names none.
+// It does not check whether the caller is a member.
 func organization(r *http.Request) (string, error) {
 	org := cmp.Or(r.URL.Query().Get("orgId"), r.PathValue("org"))
 	if org == "" {
@@ -146,8 +146,7 @@ func caller(ctx context.Context) sandbox.Caller {
 	return sandbox.Caller{User: id.User, Workspace: id.Workspace, ReadOnly: !id.May(sandbox.SandboxesWrite)}
 }
 
-// decode reads a JSON body. Fields that are not known are no fault: newer clients
-// have more of them.
+// decode reads a JSON body. It ignores unknown fields: newer clients send more of them.
 func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
 	return decodeMax[T](w, r, bodyMax)
 }
@@ -167,13 +166,13 @@ func decodeMax[T any](w http.ResponseWriter, r *http.Request, most int64) (v T, 
 	case errors.As(err, &maxBytes):
 		return v, sandbox.Errorf(sandbox.TooLarge, "the body has more than %d bytes", most)
 	case errors.Is(err, io.EOF):
-		return v, sandbox.InvalidField("body", "a JSON object is needed")
+		return v, sandbox.InvalidField("body", "must be a JSON object")
 	default:
-		return v, sandbox.Wrap(sandbox.Invalid, err, "the body is not the JSON object that is needed")
+		return v, sandbox.Wrap(sandbox.Invalid, err, "the body is not a valid JSON object for this call")
 	}
 }
 
-// found returns the sandbox that the request's path names, unless it was deleted.
+// found returns the sandbox in the request's path, unless it was deleted.
 func (d *Dialect) found(r *http.Request) (sandbox.Sandbox, error) {
 	sb, err := d.any(r)
 	if err == nil && deleted(&sb) {
@@ -182,7 +181,7 @@ func (d *Dialect) found(r *http.Request) (sandbox.Sandbox, error) {
 	return sb, err
 }
 
-// any is found also for deleted ones.
+// any is like found, and also returns deleted sandboxes.
 func (d *Dialect) any(r *http.Request) (sandbox.Sandbox, error) {
 	id, ok := internal[sandbox.ID](prefixSandbox, r.PathValue("id"))
 	if !ok {
@@ -195,7 +194,7 @@ func (d *Dialect) any(r *http.Request) (sandbox.Sandbox, error) {
 	return sb, err
 }
 
-// usable is found for calls into a sandbox: it waits for one that is being created.
+// usable is like found, for calls into a sandbox: it waits for a sandbox that is being created.
 func (d *Dialect) usable(r *http.Request) (sandbox.Sandbox, error) {
 	sb, err := d.found(r)
 	if err != nil || sb.State != sandbox.Provisioning {
@@ -204,12 +203,12 @@ func (d *Dialect) usable(r *http.Request) (sandbox.Sandbox, error) {
 	return d.started(r.Context(), &sb)
 }
 
-// started waits for a sandbox to run.
+// started waits until a sandbox runs.
 func (d *Dialect) started(ctx context.Context, sb *sandbox.Sandbox) (sandbox.Sandbox, error) {
 	return d.svc.Wait(ctx, caller(ctx), string(sb.ID), sandbox.Running, holdMax)
 }
 
-// duration reads a duration as the clients write it; def is that of "".
+// duration parses a duration in the clients' format; def is the value of "".
 func duration(field, s string, def time.Duration) (time.Duration, error) {
 	if s == "" {
 		return def, nil
@@ -221,7 +220,7 @@ func duration(field, s string, def time.Duration) (time.Duration, error) {
 	return v, nil
 }
 
-// number reads a number of the query, from low to high; def is that of an absent one.
+// number reads a number of the query, from low to high; def is the default.
 func number(r *http.Request, name string, def, low, high int) (int, error) {
 	s := r.URL.Query().Get(name)
 	if s == "" {

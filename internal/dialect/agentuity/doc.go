@@ -1,12 +1,11 @@
-// Package agentuity is the dialect that the published Agentuity clients speak.
-// It translates onto the lifecycle service and adds no power that /v1 lacks.
+// Package agentuity is the dialect of the published Agentuity clients. It translates their requests
+// to the lifecycle service and adds no feature that /v1 lacks.
 //
-// An organization is a workspace, and the ids are ours with a prefix: see
-// sandboxID and its siblings. What the dialect must remember of a sandbox beyond
-// what we record is kept in its labels, under "agentuity/".
+// An organization is a workspace, and IDs are Modbox IDs with a prefix: see sandboxID and its
+// siblings. What the dialect needs to remember about a sandbox beyond our record is stored in its
+// labels, under "agentuity/".
 //
-// The clients are strict: optional fields are left out and never null, every
-// success is 200 or 201 with a JSON object, and the errors they turn into typed
-// ones arrive with status 200. docs/dialects/agentuity.md says what was decided
-// where their contract is silent.
+// The clients are strict: optional fields must be omitted and never null, every success is 200 or
+// 201 with a JSON object, and errors for which the clients have types arrive with status 200.
+// docs/dialects/agentuity.md lists the decisions where their contract is silent.
 package agentuity

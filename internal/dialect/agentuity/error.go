@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// The codes that the clients turn into errors of their own types.
+// The codes for which the clients have error types.
 const (
 	codeSandboxNotFound   = "SANDBOX_NOT_FOUND"
 	codeSandboxTerminated = "SANDBOX_TERMINATED"
@@ -20,10 +20,10 @@ const (
 	codeNotFound          = "NOT_FOUND" // of /cli/sandbox/{id}
 )
 
-// typed is an error that the clients have a type for.
+// typed is an error for which the clients have a type.
 type typed struct {
 	code   string
-	status int // where the route says it by status
+	status int // for routes that use the status
 	err    error
 }
 
@@ -42,7 +42,7 @@ func busy() error {
 	return &typed{codeSandboxBusy, http.StatusConflict, sandbox.Errorf(sandbox.Conflict, "the sandbox is running another command")}
 }
 
-// known gives the errors of calls into a sandbox, which was found before, their types.
+// known converts errors of calls into an existing sandbox to typed errors.
 func known(err error) error {
 	if sandbox.CodeOf(err) == sandbox.Ended {
 		return &typed{codeSandboxTerminated, http.StatusGone, err}
@@ -50,8 +50,8 @@ func known(err error) error {
 	return err
 }
 
-// The clients read a code only in an answer with status 200, except that of an
-// execute they take two from the status, and that of a file or archive is none.
+// style is how a route reports errors. The clients read a code only from an answer with status 200;
+// for an execute they derive two codes from the status, and for files and archives they read none.
 type style int
 
 const (
@@ -81,20 +81,20 @@ func (s style) write(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &t):
 		answer.Code, status = t.code, s.status(t)
 	case p.Code == sandbox.Unsupported && s != byStatus:
-		status = http.StatusOK // the clients would try again and again
+		status = http.StatusOK // the clients would retry for ever
 	}
 	p.SetRetryAfter(w.Header())
 	writeJSON(w, status, answer)
 }
 
-// failure is the answer to what did not work.
+// failure is the answer to a failed request.
 type failure struct {
 	Success bool   `json:"success"`
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message"`
 }
 
-// done is the answer to what has no other result.
+// done is the answer without another result.
 type done struct {
 	Success bool `json:"success"`
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// executionInfo is an execution as the dialect shows it.
+// executionInfo is an execution in the form of the dialect.
 type executionInfo struct {
 	ExecutionID     string   `json:"executionId"`
 	SandboxID       string   `json:"sandboxId"`
@@ -27,8 +27,8 @@ type executionInfo struct {
 	OutputTruncated bool     `json:"outputTruncated"`
 }
 
-// executionInfo describes an execution; times says that its output is to be shown
-// with the time before every line.
+// executionInfo describes an execution; with times, the URLs of its output ask for the time before
+// every line.
 func (d *Dialect) executionInfo(e *sandbox.Execution, times bool) executionInfo {
 	out := executionInfo{
 		ExecutionID: executionID(e), SandboxID: sandboxID(e.Sandbox), Type: string(sandbox.Exec), Status: string(e.State), Command: e.Argv,
@@ -45,8 +45,8 @@ func (d *Dialect) executionInfo(e *sandbox.Execution, times bool) executionInfo 
 	return out
 }
 
-// claim makes the caller the one that may start a command in a sandbox until
-// release is called. A second command at a time is refused: such is this dialect.
+// claim reserves the right to start a command in a sandbox until release is called. This dialect
+// refuses a second command at the same time.
 func (d *Dialect) claim(ctx context.Context, sb sandbox.Sandbox) (release func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -50,11 +50,11 @@ func (d *Dialect) readFile(w http.ResponseWriter, r *http.Request) error {
 	}))
 }
 
-// pathOf returns the path that a query must name.
+// pathOf returns the path in the query, which is required.
 func pathOf(r *http.Request) (string, error) {
 	p := r.URL.Query().Get("path")
 	if !isPath(p) {
-		return "", sandbox.InvalidField("path", "is needed, without NUL characters")
+		return "", sandbox.InvalidField("path", "must be set, without NUL characters")
 	}
 	return absolute(p), nil
 }
@@ -65,13 +65,13 @@ type pathInput struct {
 	Recursive bool   `json:"recursive"`
 }
 
-// place reads what a call that changes the file tree is about.
+// place reads the body and finds the sandbox of a call that changes the file tree.
 func (d *Dialect) place(w http.ResponseWriter, r *http.Request) (in pathInput, sb sandbox.Sandbox, err error) {
 	if in, err = decode[pathInput](w, r); err != nil {
 		return in, sb, err
 	}
 	if !isPath(in.Path) {
-		return in, sb, sandbox.InvalidField("path", "is needed, without NUL characters")
+		return in, sb, sandbox.InvalidField("path", "must be set, without NUL characters")
 	}
 	in.Path = absolute(in.Path)
 	sb, err = d.usable(r)
@@ -86,7 +86,7 @@ func (d *Dialect) mkdir(w http.ResponseWriter, r *http.Request) error {
 	ctx, req := r.Context(), agentapi.MkdirRequest{Path: in.Path, Parents: in.Recursive}
 	err = d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), req)
 	if sandbox.CodeOf(err) == sandbox.NotFound && !in.Recursive {
-		// The workspace itself is there from the first use on.
+		// The first use creates the workspace directory itself.
 		if err := d.guest.Mkdir(ctx, caller(ctx), string(sb.ID), agentapi.MkdirRequest{Path: workspaceDir, Parents: true}); err != nil {
 			return known(err)
 		}
@@ -102,7 +102,7 @@ func (d *Dialect) rm(w http.ResponseWriter, r *http.Request) error { return d.re
 
 func (d *Dialect) rmdir(w http.ResponseWriter, r *http.Request) error { return d.remove(w, r, true) }
 
-// remove removes a file or, with dir, a directory. What is not there is no error.
+// remove removes a file or, with dir, a directory. A missing file is not an error.
 func (d *Dialect) remove(w http.ResponseWriter, r *http.Request, dir bool) error {
 	in, sb, err := d.place(w, r)
 	if err != nil {
@@ -151,7 +151,7 @@ func (d *Dialect) listFiles(w http.ResponseWriter, r *http.Request) error {
 	}
 	list, err := d.guest.ListDir(r.Context(), caller(r.Context()), string(sb.ID), dir, "", agentapi.MaxListEntries)
 	if sandbox.CodeOf(err) == sandbox.NotFound && dir == workspaceDir {
-		err = nil // it is made by its first use
+		err = nil // the first use will create it
 	}
 	if err != nil {
 		return known(err)
@@ -168,7 +168,7 @@ func (d *Dialect) listFiles(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-// download answers with an archive of a directory, the workspace unless a path is given.
+// download returns an archive of a directory, by default of the workspace.
 func (d *Dialect) download(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	sb, err := d.usable(r)
@@ -182,7 +182,7 @@ func (d *Dialect) download(w http.ResponseWriter, r *http.Request) error {
 	defer body.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if _, err := io.Copy(w, body); err != nil {
-		panic(http.ErrAbortHandler) // so that a part is not taken for the whole
+		panic(http.ErrAbortHandler) // so that the client does not mistake a part for the whole
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (d *Dialect) upload(w http.ResponseWriter, r *http.Request) error {
 	return answerDone(w)
 }
 
-// unpack unpacks an archive into a directory, which is made when it is missing.
+// unpack unpacks an archive into a directory, which it creates if it is missing.
 func (d *Dialect) unpack(ctx context.Context, c sandbox.Caller, id sandbox.ID, dir, format string, archive io.Reader) error {
 	if err := d.guest.Mkdir(ctx, c, string(id), agentapi.MkdirRequest{Path: dir, Parents: true}); err != nil {
 		return err

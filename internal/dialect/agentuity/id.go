@@ -20,12 +20,12 @@ const (
 	prefixOrg        = "org_"
 )
 
-// external returns the dialect's form of one of our ids, which are UUIDs.
+// external returns the dialect's form of one of our IDs, which are UUIDs.
 func external[T ~string](prefix string, id T) string {
 	return prefix + strings.ReplaceAll(string(id), "-", "")
 }
 
-// internal returns our form of the dialect's id; ok is false when it is none.
+// internal returns our form of the dialect's ID; ok is false when it is invalid.
 func internal[T ~string](prefix, s string) (id T, ok bool) {
 	hex, found := strings.CutPrefix(s, prefix)
 	u, err := uuid.Parse(hex)
@@ -37,7 +37,7 @@ func internal[T ~string](prefix, s string) (id T, ok bool) {
 
 func sandboxID(id sandbox.ID) string { return external(prefixSandbox, id) }
 
-// executionID is the id of an execution or, by its kind, a job.
+// executionID returns the ID of an execution or, depending on its kind, a job.
 func executionID(e *sandbox.Execution) string {
 	if e.Kind == sandbox.Job {
 		return external(prefixJob, e.ID)

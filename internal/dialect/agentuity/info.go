@@ -12,18 +12,18 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// What the dialect notes of a sandbox in its labels.
+// Labels in which the dialect stores properties of a sandbox.
 const (
 	labelMode      = "agentuity/mode"
 	labelName      = "agentuity/name"
 	labelProject   = "agentuity/project"
 	labelRuntime   = "agentuity/runtime"
 	labelRuntimeID = "agentuity/runtime-id"
-	labelTimes     = "agentuity/timestamps" // of the output of a one-shot command
+	labelTimes     = "agentuity/timestamps" // for the output of a one-shot command
 )
 
-// metadataValues is the entry of a sandbox's metadata that holds, as JSON, those
-// values that are no strings: ours are.
+// metadataValues is the entry of a sandbox's metadata with the values, as JSON, that are not
+// strings; our metadata has only strings.
 const metadataValues = "agentuity/values"
 
 // The modes.
@@ -45,7 +45,7 @@ const (
 	statusDeleted    = "deleted"
 )
 
-// executionsMax is how far the executions of a sandbox are counted.
+// executionsMax is the limit of counting the executions of a sandbox.
 const executionsMax = 1000
 
 type ref struct {
@@ -53,7 +53,7 @@ type ref struct {
 	Name string `json:"name"`
 }
 
-// runtimeRef is the runtime of a sandbox.
+// runtimeRef identifies the runtime of a sandbox.
 type runtimeRef struct {
 	ref
 	IconURL    string   `json:"iconUrl,omitempty"`
@@ -61,7 +61,7 @@ type runtimeRef struct {
 	Tags       []string `json:"tags,omitempty"`
 }
 
-// user is who made a sandbox. We know no names of theirs.
+// user is the creator of a sandbox. We do not know the user's name.
 type user struct {
 	ID string `json:"id"`
 }
@@ -83,7 +83,7 @@ type commandInfo struct {
 	Mode string   `json:"mode,omitempty"`
 }
 
-// info is a sandbox as the dialect shows it.
+// info is a sandbox in the form of the dialect.
 type info struct {
 	SandboxID       string         `json:"sandboxId"`
 	Identifier      string         `json:"identifier"`
@@ -114,7 +114,7 @@ type info struct {
 	usageInfo
 }
 
-// look is a sandbox with its executions, the newest first.
+// look is a sandbox with its executions, newest first.
 type look struct {
 	sandbox.Sandbox
 	executions []sandbox.Execution
@@ -135,7 +135,7 @@ func (l *look) live() *sandbox.Execution {
 	return nil
 }
 
-// own returns the execution that a one-shot sandbox was made for.
+// own returns the execution for which a one-shot sandbox was made.
 func (l *look) own() *sandbox.Execution {
 	for i := range l.executions {
 		if l.executions[i].OneShot {
@@ -145,13 +145,13 @@ func (l *look) own() *sandbox.Execution {
 	return nil
 }
 
-// deleted reports whether a sandbox is gone for the dialect: a caller ended it.
+// deleted reports whether a sandbox is deleted in the dialect: a caller destroyed it.
 func deleted(sb *sandbox.Sandbox) bool {
 	return sb.State == sandbox.Destroyed && sb.Cause != nil &&
 		(sb.Cause.Code == sandbox.CauseDestroyed || sb.Cause.Code == sandbox.CauseReplaced)
 }
 
-// status returns the dialect's word for the state of a sandbox.
+// status returns the dialect's status for the state of a sandbox.
 func (l *look) status() string {
 	switch l.State {
 	case sandbox.Provisioning:
@@ -169,21 +169,21 @@ func (l *look) status() string {
 		case deleted(&l.Sandbox):
 			return statusDeleted
 		case own != nil && own.State.Ended() && own.ExitCode == nil:
-			return statusFailed // of any other the clients take it that the command exited with 0
+			return statusFailed // for any other status the clients assume that the command exited with 0
 		}
 		return statusTerminated
 	}
 	switch {
 	case l.live() != nil:
 		return statusRunning
-	case l.own() != nil: // its sandbox ends with it
+	case l.own() != nil: // the sandbox ends with it
 		return statusStopping
 	default:
 		return statusIdle
 	}
 }
 
-// info describes a sandbox; runtimes are those there are.
+// info describes a sandbox; runtimes are all runtimes.
 func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out info, err error) {
 	sb := &l.Sandbox
 	out = info{
@@ -221,7 +221,7 @@ func (d *Dialect) info(ctx context.Context, l *look, runtimes []runtime) (out in
 	return out, err
 }
 
-// resourcesOf writes quantities; those that are 0 are left out.
+// resourcesOf returns quantities as text; zeros are omitted.
 func resourcesOf(r sandbox.Resources) (out resources) {
 	if r.MemoryBytes > 0 {
 		out.Memory = resource.NewQuantity(r.MemoryBytes, resource.BinarySI).String()
@@ -244,7 +244,7 @@ func mode(sb *sandbox.Sandbox) string {
 
 func org(ws sandbox.WorkspaceID) ref { return ref{external(prefixOrg, ws), string(ws)} }
 
-// identifier is the DNS label by which the sandbox is reached from outside.
+// identifier returns the DNS label by which the sandbox is reached from outside.
 func identifier(sb *sandbox.Sandbox) string {
 	if len(sb.Published) > 0 {
 		return sb.Published[0].Label
@@ -252,7 +252,7 @@ func identifier(sb *sandbox.Sandbox) string {
 	return sb.HostLabel
 }
 
-// published returns the port that a sandbox publishes and its URL; 0 and "" for none.
+// published returns the published port of a sandbox and its URL; 0 and "" for none.
 func (d *Dialect) published(sb *sandbox.Sandbox) (int, string) {
 	if len(sb.Published) == 0 || sb.Published[0].Label == "" {
 		return 0, ""
@@ -261,8 +261,8 @@ func (d *Dialect) published(sb *sandbox.Sandbox) (int, string) {
 	return int(port.Port), d.urls.Sandbox(port.Label)
 }
 
-// streamURL is where an output is read, with the time before every line if that
-// was asked for; it is "" for an output that was not wanted.
+// streamURL returns the URL of an output, with the time before every line if that was requested; ""
+// for an output that was not requested.
 func (d *Dialect) streamURL(s sandbox.StreamRef, times bool) string {
 	if s.Off {
 		return ""
@@ -276,7 +276,7 @@ func (d *Dialect) streamURL(s sandbox.StreamRef, times bool) string {
 
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// show writes a duration; that of none is "".
+// show formats a duration; "" for none.
 func show(v time.Duration) string {
 	if v == 0 {
 		return ""
@@ -284,7 +284,7 @@ func show(v time.Duration) string {
 	return v.String()
 }
 
-// metadata turns ours, whose values are strings, into the dialect's.
+// metadata converts our metadata, whose values are strings, to the dialect's.
 func metadata(m map[string]string) map[string]any {
 	out := make(map[string]any, len(m))
 	for k, v := range m {
@@ -298,7 +298,7 @@ func metadata(m map[string]string) map[string]any {
 	return out
 }
 
-// ourMetadata is the reverse of metadata.
+// ourMetadata is the inverse of metadata.
 func ourMetadata(m map[string]any) (map[string]string, error) {
 	out, others := make(map[string]string, len(m)), map[string]any{}
 	for k, v := range m {
@@ -313,7 +313,7 @@ func ourMetadata(m map[string]any) (map[string]string, error) {
 	}
 	b, err := json.Marshal(others)
 	if err != nil {
-		return nil, sandbox.Wrap(sandbox.Invalid, err, "metadata cannot be kept")
+		return nil, sandbox.Wrap(sandbox.Invalid, err, "the metadata cannot be stored")
 	}
 	out[metadataValues] = string(b)
 	return out, nil

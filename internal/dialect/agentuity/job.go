@@ -8,11 +8,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// stopPatience is how long the answer to stopping a job waits for its end, which
-// SIGKILL brings about after a grace time.
-const stopPatience = 10 * time.Second
+// stopTimeout is how long the answer to stopping a job waits for its end, which SIGKILL causes
+// after a grace period.
+const stopTimeout = 10 * time.Second
 
-// jobInfo is a job as the dialect shows it.
+// jobInfo is a job in the form of the dialect.
 type jobInfo struct {
 	JobID           string   `json:"jobId"`
 	SandboxID       string   `json:"sandboxId"`
@@ -84,7 +84,7 @@ func (d *Dialect) jobs(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-// theJob returns the job that the request's path names.
+// theJob returns the job in the request's path.
 func (d *Dialect) theJob(r *http.Request) (sandbox.Execution, error) {
 	sb, err := d.found(r)
 	if err != nil {
@@ -120,7 +120,7 @@ func (d *Dialect) stopJob(w http.ResponseWriter, r *http.Request) error {
 	if e, err = d.executions.Cancel(ctx, caller(ctx), e.ID, force); err != nil {
 		return err
 	}
-	if e, err = d.executions.Wait(ctx, caller(ctx), e.ID, stopPatience); err != nil {
+	if e, err = d.executions.Wait(ctx, caller(ctx), e.ID, stopTimeout); err != nil {
 		return err
 	}
 	return answer(w, d.jobInfo(&e))

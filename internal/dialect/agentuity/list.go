@@ -10,10 +10,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// A list is read as a whole, to be sorted and counted: at most 10,000 sandboxes.
+// A list is read completely, to be sorted and counted: at most 10,000 sandboxes.
 const listPages, listPage = 10, 1000
 
-// states are those of ours that may show as a status.
+// states are our states for each status.
 var states = map[string][]sandbox.State{
 	"":               nil, // all that have not ended
 	statusCreating:   {sandbox.Provisioning},
@@ -43,7 +43,7 @@ var orders = map[string]func(a, b *look) int{
 	"execution_count": func(a, b *look) int { return cmp.Compare(len(a.executions), len(b.executions)) },
 }
 
-// filter reads which sandboxes a request is about.
+// filter reads which sandboxes a request selects.
 func filter(r *http.Request) (lifecycle.Filter, string, error) {
 	q := r.URL.Query()
 	status := q.Get("status")
@@ -53,10 +53,10 @@ func filter(r *http.Request) (lifecycle.Filter, string, error) {
 	f := lifecycle.Filter{Labels: map[string]string{}, Limit: listPage}
 	var known bool
 	if f.States, known = states[status]; !known {
-		return f, "", sandbox.InvalidField("status", "is none of the statuses")
+		return f, "", sandbox.InvalidField("status", "is not a known status")
 	}
 	if status == "" && q.Get("live") == "false" {
-		f.States = []sandbox.State{sandbox.Destroyed, sandbox.Failed} // the deleted ones among them are left out
+		f.States = []sandbox.State{sandbox.Destroyed, sandbox.Failed} // without the deleted sandboxes among them
 	}
 	for label, value := range map[string]string{labelName: q.Get("name"), labelProject: q.Get("projectId")} {
 		if value != "" {
@@ -76,8 +76,7 @@ func filter(r *http.Request) (lifecycle.Filter, string, error) {
 	return f, status, nil
 }
 
-// selected returns the page of sandboxes that a request asks for, and how many
-// there are in all.
+// selected returns the requested page of sandboxes, and the total number.
 func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
 	limit, err := number(r, "limit", 50, 1, 1000)
 	if err != nil {
@@ -115,8 +114,8 @@ func (d *Dialect) selected(r *http.Request) ([]look, int, error) {
 	return shown, len(all), nil
 }
 
-// matching returns all sandboxes that a request is about, with their executions
-// if these are wanted or make the difference.
+// matching returns all sandboxes that a request selects, with their executions if these are
+// requested or needed.
 func (d *Dialect) matching(r *http.Request, executions bool) ([]look, error) {
 	f, status, err := filter(r)
 	if err != nil {

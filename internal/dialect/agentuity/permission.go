@@ -5,7 +5,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// needs is the permission of each route; one without makes the server refuse to start.
+// needs is the permission of each route; a route without one keeps the server from starting.
 var needs = map[string]sandbox.Permission{
 	"POST /sandbox":                                      sandbox.SandboxesWrite,
 	"GET /sandbox":                                       sandbox.SandboxesRead,

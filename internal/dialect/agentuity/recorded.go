@@ -2,8 +2,8 @@ package agentuity
 
 import "github.com/modbox/modbox/internal/auth"
 
-// actions are as what the routes that change something are recorded: as the
-// operations of /v1 that do the same. One without makes the server refuse to start.
+// actions are the audit actions of the routes that change something, named like the operations of
+// /v1 that do the same. A route without one keeps the server from starting.
 var actions = map[string]string{
 	"POST /sandbox":                                      "create-sandbox",
 	"DELETE /sandbox/{id}":                               "delete-sandbox",

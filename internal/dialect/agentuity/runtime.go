@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// runtime is a runtime as the dialect shows it.
+// runtime is a runtime in the form of the dialect.
 type runtime struct {
 	ID           string       `json:"id"`
 	Name         string       `json:"name"`
@@ -26,7 +26,7 @@ type runtime struct {
 	created      time.Time
 }
 
-// requirements are what a sandbox needs for a runtime to be of use.
+// requirements are the minimum resources of a sandbox for a runtime.
 type requirements struct {
 	resources
 	NetworkEnabled bool `json:"networkEnabled"`
@@ -41,7 +41,7 @@ func runtimeOf(rt *sandbox.Runtime) runtime {
 	}
 }
 
-// available returns the runtimes there are, built or not.
+// available returns all runtimes, built or not.
 func (d *Dialect) available(ctx context.Context) ([]runtime, error) {
 	list, err := d.svc.Runtimes(ctx, caller(ctx))
 	if err != nil {
@@ -62,9 +62,9 @@ func ofImage(list []runtime, image string) *runtime {
 	return nil
 }
 
-// runtimeFor returns the runtime that a request names by id or name, without
-// either that of the server's default image; nil when that has none. A name that
-// is none of the runtimes' is an image's, which a registry may have.
+// runtimeFor returns the runtime that a request names by ID or name, by default the runtime of the
+// server's default image; nil when that has none. A name that is not a runtime's is an image
+// reference, which a registry may have.
 func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, error) {
 	list, err := d.available(ctx)
 	if err != nil {
@@ -95,8 +95,8 @@ func (d *Dialect) runtimeFor(ctx context.Context, id, name string) (*runtime, er
 	return &rt, nil
 }
 
-// imageWithID returns the runtime with an id that is none of the server's
-// runtimes': that of an image that was pulled, whose id it was answered.
+// imageWithID returns the runtime with an ID that is not a runtime of the server: a pulled image,
+// whose ID an earlier answer contained.
 func (d *Dialect) imageWithID(ctx context.Context, list []runtime, id string) (*runtime, error) {
 	images, err := d.svc.Images(ctx, caller(ctx))
 	if err != nil {
@@ -110,8 +110,8 @@ func (d *Dialect) imageWithID(ctx context.Context, list []runtime, id string) (*
 	return nil, sandbox.InvalidField("runtimeId", "there is no such runtime; there are %s", names(list))
 }
 
-// runtimeOfImage describes an image that is no runtime of the server as one. Its
-// name is how people write it, like python:3.14.
+// runtimeOfImage describes an image that is not a runtime of the server like a runtime. Its name is
+// the familiar form of the reference, such as python:3.14.
 func runtimeOfImage(img *sandbox.Image) runtime {
 	name := strings.TrimPrefix(strings.TrimPrefix(img.Ref(), "docker.io/"), "library/")
 	return runtime{
@@ -120,7 +120,7 @@ func runtimeOfImage(img *sandbox.Image) runtime {
 	}
 }
 
-// names are those of runtimes, for an error.
+// names returns the names of runtimes, for an error.
 func names(list []runtime) string {
 	out := make([]string, len(list))
 	for i, rt := range list {

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// workspaceDir is where commands run and relative paths begin.
+	// workspaceDir is the working directory of commands and the base of relative paths.
 	workspaceDir = "/home/agentuity"
-	// idleDefault is the idle timeout of sandboxes whose caller names none, so that
-	// one whose caller is gone does not stay.
+	// idleDefault is the default idle timeout, so that a sandbox without a client does not run for
+	// ever.
 	idleDefault      = 10 * time.Minute
 	portMin, portMax = 1024, 65535
 )
@@ -36,12 +36,12 @@ type streamInput struct {
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
 	Stdin  string `json:"stdin"`
-	// Timestamps is taken as false when it is not there, as by the client's own
-	// examples, although its reference says otherwise.
+	// Timestamps defaults to false, as in the client's own examples, although its reference says
+	// otherwise.
 	Timestamps bool `json:"timestamps"`
 }
 
-// ignore is the stream of an output that is not wanted, and of no input.
+// ignore is the value of a stream for an unwanted output, and for no input.
 const ignore = "ignore"
 
 type createInput struct {
@@ -82,7 +82,7 @@ type created struct {
 	StderrStreamURL string `json:"stderrStreamUrl,omitempty"`
 }
 
-// network is what is asked for of a network.
+// network returns the requested network.
 func (in *createInput) network() (sandbox.Network, error) {
 	n, port := sandbox.Network{Enabled: in.Network.Enabled}, in.Network.Port
 	switch {
@@ -95,7 +95,7 @@ func (in *createInput) network() (sandbox.Network, error) {
 	return n, nil
 }
 
-// request translates in.
+// request converts in.
 func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.CreateRequest, err error) {
 	rt, snapshot, err := d.base(ctx, in)
 	if err != nil {
@@ -105,7 +105,8 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	if err != nil {
 		return req, err
 	}
-	// What its first command is told of the sandbox must be known beforehand.
+	// The first command's environment contains these properties, so they must be known before the
+	// create.
 	sb := sandbox.Sandbox{
 		ID: sandbox.NewID(), Workspace: caller(ctx).Workspace, HostLabel: sandbox.HostLabel(in.Name),
 		Env: in.Env, Labels: map[string]string{}, Network: network,
@@ -158,8 +159,8 @@ func (d *Dialect) request(ctx context.Context, in *createInput) (req lifecycle.C
 	return req, err
 }
 
-// base returns what a sandbox is to be made from: a snapshot, "" for none, and
-// the runtime below it, nil for none.
+// base returns what a sandbox is made from: a snapshot, "" for none, and the runtime below it, nil
+// for none.
 func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.SnapshotID, error) {
 	if in.Snapshot == "" {
 		rt, err := d.runtimeFor(ctx, in.RuntimeID, in.Runtime)
@@ -186,7 +187,7 @@ func (d *Dialect) base(ctx context.Context, in *createInput) (*runtime, sandbox.
 	return nil, sn.ID, nil // its image is gone
 }
 
-// firstCommand is the command that a sandbox is made with, and its files.
+// firstCommand returns the command that a sandbox is created with, and its files.
 func (d *Dialect) firstCommand(sb *sandbox.Sandbox, in *createInput) (*execution.Request, error) {
 	c := d.command(sb, in.Command.Exec, in.Stream)
 	files, err := decodeFiles(slices.Concat(in.Files, in.Command.Files))
@@ -218,8 +219,8 @@ func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	out, err := d.finish(ctx, sb, &in)
 	if err != nil || ctx.Err() != nil {
-		// The client asks again for what it was not answered: nothing may be left of this.
-		_, _ = d.svc.Destroy(context.WithoutCancel(ctx), caller(ctx), string(sb.ID), sandbox.CauseDestroyed) // the idle timeout ends it otherwise
+		// The client repeats a request without an answer, so nothing may remain of this one.
+		_, _ = d.svc.Destroy(context.WithoutCancel(ctx), caller(ctx), string(sb.ID), sandbox.CauseDestroyed) // otherwise the idle timeout ends it
 		return err
 	}
 	writeJSON(w, http.StatusCreated, envelope{Success: true, Data: out})
@@ -260,7 +261,7 @@ func (d *Dialect) finish(ctx context.Context, sb sandbox.Sandbox, in *createInpu
 	return out, nil
 }
 
-// decodeFiles decodes files to write, with their paths made absolute.
+// decodeFiles decodes files to write, and makes their paths absolute.
 func decodeFiles(in []fileInput) ([]guest.FileContent, error) {
 	out := make([]guest.FileContent, 0, len(in))
 	for _, f := range in {
@@ -276,10 +277,10 @@ func decodeFiles(in []fileInput) ([]guest.FileContent, error) {
 	return out, nil
 }
 
-// isPath reports whether p can be a path at all.
+// isPath reports whether p can be a path.
 func isPath(p string) bool { return p != "" && !strings.ContainsRune(p, 0) }
 
-// absolute resolves a path of a sandbox in its workspace.
+// absolute resolves a path of a sandbox relative to its workspace.
 func absolute(p string) string {
 	if path.IsAbs(p) {
 		return p
@@ -298,7 +299,7 @@ func (t timeouts) parse() (out sandbox.Timeouts, err error) {
 	return out, err
 }
 
-// quantityMax is far over what any host has and far under what overflows.
+// quantityMax is far above any host's capacity and far below what overflows.
 const quantityMax = 1 << 60
 
 func (in resources) parse() (out sandbox.Resources, err error) {

@@ -11,13 +11,13 @@ import (
 	"github.com/modbox/modbox/internal/snapshot"
 )
 
-// orgInfo is an organization as snapshots name it.
+// orgInfo is an organization in a snapshot.
 type orgInfo struct {
 	ref
 	Slug string `json:"slug,omitempty"`
 }
 
-// snapshotInfo is a snapshot as the dialect shows it; in a lineage some fields are left out.
+// snapshotInfo is a snapshot in the form of the dialect; in a lineage some fields are omitted.
 type snapshotInfo struct {
 	SnapshotID       string            `json:"snapshotId"`
 	RuntimeID        string            `json:"runtimeId,omitempty"`
@@ -43,8 +43,8 @@ type snapshotInfo struct {
 
 func snapshotID(id sandbox.SnapshotID) string { return external(prefixSnapshot, id) }
 
-// snapshotInfoOf describes a snapshot. Of a public one the organization is told,
-// of others who made it.
+// snapshotInfoOf describes a snapshot: a public one with its organization, others with their
+// creator.
 func snapshotInfoOf(sn *sandbox.Snapshot, runtimes []runtime) snapshotInfo {
 	out := snapshotInfo{
 		SnapshotID: snapshotID(sn.ID), Name: sn.Name, Tag: sn.Tag, Description: sn.Description, Message: sn.Message,
@@ -71,7 +71,7 @@ func noSnapshot() error {
 	return &typed{codeSnapshotNotFound, http.StatusNotFound, sandbox.Errorf(sandbox.NotFound, "there is no such snapshot")}
 }
 
-// snapshotRef turns the dialect's reference into ours, which differ in ids.
+// snapshotRef converts the dialect's reference to ours; they differ in IDs.
 func snapshotRef(s string) string {
 	if id, ok := internal[sandbox.SnapshotID](prefixSnapshot, s); ok {
 		return string(id)
@@ -79,8 +79,8 @@ func snapshotRef(s string) string {
 	return s
 }
 
-// snapshotOf returns the snapshot that a reference means: an id, a name with or
-// without its tag, or a tag alone, of which the newest snapshot is meant.
+// snapshotOf returns the snapshot for a reference: an ID, a name with or without tag, or only a
+// tag, which means the newest snapshot with it.
 func (d *Dialect) snapshotOf(ctx context.Context, s string) (sandbox.Snapshot, error) {
 	sn, err := d.svc.Snapshots().Get(ctx, caller(ctx), snapshotRef(s))
 	if sandbox.CodeOf(err) != sandbox.NotFound {
@@ -123,8 +123,8 @@ func (d *Dialect) createSnapshot(w http.ResponseWriter, r *http.Request) error {
 	return d.answerSnapshot(w, r, &sn, nil)
 }
 
-// answerSnapshot answers with a snapshot, to who may read its files with where
-// they can be downloaded.
+// answerSnapshot answers with a snapshot, and with the URL of its files if the caller may read
+// them.
 func (d *Dialect) answerSnapshot(w http.ResponseWriter, r *http.Request, sn *sandbox.Snapshot, files *[]snapshotFile) error {
 	ctx := r.Context()
 	runtimes, err := d.available(ctx)
@@ -151,7 +151,7 @@ func (d *Dialect) snapshot(w http.ResponseWriter, r *http.Request) error {
 	return d.answerSnapshot(w, r, &sn, d.snapshotFiles(r.Context(), &sn))
 }
 
-// publicSnapshot answers anybody.
+// publicSnapshot needs no token.
 func (d *Dialect) publicSnapshot(w http.ResponseWriter, r *http.Request) error {
 	sn, err := d.svc.Snapshots().GetPublic(r.Context(), snapshotRef(r.PathValue("snapshot")))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -191,7 +191,7 @@ func (d *Dialect) deleteSnapshot(w http.ResponseWriter, r *http.Request) error {
 	return answerDone(w)
 }
 
-// snapshotFilter reads which part of a list is asked for.
+// snapshotFilter reads the requested part of a list.
 func snapshotFilter(r *http.Request) (f sandbox.SnapshotFilter, err error) {
 	if f.Limit, err = number(r, "limit", 50, 1, 100); err != nil {
 		return f, err
@@ -223,7 +223,7 @@ func (d *Dialect) snapshots(w http.ResponseWriter, r *http.Request) error {
 	return d.answerSnapshots(w, r, page)
 }
 
-// publicSnapshots answers anybody.
+// publicSnapshots needs no token.
 func (d *Dialect) publicSnapshots(w http.ResponseWriter, r *http.Request) error {
 	f, err := snapshotFilter(r)
 	if err != nil {
@@ -259,8 +259,8 @@ func (d *Dialect) snapshotInfos(ctx context.Context, list []sandbox.Snapshot) ([
 	return out, nil
 }
 
-// lineage answers with a snapshot and those before it, which a query names by
-// one reference, or by name and tag.
+// lineage answers with a snapshot and its ancestors; the query names it by a reference, or by name
+// and tag.
 func (d *Dialect) lineage(w http.ResponseWriter, r *http.Request) error {
 	limit, err := number(r, "limit", 100, 1, sandbox.LineageMax)
 	if err != nil {
@@ -289,7 +289,7 @@ func (d *Dialect) lineage(w http.ResponseWriter, r *http.Request) error {
 	}{out, len(out)})
 }
 
-// madeFrom is the snapshot of a sandbox as the dialect shows it.
+// madeFrom is the snapshot of a sandbox in the form of the dialect.
 type madeFrom struct {
 	ID       string   `json:"id"`
 	Name     string   `json:"name,omitempty"`
@@ -300,8 +300,8 @@ type madeFrom struct {
 	User     *user    `json:"user,omitempty"`
 }
 
-// origin describes the snapshot that a sandbox was made from; nil for none. Of
-// one that is deleted only the id is known.
+// origin describes the snapshot that a sandbox was made from; nil for none. For a deleted snapshot
+// only the ID is known.
 func (d *Dialect) origin(ctx context.Context, sb *sandbox.Sandbox) (*madeFrom, error) {
 	if sb.Snapshot == "" {
 		return nil, nil

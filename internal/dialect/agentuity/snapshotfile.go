@@ -10,8 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// snapshotFilesMax bounds the list of a snapshot's files: of one that has more
-// there is none.
+// snapshotFilesMax bounds the list of a snapshot's files: a snapshot with more files gets no list.
 const snapshotFilesMax = 1000
 
 // snapshotFile is a file of a snapshot. The clients need all of its fields.
@@ -23,16 +22,16 @@ type snapshotFile struct {
 	Mode        uint32 `json:"mode"`
 }
 
-// snapshotFiles lists the files in the workspace of a snapshot; nil when they are
-// too many or too big to be read for an answer, or too many others read just now.
-// The list is optional to the clients, and the snapshot's address has the files.
+// snapshotFiles lists the files in the workspace of a snapshot; nil when they are too many or too
+// large to be read for an answer, or too many are being read at the moment. The list is optional
+// for the clients, and the snapshot's URL has the files.
 func (d *Dialect) snapshotFiles(ctx context.Context, sn *sandbox.Snapshot) *[]snapshotFile {
 	files := []snapshotFile{}
 	page, err := d.svc.Snapshots().Files(ctx, caller(ctx), string(sn.ID), sandbox.SnapshotFileQuery{
 		Path: workspaceDir, Recursive: true, Hash: true, Limit: snapshotFilesMax,
 	})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return &files // it has no workspace
+		return &files // the snapshot has no workspace
 	}
 	if err != nil || page.More {
 		return nil

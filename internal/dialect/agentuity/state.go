@@ -75,7 +75,7 @@ type checkpointInfo struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
 	CreatedAt string `json:"createdAt"`
-	// Parent is always empty: each of ours is whole by itself.
+	// Parent is always empty: each of our checkpoints is complete by itself.
 	Parent string `json:"parent"`
 }
 
@@ -119,8 +119,7 @@ func (d *Dialect) checkpoints(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-// onCheckpoint does something with the checkpoint that the request's path names
-// by id or name.
+// onCheckpoint calls do with the checkpoint that the request's path names by ID or name.
 func (d *Dialect) onCheckpoint(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, ref, checkpoint string) error) error {
 	sb, err := d.found(r)
 	if err != nil {
@@ -149,7 +148,7 @@ func (d *Dialect) deleteCheckpoint(w http.ResponseWriter, r *http.Request) error
 	})
 }
 
-// eventTypes are the dialect's words for what happened; others have ours.
+// eventTypes are the dialect's names of events; other events have our names.
 var eventTypes = map[sandbox.EventType]string{
 	sandbox.EventCreated:    "create",
 	sandbox.EventRunning:    "lifecycle:started",
@@ -177,7 +176,7 @@ func (d *Dialect) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, err := d.any(r) // they are there after the end, too
+	sb, err := d.any(r) // events remain after the end
 	if err != nil {
 		return err
 	}

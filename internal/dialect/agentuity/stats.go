@@ -24,7 +24,7 @@ func usageOf(u *sandbox.Usage) usageInfo {
 	return usageInfo{&ms, &u.MemoryByteSeconds, &u.SentBytes}
 }
 
-// sandboxStats are the figures of an organization's sandboxes.
+// sandboxStats are the totals of an organization's sandboxes.
 type sandboxStats struct {
 	TotalActive             int   `json:"totalActive"`
 	Running                 int   `json:"running"`
@@ -54,8 +54,7 @@ func (s *sandboxStats) add(l *look, u *sandbox.Usage) {
 	s.TotalNetworkEgressBytes += u.SentBytes
 }
 
-// stats answers with the figures of all sandboxes that are remembered and were
-// made within a time.
+// stats answers with the totals of all recorded sandboxes that were created in a period.
 func (d *Dialect) stats(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	start, err := instant("start", q.Get("start"))
@@ -92,7 +91,7 @@ func (d *Dialect) stats(w http.ResponseWriter, r *http.Request) error {
 	}{services})
 }
 
-// each calls do with every sandbox that f selects.
+// each calls do for every sandbox that f selects.
 func (d *Dialect) each(ctx context.Context, f lifecycle.Filter, do func(sandbox.Sandbox) error) error {
 	for range listPages {
 		part, err := d.svc.List(ctx, caller(ctx), f)
@@ -111,7 +110,7 @@ func (d *Dialect) each(ctx context.Context, f lifecycle.Filter, do func(sandbox.
 	return nil
 }
 
-// instant reads a time of the query; that of "" is zero.
+// instant reads a time of the query; zero for "".
 func instant(field, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/api/edge"
 )
 
-// createStream makes the stream that a one-shot sandbox reads its input from.
+// createStream makes the stream from which a one-shot sandbox reads its input.
 func (d *Dialect) createStream(w http.ResponseWriter, r *http.Request) error {
 	id, err := d.executions.CreateStream(r.Context(), caller(r.Context()))
 	if err != nil {
@@ -20,7 +20,7 @@ func (d *Dialect) createStream(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// writeStream writes an input as it comes and ends it with the body.
+// writeStream writes an input as it arrives and ends it with the body.
 func (d *Dialect) writeStream(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("stream")
 	access.FromContext(r.Context()).LetBodyRest(edge.InputIdleTime)
@@ -33,8 +33,8 @@ func (d *Dialect) writeStream(w http.ResponseWriter, r *http.Request) error {
 	return answerDone(w)
 }
 
-// readStream answers with what a stream holds and what is still to come. Every
-// part is sent when it is there.
+// readStream answers with the content of a stream until its end. Every part is sent as soon as it
+// exists.
 func (d *Dialect) readStream(w http.ResponseWriter, r *http.Request) error {
 	open := d.executions.OpenStream
 	if r.URL.Query().Get("timestamps") == "true" {
@@ -58,7 +58,7 @@ func (d *Dialect) readStream(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 		if err != nil {
-			panic(http.ErrAbortHandler) // so that a part is not taken for the whole
+			panic(http.ErrAbortHandler) // so that the client does not mistake a part for the whole
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// reached returns sb once it has one of the statuses that the request waits for,
-// or as it is when the time is up.
+// reached returns sb once it has one of the statuses that the request waits for, or its state after
+// the timeout.
 func (d *Dialect) reached(r *http.Request, sb sandbox.Sandbox) (look, error) {
 	wait, err := number(r, "waitMs", 0, 0, 1<<30)
 	if err != nil {

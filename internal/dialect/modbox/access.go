@@ -13,36 +13,37 @@ import (
 
 // Tokens checks API tokens: auth.Authenticator.
 type Tokens interface {
-	// Permits returns the owner of a token that came with a request, when the owner may
-	// do p in the workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong ones.
+	// Permits returns the user of a token that came with a request, if that user has permission p
+	// in the workspace. Errors: Unauthenticated, Forbidden, QuotaExceeded after too many wrong
+	// tokens.
 	Permits(r *http.Request, token string, ws sandbox.WorkspaceID, p sandbox.Permission) (auth.Identity, error)
-	// TryKey reports whether the client of a request knows the key of an object, which
-	// right says, and counts when it does not. Errors: QuotaExceeded after too many wrong ones.
+	// TryKey reports whether the request presents the key of an object, which right compares, and
+	// counts wrong keys. Errors: QuotaExceeded after too many wrong keys.
 	TryKey(r *http.Request, object string, right func() bool) (bool, error)
 }
 
-// Workspaces knows what workspaces ask for: store.Store.
+// Workspaces returns settings of workspaces: store.Store.
 type Workspaces interface {
-	// URLAccess returns the least credential that the workspace demands for the management
-	// routes of its sandboxes; "" leaves it to the server. Errors: NotFound.
+	// URLAccess returns the minimum credential that the workspace demands for the management routes
+	// of its sandboxes; "" means the server's setting. Errors: NotFound.
 	URLAccess(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.URLAccess, error)
 }
 
 // Access checks the callers of the management routes on the URLs of sandboxes.
 type Access struct {
-	// Server is the least credential on this server; "" is [sandbox.URLOpen].
+	// Server is the minimum credential on this server; "" is [sandbox.URLOpen].
 	Server     sandbox.URLAccess
 	Workspaces Workspaces
 	Tokens     Tokens
 }
 
-// admit finds out for whom a request to a management route acts. It is let in with
-// the sandbox's key, with an API token that may use the sandbox, and with nothing when
-// the sandbox has no key, and neither it nor its workspace nor the server asks for one.
+// authorize returns the caller for a request to a management route. It accepts the sandbox's key,
+// an API token that may use the sandbox, or nothing if the sandbox has no key and neither the
+// sandbox, its workspace nor the server demands one.
 //
-// Errors: Unauthenticated; Forbidden for the token of somebody else; QuotaExceeded
-// after too many wrong tokens, or keys of this sandbox.
-func (a *Access) admit(r *http.Request, sb *sandbox.Sandbox) (sandbox.Caller, error) {
+// Errors: Unauthenticated; Forbidden for a token without access to the sandbox; QuotaExceeded after
+// too many wrong tokens, or wrong keys of this sandbox.
+func (a *Access) authorize(r *http.Request, sb *sandbox.Sandbox) (sandbox.Caller, error) {
 	owner := sandbox.Caller{User: sb.CreatedBy, Workspace: sb.Workspace}
 	key := sb.Env[keyVariable]
 	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -73,8 +74,8 @@ func (a *Access) admit(r *http.Request, sb *sandbox.Sandbox) (sandbox.Caller, er
 	return sandbox.Caller{User: id.User, Workspace: sb.Workspace}, nil
 }
 
-// knows reports whether a token is the sandbox's key. Only guesses at keys that people
-// may have chosen are counted. Errors: QuotaExceeded.
+// knows reports whether a token is the sandbox's key. It counts only guesses at keys that people
+// may have chosen. Errors: QuotaExceeded.
 func (a *Access) knows(r *http.Request, sb *sandbox.Sandbox, token, key string) (bool, error) {
 	right := func() bool { return authorized(r, key) }
 	if auth.IsBearer(token) {
@@ -83,7 +84,7 @@ func (a *Access) knows(r *http.Request, sb *sandbox.Sandbox, token, key string) 
 	return a.Tokens.TryKey(r, string(sb.ID), right)
 }
 
-// closed reports whether somebody asks for more than the URL.
+// closed reports whether more than the URL is demanded.
 func (a *Access) closed(ctx context.Context, sb *sandbox.Sandbox) (bool, error) {
 	if a.Server == sandbox.URLKey || sb.URLAccess == sandbox.URLKey {
 		return true, nil
@@ -95,7 +96,7 @@ func (a *Access) closed(ctx context.Context, sb *sandbox.Sandbox) (bool, error) 
 	return ws == sandbox.URLKey, nil
 }
 
-// noKey is the error of a request without what is asked for; keyed is whether the
+// noKey returns the error of a request without the demanded credential; keyed is whether the
 // sandbox has a key.
 func noKey(keyed bool) error {
 	if keyed {

@@ -8,7 +8,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// TestURLAccess has the management routes ask for what the sandbox, or its workspace, says.
+// TestURLAccess checks the credentials that management routes demand for settings of the sandbox
+// and its workspace.
 func TestURLAccess(t *testing.T) {
 	v := newVisitor(t, object{})
 	var made, keyed object
@@ -61,7 +62,7 @@ func TestURLAccess(t *testing.T) {
 	v.Want(422, "PATCH", "/v1/workspaces/"+string(sb.Workspace), object{"url_access": "shut"})
 }
 
-// TestKeyGuesses: the key of a sandbox cannot be found by trying.
+// TestKeyGuesses checks that the key of a sandbox cannot be found by trying.
 func TestKeyGuesses(t *testing.T) {
 	v := newVisitor(t, object{})
 	var keyed, other object

@@ -9,10 +9,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// realm is the value of a field whose meaning the product does not tell.
+// realm is the value of a field whose meaning the product does not document.
 const realm = "default"
 
-// accountRoutes are sign-in, API tokens, workspaces and members.
+// accountRoutes are the routes of sign-in, API tokens, workspaces and members.
 func (c *Control) accountRoutes() map[string]handler {
 	const one = "/workspaces/{workspace}"
 	return map[string]handler{
@@ -100,7 +100,7 @@ func (c *Control) logout(w http.ResponseWriter, r *http.Request) error {
 	return done(w)
 }
 
-// apiToken is a token as the product shows it; Token only when it was just made.
+// apiToken is a token in the product's form; Token is set only when it was just created.
 type apiToken struct {
 	Token       string     `json:"token,omitempty"`
 	ID          string     `json:"id"`
@@ -118,7 +118,7 @@ func showToken(t sandbox.Token) apiToken {
 	}
 }
 
-// moment is nil for the zero time.
+// moment returns nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -162,7 +162,7 @@ func (c *Control) listTokens(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-// revokeToken takes the text of a token, as the product does, or its id.
+// revokeToken accepts the text of a token, as the product does, or its ID.
 func (c *Control) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if err := c.auth.RevokeToken(r.Context(), identity(r), r.PathValue("token")); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (c *Control) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	return done(w)
 }
 
-// workspaceDetail is a workspace as the product shows it; Slug and Role are ours.
+// workspaceDetail is a workspace in the product's form; Slug and Role are our additions.
 type workspaceDetail struct {
 	ID          string         `json:"id"`
 	Name        string         `json:"name"`
@@ -274,7 +274,7 @@ func (c *Control) deleteWorkspace(w http.ResponseWriter, r *http.Request) error 
 	return done(w)
 }
 
-// addMember answers the member; for an address that is nobody's, the invitation.
+// addMember answers with the member, or with an invitation for an unknown address.
 func (c *Control) addMember(w http.ResponseWriter, r *http.Request) error {
 	in, err := readInput(w, r, bodyMax)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// imageDetail is an image as the product shows it.
+// imageDetail is an image in the product's form.
 type imageDetail struct {
 	ID            string    `json:"id"`
 	Name          string    `json:"name"`
@@ -48,7 +48,7 @@ func unlessZero(n int64) *int64 {
 	return &n
 }
 
-// imageFields reads what can be written of an image.
+// imageFields reads the writable fields of an image.
 func imageFields(in *input, required bool) catalogue.Fields {
 	const memoryMin, memoryMax = sandbox.CatalogueMemoryMin >> 20, sandbox.CatalogueMemoryMax >> 20
 	f := catalogue.Fields{
@@ -73,8 +73,7 @@ func imageFields(in *input, required bool) catalogue.Fields {
 	return f
 }
 
-// blankable is integer for a field that may be absent, which is nil, or 0 or "",
-// which take away what it has.
+// blankable is integer for a field that may be absent (nil), or 0 or "", which remove the value.
 func (in *input) blankable(field string, min, max int) *int64 {
 	v, ok := in.raw(field, false)
 	if !ok {

@@ -24,7 +24,7 @@ const (
 	listPages, listPage = 10, 1000
 )
 
-// needs is the permission of each route; one without makes the server refuse to start.
+// needs is the permission of each route; a route without one keeps the server from starting.
 var needs = map[string]sandbox.Permission{
 	"POST /sandboxes/provision":          sandbox.SandboxesWrite,
 	"POST /sandboxes/wait":               sandbox.SandboxesRead,
@@ -34,7 +34,7 @@ var needs = map[string]sandbox.Permission{
 	"GET /sandbox-images":                sandbox.ImagesRead,
 	"POST /sandbox-images":               sandbox.ImagesWrite,
 	"GET /sandbox-images/{image_id}":     sandbox.ImagesRead,
-	"PUT /sandbox-images/{image_id}":     sandbox.ImagesWrite, // a built-in one: Administer, too
+	"PUT /sandbox-images/{image_id}":     sandbox.ImagesWrite, // for a built-in image also Administer
 	"DELETE /sandbox-images/{image_id}":  sandbox.ImagesWrite,
 	"POST /registries":                   sandbox.ImagesWrite,
 	"GET /registries":                    sandbox.ImagesRead,
@@ -55,7 +55,7 @@ var needs = map[string]sandbox.Permission{
 	"DELETE /workspaces/{workspace}":                sandbox.WorkspacesDelete,
 	"POST /workspaces/{workspace}/members":          sandbox.MembersWrite,
 	"PUT /workspaces/{workspace}/members/{user}":    sandbox.MembersWrite,
-	"DELETE /workspaces/{workspace}/members/{user}": sandbox.WorkspacesRead, // to leave; more to remove others
+	"DELETE /workspaces/{workspace}/members/{user}": sandbox.WorkspacesRead, // to leave; removing others needs more
 }
 
 // Control is the control plane: /sandboxes/…, /sandbox-images, /registries and accounts.
@@ -73,7 +73,7 @@ func NewControl(svc *lifecycle.Service, a *auth.Authenticator, accounts *auth.Ac
 	return &Control{svc: svc, auth: a, accounts: accounts, registries: registries, catalogue: images, url: url}
 }
 
-// Register adds the routes to mux. Trailing slashes are the server's matter.
+// Register adds the routes to mux. The server handles trailing slashes.
 func (c *Control) Register(mux *auth.Mux) {
 	routes := c.accountRoutes()
 	maps.Copy(routes, map[string]handler{
@@ -146,7 +146,7 @@ func (c *Control) wait(w http.ResponseWriter, r *http.Request) error {
 	}
 	name := in.str("task_id", true, 1, sandbox.NameMax)
 	timeout := in.integer("timeout", waitDefault, 1, waitMax)
-	in.integer("poll_interval", pollDefault, 1, pollMax) // accepted and not needed: readiness is told, not polled
+	in.integer("poll_interval", pollDefault, 1, pollMax) // accepted and unused: readiness is signalled, not polled
 	if err := in.err(); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (c *Control) wait(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-// detail is a sandbox as the product shows it; the fields after DestroyedAt are ours.
+// detail is a sandbox in the product's form; the fields after DestroyedAt are our additions.
 type detail struct {
 	ID          string     `json:"id"`
 	Name        string     `json:"name"`
@@ -206,7 +206,7 @@ func (c *Control) sandbox(sb *sandbox.Sandbox) detail {
 	return d
 }
 
-// statesOf are the states that each status shows.
+// statesOf are the states of each status.
 var statesOf = map[string][]sandbox.State{
 	"":             nil, // all that have not ended
 	"provisioning": {sandbox.Provisioning},
@@ -216,7 +216,7 @@ var statesOf = map[string][]sandbox.State{
 }
 
 func (c *Control) list(w http.ResponseWriter, r *http.Request) error {
-	// The parameter realm is accepted and means nothing here.
+	// The parameter realm is accepted and ignored.
 	states, ok := statesOf[r.URL.Query().Get("status")]
 	if !ok {
 		return &validationError{[]fault{{[]any{"query", "status"}, "Input should be 'provisioning', 'running', 'destroyed' or 'failed'", "enum"}}}
@@ -257,7 +257,7 @@ func (c *Control) destroy(w http.ResponseWriter, r *http.Request) error {
 	}{Success: true}
 	_, err = c.svc.Destroy(r.Context(), caller(r.Context()), name, sandbox.CauseDestroyed)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		// Cleaning up what was never made is no reason for a client to break off.
+		// A client that cleans up a sandbox that was never made should not fail.
 		out.Success, out.Error = false, optional("there is no sandbox with this task_id")
 	} else if err != nil {
 		return err
@@ -265,9 +265,9 @@ func (c *Control) destroy(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-// statusOf returns the product's word for a state. A sandbox whose end is
-// decided counts as destroyed: it cannot be used any more. A paused one counts as
-// running: it is as soon as it is used, and this API has no word for it.
+// statusOf returns the product's status for a state. A sandbox that is being destroyed counts as
+// destroyed: it cannot be used any more. A paused sandbox counts as running: any use resumes it,
+// and this API has no status for it.
 func statusOf(s sandbox.State) string {
 	switch s {
 	case sandbox.Destroying:

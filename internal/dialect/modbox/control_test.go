@@ -192,7 +192,7 @@ func TestValidation(t *testing.T) {
 
 func TestTolerance(t *testing.T) {
 	s := apitest.New(t)
-	// Numbers in strings, unknown fields, no content type: what the product takes.
+	// Numbers in strings, unknown fields, no content type: the product accepts these.
 	r := s.Request("POST", "/sandboxes/provision", `{"task_id":"t","ttl_seconds":"60","later_field":1,"env_vars":null,"image_id":null}`)
 	r.Header.Del("Content-Type")
 	if a := s.Send(r); a.Status != 200 {

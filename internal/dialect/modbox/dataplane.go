@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// keyVariable is the sandbox's environment variable with the key that guards
-	// its API; the caller sets it at provision.
+	// keyVariable is the sandbox's environment variable with the key that protects its API; the
+	// caller sets it at provision.
 	keyVariable = "SANDBOX_API_KEY"
 
 	apiPrefix   = "/modbox/api/"
 	executePath = "/execute"
 
-	// viaURL is how the audit log says that somebody had a sandbox's URL, and its key.
+	// viaURL is the value of Via in the audit log for access by a sandbox's URL, and its key.
 	viaURL = "sandbox-url"
 )
 
-// DataPlane answers what the product's sandboxes answer on their own URL:
-// commands, files and code. Safe for concurrent use.
+// DataPlane serves the product's API on the URLs of sandboxes: commands, files and code. Safe for
+// concurrent use.
 type DataPlane struct {
 	guest  *guest.Calls
 	access Access
 	mux    *http.ServeMux
 }
 
-// NewDataPlane returns the data plane, whose operations are recorded in log. Both
-// interfaces of asks must be set.
+// NewDataPlane returns the data plane, which records its operations in log. Both interfaces of asks
+// must be set.
 func NewDataPlane(svc *lifecycle.Service, asks Access, log *audit.Log) *DataPlane {
 	d := &DataPlane{guest: svc.Guest(), access: asks, mux: http.NewServeMux()}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request, *visit) error{
@@ -61,7 +61,7 @@ func NewDataPlane(svc *lifecycle.Service, asks Access, log *audit.Log) *DataPlan
 			op = &audit.Operation{Action: action, Route: pattern, Fail: writeError}
 			served = log.Admitted(op, served)
 		}
-		served = d.admit(served)
+		served = d.authorize(served)
 		if op != nil {
 			served = log.Handler(op, served)
 		}
@@ -70,9 +70,9 @@ func NewDataPlane(svc *lifecycle.Service, asks Access, log *audit.Log) *DataPlan
 	return d
 }
 
-// admit lets requests in that have what their sandbox asks for, and says to which
-// sandbox they are.
-func (d *DataPlane) admit(next http.Handler) http.Handler {
+// authorize passes on requests with the credential that their sandbox demands, and records the
+// sandbox.
+func (d *DataPlane) authorize(next http.Handler) http.Handler {
 	return handler(func(w http.ResponseWriter, r *http.Request) error {
 		v := visitOf(r.Context())
 		e := audit.FromContext(r.Context())
@@ -86,17 +86,17 @@ func (d *DataPlane) admit(next http.Handler) http.Handler {
 	})
 }
 
-// enter finds out for whom the visit acts.
+// enter determines the caller of the visit.
 func (d *DataPlane) enter(w http.ResponseWriter, r *http.Request, v *visit) (err error) {
-	v.caller, err = d.access.admit(r, &v.sb)
+	v.caller, err = d.access.authorize(r, &v.sb)
 	if sandbox.CodeOf(err) == sandbox.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sandbox"`)
 	}
 	return err
 }
 
-// visit is one request to a sandbox. Who knows its URL, and its key if it has one, acts
-// for its owner.
+// visit is a request to a sandbox. A client that knows its URL, and its key if it has one, acts for
+// its owner.
 type visit struct {
 	sb     sandbox.Sandbox
 	caller sandbox.Caller
@@ -110,8 +110,8 @@ func visitOf(ctx context.Context) *visit {
 	return v
 }
 
-// ServeSandbox answers /modbox/api/* and POST /execute of a running sandbox and
-// leaves everything else to the sandbox.
+// ServeSandbox serves /modbox/api/* and POST /execute of a running sandbox and leaves all other
+// requests to the sandbox.
 func (d *DataPlane) ServeSandbox(w http.ResponseWriter, r *http.Request, sb sandbox.Sandbox) bool {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	if !strings.HasPrefix(r.URL.Path, apiPrefix) && (path != executePath || r.Method != http.MethodPost) {
@@ -135,15 +135,15 @@ func (d *DataPlane) ServeSandbox(w http.ResponseWriter, r *http.Request, sb sand
 	return true
 }
 
-// authorized compares hashes, so that neither the content nor the length of the
-// key shows in the time it takes.
+// authorized compares hashes, so that the duration reveals neither the content nor the length of
+// the key.
 func authorized(r *http.Request, key string) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	want, got := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(strings.TrimSpace(token)))
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-// commands is where commands of the visit run.
+// commands returns where commands of the visit run.
 func (d *DataPlane) commands(v *visit) command.Sandbox {
 	return command.Sandbox{
 		Shell: true,

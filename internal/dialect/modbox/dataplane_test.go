@@ -16,7 +16,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// visitor sends requests to a sandbox's URL as its users do: without our token.
+// visitor sends requests to a sandbox's URL as its users do: without an API token.
 type visitor struct {
 	*apitest.Server
 	t   *testing.T
@@ -85,7 +85,7 @@ func TestExec(t *testing.T) {
 }
 
 func TestExecute(t *testing.T) {
-	// On the fake driver commands find the programs of this machine.
+	// On the fake driver, commands find the programs of this machine.
 	v := newVisitor(t, object{"PATH": os.Getenv("PATH")})
 	big := strings.Repeat("#"+strings.Repeat("x", 99)+"\n", 2000)
 	for _, tc := range []struct {
@@ -127,7 +127,7 @@ func TestKeyGuardsTheAPI(t *testing.T) {
 		{"POST", "/modbox/api/exec"}, {"GET", "/modbox/api/files"}, {"GET", "/modbox/api/unknown"}, {"POST", "/execute"}, {"POST", "/execute/"},
 	}
 	for _, authorization := range []string{"", "Bearer wrong", "Bearer s3cre", "Bearer s3crett", "Basic s3cret", "s3cret", "Bearer mbx_wrong"} {
-		v := newVisitor(t, object{"SANDBOX_API_KEY": "s3cret"}) // each with guesses of its own
+		v := newVisitor(t, object{"SANDBOX_API_KEY": "s3cret"}) // each with its own count of guesses
 		for _, route := range routes {
 			r := v.request(route.method, route.path, object{"command": "true", "code": "1"})
 			r.Header.Set("Authorization", authorization)
@@ -143,7 +143,7 @@ func TestKeyGuardsTheAPI(t *testing.T) {
 	}
 }
 
-// form is a multipart body with one file; its name goes into the header as it is.
+// form is a multipart body with a file; its name is not escaped in the header.
 func form(name string, data []byte) (*bytes.Buffer, string) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)

@@ -11,10 +11,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// bodyNames are the dialect's names for fields that lifecycle names as /v1 does.
+// bodyNames are the dialect's names for fields that have other names in lifecycle and /v1.
 var bodyNames = map[string]string{"name": "task_id", "env": "env_vars"}
 
-// handler returns its error instead of answering it.
+// handler is an HTTP handler that returns its error.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -23,8 +23,8 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writeError answers as the product does: {"detail": …}, with a list of faults
-// for status 422. The code is our addition.
+// writeError answers as the product does: {"detail": …}, with a list of faults for status 422. The
+// code is our addition.
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	answer := struct {
 		Detail any          `json:"detail"`
@@ -50,7 +50,7 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	_ = json.NewEncoder(w).Encode(answer) // the client is gone when this fails
 }
 
-// location returns where in the dialect's body a field of lifecycle's is.
+// location returns where in the dialect's body a field of lifecycle is.
 func location(field string) []any {
 	loc := []any{"body"}
 	for i, part := range strings.SplitN(field, ".", 2) {

@@ -14,16 +14,16 @@ import (
 
 const (
 	execDefault, execMax = 60, 600 // seconds
-	// outputMax is what is kept of each of stdout and stderr.
+	// outputMax is how much is returned of each of stdout and stderr.
 	outputMax = 1 << 20
-	// codeMax bounds the code of one /execute; execBodyMax leaves room for its JSON.
+	// codeMax bounds the code of an /execute; execBodyMax allows for its JSON.
 	codeMax     = 4 << 20
 	execBodyMax = 2*codeMax + 1<<20
-	// argumentMax is the most code passed as an argument: Linux takes 128 KiB.
+	// argumentMax is the maximum size of code passed as an argument: Linux accepts 128 KiB.
 	argumentMax = 64 << 10
 )
 
-// executed is the answer of exec and execute; the fields with omitempty are ours.
+// executed is the answer of exec and execute; the fields with omitempty are our additions.
 type executed struct {
 	ExitCode        int    `json:"exitCode"`
 	Stdout          string `json:"stdout"`
@@ -68,7 +68,8 @@ func (d *DataPlane) execute(w http.ResponseWriter, r *http.Request, v *visit) er
 	if len(code) > codeMax {
 		return sandbox.Errorf(sandbox.TooLarge, "code has %d bytes, the maximum is %d", len(code), codeMax)
 	}
-	// Small code is an argument, which leaves it its stdin; large code fits no argument.
+	// Small code is passed as an argument, so that it can use stdin; large code does not fit into
+	// an argument.
 	if len(code) <= argumentMax && len(run.argument) > 0 {
 		cmd.Argv = append(append(cmd.Argv, run.argument...), code)
 		return d.run(w, r, v, cmd, nil)
@@ -78,7 +79,7 @@ func (d *DataPlane) execute(w http.ResponseWriter, r *http.Request, v *visit) er
 	return d.run(w, r, v, cmd, strings.NewReader(code))
 }
 
-// language is how code of one language is run: as the last argument, or from stdin.
+// language is how to run code of a language: as the last argument, or from stdin.
 type language struct{ argument, stdin []string }
 
 var (
@@ -86,7 +87,7 @@ var (
 	node   = language{[]string{"node", "-e"}, []string{"node", "-"}}
 	bash   = language{command.Script("")[:2], []string{"/bin/bash", "-s"}}
 	shell  = language{[]string{"/bin/sh", "-c"}, []string{"/bin/sh", "-s"}}
-	// Go is compiled and run in two steps: go run would turn every exit code into 1.
+	// Go is compiled and run in two steps, because go run would turn every exit code into 1.
 	golang = language{nil, []string{"/bin/sh", "-c", `d=$(mktemp -d) || exit; trap 'rm -rf "$d"' EXIT
 cat >"$d/main.go" && go build -o "$d/main" "$d/main.go" && "$d/main" </dev/null`}}
 
@@ -98,7 +99,7 @@ cat >"$d/main.go" && go build -o "$d/main" "$d/main.go" && "$d/main" </dev/null`
 	}
 )
 
-// options reads what exec and execute have in common.
+// options reads the common fields of exec and execute.
 func options(in *input, cmd *agentapi.Command) {
 	cmd.Timeout = time.Duration(in.integer("timeout", execDefault, 1, execMax)) * time.Second
 	cmd.Cwd = in.str("cwd", false, 0, 4096)

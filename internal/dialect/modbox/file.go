@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// uploads is where uploaded files are; no file call leads out of it.
+	// uploads is the folder of uploaded files; no file call leads out of it.
 	uploads = "/workspace/uploads"
-	// formOverhead is what a form may hold beside its file.
+	// formOverhead is how many bytes a form may have in addition to its file.
 	formOverhead = 1 << 20
 	filenameMax  = 255 // bytes, as in Linux
 )
@@ -38,7 +38,7 @@ func detailOf(name string, f agentapi.FileInfo) fileDetail {
 	return fileDetail{Filename: name, Path: uploads + "/" + name, Size: f.Size, ModifiedAt: f.ModTime}
 }
 
-// checkFilename refuses everything that is not the plain name of one file.
+// checkFilename refuses everything but the plain name of a file.
 func checkFilename(name string) error {
 	switch {
 	case name == "":
@@ -53,7 +53,7 @@ func checkFilename(name string) error {
 	return nil
 }
 
-// upload stores the form's field "file" as it comes.
+// upload stores the form's field "file" as it arrives.
 func (d *DataPlane) upload(w http.ResponseWriter, r *http.Request, v *visit) error {
 	tooLarge := sandbox.Errorf(sandbox.TooLarge, "the file is larger than %d MB", sandbox.UploadMax>>20)
 	if r.ContentLength > sandbox.UploadMax+formOverhead {
@@ -75,7 +75,7 @@ func (d *DataPlane) upload(w http.ResponseWriter, r *http.Request, v *visit) err
 		if part.FormName() != "file" {
 			continue
 		}
-		// part.FileName would cut a directory off without a word.
+		// part.FileName would silently remove a directory.
 		_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 		name := params["filename"]
 		if err := checkFilename(name); err != nil {
@@ -93,7 +93,7 @@ func (d *DataPlane) upload(w http.ResponseWriter, r *http.Request, v *visit) err
 	}
 }
 
-// formError gives the errors of reading a form a code.
+// formError gives errors of reading a form a code.
 func formError(err, tooLarge error) error {
 	var maxBytes *http.MaxBytesError
 	var coded *sandbox.Error
@@ -103,11 +103,11 @@ func formError(err, tooLarge error) error {
 	case errors.As(err, &coded):
 		return err
 	default:
-		return sandbox.Wrap(sandbox.Invalid, err, "the form did not arrive whole")
+		return sandbox.Wrap(sandbox.Invalid, err, "the form is incomplete")
 	}
 }
 
-// bounded fails with over when r holds more than left bytes.
+// bounded fails with over when r has more than left bytes.
 type bounded struct {
 	r    io.Reader
 	left int64
@@ -122,7 +122,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// listFiles lists the upload folder, which exists from the first upload on.
+// listFiles lists the upload folder, which the first upload creates.
 func (d *DataPlane) listFiles(w http.ResponseWriter, r *http.Request, v *visit) error {
 	list, err := d.files().ListDir(r.Context(), v.caller, v.ref, ".", "", agentapi.MaxListEntries)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
@@ -142,7 +142,7 @@ func (d *DataPlane) listFiles(w http.ResponseWriter, r *http.Request, v *visit) 
 	return answer(w, out)
 }
 
-// filename returns the file that a request names in its path or query.
+// filename returns the file name in the path or query of a request.
 func filename(r *http.Request) (string, error) {
 	name := r.PathValue("filename")
 	if name == "" {

@@ -2,8 +2,8 @@ package modbox
 
 import "github.com/modbox/modbox/internal/auth"
 
-// actions are as what the routes that change something are recorded: as the
-// operations of /v1 that do the same. One without makes the server refuse to start.
+// actions are the audit actions of the routes that change something, named like the operations of
+// /v1 that do the same. A route without one keeps the server from starting.
 var actions = map[string]string{
 	"POST /sandboxes/provision":                     "create-sandbox",
 	"POST /sandboxes/wait":                          auth.NotRecorded,
@@ -27,7 +27,8 @@ var actions = map[string]string{
 	"DELETE /workspaces/{workspace}/members/{user}": "delete-member",
 }
 
-// planeActions are those of a sandbox's own URL; what is not here changes nothing.
+// planeActions are the actions of a sandbox's own URL; requests that are missing here change
+// nothing.
 var planeActions = map[string]string{
 	"POST /execute":                              "exec",
 	"POST /modbox/api/exec":                      "exec",

@@ -8,7 +8,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// registryDetail is a registry as the product shows it.
+// registryDetail is a registry in the product's form.
 type registryDetail struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -27,7 +27,7 @@ func showRegistry(r sandbox.Registry) registryDetail {
 	}
 }
 
-// registryFields reads what can be written of a registry.
+// registryFields reads the writable fields of a registry.
 func registryFields(in *input, required bool) registry.Fields {
 	f := registry.Fields{
 		Name: in.text("name", required, 1, sandbox.RegistryNameMax), Server: in.text("server", required, 1, sandbox.RegistryServerMax),

@@ -21,7 +21,7 @@ import (
 // bodyMax bounds JSON bodies.
 const bodyMax = 1 << 20
 
-// fault is one thing wrong with a request, in the shape clients of the product expect.
+// fault is an error in a request, in the form that clients of the product expect.
 type fault struct {
 	Loc  []any  `json:"loc"`
 	Msg  string `json:"msg"`
@@ -36,15 +36,15 @@ func (e *validationError) Error() string {
 	return fmt.Sprintf("%v: %s", f.Loc, f.Msg)
 }
 
-// input is the fields of a JSON object, read one by one. Fields nobody asks for
-// are ignored, and null is as good as absent.
+// input has the fields of a JSON object, to be read individually. Other fields are ignored, and
+// null counts as absent.
 type input struct {
 	fields map[string]json.RawMessage
 	faults []fault
 }
 
-// readInput reads the body of a request. The content type does not matter: the
-// product's own examples send none.
+// readInput reads the body of a request. The content type does not matter: the product's own
+// examples send none.
 func readInput(w http.ResponseWriter, r *http.Request, max int64) (*input, error) {
 	body, done := edge.Body(w, r, max)
 	defer done()
@@ -69,7 +69,7 @@ func readInput(w http.ResponseWriter, r *http.Request, max int64) (*input, error
 	return in, nil
 }
 
-// err returns everything that was wrong with the fields read so far.
+// err returns all errors in the fields read so far.
 func (in *input) err() error {
 	if len(in.faults) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (in *input) fault(field, kind, format string, args ...any) {
 	in.faults = append(in.faults, fault{[]any{"body", field}, fmt.Sprintf(format, args...), kind})
 }
 
-// raw returns a field that is there and not null.
+// raw returns a field that is present and not null.
 func (in *input) raw(field string, required bool) (json.RawMessage, bool) {
 	v, there := in.fields[field]
 	if there && (required || string(v) != "null") {
@@ -132,8 +132,8 @@ func (in *input) uuid(field string) string {
 	return u.String()
 }
 
-// integer reads a whole number between min and max; numbers in strings and
-// without a fraction are fine, as they are for the product.
+// integer reads an integer between min and max; like the product it accepts numbers in strings and
+// numbers like 5.0.
 func (in *input) integer(field string, otherwise, min, max int) int {
 	v, ok := in.raw(field, false)
 	if !ok {
