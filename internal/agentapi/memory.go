@@ -71,7 +71,7 @@ func (c *Client) SetOwner(owner string) {
 	p.shared.force(owner, beyond)
 }
 
-// take reserves n bytes for an owner's clients, which may then have at most twice of what is left.
+// take reserves n bytes for an owner's clients, which may then have at most twice of the remaining bytes.
 // With spare they must leave as much as they have, and clients without owner must leave half of the
 // total.
 func (m *Memory) take(owner string, n int64, spare bool) bool {

@@ -25,7 +25,7 @@ const (
 	detailsCount = 16
 )
 
-// Who identifies who does something.
+// Who identifies the user or token of an operation.
 type Who struct {
 	User           sandbox.UserID
 	Workspace      sandbox.WorkspaceID

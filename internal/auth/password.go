@@ -37,7 +37,7 @@ const (
 type passwords struct {
 	turns *turns
 	// decoy is a hash that no password matches: checking against it makes unknown users take as
-	// long as known ones do.
+	// long as known users do.
 	decoy string
 }
 

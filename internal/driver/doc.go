@@ -4,7 +4,7 @@
 //
 // # Terms
 //
-// A box is what a driver makes for one sandbox: its processes, its private root
+// A box is the implementation of a sandbox by a driver: its processes, its private root
 // filesystem, its limits, and whatever state the driver keeps on the host for
 // it. Box and sandbox share the [sandbox.ID]; the driver never makes up ids.
 //
@@ -18,7 +18,7 @@
 // entrypoint, commands and files are between the lifecycle and the agent, so no
 // secret of a sandbox ever passes through a driver.
 //
-// A handle is what the driver needs to find a box again after the server was
+// A handle has the data that the driver needs to find a box again after the server was
 // restarted: opaque bytes, stored with the sandbox's row by the lifecycle.
 //
 // # A life
@@ -46,6 +46,6 @@
 // either nothing or something Destroy removes whole; it never leaves the driver
 // stuck. Values passed in and out are not shared afterwards.
 //
-// What runs in a box is hostile, and so is the box's agent. No method blocks for
+// Programs in a box are hostile, and so is the box's agent. No method blocks for
 // ever on it, and nothing it says is used as a path, a pid or a size on the host.
 package driver

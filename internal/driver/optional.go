@@ -163,7 +163,7 @@ type DiskMeter interface {
 	DiskUse() (map[sandbox.ID]int64, error)
 }
 
-// Usage is what a box uses.
+// Usage is the use of resources by a box.
 type Usage struct {
 	CPU         time.Duration // of all cores together since the box was made
 	MemoryBytes int64         // now

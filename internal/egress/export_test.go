@@ -29,7 +29,7 @@ func (n *Network) Patience(d time.Duration) {
 // SharedQuestions sets the number of concurrent questions that all sandboxes share.
 func (n *Network) SharedQuestions(most int) { n.resolver.shared = make(chan struct{}, most) }
 
-// Limits of the concurrent questions of a sandbox: all of them, and those that do not need a shared
+// Limits of the concurrent questions of a sandbox: all of them, and the questions that do not need a shared
 // place.
 const MaxAsking, OwnAsking = perBoxAsking, ownAsking
 

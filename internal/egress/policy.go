@@ -37,7 +37,7 @@ type Decision struct {
 }
 
 // Policy decides about flows to destinations that are not closed: it can refuse open destinations,
-// and cannot open closed ones.
+// and cannot open closed destinations.
 type Policy interface {
 	// Allow decides about a flow, before anything is sent. It is called on the sandbox's packet
 	// path, concurrently, so it must answer from memory.

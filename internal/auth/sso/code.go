@@ -115,6 +115,6 @@ var codePage = template.Must(template.New("code").Parse(`<!doctype html>
 <h1>Nearly done</h1>
 <p>Paste this code where you began to sign in:</p>
 <code>{{.}}</code>
-<p>It works once and for five minutes. If you did not begin this yourself, close the page, and give the code to nobody: whoever has asked for it would act in your name.</p>
+<p>It works once and for five minutes. If you did not begin this yourself, close the page, and give the code to nobody: the person who asked for it would act in your name.</p>
 </html>
 `))

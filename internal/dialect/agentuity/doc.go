@@ -2,7 +2,7 @@
 // to the lifecycle service and adds no feature that /v1 lacks.
 //
 // An organization is a workspace, and IDs are Modbox IDs with a prefix: see sandboxID and its
-// siblings. What the dialect needs to remember about a sandbox beyond our record is stored in its
+// siblings. Properties of a sandbox that the dialect needs beyond our record are stored in its
 // labels, under "agentuity/".
 //
 // The clients are strict: optional fields must be omitted and never null, every success is 200 or

@@ -9,7 +9,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// usageInfo is what a sandbox has used, as far as it was measured.
+// usageInfo is the use of resources by a sandbox, as far as it was measured.
 type usageInfo struct {
 	CPUTimeMS          *int64 `json:"cpuTimeMs,omitempty"`
 	MemoryByteSec      *int64 `json:"memoryByteSec,omitempty"`

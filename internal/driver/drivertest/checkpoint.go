@@ -137,7 +137,7 @@ func testCheckpointGoesOn(t *testing.T, h *host) {
 	if err := c.CanRestore(dir); err != nil {
 		t.Errorf("CanRestore() = %v", err)
 	}
-	_ = held.SetReadDeadline(time.Now().Add(testTimeout)) // fails on one that is closed already
+	_ = held.SetReadDeadline(time.Now().Add(testTimeout)) // fails on a closed connection
 	if _, err := held.Read(make([]byte, 1<<10)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a connection from before the checkpoint lives: Read() = %v", err)
 	}

@@ -6,7 +6,7 @@
 // to it over gVisor's control socket (control.go). It has a session of its own, so it survives the
 // server.
 //
-// What a box consists of on the host:
+// On the host a box consists of:
 //
 //	RunDir/boxes/<id>/state.json   what a later driver needs to know
 //	RunDir/boxes/<id>/ctl.sock     gVisor's control socket

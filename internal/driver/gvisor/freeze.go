@@ -54,7 +54,7 @@ func (b *box) alive(ctx context.Context) error {
 		return context.Cause(ctx)
 	case errors.Is(err, context.DeadlineExceeded):
 		return sandbox.Wrap(sandbox.AgentUnreachable, err, "the sandbox's process does not answer; it may be stopped")
-	default: // what follows notices an end of gVisor
+	default: // the following steps notice an end of gVisor
 		return nil
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// built is what all tests of this package share; TestMain makes it.
+// built has the files that all tests of this package share; TestMain makes them.
 var built struct{ sandbox, agent, rootfs string }
 
 func TestMain(m *testing.M) {
@@ -61,7 +61,7 @@ func prepareAndRun(m *testing.M) (int, error) {
 
 const mib = 1 << 20
 
-// Two boxes: the writable layer of inMemory is in memory, that of onDisk is on disk.
+// Two boxes: the writable layer of inMemory is in memory, the layer of onDisk is on disk.
 var (
 	inMemory = sandbox.Resources{MemoryBytes: 256 * mib, CPUMilli: 2000, DiskBytes: 32 * mib}
 	onDisk   = sandbox.Resources{MemoryBytes: 256 * mib, CPUMilli: 2000, DiskBytes: 128 * mib}

@@ -99,7 +99,7 @@ func (b *box) load(ctx context.Context, files []*os.File) error {
 	case b.outOfMemory():
 		return sandbox.InvalidField("resources.memory", "the saved state needs more memory than that")
 	case errors.As(err, &remote), hungUp(err): // gVisor could not read the state, or crashed
-		return sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged")
+		return sandbox.Wrap(sandbox.Unsupported, err, "the saved state is damaged")
 	}
 	return sandbox.Wrap(sandbox.Unavailable, err, "the sandbox could not be restored")
 }

@@ -24,13 +24,13 @@ type handle struct {
 	Boot    string `json:"boot"`
 }
 
-// state is what a later driver needs to know of a box, stored in its directory.
+// state has the data about a box that a later driver needs, stored in its directory.
 type state struct {
 	Handle    handle            `json:"handle"`
 	Started   bool              `json:"started"`
 	Resources sandbox.Resources `json:"resources"`
 
-	// What a checkpoint of the box depends on. GVisor is the version that runs it, which after an
+	// A checkpoint of the box depends on these. GVisor is the version that runs it, which after an
 	// upgrade is not the driver's version.
 	GVisor       string    `json:"gvisor"`
 	MaxProcesses int64     `json:"max_processes"`

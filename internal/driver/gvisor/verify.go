@@ -48,12 +48,12 @@ func (m manifest) verify(ctx context.Context, files []*os.File) error {
 func damaged(ctx context.Context, name string, err error) error {
 	var m *chunksum.Mismatch
 	if errors.As(err, &m) {
-		return sandbox.Errorf(sandbox.Unsupported, "what was saved is damaged: %s: %v", name, m)
+		return sandbox.Errorf(sandbox.Unsupported, "the saved state is damaged: %s: %v", name, m)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged: %s cannot be read", name)
+	return sandbox.Wrap(sandbox.Unsupported, err, "the saved state is damaged: %s cannot be read", name)
 }
 
 // Verify implements [driver.Checkpointer].
@@ -86,14 +86,14 @@ func (d *Driver) OpenLayer(dir string) (io.ReadCloser, error) {
 		// A checkpoint from before digests has no copy of its manifest. Its files are better than
 		// nothing.
 		if _, lerr := os.Lstat(filepath.Join(dir, manifestCopy)); !errors.Is(lerr, fs.ErrNotExist) {
-			return nil, sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged: its files cannot be verified")
+			return nil, sandbox.Wrap(sandbox.Unsupported, err, "the saved state is damaged: its files cannot be verified")
 		}
 	}
 	f, err := openSaved(dir, layerFile)
 	sums, known := m.Sums[layerFile]
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && known:
-		return nil, sandbox.Wrap(sandbox.Unsupported, err, "what was saved is damaged: its files are missing")
+		return nil, sandbox.Wrap(sandbox.Unsupported, err, "the saved state is damaged: its files are missing")
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, sandbox.Wrap(sandbox.NotFound, err, "no files were saved with the checkpoint")
 	case err != nil:

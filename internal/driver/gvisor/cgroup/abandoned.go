@@ -48,7 +48,7 @@ func (p *Parent) Close() {
 	p.locked = nil
 }
 
-// RemoveAbandoned removes the parents beside this one that belong to ended servers, with their
+// RemoveAbandoned removes the parents beside this one of ended servers, with their
 // groups, if no process is in them: a server that was killed and never started again leaves them
 // behind. It considers parents whose name isParent accepts and that are older than idle, because
 // servers of earlier versions do not lock theirs. It skips what cannot be removed.

@@ -22,7 +22,7 @@ type Limits struct {
 	Processes   int64 // processes and threads of the host, not of the guest
 }
 
-// Usage is what a group uses at a moment. Values that the host cannot measure are 0.
+// Usage is the use of a group at a moment. Values that the host cannot measure are 0.
 type Usage struct {
 	MemoryBytes int64 // without page cache that the kernel could drop at once
 	CPUNanos    int64
@@ -51,7 +51,7 @@ type Group struct {
 	id string
 }
 
-// hierarchy is what differs between versions 1 and 2. IDs are names of groups.
+// hierarchy abstracts the differences between versions 1 and 2. IDs are names of groups.
 type hierarchy interface {
 	// dirs lists the directories of the group, first the directory that lists its processes.
 	dirs(id string) []string

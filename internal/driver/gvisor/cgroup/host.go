@@ -41,7 +41,7 @@ func Detect() (Host, error) {
 }
 
 // ParseHost reads the formats of /proc/self/mountinfo and /proc/self/cgroup. A
-// hybrid host, with a unified hierarchy beside those of version 1, counts as
+// hybrid host, with a unified hierarchy beside hierarchies of version 1, counts as
 // version 1, because that is where its controllers are.
 func ParseHost(mountinfo, own io.Reader) (Host, error) {
 	h := Host{V1: map[string]string{}, Own: map[string]string{}}

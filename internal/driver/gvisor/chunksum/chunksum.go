@@ -53,7 +53,7 @@ var errNoSums = errors.New("the digests are damaged themselves")
 // Digest returns the digest of data.
 func Digest(data []byte) [DigestBytes]byte { return xxh3.Hash128(data).Bytes() }
 
-// Of returns the digests of the first size bytes of f. Errors: those of f, an
+// Of returns the digests of the first size bytes of f. Errors: f's, an
 // [io.ErrUnexpectedEOF] when it is shorter, and the context's.
 func Of(ctx context.Context, f io.ReaderAt, size int64) (Sums, error) {
 	s := Sums{Size: size, Digests: make([]byte, chunks(size)*DigestBytes)}
@@ -64,7 +64,7 @@ func Of(ctx context.Context, f io.ReaderAt, size int64) (Sums, error) {
 	return s, err
 }
 
-// Verify reads f and compares. Errors: a [*Mismatch] for damage; those of f, and the context's.
+// Verify reads f and compares. Errors: a [*Mismatch] for damage; f's, and the context's.
 func (s Sums) Verify(ctx context.Context, f io.ReaderAt) error {
 	if err := s.check(); err != nil {
 		return err

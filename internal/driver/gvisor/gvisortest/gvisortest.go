@@ -25,7 +25,7 @@ func Need(t testing.TB) {
 func Wanted() bool { return os.Getenv("MODBOX_TEST_GVISOR") == "1" }
 
 // Binaries returns the paths of modbox-sandbox and modbox-agent: the executables named by
-// MODBOX_SANDBOX_BIN and MODBOX_AGENT_BIN, and otherwise new ones built into dir. Call it once per
+// MODBOX_SANDBOX_BIN and MODBOX_AGENT_BIN, and otherwise executables that it builds into dir. Call it once per
 // process, from TestMain: linking gVisor takes a while.
 func Binaries(dir string) (sandbox, agent string, err error) {
 	if sandbox, err = binary(dir, "modbox-sandbox", os.Getenv("MODBOX_SANDBOX_BIN")); err != nil {
