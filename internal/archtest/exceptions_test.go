@@ -7,7 +7,6 @@ var (
 		"internal/agent":         51,
 		"internal/api":           53,
 		"internal/driver/gvisor": 41,
-		"internal/image":         41,
 		"internal/lifecycle":     59,
 		"internal/store":         46,
 	}
@@ -18,7 +17,7 @@ var (
 		"internal/api.Server":                155,
 		"internal/dialect/agentuity.Dialect": 87,
 		"internal/driver/gvisor.Driver":      56,
-		"internal/image.Store":               127,
+		"internal/image.Store":               124,
 		"internal/lifecycle.Service":         187,
 		"internal/store.Store":               153,
 	}

@@ -89,10 +89,14 @@ var mayImport = map[string][]string{
 	"internal/netguard": {},
 	"internal/egress":   {"internal/sandbox", "internal/netguard"},
 	"internal/image": {
-		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/oci", "internal/image/phase",
+		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/index", "internal/image/lease", "internal/image/lock", "internal/image/oci", "internal/image/phase",
 		"internal/image/recipe", "internal/image/reference", "internal/image/remote", "internal/image/rootfs",
 	},
-	"internal/image/archive":      {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs"},
+	"internal/image/archive": {"internal/sandbox", "internal/durable", "internal/image/oci", "internal/image/rootfs"},
+	"internal/image/index": {
+		"internal/sandbox", "internal/durable", "internal/image/archive", "internal/image/lock", "internal/image/recipe", "internal/image/reference",
+	},
+	"internal/image/lease":        {"internal/image/lock"},
 	"internal/image/lock":         {},
 	"internal/image/oci":          {"internal/sandbox"},
 	"internal/image/phase":        {"internal/sandbox"},

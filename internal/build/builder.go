@@ -25,8 +25,7 @@ type Host interface {
 	// MayBuild returns why the caller's workspace may not build now. Errors: QuotaExceeded; Unavailable.
 	MayBuild(ctx context.Context, c sandbox.Caller) error
 	// MayKeepBuilt returns QuotaExceeded or Unavailable when add bytes more of built images do not
-	// fit the quota of the workspace or the disk. It removes nothing, so the image store may call
-	// it under its lock.
+	// fit the quota of the workspace or the disk. It removes nothing.
 	MayKeepBuilt(ctx context.Context, c sandbox.Caller, have sandbox.Resources, add int64) error
 	// BuildPlace waits for a build slot of the workspace and reserves resources: those asked for,
 	// or for a zero value the default of builds within the quota. It calls waits with the reason
@@ -280,9 +279,8 @@ func (b *Builder) mayHave(ctx context.Context, ws sandbox.WorkspaceID, tag strin
 	return nil
 }
 
-// mayKeep refuses to keep what a workspace's build leaves when there is too much of that
-// already. It is asked under the lock of the images. Errors: QuotaExceeded;
-// Unavailable when the server's disk is used up.
+// mayKeep returns an error if the builds of the workspace have left too many bytes to add more.
+// Errors: QuotaExceeded; Unavailable when the server's disk is full.
 func (r *run) mayKeep(ctx context.Context, add int64) error {
 	_, left, err := r.builder.images.Owned(r.caller.Workspace)
 	if err != nil {

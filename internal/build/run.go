@@ -112,7 +112,7 @@ func (r *run) finish(ctx context.Context, st *state) (sandbox.Image, error) {
 	if err := r.builder.host.MayBuild(ctx, r.caller); err != nil {
 		return sandbox.Image{}, err
 	}
-	req := image.FinishRequest{Base: st.digest, Config: st.config, Author: st.author, Owner: r.caller.Workspace, Room: r.roomForImage}
+	req := image.FinishRequest{Base: st.digest, Config: st.config, Author: st.author, Owner: r.caller.Workspace}
 	if r.req.Tag != "" {
 		var err error
 		if req.Name, req.Tag, err = reference.BuiltName(r.req.Tag); err != nil {
@@ -120,15 +120,21 @@ func (r *run) finish(ctx context.Context, st *state) (sandbox.Image, error) {
 		}
 	}
 	r.tell(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "writing", Message: "the image"}})
-	img, err := r.builder.images.Finish(ctx, req)
+	staged, err := r.builder.images.StageBuilt(ctx, req)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	defer staged.Discard()
+	done, err := staged.Publish(ctx, r.roomForImage)
+	img := done.Image
 	if err != nil || !r.req.Push {
 		return img, err
 	}
 	return r.builder.Push(ctx, r.caller, img.Ref(), "", func(e sandbox.ImageEvent) { r.tell(Event{Kind: KindProgress, Progress: e}) })
 }
 
-// roomForImage is asked at the end whether there is room for the image: what others of
-// the workspace have built meanwhile counts.
+// roomForImage returns an error if the workspace may not have add bytes more for the image. Images
+// that others of the workspace have built meanwhile count.
 func (r *run) roomForImage(ctx context.Context, add int64) error {
 	if r.req.Tag == "" {
 		return r.mayKeep(ctx, add)
@@ -321,10 +327,9 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 	if _, err := content.Peek(1); errors.Is(err, errUnwritten) {
 		return <-wrote
 	}
-	done, err := images.Commit(ctx, image.CommitRequest{
+	done, err := r.commit(ctx, image.CommitRequest{
 		Base: st.digest, Layer: content, MaxBytes: layerMax, MaxEntries: layerFilesMax, MaxFiles: filesMax, Without: lifecycle.BuildUnkept(),
 		Owner: r.caller.Workspace, CacheKey: key, CreatedBy: by, Volatile: true,
-		Room: r.mayKeep,
 	})
 	if err != nil {
 		select {
@@ -341,6 +346,16 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 		return err
 	}
 	return r.become(ctx, st, done.Digest)
+}
+
+// commit stages a layer and publishes it if the workspace may have it.
+func (r *run) commit(ctx context.Context, req image.CommitRequest) (image.Committed, error) {
+	staged, err := r.builder.images.Stage(ctx, req)
+	if err != nil {
+		return image.Committed{}, err
+	}
+	defer staged.Discard()
+	return staged.Publish(ctx, r.mayKeep)
 }
 
 // errUnwritten ends a layer that was not written to its end.

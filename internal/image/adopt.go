@@ -39,25 +39,25 @@ func (s *Store) adopt(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 // adoptFrom makes the first of the names that everybody may use the recipe's
 // image; done is false when there is none.
 func (s *Store) adoptFrom(ctx context.Context, r *recipe.Recipe, names []string) (img sandbox.Image, done bool, err error) {
-	ix, unlock, err := s.lockIndex(ctx)
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return sandbox.Image{}, false, err
 	}
 	defer unlock()
 	for _, n := range names {
-		source := ix.current(n)
-		if source == nil || source.readers() != nil || !untouched(s.erofsPath(source.Digest), source) {
+		source := ix.Current(n)
+		if source == nil || source.Readers() != nil || !untouched(s.erofsPath(source.Digest), source) {
 			continue
 		}
 		rec, img := *source, r.Image()
 		rec.Name, rec.Tag, rec.RecipeHash, rec.Description = img.Name, img.Tag, r.Hash(), img.Description
 		rec.MemoryBytes, rec.ReadinessPort, rec.TTL = img.MemoryBytes, img.ReadinessPort, img.TTL
-		rec.Pull, rec.FileTime, rec.UpdatedAt = nil, source.fileTime(), time.Now().UTC()
-		if rec.CreatedAt = rec.UpdatedAt; ix.current(rec.ref()) != nil {
-			rec.CreatedAt = ix.current(rec.ref()).CreatedAt
+		rec.Pull, rec.FileTime, rec.UpdatedAt = nil, source.ModTime(), time.Now().UTC()
+		if rec.CreatedAt = rec.UpdatedAt; ix.Current(rec.Ref()) != nil {
+			rec.CreatedAt = ix.Current(rec.Ref()).CreatedAt
 		}
-		ix.add(rec)
-		return s.imageOf(&rec), true, s.writeIndex(ix)
+		ix.Add(rec)
+		return s.imageOf(&rec), true, s.index.Write(ix)
 	}
 	return sandbox.Image{}, false, nil
 }

@@ -13,11 +13,11 @@ import (
 // openRootfs opens the root filesystem with a digest. Errors: NotFound; Unavailable for a
 // damaged one.
 func (s *Store) openRootfs(ctx context.Context, digest string) (*rootfs.Reader, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
-	rec := ix.byDigest(digest)
+	rec := ix.ByDigest(digest)
 	if rec == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no root filesystem with the digest %.100q", digest)
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/recipe"
@@ -37,11 +38,11 @@ func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 	if opts.Progress == nil {
 		opts.Progress = func(phase.Event) {}
 	}
-	before, err := s.loadIndex()
+	before, err := s.index.Load()
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	rec := before.current(r.Ref())
+	rec := before.Current(r.Ref())
 	if !opts.Force && s.usable(ctx, r, rec) {
 		opts.Progress(phase.Event{Phase: phase.Done, Message: "already built"})
 		return s.imageOf(rec), nil
@@ -53,11 +54,11 @@ func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 		return sandbox.Image{}, fmt.Errorf("build image %s: %w", r.Ref(), err)
 	}
 	defer unlock()
-	now, err := s.loadIndex()
+	now, err := s.index.Load()
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	meanwhile := now.current(r.Ref())
+	meanwhile := now.Current(r.Ref())
 	if meanwhile != nil && (rec == nil || !meanwhile.UpdatedAt.Equal(rec.UpdatedAt)) && s.usable(ctx, r, meanwhile) {
 		opts.Progress(phase.Event{Phase: phase.Done, Message: "built meanwhile"})
 		return s.imageOf(meanwhile), nil
@@ -77,7 +78,7 @@ func (s *Store) Build(ctx context.Context, r *recipe.Recipe, opts BuildOptions) 
 // usable reports whether rec is an undamaged build of the recipe. It reads the
 // file only when its size or time make it suspect; what Resolve finds damaged
 // it sets aside.
-func (s *Store) usable(ctx context.Context, r *recipe.Recipe, rec *record) bool {
+func (s *Store) usable(ctx context.Context, r *recipe.Recipe, rec *index.Record) bool {
 	return rec != nil && rec.RecipeHash == r.Hash() && (untouched(s.erofsPath(rec.Digest), rec) || s.verify(ctx, rec) == nil)
 }
 

@@ -18,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
@@ -36,22 +37,22 @@ func (s *Store) Built(_ context.Context, owner sandbox.WorkspaceID, ref string) 
 	if err != nil || owner == "" {
 		return sandbox.Image{}, missing
 	}
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	rec := ix.owned(owner, name+":"+tag)
+	rec := ix.Owned(owner, name+":"+tag)
 	if rec == nil {
 		return sandbox.Image{}, missing
 	}
-	return rec.image(), nil
+	return rec.Image(), nil
 }
 
 // ForgetBuilt takes away the names of all that a workspace has built, and what was
 // cached for it, or had by signing in, and for nobody else, when the workspace is
 // deleted. Idempotent.
 func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) error {
-	ix, unlock, err := s.lockIndex(ctx)
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,12 +60,12 @@ func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) erro
 	changed := false
 	for i := range ix.Images {
 		rec := &ix.Images[i]
-		if rec.Owner == "" && slices.Contains(rec.readers(), owner) {
+		if rec.Owner == "" && slices.Contains(rec.Readers(), owner) {
 			changed = true
-			rec.Pull.forget(owner)
+			rec.Pull.Forget(owner)
 			rec.Current = rec.Current && len(rec.Pull.Proofs) > 0
 		}
-		if !rec.countsFor(owner) || !rec.Current && rec.CacheKey == "" {
+		if !rec.CountsFor(owner) || !rec.Current && rec.CacheKey == "" {
 			continue
 		}
 		changed = true
@@ -75,32 +76,27 @@ func (s *Store) ForgetBuilt(ctx context.Context, owner sandbox.WorkspaceID) erro
 	if !changed {
 		return nil
 	}
-	return s.writeIndex(ix)
+	return s.index.Write(ix)
 }
 
 // BuiltBy returns the images that a workspace has built, by name.
 func (s *Store) BuiltBy(_ context.Context, owner sandbox.WorkspaceID) ([]sandbox.Image, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
 	var list []sandbox.Image
 	for i := range ix.Images {
 		if rec := &ix.Images[i]; rec.Current && owner != "" && rec.Owner == owner {
-			list = append(list, rec.image())
+			list = append(list, rec.Image())
 		}
 	}
 	slices.SortFunc(list, func(a, b sandbox.Image) int { return strings.Compare(a.Ref(), b.Ref()) })
 	return list, nil
 }
 
-// isOwn reports whether a digest names something that is a workspace's own.
-func (ix *index) isOwn(digest string, ws sandbox.WorkspaceID) bool {
-	return slices.ContainsFunc(ix.Images, func(r record) bool { return r.Owner != "" && r.Owner == ws && r.has(digest) })
-}
-
 // checkOwner refuses a digest that only others have. Errors: NotFound.
-func (s *Store) checkOwner(ix *index, ref string, who sandbox.Puller) error {
+func (s *Store) checkOwner(ix *index.Index, ref string, who sandbox.Puller) error {
 	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
 	if err != nil || parsed.Digest == "" || who == (sandbox.Puller{}) {
 		return nil
@@ -108,7 +104,7 @@ func (s *Store) checkOwner(ix *index, ref string, who sandbox.Puller) error {
 	others := false
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		if !r.has(parsed.Digest) || len(parsed.Names) > 0 && !slices.Contains(parsed.Names, r.Name) {
+		if !r.Has(parsed.Digest) || len(parsed.Names) > 0 && !slices.Contains(parsed.Names, r.Name) {
 			continue
 		}
 		if r.Owner == "" || r.Owner == who.Workspace {
@@ -126,11 +122,11 @@ func (s *Store) checkOwner(ix *index, ref string, who sandbox.Puller) error {
 // also when its reference has come to mean another one since. Errors: NotFound for
 // what was removed.
 func (s *Store) OCIConfig(of sandbox.Image) (*v1.ConfigFile, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
-	rec := ix.entry(of)
+	rec := ix.Entry(of)
 	if rec == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "the image %s was removed", of.Ref())
 	}
@@ -145,11 +141,11 @@ func (s *Store) OCIConfig(of sandbox.Image) (*v1.ConfigFile, error) {
 	return config.DeepCopy(), nil
 }
 
-// ociImage returns the OCI image of a record.
-func (s *Store) ociImage(rec *record) (v1.Image, error) {
+// ociImage returns the OCI image of a index.Record.
+func (s *Store) ociImage(rec *index.Record) (v1.Image, error) {
 	img, err := s.layout.Image(rec.Manifest.Digest)
 	if err != nil {
-		return nil, fmt.Errorf("read OCI image of %s: %w", rec.ref(), err)
+		return nil, fmt.Errorf("read OCI image of %s: %w", rec.Ref(), err)
 	}
 	return img, nil
 }
@@ -165,60 +161,69 @@ type FinishRequest struct {
 	// there by its digest only, as long as something uses it.
 	Owner     sandbox.WorkspaceID
 	Name, Tag string
-	// Room is as that of a [CommitRequest].
-	Room Room
 }
 
-// Finish gives a workspace an image: the files of a root filesystem, run as asked.
-// What had the name before has it no more.
-//
-// Errors: NotFound for the base; Invalid for a configuration that no program can be
-// run with. On any error the store is as before.
+// Finish stages an image and publishes it at once: see [Store.StageBuilt].
 func (s *Store) Finish(ctx context.Context, req FinishRequest) (sandbox.Image, error) {
-	base, err := s.commitBase(ctx, req.Base)
+	staged, err := s.StageBuilt(ctx, req)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	if base == nil {
-		return sandbox.Image{}, sandbox.Errorf(sandbox.Invalid, "the image has no files")
+	defer staged.Discard()
+	done, err := staged.Publish(ctx, nil)
+	return done.Image, err
+}
+
+// StageBuilt prepares an image for a workspace: the files of a root filesystem, run as requested.
+// [Staged.Publish] takes the name from the image that has it.
+//
+// Errors: NotFound for the base; Invalid for a configuration with which no program can run.
+func (s *Store) StageBuilt(ctx context.Context, req FinishRequest) (*Staged, error) {
+	base, err := s.commitBase(ctx, req.Base)
+	if err != nil {
+		return nil, err
 	}
-	rec := record{
+	if base == nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the image has no files")
+	}
+	rec := index.Record{
 		Name: req.Name, Tag: req.Tag, Owner: req.Owner, Current: req.Name != "", UpdatedAt: time.Now().UTC(), Packages: base.Packages,
 	}
 	if rec.Config, err = oci.RunConfig(&req.Config); err != nil {
-		return sandbox.Image{}, err
+		return nil, err
 	}
 	work, err := s.workDir(ctx)
 	if err != nil {
-		return sandbox.Image{}, err
+		return nil, err
 	}
 	undo := cleanup.Make(func() { _ = work.Close() })
-	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
 	data, err := json.Marshal([]any{"built 1", req.Owner, req.Config})
 	if err != nil {
-		return sandbox.Image{}, err
+		return nil, err
 	}
 	mark := sha256.Sum256(data)
-	root := &made{Result: rootfs.Result{EROFS: filepath.Join(work.Name(), "root.erofs"), Files: base.FileCount}, room: req.Room, mark: mark[:rootfs.MarkLength]}
+	root := &made{Result: rootfs.Result{EROFS: filepath.Join(work.Name(), "root.erofs"), Files: base.FileCount}, mark: mark[:rootfs.MarkLength]}
 	if err := rootfs.LinkOrCopy(ctx, s.erofsPath(base.Digest), root.EROFS); err != nil {
-		return sandbox.Image{}, fmt.Errorf("name root filesystem: %w", err)
+		return nil, fmt.Errorf("name root filesystem: %w", err)
 	}
-	err = s.keep(ctx, root, &rec, func(rootfs.Blob) (archive.Ref, error) {
+	staged := &Staged{store: s, root: root, rec: &rec, task: fmt.Sprintf("finish image %s:%s", req.Name, req.Tag), write: func(rootfs.Blob) (archive.Ref, error) {
 		img, err := s.builtImage(base, req)
 		if err != nil {
 			return archive.Ref{}, err
 		}
 		return s.layout.Add(img)
-	})
-	if err != nil {
-		return sandbox.Image{}, fmt.Errorf("finish image %s:%s: %w", req.Name, req.Tag, err)
+	}}
+	if err := s.complete(ctx, root, &rec); err != nil {
+		return nil, fmt.Errorf("%s: %w", staged.task, err)
 	}
-	return rec.image(), nil
+	staged.undo = cleanup.Make(undo.Release())
+	return staged, nil
 }
 
 // builtImage returns the OCI image of a request over its base's layers.
-func (s *Store) builtImage(base *record, req FinishRequest) (v1.Image, error) {
+func (s *Store) builtImage(base *index.Record, req FinishRequest) (v1.Image, error) {
 	img, err := s.ociImage(base)
 	if err != nil {
 		return nil, err

@@ -22,11 +22,11 @@ const (
 // Errors: NotFound.
 func (s *Store) Cached(ctx context.Context, key string, maxAge time.Duration) (sandbox.Image, string, error) {
 	none := sandbox.Errorf(sandbox.NotFound, "nothing was made for this yet")
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return sandbox.Image{}, "", err
 	}
-	rec := ix.byCacheKey(key)
+	rec := ix.ByCacheKey(key)
 	if rec == nil || maxAge > 0 && time.Since(rec.CreatedAt) > maxAge || s.verify(ctx, rec) != nil {
 		return sandbox.Image{}, "", none
 	}
@@ -35,33 +35,23 @@ func (s *Store) Cached(ctx context.Context, key string, maxAge time.Duration) (s
 			return sandbox.Image{}, "", err
 		}
 	}
-	if err := s.noteUse(rec.Digest); err != nil {
+	if err := s.leases.Note(rec.Digest); err != nil {
 		return sandbox.Image{}, "", err
 	}
 	return s.imageOf(rec), s.erofsPath(rec.Digest), nil
 }
 
-// byCacheKey returns the newest record with the key, or nil.
-func (ix *index) byCacheKey(key string) *record {
-	for i := len(ix.Images) - 1; i >= 0; i-- {
-		if r := &ix.Images[i]; key != "" && r.CacheKey == key {
-			return r
-		}
-	}
-	return nil
-}
-
 // touchCached notes that what has the key is in use.
 func (s *Store) touchCached(ctx context.Context, key string) error {
-	ix, unlock, err := s.lockIndex(ctx)
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	rec := ix.byCacheKey(key)
+	rec := ix.ByCacheKey(key)
 	if rec == nil {
 		return sandbox.Errorf(sandbox.NotFound, "what was made for this is gone")
 	}
-	rec.FileTime, rec.UpdatedAt = rec.fileTime(), time.Now().UTC()
-	return s.writeIndex(ix)
+	rec.FileTime, rec.UpdatedAt = rec.ModTime(), time.Now().UTC()
+	return s.index.Write(ix)
 }

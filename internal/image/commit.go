@@ -18,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -54,9 +55,6 @@ type CommitRequest struct {
 	CreatedBy string
 	// Owner is whose alone the result is; "" for everybody's.
 	Owner sandbox.WorkspaceID
-	// Room, when set, is asked before the result is kept. When the disk of the owner, or
-	// User, is used up, what its builds have left goes first.
-	Room Room
 	// CacheKey, for a result without a name, is what [Store.Cached] finds it by.
 	CacheKey string
 	// Volatile: the host need not have its root filesystem any more after a power failure,
@@ -89,69 +87,82 @@ const (
 	commitMaxEntries = 2_000_000
 )
 
-// Commit lays one layer over a base and makes the merged root filesystem an image
-// of the store, with an OCI image that has the base's layers and this one. The
-// same layer over the same base gives the same digest; when that image is there
-// already, with the same configuration, it is returned once the layer is read.
-//
-// Errors: NotFound for an unknown base; Invalid for a layer that is malformed or
-// hostile, naming the entry, and for a name that is none; TooLarge for one beyond
-// the limits; Unavailable for a damaged base. On any error the store is as before,
-// and after a crash the next Open removes what was begun. Safe for concurrent use.
+// Commit stages a layer and publishes the image at once: see [Store.Stage].
 func (s *Store) Commit(ctx context.Context, req CommitRequest) (Committed, error) {
+	staged, err := s.Stage(ctx, req)
+	if err != nil {
+		return Committed{}, err
+	}
+	defer staged.Discard()
+	return staged.Publish(ctx, nil)
+}
+
+// Stage lays one layer over a base and writes the merged root filesystem. [Staged.Publish] makes it
+// an image of the store, with an OCI image that has the layers of the base and this one. The same
+// layer over the same base gives the same digest; if the store has that image already, with the
+// same configuration, Publish returns it.
+//
+// Errors: NotFound for an unknown base; Invalid for a layer that is malformed or hostile, naming the
+// entry, and for a name that is none; TooLarge for a layer beyond the limits; Unavailable for a
+// damaged base. After a crash the next Open removes the files. Safe for concurrent use.
+func (s *Store) Stage(ctx context.Context, req CommitRequest) (*Staged, error) {
 	if req.Name != "" {
 		if err := reference.CheckLocal(req.Name, cmp.Or(req.Tag, "latest")); err != nil {
-			return Committed{}, err
+			return nil, err
 		}
 	}
 	base, err := s.commitBase(ctx, req.Base)
 	if err != nil {
-		return Committed{}, err
+		return nil, err
 	}
-	done, err := s.commit(ctx, base, req)
+	task := "commit a layer on " + cmp.Or(req.Base, "nothing")
+	staged, err := s.stage(ctx, base, req)
 	if err != nil {
-		return Committed{}, fmt.Errorf("commit a layer on %s: %w", cmp.Or(req.Base, "nothing"), err)
+		return nil, fmt.Errorf("%s: %w", task, err)
 	}
-	return s.committed(done), nil
+	staged.task = task
+	return staged, nil
 }
 
-func (s *Store) committed(rec *record) Committed {
-	return Committed{
-		Image: s.imageOf(rec), Path: s.erofsPath(rec.Digest), FileCount: rec.FileCount,
-		LayerDigest: rec.Commit.Layer.Digest.String(), LayerBytes: rec.Commit.Layer.Size,
-		DiffID: rec.Commit.DiffID.String(), ManifestDigest: rec.Manifest.Digest.String(),
+func (s *Store) committed(rec *index.Record) Committed {
+	c := Committed{Image: rec.Image(), Path: s.erofsPath(rec.Digest), FileCount: rec.FileCount, ManifestDigest: rec.Manifest.Digest.String()}
+	if rec.Owner == "" {
+		c.Image = s.imageOf(rec)
 	}
+	if l := rec.Commit; l != nil {
+		c.LayerDigest, c.LayerBytes, c.DiffID = l.Layer.Digest.String(), l.Layer.Size, l.DiffID.String()
+	}
+	return c
 }
 
 // commitBase returns the record of a base whose file is intact, or nil for none.
-func (s *Store) commitBase(ctx context.Context, digest string) (*record, error) {
+func (s *Store) commitBase(ctx context.Context, digest string) (*index.Record, error) {
 	if digest == "" {
 		return nil, nil
 	}
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
-	rec := ix.byDigest(digest)
+	rec := ix.ByDigest(digest)
 	if rec == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no image with the digest %.100q to lay something over", digest)
 	}
 	return rec, s.verify(ctx, rec)
 }
 
-// commit does the work of Commit.
-func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*record, error) {
+// stage does the work of Stage.
+func (s *Store) stage(ctx context.Context, base *index.Record, req CommitRequest) (*Staged, error) {
 	work, err := s.workDir(ctx)
 	if err != nil {
 		return nil, err
 	}
 	undo := cleanup.Make(func() { _ = work.Close() })
-	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // what stays, the next Open removes
+	undo.Add(func() { _ = os.RemoveAll(work.Name()) }) // the next Open removes a directory that stays
 	defer undo.Clean()
-
 	entries := cmp.Or(req.MaxEntries, commitMaxEntries)
 	under := s.scratch.Tree(ctx, cmp.Or(req.Owner, req.User))
-	undo.Add(under.Close)
+	defer under.Close()
 	if base != nil {
 		if room := req.MaxFiles - base.FileCount; req.MaxFiles > 0 && room < int64(entries) {
 			if room <= 0 {
@@ -168,7 +179,7 @@ func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*r
 		if err != nil {
 			return nil, err
 		}
-		undo.Add(func() { _ = file.Close() })
+		defer func() { _ = file.Close() }() // it is only read
 		if err := under.Read(file); err != nil {
 			return nil, err
 		}
@@ -180,22 +191,27 @@ func (s *Store) commit(ctx context.Context, base *record, req CommitRequest) (*r
 	if err != nil {
 		return nil, err
 	}
-	undo.Add(w.Close)
+	defer w.Close()
 	if err := w.ReadLayer(ctx, req.Layer, req.Without); err != nil {
 		return nil, err
 	}
-	return s.commitLayer(ctx, w, base, req)
+	staged, err := s.stageLayer(ctx, w, base, req)
+	if err != nil {
+		return nil, err
+	}
+	staged.undo = cleanup.Make(undo.Release())
+	return staged, nil
 }
 
-// commitLayer makes the image of a layer that was read, unless it is there.
-func (s *Store) commitLayer(ctx context.Context, w *rootfs.Writer, base *record, req CommitRequest) (*record, error) {
+// stageLayer completes the image of a layer that was read, unless the store has it.
+func (s *Store) stageLayer(ctx context.Context, w *rootfs.Writer, base *index.Record, req CommitRequest) (*Staged, error) {
 	layer, err := w.FinishLayer()
 	if err != nil {
 		return nil, err
 	}
-	rec := record{
+	rec := index.Record{
 		Name: req.Name, Current: req.Name != "", Description: req.Description, UpdatedAt: time.Now().UTC(),
-		Owner: req.Owner, Commit: &commitRecord{DiffID: layer.DiffID, Layer: archive.Ref{Digest: layer.Digest, Size: layer.Size}},
+		Owner: req.Owner, Commit: &index.Commit{DiffID: layer.DiffID, Layer: archive.Ref{Digest: layer.Digest, Size: layer.Size}},
 	}
 	if rec.Name != "" {
 		rec.Tag = cmp.Or(req.Tag, "latest")
@@ -203,7 +219,7 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfs.Writer, base *record,
 		rec.CacheKey = req.CacheKey
 	}
 	if rec.CacheKey != "" && rec.Owner == "" {
-		rec.use(req.User, rec.UpdatedAt)
+		rec.Use(req.User, rec.UpdatedAt)
 	}
 	if base != nil {
 		rec.Commit.Base = base.Digest
@@ -216,20 +232,25 @@ func (s *Store) commitLayer(ctx context.Context, w *rootfs.Writer, base *record,
 	if rec.Commit.ConfigHash, err = configHash(rec.Config, req); err != nil {
 		return nil, err
 	}
-	if done, err := s.commitDone(ctx, &rec); done != nil || err != nil {
-		return done, err
+	done, err := s.commitDone(ctx, &rec)
+	if err != nil {
+		return nil, err
+	}
+	if done != nil {
+		return &Staged{store: s, rec: done, done: true}, nil
 	}
 	root, err := w.Finish(ctx, layer)
 	if err != nil {
 		return nil, err
 	}
-	return &rec, s.keep(ctx, &made{Result: root, room: req.Room, volatile: req.Volatile}, &rec, func(layer rootfs.Blob) (archive.Ref, error) {
+	staged := &Staged{store: s, root: &made{Result: root, volatile: req.Volatile}, rec: &rec, write: func(layer rootfs.Blob) (archive.Ref, error) {
 		img, err := s.commitImage(base, layer, &rec, req)
 		if err != nil {
 			return archive.Ref{}, err
 		}
 		return s.layout.Add(img)
-	})
+	}}
+	return staged, s.complete(ctx, staged.root, &rec)
 }
 
 // configHash identifies what a request says beside base and layer.
@@ -243,15 +264,15 @@ func configHash(config sandbox.ImageConfig, req CommitRequest) (string, error) {
 
 // commitDone returns the record of the same commit with the same name when it is
 // there and intact, and marks that it was wanted again.
-func (s *Store) commitDone(ctx context.Context, rec *record) (*record, error) {
-	ix, unlock, err := s.lockIndex(ctx)
+func (s *Store) commitDone(ctx context.Context, rec *index.Record) (*index.Record, error) {
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	for i := range ix.Images {
 		old := &ix.Images[i]
-		if old.Commit == nil || *old.Commit != *rec.Commit || old.ref() != rec.ref() || old.Owner != rec.Owner || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !untouched(s.erofsPath(old.Digest), old) {
+		if old.Commit == nil || *old.Commit != *rec.Commit || old.Ref() != rec.Ref() || old.Owner != rec.Owner || old.Current != rec.Current || old.CacheKey != rec.CacheKey || !untouched(s.erofsPath(old.Digest), old) {
 			continue
 		}
 		if old.FileTime.IsZero() {
@@ -259,16 +280,16 @@ func (s *Store) commitDone(ctx context.Context, rec *record) (*record, error) {
 		}
 		old.UpdatedAt = rec.UpdatedAt // counts as new for Prune
 		for ws, at := range rec.Users {
-			old.use(ws, at)
+			old.Use(ws, at)
 		}
 		done := *old
-		return &done, s.writeIndex(ix)
+		return &done, s.index.Write(ix)
 	}
 	return nil, nil
 }
 
 // commitImage returns the OCI image of a commit.
-func (s *Store) commitImage(base *record, layer rootfs.Blob, rec *record, req CommitRequest) (v1.Image, error) {
+func (s *Store) commitImage(base *index.Record, layer rootfs.Blob, rec *index.Record, req CommitRequest) (v1.Image, error) {
 	var img v1.Image = empty.Image
 	if base != nil {
 		var err error

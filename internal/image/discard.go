@@ -2,12 +2,11 @@ package image
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -37,7 +36,7 @@ func (s *Store) Discard(ctx context.Context, who Remover, ref string) (sandbox.I
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	ix, unlock, err := s.lockIndex(ctx)
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -48,14 +47,14 @@ func (s *Store) Discard(ctx context.Context, who Remover, ref string) (sandbox.I
 	}
 	img := s.imageOf(rec)
 	switch {
-	case rec.Owner == "" && rec.readers() == nil && !who.Administrator:
+	case rec.Owner == "" && rec.Readers() == nil && !who.Administrator:
 		return sandbox.Image{}, notForOne(img.Ref())
-	case rec.Owner == "" && rec.readers() != nil && slices.ContainsFunc(rec.readers(), func(ws sandbox.WorkspaceID) bool { return ws != who.Workspace }):
-		rec.Pull.forget(who.Workspace)
+	case rec.Owner == "" && rec.Readers() != nil && slices.ContainsFunc(rec.Readers(), func(ws sandbox.WorkspaceID) bool { return ws != who.Workspace }):
+		rec.Pull.Forget(who.Workspace)
 	default:
 		rec.Current = false
 	}
-	return img, s.writeIndex(ix)
+	return img, s.index.Write(ix)
 }
 
 func notForOne(ref string) error {
@@ -64,18 +63,18 @@ func notForOne(ref string) error {
 
 // named returns the record with a name that a workspace means by an id or a
 // reference; its own come first, and those of others are not there.
-func (s *Store) named(ix *index, who Remover, ref string, parsed reference.Reference) (*record, error) {
-	var digests []*record
+func (s *Store) named(ix *index.Index, who Remover, ref string, parsed reference.Reference) (*index.Record, error) {
+	var digests []*index.Record
 	for i := range ix.Images {
 		rec := &ix.Images[i]
-		img := rec.image()
+		img := rec.Image()
 		if !rec.Current || !img.VisibleTo(who.Workspace) {
 			continue
 		}
 		if string(img.ID) == ref {
 			return rec, nil
 		}
-		if parsed.Digest != "" && rec.has(parsed.Digest) && (len(parsed.Names) == 0 || slices.Contains(parsed.Names, rec.Name)) {
+		if parsed.Digest != "" && rec.Has(parsed.Digest) && (len(parsed.Names) == 0 || slices.Contains(parsed.Names, rec.Name)) {
 			digests = append(digests, rec)
 		}
 	}
@@ -85,7 +84,7 @@ func (s *Store) named(ix *index, who Remover, ref string, parsed reference.Refer
 	if len(digests) > 1 {
 		var names []string
 		for _, rec := range digests {
-			names = append(names, rec.ref())
+			names = append(names, rec.Ref())
 		}
 		return nil, sandbox.Errorf(sandbox.Conflict, "several images have this digest: %s; remove them by these names", strings.Join(names, ", "))
 	}
@@ -106,15 +105,15 @@ func (s *Store) named(ix *index, who Remover, ref string, parsed reference.Refer
 }
 
 // tagged returns the record that a workspace means by a name with a tag, or nil.
-func (s *Store) tagged(ix *index, who Remover, ref string, parsed reference.Reference) *record {
+func (s *Store) tagged(ix *index.Index, who Remover, ref string, parsed reference.Reference) *index.Record {
 	if name, tag, err := reference.BuiltName(ref); err == nil && who.Workspace != "" {
-		if rec := ix.owned(who.Workspace, name+":"+tag); rec != nil {
+		if rec := ix.Owned(who.Workspace, name+":"+tag); rec != nil {
 			return rec
 		}
 	}
 	for _, n := range parsed.Names {
-		if rec := ix.current(n); rec != nil {
-			if img := rec.image(); img.VisibleTo(who.Workspace) {
+		if rec := ix.Current(n); rec != nil {
+			if img := rec.Image(); img.VisibleTo(who.Workspace) {
 				return rec
 			}
 		}
@@ -159,32 +158,26 @@ type PrunedImage struct {
 // store has the images or not, and the next PruneFor of all or [Store.Prune] removes files
 // that are left of them.
 func (s *Store) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) {
-	ix, unlock, err := s.lockIndex(ctx)
+	u, ix, unlock, err := s.lockForRemoval(ctx, lists{inUse: s.inUse, released: s.released, catalogued: s.catalogued})
 	if err != nil {
 		return Pruned{}, err
 	}
 	defer unlock()
-	needed, catalogued, err := s.reasons(ctx)
-	if err != nil {
-		return Pruned{}, err
-	}
 	lost := map[string]bool{}
 	if !req.Lost {
-		if lost, err = s.keepLost(ctx, ix, needed, time.Now()); err != nil {
-			return Pruned{}, err
-		}
+		lost = s.keepLost(ix, u, time.Now())
 	}
 	var done Pruned
-	kept := &index{Version: ix.Version}
+	kept := &index.Index{Version: ix.Version}
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		if !s.prunable(r, req, catalogued) || s.isNeeded(r, needed) || lost[r.Digest] || s.held(r.Digest) {
+		if !s.prunable(r, req, u.catalogued) || s.isNamed(r, u.needed) || lost[r.Digest] || s.isUsed(u, r.Digest) {
 			kept.Images = append(kept.Images, *r)
 			continue
 		}
 		gone := PrunedImage{Workspace: r.Owner, Digest: r.Digest, SizeBytes: r.SizeBytes}
-		if img := r.image(); img.VisibleTo(req.Workspace) {
-			gone.Ref = strings.Trim(r.ref(), ":")
+		if img := r.Image(); img.VisibleTo(req.Workspace) {
+			gone.Ref = strings.Trim(r.Ref(), ":")
 		}
 		done.Images = append(done.Images, gone)
 	}
@@ -211,11 +204,11 @@ func (s *Store) PruneFor(ctx context.Context, req PruneRequest) (Pruned, error) 
 	return done, err
 }
 
-// prunable reports whether a request is about a record that may go when nothing uses it.
-func (s *Store) prunable(r *record, req PruneRequest, catalogued []string) bool {
+// prunable reports whether a request is about a index.Record that may go when nothing uses it.
+func (s *Store) prunable(r *index.Record, req PruneRequest, catalogued []string) bool {
 	mine := r.Owner == req.Workspace
 	if r.Owner == "" {
-		readers := r.readers()
+		readers := r.Readers()
 		mine = len(readers) == 1 && readers[0] == req.Workspace
 	}
 	unused := time.Since(s.lastUse(r)) >= usedEvery
@@ -223,26 +216,9 @@ func (s *Store) prunable(r *record, req PruneRequest, catalogued []string) bool 
 	case !req.All && (!mine || req.Workspace == ""):
 		return false
 	case r.Current:
-		return req.All && r.Owner == "" && r.Pull != nil && unused && s.recipe(r.ref()) == nil && !s.isNeeded(r, catalogued)
+		return req.All && r.Owner == "" && r.Pull != nil && unused && s.recipe(r.Ref()) == nil && !s.isNamed(r, catalogued)
 	case r.CacheKey != "":
 		return unused
 	}
-	return !r.fresh()
-}
-
-// reasons returns what keeps images from being removed: what is in use, and what the
-// catalogues of workspaces name.
-func (s *Store) reasons(ctx context.Context) (needed, catalogued []string, err error) {
-	if s.inUse == nil {
-		return nil, nil, errors.New("find out which images are in use: nobody says")
-	}
-	if needed, err = s.inUse(ctx); err != nil {
-		return nil, nil, fmt.Errorf("find out which images are in use: %w", err)
-	}
-	if s.catalogued != nil {
-		if catalogued, err = s.catalogued(ctx); err != nil {
-			return nil, nil, fmt.Errorf("find out which images are in catalogues: %w", err)
-		}
-	}
-	return needed, catalogued, nil
+	return !fresh(r)
 }

@@ -11,6 +11,8 @@
 //
 //	index.json        which reference is which digest, with configuration and packages
 //	images/HEX.erofs  the root filesystems, named by their sha256
+//	used/HEX          empty files: their times are the last uses of images
+//	pulls/            blobs of pulls that have not ended
 //	layout/           the OCI image layout; its index.json is derived from ours
 //	tmp/              work in progress, one locked directory per build
 //	locks/            lock files
@@ -21,6 +23,9 @@
 // lock of its reference, a change of the index that of the index, and readers
 // notice a changed index by themselves.
 //
-// [Store.Commit] makes an image of a base and one more layer, without a recipe.
+// [Store.Stage] makes an image of a base and one more layer, without a recipe, and
+// [Staged.Publish] adds it to the store. The store calls the functions of its owner, such as
+// [Options.InUse], without a lock: they may call the store.
+//
 // Package rootfs has the work on the files: nothing is ever unpacked on the host.
 package image

@@ -6,6 +6,7 @@ import (
 
 	ociname "github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/remote"
 
 	"github.com/modbox/modbox/internal/image/phase"
@@ -17,7 +18,7 @@ import (
 // does, also of a built-in one that is not built yet, and of one that a registry
 // may have: they have no digest but the one in ref. Errors: Invalid, NotFound.
 func (s *Store) Lookup(ctx context.Context, ref string) (sandbox.Image, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -46,12 +47,12 @@ func (s *Store) LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref strin
 	if err != nil {
 		return img, err
 	}
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return sandbox.Image{}, err
 	}
 	if rec := s.private(ix, ref, sandbox.Puller{Workspace: ws}); rec != nil {
-		img.Readers = rec.readers() // which made what the digest names
+		img.Readers = rec.Readers() // which made what the digest names
 	}
 	if img.VisibleTo(ws) {
 		return img, nil
@@ -119,7 +120,7 @@ func (s *Store) Update(ctx context.Context, ref string, who sandbox.Puller, prog
 // Stale reports whether what a reference means here is not simply there for
 // somebody: [Store.Ensure] asks the registry again, or whether they may have it.
 func (s *Store) Stale(ref string, who sandbox.Puller) bool {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return false
 	}
@@ -129,7 +130,7 @@ func (s *Store) Stale(ref string, who sandbox.Puller) bool {
 // ask asks the registry of an image that is here whether it has another one now,
 // when it has not been asked for long or it must say whether who may have it.
 func (s *Store) ask(ctx context.Context, ref string, who sandbox.Puller) (moved bool, err error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return false, err
 	}
@@ -155,7 +156,7 @@ func (s *Store) ask(ctx context.Context, ref string, who sandbox.Puller) (moved 
 }
 
 // old reports whether the registry was not asked for a tag for too long.
-func (s *Store) old(ix *index, ref string) bool {
+func (s *Store) old(ix *index.Index, ref string) bool {
 	if s.recheck == 0 {
 		return false
 	}
@@ -164,7 +165,7 @@ func (s *Store) old(ix *index, ref string) bool {
 		return false
 	}
 	for _, n := range parsed.Names {
-		if rec := ix.current(n); rec != nil {
+		if rec := ix.Current(n); rec != nil {
 			return rec.Pull != nil && time.Since(rec.Pull.CheckedAt) > s.recheck
 		}
 	}
@@ -182,7 +183,7 @@ func (s *Store) moved(ctx context.Context, ref string, who sandbox.Puller) (bool
 	if err := s.noteCheck(ctx, parsed.Remote, nil); err != nil {
 		return false, err
 	}
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return false, err
 	}
@@ -194,7 +195,7 @@ func (s *Store) moved(ctx context.Context, ref string, who sandbox.Puller) (bool
 	if err != nil {
 		return false, err
 	}
-	if rec := ix.pulled(parsed.Remote); rec == nil || rec.Pull.Asked != now {
+	if rec := ix.Pulled(parsed.Remote); rec == nil || rec.Pull.Asked != now {
 		return true, nil
 	}
 	proof := repo.Proof()
@@ -204,17 +205,17 @@ func (s *Store) moved(ctx context.Context, ref string, who sandbox.Puller) (bool
 // noteCheck writes down that a registry is being asked for a reference, or, with a
 // proof, that it still means the same and who was told so.
 func (s *Store) noteCheck(ctx context.Context, ref ociname.Reference, proof *string) error {
-	ix, unlock, err := s.lockIndex(ctx)
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if rec := ix.pulled(ref); rec != nil {
+	if rec := ix.Pulled(ref); rec != nil {
 		rec.Pull.CheckedAt = time.Now().UTC()
 		if proof != nil {
-			rec.Pull.prove(*proof)
+			rec.Pull.Prove(*proof)
 		}
-		return s.writeIndex(ix)
+		return s.index.Write(ix)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 // layout, which other tools and [Store.Import] read. The same image gives the same bytes. Errors:
 // Invalid, NotFound, and the errors of w.
 func (s *Store) Export(ctx context.Context, ref string, w io.Writer) error {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (s *Store) Export(ctx context.Context, ref string, w io.Writer) error {
 	}
 	entry := archive.Entry{Ref: rec.Manifest}
 	if rec.Name != "" {
-		entry.Name = rec.ref()
+		entry.Name = rec.Ref()
 	}
 	if err := s.layout.Export(ctx, entry, w); err != nil {
 		return fmt.Errorf("export %s: %w", ref, err)

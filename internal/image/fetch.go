@@ -49,14 +49,14 @@ func (s *Store) linkFetched(repo *remote.Repository, blob v1.Descriptor, to stri
 // of the repository. For other layers a digest must not be enough, because anyone who may push to
 // the repository can name it: not every registry checks that the client has the layer.
 func (s *Store) isFree(repo *remote.Repository, digest string) (bool, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return false, err
 	}
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		same := r.Pull != nil && isOf(r.Pull.Reference, repo.Name())
-		if !same && (r.Name == "" || r.readers() != nil) {
+		if !same && (r.Name == "" || r.Readers() != nil) {
 			continue
 		}
 		layers, err := s.layersOf(r)

@@ -13,6 +13,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/phase"
 	"github.com/modbox/modbox/internal/image/reference"
@@ -72,7 +73,7 @@ func (s *Store) Import(ctx context.Context, file string, opts ImportOptions) ([]
 }
 
 // importImage adds one image to the store.
-func (s *Store) importImage(ctx context.Context, f *archive.Image, dir string, progress func(phase.Event)) (*record, error) {
+func (s *Store) importImage(ctx context.Context, f *archive.Image, dir string, progress func(phase.Event)) (*index.Record, error) {
 	if r := s.builtInCalled(f.Name); r != nil {
 		return s.importBuiltIn(ctx, f, r, dir, progress)
 	}
@@ -97,7 +98,7 @@ func (s *Store) importImage(ctx context.Context, f *archive.Image, dir string, p
 	if err != nil {
 		return nil, err
 	}
-	rec := record{Name: name, Tag: tag, Current: true, Config: config, UpdatedAt: time.Now().UTC()}
+	rec := index.Record{Name: name, Tag: tag, Current: true, Config: config, UpdatedAt: time.Now().UTC()}
 	return &rec, s.keepPulled(ctx, root, &rec, img)
 }
 

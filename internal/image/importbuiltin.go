@@ -10,6 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/phase"
@@ -35,7 +36,7 @@ func (s *Store) builtInCalled(name string) *recipe.Recipe {
 // servers.
 //
 // Errors: Invalid for another image, and for another version of the recipe.
-func (s *Store) importBuiltIn(ctx context.Context, f *archive.Image, r *recipe.Recipe, dir string, progress func(phase.Event)) (*record, error) {
+func (s *Store) importBuiltIn(ctx context.Context, f *archive.Image, r *recipe.Recipe, dir string, progress func(phase.Event)) (*index.Record, error) {
 	config, err := f.Config()
 	if err != nil {
 		return nil, err
@@ -100,9 +101,9 @@ func (s *Store) importLayer(ctx context.Context, f *archive.Image, r *recipe.Rec
 }
 
 // keepRecipe makes a root filesystem the recipe's image.
-func (s *Store) keepRecipe(ctx context.Context, r *recipe.Recipe, root *made) (*record, error) {
+func (s *Store) keepRecipe(ctx context.Context, r *recipe.Recipe, root *made) (*index.Record, error) {
 	img := r.Image()
-	rec := record{
+	rec := index.Record{
 		Name: img.Name, Tag: img.Tag, Current: true, RecipeHash: r.Hash(), Description: img.Description,
 		Config: img.Config, MemoryBytes: img.MemoryBytes, ReadinessPort: img.ReadinessPort, TTL: img.TTL,
 		UpdatedAt: time.Now().UTC(), Packages: root.packages,

@@ -5,32 +5,36 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/rootfs"
-	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // made is a root filesystem that is not part of the store yet.
 type made struct {
 	rootfs.Result
 	packages []recipe.Package
-	room     Room // nil for as much as there is
-	// mark, when the EROFS is a name of another image's, is the UUID it would have.
+	// mark is the UUID that the EROFS would have if it were no link to the file of another image.
 	mark []byte
-	// volatile: it can be made again should the host lose it in a power failure.
+	// volatile root filesystems can be made again after a power failure.
 	volatile bool
 }
 
-// keep makes a finished root filesystem part of the store: it moves the files to
-// their places, has write add the OCI image, completes rec with what they are,
-// and adds it to the index. After a crash the store has all of it
-// or nothing that the index names.
-func (s *Store) keep(ctx context.Context, root *made, rec *record, write func(layer rootfs.Blob) (archive.Ref, error)) (err error) {
+// keep makes a finished root filesystem part of the store: see [Store.complete] and [Staged.Publish].
+// After a crash the store has all of it or nothing that the index names.
+func (s *Store) keep(ctx context.Context, root *made, rec *index.Record, write func(layer rootfs.Blob) (archive.Ref, error)) error {
+	if err := s.complete(ctx, root, rec); err != nil {
+		return err
+	}
+	return s.publish(ctx, &Staged{root: root, rec: rec, write: write}, nil)
+}
+
+// complete describes a finished root filesystem in rec, and puts its files on the disk.
+func (s *Store) complete(ctx context.Context, root *made, rec *index.Record) (err error) {
 	if root.mark == nil {
 		if err := markConfig(root.EROFS, &rec.Config); err != nil {
 			return fmt.Errorf("write root filesystem: %w", err)
@@ -49,30 +53,10 @@ func (s *Store) keep(ctx context.Context, root *made, rec *record, write func(la
 	if err != nil {
 		return err
 	}
-	if err := root.save(); err != nil {
-		return err
-	}
-	err = s.install(ctx, root, rec, write)
-	if short := sandbox.DiskShort(err); short > 0 {
-		made, rerr := s.MakeRoom(ctx, rec.payer(), short)
-		if rerr != nil {
-			return rerr
-		}
-		if made {
-			err = s.install(ctx, root, rec, write)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.verified[rec.Digest] = true // hashed a moment ago
-	s.mu.Unlock()
-	s.trim(ctx)
-	return nil
+	return root.save()
 }
 
-// save puts the files on disk, which takes long: it comes before the index is locked.
+// save puts the files on the disk, which takes long: the caller has no lock.
 func (r *made) save() error {
 	if err := os.Chmod(r.EROFS, 0o444); err != nil {
 		return err
@@ -91,7 +75,7 @@ func (r *made) save() error {
 	return durable.Sync(r.Layer.Path)
 }
 
-// trim keeps the store within its bounds. What was just added is there in any case.
+// trim keeps the store within its bounds. It does not remove the image that was just added.
 func (s *Store) trim(ctx context.Context) {
 	if s.maxDisk == 0 {
 		return
@@ -105,22 +89,27 @@ func (s *Store) trim(ctx context.Context) {
 	}
 }
 
-// install does the part of keep that needs the index. All of it is under the
-// index's lock, so that Prune does not take the files for garbage before the
-// index names them.
-func (s *Store) install(ctx context.Context, root *made, rec *record, write func(layer rootfs.Blob) (archive.Ref, error)) error {
-	ix, unlock, err := s.lockIndex(ctx)
+// install moves the files of a staged image to their places and adds it to the index. It holds the
+// lock of the index, so that no removal takes the files for garbage. It returns errChanged if the
+// index is of another generation than seen, unless that is nil.
+func (s *Store) install(ctx context.Context, p *Staged, seen *index.Generation) error {
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if root.room != nil {
-		if err := root.room(ctx, ix.adds(root, rec)); err != nil {
+	root, rec := p.root, p.rec
+	if seen != nil {
+		now, err := s.index.Generation()
+		if err != nil {
 			return err
 		}
+		if !seen.Same(now) {
+			return errChanged
+		}
 	}
-	if same := ix.byDigest(rec.Digest); same != nil && untouched(s.erofsPath(rec.Digest), same) {
-		rec.FileTime, rec.Mark = same.fileTime(), same.Mark
+	if same := ix.ByDigest(rec.Digest); same != nil && untouched(s.erofsPath(rec.Digest), same) {
+		rec.FileTime, rec.Mark = same.ModTime(), same.Mark
 		if !root.volatile { // it may be there of one that was
 			if err := durable.Sync(s.erofsPath(rec.Digest)); err != nil {
 				return err
@@ -129,7 +118,7 @@ func (s *Store) install(ctx context.Context, root *made, rec *record, write func
 	} else if err := durable.Move(root.EROFS, s.erofsPath(rec.Digest)); err != nil {
 		return err
 	} else {
-		ix.replaced(rec)
+		ix.Replaced(rec)
 	}
 	if root.Layer.Path != "" {
 		if err := durable.Move(root.Layer.Path, s.layout.Blob(root.Layer.Digest)); err != nil {
@@ -137,38 +126,20 @@ func (s *Store) install(ctx context.Context, root *made, rec *record, write func
 		}
 		root.Layer.Path = s.layout.Blob(root.Layer.Digest)
 	}
-	if rec.Manifest, err = write(root.Layer); err != nil {
+	if rec.Manifest, err = p.write(root.Layer); err != nil {
 		return fmt.Errorf("write OCI image: %w", err)
 	}
 	rec.CreatedAt = rec.UpdatedAt
-	if old := ix.owned(rec.Owner, rec.ref()); old != nil && rec.Name != "" {
+	if old := ix.Owned(rec.Owner, rec.Ref()); old != nil && rec.Name != "" {
 		rec.CreatedAt = old.CreatedAt
 	}
-	ix.add(*rec)
-	return s.writeIndex(ix)
-}
-
-// replaced notes that the file of a digest is another one now.
-func (ix *index) replaced(rec *record) {
-	for i := range ix.Images {
-		if r := &ix.Images[i]; r.Digest == rec.Digest {
-			r.FileTime, r.Mark = rec.FileTime, rec.Mark
-		}
-	}
-}
-
-// adds returns how many bytes a record will take beside what counts for its payer.
-func (ix *index) adds(root *made, rec *record) int64 {
-	n, payer := rec.SizeBytes, rec.payer()
-	if slices.ContainsFunc(ix.Images, func(r record) bool { return r.countsFor(payer) && r.has(rec.Digest) }) {
-		n = 0
-	}
-	return n + root.Layer.Size
+	ix.Add(*rec)
+	return s.index.Write(ix)
 }
 
 // keepPulled is keep for an image whose configuration and layers are files in the directory of its
 // root filesystem.
-func (s *Store) keepPulled(ctx context.Context, root *made, rec *record, img oci.Image) error {
+func (s *Store) keepPulled(ctx context.Context, root *made, rec *index.Record, img oci.Image) error {
 	return s.keep(ctx, root, rec, func(rootfs.Blob) (archive.Ref, error) {
 		return s.layout.AddFiles(img, filepath.Dir(root.EROFS))
 	})

@@ -2,10 +2,10 @@ package image
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -21,7 +21,7 @@ type LostImage struct {
 // gave them up. It may be the wrong database, so they stay for a while, within bounds. When
 // a database needs a root filesystem again, that is lost no more.
 func (s *Store) Lost(context.Context) ([]LostImage, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -37,13 +37,13 @@ func (s *Store) Lost(context.Context) ([]LostImage, error) {
 
 // RemoveLost removes a root filesystem that is lost, by its digest. Errors: NotFound.
 func (s *Store) RemoveLost(ctx context.Context, digest string) error {
-	ix, unlock, err := s.lockIndex(ctx)
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	before := len(ix.Images)
-	ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool { return !r.LostAt.IsZero() && r.Digest == digest && !s.held(digest) })
+	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return !r.LostAt.IsZero() && r.Digest == digest && !s.leases.Held(digest) })
 	if len(ix.Images) == before {
 		return sandbox.Errorf(sandbox.NotFound, "there is no lost root filesystem %.100q", digest)
 	}
@@ -51,26 +51,19 @@ func (s *Store) RemoveLost(ctx context.Context, digest string) error {
 	return err
 }
 
-// single reports whether the record is of what can not be made again: Commit made it of
-// what a sandbox wrote, and it is in no cache.
-func (r *record) single() bool { return r.Name == "" && r.Commit != nil && r.CacheKey == "" }
-
-// keepLost marks in ix what is lost, and returns the digests of it that stay.
-func (s *Store) keepLost(ctx context.Context, ix *index, needed []string, now time.Time) (map[string]bool, error) {
+// keepLost marks the lost root filesystems in ix, and returns the digests that stay within
+// the bounds.
+func (s *Store) keepLost(ix *index.Index, u uses, now time.Time) map[string]bool {
 	if s.released == nil {
-		return nil, nil
+		return nil
 	}
-	released, err := s.released(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("find out which images were given up: %w", err)
-	}
-	var lost []*record
+	var lost []*index.Record
 	for i := range ix.Images {
 		r := &ix.Images[i]
 		switch {
-		case !r.single() || slices.Contains(needed, r.Digest) || slices.Contains(released, r.Digest):
+		case !r.Single() || slices.Contains(u.needed, r.Digest) || slices.Contains(u.released, r.Digest):
 			r.LostAt = time.Time{}
-		case r.fresh():
+		case fresh(r):
 		default:
 			if r.LostAt.IsZero() {
 				r.LostAt = now.UTC()
@@ -78,7 +71,7 @@ func (s *Store) keepLost(ctx context.Context, ix *index, needed []string, now ti
 			lost = append(lost, r)
 		}
 	}
-	slices.SortStableFunc(lost, func(a, b *record) int { return b.LostAt.Compare(a.LostAt) })
+	slices.SortStableFunc(lost, func(a, b *index.Record) int { return b.LostAt.Compare(a.LostAt) })
 	keep, total := map[string]bool{}, int64(0)
 	for _, r := range lost { // the newest first
 		total += r.SizeBytes
@@ -86,5 +79,5 @@ func (s *Store) keepLost(ctx context.Context, ix *index, needed []string, now ti
 			keep[r.Digest] = true
 		}
 	}
-	return keep, nil
+	return keep
 }

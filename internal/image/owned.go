@@ -7,12 +7,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// Room returns nil when add more bytes may be kept for somebody. It is called under
-// the store's lock, and must not lock the store.
-type Room func(ctx context.Context, add int64) error
 
 // Owned returns the bytes that a workspace's builds take on disk: the images that have a
 // name, and what was left beside them, which is cached layers, images that lost their
@@ -20,7 +17,7 @@ type Room func(ctx context.Context, add int64) error
 // filesystems, and the compressed layers that no image of others needs.
 func (s *Store) Owned(owner sandbox.WorkspaceID) (images, left int64, err error) {
 	for {
-		ix, err := s.loadIndex()
+		ix, err := s.index.Load()
 		if err != nil {
 			return 0, 0, err
 		}
@@ -28,7 +25,7 @@ func (s *Store) Owned(owner sandbox.WorkspaceID) (images, left int64, err error)
 		if err == nil {
 			return have.images, have.left, nil
 		}
-		if now, lerr := s.loadIndex(); lerr != nil || now == ix {
+		if now, lerr := s.index.Load(); lerr != nil || now == ix {
 			return 0, 0, err
 		} // else what it names was removed meanwhile
 	}
@@ -38,7 +35,7 @@ func (s *Store) Owned(owner sandbox.WorkspaceID) (images, left int64, err error)
 type owned struct{ images, left int64 }
 
 // ownedNow is ownedIn for the index that was loaded last.
-func (s *Store) ownedNow(ix *index, owner sandbox.WorkspaceID) (have owned, err error) {
+func (s *Store) ownedNow(ix *index.Index, owner sandbox.WorkspaceID) (have owned, err error) {
 	s.mu.Lock()
 	if s.owned.of != ix {
 		s.owned.of, s.owned.by = ix, map[sandbox.WorkspaceID]owned{}
@@ -61,18 +58,18 @@ func (s *Store) ownedNow(ix *index, owner sandbox.WorkspaceID) (have owned, err 
 
 // ownedCache is what Owned returned for an index.
 type ownedCache struct {
-	of *index
+	of *index.Index
 	by map[sandbox.WorkspaceID]owned
 }
 
 // ownedIn returns what an index says that an owner has.
-func (s *Store) ownedIn(ix *index, owner sandbox.WorkspaceID) (owned, error) {
-	mine := func(r record) bool { return r.countsFor(owner) }
+func (s *Store) ownedIn(ix *index.Index, owner sandbox.WorkspaceID) (owned, error) {
+	mine := func(r index.Record) bool { return r.CountsFor(owner) }
 	if !slices.ContainsFunc(ix.Images, mine) {
 		return owned{}, nil
 	}
 	seen := map[string]bool{} // digests that are counted, or not the owner's
-	count := func(count func(*record) bool) (n int64, err error) {
+	count := func(count func(*index.Record) bool) (n int64, err error) {
 		for i := range ix.Images {
 			r := &ix.Images[i]
 			if !count(r) {
@@ -91,14 +88,14 @@ func (s *Store) ownedIn(ix *index, owner sandbox.WorkspaceID) (owned, error) {
 		}
 		return n, nil
 	}
-	if _, err := count(func(r *record) bool { return r.Owner == "" && !r.countsFor(owner) }); err != nil {
+	if _, err := count(func(r *index.Record) bool { return r.Owner == "" && !r.CountsFor(owner) }); err != nil {
 		return owned{}, err
 	}
-	images, err := count(func(r *record) bool { return r.Owner == owner && r.Current })
+	images, err := count(func(r *index.Record) bool { return r.Owner == owner && r.Current })
 	if err != nil {
 		return owned{}, err
 	}
-	left, err := count(func(r *record) bool { return r.countsFor(owner) && !r.Current })
+	left, err := count(func(r *index.Record) bool { return r.CountsFor(owner) && !r.Current })
 	return owned{images, left}, err
 }
 
@@ -111,8 +108,8 @@ type blobSize struct {
 // layersKnown bounds what is remembered of manifests.
 const layersKnown = 10_000
 
-// layersOf returns the layers of a record's OCI image.
-func (s *Store) layersOf(r *record) ([]blobSize, error) {
+// layersOf returns the layers of a index.Record's OCI image.
+func (s *Store) layersOf(r *index.Record) ([]blobSize, error) {
 	s.mu.Lock()
 	layers, known := s.layers[r.Manifest.Digest]
 	s.mu.Unlock()
@@ -136,11 +133,11 @@ func (s *Store) layersOf(r *record) ([]blobSize, error) {
 	return layers, nil
 }
 
-// manifestOf returns the manifest of a record's OCI image.
-func (s *Store) manifestOf(r *record) (*v1.Manifest, error) {
+// manifestOf returns the manifest of a index.Record's OCI image.
+func (s *Store) manifestOf(r *index.Record) (*v1.Manifest, error) {
 	manifest, err := s.layout.Manifest(r.Manifest.Digest)
 	if err != nil {
-		return nil, fmt.Errorf("read OCI image of %s: %w", r.ref(), err)
+		return nil, fmt.Errorf("read OCI image of %s: %w", r.Ref(), err)
 	}
 	return manifest, nil
 }
@@ -157,25 +154,21 @@ func (s *Store) trimLeft(ctx context.Context, owner sandbox.WorkspaceID, maxByte
 	if _, left, err = s.Owned(owner); err != nil || left <= maxBytes || s.inUse == nil {
 		return left, err
 	}
-	ix, unlock, err := s.lockIndex(ctx)
+	u, ix, unlock, err := s.lockForRemoval(ctx, lists{inUse: s.inUse})
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
-	needed, err := s.inUse(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("find out which images are in use: %w", err)
-	}
 	have, err := s.ownedIn(ix, owner)
 	if err != nil {
 		return 0, err
 	}
 	before, removed := have.left, false
-	for _, victim := range s.leftBy(ix, owner, needed) {
+	for _, victim := range s.leftBy(ix, owner, u) {
 		if have.left <= maxBytes {
 			break
 		}
-		ix.leave(&victim, owner)
+		ix.Leave(&victim, owner)
 		removed = true
 		if have, err = s.ownedIn(ix, owner); err != nil {
 			return 0, err

@@ -16,8 +16,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// fullDisk is a Room on a disk of so many bytes, on which the owner has what it has.
-func fullDisk(s *image.Store, owner sandbox.WorkspaceID, bytes int64) image.Room {
+// fullDisk is a check for a disk of so many bytes, with the images that the owner has.
+func fullDisk(s *image.Store, owner sandbox.WorkspaceID, bytes int64) image.Check {
 	return func(_ context.Context, add int64) error {
 		images, left, err := s.Owned(owner)
 		if err != nil {
@@ -26,6 +26,17 @@ func fullDisk(s *image.Store, owner sandbox.WorkspaceID, bytes int64) image.Room
 		q := sandbox.Quota{sandbox.LimitDisk: bytes}
 		return q.AdmitsDisk(sandbox.DiskUse{Images: images, BuildCache: left}, add)
 	}
+}
+
+// commitWith stages a layer and publishes it if check accepts it.
+func commitWith(t *testing.T, s *image.Store, check image.Check, req image.CommitRequest) (image.Committed, error) {
+	t.Helper()
+	staged, err := s.Stage(t.Context(), req)
+	if err != nil {
+		return image.Committed{}, err
+	}
+	defer staged.Discard()
+	return staged.Publish(t.Context(), check)
 }
 
 // storeWithBase makes a store, of whose images those used are in use, with one to build on.
@@ -53,9 +64,9 @@ func TestOwned(t *testing.T) {
 		}
 		return [2]int64{images, left}
 	}
-	commit := func(key string, room image.Room) (image.Committed, error) {
-		return s.Commit(t.Context(), image.CommitRequest{
-			Base: base.Digest, Owner: "me", CacheKey: key, Room: room,
+	commit := func(key string, room image.Check) (image.Committed, error) {
+		return commitWith(t, s, room, image.CommitRequest{
+			Base: base.Digest, Owner: "me", CacheKey: key,
 			Layer: bytes.NewReader(tarball(t, file(key, noise(1<<20+len(key)), 0o644))),
 		})
 	}
@@ -88,9 +99,12 @@ func TestOwned(t *testing.T) {
 	if _, _, err := s.Cached(t.Context(), "bb", 0); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("what did not fit is there: %v", err)
 	}
-	if _, err := s.Finish(t.Context(), image.FinishRequest{
-		Base: first.Digest, Config: v1.Config{}, Owner: "me", Name: "app", Tag: "v2", Room: fullDisk(s, "me", before[0]+before[1]),
-	}); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
+	again, err := s.StageBuilt(t.Context(), image.FinishRequest{Base: first.Digest, Config: v1.Config{}, Owner: "me", Name: "app", Tag: "v2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Discard()
+	if _, err := again.Publish(t.Context(), fullDisk(s, "me", before[0]+before[1])); sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("an image on a full disk: %v", err)
 	}
 	if got := owned(); got != before {

@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -22,46 +22,38 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	ix, unlock, err := s.lockIndex(ctx)
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	for _, n := range parsed.Names {
-		if rec := ix.current(n); rec != nil {
+		if rec := ix.Current(n); rec != nil {
 			rec.Current = false
-			return s.writeIndex(ix)
+			return s.index.Write(ix)
 		}
 	}
 	return sandbox.Errorf(sandbox.NotFound, "there is no built image %q", ref)
 }
 
-// Prune deletes what no reference means any more: older builds, removed images,
-// what Commit made without a name over an hour ago, or with a CacheKey and was
-// not asked for in two weeks, and files that a crash left
-// without an entry. What is held stays, and what is lost for a while (see [Store.Lost]). inUse returns the digests that
-// something still needs (a sandbox, a snapshot); it is called once, under the
-// store's lock, must not call the store, and its error is returned before
-// anything is deleted. Prune returns the bytes freed.
+// Prune deletes images without a reference: older builds, removed images, images that Commit made
+// without a name over an hour ago, or with a CacheKey that nobody asked for in two weeks, and files
+// that a crash left without an entry. It keeps held images, and lost images for a while (see
+// [Store.Lost]). inUse returns the digests that something still needs (a sandbox, a snapshot).
+// Prune calls it without a lock, perhaps several times, and returns its error before it deletes
+// anything. Prune returns the bytes freed.
 func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests []string, err error)) (freed int64, err error) {
-	ix, unlock, err := s.lockIndex(ctx)
+	u, ix, unlock, err := s.lockForRemoval(ctx, lists{inUse: inUse, released: s.released})
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
-	needed, err := inUse(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("find out which images are in use: %w", err)
-	}
 	for i := range ix.Images {
 		maps.DeleteFunc(ix.Images[i].Users, func(_ sandbox.WorkspaceID, at time.Time) bool { return time.Since(at) > cacheGrace })
 	}
-	lost, err := s.keepLost(ctx, ix, needed, time.Now())
-	if err != nil {
-		return 0, err
-	}
-	ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool {
-		return !r.Current && !r.fresh() && !slices.Contains(needed, r.Digest) && !lost[r.Digest] && !s.held(r.Digest)
+	lost := s.keepLost(ix, u, time.Now())
+	ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool {
+		return !r.Current && !fresh(&r) && !slices.Contains(u.needed, r.Digest) && !lost[r.Digest] && !s.isUsed(u, r.Digest)
 	})
 	freed, err = s.sweep(ix)
 	if err != nil {
@@ -73,21 +65,21 @@ func (s *Store) Prune(ctx context.Context, inUse func(context.Context) (digests 
 
 // sweep writes the index and deletes the files that it does not name. The caller
 // holds the index's lock.
-func (s *Store) sweep(ix *index) (freed int64, err error) {
+func (s *Store) sweep(ix *index.Index) (freed int64, err error) {
 	blobs, err := s.liveBlobs(ix)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.writeIndex(ix); err != nil {
+	if err := s.index.Write(ix); err != nil {
 		return 0, err
 	}
-	have := func(name string) bool { return ix.byDigest("sha256:"+strings.TrimSuffix(name, ".erofs")) != nil }
+	have := func(name string) bool { return ix.ByDigest("sha256:"+strings.TrimSuffix(name, ".erofs")) != nil }
 	for _, dir := range []struct {
 		name string
 		keep func(name string) bool
 	}{
 		{s.imagesDir(), have},
-		{filepath.Join(s.dir, "used"), have},
+		{s.leases.Dir(), have},
 		{s.layout.BlobsDir(), func(name string) bool { return blobs[name] }},
 	} {
 		n, err := deleteOthers(dir.name, dir.keep)
@@ -103,7 +95,7 @@ func (s *Store) sweep(ix *index) (freed int64, err error) {
 const pruneGrace = time.Hour
 
 // fresh reports whether something may be about to use the record.
-func (r *record) fresh() bool {
+func fresh(r *index.Record) bool {
 	grace := pruneGrace
 	if r.CacheKey != "" {
 		grace = cacheGrace
@@ -112,7 +104,7 @@ func (r *record) fresh() bool {
 }
 
 // liveBlobs returns the names of the layout's blobs that the index needs.
-func (s *Store) liveBlobs(ix *index) (map[string]bool, error) {
+func (s *Store) liveBlobs(ix *index.Index) (map[string]bool, error) {
 	live := map[string]bool{}
 	for _, rec := range ix.Images {
 		manifest, err := s.manifestOf(&rec)

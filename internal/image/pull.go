@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
 
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/image/lock"
 	"github.com/modbox/modbox/internal/image/oci"
 	"github.com/modbox/modbox/internal/image/remote"
@@ -91,7 +92,7 @@ func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 }
 
 // pull does the work of Pull. The caller holds the lock of the reference.
-func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOptions) (*record, error) {
+func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOptions) (*index.Record, error) {
 	repo, err := s.registries.Open(ctx, ref.Context(), opts.Who, remote.Pull)
 	if err != nil {
 		return nil, err
@@ -113,35 +114,25 @@ func (s *Store) pull(ctx context.Context, ref ociname.Reference, opts PullOption
 
 // pulled returns the record of a reference that means the digest already and is
 // intact, and notes that it was looked at, by whom.
-func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Hash, proof string) (*record, error) {
-	ix, unlock, err := s.lockIndex(ctx)
+func (s *Store) pulled(ctx context.Context, ref ociname.Reference, digest v1.Hash, proof string) (*index.Record, error) {
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	rec := ix.pulled(ref)
+	rec := ix.Pulled(ref)
 	if rec == nil || rec.Pull.Asked != digest || !untouched(s.erofsPath(rec.Digest), rec) {
 		return nil, nil
 	}
 	rec.Pull.CheckedAt = time.Now().UTC()
-	rec.Pull.prove(proof)
+	rec.Pull.Prove(proof)
 	done := *rec
-	return &done, s.writeIndex(ix)
-}
-
-// pulled returns the current record of a reference to a registry, or nil.
-func (ix *index) pulled(ref ociname.Reference) *record {
-	for i := range ix.Images {
-		if r := &ix.Images[i]; r.Current && r.Pull != nil && r.Pull.Reference == reference.RepositoryName(ref)+reference.Identifier(ref) {
-			return r
-		}
-	}
-	return nil
+	return &done, s.index.Write(ix)
 }
 
 // pullImage downloads and unpacks an image and adds it to the store. The reference meant the digest
 // asked, of an index perhaps.
-func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ociname.Reference, asked v1.Hash, img oci.Image, opts PullOptions) (*record, error) {
+func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ociname.Reference, asked v1.Hash, img oci.Image, opts PullOptions) (*index.Record, error) {
 	most, err := s.freeFor(img.Manifest)
 	if err != nil {
 		return nil, err
@@ -171,7 +162,7 @@ func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ocin
 	rec := pullRecordOf(ref, asked, img, config)
 	if repo.Proof() != "" {
 		rec.Pull.Private = true
-		rec.Pull.prove(repo.Proof())
+		rec.Pull.Prove(repo.Proof())
 	}
 	if err := s.keepPulled(ctx, root, &rec, img); err != nil {
 		return nil, err
@@ -181,15 +172,15 @@ func (s *Store) pullImage(ctx context.Context, repo *remote.Repository, ref ocin
 }
 
 // pullRecordOf returns the record of an image that was pulled as ref.
-func pullRecordOf(ref ociname.Reference, asked v1.Hash, img oci.Image, config sandbox.ImageConfig) record {
+func pullRecordOf(ref ociname.Reference, asked v1.Hash, img oci.Image, config sandbox.ImageConfig) index.Record {
 	name, tag := reference.RepositoryName(ref), ref.Identifier()
 	if _, ok := ref.(ociname.Digest); ok {
 		tag = ""
 	}
 	now := time.Now().UTC()
-	rec := record{
+	rec := index.Record{
 		Name: name, Tag: tag, Current: true, Config: config, Description: img.Config.Config.Labels["org.opencontainers.image.description"], UpdatedAt: now,
-		Pull: &pullRecord{Reference: name + reference.Identifier(ref), Asked: asked, CheckedAt: now},
+		Pull: &index.Pull{Reference: name + reference.Identifier(ref), Asked: asked, CheckedAt: now},
 	}
 	if rec.Description = strings.ToValidUTF8(rec.Description, ""); len(rec.Description) > 200 {
 		rec.Description = ""

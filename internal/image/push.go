@@ -27,11 +27,11 @@ func (s *Store) Push(ctx context.Context, who sandbox.Puller, ref, to string, pr
 	if err != nil {
 		return err
 	}
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return err
 	}
-	rec := ix.owned(who.Workspace, built.Ref())
+	rec := ix.Owned(who.Workspace, built.Ref())
 	if rec == nil {
 		return sandbox.Errorf(sandbox.NotFound, "the workspace has built no image %.100q", ref)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // shareStore is a store with a base, and a function that makes what is shared by its key.
-func shareStore(t *testing.T, o image.Options) (s *image.Store, dir string, install func(user sandbox.WorkspaceID, key string, room image.Room) (image.Committed, error)) {
+func shareStore(t *testing.T, o image.Options) (s *image.Store, dir string, install func(user sandbox.WorkspaceID, key string, room image.Check) (image.Committed, error)) {
 	t.Helper()
 	dir = t.TempDir()
 	o.Bootstrapper = &fake{tar: small(t, "base")}
@@ -27,9 +27,9 @@ func shareStore(t *testing.T, o image.Options) (s *image.Store, dir string, inst
 		t.Fatal(err)
 	}
 	base := build(t, s, "test/main")
-	return s, dir, func(user sandbox.WorkspaceID, key string, room image.Room) (image.Committed, error) {
-		return s.Commit(t.Context(), image.CommitRequest{
-			Base: base.Digest, User: user, CacheKey: key, Room: room,
+	return s, dir, func(user sandbox.WorkspaceID, key string, room image.Check) (image.Committed, error) {
+		return commitWith(t, s, room, image.CommitRequest{
+			Base: base.Digest, User: user, CacheKey: key,
 			Layer: bytes.NewReader(tarball(t, file(key, noise(1<<20+len(key)), 0o644))),
 		})
 	}

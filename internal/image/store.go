@@ -18,6 +18,8 @@ import (
 
 	"github.com/modbox/modbox/internal/durable"
 	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/lease"
 	"github.com/modbox/modbox/internal/image/recipe"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/remote"
@@ -37,6 +39,8 @@ type Store struct {
 	registries      *remote.Client
 	downloads       *remote.Downloads
 	layout          archive.Layout // the OCI images
+	index           *index.File
+	leases          *lease.Leases
 	// How much of them may be here; see Options.
 	maxDisk int64
 	minFree int64
@@ -50,13 +54,10 @@ type Store struct {
 	recipes    []*recipe.Recipe // the built-in ones, the default first
 	scratch    *rootfs.Scratch
 
-	mu         sync.Mutex
-	cached     *index                 // guarded by mu
-	cachedInfo fs.FileInfo            // guarded by mu; of the file that cached was read from
-	noted      map[string]time.Time   // guarded by mu; when the use of digests was noted
-	verified   map[string]bool        // guarded by mu; digests whose file was checked by this Store
-	owned      ownedCache             // guarded by mu
-	layers     map[v1.Hash][]blobSize // guarded by mu; of the OCI images with those manifests
+	mu       sync.Mutex
+	verified map[string]bool        // guarded by mu; digests whose file was checked by this Store
+	owned    ownedCache             // guarded by mu
+	layers   map[v1.Hash][]blobSize // guarded by mu; of the OCI images with those manifests
 
 	verifying singleflight.Group // by digest
 }
@@ -81,18 +82,19 @@ type Options struct {
 	// MinFree is how many bytes must stay free on the disk of the store: no image is
 	// pulled for which there is no room beside them.
 	MinFree int64
-	// InUse returns what Trim, TrimLeft and PruneFor must keep; needed with MaxDisk. Without
-	// it TrimLeft removes nothing, and PruneFor fails.
+	// InUse returns the images that Trim, TrimLeft and PruneFor must keep; needed with MaxDisk.
+	// Without it TrimLeft removes nothing, and PruneFor fails. The store calls it without a
+	// lock, and finds images that come into use since by [Store.Hold] and [Store.Resolve].
 	InUse func(context.Context) ([]string, error)
 	// Released returns the digests of root filesystems that the database had and gave up:
 	// Commit made them without a name, and nothing needs them. Others are lost, see
-	// [Store.Lost]. Without it none are. Like InUse it is called under the store's lock.
+	// [Store.Lost]. Without it none are. The store calls it without a lock.
 	Released func(context.Context) ([]string, error)
 	// LostAge and LostBytes bound what is lost; 0 is no limit.
 	LostAge   time.Duration
 	LostBytes int64
 	// Catalogued returns the references in the catalogues of all workspaces; nil is none.
-	// Like InUse it is called under the store's lock, and must not call the store.
+	// The store calls it without a lock.
 	Catalogued func(context.Context) ([]string, error)
 	// Memory is how many bytes the names and nodes of files may take that are being made
 	// into images, of all of them together; 0 is a sixteenth of the machine's, and 512 MiB
@@ -115,7 +117,7 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open image store: %w", err)
 	}
 	s := &Store{
-		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}, noted: map[string]time.Time{}, layers: map[v1.Hash][]blobSize{},
+		dir: dir, bootstrap: opts.Bootstrapper, log: opts.Logger, verified: map[string]bool{}, layers: map[v1.Hash][]blobSize{},
 		defaultRegistry: opts.DefaultRegistry, recheck: opts.RecheckInterval, maxDisk: opts.MaxDisk, minFree: opts.MinFree, inUse: opts.InUse, catalogued: opts.Catalogued,
 		released: opts.Released, lostAge: opts.LostAge, lostBytes: opts.LostBytes,
 	}
@@ -141,11 +143,12 @@ func Open(dir string, recipes fs.FS, opts Options) (*Store, error) {
 
 // prepare makes the store's directories and its index, and clears away what dead builds left.
 func (s *Store) prepare() (err error) {
-	pulls := filepath.Join(s.dir, "pulls")
+	pulls, used := filepath.Join(s.dir, "pulls"), filepath.Join(s.dir, "used")
+	s.leases = lease.New(used, usedEvery/2)
 	if s.layout, err = archive.OpenLayout(filepath.Join(s.dir, "layout")); err != nil {
 		return err
 	}
-	for _, dir := range []string{s.imagesDir(), s.tmpDir(), pulls, filepath.Join(s.dir, "used"), filepath.Join(s.dir, "locks")} {
+	for _, dir := range []string{s.imagesDir(), s.tmpDir(), pulls, used, filepath.Join(s.dir, "locks")} {
 		if err := durable.MkdirAll(dir); err != nil {
 			return err
 		}
@@ -162,7 +165,8 @@ func (s *Store) prepare() (err error) {
 	if err := s.removeLocks(); err != nil {
 		return err
 	}
-	return s.beginIndex(ctx)
+	s.index, err = index.Open(ctx, filepath.Join(s.dir, "index.json"), s.lockPath("index"), s.layout, s.imagesDir())
+	return err
 }
 
 func (s *Store) imagesDir() string { return filepath.Join(s.dir, "images") }
@@ -180,18 +184,18 @@ func (s *Store) erofsPath(digest string) string {
 // List returns the built-in images, built or not, the default first, and then
 // the others, by reference. What is not built has no digest.
 func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
 	var images []sandbox.Image
 	for _, r := range s.recipes {
-		images = append(images, s.entry(r, ix.current(r.Ref())))
+		images = append(images, s.entry(r, ix.Current(r.Ref())))
 	}
 	builtin := len(images)
 	for i := range ix.Images {
-		if rec := &ix.Images[i]; rec.Current && s.recipe(rec.ref()) == nil {
-			images = append(images, rec.image())
+		if rec := &ix.Images[i]; rec.Current && s.recipe(rec.Ref()) == nil {
+			images = append(images, rec.Image())
 		}
 	}
 	slices.SortFunc(images[builtin:], func(a, b sandbox.Image) int { return strings.Compare(a.Ref(), b.Ref()) })
@@ -199,22 +203,22 @@ func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
 }
 
 // entry returns the catalogue entry of a built-in image; rec is nil when it is not built.
-func (s *Store) entry(r *recipe.Recipe, rec *record) sandbox.Image {
+func (s *Store) entry(r *recipe.Recipe, rec *index.Record) sandbox.Image {
 	img := r.Image()
 	if rec != nil {
-		img = rec.image()
+		img = rec.Image()
 		img.IsDefault = r.Default()
 	}
 	img.Builtin = true
 	return img
 }
 
-// imageOf returns the catalogue entry of a record.
-func (s *Store) imageOf(rec *record) sandbox.Image {
-	if r := s.recipe(rec.ref()); r != nil {
+// imageOf returns the catalogue entry of a index.Record.
+func (s *Store) imageOf(rec *index.Record) sandbox.Image {
+	if r := s.recipe(rec.Ref()); r != nil {
 		return s.entry(r, rec)
 	}
-	return rec.image()
+	return rec.Image()
 }
 
 func (s *Store) recipe(ref string) *recipe.Recipe {
@@ -272,7 +276,7 @@ func (s *Store) Recipe(ref string) (*recipe.Recipe, error) {
 // Errors: Invalid for what is no reference; NotFound for an image that is not
 // here or not built, saying what to do; Unavailable when the file is damaged.
 func (s *Store) Resolve(ctx context.Context, ref string) (sandbox.Image, string, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return sandbox.Image{}, "", err
 	}
@@ -283,7 +287,7 @@ func (s *Store) Resolve(ctx context.Context, ref string) (sandbox.Image, string,
 	if err := s.verify(ctx, rec); err != nil {
 		return sandbox.Image{}, "", err
 	}
-	if err := s.noteUse(rec.Digest); err != nil {
+	if err := s.leases.Note(rec.Digest); err != nil {
 		return sandbox.Image{}, "", err
 	}
 	return s.imageOf(rec), s.erofsPath(rec.Digest), nil
@@ -292,7 +296,7 @@ func (s *Store) Resolve(ctx context.Context, ref string) (sandbox.Image, string,
 // Packages returns what is installed in the image that ref names, as in
 // [Store.Resolve]. Errors: Invalid, NotFound.
 func (s *Store) Packages(ctx context.Context, ref string) ([]recipe.Package, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -312,18 +316,18 @@ func (s *Store) orDefault(ref string) string {
 }
 
 // find returns the record that ref means.
-func (s *Store) find(ctx context.Context, ix *index, ref string) (*record, error) {
+func (s *Store) find(ctx context.Context, ix *index.Index, ref string) (*index.Record, error) {
 	parsed, err := reference.Parse(s.orDefault(ref), s.defaultRegistry)
 	if err != nil {
 		return nil, err
 	}
 	if parsed.Digest != "" {
-		if rec := ix.byDigest(parsed.Digest, parsed.Names...); rec != nil {
+		if rec := ix.ByDigest(parsed.Digest, parsed.Names...); rec != nil {
 			return rec, nil
 		}
 	} else {
 		for _, n := range parsed.Names {
-			if rec := ix.current(n); rec != nil {
+			if rec := ix.Current(n); rec != nil {
 				return rec, nil
 			}
 			if r := s.recipe(n); r != nil {
@@ -364,7 +368,7 @@ func known(images []sandbox.Image) string {
 
 // verify checks the record's file against its digest, once per Store. A file that
 // is not what it should be is set aside, so that nothing takes it for good.
-func (s *Store) verify(ctx context.Context, rec *record) error {
+func (s *Store) verify(ctx context.Context, rec *index.Record) error {
 	name := s.erofsPath(rec.Digest)
 	s.mu.Lock()
 	done := s.verified[rec.Digest]
@@ -384,23 +388,23 @@ func (s *Store) verify(ctx context.Context, rec *record) error {
 		return nil, err
 	})
 	if err != nil {
-		return sandbox.Wrap(sandbox.Unavailable, err, "the root filesystem of image %s is missing or damaged; build it again with: modbox images build %s", rec.ref(), rec.Name)
+		return sandbox.Wrap(sandbox.Unavailable, err, "the root filesystem of image %s is missing or damaged; build it again with: modbox images build %s", rec.Ref(), rec.Name)
 	}
 	return nil
 }
 
 // untouched reports whether the record's file has the size and time it was
 // written with. That is no proof, but finds every ordinary accident at no cost.
-func untouched(name string, rec *record) bool {
+func untouched(name string, rec *index.Record) bool {
 	info, err := os.Stat(name)
-	return err == nil && info.Size() == rec.SizeBytes && info.ModTime().Equal(rec.fileTime())
+	return err == nil && info.Size() == rec.SizeBytes && info.ModTime().Equal(rec.ModTime())
 }
 
 // Verify checks every root filesystem against its digest, so that the first
 // Resolve of each is quick. It returns one error with code Unavailable per
 // damaged image, joined; the others can be used.
 func (s *Store) Verify(ctx context.Context) error {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return err
 	}
@@ -417,7 +421,7 @@ func (s *Store) Verify(ctx context.Context) error {
 // Runtimes returns the built-in images that describe themselves as runtimes,
 // built or not, the default one first and then by name.
 func (s *Store) Runtimes(ctx context.Context) ([]sandbox.Runtime, error) {
-	ix, err := s.loadIndex()
+	ix, err := s.index.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -427,7 +431,7 @@ func (s *Store) Runtimes(ctx context.Context) ([]sandbox.Runtime, error) {
 			continue
 		}
 		rt := *r.Runtime()
-		if rec := ix.current(r.Ref()); rec != nil {
+		if rec := ix.Current(r.Ref()); rec != nil {
 			rt.Digest, rt.SizeBytes, rt.CreatedAt = rec.Digest, rec.SizeBytes, rec.CreatedAt
 		}
 		list = append(list, rt)

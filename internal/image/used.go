@@ -3,107 +3,63 @@ package image
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/gofrs/flock"
-
-	"github.com/modbox/modbox/internal/image/lock"
-	"github.com/modbox/modbox/internal/image/reference"
+	"github.com/modbox/modbox/internal/image/index"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// When images were used last is the time of an empty file in used/, named like
-// the root filesystem. It is brought up to date at most every usedEvery, and what
-// was used since is never removed to save disk: a sandbox may be about to start
-// from it.
+// usedEvery is how long an image stays after its last use, even if the disk is full: a sandbox may be
+// about to start from it. Files record the last use to half of that.
 const usedEvery = 10 * time.Minute
 
-func (s *Store) usedPath(digest string) string {
-	return filepath.Join(s.dir, "used", strings.TrimPrefix(digest, "sha256:"))
-}
-
-// noteUse notes that an image is being used.
-func (s *Store) noteUse(digest string) error {
-	s.mu.Lock()
-	recent := time.Since(s.noted[digest]) < usedEvery/2
-	s.mu.Unlock()
-	if recent {
-		return nil
-	}
-	now := time.Now()
-	f, err := os.Create(s.usedPath(digest))
-	if err == nil {
-		err = f.Close()
-	}
-	if err == nil {
-		err = os.Chtimes(s.usedPath(digest), now, now)
-	}
-	if err != nil {
-		return fmt.Errorf("note the use of an image: %w", err)
-	}
-	s.mu.Lock()
-	s.noted[digest] = now
-	s.mu.Unlock()
-	return nil
-}
-
-// Hold keeps an image from being removed, by any process, until release is called or this
-// process ends. Afterwards it counts as used a moment ago. Errors: NotFound.
+// Hold keeps an image from being removed, by any process, until release or the end of this process.
+// The release counts as a use. Errors: NotFound.
 func (s *Store) Hold(ctx context.Context, digest string) (release func(), err error) {
-	ix, unlock, err := s.lockIndex(ctx)
+	ix, unlock, err := s.index.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if ix.byDigest(digest) == nil {
+	if ix.ByDigest(digest) == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no image with the digest %.100q", digest)
 	}
-	l := flock.New(s.usedPath(digest))
-	if _, err := l.TryRLockContext(ctx, lock.Retry); err != nil {
-		return nil, fmt.Errorf("hold image %s: %w", digest, err)
+	end, err := s.leases.Hold(ctx, digest)
+	if err != nil {
+		return nil, err
 	}
-	return sync.OnceFunc(func() {
-		if err := s.noteUse(digest); err != nil {
+	return func() {
+		if err := end(); err != nil {
 			s.log.Warn("a used image may be removed early", "error", err)
 		}
-		_ = l.Close() // the kernel releases it in any case
-	}), nil
+	}, nil
 }
 
-// held reports whether an image is being held. The caller holds the index's lock.
-func (s *Store) held(digest string) bool {
-	if _, err := os.Stat(s.usedPath(digest)); err != nil {
-		return false
-	}
-	l := flock.New(s.usedPath(digest))
-	free, err := l.TryLock()
-	_ = l.Close()
-	return !free || err != nil
-}
-
-// lastUse returns when an image was used last, or made when that was later.
-func (s *Store) lastUse(r *record) time.Time {
-	if info, err := os.Stat(s.usedPath(r.Digest)); err == nil && info.ModTime().After(r.UpdatedAt) {
-		return info.ModTime()
+// lastUse returns the time of the last use of an image, or the time at which it was made if that
+// is later.
+func (s *Store) lastUse(r *index.Record) time.Time {
+	if used := s.leases.Last(r.Digest); used.After(r.UpdatedAt) {
+		return used
 	}
 	return r.UpdatedAt
 }
 
-// Trim removes images, those whose last use is the longest ago first and built-in
-// ones last, though what workspaces have left beyond their part before all others,
-// until the store has at most maxBytes. It keeps what inUse returns (digests, and
-// references that are being turned into digests), what is held, and what was made or used within the last ten minutes, so the store may stay larger. What was
-// removed can be pulled or built again. It returns what was removed and the bytes
-// freed. inUse is called under the store's lock and must not call the store; its
-// error is returned before anything is removed.
+// Trim removes images until the store has at most maxBytes: first images that workspaces left
+// beyond their part, then the others, and built-in images last; of each kind the images whose last
+// use is the longest ago come first. It keeps the images that inUse returns (digests, and
+// references that are being turned into digests), held images, and images that were made or used
+// within ten minutes, so the store may stay larger. Removed images can be pulled or built again. It
+// returns the removed images and the bytes freed. It calls inUse without a lock, and returns its
+// error before it removes anything.
 func (s *Store) Trim(ctx context.Context, maxBytes int64, inUse func(context.Context) ([]string, error)) (removed []string, freed int64, err error) {
-	ix, unlock, err := s.lockIndex(ctx)
+	if over, err := s.isOver(ctx, maxBytes); err != nil || !over {
+		return nil, 0, err
+	}
+	u, ix, unlock, err := s.lockForRemoval(ctx, lists{inUse: inUse})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -112,17 +68,13 @@ func (s *Store) Trim(ctx context.Context, maxBytes int64, inUse func(context.Con
 	if err != nil || size <= maxBytes {
 		return nil, 0, err
 	}
-	needed, err := inUse(ctx)
-	if err != nil {
-		return nil, 0, fmt.Errorf("find out which images are in use: %w", err)
-	}
-	victims, err := s.fairly(ix, s.removable(ix, needed), maxBytes)
+	victims, err := s.fairly(ix, s.removable(ix, u), maxBytes)
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, victim := range victims {
-		ix.Images = slices.DeleteFunc(ix.Images, func(r record) bool { return r.same(&victim) })
-		removed = append(removed, cmp.Or(strings.Trim(victim.ref(), ":"), victim.Digest))
+		ix.Images = slices.DeleteFunc(ix.Images, func(r index.Record) bool { return r.Same(&victim) })
+		removed = append(removed, cmp.Or(strings.Trim(victim.Ref(), ":"), victim.Digest))
 		if size, err = s.size(ix); err != nil || size <= maxBytes {
 			break
 		}
@@ -134,51 +86,43 @@ func (s *Store) Trim(ctx context.Context, maxBytes int64, inUse func(context.Con
 	return removed, freed, err
 }
 
-// same reports whether two records are the same entry of the index.
-func (r *record) same(other *record) bool {
-	return r.ref() == other.ref() && r.Owner == other.Owner && r.CacheKey == other.CacheKey && r.Digest == other.Digest && r.Manifest == other.Manifest
+// isOver reports whether the store has more than maxBytes.
+func (s *Store) isOver(ctx context.Context, maxBytes int64) (bool, error) {
+	ix, unlock, err := s.index.Lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	size, err := s.size(ix)
+	return size > maxBytes, err
 }
 
-// removable returns the records that may go, in the order in which they should.
-func (s *Store) removable(ix *index, needed []string) []record {
-	var list []record
+// removable returns the records that may be removed, in the order of their removal.
+func (s *Store) removable(ix *index.Index, u uses) []index.Record {
+	var list []index.Record
 	for i := range ix.Images {
 		r := &ix.Images[i]
-		// What somebody built from files of their own cannot be had again.
-		// A root filesystem of a snapshot can not either: Prune finds out what may go.
-		if r.Owner != "" && r.Current || s.released != nil && r.single() || time.Since(s.lastUse(r)) < usedEvery || s.isNeeded(r, needed) || s.held(r.Digest) {
+		// An image that was built from files of a user cannot be made again. Nor can the root
+		// filesystem of a snapshot: Prune finds out which of them may be removed.
+		if r.Owner != "" && r.Current || s.released != nil && r.Single() || time.Since(s.lastUse(r)) < usedEvery || s.isNamed(r, u.needed) || s.isUsed(u, r.Digest) {
 			continue
 		}
 		list = append(list, *r)
 	}
-	builtin := func(r record) int {
-		if r.Current && s.recipe(r.ref()) != nil {
+	builtin := func(r index.Record) int {
+		if r.Current && s.recipe(r.Ref()) != nil {
 			return 1
 		}
 		return 0
 	}
-	slices.SortStableFunc(list, func(a, b record) int {
+	slices.SortStableFunc(list, func(a, b index.Record) int {
 		return cmp.Or(cmp.Compare(builtin(a), builtin(b)), s.lastUse(&a).Compare(s.lastUse(&b)))
 	})
 	return list
 }
 
-// isNeeded reports whether something needs a record.
-func (s *Store) isNeeded(r *record, needed []string) bool {
-	return slices.ContainsFunc(needed, func(what string) bool {
-		if r.has(what) || r.Name != "" && r.ref() == what {
-			return true
-		}
-		parsed, err := reference.Parse(what, s.defaultRegistry)
-		if err != nil || parsed.Digest != "" {
-			return err == nil && r.has(parsed.Digest)
-		}
-		return r.Current && slices.Contains(parsed.Names, r.ref())
-	})
-}
-
 // size returns the bytes of everything that an index names.
-func (s *Store) size(ix *index) (int64, error) {
+func (s *Store) size(ix *index.Index) (int64, error) {
 	blobs, err := s.liveBlobs(ix)
 	if err != nil {
 		return 0, err

@@ -65,9 +65,9 @@ func (s *Service) MayBuild(ctx context.Context, c sandbox.Caller) error {
 	return s.quotas.CheckDisk(ctx, c.Workspace)
 }
 
-// MayKeepBuilt returns why add bytes more of what the caller's workspace builds may not
-// be kept, as [Service.MayBuild], by a build that has what [Service.BuildPlace] said. It
-// removes nothing, and so may be asked under the lock of the images.
+// MayKeepBuilt returns an error if the builds of the caller's workspace may not store add bytes
+// more. have are the resources that [Service.BuildPlace] returned. It removes nothing. Errors: as
+// [Service.MayBuild].
 func (s *Service) MayKeepBuilt(ctx context.Context, c sandbox.Caller, have sandbox.Resources, add int64) error {
 	return s.quotas.CheckDiskFor(ctx, c.Workspace, have.DiskBytes, add)
 }

@@ -60,7 +60,8 @@ type CacheEntry struct {
 	Key string
 	// Workspace is the workspace for which it counts as left by its builds.
 	Workspace sandbox.WorkspaceID
-	// Room returns why add bytes more may not be stored for it. It must not call the Layers.
+	// Room returns an error if add bytes more may not be stored for it. CommitCached calls it
+	// without a lock, and again if other layers were stored meanwhile.
 	Room func(ctx context.Context, add int64) error
 }
 

@@ -28,12 +28,12 @@ func (l layers) Hold(ctx context.Context, digest string) (func(), error) {
 
 // Commit implements [lifecycle.Layers].
 func (l layers) Commit(ctx context.Context, base string, layer io.Reader) (prepare.Layered, error) {
-	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer})
+	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer}, nil)
 }
 
 // CommitCached implements [lifecycle.Layers].
 func (l layers) CommitCached(ctx context.Context, as prepare.CacheEntry, base string, layer io.Reader) (prepare.Layered, error) {
-	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, CacheKey: as.Key, User: as.Workspace, Room: as.Room})
+	return l.commit(ctx, image.CommitRequest{Base: base, Layer: layer, CacheKey: as.Key, User: as.Workspace}, as.Room)
 }
 
 // Cached implements [lifecycle.Layers].
@@ -44,8 +44,13 @@ func (l layers) Cached(ctx context.Context, ws sandbox.WorkspaceID, key string, 
 	return l.images.CachedFor(ctx, ws, key, maxAge)
 }
 
-func (l layers) commit(ctx context.Context, req image.CommitRequest) (prepare.Layered, error) {
-	done, err := l.images.Commit(ctx, req)
+func (l layers) commit(ctx context.Context, req image.CommitRequest, check image.Check) (prepare.Layered, error) {
+	staged, err := l.images.Stage(ctx, req)
+	if err != nil {
+		return prepare.Layered{}, err
+	}
+	defer staged.Discard()
+	done, err := staged.Publish(ctx, check)
 	if err != nil {
 		return prepare.Layered{}, err
 	}

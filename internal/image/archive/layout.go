@@ -26,7 +26,8 @@ import (
 // crash leaves each file whole. The caller prevents that an image is removed while it is in use.
 type Layout struct{ dir string }
 
-// OpenLayout returns the layout in a directory, which it creates.
+// OpenLayout returns the layout in a directory, which it creates. The caller writes the index of a
+// new layout before it reads images from it.
 func OpenLayout(dir string) (Layout, error) {
 	l := Layout{dir}
 	return l, durable.MkdirAll(l.BlobsDir())

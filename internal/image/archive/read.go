@@ -40,8 +40,8 @@ func (i *Image) Plain() bool { return i.plain }
 // of docker save. Of an index it takes the image for this host's platform. It unpacks a tar into
 // dir, which must stay until the images have been read.
 //
-// Errors: Invalid for another kind of file; Unsupported for an index without this host's platform;
-// TooLarge; errors of the file system.
+// Errors: Invalid for another kind of file, and for an index without this host's platform; TooLarge;
+// errors of the file system.
 func Read(ctx context.Context, file, dir string) ([]*Image, error) {
 	info, err := os.Stat(file)
 	if err != nil {

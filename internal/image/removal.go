@@ -1,0 +1,82 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/reference"
+)
+
+// Images that something needs must not be removed. The lists of them come from functions of the
+// owner of the store, such as [Options.InUse], which may take locks, open databases and call the
+// store. So the store calls them before it takes the lock of its index. Images that came into use
+// since are known by their leases.
+
+// uses are the reasons to keep images.
+type uses struct {
+	at         time.Time // before the first list was made
+	needed     []string  // digests, and references that are being turned into digests
+	released   []string  // see [Options.Released]
+	catalogued []string  // see [Options.Catalogued]
+}
+
+// lists are functions of the owner of the store that list images; nil lists none.
+type lists struct {
+	inUse, released, catalogued func(context.Context) ([]string, error)
+}
+
+// call makes the lists. The caller has no lock.
+func (l lists) call(ctx context.Context) (u uses, err error) {
+	if l.inUse == nil {
+		return u, errors.New("list the images in use: the store has no function for that")
+	}
+	u.at = time.Now()
+	if u.needed, err = l.inUse(ctx); err != nil {
+		return u, fmt.Errorf("list the images in use: %w", err)
+	}
+	if l.released != nil {
+		if u.released, err = l.released(ctx); err != nil {
+			return u, fmt.Errorf("list the released images: %w", err)
+		}
+	}
+	if l.catalogued != nil {
+		if u.catalogued, err = l.catalogued(ctx); err != nil {
+			return u, fmt.Errorf("list the images in catalogues: %w", err)
+		}
+	}
+	return u, nil
+}
+
+// lockForRemoval returns the uses of images, and the index for the caller alone until unlock. It
+// makes the lists again if it had to wait for the lock, so that they are as new as possible.
+func (s *Store) lockForRemoval(ctx context.Context, l lists) (u uses, ix *index.Index, unlock func(), err error) {
+	for ix == nil && err == nil {
+		if u, err = l.call(ctx); err == nil {
+			ix, unlock, err = s.index.TryLock(ctx)
+		}
+	}
+	return u, ix, unlock, err
+}
+
+// isUsed reports whether a digest is held, or was used since the lists were made.
+func (s *Store) isUsed(u uses, digest string) bool {
+	return s.leases.Since(digest, u.at) || s.leases.Held(digest)
+}
+
+// isNamed reports whether a list names a index.Record by a digest or a reference.
+func (s *Store) isNamed(r *index.Record, list []string) bool {
+	return slices.ContainsFunc(list, func(name string) bool {
+		if r.Has(name) || r.Name != "" && r.Ref() == name {
+			return true
+		}
+		parsed, err := reference.Parse(name, s.defaultRegistry)
+		if err != nil || parsed.Digest != "" {
+			return err == nil && r.Has(parsed.Digest)
+		}
+		return r.Current && slices.Contains(parsed.Names, r.Ref())
+	})
+}

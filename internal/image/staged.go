@@ -1,0 +1,99 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"github.com/modbox/modbox/internal/image/archive"
+	"github.com/modbox/modbox/internal/image/index"
+	"github.com/modbox/modbox/internal/image/rootfs"
+	"github.com/modbox/modbox/internal/sandbox"
+)
+
+// Staged is an image whose files are complete and on the disk, outside the store. The caller
+// publishes it at most once, and discards it in any case. It is not safe for concurrent use.
+type Staged struct {
+	store *Store
+	root  *made
+	rec   *index.Record
+	write func(layer rootfs.Blob) (archive.Ref, error) // adds the OCI image to the layout
+	done  bool                                         // the store has the image already
+	task  string                                       // for errors
+	undo  cleanup.Cleanup
+}
+
+// Check returns an error if a workspace may not have add more bytes of images. It may take locks and
+// call the store.
+type Check func(ctx context.Context, add int64) error
+
+// Publish makes a staged image part of the store, once check, which may be nil, accepts the bytes
+// that the image adds for its workspace. If check refuses because the disk of the workspace is full,
+// Publish removes images that the builds of the workspace left, and calls check again once. It calls
+// check without a lock, and again if the store changed before the image was part of it.
+//
+// Errors: of check, and of the file system. On any error the store is as before, except for the
+// images that it removed.
+func (p *Staged) Publish(ctx context.Context, check Check) (Committed, error) {
+	if !p.done {
+		if err := p.store.publish(ctx, p, check); err != nil {
+			return Committed{}, fmt.Errorf("%s: %w", p.task, err)
+		}
+	}
+	return p.store.committed(p.rec), nil
+}
+
+// Discard removes the files of an image that was not published.
+func (p *Staged) Discard() { p.undo.Clean() }
+
+// errChanged says that the index is not the index for which check accepted the image.
+var errChanged = errors.New("the store has changed")
+
+// publish does the work of [Staged.Publish].
+func (s *Store) publish(ctx context.Context, p *Staged, check Check) error {
+	freed := false
+	for {
+		seen, err := s.check(ctx, p, check)
+		if short := sandbox.DiskShort(err); short > 0 && !freed {
+			var ferr error
+			if freed, ferr = s.MakeRoom(ctx, p.rec.Payer(), short); ferr != nil {
+				return ferr
+			}
+			if freed {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if err = s.install(ctx, p, seen); err == nil {
+			break
+		}
+		if !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.verified[p.rec.Digest] = true // hashed a moment ago
+	s.mu.Unlock()
+	s.trim(ctx)
+	return nil
+}
+
+// check calls check, and returns the generation of the index that it could see; nil without a check.
+func (s *Store) check(ctx context.Context, p *Staged, check Check) (*index.Generation, error) {
+	if check == nil {
+		return nil, nil
+	}
+	seen, err := s.index.Generation()
+	if err != nil {
+		return nil, err
+	}
+	ix, err := s.index.Load()
+	if err != nil {
+		return nil, err
+	}
+	return &seen, check(ctx, ix.Adds(p.rec, p.root.Layer.Size))
+}
