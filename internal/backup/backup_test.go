@@ -20,7 +20,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// fakeStore is a database that is copied as a line of text.
+// fakeStore is a database whose copy is a line of text.
 type fakeStore struct {
 	digests []string
 	err     error
@@ -32,7 +32,7 @@ func (s fakeStore) CopyTo(_ context.Context, path string) error {
 
 func (s fakeStore) DigestsInUse(context.Context) ([]string, error) { return s.digests, nil }
 
-// files of a state directory; those that a backup has, and others.
+// Files of a state directory: files that belong to a backup, and others.
 var (
 	kept = map[string]string{
 		"secret.key": "keys", "token": "mbx_1", "agents/a.erofs": "agent", "checkpoints/s/c/pages.img": strings.Repeat("memory", 1e5),
@@ -91,7 +91,7 @@ func write(t *testing.T, o Options) string {
 	return file
 }
 
-// restored are the files that a backup of them makes.
+// restored returns the files that restoring a backup creates.
 func restored(except ...string) map[string]string {
 	files := maps.Clone(kept)
 	files["modbox.db"] = "rows"
@@ -173,7 +173,7 @@ func TestDamagedBackupsChangeNothing(t *testing.T) {
 		if (err == nil) != (cerr == nil) {
 			t.Errorf("%s: Restore = %v, but Check = %v", name, err, cerr)
 		}
-		if err == nil { // some bits of a frame's header say nothing
+		if err == nil { // some bits of a frame's header are unused
 			if name == "cut" || name == "half" || name == "empty" || name == "text" {
 				t.Errorf("%s: Restore succeeded", name)
 			} else if got := tree(t, dir); got["token"] != kept["token"] || got["checkpoints/s/c/pages.img"] != kept["checkpoints/s/c/pages.img"] {
@@ -223,8 +223,8 @@ func TestRestoreSetsAsideWhatIsThere(t *testing.T) {
 	}
 }
 
-// A restore that ends at any step leaves the state before, or after the next start the
-// state of the backup.
+// A restore that is interrupted at any step leaves the state before it, or, after the next start,
+// the state of the backup.
 func TestRestoreThatIsCutShort(t *testing.T) {
 	old := map[string]string{"modbox.db": "old", "modbox.db-wal": "old", "token": "old", "checkpoints/o/c/x": "old", "first-login": "old"}
 	cut := errors.New("cut short")
@@ -353,7 +353,7 @@ func TestImagesOfABackup(t *testing.T) {
 	}
 }
 
-// A backup without the index of the images would be one without images, or of no use.
+// A backup without the index of images would lack the images, or be useless.
 func TestBackupNeedsTheIndexOfImages(t *testing.T) {
 	dir := t.TempDir()
 	fill(t, dir, map[string]string{"images/images/aa.erofs": "a"})

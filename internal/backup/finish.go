@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// restoreDir is, in the state directory, where a restore unpacks: "new" while it
-	// does, "ready" once the plan is to be carried out, whatever happens.
+	// restoreDir is the directory, in the state directory, into which a restore unpacks: "new"
+	// while it does, "ready" once the plan will be carried out in any case.
 	restoreDir = ".restore"
 	planName   = "plan.json"
 )
 
-// plan is what is to be done with the state directory.
+// plan describes the changes to the state directory.
 type plan struct {
 	// Names are moved from "ready" into the state directory.
 	Names []string `json:"names"`
-	// Replaced are moved from the state directory into Aside first, as far as they are there.
+	// Replaced are moved from the state directory into Aside first, if they exist.
 	Replaced []string `json:"replaced"`
 	Aside    string   `json:"aside"`
 }
 
-// commit has what is staged take the place of the replaced names, and returns where those are.
+// commit replaces the names by the staged files, and returns the directory of the replaced files.
 func commit(stateDir, staged string, replaced []string) (aside string, err error) {
 	entries, err := os.ReadDir(staged)
 	if err != nil {
@@ -38,7 +38,7 @@ func commit(stateDir, staged string, replaced []string) (aside string, err error
 	}
 	p := plan{Replaced: replaced, Aside: asideName(time.Now())}
 	for _, e := range entries {
-		if slices.Contains(managed, e.Name()) { // and not what preparing the database left
+		if slices.Contains(managed, e.Name()) { // not files left by the preparation of the database
 			p.Names = append(p.Names, e.Name())
 		}
 	}
@@ -64,9 +64,9 @@ func commit(stateDir, staged string, replaced []string) (aside string, err error
 	return aside, nil
 }
 
-// Finish carries out a restore that was cut short after everything was verified, undoes
-// one that was cut short before, and removes what backups left that were cut short. It
-// must be called, by who has the state directory for itself, before anything there is read.
+// Finish completes a restore that was interrupted after the verification, undoes a restore that was
+// interrupted before, and removes the leftovers of interrupted backups. Its caller must have
+// exclusive use of the state directory and must call it before anything there is read.
 func Finish(stateDir string) error {
 	ready := filepath.Join(stateDir, restoreDir, "ready")
 	var p plan
@@ -80,8 +80,8 @@ func Finish(stateDir string) error {
 	return errors.Join(discard(stateDir), removeWork(stateDir))
 }
 
-// carryOut may be done again from any point at which it was cut short: what is still in
-// ready has not taken its place yet.
+// carryOut can be repeated after an interruption at any point: names that are still in ready have
+// not been moved yet.
 func (p *plan) carryOut(stateDir, ready string, rename func(from, to string) error) error {
 	move := func(from, to string) error {
 		if err := rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +111,7 @@ func (p *plan) carryOut(stateDir, ready string, rename func(from, to string) err
 	return durable.Sync(aside, stateDir)
 }
 
-// discard removes what a restore unpacked, unless it is to be carried out.
+// discard removes the files that a restore unpacked, unless the plan exists.
 func discard(stateDir string) error {
 	dir := filepath.Join(stateDir, restoreDir)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -123,18 +123,18 @@ func discard(stateDir string) error {
 	} else if found {
 		for _, name := range p.Names {
 			if _, err := os.Lstat(filepath.Join(dir, "ready", name)); err == nil {
-				return nil // the next Finish goes on
+				return nil // the next Finish continues
 			}
 		}
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	// A plan that came back would move away what the server has written meanwhile.
+	// If the plan reappeared after a crash, it would move away what the server has written since.
 	return durable.Sync(stateDir)
 }
 
-// removeWork removes the directories of backups whose process is gone.
+// removeWork removes the directories of backups whose process has ended.
 func removeWork(stateDir string) error {
 	dirs, err := filepath.Glob(filepath.Join(stateDir, workPrefix+"*"))
 	if err != nil {
@@ -155,7 +155,7 @@ func removeWork(stateDir string) error {
 	return nil
 }
 
-// syncFS has everything on the file system of dir written to the disk.
+// syncFS syncs the file system of dir to the disk.
 func syncFS(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// linkImages makes to a store of images that holds those of from with the digests. Its
-// index has their records as they are, whatever else a version writes into them.
+// linkImages makes in to an image store with the images of from that have the digests. Its index
+// has their records unchanged, including fields that this version does not know.
 func linkImages(from, to string, digests []string) error {
 	var index struct {
 		Version int               `json:"version"`
@@ -44,7 +44,7 @@ func linkImages(from, to string, digests []string) error {
 			continue
 		}
 		if err := store.take(rec.Digest, rec.Manifest.Digest); errors.Is(err, fs.ErrNotExist) {
-			continue // removed or damaged; what needs it says so
+			continue // removed or damaged; its users report it
 		} else if err != nil {
 			return err
 		}
@@ -53,8 +53,8 @@ func linkImages(from, to string, digests []string) error {
 	return errors.Join(store.writeLayout(), writeJSON(filepath.Join(to, "index.json"), index))
 }
 
-// indexed returns an error when a store has root filesystems and no index: a backup would
-// be without them, or could not be used.
+// indexed returns an error when a store has root filesystems but no index: a backup would lack
+// them, or be useless.
 func indexed(store string) error {
 	name := filepath.Join(store, "index.json")
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
@@ -70,13 +70,13 @@ func indexed(store string) error {
 	return nil
 }
 
-// imageStore is a store of images of which another is made.
+// imageStore is a new image store, made from another.
 type imageStore struct {
 	from, to string
 	kept     []string // digests of manifests
 }
 
-// take links an image: its root filesystem, and what its OCI manifest names.
+// take links an image: its root filesystem, and the blobs that its OCI manifest names.
 func (s *imageStore) take(digest, manifest string) error {
 	if err := s.link(filepath.Join("images", strings.TrimPrefix(digest, "sha256:")+".erofs")); err != nil {
 		return err
@@ -91,10 +91,10 @@ func (s *imageStore) take(digest, manifest string) error {
 	if found, err := readJSON(filepath.Join(s.from, blobPath(manifest)), &m); err != nil {
 		return err
 	} else if !found {
-		return nil // it has been given away; sandboxes do without
+		return nil // removed after a failed check; sandboxes do not need it
 	}
 	for _, b := range append(m.Layers, m.Config, blob{manifest}) {
-		// Layers of others' registries are not kept in all cases.
+		// Layers of other registries are not always stored.
 		if err := s.link(blobPath(b.Digest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -114,7 +114,7 @@ func (s *imageStore) link(name string) error {
 	return nil
 }
 
-// writeLayout writes what the OCI layout says that it holds.
+// writeLayout writes the files of the OCI layout.
 func (s *imageStore) writeLayout() error {
 	var index map[string]json.RawMessage
 	found, err := readJSON(filepath.Join(s.from, "layout", "index.json"), &index)
@@ -143,7 +143,7 @@ func (s *imageStore) writeLayout() error {
 	return errors.Join(err, writeJSON(filepath.Join(s.to, "layout", "index.json"), index))
 }
 
-// readJSON reads a file into v; found is false when there is none.
+// readJSON reads a file into v; found is false when it does not exist.
 func readJSON(name string, v any) (found bool, err error) {
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,25 +23,25 @@ const (
 	manifestMax    = 256 << 20
 )
 
-// managed are the names in a state directory that a restore replaces or sets aside.
-// Everything else is made anew by a server, or belongs to running sandboxes.
+// managed are the names in a state directory that a restore replaces or sets aside. Everything else
+// is created by a server, or belongs to running sandboxes.
 var managed = []string{
 	Database, Database + "-wal", Database + "-shm", "installation", keyFile, "token", "first-login",
 	"agents", checkpoints, "streams", images,
 }
 
-// Images says which images are in a backup.
+// Images selects the images of a backup.
 type Images string
 
 // The choices.
 const (
-	// ImagesNeeded are those that sandboxes, checkpoints and snapshots are made of.
+	// ImagesNeeded are the images of sandboxes, checkpoints and snapshots.
 	ImagesNeeded Images = "needed"
 	ImagesAll    Images = "all"
 	ImagesNone   Images = "none"
 )
 
-// ParseImages returns the choice that text names. Errors: Invalid, naming images.
+// ParseImages returns the choice for text. Errors: Invalid, naming images.
 func ParseImages(text string) (Images, error) {
 	if i := Images(text); slices.Contains([]Images{ImagesNeeded, ImagesAll, ImagesNone}, i) {
 		return i, nil
@@ -49,7 +49,7 @@ func ParseImages(text string) (Images, error) {
 	return "", sandbox.InvalidField("images", "must be needed, all or none")
 }
 
-// Manifest says what a backup is of.
+// Manifest describes a backup.
 type Manifest struct {
 	Format    int       `json:"format"`
 	CreatedAt time.Time `json:"created_at"`
@@ -87,15 +87,15 @@ func (m *Manifest) tops() []string {
 	return slices.Compact(names)
 }
 
-// checkName refuses a name that is not of a file that a backup may have.
+// checkName returns an error for a name that no file of a backup can have.
 func checkName(name string) error {
 	top, _, _ := strings.Cut(name, "/")
 	if name != path.Clean(name) || !filepath.IsLocal(name) || !slices.Contains(managed, top) {
-		return fmt.Errorf("it has a file %.200q, which is no part of a backup", name)
+		return fmt.Errorf("it has a file %.200q, which does not belong to a backup", name)
 	}
 	return nil
 }
 
 func damaged(file string, err error) error {
-	return sandbox.Wrap(sandbox.Invalid, err, "%s is damaged or no whole backup; nothing was changed", file)
+	return sandbox.Wrap(sandbox.Invalid, err, "%s is damaged or not a complete backup; nothing was changed", file)
 }

@@ -23,29 +23,29 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// RestoreOptions say what a restore may do.
+// RestoreOptions are options of a restore.
 type RestoreOptions struct {
-	// Force lets it set aside what the state directory holds.
+	// Force permits to set aside the present content of the state directory.
 	Force bool
-	// KeepImages leaves the images of the state directory as they are.
+	// KeepImages leaves the images of the state directory unchanged.
 	KeepImages bool
-	// Prepare makes the unpacked database one that this program can use, or says why it cannot.
+	// Prepare migrates the unpacked database for this program, or returns why it cannot.
 	Prepare func(ctx context.Context, database string) error
 }
 
-// Check reads a backup whole and compares it with its manifest. Errors: Invalid when it
-// is damaged or no backup.
+// Check reads a whole backup and compares it with its manifest. Errors: Invalid when it is damaged
+// or not a backup.
 func Check(ctx context.Context, file string) (Manifest, error) { return unpack(ctx, file, "") }
 
-// Restore makes what the state directory holds that of a backup, and returns where what
-// was there before is, "" when there was nothing. No server may use the directory. file
-// may also be a copy of a database alone, which replaces nothing else. Until everything is
-// unpacked and verified, nothing is changed.
+// Restore replaces the content of the state directory by a backup, and returns the directory of the
+// previous content, "" when there was none. No server may use the directory. file may also be a
+// copy of a database, which replaces nothing else. Nothing is changed until everything is unpacked
+// and verified.
 //
-// Errors: Invalid when the backup is damaged; Conflict when the directory holds something
-// and Force is not given.
+// Errors: Invalid when the backup is damaged; Conflict when the directory is in use and Force is
+// not set.
 func Restore(ctx context.Context, file, stateDir string, o RestoreOptions) (m Manifest, aside string, err error) {
-	if err := Finish(stateDir); err != nil { // of a restore before
+	if err := Finish(stateDir); err != nil { // of an earlier restore
 		return m, "", err
 	}
 	only, err := isDatabase(file)
@@ -79,7 +79,7 @@ func Restore(ctx context.Context, file, stateDir string, o RestoreOptions) (m Ma
 		if err := os.RemoveAll(filepath.Join(staged, images)); err != nil {
 			return m, "", fmt.Errorf("restore: %w", err)
 		}
-	} else if !slices.Contains(m.tops(), images) { // what is there is better than nothing
+	} else if !slices.Contains(m.tops(), images) { // existing images are better than none
 		replaced = slices.DeleteFunc(replaced, func(name string) bool { return name == images })
 	}
 	if o.Prepare != nil {
@@ -93,8 +93,8 @@ func Restore(ctx context.Context, file, stateDir string, o RestoreOptions) (m Ma
 	return m, aside, nil
 }
 
-// mayReplace refuses to set aside what is in the state directory unless that was asked
-// for and can be done by renaming.
+// mayReplace returns an error unless names of the state directory may be set aside: Force is set,
+// and renaming them is possible.
 func mayReplace(stateDir string, names []string, force bool) error {
 	var dir unix.Stat_t
 	if err := unix.Stat(stateDir, &dir); err != nil {
@@ -112,13 +112,13 @@ func mayReplace(stateDir string, names []string, force bool) error {
 			return sandbox.Errorf(sandbox.Conflict, "%s is a file system of its own, which cannot be set aside: unmount it", path)
 		}
 		if !force {
-			return sandbox.Errorf(sandbox.Conflict, "the state directory %s is in use: it holds %s. Give another one, or --force, which sets aside what is there", stateDir, name)
+			return sandbox.Errorf(sandbox.Conflict, "the state directory %s is in use: it contains %s. Choose another directory, or use --force, which sets its content aside", stateDir, name)
 		}
 	}
 	return nil
 }
 
-// isDatabase says whether a file is a database and not a backup.
+// isDatabase reports whether a file is a database and not a backup.
 func isDatabase(file string) (bool, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -175,7 +175,7 @@ func unpack(ctx context.Context, file, to string) (Manifest, error) {
 		case err != nil:
 			return Manifest{}, damaged(file, err)
 		case m != nil:
-			return Manifest{}, damaged(file, errors.New("it goes on after its manifest"))
+			return Manifest{}, damaged(file, errors.New("it has more data after its manifest"))
 		case hdr.Name == manifestName:
 			m = &Manifest{}
 			if err := json.NewDecoder(io.LimitReader(r, manifestMax)).Decode(m); err != nil {
@@ -183,7 +183,7 @@ func unpack(ctx context.Context, file, to string) (Manifest, error) {
 			}
 			continue
 		case hdr.Typeflag != tar.TypeReg:
-			return Manifest{}, damaged(file, fmt.Errorf("%q is no regular file", hdr.Name))
+			return Manifest{}, damaged(file, fmt.Errorf("%q is not a regular file", hdr.Name))
 		}
 		if err := checkName(hdr.Name); err != nil {
 			return Manifest{}, damaged(file, err)
@@ -199,17 +199,17 @@ func unpack(ctx context.Context, file, to string) (Manifest, error) {
 	}
 }
 
-// verified compares what a backup holds with its manifest.
+// verified compares the files of a backup with its manifest.
 func verified(file string, m *Manifest, files []File) (Manifest, error) {
 	switch {
 	case m == nil:
 		return Manifest{}, damaged(file, errors.New("it has no manifest at its end"))
 	case m.Format != manifestFormat:
-		return Manifest{}, sandbox.Errorf(sandbox.Unsupported, "%s is of format %d, this program knows %d", file, m.Format, manifestFormat)
+		return Manifest{}, sandbox.Errorf(sandbox.Unsupported, "%s is of format %d, this program supports %d", file, m.Format, manifestFormat)
 	case !slices.Equal(m.Files, files):
 		for i, want := range m.Files {
 			if i >= len(files) || files[i] != want {
-				return Manifest{}, damaged(file, fmt.Errorf("%q is not as it was written", want.Name))
+				return Manifest{}, damaged(file, fmt.Errorf("%q has been changed", want.Name))
 			}
 		}
 		return Manifest{}, damaged(file, errors.New("it has more files than its manifest"))
@@ -217,7 +217,7 @@ func verified(file string, m *Manifest, files []File) (Manifest, error) {
 	return *m, nil
 }
 
-// extract writes one file into dir, unless that is "", and returns what it is.
+// extract writes a file into dir, unless that is "", and returns its description.
 func extract(r io.Reader, hdr *tar.Header, dir string) (_ File, err error) {
 	sum := sha256.New()
 	into := io.Writer(sum)
@@ -226,7 +226,7 @@ func extract(r io.Reader, hdr *tar.Header, dir string) (_ File, err error) {
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			return File{}, err
 		}
-		// No mode gives others more than the owner's umask would.
+		// No mode gives others more permissions than the owner's umask permits.
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(hdr.Mode)&0o700|0o400)
 		if err != nil {
 			return File{}, err
@@ -243,10 +243,10 @@ func extract(r io.Reader, hdr *tar.Header, dir string) (_ File, err error) {
 	return File{Name: hdr.Name, Size: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, err
 }
 
-// asideName is what was there before a restore.
+// asideName is the name of the directory for the state before a restore.
 func asideName(now time.Time) string { return "before-restore-" + now.UTC().Format(stamp) }
 
-// Hint says what to do with what was set aside.
+// Hint tells the user what to do with the directory that was set aside.
 func Hint(aside string) string {
-	return strings.TrimSpace("What was there before is in " + aside + "; remove it when it is not needed any more.")
+	return strings.TrimSpace("The previous content is in " + aside + "; remove it when it is not needed any more.")
 }

@@ -18,15 +18,15 @@ import (
 const (
 	namePrefix, nameSuffix = "modbox-", ".tar.zst"
 	stamp                  = "20060102T150405Z"
-	// retry is how long after one that failed the next backup is tried, at most.
+	// retry bounds the time between a failed backup and the next attempt.
 	retry = 10 * time.Minute
 )
 
-// Name returns the name of the file of a backup that is made at a time.
+// Name returns the file name of a backup that is made at a time.
 func Name(at time.Time) string { return namePrefix + at.UTC().Format(stamp) + nameSuffix }
 
-// List returns the paths of the backups in a directory that have names of [Name], the
-// newest first; none when there is no directory.
+// List returns the paths of the backups in a directory with names of [Name], newest first; none
+// when the directory does not exist.
 func List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +53,7 @@ func Last(dir string) (time.Time, error) {
 	return at, nil
 }
 
-// made returns when the backup of a name was made.
+// made returns the time in the name of a backup.
 func made(name string) (time.Time, bool) {
 	text, ok := strings.CutPrefix(filepath.Base(name), namePrefix)
 	text, ok2 := strings.CutSuffix(text, nameSuffix)
@@ -61,18 +61,18 @@ func made(name string) (time.Time, bool) {
 	return at, ok && ok2 && err == nil
 }
 
-// Schedule says when backups are made by themselves.
+// Schedule determines when backups are made automatically.
 type Schedule struct {
 	Every     time.Duration // 0 or less: never
-	Directory string        // made when it is not there
-	Keep      int           // the newest that are kept; 0 or less: all
+	Directory string        // created if it is missing
+	Keep      int           // the number of the newest backups to retain; 0 or less: all
 	// Write makes a backup at a path that does not exist.
 	Write func(ctx context.Context, path string) error
 	Log   *slog.Logger
 }
 
-// Run makes backups until ctx ends: the first one when the newest in the directory is
-// old enough, then one after each interval. What fails is logged and tried again.
+// Run makes backups until ctx ends: the first when the newest in the directory is old enough, then
+// one after each interval. Failures are logged and retried.
 func (s *Schedule) Run(ctx context.Context) {
 	if s.Every <= 0 {
 		return
@@ -100,7 +100,7 @@ func (s *Schedule) Run(ctx context.Context) {
 	}
 }
 
-// next returns how long from now on no backup is due.
+// next returns the time until the next backup is due.
 func (s *Schedule) next(now time.Time) (time.Duration, error) {
 	last, err := Last(s.Directory)
 	if err != nil || last.IsZero() {
@@ -109,7 +109,7 @@ func (s *Schedule) next(now time.Time) (time.Duration, error) {
 	return last.Add(s.Every).Sub(now), nil
 }
 
-// back makes a backup and removes those that are too many.
+// back makes a backup and removes excess backups.
 func (s *Schedule) back(ctx context.Context) error {
 	if err := durable.MkdirAll(s.Directory); err != nil {
 		return err

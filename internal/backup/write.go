@@ -22,42 +22,41 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// workPrefix begins the name of a directory, in the state directory, of a backup under way.
+// workPrefix begins the name of a directory, in the state directory, of a backup in progress.
 const workPrefix = ".backup-"
 
-// Store is the database that a backup is made of.
+// Store is the database to back up.
 type Store interface {
 	// CopyTo writes a consistent copy to a new file.
 	CopyTo(ctx context.Context, path string) error
-	// DigestsInUse returns the root filesystems that cannot be done without.
+	// DigestsInUse returns the digests of the root filesystems that are needed.
 	DigestsInUse(ctx context.Context) ([]string, error)
 }
 
-// Source is the server that a backup is made of; it may be running.
+// Source is the server to back up; it may be running.
 type Source struct {
 	StateDir string
-	// KeyFile has the keys of secrets; it need not be there, nor in the state directory.
+	// KeyFile has the keys of secrets; it may be missing, or outside of the state directory.
 	KeyFile string
 	Store   Store
 	Version string
 }
 
-// Options say what is in a backup.
+// Options determine the content of a backup.
 type Options struct {
 	Images Images // "" is ImagesNeeded
 	// WithoutCheckpoints leaves out saved sandboxes and checkpoints.
 	WithoutCheckpoints bool
 }
 
-// Write makes a backup. It appears under its path only when it is whole and on the disk,
-// and only this user can read it. Errors: Exists when there is something at path; the
-// context's.
+// Write makes a backup. It appears under its path only when it is complete and on the disk, and
+// only this user can read it. Errors: Exists when there is something at path; the context's.
 func Write(ctx context.Context, src Source, to string, o Options) (m Manifest, err error) {
 	if o.Images == "" {
 		o.Images = ImagesNeeded
 	}
 	if _, err := os.Lstat(to); err == nil {
-		return m, sandbox.Errorf(sandbox.Exists, "there is a file %s already", to)
+		return m, sandbox.Errorf(sandbox.Exists, "the file %s already exists", to)
 	}
 	work, release, err := newWork(src.StateDir)
 	if err != nil {
@@ -90,7 +89,7 @@ func newWork(stateDir string) (dir string, release func() error, err error) {
 	return dir, func() error { return errors.Join(os.RemoveAll(dir), f.Close()) }, nil
 }
 
-// collect fills work with what the backup is to have, without copying much.
+// collect fills work with the content of the backup, copying little.
 func collect(ctx context.Context, src Source, work string, o Options) error {
 	if o.Images != ImagesNone {
 		if err := indexed(filepath.Join(src.StateDir, images)); err != nil {
@@ -133,8 +132,8 @@ func collect(ctx context.Context, src Source, work string, o Options) error {
 	return linkImages(filepath.Join(src.StateDir, images), filepath.Join(work, images), digests)
 }
 
-// linkTree links the files in from that are not in to yet. What is under way, and what
-// goes meanwhile, is left out.
+// linkTree links the files in from that are missing in to. It skips files in progress and files
+// that disappear.
 func linkTree(ctx context.Context, from, to string) error {
 	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -162,8 +161,8 @@ func linkTree(ctx context.Context, from, to string) error {
 	})
 }
 
-// underWay says whether a directory holds what is being made: temporary files of images,
-// saved sandboxes that are not whole, and what forks are made from.
+// underWay reports whether a directory contains unfinished files: temporary files of images,
+// incomplete saved sandboxes, and checkpoints of forks.
 func underWay(rel string, d fs.DirEntry) bool {
 	if !d.IsDir() {
 		return false
@@ -172,8 +171,8 @@ func underWay(rel string, d fs.DirEntry) bool {
 	return rel == "tmp" || rel == "forks" || strings.HasPrefix(base, ".new-") || strings.HasPrefix(base, "part-")
 }
 
-// link gives a file a second name. On another file system that is a symbolic link, which
-// does not keep the file there.
+// link gives a file a second name. Across file systems that is a symbolic link, which does not
+// prevent the removal of the file.
 func link(from, to string) error {
 	if _, err := os.Stat(from); err != nil {
 		return err
@@ -214,7 +213,7 @@ func archive(ctx context.Context, dir, to string, m *Manifest) (err error) {
 			return err
 		}
 		file, err := add(ctx, w, name, filepath.ToSlash(rel))
-		if errors.Is(err, fs.ErrNotExist) { // a symbolic link to what is gone
+		if errors.Is(err, fs.ErrNotExist) { // a symbolic link to a file that was removed
 			return nil
 		}
 		m.Files = append(m.Files, file)
@@ -243,7 +242,7 @@ func archive(ctx context.Context, dir, to string, m *Manifest) (err error) {
 	return errors.Join(f.Close(), durable.Sync(filepath.Dir(to)))
 }
 
-// add writes a file as it is now; what is written to its end meanwhile is left out.
+// add writes the present content of a file; data appended meanwhile is left out.
 func add(ctx context.Context, w *tar.Writer, path, name string) (File, error) {
 	f, err := os.Open(path)
 	if err != nil {

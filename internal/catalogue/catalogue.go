@@ -1,6 +1,5 @@
-// Package catalogue keeps the image catalogues of workspaces: image references
-// with the defaults that count for sandboxes made from them, beside the built-in
-// images, which are in every catalogue.
+// Package catalogue manages the image catalogues of workspaces: image references with the defaults
+// for sandboxes made from them, in addition to the built-in images, which are in every catalogue.
 package catalogue
 
 import (
@@ -11,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Store records entries. Internal/store has one.
+// Store stores entries; internal/store implements it.
 type Store interface {
 	// CreateCatalogueImage records an entry of a workspace. A new default replaces the former
 	// default. Errors: Exists for a name that is taken; QuotaExceeded when the workspace has limit
@@ -22,7 +21,7 @@ type Store interface {
 	// CatalogueImages returns the entries of a workspace, the oldest first.
 	CatalogueImages(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.CatalogueImage, error)
 	// UpdateCatalogueImage changes an entry with change, which runs inside the transaction and
-	// whose error cancels it. Errors: NotFound; Exists for a name that is taken; those of change.
+	// whose error cancels it. Errors: NotFound; Exists for a name that is taken; change's.
 	UpdateCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID, change func(*sandbox.CatalogueImage) error) (sandbox.CatalogueImage, error)
 	// DeleteCatalogueImage removes an entry. Errors: NotFound.
 	DeleteCatalogueImage(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error
@@ -36,12 +35,12 @@ type Store interface {
 	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error)
 }
 
-// Images knows the images that sandboxes are made from. Internal/image has one.
+// Images looks up the images that sandboxes are made from; internal/image implements it.
 type Images interface {
-	// List returns all images that are here or built in, the default one among them.
+	// List returns all pulled, built and built-in images, the default image among them.
 	List(ctx context.Context) ([]sandbox.Image, error)
-	// LookupFor returns what a workspace may know about the image that ref means in it,
-	// which a registry may have to be asked for. Errors: NotFound, Invalid.
+	// LookupFor returns what a workspace may know about the image that ref means in it, which may
+	// require asking a registry. Errors: NotFound, Invalid.
 	LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error)
 }
 
@@ -53,30 +52,30 @@ type Catalogue struct {
 	memory int64
 }
 
-// New returns the catalogues in a store. Entries that do not say how much memory
-// their sandboxes have get that of their image, else defaultMemory bytes.
+// New returns the catalogues in a store. Entries without a memory limit get the limit of their
+// image, else defaultMemory bytes.
 func New(store Store, images Images, defaultMemory int64) *Catalogue {
 	return &Catalogue{store: store, images: images, memory: defaultMemory}
 }
 
-// Entry is an entry as people see it.
+// Entry is an entry in the form shown to users.
 type Entry struct {
 	sandbox.CatalogueImage
-	// RegistryName is the name of the entry's registry; "" when it names none, or
-	// one that was deleted.
+	// RegistryName is the name of the entry's registry; "" when the entry has none or it was
+	// deleted.
 	RegistryName string
 }
 
-// Caller is who changes an entry.
+// Caller is the user who changes an entry.
 type Caller struct {
 	User      sandbox.UserID
 	Workspace sandbox.WorkspaceID
-	// Administrator is whether the caller looks after the installation.
+	// Administrator is whether the caller administers the installation.
 	Administrator bool
 }
 
-// List returns the built-in images, the default one first, and then the
-// workspace's own, the oldest first; with enabledOnly those that can be used.
+// List returns the built-in images, the default first, and then the workspace's own entries, oldest
+// first; with enabledOnly only enabled entries.
 func (c *Catalogue) List(ctx context.Context, ws sandbox.WorkspaceID, enabledOnly bool) ([]Entry, error) {
 	own, err := c.store.CatalogueImages(ctx, ws)
 	if err != nil {
@@ -137,7 +136,7 @@ func (c *Catalogue) builtin(ctx context.Context, ownDefault bool) ([]sandbox.Cat
 	return list, nil
 }
 
-// memoryOf returns the memory limit of an image's sandboxes when nobody says another.
+// memoryOf returns the default memory limit of an image's sandboxes.
 func (c *Catalogue) memoryOf(img *sandbox.Image) int64 {
 	if img.MemoryBytes != 0 {
 		return img.MemoryBytes
@@ -145,7 +144,7 @@ func (c *Catalogue) memoryOf(img *sandbox.Image) int64 {
 	return c.memory
 }
 
-// Get returns one entry. Errors: NotFound.
+// Get returns an entry. Errors: NotFound.
 func (c *Catalogue) Get(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) (Entry, error) {
 	own, err := c.store.CatalogueImage(ctx, ws, id)
 	if err == nil {
@@ -166,7 +165,7 @@ func (c *Catalogue) Get(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.
 	return Entry{}, err
 }
 
-// shown adds what only others know of an entry.
+// shown adds the properties that other records have.
 func (c *Catalogue) shown(ctx context.Context, own sandbox.CatalogueImage) (Entry, error) {
 	e := Entry{CatalogueImage: own}
 	if own.Registry == "" {
@@ -174,14 +173,14 @@ func (c *Catalogue) shown(ctx context.Context, own sandbox.CatalogueImage) (Entr
 	}
 	r, err := c.store.Registry(ctx, own.Workspace, own.Registry)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return e, nil // deleted since; pulls say so
+		return e, nil // deleted since; pulls report it
 	}
 	e.RegistryName = r.Name
 	return e, err
 }
 
-// Create makes an entry, enabled unless it says otherwise. What is omitted is as
-// the image has it. Errors: Invalid, naming the field; Exists, QuotaExceeded.
+// Create creates an entry, enabled unless f disables it. Omitted fields have the image's values.
+// Errors: Invalid, naming the field; Exists, QuotaExceeded.
 func (c *Catalogue) Create(ctx context.Context, who Caller, f Fields) (Entry, error) {
 	if f.Name == nil {
 		return Entry{}, sandbox.InvalidField("name", "must be set")
@@ -201,9 +200,9 @@ func (c *Catalogue) Create(ctx context.Context, who Caller, f Fields) (Entry, er
 	return c.shown(ctx, own)
 }
 
-// Update changes the fields that are not nil. Of a built-in image an administrator
-// of the installation may change Enabled, and nobody anything else. Sandboxes that
-// exist go on as they are.
+// Update changes the fields that are not nil. For a built-in image, only administrators of the
+// installation may change Enabled, and nothing else can be changed. Existing sandboxes are not
+// affected.
 //
 // Errors: NotFound; Forbidden for a built-in image; Invalid, naming the field; Exists.
 func (c *Catalogue) Update(ctx context.Context, who Caller, id sandbox.ImageID, f Fields) (Entry, error) {
@@ -222,7 +221,7 @@ func (c *Catalogue) Update(ctx context.Context, who Caller, id sandbox.ImageID, 
 	}
 	enabled := f.Enabled
 	if f.Enabled = nil; f != (Fields{}) || enabled == nil {
-		return Entry{}, sandbox.Errorf(sandbox.Forbidden, "%s comes with Modbox and cannot be changed; make an entry of your own for it", e.Ref())
+		return Entry{}, sandbox.Errorf(sandbox.Forbidden, "%s comes with Modbox and cannot be changed; create an entry of your own for it", e.Ref())
 	}
 	if !who.Administrator {
 		return Entry{}, sandbox.Errorf(sandbox.Forbidden, "%s is in every workspace: an administrator of the installation may switch it on and off", e.Ref())
@@ -233,8 +232,8 @@ func (c *Catalogue) Update(ctx context.Context, who Caller, id sandbox.ImageID, 
 	return c.Get(ctx, who.Workspace, id)
 }
 
-// Delete forgets an entry; what was made from it goes on. Errors: NotFound;
-// Forbidden for a built-in image.
+// Delete deletes an entry; sandboxes made from it go on. Errors: NotFound; Forbidden for a built-in
+// image.
 func (c *Catalogue) Delete(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.ImageID) error {
 	err := c.store.DeleteCatalogueImage(ctx, ws, id)
 	if sandbox.CodeOf(err) != sandbox.NotFound {

@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/store/storetest"
 )
 
-// images knows every reference; big is what one says about itself.
+// images knows every reference; the image big has defaults of its own.
 type images struct{}
 
 func (images) List(context.Context) ([]sandbox.Image, error) { return nil, nil }
@@ -41,7 +41,7 @@ func TestReferences(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		image, tag *string
-		want       string // image and tag, or the field that is at fault
+		want       string // image and tag, or the invalid field
 	}{
 		{"bare", tag("ghcr.io/org/app"), nil, "ghcr.io/org/app latest"},
 		{"tag_beside", tag("ghcr.io/org/app"), tag("v1"), "ghcr.io/org/app v1"},
@@ -74,7 +74,7 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// TestReferencesChange: what is not given stays, and a tag follows its image.
+// TestReferencesChange checks that omitted fields do not change, and that a tag follows its image.
 func TestReferencesChange(t *testing.T) {
 	c, who := newCatalogue(t)
 	name, image, other, tag := "app", "ghcr.io/org/app:v1", "ghcr.io/org/other", "v2"
@@ -103,7 +103,7 @@ func TestReferencesChange(t *testing.T) {
 	}
 }
 
-// TestImagesOwnDefaults: what is omitted is as the image has it, within the limits.
+// TestImagesOwnDefaults checks that omitted fields have the image's values, within the limits.
 func TestImagesOwnDefaults(t *testing.T) {
 	c, who := newCatalogue(t)
 	name, image, zero, memory := "big", "ghcr.io/org/big", int64(0), int64(300)

@@ -13,20 +13,19 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Fields are those of an entry that callers write, as on the wire; nil is the one
-// that it has.
+// Fields are the writable fields of an entry, as in requests; nil leaves a field unchanged.
 type Fields struct {
 	Name, Image, Tag, Description *string
 	Enabled, IsDefault            *bool
-	// MemoryMB is in mebibytes; 0 is as the image has it.
+	// MemoryMB is in mebibytes; 0 means the image's value.
 	MemoryMB *int64
 	// ReadinessPort and TTLSeconds are 0 for none.
 	ReadinessPort, TTLSeconds *int64
-	// Registry is "" for whichever the workspace has for the image's host.
+	// Registry is "" for any credential that the workspace has for the image's host.
 	Registry *string
 }
 
-// The range of a ttl in seconds, and of a memory limit in mebibytes.
+// The ranges of a TTL in seconds, and of a memory limit in mebibytes.
 const (
 	ttlMin    = int64(sandbox.TTLMin / time.Second)
 	ttlMax    = int64(sandbox.TTLMax / time.Second)
@@ -114,7 +113,7 @@ func applyReference(own *sandbox.CatalogueImage, f Fields) error {
 	return nil
 }
 
-// applyImage writes what depends on what the reference means.
+// applyImage writes the fields that depend on the image.
 func (c *Catalogue) applyImage(ctx context.Context, own *sandbox.CatalogueImage, f Fields, fresh bool) error {
 	img, err := c.images.LookupFor(ctx, own.Workspace, own.Ref())
 	if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
@@ -144,15 +143,15 @@ func (c *Catalogue) applyImage(ctx context.Context, own *sandbox.CatalogueImage,
 	}
 	repo, err := ociname.NewRepository(img.Name, ociname.StrictValidation)
 	if img.Builtin || err != nil {
-		return sandbox.InvalidField("registry_id", "the image %s is this server's own and is not pulled", own.Ref())
+		return sandbox.InvalidField("registry_id", "the image %s belongs to this server and is not pulled", own.Ref())
 	}
 	if host := repo.RegistryStr(); host != r.Host {
-		return sandbox.InvalidField("registry_id", "registry %q is for %s, and the image is of %s", r.Name, r.Host, host)
+		return sandbox.InvalidField("registry_id", "registry %q is for %s, but the image is at %s", r.Name, r.Host, host)
 	}
 	return nil
 }
 
-// applyNumbers writes memory, port and ttl.
+// applyNumbers writes memory, port and TTL.
 func applyNumbers(own *sandbox.CatalogueImage, f Fields) error {
 	if n := f.MemoryMB; n != nil && *n != 0 {
 		if *n < memoryMin || *n > memoryMax {

@@ -1,6 +1,6 @@
-// Package conns bounds the connections of clients: in all, of one address, and of one
-// user. Where there are too many, those go first that do nothing and belong to nobody
-// known, so that strangers cannot keep signed-in clients out.
+// Package conns bounds the connections of clients: in total, for each address, and for each user.
+// When there are too many, idle connections of unknown clients are closed first, so that strangers
+// cannot keep signed-in clients out.
 package conns
 
 import (
@@ -15,29 +15,31 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Limits are bounds; 0 is none.
+// Limits are bounds; 0 means no limit.
 type Limits struct {
-	// Max is how many connections there may be.
+	// Max is the maximum number of connections.
 	Max int
-	// PerAddress is how many connections one address may have that are not signed in. The
-	// address is an IPv4 one or a /64 of IPv6. Behind a trusted proxy the requests under
-	// way of each client are counted instead.
+	// PerAddress is how many connections an address may have that are not signed in. An address is
+	// an IPv4 address or a /64 of IPv6. Behind a trusted proxy the requests in progress of each
+	// client count instead.
 	PerAddress int
-	// PerUser is how many requests one user may have under way.
+	// PerUser is how many requests a user may have in progress.
 	PerUser int
 }
 
-// Counts is how many connections there are, and what became of others.
+// Counts are the numbers of open and of closed connections.
 type Counts struct {
-	// Idle wait for a request, SignedIn and Anonymous serve one; the sum are all.
+	// Idle connections wait for a request, SignedIn and Anonymous serve one; their sum is the
+	// total.
 	Idle, SignedIn, Anonymous int
-	// Refused were closed at once, and Evicted while they were idle, since the start.
+	// Refused counts connections closed at once, and Evicted connections closed while idle, since
+	// the start.
 	Refused, Evicted uint64
-	// RefusedRequests were answered with an error, since the start.
+	// RefusedRequests counts requests answered with an error, since the start.
 	RefusedRequests uint64
 }
 
-// Tracker knows the connections of a server. Safe for concurrent use.
+// Tracker tracks the connections of a server. Safe for concurrent use.
 type Tracker struct {
 	limits  Limits
 	trusted []netip.Prefix
@@ -47,18 +49,18 @@ type Tracker struct {
 	strangers *list.List          // of *conn: idle and not signed in, the oldest first; guarded by mu
 	known     *list.List          // of *conn: idle and signed in, the oldest first; guarded by mu
 	addresses map[string]*address // guarded by mu
-	users     map[string]int      // requests under way; guarded by mu
-	counts    Counts              // of what is over; guarded by mu
+	users     map[string]int      // requests in progress; guarded by mu
+	counts    Counts              // of the past; guarded by mu
 }
 
-// address is what one address has that is not signed in.
+// address has the connections of an address that are not signed in.
 type address struct {
 	count int
-	idle  *list.List // of *conn, the oldest first
+	idle  *list.List // of *conn, oldest first
 }
 
-// New returns a tracker. Connections from trusted addresses are those of proxies, which
-// have no limit of their own.
+// New returns a tracker. Connections from trusted addresses belong to proxies, which have no limit
+// of their own.
 func New(limits Limits, trusted []netip.Prefix) *Tracker {
 	return &Tracker{
 		limits: limits, trusted: trusted, conns: map[*conn]struct{}{}, strangers: list.New(), known: list.New(),
@@ -84,7 +86,7 @@ func (t *Tracker) Counts() Counts {
 	return c
 }
 
-// conn is one connection.
+// conn is a connection.
 type conn struct {
 	net.Conn
 	tracker *Tracker
@@ -92,8 +94,8 @@ type conn struct {
 
 	// Guarded by tracker.mu.
 	busy, signedIn, gone bool
-	place                *list.Element // among the idle ones; nil when it is busy
-	nearby               *list.Element // among the idle ones of its address; nil when it is busy or signed in
+	place                *list.Element // in the list of idle connections; nil when it is busy
+	nearby               *list.Element // in the idle list of its address; nil when it is busy or signed in
 }
 
 // Close implements net.Conn.
@@ -104,7 +106,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// listener hands out connections that are within the limits.
+// listener accepts the connections that are within the limits.
 type listener struct {
 	net.Listener
 	tracker *Tracker
@@ -131,8 +133,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// add returns the connection that c becomes, nil when there are too many, and one that
-// must be closed for it, if any.
+// add returns the tracked connection for c, nil when there are too many, and a victim that must be
+// closed for it, if any.
 func (t *Tracker) add(c net.Conn) (made, victim *conn) {
 	made = &conn{Conn: c, tracker: t, key: t.key(c.RemoteAddr().String())}
 	t.mu.Lock()
@@ -168,7 +170,7 @@ func oldest(l *list.List) *conn {
 	return l.Front().Value.(*conn)
 }
 
-// key returns by what an address is counted, "" for that of a trusted proxy.
+// key returns the key by which an address is counted, "" for a trusted proxy.
 func (t *Tracker) key(remote string) string {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -186,7 +188,7 @@ func (t *Tracker) key(remote string) string {
 	return addr.String()
 }
 
-// count adds to what an address has. mu is held.
+// count counts a connection of an address. mu is held.
 func (t *Tracker) count(key string) {
 	if key == "" {
 		return
@@ -208,7 +210,7 @@ func (t *Tracker) discount(key string) {
 	}
 }
 
-// rest puts a connection among the idle ones. mu is held.
+// rest adds a connection to the idle lists. mu is held.
 func (t *Tracker) rest(c *conn) {
 	c.busy = false
 	if c.signedIn {
@@ -221,10 +223,10 @@ func (t *Tracker) rest(c *conn) {
 	}
 }
 
-// wake takes a connection out of the idle ones. mu is held.
+// wake removes a connection from the idle lists. mu is held.
 func (t *Tracker) wake(c *conn) {
 	if c.place != nil {
-		t.strangers.Remove(c.place) // does nothing when it is of the other list
+		t.strangers.Remove(c.place) // does nothing when it is in the other list
 		t.known.Remove(c.place)
 	}
 	if a := t.addresses[c.key]; a != nil && c.nearby != nil {
@@ -233,7 +235,7 @@ func (t *Tracker) wake(c *conn) {
 	c.place, c.nearby, c.busy = nil, nil, true
 }
 
-// forget takes a connection out of everything. mu is held.
+// forget removes a connection from all lists. mu is held.
 func (t *Tracker) forget(c *conn) {
 	if c.gone {
 		return
@@ -246,7 +248,7 @@ func (t *Tracker) forget(c *conn) {
 	}
 }
 
-// own returns our connection below c, which may be one of TLS.
+// own returns the tracked connection below c, which may be a TLS connection.
 func own(c net.Conn) *conn {
 	if below, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = below.NetConn()
@@ -255,7 +257,7 @@ func own(c net.Conn) *conn {
 	return made
 }
 
-// State is for http.Server.ConnState: it tells which connections are idle.
+// State implements http.Server.ConnState: it tracks which connections are idle.
 func (t *Tracker) State(c net.Conn, state http.ConnState) {
 	made := own(c)
 	if made == nil {
@@ -274,14 +276,14 @@ func (t *Tracker) State(c net.Conn, state http.ConnState) {
 
 type contextKey struct{}
 
-// Context is for http.Server.ConnContext: requests know their connection by it.
+// Context implements http.Server.ConnContext: it links requests to their connection.
 func (t *Tracker) Context(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, contextKey{}, own(c))
 }
 
-// Begin begins a request, whose RemoteAddr is its client's. It returns a function that
-// must be asked when the request's user is known, at most once, and another one for the
-// request's end. Errors: QuotaExceeded, of both.
+// Begin begins a request, whose RemoteAddr is its client's. It returns a function that must be
+// called at most once, when the request's user is known, and a function for the end of the request.
+// Errors: QuotaExceeded, of both.
 func (t *Tracker) Begin(r *http.Request) (admit func(user string) error, end func(), err error) {
 	c, _ := r.Context().Value(contextKey{}).(*conn)
 	key := ""
@@ -292,14 +294,14 @@ func (t *Tracker) Begin(r *http.Request) (admit func(user string) error, end fun
 	defer t.mu.Unlock()
 	if a := t.addresses[key]; a != nil && t.limits.PerAddress > 0 && a.count >= t.limits.PerAddress {
 		t.counts.RefusedRequests++
-		return nil, nil, sandbox.Errorf(sandbox.QuotaExceeded, "%d requests without a token are under way from your address, which is the maximum", t.limits.PerAddress)
+		return nil, nil, sandbox.Errorf(sandbox.QuotaExceeded, "%d requests without a token are in progress from your address, which is the maximum", t.limits.PerAddress)
 	}
 	t.count(key)
 	q := &request{tracker: t, conn: c, key: key}
 	return q.admit, q.end, nil
 }
 
-// request is one that is under way.
+// request is a request in progress.
 type request struct {
 	tracker *Tracker
 	conn    *conn
@@ -307,14 +309,14 @@ type request struct {
 	user    string // guarded by tracker.mu
 }
 
-// admit notes the user, and counts the client no longer among the strangers of its address.
+// admit records the user, and stops counting the client among the strangers of its address.
 func (q *request) admit(user string) error {
 	t := q.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.limits.PerUser > 0 && t.users[user] >= t.limits.PerUser {
 		t.counts.RefusedRequests++
-		return sandbox.Errorf(sandbox.QuotaExceeded, "%d requests of this user are under way, which is the maximum", t.limits.PerUser)
+		return sandbox.Errorf(sandbox.QuotaExceeded, "%d requests of this user are in progress, which is the maximum", t.limits.PerUser)
 	}
 	t.users[user]++
 	q.user = user

@@ -36,7 +36,7 @@ func newClients(t *testing.T, limits conns.Limits, trusted ...netip.Prefix) *cli
 	return c
 }
 
-// from is a connection that says where it is from.
+// from is a connection with a given remote address.
 type from struct {
 	net.Conn
 	addr net.Addr
@@ -44,7 +44,8 @@ type from struct {
 
 func (f from) RemoteAddr() net.Addr { return f.addr }
 
-// connect returns both ends of a connection from an address, the server's nil when it is refused.
+// connect returns both ends of a connection from an address; the server's end is nil when it is
+// refused.
 func (c *clients) connect(addr string) (client, server net.Conn) {
 	c.t.Helper()
 	client, far := net.Pipe()
@@ -100,7 +101,7 @@ func TestStrangersGoFirst(t *testing.T) {
 	} else if _, err := c.request(made, "192.0.2.5:1", "user"); err != nil {
 		t.Error(err)
 	}
-	// Only the known one is idle now; it goes before a new one is refused.
+	// Only the signed-in connection is idle now; it is closed before a new one is refused.
 	if _, made := c.connect("192.0.2.6:1"); made == nil {
 		t.Error("a connection is refused although one is idle")
 	} else if _, err := c.request(made, "192.0.2.6:1", ""); err != nil {
@@ -133,7 +134,7 @@ func TestOneAddress(t *testing.T) {
 	if _, err := c.request(other, "[2001:db8:0:1::1]:1", "user"); err != nil {
 		t.Fatal(err)
 	}
-	// Who is signed in does not count, and what is closed neither.
+	// Signed-in connections do not count, nor do closed connections.
 	for range 2 {
 		if _, made := c.connect("[2001:db8:0:1::1]:1"); made == nil {
 			t.Error("signed-in connections count among the strangers of their address")

@@ -13,60 +13,61 @@ import (
 )
 
 const (
-	// baselineEvery is how often sandboxes are measured while there is space: growth is
-	// counted from one to two of these intervals before the disk began to fill.
+	// baselineEvery is how often sandboxes are measured while there is space: growth is counted
+	// from one to two of these intervals before the disk began to fill.
 	baselineEvery = 30 * time.Second
-	// growthMin is the growth, in bytes, from which a sandbox may be ended for it.
+	// growthMin is the growth, in bytes, from which a sandbox may be ended because of it.
 	growthMin = 4 << 20
 	// idleMin is the size, in bytes, from which ending a sandbox that did not grow helps.
 	idleMin = 64 << 20
-	// idlePause is the time between the ends of sandboxes that did not grow.
+	// idlePause is the interval between ending sandboxes that did not grow.
 	idlePause = time.Minute
-	// endPatience is for how long nothing else is done while a sandbox is being destroyed,
-	// or something in quarantine removed, which frees what its files take.
-	endPatience = 30 * time.Second
+	// endTimeout is for how long nothing else is done while a sandbox is being destroyed, or an
+	// entry of the quarantine removed, which will free space.
+	endTimeout = 30 * time.Second
 	// cachePause is the time between attempts to free space by removing caches.
 	cachePause = 30 * time.Second
-	// removalPatience is for how long a look waits for a removal in the background.
-	removalPatience = 200 * time.Millisecond
-	// lookMin and lookMax bound the time between looks. In between, the fewer bytes are
-	// free beyond the limit the earlier the next look is: fillRate is how many bytes a
-	// second are taken to be written at most.
+	// removalWait is how long a look waits for a removal in the background.
+	removalWait = 200 * time.Millisecond
+	// lookMin and lookMax bound the time between looks. In between, the next look is the earlier
+	// the fewer bytes above the limit are free: fillRate is the assumed maximum of bytes written a
+	// second.
 	lookMin, lookMax = 100 * time.Millisecond, 2 * time.Second
 	fillRate         = 1 << 30
 )
 
-// Use is what one box takes on the disk.
+// Use is the disk use of a box.
 type Use struct {
 	ID    sandbox.ID
 	Bytes int64
-	// Ending says that the box is being destroyed, which frees what it takes.
+	// Ending is whether the box is being destroyed, which will free its bytes.
 	Ending bool
 }
 
-// Host is what the Manager frees space on. All methods return soon, but for RemoveQuarantined
-// and RemoveCaches. These two are called in goroutines of their own, each once at a time.
+// Host is the machine on which the Manager frees space. All methods return soon, except
+// RemoveQuarantined and RemoveCaches. These are called in goroutines of their own, each at most
+// once at a time.
 type Host interface {
 	// Free returns the bytes that are free on the disk.
 	Free() (int64, error)
-	// RemoveQuarantined removes what is kept although nothing is known to need it, until so
-	// many bytes were freed or nothing of it is left.
+	// RemoveQuarantined removes quarantined files, which nothing is known to need, until it has
+	// freed that many bytes or the quarantine is empty.
 	RemoveQuarantined(ctx context.Context, bytes int64) error
-	// RemoveCaches removes what can be made again and returns the bytes freed.
+	// RemoveCaches removes files that can be rebuilt and returns the bytes freed.
 	RemoveCaches(ctx context.Context) (int64, error)
-	// DiskUse returns what every box takes whose files are on the disk.
+	// DiskUse returns the disk use of every box with files on the disk.
 	DiskUse(ctx context.Context) ([]Use, error)
 	// Evict begins to end a box, with cause disk_full; message is for its owner.
 	Evict(ctx context.Context, id sandbox.ID, message string) error
-	// Looked is called at the end of each look, with the bytes that are free and
-	// whether that is less than Config.Threshold.
+	// Looked is called at the end of each look, with the free bytes and whether they are fewer than
+	// Config.Threshold.
 	Looked(free int64, pressure bool)
 }
 
-// Config says when to free space.
+// Config has the limits of free space.
 type Config struct {
-	// Least is the number of free bytes below which quarantined things are removed, until
-	// an eighth more than that is free; at least Threshold counts.
+	// Least is the number of free bytes below which quarantined files are removed, until an eighth
+	// more than that is free; it is at least Threshold.
 	Least int64
 	// Threshold is the number of free bytes below which space is freed, until an eighth
 	// more than that is free; 0 for never.
@@ -75,33 +76,33 @@ type Config struct {
 	Critical int64
 }
 
-// Manager frees space on a host. Its methods are for one goroutine.
+// Manager frees space on a host. It must be used by a single goroutine.
 type Manager struct {
 	cfg  Config
 	host Host
 	log  *slog.Logger
 	now  func() time.Time
 
-	// baseline is what boxes took some time ago, and next what they took at nextAt, which
-	// becomes the baseline. While there is pressure the baseline stays as it is.
+	// baseline is the disk use of boxes some time ago, and next their use at nextAt, which becomes
+	// the baseline. The baseline does not change under pressure.
 	baseline, next map[sandbox.ID]int64
 	nextAt         time.Time
-	// atEnd is what boxes took when one was evicted last.
+	// atEnd is the disk use of boxes at the last eviction.
 	atEnd      map[sandbox.ID]int64
 	quarantine removal // of what is in quarantine
 	caches     removal
 	pressure   bool
-	background sync.WaitGroup // of removals
+	background sync.WaitGroup // for removals
 	endedAt    time.Time      // when a box was evicted last
 }
 
-// removal is something that is removed in the background, once at a time.
+// removal is a removal in the background, at most one at a time.
 type removal struct {
-	done chan struct{} // closed at the end of the removal under way; nil for none
-	at   time.Time     // when the last one began
+	done chan struct{} // closed at the end of the removal in progress; nil for none
+	at   time.Time     // when the last removal began
 }
 
-// underWay reports whether a removal has begun and not ended.
+// underWay reports whether a removal is in progress.
 func (r *removal) underWay() bool {
 	if r.done == nil {
 		return false
@@ -120,7 +121,7 @@ func New(cfg Config, host Host, log *slog.Logger) *Manager {
 	return &Manager{cfg: cfg, host: host, log: log, now: time.Now}
 }
 
-// Run looks again and again until ctx ends.
+// Run looks repeatedly until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	defer m.background.Wait()
 	for {
@@ -141,19 +142,19 @@ func (m *Manager) pause(free int64) time.Duration {
 	return min(max(most, lookMin), lookMax)
 }
 
-// Look looks at the disk once, takes at most one step to free space, and returns the
-// bytes that were free.
+// Look measures the free space, takes at most one step to free space, and returns the bytes that
+// were free.
 func (m *Manager) Look(ctx context.Context) int64 {
 	free, err := m.host.Free()
 	if err != nil {
-		m.log.Error("free space is not known", "error", err)
+		m.log.Error("cannot measure the free space", "error", err)
 		return m.cfg.Threshold
 	}
 	if least := max(m.cfg.Least, m.cfg.Threshold); free < least && !m.quarantine.underWay() {
 		bytes := least + least/8 - free
 		m.remove(&m.quarantine, func() {
 			if err := m.host.RemoveQuarantined(ctx, bytes); err != nil && ctx.Err() == nil {
-				m.log.Error("what is in quarantine is not removed to free space", "error", err)
+				m.log.Error("cannot remove quarantined files to free space", "error", err)
 			}
 		})
 		if now, err := m.host.Free(); err == nil {
@@ -169,13 +170,13 @@ func (m *Manager) Look(ctx context.Context) int64 {
 		m.log.Info("the disk of the state directory has space again", "free", free)
 	}
 	if err := m.step(ctx, free); err != nil && ctx.Err() == nil {
-		m.log.Error("no space is freed, trying again soon", "error", err)
+		m.log.Error("cannot free space, trying again soon", "error", err)
 	}
 	m.host.Looked(free, m.pressure)
 	return free
 }
 
-// step measures the boxes, or takes one step to free space.
+// step measures the boxes, or takes a step to free space.
 func (m *Manager) step(ctx context.Context, free int64) error {
 	now := m.now()
 	if !m.pressure {
@@ -192,8 +193,8 @@ func (m *Manager) step(ctx context.Context, free int64) error {
 		}
 		return nil
 	}
-	if m.quarantine.underWay() && now.Sub(m.quarantine.at) < endPatience && free >= m.cfg.Threshold/2 {
-		return nil // that frees space, and there is some yet
+	if m.quarantine.underWay() && now.Sub(m.quarantine.at) < endTimeout && free >= m.cfg.Threshold/2 {
+		return nil // that will free space, and some is left
 	}
 	if m.removeCaches(ctx, now) {
 		return nil
@@ -204,7 +205,7 @@ func (m *Manager) step(ctx context.Context, free int64) error {
 	}
 	since := m.baseline
 	if m.waits(now, uses) {
-		// Another box ends meanwhile only when it goes on taking what there is.
+		// Another box ends meanwhile only if its growth would use up the rest.
 		if free >= m.cfg.Threshold/2 {
 			return nil
 		}
@@ -222,7 +223,7 @@ func (m *Manager) step(ctx context.Context, free int64) error {
 	return nil
 }
 
-// removeCaches removes caches when their turn has come and reports whether that freed space.
+// removeCaches removes caches when it is time and reports whether that freed space.
 func (m *Manager) removeCaches(ctx context.Context, now time.Time) (freed bool) {
 	if m.caches.underWay() || now.Sub(m.caches.at) < cachePause {
 		return false
@@ -232,7 +233,7 @@ func (m *Manager) removeCaches(ctx context.Context, now time.Time) (freed bool) 
 		var err error
 		bytes, err = m.host.RemoveCaches(ctx)
 		if err != nil && ctx.Err() == nil {
-			m.log.Error("caches are not removed to free space", "error", err)
+			m.log.Error("cannot remove caches to free space", "error", err)
 		}
 		if bytes > 0 {
 			m.log.Warn("caches were removed to free space", "bytes", bytes)
@@ -241,8 +242,8 @@ func (m *Manager) removeCaches(ctx context.Context, now time.Time) (freed bool) 
 	return ended && bytes > 0
 }
 
-// remove begins a removal, of which none is under way, and reports whether it has ended
-// soon. Otherwise it goes on in the background, and boxes are looked at meanwhile.
+// remove begins a removal and reports whether it ended within removalWait. Otherwise it continues
+// in the background while the manager goes on. No removal may be in progress.
 func (m *Manager) remove(r *removal, f func()) (ended bool) {
 	done := make(chan struct{})
 	r.done, r.at = done, m.now()
@@ -250,7 +251,7 @@ func (m *Manager) remove(r *removal, f func()) (ended bool) {
 		defer close(done)
 		f()
 	})
-	late := time.NewTimer(removalPatience)
+	late := time.NewTimer(removalWait)
 	defer late.Stop()
 	select {
 	case <-done:
@@ -262,7 +263,7 @@ func (m *Manager) remove(r *removal, f func()) (ended bool) {
 
 // waits reports whether a box is being destroyed that will free space soon.
 func (m *Manager) waits(now time.Time, uses []Use) bool {
-	if now.Sub(m.endedAt) >= endPatience {
+	if now.Sub(m.endedAt) >= endTimeout {
 		return false
 	}
 	for _, u := range uses {
@@ -273,7 +274,8 @@ func (m *Manager) waits(now time.Time, uses []Use) bool {
 	return false
 }
 
-// choose returns the box to end, and why; "" for none. Growth counts from what boxes took since.
+// choose returns the box to end, and the reason; "" for none. Growth counts from the disk use in
+// since.
 func (m *Manager) choose(now time.Time, free int64, uses []Use, since map[sandbox.ID]int64) (sandbox.ID, string) {
 	var grown, largest Use
 	for _, u := range uses {

@@ -19,24 +19,24 @@ const (
 	threshold = 512 * mib
 )
 
-// host is a disk whose boxes and caches take what the test says.
+// host is a disk whose boxes and caches have sizes chosen by the test.
 type host struct {
 	total  int64
 	caches int64
-	// quarantine is what each thing in quarantine takes, the oldest first.
+	// quarantine has the sizes of the quarantined entries, oldest first.
 	quarantine []int64
 	boxes      map[sandbox.ID]int64
 	order      []sandbox.ID
-	// lingers has evicted boxes stay as boxes that are being destroyed.
+	// lingers makes evicted boxes remain, as boxes that are being destroyed.
 	lingers bool
 	ending  map[sandbox.ID]bool
 	evicted []sandbox.ID
 	fails   error
-	// stuck has the removal of caches not return, and slow the removal from quarantine
-	// until it is closed.
+	// stuck blocks the removal of caches for ever, and slow the removal from quarantine until it is
+	// closed.
 	stuck bool
 	slow  chan struct{}
-	// removals counts the removals from quarantine under way.
+	// removals counts the removals from quarantine in progress.
 	removals int
 }
 
@@ -143,7 +143,7 @@ func TestCachesGoFirst(t *testing.T) {
 	})
 }
 
-// What is in quarantine goes before caches and sandboxes, and only as much as is needed.
+// Quarantined files are removed before caches and sandboxes, and only as many as needed.
 func TestQuarantineGoesBeforeEverythingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, m := start(4096*mib, map[sandbox.ID]int64{"grows": 0}, "grows")
@@ -163,8 +163,8 @@ func TestQuarantineGoesBeforeEverythingElse(t *testing.T) {
 	})
 }
 
-// A very large thing in quarantine takes long to remove. A sandbox that fills the disk
-// meanwhile ends nevertheless, but not while half of the threshold is free.
+// Removing a very large entry of the quarantine takes long. A sandbox that fills the disk meanwhile
+// ends nevertheless, but not while half of the threshold is free.
 func TestQuarantineThatIsHardToRemoveHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, m := start(4096*mib, map[sandbox.ID]int64{"grows": 0}, "grows")
@@ -225,7 +225,7 @@ func TestNothingElseEndsWhileSpaceIsBeingFreed(t *testing.T) {
 		delete(h.boxes, "a")
 		m.Look(t.Context())
 		h.want(t, "a")
-		// One that cannot be destroyed is not waited for without end.
+		// The manager does not wait for ever for a box that cannot be destroyed.
 		h.boxes["a"] = 2000 * mib
 		time.Sleep(time.Minute)
 		m.Look(t.Context())

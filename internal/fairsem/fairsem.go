@@ -1,5 +1,5 @@
-// Package fairsem has a semaphore whose places are shared among workspaces fairly, for work
-// that takes long and of which one workspace may ask for much.
+// Package fairsem has a semaphore whose places workspaces share fairly, for long work of which a
+// workspace may request much.
 package fairsem
 
 import (
@@ -18,10 +18,9 @@ const (
 	waitersMax = 1000
 	// MaxWait bounds the time that a caller waits for a place.
 	MaxWait = time.Hour
-	// keepFree is the time for which a place is kept free for a workspace after it asked
-	// for a place.
+	// keepFree is how long a place is reserved for a workspace after its last request.
 	keepFree = time.Hour
-	// retryAfter is the time after which refused callers are told to try again.
+	// retryAfter is the delay suggested to refused callers.
 	retryAfter = time.Minute
 )
 
@@ -36,8 +35,8 @@ type Semaphore struct {
 	asked   map[sandbox.WorkspaceID]time.Time // time of each workspace's last request, unless long ago; guarded by mu
 	free    int                               // guarded by mu
 	has     map[sandbox.WorkspaceID]int       // places in use; guarded by mu
-	waiting []*waiter                         // the longest first; guarded by mu
-	lapse   *time.Timer                       // fires when a place need not be kept free any longer; guarded by mu
+	waiting []*waiter                         // in order of arrival; guarded by mu
+	lapse   *time.Timer                       // fires when a place need not be reserved any longer; guarded by mu
 }
 
 // waiter is a caller of Acquire that has no place yet.
@@ -46,7 +45,7 @@ type waiter struct {
 	got chan struct{} // closed when it has a place
 }
 
-// New returns a semaphore with so many places.
+// New returns a semaphore with that many places.
 func New(places int) *Semaphore {
 	s := &Semaphore{places: places, free: places, asked: map[sandbox.WorkspaceID]time.Time{}, has: map[sandbox.WorkspaceID]int{}}
 	s.lapse = time.AfterFunc(keepFree, func() {
@@ -74,7 +73,7 @@ func (s *Semaphore) Acquire(ctx context.Context, ws sandbox.WorkspaceID, waits f
 	}
 	if n >= waitersMax {
 		s.mu.Unlock()
-		e := sandbox.Errorf(sandbox.QuotaExceeded, "%d images or snapshots of the workspace wait to be made, and no more may", waitersMax)
+		e := sandbox.Errorf(sandbox.QuotaExceeded, "%d images or snapshots of the workspace are waiting to be made, which is the maximum", waitersMax)
 		e.RetryAfter = retryAfter
 		return nil, e
 	}
@@ -109,7 +108,7 @@ func (s *Semaphore) Acquire(ctx context.Context, ws sandbox.WorkspaceID, waits f
 	return nil, err
 }
 
-// giveUp removes a waiter, with the place that it may have got at this moment.
+// giveUp removes a waiter, with the place that it may have got meanwhile.
 func (s *Semaphore) giveUp(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

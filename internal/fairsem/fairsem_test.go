@@ -36,7 +36,7 @@ func mustTake(t *testing.T, places *Semaphore, ws sandbox.WorkspaceID) func() {
 
 func TestPlacesAreShared(t *testing.T) {
 	places := New(3)
-	mustTake(t, places, "b")() // which may want one again
+	mustTake(t, places, "b")() // so that it may want another
 	a1, a2 := mustTake(t, places, "a"), mustTake(t, places, "a")
 	a3 := wait(t, places, "a") // although a place is free
 	b1 := mustTake(t, places, "b")
@@ -58,13 +58,13 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 }
 
-// TestOneWorkspaceGetsAllPlaces: who is alone has all places.
+// TestOneWorkspaceGetsAllPlaces checks that a single workspace gets all places.
 func TestOneWorkspaceGetsAllPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := New(2)
 		mustTake(t, places, "b")()
 		time.Sleep(keepFree + time.Second)
-		mustTake(t, places, "")() // the server's own, for which none is kept free
+		mustTake(t, places, "")() // the server's own, for which none is reserved
 		a1, a2 := mustTake(t, places, "a"), mustTake(t, places, "a")
 		b1, a3 := wait(t, places, "b"), wait(t, places, "a")
 		a1()
@@ -84,8 +84,8 @@ func TestOneWorkspaceGetsAllPlaces(t *testing.T) {
 	})
 }
 
-// TestKeptPlacesLapse: a place that is kept free for a workspace is given to who waits
-// when that has not asked for long, also when nothing else happens.
+// TestKeptPlacesLapse checks that a reserved place goes to a waiter when its workspace has made no
+// request for long, even if nothing else happens.
 func TestKeptPlacesLapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := New(2)
@@ -130,7 +130,7 @@ func TestWaitersGiveUp(t *testing.T) {
 	mustTake(t, places, "c")()
 }
 
-// TestWaitIsBounded: who waits is told when no turn comes.
+// TestWaitIsBounded checks that waiting ends with an error when no place becomes free.
 func TestWaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := New(1)

@@ -1,10 +1,9 @@
-// Package quarantine keeps saved states that the database does not know, instead of
-// removing them: the database may be the wrong or a damaged one. A saved state leaves
-// the quarantine when a database knows it again, when it is too old, or when its bytes
-// are needed.
+// Package quarantine stores saved states that the database does not know, instead of removing them,
+// because the database may be damaged or the wrong one. A saved state leaves the quarantine when a
+// database knows it again, when it is too old, or when its space is needed.
 //
-// An entry is a directory with a note, entry.json, and the saved state, saved. The note
-// is written first, and the saved state is renamed into its place: it is never copied.
+// An entry is a directory with a note, entry.json, and the saved state, saved. The note is written
+// first, and the saved state is renamed into its place: it is never copied.
 package quarantine
 
 import (
@@ -28,7 +27,7 @@ import (
 const (
 	noteName  = "entry.json"
 	savedName = "saved"
-	// partSuffix is of an entry that is being made or removed.
+	// partSuffix marks an entry that is being made or removed.
 	partSuffix = ".part"
 )
 
@@ -36,35 +35,35 @@ const (
 type Entry struct {
 	// ID is the name of the entry's directory.
 	ID string `json:"id"`
-	// Sandbox and Checkpoint say what the saved state is of.
+	// Sandbox and Checkpoint identify the saved state.
 	Sandbox    sandbox.ID           `json:"sandbox"`
 	Checkpoint sandbox.CheckpointID `json:"checkpoint"`
-	// From is the path at which it was.
+	// From is its original path.
 	From string `json:"from"`
-	// Reason says why it is here, as a sentence.
+	// Reason is why it is in quarantine, as a sentence.
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
-	// SizeBytes is what its files take on the disk, unless other saved states share them.
+	// SizeBytes is how much disk its files use, unless other saved states share them.
 	SizeBytes int64 `json:"size_bytes"`
 }
 
-// Store is a directory with saved states in quarantine. Several processes may use it: a
-// method that finds an entry changed by another one leaves it.
+// Store is a directory of quarantined saved states. Several processes may use it: a method skips an
+// entry that another process has changed.
 type Store struct{ dir string }
 
-// New returns the store in a directory, which the first [Store.Put] makes.
+// New returns the store in a directory, which the first [Store.Put] creates.
 func New(dir string) *Store { return &Store{dir} }
 
 // Path returns where the saved state of an entry is.
 func (s *Store) Path(id string) string { return filepath.Join(s.dir, id, savedName) }
 
-// Put moves the saved state at a path, which must be on the same file system, into
-// quarantine. It is on the disk there when Put returns nil; after an error or a crash it
-// is at one of the two places, whole.
+// Put moves the saved state at a path, which must be on the same file system, into quarantine. When
+// Put returns nil, it is there on the disk; after an error or a crash it is complete in one of the
+// two places.
 func (s *Store) Put(path string, sb sandbox.ID, checkpoint sandbox.CheckpointID, reason string) error {
 	e := Entry{ID: string(sb) + "-" + string(checkpoint), Sandbox: sb, Checkpoint: checkpoint, From: path, Reason: reason, At: time.Now().UTC()}
 	if e.ID != filepath.Base(e.ID) {
-		return fmt.Errorf("quarantine %s: its name is not one of a saved state", path)
+		return fmt.Errorf("quarantine %s: its name is not the name of a saved state", path)
 	}
 	var err error
 	if e.SizeBytes, err = diskBytes(path); err != nil {
@@ -84,8 +83,8 @@ func (s *Store) put(path string, e Entry) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	// A part that a crash left may hold the saved state: Put and Tidy of the same server
-	// are not under way at the same time, and a name is that of one saved state.
+	// A part that a crash left may contain the saved state: Put and Tidy of a server do not run at
+	// the same time, and a name belongs to a single saved state.
 	dir := filepath.Join(s.dir, e.ID)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -102,8 +101,8 @@ func (s *Store) put(path string, e Entry) error {
 	return durable.Sync(dir, filepath.Dir(path))
 }
 
-// Return moves the saved state of an entry to a path at which there is nothing, and
-// removes the entry. It is on the disk there when Return returns nil.
+// Return moves the saved state of an entry to a path where nothing is, and removes the entry. When
+// Return returns nil, it is there on the disk.
 func (s *Store) Return(id, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("return %s from quarantine: %w", id, err)
@@ -121,7 +120,7 @@ func (s *Store) Return(id, path string) error {
 	return nil
 }
 
-// List returns the entries, the oldest first; none when there is no directory, or no store.
+// List returns the entries, oldest first; none when the directory does not exist or s is nil.
 func (s *Store) List() ([]Entry, error) {
 	if s == nil {
 		return nil, nil
@@ -139,7 +138,7 @@ func (s *Store) List() ([]Entry, error) {
 			continue
 		}
 		if _, err := os.Lstat(s.Path(name.Name())); err != nil {
-			continue // it is being put here, or returned
+			continue // it is being added or returned
 		}
 		list = append(list, s.read(name))
 	}
@@ -147,7 +146,7 @@ func (s *Store) List() ([]Entry, error) {
 	return list, nil
 }
 
-// read returns an entry; of one whose note is damaged what the file system says.
+// read returns an entry; if its note is damaged, with the data of the file system.
 func (s *Store) read(dir fs.DirEntry) Entry {
 	e := Entry{ID: dir.Name()}
 	data, err := os.ReadFile(filepath.Join(s.dir, e.ID, noteName))
@@ -159,7 +158,7 @@ func (s *Store) read(dir fs.DirEntry) Entry {
 		if info, err := dir.Info(); err == nil {
 			e.At = info.ModTime()
 		}
-		e.SizeBytes, _ = diskBytes(s.Path(dir.Name())) // 0 when that cannot be read either
+		e.SizeBytes, _ = diskBytes(s.Path(dir.Name())) // 0 when that cannot be read
 	}
 	e.ID = dir.Name()
 	return e
@@ -168,11 +167,11 @@ func (s *Store) read(dir fs.DirEntry) Entry {
 // Remove removes an entry with its saved state. Errors: NotFound.
 func (s *Store) Remove(id string) error {
 	if id == "" || id != filepath.Base(id) || id == "." || id == ".." {
-		return sandbox.Errorf(sandbox.NotFound, "there is nothing %q in quarantine", id)
+		return sandbox.Errorf(sandbox.NotFound, "there is no entry %q in quarantine", id)
 	}
 	err := s.remove(id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return sandbox.Errorf(sandbox.NotFound, "there is nothing %q in quarantine", id)
+		return sandbox.Errorf(sandbox.NotFound, "there is no entry %q in quarantine", id)
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s from quarantine: %w", id, err)
@@ -180,7 +179,7 @@ func (s *Store) Remove(id string) error {
 	return nil
 }
 
-// remove takes the entry's name away first, so that a crash leaves no half of it.
+// remove renames the entry first, so that a crash leaves no half of it.
 func (s *Store) remove(id string) error {
 	part := filepath.Join(s.dir, id+partSuffix)
 	if err := os.Rename(filepath.Join(s.dir, id), part); err != nil {
@@ -191,15 +190,15 @@ func (s *Store) remove(id string) error {
 
 // Limits bound a quarantine.
 type Limits struct {
-	// MaxAge is how long an entry stays; 0 is as long as there is room.
+	// MaxAge is how long an entry stays; 0 means until its space is needed.
 	MaxAge time.Duration
-	// MaxBytes is how much the entries may take together; 0 is as much as there is room for.
+	// MaxBytes is how large all entries together may be; 0 means as large as the disk permits.
 	MaxBytes int64
 }
 
-// Trim removes the entries that are older than they may be, the oldest of those that take
-// too much together, and what a crash left of an entry. It returns those removed. The files
-// of an entry may be large: Trim takes a while, and stops between two entries when ctx ends.
+// Trim removes entries that are too old, the oldest entries while all are too large together, and
+// remains of entries after a crash. It returns the removed entries. Files of an entry may be large:
+// Trim takes a while, and stops between two entries when ctx ends.
 func (s *Store) Trim(ctx context.Context, l Limits, now time.Time) (removed []Entry, err error) {
 	if err := s.tidy(); err != nil {
 		return nil, err
@@ -213,7 +212,7 @@ func (s *Store) Trim(ctx context.Context, l Limits, now time.Time) (removed []En
 		tooOld := l.MaxAge > 0 && now.Sub(e.At) >= l.MaxAge
 		tooMuch := l.MaxBytes > 0 && total > l.MaxBytes
 		if !tooOld && !tooMuch {
-			break // those that follow are newer
+			break // the following entries are newer
 		}
 		if ctx.Err() != nil {
 			return removed, context.Cause(ctx)
@@ -227,8 +226,8 @@ func (s *Store) Trim(ctx context.Context, l Limits, now time.Time) (removed []En
 	return removed, nil
 }
 
-// RemoveOldest removes the oldest entries until so many bytes were freed, or all. It
-// takes a while, as [Store.Trim].
+// RemoveOldest removes the oldest entries until that many bytes were freed, or all. Like
+// [Store.Trim] it takes a while.
 func (s *Store) RemoveOldest(ctx context.Context, bytes int64) (removed []Entry, err error) {
 	list, err := s.List()
 	if err != nil {
@@ -250,10 +249,10 @@ func (s *Store) RemoveOldest(ctx context.Context, bytes int64) (removed []Entry,
 	return removed, nil
 }
 
-// unusedAfter is how long a note without a saved state stays: one is about to be put there.
+// unusedAfter is how long a note without a saved state stays, because a Put may be in progress.
 const unusedAfter = time.Hour
 
-// tidy removes entries whose removal was cut short, and notes without a saved state.
+// tidy removes entries whose removal was interrupted, and notes without a saved state.
 func (s *Store) tidy() error {
 	names, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -270,7 +269,7 @@ func (s *Store) tidy() error {
 		}
 		_, err := os.Lstat(s.Path(name.Name()))
 		if info, ierr := name.Info(); errors.Is(err, fs.ErrNotExist) && ierr == nil && time.Since(info.ModTime()) >= unusedAfter {
-			_ = os.Remove(filepath.Join(s.dir, name.Name(), noteName)) // not there when a crash came before it
+			_ = os.Remove(filepath.Join(s.dir, name.Name(), noteName)) // missing when a crash came before it was written
 			errs = append(errs, os.Remove(filepath.Join(s.dir, name.Name())))
 		}
 	}
@@ -303,7 +302,7 @@ func diskBytes(path string) (n int64, err error) {
 	return n, err
 }
 
-// writeSynced replaces a file at once, so that a reader finds the content before or after.
+// writeSynced replaces a file atomically and syncs it.
 func writeSynced(name string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {

@@ -27,7 +27,7 @@ func newState(t *testing.T) *state {
 	return &state{t, dir, quarantine.New(filepath.Join(dir, "quarantine"))}
 }
 
-// save makes a saved state with a file of so many bytes and returns its path.
+// save makes a saved state with a file of that many bytes and returns its path.
 func (s *state) save(sb sandbox.ID, cp sandbox.CheckpointID, bytes int) string {
 	s.Helper()
 	dir := filepath.Join(s.dir, "checkpoints", string(sb), string(cp))
@@ -165,8 +165,8 @@ func TestRemovalsStopWithTheContext(t *testing.T) {
 	s.want("a-1", "b-1")
 }
 
-// What a crash leaves: a note without a saved state, a removal that was cut short, and a
-// note that was written half.
+// Remains of a crash: a note without a saved state, an interrupted removal, and a note that was
+// only half written.
 func TestWhatACrashLeaves(t *testing.T) {
 	s := newState(t)
 	s.put("sb", "cp", 1)

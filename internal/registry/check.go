@@ -8,13 +8,13 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// CheckTime is how long a check takes that fails, and how long a registry may take to answer.
-// Whatever it fails for, its time says nothing: a quick refusal of a port, a name that is
-// unknown and an address that answers nothing would else tell who listens where.
+// CheckTime is how long every failing check takes, and how long a registry may take to answer. The
+// fixed duration hides the reason of the failure: otherwise a quick refusal of a port, an unknown
+// name and an address without answer would reveal which hosts listen where.
 const CheckTime = 10 * time.Second
 
 const (
-	// checksOfWorkspace is how many checks a workspace has under way; more are refused.
+	// checksOfWorkspace is how many concurrent checks a workspace may have; more are refused.
 	checksOfWorkspace = 2
 	// checksInAll is how many registries are asked at the same time; further checks wait.
 	checksInAll = 64
@@ -23,14 +23,14 @@ const (
 // Option changes how [New] makes credentials.
 type Option func(*Registries)
 
-// FailAfter has a check that fails take d in place of [CheckTime].
+// FailAfter makes a failing check take d instead of [CheckTime].
 func FailAfter(d time.Duration) Option { return func(s *Registries) { s.checks.failAfter = d } }
 
 // checks ask registries whether they accept logins. Safe for concurrent use.
 type checks struct {
 	signIn    SignIn // nil: no registry is asked
 	failAfter time.Duration
-	slots     chan struct{} // has an element of each check under way
+	slots     chan struct{} // has an element for each check in progress
 
 	mu       sync.Mutex
 	underWay map[sandbox.WorkspaceID]int // guarded by mu
@@ -41,11 +41,12 @@ func newChecks(signIn SignIn) *checks {
 }
 
 // check asks the registry at a host whether it accepts the login, for a workspace. A failure
-// keeps its slot until it is answered: the wait of other checks would else tell its time.
+// occupies its slot until it is answered: otherwise the waiting times of other checks would reveal
+// its duration.
 //
-// Errors: Forbidden when the registry does not accept the login, Invalid when the host is
-// none, and one Unavailable for everything else, all after the same time; QuotaExceeded
-// when the workspace has too many checks under way; the context's.
+// Errors: Forbidden when the registry does not accept the login, Invalid when host is not a host,
+// and the same Unavailable for everything else, all after the same time; QuotaExceeded when the
+// workspace has too many checks in progress; the context's.
 func (c *checks) check(ctx context.Context, ws sandbox.WorkspaceID, host string, login sandbox.RegistryLogin) error {
 	if err := c.enter(ws); err != nil {
 		return err
@@ -74,7 +75,7 @@ func (c *checks) check(ctx context.Context, ws sandbox.WorkspaceID, host string,
 	case sandbox.Forbidden, sandbox.Invalid:
 		return err
 	}
-	return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s cannot be reached, is none, or is where this server reaches no registry; "+
+	return sandbox.Wrap(sandbox.Unavailable, err, "the registry %s cannot be reached, is not a registry, or is at an address that this server does not connect to; "+
 		"check its name and port, or ask an administrator for images.private_registries or images.insecure_registries", host)
 }
 
@@ -82,7 +83,7 @@ func (c *checks) enter(ws sandbox.WorkspaceID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.underWay[ws] >= checksOfWorkspace {
-		e := sandbox.Errorf(sandbox.QuotaExceeded, "this workspace has %d checks of registries under way; wait until one ends", checksOfWorkspace)
+		e := sandbox.Errorf(sandbox.QuotaExceeded, "this workspace has %d checks of registries in progress; wait until a check ends", checksOfWorkspace)
 		e.RetryAfter = CheckTime
 		return e
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/secret"
 )
 
-// forgetful is a store that keeps nothing.
+// forgetful is a store that stores nothing.
 type forgetful struct{ registry.Store }
 
 func (forgetful) CreateRegistry(context.Context, sandbox.Registry, int) error { return nil }
@@ -35,13 +35,13 @@ func checked(t *testing.T, signIn registry.SignIn) (create func(context.Context,
 	}
 }
 
-// TestFailedChecksTellNothing: neither the time nor, but for a refused password, the words of a
-// check say why it failed.
+// TestFailedChecksTellNothing checks that neither the time nor, except for a refused password, the
+// message of a check reveals why it failed.
 func TestFailedChecksTellNothing(t *testing.T) {
 	unavailable := func(err error) error { return sandbox.Wrap(sandbox.Unavailable, err, "%v", err) }
 	messages := map[string]bool{}
 	for name, tc := range map[string]struct {
-		after time.Duration // 0: at once; negative: not before it is told to
+		after time.Duration // 0: at once; negative: when the test says so
 		err   error
 		code  sandbox.Code
 	}{
@@ -74,7 +74,7 @@ func TestFailedChecksTellNothing(t *testing.T) {
 				if took := time.Since(begun); took != want {
 					t.Errorf("it took %v by the fake clock, want %v", took, want)
 				}
-				var told *sandbox.Error // callers are told its message, and not its cause
+				var told *sandbox.Error // callers get its message, and not its cause
 				if tc.code == sandbox.Unavailable && errors.As(err, &told) {
 					messages[told.Message] = true
 				}
@@ -86,8 +86,8 @@ func TestFailedChecksTellNothing(t *testing.T) {
 	}
 }
 
-// TestChecksAreBounded: a workspace has few checks under way, others' are none of it, and who
-// goes away leaves nothing behind.
+// TestChecksAreBounded checks that a workspace has few concurrent checks, that other workspaces are
+// not affected, and that a cancelled check frees its place.
 func TestChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		create := checked(t, func(context.Context, string, sandbox.RegistryLogin) error { return errors.New("no") })

@@ -1,4 +1,4 @@
-// Package registry keeps how workspaces sign in to container registries.
+// Package registry manages the credentials of workspaces for container registries.
 package registry
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Store records credentials. Internal/store has one.
+// Store stores credentials; internal/store implements it.
 type Store interface {
 	// CreateRegistry records a credential. Errors: Exists for a name that is taken; QuotaExceeded
 	// when the workspace has limit credentials.
@@ -28,13 +28,13 @@ type Store interface {
 	// Registries returns the credentials of a workspace, the oldest first.
 	Registries(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error)
 	// UpdateRegistry changes a credential with change, which runs inside the transaction and whose
-	// error cancels it. Errors: NotFound; Exists for a name that is taken; those of change.
+	// error cancels it. Errors: NotFound; Exists for a name that is taken; change's.
 	UpdateRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, change func(*sandbox.Registry) error) (sandbox.Registry, error)
 	// DeleteRegistry removes a credential. Errors: NotFound.
 	DeleteRegistry(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error
 }
 
-// Keys encrypts passwords. Internal/secret has one.
+// Keys encrypts passwords; internal/secret implements it.
 type Keys interface {
 	// Seal encrypts a secret so that only Unseal for the same object decrypts it.
 	Seal(plain, object string) (sandbox.Sealed, error)
@@ -50,8 +50,8 @@ type Registries struct {
 	checks *checks
 }
 
-// SignIn asks the registry at a host whether it accepts a login, for a bounded
-// time. Errors: Forbidden when it does not. Internal/image has one.
+// SignIn asks the registry at a host whether it accepts a login, for a bounded time; internal/image
+// implements it. Errors: Forbidden when it does not.
 type SignIn func(ctx context.Context, host string, login sandbox.RegistryLogin) error
 
 // New returns the credentials in a store. Without signIn no registry is asked.
@@ -63,18 +63,18 @@ func New(store Store, keys Keys, signIn SignIn, options ...Option) *Registries {
 	return s
 }
 
-// Fields are those of a credential that callers write; nil is the one it has.
+// Fields are the writable fields of a credential; nil leaves a field unchanged.
 type Fields struct {
 	Name, Server, Username, Password, Email *string
 	Enabled                                 *bool
-	// Verify has the registry asked first whether it accepts what would be written.
+	// Verify checks the new login with the registry first.
 	Verify bool
 }
 
-// Create makes a credential, enabled unless it says otherwise. Errors: Invalid,
-// naming the field, password when the registry does not accept it; Exists,
-// QuotaExceeded, also when the workspace has too many checks under way; Unavailable when
-// the registry cannot be asked. A check that fails takes [CheckTime].
+// Create creates a credential, enabled unless f disables it. Errors: Invalid, naming the field,
+// password when the registry does not accept it; Exists; QuotaExceeded, also when the workspace has
+// too many checks in progress; Unavailable when the registry cannot be asked. A failing check takes
+// [CheckTime].
 func (s *Registries) Create(ctx context.Context, ws sandbox.WorkspaceID, user sandbox.UserID, f Fields) (sandbox.Registry, error) {
 	for name, value := range map[string]*string{"name": f.Name, "server": f.Server, "username": f.Username, "password": f.Password} {
 		if value == nil {
@@ -98,7 +98,7 @@ func (s *Registries) Create(ctx context.Context, ws sandbox.WorkspaceID, user sa
 // verify asks the registry whether it accepts the credential.
 func (s *Registries) verify(ctx context.Context, r *sandbox.Registry) error {
 	if s.checks.signIn == nil {
-		return sandbox.Errorf(sandbox.Unsupported, "this server asks no registries")
+		return sandbox.Errorf(sandbox.Unsupported, "this server does not connect to registries")
 	}
 	login, err := s.loginOf(r)
 	if err != nil {
@@ -129,27 +129,26 @@ func (s *Registries) Update(ctx context.Context, ws sandbox.WorkspaceID, id sand
 	return s.store.UpdateRegistry(ctx, ws, id, func(r *sandbox.Registry) error { return s.apply(r, f, time.Now().UTC()) })
 }
 
-// Get returns one. Errors: NotFound.
+// Get returns a credential. Errors: NotFound.
 func (s *Registries) Get(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) (sandbox.Registry, error) {
 	return s.store.Registry(ctx, ws, id)
 }
 
-// List returns those of a workspace, the oldest first.
+// List returns the credentials of a workspace, oldest first.
 func (s *Registries) List(ctx context.Context, ws sandbox.WorkspaceID) ([]sandbox.Registry, error) {
 	return s.store.Registries(ctx, ws)
 }
 
-// Delete forgets one, whatever uses it. Errors: NotFound.
+// Delete deletes a credential, even if it is in use. Errors: NotFound.
 func (s *Registries) Delete(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID) error {
 	return s.store.DeleteRegistry(ctx, ws, id)
 }
 
-// Login returns how to sign in to the registry at a host for somebody: with the
-// credential that they name, else with the oldest enabled one that the workspace
-// has for the host, else as nobody.
+// Login returns how to sign in to the registry at a host for a pull: with the credential that who
+// names, else with the oldest enabled credential of the workspace for the host, else anonymously.
 //
-// Errors: Forbidden when the named one is gone, disabled or for another host;
-// Unavailable when its password cannot be decrypted.
+// Errors: Forbidden when the named credential is gone, disabled or for another host; Unavailable
+// when its password cannot be decrypted.
 func (s *Registries) Login(ctx context.Context, who sandbox.Puller, host string) (sandbox.RegistryLogin, error) {
 	r, err := s.choose(ctx, who, host)
 	if err != nil || r == nil {
@@ -158,11 +157,11 @@ func (s *Registries) Login(ctx context.Context, who sandbox.Puller, host string)
 	return s.loginOf(r)
 }
 
-// loginOf returns what the registry of a credential is told. Errors: Unavailable.
+// loginOf returns the login for the registry of a credential. Errors: Unavailable.
 func (s *Registries) loginOf(r *sandbox.Registry) (sandbox.RegistryLogin, error) {
 	password, err := s.keys.Unseal(r.Password, string(r.ID))
 	if err != nil {
-		return sandbox.RegistryLogin{}, sandbox.Wrap(sandbox.Unavailable, err, "the password of registry %q (%s) cannot be decrypted: restore the server's key file, or write it anew", r.Name, r.ID)
+		return sandbox.RegistryLogin{}, sandbox.Wrap(sandbox.Unavailable, err, "the password of registry %q (%s) cannot be decrypted: restore the server's key file, or set the password again", r.Name, r.ID)
 	}
 	return sandbox.RegistryLogin{
 		Proof: string(r.ID) + "@" + strconv.FormatInt(r.UpdatedAt.UnixNano(), 36), Username: r.Username, Password: password,
@@ -182,7 +181,7 @@ func (s *Registries) choose(ctx context.Context, who sandbox.Puller, host string
 	r, err := s.store.Registry(ctx, who.Workspace, who.Registry)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
-		return nil, sandbox.Wrap(sandbox.Forbidden, err, "its registry credential %s was deleted; give the image another one", who.Registry)
+		return nil, sandbox.Wrap(sandbox.Forbidden, err, "its registry credential %s was deleted; give the image another credential", who.Registry)
 	case err != nil:
 		return nil, err
 	case !r.Enabled:
@@ -231,8 +230,9 @@ func (s *Registries) apply(r *sandbox.Registry, f Fields, now time.Time) (err er
 		return err
 	}
 	if before != "" && r.Host != before && f.Password == nil {
-		// Who may change a password may not learn it, from a server of his own.
-		return sandbox.InvalidField("password", "must be given with another server: that one is not sent the password for %s", before)
+		// A user who may change a credential must not learn the password, by pointing it at a
+		// server of their own.
+		return sandbox.InvalidField("password", "must be given again with a new server: the password for %s is not sent to another server", before)
 	}
 	if f.Enabled != nil {
 		r.Enabled = *f.Enabled
@@ -247,8 +247,8 @@ func (s *Registries) apply(r *sandbox.Registry, f Fields, now time.Time) (err er
 	return nil
 }
 
-// checkPassword refuses what is too short, too long, or cannot be sent. It is for no
-// eyes, and may be of spaces.
+// checkPassword refuses passwords that are too short, too long, or cannot be sent. It is never
+// displayed, and may consist of spaces.
 func checkPassword(text string) error {
 	switch n := utf8.RuneCountInString(text); {
 	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
@@ -261,9 +261,9 @@ func checkPassword(text string) error {
 	return nil
 }
 
-// Host returns the host of a registry, as references have it, from what people
-// write: ghcr.io, registry.example.com:5000, https://index.docker.io/v1/, docker.io.
-// Errors: Invalid, naming the field server.
+// Host returns the host of a registry, in the form used in references, from what people write:
+// ghcr.io, registry.example.com:5000, https://index.docker.io/v1/, docker.io. Errors: Invalid,
+// naming the field server.
 func Host(server string) (string, error) {
 	host := server
 	for _, scheme := range []string{"https://", "http://"} {

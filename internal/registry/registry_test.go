@@ -24,7 +24,7 @@ type env struct {
 
 	store *store.Store
 	keys  *secret.Keys
-	// asked is what registries were asked, answer what they say.
+	// asked are the requests to registries, answer their answer.
 	asked  []string
 	answer error
 }
@@ -150,7 +150,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-// TestRotate: everything can be read before, while and after, and no password is
+// TestRotate checks that everything can be read before, during and after, and that no password is
 // in any file.
 func TestRotate(t *testing.T) {
 	e := newEnv(t)
@@ -185,7 +185,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestVerify: the registry is asked before anything is written, with what would be.
+// TestVerify checks that the registry is asked with the new login before anything is written.
 func TestVerify(t *testing.T) {
 	e := newEnv(t)
 	f := fields("hub", "docker.io", "pw")

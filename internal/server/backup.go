@@ -17,13 +17,13 @@ func BackupSource(cfg config.Config, st *store.Store, version string) backup.Sou
 	return backup.Source{StateDir: cfg.StateDir, KeyFile: cfg.Secrets.KeyFile, Store: st, Version: version}
 }
 
-// backupSettings returns when the server makes backups by itself, and of what.
+// backupSettings returns when the server makes backups automatically, and their content.
 func backupSettings(cfg config.Config) (backup.Schedule, backup.Options) {
 	return backup.Schedule{Every: time.Duration(cfg.Backup.Every), Directory: cfg.Backup.Directory, Keep: cfg.Backup.Keep},
 		backup.Options{Images: backup.Images(cfg.Backup.Images)}
 }
 
-// makeBackups makes backups as the settings say, until the server ends.
+// makeBackups makes the scheduled backups until the server ends.
 func (p *parts) makeBackups(ctx context.Context, cfg config.Config, log *slog.Logger, cu *cleanup.Cleanup) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})

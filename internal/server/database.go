@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/store"
 )
 
-// adviseOnDatabase adds to the error of a database that is damaged what to do about it.
+// adviseOnDatabase adds advice to the error of a damaged database.
 func adviseOnDatabase(cfg config.Config, err error) error {
 	if !errors.Is(err, store.ErrDamaged) {
 		return err

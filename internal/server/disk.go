@@ -25,17 +25,17 @@ import (
 	"github.com/modbox/modbox/internal/store"
 )
 
-// startSpace is how many bytes must be free for the start of a server: the
-// write-ahead log of the database is made then, and several small files are written.
+// startSpace is how many bytes must be free for the start of a server, which creates the
+// write-ahead log of the database and several small files.
 const startSpace = 24 << 20
 
-// disk is the disk of the state directory: what is in reserve on it, and how it is
-// freed before it is full. It implements [eviction.Host].
+// disk manages the disk of the state directory: the reserve on it, and freeing space before it is
+// full. It implements [eviction.Host].
 type disk struct {
 	dir      string
 	cfg      eviction.Config
 	ballast  *ballast.Ballast
-	store    *store.Store       // nil before attach, as the others here
+	store    *store.Store       // nil before attach, like the other fields here
 	images   *image.Store       //
 	service  *lifecycle.Service //
 	log      *slog.Logger
@@ -46,8 +46,8 @@ type disk struct {
 	removing   sync.Mutex // serialises removals from quarantine
 }
 
-// openDisk makes space on a full disk for the start of the server, from the ballast that
-// the server before has left. accept is for [parts.openStore].
+// openDisk makes space for the start of the server on a full disk, from the ballast of the previous
+// server. accept is for [parts.openStore].
 func openDisk(ctx context.Context, cfg config.Config, accept bool, log *slog.Logger) (*disk, error) {
 	b, err := ballast.Open(filepath.Join(cfg.StateDir, statedir.BallastDir), int64(cfg.Disk.Ballast), log)
 	if err != nil {
@@ -66,23 +66,23 @@ func openDisk(ctx context.Context, cfg config.Config, accept bool, log *slog.Log
 			break
 		}
 	}
-	// Nothing is removed for a database that may be the wrong one.
+	// Nothing is removed if the database may be the wrong one.
 	if reason := fitsInstallation(ctx, cfg); reason != nil && !accept {
-		log.Warn("the disk is full, and what ended sandboxes have left stays until the database fits", "reason", reason)
+		log.Warn("the disk is full, and files of ended sandboxes are not removed because the database does not fit", "reason", reason)
 		return d, nil
 	}
 	freed, err := gvisor.RemoveDeadLayers(d.dir)
 	if err != nil {
-		log.Error("what ended sandboxes have left on the full disk is not removed", "error", err)
+		log.Error("cannot remove files of ended sandboxes from the full disk", "error", err)
 	}
 	if freed > 0 {
-		log.Warn("the disk is full: what sandboxes without processes have left was removed", "bytes", freed)
+		log.Warn("the disk is full: files of sandboxes without processes were removed", "bytes", freed)
 	}
 	return d, nil
 }
 
-// retry runs a step of the start again, which is safe to run again, while it finds the
-// disk full and the ballast has something to give up.
+// retry repeats a step of the start, which must be safe to repeat, while the disk is full and the
+// ballast can release space.
 func (d *disk) retry(f func() error) error {
 	for {
 		err := f()
@@ -92,7 +92,7 @@ func (d *disk) retry(f func() error) error {
 	}
 }
 
-// withSpace is retry for a step that makes something.
+// withSpace is retry for a step that returns a value.
 func withSpace[T any](d *disk, make func() (T, error)) (made T, err error) {
 	err = d.retry(func() (err error) {
 		made, err = make()
@@ -101,16 +101,16 @@ func withSpace[T any](d *disk, make func() (T, error)) (made T, err error) {
 	return made, err
 }
 
-// attach lets the database have the ballast.
+// attach lets the database use the ballast.
 func (d *disk) attach(st *store.Store) {
 	d.store = st
 	st.OnFull(d.ballast.Release)
 	if err := st.ReserveLog(); err != nil {
-		d.log.Error("no disk is reserved for the database, trying again soon", "error", err)
+		d.log.Error("cannot reserve disk space for the database, trying again soon", "error", err)
 	}
 }
 
-// watch begins to free space when it is short. The parts must be made and started.
+// watch begins to free space when it is scarce. The parts must have been started.
 func (d *disk) watch(ctx context.Context, p *parts, cu *cleanup.Cleanup) {
 	d.images, d.service = p.images, p.Lifecycle
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -123,7 +123,7 @@ func (d *disk) watch(ctx context.Context, p *parts, cu *cleanup.Cleanup) {
 	})
 }
 
-// collectors are the metrics of the disk.
+// collectors returns the metrics of the disk.
 func (d *disk) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -155,8 +155,8 @@ func (d *disk) Free() (int64, error) {
 	return free.Usable(), err
 }
 
-// RemoveQuarantined implements [eviction.Host]: saved states go first, and then, all at
-// once, root filesystems.
+// RemoveQuarantined implements [eviction.Host]: it removes saved states first, and then all root
+// filesystems at once.
 func (d *disk) RemoveQuarantined(ctx context.Context, bytes int64) error {
 	d.removing.Lock()
 	removed, err := d.quarantine.RemoveOldest(ctx, bytes)
@@ -186,7 +186,7 @@ func (d *disk) logRemoved(removed []quarantine.Entry, reason string) {
 	}
 }
 
-// trimInterval is the time between two trims of the quarantine.
+// trimInterval is the interval between trims of the quarantine.
 const trimInterval = time.Minute
 
 // trimQuarantine keeps the quarantine within its limits until ctx ends.
@@ -197,9 +197,9 @@ func (d *disk) trimQuarantine(ctx context.Context) {
 		d.removing.Lock()
 		removed, err := d.quarantine.Trim(ctx, d.limits, time.Now())
 		d.removing.Unlock()
-		d.logRemoved(removed, "it was too old, or all took too much")
+		d.logRemoved(removed, "it was too old, or the quarantine was too large")
 		if err != nil && ctx.Err() == nil {
-			d.log.Error("the quarantine is not trimmed, trying again soon", "error", err)
+			d.log.Error("cannot trim the quarantine, trying again soon", "error", err)
 		}
 		select {
 		case <-tick.C:
@@ -234,9 +234,9 @@ func (d *disk) Evict(_ context.Context, id sandbox.ID, message string) error {
 func (d *disk) Looked(_ int64, pressure bool) {
 	d.pressure.Store(pressure)
 	if err := d.ballast.Restore(); err != nil {
-		d.log.Error("no disk is reserved, trying again soon", "error", err)
+		d.log.Error("cannot reserve disk space, trying again soon", "error", err)
 	}
 	if err := d.store.ReserveLog(); err != nil {
-		d.log.Error("no disk is reserved for the database, trying again soon", "error", err)
+		d.log.Error("cannot reserve disk space for the database, trying again soon", "error", err)
 	}
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/modbox/modbox/internal/conns"
 )
 
-// PathURLsAdvice says what to do when pages of sandboxes have the host that people sign in at.
+// PathURLsAdvice is the advice when pages of sandboxes share the host at which people sign in.
 const PathURLsAdvice = "set domain, with a wildcard DNS record, or http.path_urls to off"
 
-// checkExposure refuses to listen where others could read tokens, unless a setting
-// says so, and warns of what only a header protects.
+// checkExposure refuses to listen where others could read tokens, unless a setting permits it, and
+// warns where only a header protects users.
 func checkExposure(cfg config.Config, addr net.Addr, log *slog.Logger) error {
 	if cfg.TLS.Cert == "" && !isLoopback(addr) {
 		if !cfg.HTTP.AllowInsecure {
 			return fmt.Errorf("listen on %s: TLS is off and others reach this address, so that tokens would travel in clear text: "+
-				"set tls.cert and tls.key, or listen on loopback behind a TLS proxy, or set http.allow_insecure where nobody can listen in", addr)
+				"set tls.cert and tls.key, or listen on loopback behind a TLS proxy, or set http.allow_insecure where nobody else can read the traffic", addr)
 		}
-		log.Warn("TLS is off and others reach the address: tokens travel in clear text, unless a TLS proxy stands in front", "address", addr.String())
+		log.Warn("TLS is off and others reach the address: tokens travel in clear text, unless a TLS proxy is in front", "address", addr.String())
 	}
 	if SharesOrigin(cfg) {
 		log.Warn("pages of sandboxes have the host at which people sign in, and only a header keeps browsers from taking them for one origin: " + PathURLsAdvice)
@@ -31,7 +31,8 @@ func checkExposure(cfg config.Config, addr net.Addr, log *slog.Logger) error {
 	return nil
 }
 
-// SharesOrigin reports whether pages of sandboxes have the host at which people sign in with a browser.
+// SharesOrigin reports whether pages of sandboxes share the host at which people sign in with a
+// browser.
 func SharesOrigin(cfg config.Config) bool { return len(cfg.OIDC) > 0 && cfg.AnswersPaths() }
 
 func isLoopback(addr net.Addr) bool {
@@ -39,7 +40,8 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// connectionLimits are the settings, as far as the process may have so many files open.
+// connectionLimits returns the limits in the settings, reduced to the number of files that the
+// process may open.
 func connectionLimits(cfg config.Config, log *slog.Logger) conns.Limits {
 	c := cfg.Connections
 	limits := conns.Limits{Max: c.Max, PerAddress: c.MaxPerAddress, PerUser: c.MaxPerUser}
@@ -51,7 +53,7 @@ func connectionLimits(cfg config.Config, log *slog.Logger) conns.Limits {
 	return limits
 }
 
-// connectionMetrics shows the connections of clients.
+// connectionMetrics exports metrics of client connections.
 type connectionMetrics struct{ clients *conns.Tracker }
 
 var (

@@ -17,8 +17,8 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// bootstrap makes the first token and a code for the first sign-in, and puts them
-// into files. They are shown on a terminal only: logs keep no secrets.
+// bootstrap creates the first token and a code for the first sign-in, and writes them to files. It
+// prints them only to a terminal, because logs must not contain secrets.
 func (p *parts) bootstrap(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	var token string
 	made, err := statedir.WriteSecret(cfg.StateDir, statedir.TokenFile, func() (_ string, created bool, err error) {
@@ -48,7 +48,8 @@ func (p *parts) bootstrap(ctx context.Context, cfg config.Config, log *slog.Logg
 	return nil
 }
 
-// forgetFirstLogin returns what removes the code for the first sign-in once its user has signed in.
+// forgetFirstLogin returns a function that removes the code for the first sign-in once its user has
+// signed in.
 func (p *parts) forgetFirstLogin(ctx context.Context, cfg config.Config, log *slog.Logger) (func(sandbox.UserID), error) {
 	_, first, err := p.store.EnsureDefaults(ctx)
 	if err != nil {

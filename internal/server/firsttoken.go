@@ -15,8 +15,8 @@ import (
 	"github.com/modbox/modbox/internal/store"
 )
 
-// ReadFirstToken returns the token whose secret is in the token file of the state directory dir.
-// It returns nil without the file, and when st has no such token.
+// ReadFirstToken returns the token whose secret is in the token file of the state directory dir. It
+// returns nil when the file does not exist, or st does not have the token.
 func ReadFirstToken(ctx context.Context, dir string, st *store.Store) (*sandbox.Token, error) {
 	text, err := os.ReadFile(filepath.Join(dir, statedir.TokenFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -52,8 +52,8 @@ func selfSigned(t *testing.T) (cert, key string) {
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", privateDER)
 }
 
-// http2Server serves with TLS as the server does. Requests of /slow are counted and wait
-// for the end of the test.
+// http2Server serves with TLS as the server does. Requests to /slow are counted and wait for the
+// end of the test.
 type http2Server struct {
 	t       *testing.T
 	address string
@@ -89,9 +89,9 @@ func newHTTP2Server(t *testing.T) *http2Server {
 	return s
 }
 
-// dial begins a connection of HTTP/2 that sends frames, and returns what ends it: the code of
-// GOAWAY, CANCEL when the server just closes it, or NO_ERROR when it answers a ping: it has
-// taken everything that was sent before.
+// dial opens an HTTP/2 connection and returns its framer, and a channel with the code that ends it:
+// the code of GOAWAY, CANCEL when the server just closes it, or NO_ERROR when it answers a ping,
+// and so has processed everything sent before.
 func (s *http2Server) dial() (*http2.Framer, <-chan http2.ErrCode) {
 	s.t.Helper()
 	c, err := tls.Dial("tcp", s.address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
@@ -147,7 +147,7 @@ func (s *http2Server) answers() {
 	}
 }
 
-// headers encodes the fields of a request of /slow, and more.
+// headers encodes the header fields of a request to /slow, and more.
 func headers(e *hpack.Encoder, b *bytes.Buffer, more ...hpack.HeaderField) []byte {
 	b.Reset()
 	for _, f := range append([]hpack.HeaderField{
@@ -158,9 +158,9 @@ func headers(e *hpack.Encoder, b *bytes.Buffer, more ...hpack.HeaderField) []byt
 	return b.Bytes()
 }
 
-// A client that goes on with its headers for ever is cut off after little, and nothing is done for it.
+// A client that sends header fields without end is cut off early, at no cost.
 func TestHTTP2ContinuationFloodIsBounded(t *testing.T) {
-	const budget = 256 << 20 // far more than buffers of sockets hold
+	const budget = 256 << 20 // far more than socket buffers hold
 	s := newHTTP2Server(t)
 	framer, ended := s.dial()
 	var b bytes.Buffer
@@ -184,8 +184,8 @@ func TestHTTP2ContinuationFloodIsBounded(t *testing.T) {
 	s.answers()
 }
 
-// A client that begins requests and resets them at once has no more of them under way than
-// others, and is told to calm down.
+// A client that begins requests and resets them at once cannot have more requests in progress than
+// others, and gets ENHANCE_YOUR_CALM.
 func TestHTTP2RapidResetsAreBounded(t *testing.T) {
 	const budget = 100_000
 	s := newHTTP2Server(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/modbox/modbox/internal/store"
 )
 
-// OpenImages opens the image store of a state directory for a command beside the server. It
-// makes the store when it is missing, and closes the state directory to other users.
+// OpenImages opens the image store of a state directory for a command beside the server. It creates
+// the store if it is missing, and makes the state directory inaccessible to other users.
 func OpenImages(cfg config.Config) (*image.Store, error) {
 	if err := statedir.Make(cfg.StateDir); err != nil {
 		return nil, err
@@ -24,10 +24,10 @@ func OpenImages(cfg config.Config) (*image.Store, error) {
 	return image.Open(filepath.Join(cfg.StateDir, statedir.ImagesDir), images.FS, localImageOptions(cfg))
 }
 
-// ErrNoImage says that a state directory has no image.
+// ErrNoImage reports that a state directory has no image.
 var ErrNoImage = errors.New("no image is built: run modbox images build")
 
-// OpenExistingImages is [OpenImages] for a command that only reads: it makes no store.
+// OpenExistingImages is [OpenImages] for a command that only reads: it does not create the store.
 //
 // Errors: ErrNoImage when there is no store.
 func OpenExistingImages(cfg config.Config) (*image.Store, error) {
@@ -66,7 +66,8 @@ func DigestsInUse(database string) func(context.Context) ([]string, error) {
 	}
 }
 
-// digestsReleased returns a function that lists the root filesystems that a database had and gave up.
+// digestsReleased returns a function that lists the root filesystems that a database used and
+// released.
 func digestsReleased(database string) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) (digests []string, err error) {
 		st, err := store.OpenExisting(ctx, database)

@@ -68,8 +68,8 @@ func TestDigestsInUse(t *testing.T) {
 	}
 }
 
-// TestImagesCloseTheStateDirectory has a state directory that an older version made open to
-// all users, and none yet.
+// TestImagesCloseTheStateDirectory starts with a state directory that an older version made
+// accessible to all users, and without one.
 func TestImagesCloseTheStateDirectory(t *testing.T) {
 	for name, mode := range map[string]os.FileMode{"new": 0, "open": 0o755} {
 		t.Run(name, func(t *testing.T) {

@@ -24,8 +24,8 @@ func installationDirs(cfg config.Config) installation.Dirs {
 	}
 }
 
-// fitsInstallation returns why the database does not belong to what lies in the state and
-// run directories, or that it cannot be read. Nothing is changed.
+// fitsInstallation returns why the database does not belong to the state and run directories, or
+// that it cannot be read. It changes nothing.
 func fitsInstallation(ctx context.Context, cfg config.Config) error {
 	dirs := installationDirs(cfg)
 	if err := errors.Join(dirs.CheckRun(), dirs.CheckMissing()); err != nil {
@@ -41,9 +41,9 @@ func fitsInstallation(ctx context.Context, cfg config.Config) error {
 	return dirs.Check(db)
 }
 
-// openStore opens the database, unless it does not belong to what lies in the state and
-// run directories: an older copy, a new one or another server's would make the sweep take
-// everything newer for garbage. With accept it is made to belong to them.
+// openStore opens the database, unless it does not belong to the state and run directories: with an
+// older copy, a new database or another server's, the sweep would mistake everything newer for
+// garbage. With accept it makes the database belong to them.
 func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, keys *secret.Keys, log *slog.Logger, cu *cleanup.Cleanup) error {
 	dirs := installationDirs(cfg)
 	if err := dirs.CheckRun(); err != nil {
@@ -86,7 +86,7 @@ func (p *parts) openStore(ctx context.Context, cfg config.Config, accept bool, k
 	cu.Add(func() { closeLogged(log, "marks of the installation", marks.Close) })
 	st.OnAdvance(func(generation int64) {
 		if err := marks.Advance(generation); err != nil {
-			log.Error("an older database would not be noticed", "error", err)
+			log.Error("cannot mark the installation, so an older database would not be noticed", "error", err)
 		}
 	})
 	return nil

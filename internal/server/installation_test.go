@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// installationTest is a state and a run directory with a database, which was used.
+// installationTest is a state and a run directory with a database that was used.
 type installationTest struct {
 	*testing.T
 	cfg config.Config
@@ -28,7 +28,7 @@ func newInstallation(t *testing.T, run string) *installationTest {
 	return it
 }
 
-// open opens the database as a server does, does some writes, and closes it.
+// open opens the database as a server does, writes to it, and closes it.
 func (it *installationTest) open(accept bool) error {
 	it.Helper()
 	cu := cleanup.Make(func() {})
@@ -92,7 +92,7 @@ func TestAnOlderDatabaseIsRefused(t *testing.T) {
 	right := it.take()
 	it.put(old)
 	it.refused("is older")
-	it.refused("is older") // also the second time
+	it.refused("is older") // also on the second attempt
 	it.put(right)
 	it.use(false)
 }
@@ -113,7 +113,7 @@ func TestAMissingDatabaseIsRefused(t *testing.T) {
 	it.use(false)
 }
 
-// An installation from before there were marks has none.
+// An installation from before marks were introduced has none.
 func TestAMissingDatabaseIsRefusedWithoutAMark(t *testing.T) {
 	run := t.TempDir()
 	it := &installationTest{T: t, cfg: config.Config{StateDir: t.TempDir(), RunDir: run}}
@@ -141,7 +141,7 @@ func TestADatabaseOfAnotherInstallation(t *testing.T) {
 	it.use(true)
 	it.use(false) // once is enough
 	accepted := it.take()
-	it.put(right) // which is now the one that does not fit
+	it.put(right) // the database that does not fit now
 	it.refused("is of installation")
 	it.put(accepted)
 	it.use(false)
@@ -164,11 +164,11 @@ func TestTheRunDirectoryOfAnotherServer(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(run, "boxes", "sb-1")); err != nil {
 		t.Fatal(err)
 	}
-	second.use(false) // nothing is there that could be lost
+	second.use(false) // there is nothing to lose
 }
 
-// On a full disk dead layers are removed before the database is opened, but not when that
-// would be refused.
+// On a full disk dead layers are removed before the database is opened, but not if opening would be
+// refused.
 func TestDatabaseIsLookedAtBeforeAnythingIsRemoved(t *testing.T) {
 	it := newInstallation(t, t.TempDir())
 	old := it.take()

@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// layers is an image store as lifecycle wants it for what it makes of others.
+// layers adapts an image store to the interfaces of lifecycle and prepare.
 type layers struct{ images *image.Store }
 
 var _ lifecycle.Layers = layers{}

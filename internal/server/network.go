@@ -15,7 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// gateways is egress as lifecycle wants it.
+// gateways adapts egress to lifecycle.
 type gateways struct{ network *egress.Network }
 
 // Attach implements [lifecycle.Network].
@@ -41,7 +41,7 @@ func (g gateway) Traffic() (sent, received int64) {
 // maxCA bounds the certificates that are sent to every sandbox with network.
 const maxCA = 384 << 10
 
-// readCA returns the certificates of a PEM file and nothing else of it; none for "".
+// readCA returns only the certificates of a PEM file; none for "".
 func readCA(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil

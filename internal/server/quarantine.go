@@ -14,7 +14,8 @@ func OpenQuarantine(cfg config.Config) *quarantine.Store {
 	return quarantine.New(filepath.Join(cfg.StateDir, statedir.QuarantineDir))
 }
 
-// quarantineLimits bounds the quarantine, of saved states and of root filesystems each.
+// quarantineLimits returns the limits of the quarantine, for saved states and root filesystems
+// separately.
 func quarantineLimits(cfg config.Config) quarantine.Limits {
 	l := quarantine.Limits{MaxAge: cfg.Quarantine.MaxAge.Std(), MaxBytes: int64(cfg.Quarantine.MaxBytes)}
 	if l.MaxBytes == config.Auto {

@@ -43,26 +43,26 @@ const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
-	// maxStreams bounds the requests under way on one connection of HTTP/2.
+	// maxStreams bounds the concurrent requests on an HTTP/2 connection.
 	maxStreams  = 100
 	pingTimeout = 30 * time.Second
-	// closeTimeout bounds the end of the background work after the requests have ended.
-	// With http.drain_timeout it fits into TimeoutStopSec of the systemd unit.
+	// closeTimeout bounds the end of the background work after requests have ended. With
+	// http.drain_timeout it fits into TimeoutStopSec of the systemd unit.
 	closeTimeout = 30 * time.Second
 )
 
-// Options say how a server starts.
+// Options determine how a server starts.
 type Options struct {
 	Config config.Config
-	// AcceptDatabase starts also with a database that does not fit the files beside it.
+	// AcceptDatabase permits a database that does not fit the files beside it.
 	AcceptDatabase bool
 	// Version is the version of this program, for clients, logs and backups.
 	Version string
-	// Logger takes the log of the server.
+	// Logger receives the log of the server.
 	Logger *slog.Logger
 }
 
-// Server is a running server: its parts, and what ends them.
+// Server is a running server: its parts, and their cleanup.
 type Server struct {
 	cfg      config.Config
 	log      *slog.Logger
@@ -74,7 +74,7 @@ type Server struct {
 	release func()
 }
 
-// parts is what Start makes before there is HTTP.
+// parts are the parts that Start makes before HTTP.
 type parts struct {
 	*services.Services
 	version string
@@ -87,8 +87,8 @@ type parts struct {
 	disk    *disk
 }
 
-// Start makes all parts in order, takes over the sandboxes of the server that
-// ran before, and listens. It serves nothing before [Server.Run]. On an error nothing is left.
+// Start makes all parts in order, takes over the sandboxes of the previous server, and listens. It
+// serves nothing before [Server.Run]. On an error nothing remains.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	cfg, log := o.Config, o.Logger
 	cu := cleanup.Make(func() {})
@@ -111,7 +111,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := os.Remove(filepath.Join(cfg.StateDir, statedir.AddressFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove the address of the server before: %w", err)
 	}
-	// The address is taken first: without it nothing else should happen.
+	// The address comes first: without it nothing else should happen.
 	l, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// httpServer returns what serves the connections of clients.
+// httpServer returns the server for the connections of clients.
 func httpServer(handler http.Handler, clients *conns.Tracker, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -188,7 +188,7 @@ func (p *parts) open(ctx context.Context, cfg config.Config, accept bool, log *s
 	if err := p.store.SealVariables(ctx); err != nil {
 		log.Warn("variables of sandboxes are not all encrypted yet; the next start tries again", "error", err)
 	}
-	// Each needs the other: images are pulled with the credentials, which the store of images tries.
+	// The two need each other: pulls use the credentials, and the image store checks them.
 	registries := registry.New(p.store, p.keys, func(ctx context.Context, host string, login sandbox.RegistryLogin) error {
 		return p.images.SignIn(ctx, host, login)
 	})
@@ -242,7 +242,7 @@ func (p *parts) settings(ctx context.Context, cfg config.Config, log *slog.Logge
 	return s, err
 }
 
-// ports returns what the services work with.
+// ports returns the implementations that the services use.
 func (p *parts) ports(cfg config.Config, registries *registry.Registries, log *slog.Logger) (services.Ports, error) {
 	streams, err := stream.Open(filepath.Join(cfg.StateDir, statedir.StreamsDir), log)
 	if err != nil {
@@ -280,8 +280,8 @@ func (p *parts) handler(cfg config.Config, clients *conns.Tracker, log *slog.Log
 	return h, nil
 }
 
-// verifyImages checks the images in the background, so that the first sandbox of
-// each need not wait for it.
+// verifyImages checks the images in the background, so that the first sandbox of each image need
+// not wait for it.
 func (p *parts) verifyImages(ctx context.Context, log *slog.Logger, cu *cleanup.Cleanup) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
@@ -311,14 +311,14 @@ func (p *parts) imageReady(ctx context.Context) error {
 	return errors.New("the default image is not built: run modbox images build")
 }
 
-// Run serves until ctx ends, then lets requests under way end, and releases everything.
-// Call it once.
+// Run serves until ctx ends, then lets requests in progress end, and releases everything. It must
+// be called once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.release()
 	address := s.listener.Addr().String()
 	path := filepath.Join(s.cfg.StateDir, statedir.AddressFile)
 	if err := s.disk.retry(func() error { return os.WriteFile(path, []byte(address+"\n"), 0o600) }); ballast.IsFull(err) {
-		s.log.Error("the address is not written, and commands on this machine do not find the server", "error", err)
+		s.log.Error("cannot write the address; commands on this machine will not find the server", "error", err)
 	} else if err != nil {
 		return fmt.Errorf("write address: %w", err)
 	}
@@ -353,7 +353,7 @@ func closeLogged(log *slog.Logger, what string, end func() error) {
 	}
 }
 
-// publicURL is the setting, or made of the address in use.
+// publicURL returns the setting, or a URL made from the listening address.
 func publicURL(cfg config.Config, addr net.Addr) string {
 	if cfg.PublicURL != "" {
 		return cfg.PublicURL

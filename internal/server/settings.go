@@ -30,7 +30,7 @@ import (
 	"github.com/modbox/modbox/internal/store"
 )
 
-// The settings of the server as each of its parts has them.
+// Conversions of the server's settings for each of its parts.
 
 func driverConfig(cfg config.Config, programs embedded.Paths, log *slog.Logger) gvisor.Config {
 	return gvisor.Config{
@@ -91,7 +91,7 @@ func CapacityPolicy(cfg config.Config) capacity.Policy {
 	}
 }
 
-// buildCPUMilli is what a box of a build has, for which there is no setting.
+// buildCPUMilli is the CPU of a box of a build, for which there is no setting.
 const buildCPUMilli = 2000
 
 // DefaultQuota returns the quota of workspaces that have none of their own.
@@ -117,8 +117,8 @@ func imageOptions(cfg config.Config, st *store.Store, signIns *registry.Registri
 	return opts
 }
 
-// localImageOptions are those of a command beside the server: it knows how
-// registries are reached, and signs in to none.
+// localImageOptions are the options for a command beside the server: it can reach registries, but
+// has no credentials for them.
 func localImageOptions(cfg config.Config) image.Options {
 	opts := image.Options{
 		DefaultRegistry: cfg.Images.DefaultRegistry,

@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/proxy"
 )
 
-// otherValues are values that are not the settings' defaults.
+// otherValues are values that differ from the settings' defaults.
 var otherValues = map[string]string{
 	"backup.every": "1h", "backup.directory": "/elsewhere", "backup.keep": "3", "backup.images": "all",
 	"oidc":                          `[{"name":"acme","issuer":"https://id.example.com","client_id":"modbox"}]`,
@@ -70,15 +70,15 @@ var otherValues = map[string]string{
 	"audit.retention": "48h", "audit.max_bytes": "2Gi",
 }
 
-// elsewhere are the settings that no part gets, but the server uses itself:
-// TestPublicURL, TestLogger, TestReadCA and the tests of test/e2e show them.
+// elsewhere are settings that no part receives, because the server uses them itself: TestPublicURL,
+// TestLogger, TestReadCA and the tests of test/e2e cover them.
 var elsewhere = map[string]bool{
 	"listen": true, "tls.cert": true, "tls.key": true, "log.level": true, "log.format": true, "http.drain_timeout": true, "network.ca_file": true,
 	"secrets.key_file": true, "http.trusted_proxies": true,
 	"log.requests": true, "http.allow_insecure": true, // TestServerPages, TestExposure
 }
 
-// wired shows everything that the server's parts are told.
+// wired returns all settings of the server's parts as text.
 func wired(t *testing.T, environ ...string) string {
 	t.Helper()
 	cfg, err := config.Load(config.Source{Environ: append(environ, "HOME=/home")})

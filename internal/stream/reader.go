@@ -14,7 +14,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Reader reads a stream. Read is for one goroutine; Close may be called at any time.
+// Reader reads a stream. Read must be called by a single goroutine; Close may be called at any
+// time.
 type Reader struct {
 	store  *Store
 	id     sandbox.StreamID
@@ -27,11 +28,11 @@ type Reader struct {
 	closed chan struct{}
 }
 
-// Reader returns what the stream holds from the byte at offset on. With follow it
-// waits at the end for more until the stream ends; otherwise what is there when
-// it gets there is the end. Reads fail with ctx's cause when it ends.
+// Reader returns the content of the stream from offset on. With follow it waits at the end for more
+// until the stream ends; otherwise it ends at the present end. Reads fail with ctx's cause when ctx
+// ends.
 //
-// Errors: NotFound; Invalid for an offset beyond what is there.
+// Errors: NotFound; Invalid for an offset beyond the end.
 func (s *Store) Reader(ctx context.Context, id sandbox.StreamID, offset int64, follow bool) (*Reader, sandbox.StreamInfo, error) {
 	f, _, l, err := s.acquire(id, os.O_RDONLY)
 	if err != nil {
@@ -41,12 +42,12 @@ func (s *Store) Reader(ctx context.Context, id sandbox.StreamID, offset int64, f
 	if offset < 0 || offset > info.Bytes {
 		_ = f.Close() // nothing was written
 		s.release(id, l)
-		return nil, info, sandbox.InvalidField("offset", "must be 0 to %d, the bytes there are", info.Bytes)
+		return nil, info, sandbox.InvalidField("offset", "must be 0 to %d, the number of bytes", info.Bytes)
 	}
 	return &Reader{store: s, id: id, ctx: ctx, file: f, live: l, follow: follow, offset: offset, closed: make(chan struct{})}, info, nil
 }
 
-// Offset returns that of the next byte.
+// Offset returns the offset of the next byte.
 func (r *Reader) Offset() int64 { return r.offset }
 
 func (r *Reader) Read(p []byte) (int, error) {
@@ -97,7 +98,7 @@ func (r *Reader) wait() (int64, error) {
 	}
 }
 
-// Close ends the reader, also one that waits.
+// Close ends the reader, including a Read that waits.
 func (r *Reader) Close() error {
 	var err error
 	r.once.Do(func() {
@@ -111,12 +112,11 @@ func (r *Reader) Close() error {
 // timeSize is a record of the file with times: an offset and Unix nanoseconds.
 const timeSize = 16
 
-// Timestamped returns what r reads with the time before every line at which its
-// first byte came, in the format of RFC 3339 with nanoseconds and a space.
-// Closing it closes r.
+// Timestamped returns the content of r with a time before every line: when its first byte arrived,
+// in the format of RFC 3339 with nanoseconds, and a space. Closing it closes r.
 func (s *Store) Timestamped(r *Reader) io.ReadCloser {
 	t := &timestamped{Reader: r, lineStart: true}
-	t.times, _ = os.Open(s.path(r.id) + timesSuffix) // without it the time of reading is told
+	t.times, _ = os.Open(s.path(r.id) + timesSuffix) // without it the time of reading is used
 	return t
 }
 
@@ -155,7 +155,7 @@ func (t *timestamped) Read(p []byte) (int, error) {
 	return t.out.Read(p)
 }
 
-// timeOf returns when the byte at offset came. Offsets only grow.
+// timeOf returns when the byte at offset arrived. Offsets must not decrease.
 func (t *timestamped) timeOf(offset int64) time.Time {
 	var b [timeSize]byte
 	for t.times != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// The header of a stream's file: magic, most bytes, dropped bytes, end in Unix nanoseconds.
+// The header of a stream's file: magic, maximum bytes, dropped bytes, end in Unix nanoseconds.
 const (
 	magic      = "mbstrm01"
 	headerSize = 32
@@ -34,11 +34,11 @@ type Store struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	open map[sandbox.StreamID]*live // guarded by mu; those with a writer or readers
+	open map[sandbox.StreamID]*live // guarded by mu; streams with a writer or readers
 }
 
-// Open opens the directory, making it as needed. The logger gets what a writer
-// cannot tell anybody: that the disk is full.
+// Open opens the directory, and creates it if necessary. The logger receives what a writer cannot
+// return: that the disk is full.
 func Open(dir string, log *slog.Logger) (*Store, error) {
 	if err := durable.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("open streams: %w", err)
@@ -46,19 +46,19 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	return &Store{dir: dir, log: log, open: map[sandbox.StreamID]*live{}}, nil
 }
 
-// live is what the writer and the readers of a stream share.
+// live is the state shared by the writer and the readers of a stream.
 type live struct {
 	users int // guarded by Store.mu
 
 	mu      sync.Mutex
-	size    int64         // guarded by mu; bytes kept
+	size    int64         // guarded by mu; bytes stored
 	dropped int64         // guarded by mu
 	ended   bool          // guarded by mu
-	writer  bool          // guarded by mu; there is one
+	writer  bool          // guarded by mu; it has a writer
 	changed chan struct{} // guarded by mu; closed at the next change; nil when nobody waits
 }
 
-// wake tells who waits to look again. The caller holds mu.
+// wake wakes all waiters to check again. The caller holds mu.
 func (l *live) wake() {
 	if l.changed != nil {
 		close(l.changed)
@@ -70,8 +70,8 @@ func (s *Store) path(id sandbox.StreamID) string { return filepath.Join(s.dir, s
 
 func notFound() error { return sandbox.Errorf(sandbox.NotFound, "there is no such stream") }
 
-// Create makes an empty stream that keeps at most max bytes. Errors: Exists,
-// DiskFull, Invalid for an id that is none.
+// Create creates an empty stream that stores at most max bytes. Errors: Exists, DiskFull, Invalid
+// for an invalid ID.
 func (s *Store) Create(id sandbox.StreamID, max int64) error {
 	if _, ok := sandbox.ParseStreamID(string(id)); !ok {
 		return sandbox.Errorf(sandbox.Invalid, "%q is not the id of a stream", string(id))
@@ -84,7 +84,7 @@ func (s *Store) Create(id sandbox.StreamID, max int64) error {
 		_, err = f.Write(header)
 		err = errors.Join(err, f.Close())
 		if err != nil {
-			_ = os.Remove(s.path(id)) // it is of no use, and swept otherwise
+			_ = os.Remove(s.path(id)) // it is useless; if this fails the sweep removes it
 		}
 	}
 	switch {
@@ -98,12 +98,12 @@ func (s *Store) Create(id sandbox.StreamID, max int64) error {
 	return nil
 }
 
-// header is what the file of a stream begins with.
+// header is the beginning of a stream's file.
 type header struct {
 	max, dropped, ended int64
 }
 
-// readHeader reads the header and the number of bytes kept.
+// readHeader reads the header and returns the number of bytes stored.
 func readHeader(f *os.File) (header, int64, error) {
 	var b [headerSize]byte
 	if _, err := f.ReadAt(b[:], 0); err != nil || string(b[:len(magic)]) != magic {
@@ -117,7 +117,7 @@ func readHeader(f *os.File) (header, int64, error) {
 	return header{max: at(maxAt), dropped: at(droppedAt), ended: at(endedAt)}, info.Size() - headerSize, nil
 }
 
-// acquire opens a stream's file and what its users share. The caller releases both.
+// acquire opens a stream's file and its shared state. The caller releases both.
 func (s *Store) acquire(id sandbox.StreamID, flag int) (*os.File, header, *live, error) {
 	if _, ok := sandbox.ParseStreamID(string(id)); !ok {
 		return nil, header{}, nil, notFound()
@@ -170,8 +170,8 @@ func (l *live) info(id sandbox.StreamID) sandbox.StreamInfo {
 	return sandbox.StreamInfo{ID: id, Bytes: l.size, Truncated: l.dropped > 0, Ended: l.ended}
 }
 
-// Remove removes a stream; one that does not exist is no error. Readers of it
-// come to its end.
+// Remove removes a stream; a stream that does not exist is not an error. Readers of it reach its
+// end.
 func (s *Store) Remove(id sandbox.StreamID) error {
 	if _, ok := sandbox.ParseStreamID(string(id)); !ok {
 		return nil
@@ -208,7 +208,7 @@ func (s *Store) Sizes() (map[sandbox.StreamID]int64, error) {
 	}
 	sizes := make(map[sandbox.StreamID]int64, len(entries))
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil { // else it was removed meanwhile
+		if info, err := e.Info(); err == nil { // otherwise it was removed meanwhile
 			sizes[sandbox.StreamID(e.Name())] = info.Size()
 		}
 	}

@@ -216,7 +216,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// A stream's id is a file name: nothing else may be reached by it.
+// A stream's ID is a file name: it must not lead to other files.
 func TestIDsAreNoPaths(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, filepath.Join(dir, "streams"))

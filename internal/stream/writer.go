@@ -11,10 +11,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// timesEvery is how exact the times of bytes are, at best.
+// timesEvery is the resolution of the times of bytes.
 const timesEvery = time.Millisecond
 
-// Writer appends to a stream. It is for one goroutine.
+// Writer appends to a stream. It must be used by a single goroutine.
 type Writer struct {
 	store *Store
 	id    sandbox.StreamID
@@ -23,15 +23,15 @@ type Writer struct {
 	live  *live
 	max   int64
 	last  time.Time // of the last record in times
-	gap   int64     // bytes lost since the last that was kept, because the disk was full
+	gap   int64     // bytes lost since the last stored byte, because the disk was full
 }
 
-// gapNote stands in a stream where bytes are missing because the disk was full.
+// gapNote is inserted where bytes are missing because the disk was full.
 const gapNote = "\n[modbox: output is missing here, because the server's disk was full]\n"
 
-// Writer returns the writer of a stream, to go on where the last one stopped.
-// That of a stream which has ended can say how long it is, and refuses writes.
-// Errors: NotFound; Conflict when the stream has a writer.
+// Writer returns the writer of a stream, to continue where the last one stopped. The writer of a
+// stream that has ended can return its length, and refuses writes. Errors: NotFound; Conflict when
+// the stream has a writer.
 func (s *Store) Writer(id sandbox.StreamID) (*Writer, error) {
 	f, h, l, err := s.acquire(id, os.O_RDWR)
 	if err != nil {
@@ -44,22 +44,22 @@ func (s *Store) Writer(id sandbox.StreamID) (*Writer, error) {
 	if busy {
 		_ = f.Close() // nothing was written
 		s.release(id, l)
-		return nil, sandbox.Errorf(sandbox.Conflict, "somebody else writes to the stream")
+		return nil, sandbox.Errorf(sandbox.Conflict, "the stream already has a writer")
 	}
 	w := &Writer{store: s, id: id, file: f, live: l, max: h.max}
-	// Times are a comfort: without them the stream is as good.
+	// Times are optional: the stream works without them.
 	w.times, _ = os.OpenFile(s.path(id)+timesSuffix, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	return w, nil
 }
 
-// Offset returns how many bytes were written so far, kept or not, over all writers.
+// Offset returns how many bytes were written so far, stored or not, over all writers.
 func (w *Writer) Offset() int64 {
 	w.live.mu.Lock()
 	defer w.live.mu.Unlock()
 	return w.live.size + w.live.dropped
 }
 
-// Room returns how many more bytes would be kept.
+// Room returns how many more bytes would be stored.
 func (w *Writer) Room() int64 {
 	w.live.mu.Lock()
 	defer w.live.mu.Unlock()
@@ -73,9 +73,9 @@ func (w *Writer) Lossy() bool {
 	return w.live.dropped > 0
 }
 
-// Write appends p. Bytes that cannot be kept are dropped without an error, and a note
-// stands in their place once there is space again. Write fails only when the header
-// cannot be written, or with Conflict after the end.
+// Write appends p. Bytes that cannot be stored are dropped without an error, and a note replaces
+// them once there is space again. Write fails only when the header cannot be written, or with
+// Conflict after the end.
 func (w *Writer) Write(p []byte) (int, error) {
 	// Only the writer changes size and dropped.
 	l := w.live
@@ -103,13 +103,13 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// keep appends as much of p as there is room for and returns by how many bytes the
-// stream grew. After a gap it begins with a note, whose bytes take the place of lost
-// bytes: so the size and the count of dropped bytes stay, in sum, what was written.
+// keep appends as much of p as fits and returns by how many bytes the stream grew. After a gap it
+// begins with a note, whose bytes replace lost bytes: so the sum of size and dropped bytes remains
+// the number of written bytes.
 func (w *Writer) keep(p []byte) (int64, error) {
 	room := w.Room()
 	if w.gap > 0 && room > 0 {
-		// At least one byte stays counted as dropped, so that the stream says so.
+		// At least one byte remains counted as dropped, so that Lossy reports the loss.
 		missing := int64(len(gapNote)) + 1 - w.gap
 		if missing > int64(len(p)) {
 			w.gap += int64(len(p))
@@ -129,14 +129,14 @@ func (w *Writer) keep(p []byte) (int64, error) {
 	return int64(n), err
 }
 
-// Ended reports whether nothing may be written any more.
+// Ended reports whether the stream has ended.
 func (w *Writer) Ended() bool {
 	w.live.mu.Lock()
 	defer w.live.mu.Unlock()
 	return w.live.ended
 }
 
-// stamp notes when the byte at offset came.
+// stamp records when the byte at offset arrived.
 func (w *Writer) stamp(offset int64) {
 	now := time.Now()
 	if w.times == nil || now.Sub(w.last) < timesEvery {
@@ -147,7 +147,7 @@ func (w *Writer) stamp(offset int64) {
 	binary.BigEndian.PutUint64(b[:8], uint64(offset))
 	binary.BigEndian.PutUint64(b[8:], uint64(now.UnixNano()))
 	if _, err := w.times.Write(b[:]); err != nil {
-		_ = w.times.Close() // it is of no use any more
+		_ = w.times.Close() // it is useless now
 		w.times = nil
 	}
 }
@@ -160,8 +160,8 @@ func (w *Writer) number(at int64, n int64) error {
 	return err
 }
 
-// End says that nothing more will be written, and closes the writer. When it returns nil,
-// the stream is on the disk.
+// End marks the stream as complete, and closes the writer. When it returns nil, the stream is on
+// the disk.
 func (w *Writer) End() error {
 	err := errors.Join(w.number(endedAt, time.Now().UnixNano()), w.sync())
 	w.live.mu.Lock()
@@ -171,19 +171,19 @@ func (w *Writer) End() error {
 	return errors.Join(err, w.Close())
 }
 
-// sync has the stream and its name outlive a loss of power.
+// sync makes the stream and its name survive a loss of power.
 func (w *Writer) sync() error {
 	return errors.Join(w.file.Sync(), durable.Sync(w.store.dir))
 }
 
-// Close lets go of the stream without ending it.
+// Close releases the stream without ending it.
 func (w *Writer) Close() error {
 	w.live.mu.Lock()
 	w.live.writer = false
 	w.live.mu.Unlock()
 	w.store.release(w.id, w.live)
 	if w.times != nil {
-		_ = w.times.Close() // what is lost of it is not missed
+		_ = w.times.Close() // lost times do no harm
 	}
 	return w.file.Close()
 }

@@ -26,10 +26,10 @@ func (s *Services) API() api.Deps {
 	}
 }
 
-// Edge are the settings of the handler in front of the API.
+// Edge has the settings of the handler in front of the API.
 type Edge struct {
 	Proxy proxy.Config
-	// URLAccess is the least credential for the management routes on the URLs of sandboxes.
+	// URLAccess is the minimum credential for the management routes on the URLs of sandboxes.
 	URLAccess sandbox.URLAccess
 	// Requests bounds and logs requests; Memory is set by [Services.Handler].
 	Requests edge.Options
@@ -37,7 +37,7 @@ type Edge struct {
 	TrustedProxies []netip.Prefix
 }
 
-// Handler returns the handler of all requests: those to the URLs of sandboxes go through a
+// Handler returns the handler of all requests: requests to the URLs of sandboxes go through a
 // proxy, all others to v1. release closes the connections of the proxy.
 func (s *Services) Handler(v1 http.Handler, cfg Edge) (_ http.Handler, release func(), err error) {
 	access := modbox.Access{Server: cfg.URLAccess, Workspaces: s.ports.Store, Tokens: s.Auth}
