@@ -1,7 +1,6 @@
-// Command modbox-sandbox is the process that a sandbox is. Package
-// driver/gvisor starts it once per box; it is gVisor's own "boot" and, as its
-// helper, "umount", chosen by the arguments. Nothing of Modbox runs in it: what
-// a guest could break into holds no code and no data of ours.
+// Command modbox-sandbox is the process of a sandbox. Package driver/gvisor starts it once per box;
+// it is gVisor's own "boot" and, as its helper, "umount", chosen by the arguments. Nothing of
+// Modbox runs in it: a guest that breaks into it finds neither code nor data of ours.
 package main
 
 import (
@@ -17,8 +16,8 @@ import (
 )
 
 const (
-	// gcDelay is how long garbage is left lying: booting allocates a little and
-	// exits or settles before it, so collecting during it only costs time.
+	// gcDelay delays garbage collection: booting allocates a little and exits or settles before it,
+	// so collecting during it only costs time.
 	gcDelay   = 3 * time.Second
 	gcPercent = 100
 )

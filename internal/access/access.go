@@ -1,6 +1,6 @@
-// Package access holds what becomes known of a request while it is served: who makes
-// it, and what it is about. The edge of the server makes one record for each request;
-// what is behind fills it in, and at the end it becomes one line of the access log.
+// Package access collects facts about a request while it is served: its user and its object. The
+// edge of the server makes a record for each request; the code behind it fills the record in, and
+// at the end the record becomes a line of the access log.
 package access
 
 import (
@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Who makes a request.
+// Who identifies the user or token of a request.
 type Who struct {
 	User, Workspace string
 	// Token is the id of the API token, Session the id of the session that the token is of.
 	Token, Session string
 }
 
-// Record is what is known of one request. Safe for concurrent use; a nil Record takes
-// and has nothing.
+// Record has the known facts about a request. Safe for concurrent use; a nil Record is empty and
+// ignores changes.
 type Record struct {
 	admit func(user string) error
 
@@ -115,8 +115,8 @@ func (r *Record) In(sandbox, workspace string) {
 	r.sandbox, r.who.Workspace = sandbox, workspace
 }
 
-// LetBodyRest says how long the body of the request may not grow until it is given up,
-// where that is not the server's default.
+// LetBodyRest sets how long the body of the request may pause before it is given up, instead of the
+// server's default.
 func (r *Record) LetBodyRest(d time.Duration) {
 	if r == nil {
 		return
@@ -126,7 +126,7 @@ func (r *Record) LetBodyRest(d time.Duration) {
 	r.bodyIdle = d
 }
 
-// BodyRest returns what LetBodyRest was told, else other.
+// BodyRest returns the value of LetBodyRest, or else other.
 func (r *Record) BodyRest(other time.Duration) time.Duration {
 	if r == nil {
 		return other
@@ -147,7 +147,7 @@ func Routed(route string, next http.Handler) http.Handler {
 	})
 }
 
-// Attributes returns what the access log says of the request, without what is not known.
+// Attributes returns the attributes for the access log, without unknown ones.
 func (r *Record) Attributes() []slog.Attr {
 	r.mu.Lock()
 	defer r.mu.Unlock()

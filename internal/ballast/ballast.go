@@ -166,15 +166,15 @@ func ignoreFull(err error) error {
 	return err
 }
 
-// Space is what a file system has.
+// Space is the free space of a file system.
 type Space struct {
 	// Bytes and Inodes are free, for users without privileges; Size is how many bytes
 	// there are in all. A file system that does not count its inodes has 1<<62 of them.
 	Bytes, Size, Inodes int64
 }
 
-// inodeBytes is how many bytes of free space one free inode stands for. What takes most
-// inodes is kept output, a few small files for each command.
+// inodeBytes is how many bytes of free space a free inode counts as. Stored output uses most
+// inodes, a few small files for each command.
 const inodeBytes = 64 << 10
 
 // Usable returns how many bytes may be taken to be free where files of all sizes are

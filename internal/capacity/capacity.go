@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Machine is what a machine has.
+// Machine has the resources of a machine.
 type Machine struct {
 	MemoryBytes int64
 	// DiskBytes is the size of the file system of the state directory.
@@ -20,8 +20,8 @@ type Machine struct {
 	Cores     int
 }
 
-// Detect returns what this machine has. The state directory, or the nearest parent that
-// exists, says which file system counts.
+// Detect returns the resources of this machine. The file system is that with the state directory,
+// or with its nearest existing parent.
 func Detect(stateDir string) (Machine, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -43,7 +43,7 @@ func Detect(stateDir string) (Machine, error) {
 	}, nil
 }
 
-// Policy says how much of a machine may be promised.
+// Policy determines how much of a machine may be promised.
 type Policy struct {
 	// MemoryOvercommit and DiskOvercommit are how many times what there is may be
 	// promised; 0 means any number; negative means 4 times, but always enough for 20
@@ -54,7 +54,7 @@ type Policy struct {
 	MemoryReserve int64
 	// MaxSandboxes is how many sandboxes all workspaces may have at once; 0 for any number.
 	MaxSandboxes int
-	// Sandbox is what a sandbox has that asks for nothing, Build what a box of a build has.
+	// Sandbox are the default resources of a sandbox, Build the resources of a box of a build.
 	Sandbox, Build sandbox.Resources
 }
 
@@ -72,8 +72,8 @@ func (m Machine) Promise(p Policy) sandbox.Promise {
 	}
 }
 
-// times multiplies n as a setting says, least being the least that a negative one means.
-// What would be 0 is kept apart from no limit.
+// times multiplies n by the factor of a setting; a negative factor means least. The result is never
+// 0, which would mean no limit.
 func times(n int64, factor float64, least int64) int64 {
 	switch {
 	case factor == 0:
@@ -88,12 +88,12 @@ const (
 	// sandboxesMin is how many sandboxes of the default size one workspace may have at
 	// once on every machine, beside one build.
 	sandboxesMin = 20
-	// overcommit is how many times what there is may be promised when no setting says.
-	// An idle sandbox of 512 MiB uses some 30 MiB.
+	// overcommit is the default factor of promised to existing resources. An idle sandbox of 512
+	// MiB uses about 30 MiB.
 	overcommit = 4
 )
 
-// enough is what sandboxesMin sandboxes of the default size and a build are promised.
+// enough returns the resources of sandboxesMin sandboxes of the default size and a build.
 func (p Policy) enough() sandbox.Resources {
 	return sandbox.Resources{
 		MemoryBytes: sandboxesMin*p.Sandbox.MemoryBytes + p.Build.MemoryBytes,
@@ -102,9 +102,8 @@ func (p Policy) enough() sandbox.Resources {
 	}
 }
 
-// Quota returns what one workspace may have when no setting says: half of what may be
-// promised, so that another workspace finds as much, but always enough for 20 sandboxes
-// of the default size and a build.
+// Quota returns the default quota of a workspace: half of what may be promised, so that another
+// workspace can have as much, but always enough for 20 sandboxes of the default size and a build.
 func (m Machine) Quota(p Policy) sandbox.Quota {
 	half, enough := m.Promise(p), p.enough()
 	q := sandbox.Quota{

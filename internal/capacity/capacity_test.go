@@ -12,7 +12,7 @@ import (
 
 const gib = 1 << 30
 
-// policy is that of the default settings.
+// policy is the policy of the default settings.
 var policy = capacity.Policy{
 	MemoryOvercommit: -1, DiskOvercommit: -1, MemoryReserve: -1, MaxSandboxes: 1000,
 	Sandbox: sandbox.Resources{MemoryBytes: gib / 2, CPUMilli: 1000, DiskBytes: 2 * gib},

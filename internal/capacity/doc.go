@@ -1,3 +1,3 @@
-// Package capacity says what a machine has, how much of it all sandboxes together may be
-// promised, and what one workspace may have of that when no setting says.
+// Package capacity measures the resources of a machine, and determines how much of them may be
+// promised to all sandboxes together, and by default to a workspace.
 package capacity

@@ -1,5 +1,5 @@
-// Package doctor finds out what a host lacks to run Modbox, and says how to get
-// it. It changes nothing; the last check really starts a sandbox.
+// Package doctor finds out what a host lacks to run Modbox, and how to fix that. It changes
+// nothing; the last check starts a real sandbox.
 package doctor
 
 import (
@@ -17,20 +17,20 @@ const (
 	Fail Status = "fail" // Modbox does not work here until this is mended
 )
 
-// Result is what a check found.
+// Result is the result of a check.
 type Result struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
-	// Detail says what was found, one or a few sentences.
+	// Detail describes the finding in a few sentences.
 	Detail string `json:"detail"`
-	// Fix says what to do; empty when there is nothing to do.
+	// Fix is the advice; empty when nothing needs to be done.
 	Fix string `json:"fix,omitempty"`
 }
 
-// Options says what to look at.
+// Options are the inputs of the checks.
 type Options struct {
 	StateDir, RunDir string
-	// Capacity says what the server promises on this machine, and one workspace may have.
+	// Capacity describes how much the server promises on this machine, in total and to a workspace.
 	Capacity func() (string, error)
 	// Listen is the address the server is to listen on.
 	Listen string
@@ -38,7 +38,8 @@ type Options struct {
 	// with a browser, and SharedOriginFix what to do about it.
 	SharedOrigin    bool
 	SharedOriginFix string
-	// Quarantine says what the server keeps although its database does not know it; "" for nothing.
+	// Quarantine describes the files that the server stores although its database does not know
+	// them; "" for none.
 	Quarantine func(ctx context.Context) (string, error)
 	// FirstToken returns what there is to know of the first token; nil when none works.
 	FirstToken func(ctx context.Context) (*FirstToken, error)
@@ -48,9 +49,9 @@ type Options struct {
 	BackupEvery time.Duration
 	// Running is the address that the server of StateDir listens on; "" when it does not run.
 	Running string
-	// Images are those that are to be built before a server is used, and whether they are.
+	// Images returns the images that must be built before a server is used, and whether they are.
 	Images func(ctx context.Context) (map[string]bool, error)
-	// Sandbox starts a sandbox and says how it went; see [TrySandbox].
+	// Sandbox starts a sandbox and returns the result; see [TrySandbox].
 	Sandbox func(ctx context.Context) (Trial, error)
 }
 

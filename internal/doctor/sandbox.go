@@ -21,7 +21,7 @@ import (
 type Trial struct {
 	// Start is from the request until the agent answered, Exec one command, Destroy the end.
 	Start, Exec, Destroy time.Duration
-	// Missing is what the host cannot limit, see driver.Capabilities.
+	// Missing are the limits that the host cannot enforce, see driver.Capabilities.
 	Missing []string
 }
 

@@ -158,7 +158,7 @@ func withoutSubordinates(files ...string) string {
 		names = append(names, u.Username)
 	}
 	for _, file := range files {
-		text, _ := os.ReadFile(file) // one that cannot be read has no entry
+		text, _ := os.ReadFile(file) // a file that cannot be read has no entry
 		found := false
 		for line := range strings.Lines(string(text)) {
 			name, _, _ := strings.Cut(line, ":")

@@ -1,11 +1,11 @@
-// Package installation notices a database that does not belong to what lies beside it:
-// an older copy, a new one, or another server's. A server that worked with such a
-// database would take every newer sandbox and saved state for garbage and remove it.
+// Package installation detects a database that does not belong to the files beside it: an older
+// copy, a new database, or another server's. A server with such a database would mistake every
+// newer sandbox and saved state for garbage and remove it.
 //
-// A mark is a small file that says which installation and generation the database had
-// last. One is in the state directory, beside what outlives the machine; another is in
-// the run directory, beside the sandboxes that run. The database is always written
-// first, so a mark is never ahead of its own database.
+// A mark is a small file with the installation and the last generation of the database. A mark is
+// in the state directory, beside the files that outlive the machine, and another in the run
+// directory, beside the running sandboxes. The database is always written first, so a mark is never
+// ahead of its own database.
 package installation
 
 import (
@@ -26,7 +26,7 @@ const Name = "installation"
 // markMax bounds what is read of a mark.
 const markMax = 8 << 10
 
-// Mark is what a mark says.
+// Mark is the content of a mark.
 type Mark struct {
 	sandbox.Installation
 	// StateDir is the state directory of the server that wrote it.
@@ -53,8 +53,8 @@ func Read(dir string) (m Mark, found bool, err error) {
 	return m, true, nil
 }
 
-// format has the generation at a fixed width, so that a mark can be written over in
-// place: that takes no room on a full disk and, as it is in one sector, is never half done.
+// format has the generation at a fixed width, so that a mark can be overwritten in place: that
+// needs no space on a full disk and, being within a sector, is atomic.
 const format = "installation %s\ngeneration %019d\nstate_dir %q\n"
 
 // Marks are the open marks of a running server.

@@ -103,9 +103,8 @@ func (p *Pool[T]) Add(b *Box[T]) bool {
 	return !p.closed
 }
 
-// Remove takes a box that has ended out of the pool. It reports whether the caller must
-// destroy the box: not one that is reserved, whose reservation decides that, and not one that
-// is in the pool no more.
+// Remove removes a box that has ended from the pool. It reports whether the caller must destroy the
+// box: not a reserved box, whose reservation decides that, nor a box that is no longer in the pool.
 func (p *Pool[T]) Remove(b *Box[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,8 +205,8 @@ func (p *Pool[T]) Planned() []Kind {
 	return list
 }
 
-// Surplus takes out the boxes beyond the plan and those that are too old. The caller
-// destroys them.
+// Surplus removes the boxes beyond the plan and the boxes that are too old. The caller destroys
+// them.
 func (p *Pool[T]) Surplus(now time.Time) []*Box[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()

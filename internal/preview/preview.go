@@ -51,7 +51,7 @@ type Keys interface {
 	CheckMAC(purpose, message, keyID string, mac []byte) (bool, error)
 }
 
-// Kind is what a token is for. A token of one kind is none of another.
+// Kind is the purpose of a token. A token of one kind is not valid as another kind.
 type Kind string
 
 // The kinds of tokens.
@@ -131,7 +131,7 @@ func (l *Links) Check(kind Kind, token string, id sandbox.ID, port sandbox.Publi
 
 func purpose(kind Kind) string { return "preview " + string(kind) }
 
-// message is what is signed. No part but the last can hold the character between them.
+// message returns the signed text. Only its last part can contain the separator.
 func message(id sandbox.ID, port sandbox.PublishedPort, seconds uint64, maker string) string {
 	return fmt.Sprintf("%s %d %s %d %s", id, port.Port, port.Label, seconds, maker)
 }

@@ -61,8 +61,8 @@ func newAnswer(w http.ResponseWriter, prefix string) *answer {
 // Header implements http.ResponseWriter.
 func (a *answer) Header() http.Header { return a.header }
 
-// WriteHeader implements http.ResponseWriter. Informational answers are dropped: the
-// server sends 100 itself, and nobody needs the others.
+// WriteHeader implements http.ResponseWriter. Informational answers are dropped: the server sends
+// 100 itself, and clients do not need the others.
 func (a *answer) WriteHeader(status int) {
 	if a.begun || status < http.StatusOK {
 		return

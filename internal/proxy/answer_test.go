@@ -72,8 +72,8 @@ func (w *world) answers(port uint16, answer string) {
 	})
 }
 
-// TestEveryAnswerIsIsolated: whatever a sandbox's server sends, its page in path form has
-// an opaque origin, and nothing that acts on the whole origin passes.
+// TestEveryAnswerIsIsolated checks that a page in path form has an opaque origin, whatever a
+// sandbox's server sends, and that no header that affects the whole origin passes.
 func TestEveryAnswerIsIsolated(t *testing.T) {
 	hostile := hostileHead
 	early := func(status string) string { return "HTTP/1.1 " + status + " Early\r\n" + hostile + "\r\n" }
@@ -157,7 +157,7 @@ func checkIsolated(t *testing.T, status string, h http.Header) {
 	}
 }
 
-// TestTrailersPass: what is harmless in trailers arrives, announced or not.
+// TestTrailersPass checks that harmless trailers arrive, announced or not.
 func TestTrailersPass(t *testing.T) {
 	for name, announce := range map[string]string{"announced": "Trailer: X-Sum\r\n", "unannounced": ""} {
 		t.Run(name, func(t *testing.T) {

@@ -58,14 +58,14 @@ func status(code sandbox.Code) int {
 	}
 }
 
-// answerError says why the sandbox did not answer.
+// answerError answers with the reason why the sandbox did not answer.
 func (p *Proxy) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	q := requestOf(r.Context())
 	var coded *sandbox.Error
 	var timeout net.Error
 	switch {
 	case r.Context().Err() != nil:
-		panic(http.ErrAbortHandler) // nobody is there any more
+		panic(http.ErrAbortHandler) // the client is gone
 	case errors.As(err, &coded) && coded.Code == sandbox.PortClosed:
 		err = sandbox.Wrap(sandbox.PortClosed, err, "nothing listens %s", q.place())
 	case errors.As(err, &coded):

@@ -16,8 +16,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// untold are headers of requests that no sandbox gets: what is ours, and what
-// only a proxy may claim.
+// untold are request headers that are not forwarded to sandboxes: credentials of ours, and headers
+// that only a proxy may set.
 var untold = []string{
 	auth.WorkspaceHeader, TokenHeader, "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "X-Real-Ip",
 	"Http2-Settings", "Proxy-Connection",

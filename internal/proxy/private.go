@@ -110,7 +110,7 @@ func (p *Proxy) watch(ctx context.Context, cancel context.CancelFunc, q *request
 	}
 }
 
-// wrong counts a token that is none, and says when there were too many.
+// wrong counts an invalid token, and returns an error when there were too many.
 func (p *Proxy) wrong(r *http.Request, err error) error {
 	if sandbox.CodeOf(err) != sandbox.Unauthenticated {
 		return err

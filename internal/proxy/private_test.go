@@ -236,7 +236,8 @@ func TestLinkBecomesCookie(t *testing.T) {
 	}
 }
 
-// TestOursNeverReachesTheSandbox has every form of our credentials stripped, of a public port, too.
+// TestOursNeverReachesTheSandbox checks that every form of our credentials is removed, also for a
+// public port.
 func TestOursNeverReachesTheSandbox(t *testing.T) {
 	w := newWorld(t, echo)
 	p := w.publish(sandbox.PortPublic)
@@ -351,8 +352,8 @@ func TestLinkEndsWebSocket(t *testing.T) {
 	}
 }
 
-// TestLinksEndWithTheirMaker has a link, its cookie and what is open by them end when
-// the token that made the link is revoked, and so does what is open by the token itself.
+// TestLinksEndWithTheirMaker checks that a link, its cookie and the connections opened by them end
+// when the token that made the link is revoked, as do connections opened by the token itself.
 func TestLinksEndWithTheirMaker(t *testing.T) {
 	for _, form := range forms {
 		t.Run(form, func(t *testing.T) {
@@ -415,7 +416,8 @@ func TestTokenEndsWebSocket(t *testing.T) {
 	}
 }
 
-// TestGuessing has unknown labels cost nothing after some of them, and right ones work all the same.
+// TestGuessing checks that many unknown labels are answered without a lookup, and that correct
+// labels still work.
 func TestGuessing(t *testing.T) {
 	w := newWorld(t, echo)
 	p := w.publish(sandbox.PortPrivate)

@@ -529,7 +529,8 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// TestForwardedClient: a sandbox is told the client that a trusted proxy in front names, and no other.
+// TestForwardedClient checks that a sandbox sees the client that a trusted proxy in front names,
+// and no other.
 func TestForwardedClient(t *testing.T) {
 	w := newWorld(t, echo)
 	front := w.server.Config.Handler

@@ -12,20 +12,20 @@ import (
 // Request asks for admission.
 type Request struct {
 	Workspace sandbox.WorkspaceID
-	// Count is the number of sandboxes: new ones, or the one that is resumed; 0 for a build.
+	// Count is the number of sandboxes: new sandboxes, or a sandbox that is resumed; 0 for a build.
 	Count int
-	// Resumes says that the request is a resume: it takes no token, and what records it finds
-	// out by itself whether there is room.
+	// Resumes is set for a resume: it takes no token, and its record function checks the capacity
+	// by itself.
 	Resumes bool
 	// MaxWait is the time for which the request may wait; 0 is not at all.
 	MaxWait time.Duration
 }
 
-// Admit calls record when it is the turn of the request and there may be room; record decides.
-// Record returns the number of sandboxes that are new: those that were there already need no
-// room. While there is no room, Admit waits for r.MaxWait.
+// Admit calls record when it is the turn of the request and capacity may be free; record decides.
+// Record returns the number of new sandboxes; existing sandboxes need no capacity. While capacity
+// is missing, Admit waits for r.MaxWait.
 //
-// Errors: record's; QuotaExceeded and Unavailable, naming the limit without room; the context's;
+// Errors: record's; QuotaExceeded and Unavailable, naming the exhausted limit; the context's;
 // Unavailable when the server stops.
 func (c *Controller) Admit(ctx context.Context, r Request, record func(sandbox.Admission) (int, error)) error {
 	err := c.admitWithDisk(ctx, r, record)
@@ -38,9 +38,9 @@ func (c *Controller) Admit(ctx context.Context, r Request, record func(sandbox.A
 	})
 }
 
-// admitWithDisk is Admit for a request that does not wait in the queue. While sandboxes are
-// being ended to free the disk it waits for that, so that whoever fills the disk keeps nobody
-// else from creating. It waits in memory: the database sees each request once before and once
+// admitWithDisk is Admit for a request that does not wait in the queue. While sandboxes are being
+// ended to free the disk it waits for that, so that a workspace that fills the disk does not keep
+// others from creating. It waits in memory: the database sees each request once before and once
 // after.
 func (c *Controller) admitWithDisk(ctx context.Context, r Request, record func(sandbox.Admission) (int, error)) error {
 	begin := time.Now()
@@ -59,7 +59,7 @@ func (c *Controller) admitWithDisk(ctx context.Context, r Request, record func(s
 	}
 }
 
-// diskSettled reports whether the disk has room for a sandbox, or nothing is being done to make
+// diskSettled reports whether the disk has space for a sandbox, or nothing is being done to free
 // some.
 func (c *Controller) diskSettled(waited time.Duration) (free, hopeless bool) {
 	free = c.disk.CheckFree(c.cfg.SandboxFreeDisk) == nil
@@ -94,21 +94,21 @@ func (c *Controller) try(ctx context.Context, r Request, w *waiter, record func(
 	return low != nil && errors.Is(err, low), err
 }
 
-// Admission returns what there must be room in for something of a workspace.
+// Admission returns what must fit into the quota together with an object of a workspace.
 func (c *Controller) Admission(ws sandbox.WorkspaceID) sandbox.Admission {
 	return sandbox.Admission{Quota: c.cfg.Quota, Held: c.disk.Held(ws), MaxLive: c.cfg.MaxSandboxes, Most: c.cfg.Promise}
 }
 
-// ResumeAdmission is Admission for a sandbox that is resumed. It takes free room of the workspace
-// before requests that wait for more: calls that wake a sandbox do not wait, and would fail
-// for as long as one create does.
+// ResumeAdmission is Admission for a sandbox that is resumed. It uses free capacity of the
+// workspace before requests that wait for more: calls that resume a sandbox do not wait, and would
+// fail for as long as a create waits.
 func (c *Controller) ResumeAdmission(ws sandbox.WorkspaceID) sandbox.Admission {
 	a := c.Admission(ws)
 	c.queue.takeTurns(&a, ws)
 	return a
 }
 
-// Released has waiting requests try again: something may have made room.
+// Released wakes waiting requests to try again, because capacity may be free.
 func (c *Controller) Released() {
 	c.queue.wakeAll()
 	c.diskWait.changed.Send()

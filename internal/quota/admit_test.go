@@ -47,7 +47,7 @@ func (d *fakeDisk) CheckFree(int64) error {
 
 func (d *fakeDisk) Evicting() bool { return d.evicting.Load() }
 
-// host counts the records of each workspace, of which only so many have room.
+// host counts the records of each workspace, and limits them to the workspace's capacity.
 type host struct {
 	*Controller
 	disk fakeDisk
@@ -93,7 +93,7 @@ func (h *host) tried(ws sandbox.WorkspaceID) int {
 	return n
 }
 
-// release makes room for n sandboxes of a workspace.
+// release frees the capacity for n sandboxes of a workspace.
 func (h *host) release(ws sandbox.WorkspaceID, n int) {
 	h.mu.Lock()
 	h.room[ws] += n
@@ -214,8 +214,8 @@ func TestHeadsOfManyWorkspacesShareThePolls(t *testing.T) {
 	})
 }
 
-// TestLowDiskIsWaitedForInMemory: creates that wait for the disk neither poll the database nor
-// each the disk, and all go on when there is room.
+// TestLowDiskIsWaitedForInMemory: creates that wait for the disk neither poll the database nor each
+// the disk, and all go on when there is space.
 func TestLowDiskIsWaitedForInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost()
@@ -279,7 +279,8 @@ func TestLowDiskThatNobodyFrees(t *testing.T) {
 	})
 }
 
-// TestStopWaiting refuses all that wait, for room and for the disk, and all that come later.
+// TestStopWaiting refuses all requests that wait, for quota and for the disk, and all later
+// requests.
 func TestStopWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost()

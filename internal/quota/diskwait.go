@@ -32,9 +32,9 @@ func newDiskWait() *diskWait {
 	return &diskWait{poller: make(chan struct{}, 1), waiting: map[sandbox.WorkspaceID]int{}}
 }
 
-// wait returns when settled reports that the disk is free, with over true when there is no use
-// in waiting: settled says so, the request has waited since begin for too long, or too many
-// requests of the workspace wait. Errors: the context's; Unavailable when stop is closed.
+// wait returns when settled reports that the disk is free, with over true when waiting is useless:
+// settled reports so, the request has waited since begin for too long, or too many requests of the
+// workspace wait. Errors: the context's; Unavailable when stop is closed.
 func (d *diskWait) wait(ctx context.Context, ws sandbox.WorkspaceID, begin time.Time, settled func(waited time.Duration) (free, hopeless bool), stop <-chan struct{}) (over bool, err error) {
 	if !d.join(ws) {
 		return true, nil

@@ -19,9 +19,9 @@ const (
 	pollsPerSecond = 50
 )
 
-// queue is the admission queue: the waiting requests of a workspace are admitted in the order
-// in which they came, and workspaces that wait for room on a full server take turns. Only the
-// first request of each workspace, its head, ever tries. Safe for concurrent use.
+// queue is the admission queue: the waiting requests of a workspace are admitted in the order in
+// which they came, and workspaces that wait for a full server take turns. Only the first request of
+// each workspace, its head, ever tries. Safe for concurrent use.
 type queue struct {
 	mu      sync.Mutex
 	waiting map[sandbox.WorkspaceID][]*waiter // the longest first; guarded by mu
@@ -36,7 +36,7 @@ type queue struct {
 // waiter is a request that waits.
 type waiter struct {
 	count int           // sandboxes that the request wants
-	wake  chan struct{} // receives when the waiter is a head and should try; has room for one
+	wake  chan struct{} // receives when the waiter is a head and should try; its buffer has a place for one signal
 }
 
 func newQueue() *queue {
@@ -45,8 +45,8 @@ func newQueue() *queue {
 	return q
 }
 
-// wait has a request that was refused with err wait, and calls try whenever it is the head of
-// its workspace and there may be room. Errors: try's when waiting does not help; the last of
+// wait queues a request that was refused with err, and calls try whenever the request is the head
+// of its workspace and capacity may be free. Errors: try's when waiting does not help; the last of
 // try's after r.MaxWait; QuotaExceeded when too many requests of the workspace wait; Unavailable
 // when the server stops; the context's.
 func (q *queue) wait(ctx context.Context, r Request, err error, try func(*waiter) error) error {
@@ -114,7 +114,7 @@ func (q *queue) leave(ws sandbox.WorkspaceID, w *waiter, admitted bool) {
 	}
 }
 
-// endTurn takes a workspace from those that wait for room on the server, and reports whether it
+// endTurn removes a workspace from the workspaces that wait for the server, and reports whether it
 // was among them.
 //
 // Preconditions: q.mu is held.
@@ -133,7 +133,7 @@ func (q *queue) refused(ws sandbox.WorkspaceID, err error) {
 			q.full = append(q.full, ws)
 		}
 	} else if q.endTurn(ws) {
-		q.wakeHeads() // others need not leave room for it
+		q.wakeHeads() // others need not leave capacity for it
 	}
 }
 
@@ -176,7 +176,7 @@ func (q *queue) isHead(ws sandbox.WorkspaceID, w *waiter) bool {
 	return len(list) == 0 || list[0] == w
 }
 
-// order has an admission of w, which is nil for a request that does not wait, leave room for
+// order makes an admission of w, which is nil for a request that does not wait, leave capacity for
 // the requests that come first.
 func (q *queue) order(a *sandbox.Admission, ws sandbox.WorkspaceID, w *waiter) {
 	if !q.isHead(ws, w) {
@@ -185,7 +185,7 @@ func (q *queue) order(a *sandbox.Admission, ws sandbox.WorkspaceID, w *waiter) {
 	q.takeTurns(a, ws)
 }
 
-// takeTurns has an admission leave room on the server for the workspaces whose turn comes
+// takeTurns makes an admission leave capacity on the server for the workspaces whose turn comes
 // before the turn of ws.
 func (q *queue) takeTurns(a *sandbox.Admission, ws sandbox.WorkspaceID) {
 	q.mu.Lock()

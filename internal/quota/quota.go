@@ -31,9 +31,9 @@ type Store interface {
 	QuotaUse(ctx context.Context, ws sandbox.WorkspaceID) (sandbox.QuotaUse, error)
 	// Promised returns what all sandboxes and builds are limited to together.
 	Promised(ctx context.Context) (sandbox.Promise, error)
-	// BeginBuild records a reservation for the boxes of a build, one after the other, of as
-	// much of most as there is room for, and returns that. Errors: QuotaExceeded when there
-	// is no room for least; a.Refuse.
+	// BeginBuild records a reservation for the boxes of a build, which run one after the other, of
+	// as much of most as fits, and returns that. Errors: QuotaExceeded when least does not fit;
+	// a.Refuse.
 	BeginBuild(ctx context.Context, id sandbox.ID, ws sandbox.WorkspaceID, least, most sandbox.Resources, a sandbox.Admission) (sandbox.Resources, error)
 	// EndBuild deletes a reservation. Idempotent.
 	EndBuild(ctx context.Context, id sandbox.ID) error
@@ -59,8 +59,8 @@ type Disk interface {
 type Config struct {
 	// Quota is the quota of a workspace that has no other.
 	Quota sandbox.Quota
-	// Defaults are the resources of a sandbox, Build those of a box of a build, unless a
-	// request says otherwise; Max is the most that a sandbox may have.
+	// Defaults are the default resources of a sandbox, Build the default resources of a box of a
+	// build; Max is the most that a sandbox may have.
 	Defaults, Build, Max sandbox.Resources
 	// MaxSandboxes bounds the sandboxes of the server that are made or run; 0 is no limit.
 	MaxSandboxes int
@@ -81,7 +81,7 @@ type Controller struct {
 	queue    *queue
 	buckets  buckets
 	diskWait *diskWait
-	released broadcast.Broadcast // something may have made room
+	released broadcast.Broadcast // capacity may be free
 	reserved ids                 // of the reservations of this server
 }
 
@@ -92,7 +92,7 @@ func New(cfg Config, store Store, disk Disk, log *slog.Logger) *Controller {
 
 // Report is the quota of a workspace and what the workspace has of it.
 type Report struct {
-	// Limits are what counts; Set is the part that was set for this workspace.
+	// Limits are the effective limits; Set is the part that was set for this workspace.
 	Limits, Set sandbox.Quota
 	Used        sandbox.QuotaUse
 }
@@ -167,8 +167,8 @@ func (c *Controller) Limits(ctx context.Context, ws sandbox.WorkspaceID) (sandbo
 	return set.Over(c.cfg.Quota), nil
 }
 
-// Record calls record, which records something of a workspace if there is room. When record
-// fails for lack of disk, Record evicts the build cache of the workspace and retries once.
+// Record calls record, which records an object of a workspace if it fits. When record fails for
+// lack of disk, Record evicts the build cache of the workspace and retries once.
 // Errors: record's.
 func (c *Controller) Record(ctx context.Context, a sandbox.Admission, ws sandbox.WorkspaceID, record func(sandbox.Admission) error) error {
 	err := record(a)
@@ -179,8 +179,8 @@ func (c *Controller) Record(ctx context.Context, a sandbox.Admission, ws sandbox
 	return record(a)
 }
 
-// freeCache removes what err says is short of the disk from the build cache of a workspace, and
-// reports whether that made enough room.
+// freeCache removes as much of the build cache of a workspace as err says is missing on the disk,
+// and reports whether that was enough.
 func (c *Controller) freeCache(ctx context.Context, ws sandbox.WorkspaceID, err error) bool {
 	short := sandbox.DiskShort(err)
 	if short == 0 {
@@ -188,7 +188,7 @@ func (c *Controller) freeCache(ctx context.Context, ws sandbox.WorkspaceID, err 
 	}
 	made, evictErr := c.disk.FreeCache(ctx, ws, short)
 	if evictErr != nil && ctx.Err() == nil {
-		c.log.Error("build cache not removed to make room", "workspace", ws, "error", evictErr)
+		c.log.Error("cannot remove the build cache to free disk", "workspace", ws, "error", evictErr)
 	}
 	return made
 }

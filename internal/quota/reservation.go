@@ -40,10 +40,10 @@ var ErrDiskReserved = errors.New("builds under way hold the disk of the workspac
 // reserveFunc takes a reservation for the waiter w, or for a request that does not wait.
 type reserveFunc func(w *waiter) (Reservation, error)
 
-// ReserveWithPlace is Reserve with one of the places, which the release gives back, too. While
-// there is a place but no room in the quota, it waits in the admission queue for maxWait, without
-// a place; then it holds the reservation while it waits for a place again. Waits, which may be
-// nil, is called with what the request waits for. Errors: as Reserve; as
+// ReserveWithPlace is Reserve together with one of the places, which the release also gives back.
+// While a place is free but the quota is exhausted, it waits in the admission queue for maxWait,
+// without a place; then it holds the reservation while it waits for a place again. Waits, which may
+// be nil, is called with the reason for waiting. Errors: as Reserve; as
 // [fairsem.Semaphore.Acquire]; as [Controller.Admit].
 func (c *Controller) ReserveWithPlace(ctx context.Context, places *fairsem.Semaphore, ws sandbox.WorkspaceID, asked sandbox.Resources, maxWait time.Duration, waits func(string)) (got Reservation, err error) {
 	if waits == nil {
@@ -101,13 +101,13 @@ func (c *Controller) ReserveAhead(ctx context.Context, ws sandbox.WorkspaceID, m
 	return &got, nil
 }
 
-// Reserve reserves what one box of a build may have, until the release: the boxes of a build
-// come one after the other. Resources that are 0 are those of Config.Build, or as much of them
-// as the quota allows one sandbox. The disk is what the workspace has left, when that is the
-// default of a sandbox or other builds hold nothing of it. It overtakes no request of the
-// workspace that waits. A killed server leaves a row, which the next server deletes.
+// Reserve reserves the resources of a box of a build until the release; the boxes of a build run
+// one after the other. Resources that are 0 are those in Config.Build, or as much of them as the
+// quota allows a sandbox. The disk is the rest of the workspace's quota, if that is at least the
+// default of a sandbox or other builds reserve nothing. It does not overtake waiting requests of
+// the workspace. A killed server leaves a row, which the next server deletes.
 //
-// Errors: Invalid, naming the field, for what is beyond the maximum of a sandbox; QuotaExceeded.
+// Errors: Invalid, naming the field, for resources beyond the maximum of a sandbox; QuotaExceeded.
 func (c *Controller) Reserve(ctx context.Context, ws sandbox.WorkspaceID, asked sandbox.Resources) (Reservation, error) {
 	return c.reserve(ctx, ws, asked, nil)
 }
@@ -190,15 +190,15 @@ func (c *Controller) buildResources(ctx context.Context, ws sandbox.WorkspaceID,
 			*f.Of(&have) = n
 		}
 	}
-	if most := q.Limits[sandbox.LimitDisk]; most > 0 { // the build cache makes room
+	if most := q.Limits[sandbox.LimitDisk]; most > 0 { // the build cache can be evicted
 		left := most - q.Used.Disk.Total() + q.Used.Disk.Builds + q.Used.Disk.BuildCache + own.DiskBytes
 		have.DiskBytes = min(have.DiskBytes, max(left, sandbox.DiskMin))
 	}
 	return have, nil
 }
 
-// begin reserves as much of most as there is room for, and returns that. Errors: QuotaExceeded
-// when there is less than least.
+// begin reserves as much of most as fits, and returns that. Errors: QuotaExceeded when less than
+// least fits.
 func (c *Controller) begin(ctx context.Context, ws sandbox.WorkspaceID, least, most sandbox.Resources, a sandbox.Admission) (got sandbox.Resources, release func(), err error) {
 	id := sandbox.NewID()
 	c.reserved.add(id) // first, so that EndStale spares the row
@@ -218,7 +218,8 @@ func (c *Controller) begin(ctx context.Context, ws sandbox.WorkspaceID, least, m
 	}), nil
 }
 
-// EndStale deletes the reservations that are over, and those of earlier servers.
+// EndStale deletes the reservations of builds that have ended, and the reservations of earlier
+// servers.
 func (c *Controller) EndStale(ctx context.Context) error {
 	list, err := c.store.Builds(ctx)
 	if err != nil {

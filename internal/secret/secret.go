@@ -101,7 +101,7 @@ func parse(text string) ([]key, error) {
 	return keys, nil
 }
 
-// load returns the keys, the one that encrypts first.
+// load returns the keys; the first is used for encryption.
 func (k *Keys) load() ([]key, error) {
 	if k.fixed != nil {
 		return k.fixed, nil
@@ -179,9 +179,9 @@ type Store interface {
 	Reseal(ctx context.Context, reseal func(s sandbox.Sealed, object string) (sandbox.Sealed, error)) (count int, keys map[string]bool, err error)
 }
 
-// Rotate encrypts everything in the store with a new key, or with the first of those that
-// the environment gives, and returns how many secrets there are. It can be repeated after a
-// crash at any moment, while servers run.
+// Rotate encrypts all secrets in the store with a new key, or with the first key in the
+// environment, and returns the number of secrets. It can be repeated after a crash at any moment,
+// while servers run.
 func (k *Keys) Rotate(ctx context.Context, st Store) (int, error) {
 	if !k.Fixed() {
 		if err := k.Add(); err != nil {

@@ -20,9 +20,8 @@ func (k *Keys) MAC(purpose, message string) (keyID string, mac []byte, err error
 	return keys[0].id, mac, err
 }
 
-// CheckMAC reports whether mac is what MAC returned for the message with that key, in
-// a time that does not depend on how much of it is right. It is not when the key is
-// not there any more.
+// CheckMAC reports whether mac is the result of MAC for the message with that key, in a time that
+// does not depend on how much of it is right. It returns false when the key no longer exists.
 func (k *Keys) CheckMAC(purpose, message, keyID string, mac []byte) (bool, error) {
 	keys, err := k.load()
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package share divides a number of bytes of memory among workspaces, so that none takes
-// what others need: a workspace may have at most twice of what is left for the others. One
-// that is alone has up to two thirds of the whole, two have two fifths each, and so on;
-// whoever comes next always finds something. It knows nothing of what the memory is for.
+// Package share divides a number of bytes of memory among workspaces: a workspace may have at most
+// twice as much as it leaves for the others. A single workspace has up to two thirds of the whole,
+// two have two fifths each, and so on; the next workspace always gets something. The package does
+// not know the purpose of the memory.
 package share
 
 import (
@@ -58,7 +58,7 @@ func (b *Budget) Used() (now, peak int64) {
 // most returns what a key may have while others have so much.
 func (b *Budget) most(others int64) int64 { return (b.total - others) / 3 * 2 }
 
-// Account is what one piece of work has of a budget. Its methods are called by one
+// Account is the share of a budget that a piece of work has. Its methods must be called by a single
 // goroutine at a time. All methods of a nil account do nothing, and succeed.
 type Account struct {
 	budget *Budget
@@ -70,10 +70,10 @@ type Account struct {
 // have.
 func (b *Budget) Open(key string) *Account { return &Account{budget: b, key: key} }
 
-// Take adds n bytes to an account, at once or when others have given so much back. When
-// all who have something wait for each other, who came last gets an error at once.
+// Take adds n bytes to an account, at once or when others have released enough. When all holders of
+// bytes wait for each other, the latest gets an error at once.
 //
-// Errors: [ErrTooLarge]; [ErrBusy]; that of a context that has ended.
+// Errors: [ErrTooLarge]; [ErrBusy]; the error of a context that has ended.
 func (a *Account) Take(ctx context.Context, n int64) error {
 	if a == nil || n <= 0 {
 		return nil
@@ -171,7 +171,7 @@ func (b *Budget) give(a *Account, n int64) bool {
 	return true
 }
 
-// unlock gives those who wait what there is for them now, and lets b.mu go.
+// unlock gives the waiters the bytes that are available now, and unlocks b.mu.
 //
 // Preconditions: b.mu is held.
 func (b *Budget) unlock() {
@@ -183,7 +183,7 @@ func (b *Budget) unlock() {
 		}
 		return given
 	})
-	stuck := 0 // who waits and has something
+	stuck := 0 // waiters that have bytes
 	for _, w := range b.waiting {
 		if w.account.has > 0 {
 			stuck++

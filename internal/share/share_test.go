@@ -17,7 +17,7 @@ func take(t *testing.T, a *share.Account, n int64) {
 	}
 }
 
-// TestNobodyTakesAll: whoever comes next finds something, however much the others want.
+// TestNobodyTakesAll checks that the next workspace gets something, however much the others want.
 func TestNobodyTakesAll(t *testing.T) {
 	b := share.New(900, time.Minute)
 	for i, key := range []string{"a", "b", "c", "d"} {

@@ -14,10 +14,10 @@ import (
 	"github.com/modbox/modbox/internal/ballast"
 )
 
-// Lock makes sure that only one server, which has the state directory stateDir, works
-// on dir. unlock gives the lock up; it ends with the process, too, however that ends.
+// Lock makes sure that only a single server, which has the state directory stateDir, works on dir.
+// unlock releases the lock; the end of the process also releases it.
 //
-// Errors: when another server has the lock, with its process id.
+// Errors: when another server has the lock, with its process ID.
 func Lock(dir, stateDir string) (unlock func(), err error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -37,7 +37,7 @@ func Lock(dir, stateDir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("another server (process %s, state directory %s) works on the run directory %s; give this server a run directory of its own (--run-dir or MODBOX_RUN_DIR)",
 			pid, other, dir)
 	}
-	// The file says who holds the lock; on a full disk a new one cannot.
+	// The file names the holder of the lock; on a full disk it may be out of date.
 	text := fmt.Appendf(nil, "%d\n%s\n", os.Getpid(), stateDir)
 	if _, err = f.WriteAt(text, 0); err == nil {
 		err = f.Truncate(int64(len(text)))

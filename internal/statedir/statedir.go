@@ -36,8 +36,8 @@ func Make(path string) error {
 	return nil
 }
 
-// Open reports whether other users than its owner have any right to a directory; one that
-// is not there is not open.
+// Open reports whether users other than its owner have any permission on a directory; a missing
+// directory is not open.
 func Open(path string) (bool, error) {
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {

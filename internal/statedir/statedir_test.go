@@ -10,7 +10,7 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// nobody is a user who owns nothing.
+// nobody is a user without files.
 const nobody = 65534
 
 // readAsNobody returns whether the user nobody can read a file.
@@ -22,7 +22,8 @@ func readAsNobody(t *testing.T, path string) bool {
 	return cmd.Run() == nil
 }
 
-// TestMakeClosesToOtherUsers has a directory that another program made for everybody.
+// TestMakeClosesToOtherUsers starts with a directory that another program made accessible to all
+// users.
 func TestMakeClosesToOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to act as another user")

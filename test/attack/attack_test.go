@@ -138,8 +138,8 @@ func (r *rig) work(times took) {
 	})
 }
 
-// attack is one way to harm the server. It repeats until ctx ends and counts what it did;
-// refusals are what it is expected to meet.
+// attack is a way to harm the server. It repeats until ctx ends and counts its attempts; it expects
+// refusals.
 type attack struct {
 	name string
 	run  func(ctx context.Context, r *rig, done *atomic.Int64)
@@ -186,7 +186,7 @@ func TestNeighbourGoesOnUnderAttack(t *testing.T) {
 	t.Logf("attacked: %v", attacked)
 	t.Logf("sandboxes ended to free the disk: %d", strings.Count(r.Log(), "a sandbox is ended to free space"))
 	t.Logf("free on the disk at the end: %d MiB of %d", r.fs.Free()>>20, int64(diskSize)>>20)
-	// The server needs nobody: after the attack it starts, and works, again.
+	// After the attack the server starts and works again without help.
 	r.Kill()
 	r.Launch()
 	r.neighbour = r.signIn("ann")

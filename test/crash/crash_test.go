@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// ledger is what the storm's callers know for sure.
+// ledger has what the storm's callers know for sure.
 type ledger struct {
 	mu      sync.Mutex
 	running map[string]string // id to its marker: answered as running, destroy never asked for
@@ -90,8 +90,8 @@ func TestKillInTheMiddleOfAStorm(t *testing.T) {
 	}
 }
 
-// verify asserts that every sandbox somebody was told is running still runs with
-// its data, and that every other one reaches an end or can be used.
+// verify asserts that every sandbox that a caller knows as running still runs with its data, and
+// that every other sandbox reaches an end or can be used.
 func verify(t *testing.T, s *testserver.Server, l *ledger, round int) {
 	t.Helper()
 	for id, marker := range l.running {
@@ -107,7 +107,7 @@ func verify(t *testing.T, s *testserver.Server, l *ledger, round int) {
 		}
 	}
 	clear(l.doomed)
-	// What nobody knows of (its answer was lost) must not stay in between.
+	// A sandbox that no caller knows (its answer was lost) must not stay in between.
 	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		busy := inBetween(t, s)

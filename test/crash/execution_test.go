@@ -106,7 +106,7 @@ func TestStdinAcrossAKill(t *testing.T) {
 	}
 }
 
-// TestBoxKilledUnderAnExecution has an execution lose its sandbox: no exit code is made up.
+// TestBoxKilledUnderAnExecution ends the sandbox of an execution: no exit code is made up.
 func TestBoxKilledUnderAnExecution(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})

@@ -123,7 +123,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 			t.Errorf("%s: root filesystems (-before +after):\n%s", c.name, d)
 		}
 	}
-	// What was cut short can be had now, up to what its tool says.
+	// The interrupted work succeeds now, up to the message of its tool.
 	sb, err := s.Create(t.Context(), client.CreateOptions{Image: "modbox/base", NpmPackages: []string{"is-odd"}, WaitUpTo: 5 * time.Minute})
 	if err != nil || sb.Cause == nil || !strings.Contains(sb.Cause.Message, "neither npm nor bun") {
 		t.Errorf("after all: %+v, %v, want a failure that says there is no npm", sb, err)

@@ -92,7 +92,7 @@ func TestKillBetweenPlaceAndLife(t *testing.T) {
 	}
 }
 
-// wantOnlyLiving waits until what the quota counts is what runs.
+// wantOnlyLiving waits until the quota counts exactly the running sandboxes.
 func wantOnlyLiving(t *testing.T, s *testserver.Server, round int) {
 	t.Helper()
 	me, err := s.WhoAmI(t.Context())

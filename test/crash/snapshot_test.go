@@ -12,9 +12,9 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// TestKillInTheMiddleOfSnapshots kills the server at random moments while
-// snapshots are taken of a running and a paused sandbox. After each restart both
-// are there, every snapshot that is listed is whole, and nothing is left of the others.
+// TestKillInTheMiddleOfSnapshots kills the server at random moments while snapshots of a running
+// and a paused sandbox are made. After each restart both sandboxes exist, every listed snapshot is
+// complete, and nothing remains of the others.
 func TestKillInTheMiddleOfSnapshots(t *testing.T) {
 	s := testserver.Start(t)
 	const rounds = 5

@@ -121,7 +121,7 @@ func TestKillInTheMiddleOfStateChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a killed server left of forks goes with the sweep.
+	// The sweep removes the forks' leftovers of a killed server.
 	for deadline := time.Now().Add(5 * time.Minute); len(left) > 0; left, _ = filepath.Glob(filepath.Join(s.StateDir, "checkpoints", "*", "*")) {
 		if time.Now().After(deadline) {
 			t.Fatalf("checkpoints left: %v", left)
@@ -190,8 +190,8 @@ func tarGz(t *testing.T, files int) []byte {
 	return buf.Bytes()
 }
 
-// TestRestartOfTheHost ends every process, as a restart does: what was paused
-// comes back with its memory, what ran has ended with the cause.
+// TestRestartOfTheHost ends every process, as a restart does: paused sandboxes come back with their
+// memory, running sandboxes have ended with the cause.
 func TestRestartOfTheHost(t *testing.T) {
 	s := testserver.Start(t)
 	paused := s.MustCreate(client.CreateOptions{Image: "modbox/base"})

@@ -11,9 +11,9 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// TestKillInTheMiddleOfDeletingAWorkspace kills the server while it deletes a
-// workspace with running and paused sandboxes, checkpoints and a snapshot. After
-// the restart nothing of it is left, and the other workspace has what it had.
+// TestKillInTheMiddleOfDeletingAWorkspace kills the server while it deletes a workspace with
+// running and paused sandboxes, checkpoints and a snapshot. After the restart nothing of it
+// remains, and the other workspace is unchanged.
 func TestKillInTheMiddleOfDeletingAWorkspace(t *testing.T) {
 	s := testserver.Start(t, "--pool-size", "0")
 	small := client.CreateOptions{

@@ -212,7 +212,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 	fill("f2")
 	s.Launch()
 	quiet.signIn(s)
-	fill("f3") // what the start has given up of the ballast
+	fill("f3") // the part of the ballast that the start has released
 	for i := range 2 {
 		c.use(ctx, s, quiet, bystander.ID, doomed[3+i])
 	}
@@ -286,8 +286,8 @@ func TestOutputGoesOnAfterTheDiskWasFull(t *testing.T) {
 	}
 }
 
-// TestDestroyWithoutAnySpace is a disk on which something else takes what the server has in
-// reserve, too: only a destroy is done, and frees space for the rest.
+// TestDestroyWithoutAnySpace runs on a disk on which another program also takes the server's
+// reserve: only a destroy succeeds, and frees space for the rest.
 func TestDestroyWithoutAnySpace(t *testing.T) {
 	fs := loopfs.New(t, 2600<<20)
 	s := testserver.StartIn(t, fs.Dir, "--disk-evict-below", "0", "--disk-ballast", "0") // it would take long to use them up
@@ -319,8 +319,8 @@ func TestDestroyWithoutAnySpace(t *testing.T) {
 	quiet.signIn(s)
 }
 
-// TestDiskWithoutInodes is a disk that has bytes but no inodes: the server creates no
-// sandbox, and those that there are go on and can be destroyed.
+// TestDiskWithoutInodes runs on a disk that has bytes but no inodes: the server creates no sandbox,
+// and existing sandboxes go on and can be destroyed.
 func TestDiskWithoutInodes(t *testing.T) {
 	const inodes = 20_000 // worth more than 1 GiB to the server; mkfs rounds their number up
 	fs := loopfs.New(t, 2600<<20, "-N", strconv.Itoa(inodes))
@@ -366,7 +366,7 @@ func mark(t *testing.T, v *tenant, id string) {
 	}
 }
 
-// ended returns those of the sandboxes that have ended.
+// ended returns the sandboxes that have ended.
 func ended(t *testing.T, v *tenant, ids []string) (list []client.Sandbox) {
 	t.Helper()
 	for _, id := range ids {

@@ -14,8 +14,8 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// otherBuild makes what a paused sandbox was saved as look as if another gVisor
-// had made it, as after an upgrade of the server.
+// otherBuild makes the saved state of a paused sandbox look as if another gVisor had made it, as
+// after an upgrade of the server.
 func otherBuild(t *testing.T, s *testserver.Server, id string) {
 	t.Helper()
 	manifests, err := filepath.Glob(filepath.Join(s.StateDir, "checkpoints", id, "*", "manifest.json"))

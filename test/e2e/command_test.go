@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// signalled is a buffer that says when it has held so many bytes.
+// signalled is a buffer that signals when it has held that many bytes.
 type signalled struct {
 	buf  bytes.Buffer
 	at   int
@@ -32,7 +32,7 @@ func (s *signalled) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// counted is what a script prints that counts to n, with line ends as given.
+// counted is the output of a script that counts to n, with the given line ends.
 func counted(n int, end string) string {
 	var b strings.Builder
 	for i := range n {
@@ -85,7 +85,7 @@ func TestCommandsGoOnOverCheckpoints(t *testing.T) {
 	}
 	typed, echoed, saved := counted(lines*5, "\n"), heldAt(1000), make(chan struct{})
 	go func() {
-		_, _ = io.Copy(cat, strings.NewReader(typed)) // what did not arrive is missing in the output
+		_, _ = io.Copy(cat, strings.NewReader(typed)) // bytes that did not arrive are missing in the output
 		<-saved
 		_ = cat.CloseStdin()
 	}()

@@ -27,7 +27,7 @@ func (c *commandArgument) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*object)(c))
 }
 
-// statefulCalls are those of executions, saved states, snapshots and tokens.
+// statefulCalls are the calls for executions, saved states, snapshots and tokens.
 var statefulCalls = map[string]call{
 	"images.runtimes": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
 		return c.Runtimes().Collect(ctx)

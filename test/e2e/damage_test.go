@@ -40,8 +40,8 @@ func overwrite(t *testing.T, s *testserver.Server, id, file string) {
 	}
 }
 
-// TestDamagedMemoryFallsBackToFiles damages 1 MiB of each file of a paused sandbox: it
-// comes back with its files, and says why without its memory.
+// TestDamagedMemoryFallsBackToFiles damages 1 MiB of each file of a paused sandbox: it comes back
+// with its files, and with the reason why its memory is lost.
 func TestDamagedMemoryFallsBackToFiles(t *testing.T) {
 	s := testserver.Start(t)
 	for _, file := range []string{"pages.img", "pages.meta", "state.img"} {

@@ -52,7 +52,7 @@ func TestDependencies(t *testing.T) {
 	}
 	says(first, "test -x /usr/games/sl && echo 6*7 | bc", "42")
 	says(second, `cd "$(npm root -g)" && ls`, "is-odd")
-	// What the tools needed is not in the image, and the sandbox has no network.
+	// The image does not contain what only the tools needed, and the sandbox has no network.
 	says(first, "ls -A /var/lib/apt/lists | wc -l; stat -c %s /etc/resolv.conf", "0\n0")
 	if first.ImageDigest != second.ImageDigest {
 		t.Errorf("root filesystems %s and %s, want one", first.ImageDigest, second.ImageDigest)
@@ -87,7 +87,8 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestDependenciesCount: what is installed counts for the workspaces that use it, and is there once.
+// TestDependenciesCount checks that installed packages count for the workspaces that use them, and
+// are stored once.
 func TestDependenciesCount(t *testing.T) {
 	_, args := mirrors(t)
 	s := testserver.Start(t, append(args, "--pool-size", "0")...)
@@ -115,8 +116,7 @@ func TestDependenciesCount(t *testing.T) {
 	if used := quota(ws[0].ID); used.Sandboxes != 1 || used.Memory != first.Resources.Memory {
 		t.Errorf("after an install: %+v, want one sandbox's", used)
 	}
-	// With room for nothing more, what was installed before still starts, and something
-	// else does not fit.
+	// When the quota is exhausted, packages installed before still work, and others do not fit.
 	disk := int64(2<<30) + left
 	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(disk)}); err != nil {
 		t.Fatal(err)

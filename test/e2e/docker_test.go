@@ -23,7 +23,7 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// sameDockerfile has what the classic builder of Docker supports, too.
+// sameDockerfile uses only features that Docker's classic builder also supports.
 const sameDockerfile = `FROM base:1 AS tools
 WORKDIR /make
 COPY src/ ./src/
@@ -52,8 +52,8 @@ ENTRYPOINT ["/bin/sh"]
 CMD ["-c", "cat greeting"]
 `
 
-// TestSameFilesAsDocker compares what Docker's own tools make of a Dockerfile with
-// what we make of it: names, kinds, modes, owners, link targets, sizes and contents.
+// TestSameFilesAsDocker compares the results of Docker's own tools and of our builder for a
+// Dockerfile: names, kinds, modes, owners, link targets, sizes and contents.
 func TestSameFilesAsDocker(t *testing.T) {
 	if os.Getenv("MODBOX_TEST_DOCKER") != "1" {
 		t.Skip("needs Docker: set MODBOX_TEST_DOCKER=1")
@@ -174,7 +174,7 @@ func writeSameContext(t *testing.T, dir string) {
 	writeFiles(t, dir, map[string]string{"plain.tar": plain.String(), "packed.tar.gz": packed.String()})
 }
 
-// filesOfTar describes the files of a tar but those that a container gets when it runs.
+// filesOfTar describes the files of a tar, except files that a container gets when it runs.
 func filesOfTar(t *testing.T, r io.Reader) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -234,7 +234,7 @@ func startDocker(t *testing.T) *dockerd {
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Wait() }()
 	t.Cleanup(func() {
-		_ = daemon.Process.Signal(syscall.SIGTERM) // one that has ended is fine
+		_ = daemon.Process.Signal(syscall.SIGTERM) // it may have ended
 		select {
 		case <-ended:
 		case <-time.After(5 * time.Minute):

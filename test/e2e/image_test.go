@@ -56,8 +56,8 @@ func (r *imageRegistry) on(before func(http.ResponseWriter, *http.Request) bool)
 	r.before = before
 }
 
-// push puts a small system into the registry: busybox under several names, and a
-// file that says which version it is.
+// push puts a small system into the registry: busybox under several names, and a file with the
+// version.
 func (r *imageRegistry) push(t *testing.T, ref, version string) string {
 	t.Helper()
 	return r.pushConfig(t, ref, version, v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"GREETING=hello", "PATH=/bin"}})
@@ -170,8 +170,8 @@ func TestImagesFromAFile(t *testing.T) {
 	}
 }
 
-// TestKilledWhilePulling: the sandbox ends with a cause, nothing is left, and the
-// next one pulls what is missing.
+// TestKilledWhilePulling: the sandbox ends with a cause, nothing remains, and the next sandbox
+// pulls what is missing.
 func TestKilledWhilePulling(t *testing.T) {
 	reg := startRegistry(t)
 	ref := reg.push(t, "team/app:v1", "one")

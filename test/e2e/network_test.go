@@ -48,7 +48,7 @@ func mirrors(t *testing.T) (npm string, args []string) {
 	return npm, args
 }
 
-// oldConnection says what becomes of a connection that is used again later.
+// oldConnection reports the fate of a connection that is used again later.
 const oldConnection = `
 import os, socket, time
 s = socket.create_connection(("deb.debian.org", 80))
@@ -189,8 +189,8 @@ func outward(t *testing.T) string {
 	return ""
 }
 
-// The host and what is around it are closed, and an address of the host is open
-// where the operator says so.
+// The host and its surroundings are closed, and an address of the host is open where the operator
+// says so.
 func TestClosedAddresses(t *testing.T) {
 	port, host := listen(t), outward(t)
 	get := func(address string) string { return fmt.Sprintf("curl -sS -m 120 http://%s:%d/", address, port) }
@@ -201,7 +201,7 @@ func TestClosedAddresses(t *testing.T) {
 			host, "127.0.0.1", "10.0.0.1", "10.1.2.3", "192.168.1.1", "172.17.0.1", "169.254.169.254", "169.254.1.1", "100.64.0.1",
 		} {
 			res := s.Bash(sb.ID, get(address), time.Minute)
-			if res.ExitCode != 7 { // what curl says of a refused connection
+			if res.ExitCode != 7 { // curl's code for a refused connection
 				t.Errorf("%s: code %d, %q %q, want a refusal", address, res.ExitCode, res.Stdout, res.Stderr)
 			}
 		}

@@ -83,7 +83,7 @@ func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
 	age(t, s)
 	s.Launch()
 	remove("shared")
-	remove("first") // what is collected after this is all that nothing needs
+	remove("first") // everything collected after this is unused
 	gone("first")
 	if !there("shared") {
 		t.Fatal("the root filesystem of a sandbox that runs was removed")
@@ -109,8 +109,8 @@ func TestPublicSnapshotInAnotherWorkspace(t *testing.T) {
 	}
 }
 
-// age makes everything in the image store two hours older, which is more than
-// what was just made is kept for. The server must not be running.
+// age makes everything in the image store two hours older, which is longer than new images are
+// protected. The server must not be running.
 func age(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	name := filepath.Join(s.StateDir, "images", "index.json")

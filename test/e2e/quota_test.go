@@ -12,8 +12,8 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// TestQuota has a workspace come to its limits by the command line, with sandboxes
-// that run, pause and are woken, across a server that is killed.
+// TestQuota brings a workspace to its limits by the command line, with sandboxes that run, pause
+// and are woken, across the restart of a killed server.
 func TestQuota(t *testing.T) {
 	s := testserver.Start(t, "--quota-sandboxes", "1", "--quota-memory", "1Gi")
 	must := func(want string, args ...string) string {
@@ -77,8 +77,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestWaitingForQuota has a resume and a fork wait for room, and a create whose
-// server is told to stop meanwhile.
+// TestWaitingForQuota makes a resume and a fork wait for quota, and a create whose server is
+// stopped meanwhile.
 func TestWaitingForQuota(t *testing.T) {
 	s := testserver.Start(t, "--quota-sandboxes", "2")
 	small := client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
@@ -89,7 +89,7 @@ func TestWaitingForQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.MustCreate(client.CreateOptions{Name: "filler", Image: image, Resources: small})
-	// waiting returns when somebody waits: who does not is told so.
+	// waiting returns when a request waits; requests that do not wait get an error.
 	waiting := func() {
 		t.Helper()
 		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // polling another process

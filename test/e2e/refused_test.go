@@ -31,8 +31,8 @@ func ask(t *testing.T, s *testserver.Server, method, url, body string) (int, str
 	return res.StatusCode, string(answer)
 }
 
-// TestStringsThatMeanNothing: what no sandbox, command or file can be called is
-// refused at the door of every interface, with a word about the field, and makes nothing.
+// TestStringsThatMeanNothing: every interface refuses invalid names of sandboxes, commands and
+// files, with an error about the field, and makes nothing.
 func TestStringsThatMeanNothing(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base", URLAccess: client.URLOpen})

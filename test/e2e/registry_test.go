@@ -113,7 +113,7 @@ func testPrivateRegistry(t *testing.T, reg *imageRegistry, ref string) {
 	noneHas(t, s.StateDir, registryPassword)
 }
 
-// noneHas checks that no file below dir, but those of images, has the text.
+// noneHas checks that no file below dir, except files of images, has the text.
 func noneHas(t *testing.T, dir, text string) {
 	t.Helper()
 	read := 0

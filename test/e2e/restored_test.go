@@ -33,7 +33,7 @@ while True:
     time.sleep(0.01)
 `
 
-// talk is what echo has noted: how many answers, when, and the client's port.
+// talk returns what echo has recorded: how many answers, when, and the client's port.
 func talk(t *testing.T, s *testserver.Server, id string) (n int, at float64, port string) {
 	t.Helper()
 	fields := strings.Fields(string(s.Bash(id, "cat /tmp/talk", time.Minute).Stdout))

@@ -89,7 +89,7 @@ func TestSnapshotHasAllFiles(t *testing.T) {
 	grandchild := s.MustCreate(client.CreateOptions{Snapshot: "all"}) // latest has moved
 	compare("grandchild", grandchild.ID)
 
-	// What is deleted while it is in use goes on being of use.
+	// A deleted snapshot that is in use keeps working for its sandboxes.
 	for _, ref := range []string{first.ID, second.ID} {
 		if err := s.DeleteSnapshot(t.Context(), ref); err != nil {
 			t.Fatal(err)

@@ -27,8 +27,8 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// buildSnapshot runs modbox snapshot build and returns the id that it printed, and
-// what it said meanwhile.
+// buildSnapshot runs modbox snapshot build and returns the ID that it printed, and its progress
+// output.
 func buildSnapshot(t *testing.T, s *testserver.Server, dir string, args ...string) (id, said string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), testserver.Binary(t), append([]string{"snapshot", "build", dir}, args...)...)
@@ -101,7 +101,7 @@ func TestDeclarativeBuildInstallsPackages(t *testing.T) {
 		t.Errorf("in a sandbox of the build: %q, %s, want %q", got, res.Stderr, want)
 	}
 
-	// Other files on the same packages: what was installed is used again.
+	// Other files with the same packages: the installed packages are used again.
 	writeFiles(t, dir, map[string]string{"lib/run.sh": `echo "$ANSWER + 1" | bc` + "\n"})
 	changed, _ := buildSnapshot(t, s, dir)
 	after, err := s.Snapshot(t.Context(), "tools")

@@ -36,8 +36,8 @@ func names(t *testing.T, r io.ReadCloser) (out []string) {
 	}
 }
 
-// TestSnapshotFiles: what a sandbox wrote is listed and downloaded as it is, also
-// names that are made to mislead, and links that lead out.
+// TestSnapshotFiles: files that a sandbox wrote are listed and downloaded unchanged, including
+// misleading names, and links that lead out.
 func TestSnapshotFiles(t *testing.T) {
 	s := testserver.Start(t)
 	sb := s.MustCreate(client.CreateOptions{Image: "modbox/base"})
@@ -61,7 +61,7 @@ func TestSnapshotFiles(t *testing.T) {
 	if !slices.Equal(got, want) || page.Items[0].SHA256 != page.Items[4].SHA256 || len(page.Items[0].SHA256) != 64 {
 		t.Errorf("files = %q, want %q", got, want)
 	}
-	// All of it, in pages: names and their number agree with what the snapshot says.
+	// All of it, in pages: names and their number agree with the snapshot's record.
 	total := 0
 	all := s.Client.SnapshotFiles(sn.ID, client.SnapshotFileFilter{Recursive: true})
 	all.PageSize = 700

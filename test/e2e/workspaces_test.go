@@ -8,8 +8,8 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// TestServerOfATestEndsClean: what others than the first user have made is
-// destroyed at the end of a test, too; the test server fails it for what is left.
+// TestServerOfATestEndsClean: objects that other users than the first have made are also destroyed
+// at the end of a test; the test server fails it for leftovers.
 func TestServerOfATestEndsClean(t *testing.T) {
 	s := testserver.Start(t)
 	if _, err := s.CreateUser(t.Context(), client.UserOptions{Name: "ann", Password: "a-long-passw0rd"}); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// TestBodiesOfAnotherWorkspace: bodies that never end take a workspace's share of memory
-// and no more. Another workspace's requests work meanwhile, also large ones.
+// TestBodiesOfAnotherWorkspace: bodies that never end use only the workspace's share of memory.
+// Another workspace's requests work meanwhile, including large ones.
 func TestBodiesOfAnotherWorkspace(t *testing.T) {
 	r := newRig(t)
 	greedy, err := r.CreateWorkspace(t.Context(), client.WorkspaceOptions{Name: "greedy"})

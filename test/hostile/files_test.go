@@ -40,7 +40,7 @@ func TestPathsStayInTheSandbox(t *testing.T) {
 			}
 		}
 	}
-	// What never ends or is no file is refused rather than hung on.
+	// Endless files and special files are refused; the call does not hang.
 	for _, path := range []string{"/workspace/fifo", "/dev/zero", "/dev/stdin"} {
 		body, err := r.ReadFile(t.Context(), id, path)
 		if err == nil {

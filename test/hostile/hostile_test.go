@@ -46,8 +46,8 @@ func (r *rig) healthy() {
 	}
 }
 
-// alive asserts that the victim still answers commands. The memory of a process that
-// was killed comes back a moment after its end: until then others are killed, too.
+// alive asserts that the victim still answers commands. The memory of a killed process is released
+// a moment after its end: until then others are killed also.
 func (r *rig) alive(id string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
@@ -64,7 +64,7 @@ func (r *rig) alive(id string) {
 	}
 }
 
-// gone destroys the victim and asserts that nothing of it is left.
+// gone destroys the victim and asserts that nothing of it remains.
 func (r *rig) gone(id string) {
 	r.t.Helper()
 	if _, err := r.Delete(r.t.Context(), id); err != nil {
@@ -83,7 +83,8 @@ func TestForkBomb(t *testing.T) {
 		Argv:    []string{"/bin/bash", "-c", `bomb() { bomb | bomb & }; bomb; sleep 60`},
 		Timeout: 5 * time.Second,
 	})
-	// The command may end by its timeout, or the sandbox by its memory; both are told.
+	// The command may end by its timeout, or the sandbox for lack of memory; the error reports
+	// either.
 	if err != nil && !client.IsCode(err, "ended") && !client.IsCode(err, "agent_unreachable") {
 		t.Errorf("fork bomb: %v, want a result, ended or agent_unreachable", err)
 	}
@@ -126,12 +127,12 @@ func TestMemoryBombKillsItselfOnly(t *testing.T) {
 func TestManyMemoryHogsEndWithACause(t *testing.T) {
 	r := newRig(t)
 	id := r.victim()
-	// Many small ones: no single process is the obvious one to kill.
+	// Many small processes: none is the obvious one to kill.
 	_, _ = r.Exec(t.Context(), id, client.Command{
 		Argv:    []string{"/bin/bash", "-c", `for i in $(seq 60); do python3 -c 'b = bytearray(30 << 20); import time; time.sleep(30)' & done; wait`},
 		Timeout: 40 * time.Second,
 	})
-	// It answers again, or has ended, which is told a moment after its command's end.
+	// It answers again, or has ended, which is reported a moment after its command's end.
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
@@ -244,7 +245,7 @@ func TestDeletingEverything(t *testing.T) {
 	r := newRig(t)
 	id := r.victim()
 	r.asRootResult(id, `rm -rf --no-preserve-root / 2>/dev/null`)
-	// Nothing is left to run, and that is what the caller is told.
+	// Nothing can run any more, and the caller gets that as the error.
 	res, err := r.Exec(t.Context(), id, client.Command{Argv: []string{"/bin/bash", "-c", "true"}})
 	if err == nil && res.ExitCode == 0 {
 		t.Errorf("bash after rm -rf /: %+v, want an error", res)

@@ -26,9 +26,9 @@ type FS struct {
 	image string
 }
 
-// New makes a file system of size bytes, all of them usable, and mounts it; options are
-// further ones of mkfs.ext4. The test is skipped unless MODBOX_TEST_GVISOR is 1, as tests
-// of sandboxes are; without root or loop devices it fails, because it would prove nothing.
+// New makes a file system of size bytes, all of them usable, and mounts it; options are further
+// options of mkfs.ext4. The test is skipped unless MODBOX_TEST_GVISOR is 1, like tests of
+// sandboxes; without root or loop devices it fails, because it would prove nothing.
 func New(t testing.TB, size int64, options ...string) *FS {
 	t.Helper()
 	if os.Getenv("MODBOX_TEST_GVISOR") != "1" {
@@ -132,7 +132,7 @@ func (f *FS) Fill(name string, left int64) (remove func()) {
 		f.t.Fatal(err)
 	}
 	defer file.Close()
-	// The file's own metadata takes room as well: smaller pieces fill what is left.
+	// The file's own metadata also needs space: smaller pieces fill the rest.
 	for end, piece := int64(0), f.Free(); piece >= 4096; {
 		piece = min(piece, f.Free()-left)
 		if piece < 4096 {

@@ -56,7 +56,7 @@ func newMachine(t *testing.T) *machine {
 		t.Logf("%d operations answered with success, %d lost: %q", m.operations.Load(), len(m.lost), m.lost)
 	})
 	m.Server = testserver.StartIn(t, state, "--min-free-disk", "0", "--pool-size", "0")
-	// The links to the images are the test's own, and nobody promised them.
+	// The links to the images belong to the test, and need not survive.
 	dir, err := os.Open(fs.Dir)
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func (m *machine) kept(ok bool, format string, args ...any) {
 	}
 }
 
-// operations do something with a machine and return the check that it was kept.
+// operations change a machine and return the check that the change survived.
 var operations = map[string]func(m *machine) (check func()){
 	"pause":       pause,
 	"checkpoint":  checkpoint,
@@ -349,7 +349,7 @@ func TestPowerCutLater(t *testing.T) {
 		for _, do := range operations {
 			checks = append(checks, do(m))
 		}
-		<-time.After(later) // what is tested is that moment
+		<-time.After(later) // the test is about that moment
 		m.cut()
 		for _, check := range checks {
 			check()

@@ -18,7 +18,7 @@ import (
 
 var small = client.Resources{Memory: "128Mi", Disk: "64Mi", CPU: "500m"}
 
-// refused starts a server that must not start, and returns what it says.
+// refused starts a server that must not start, and returns its message.
 func refused(t *testing.T, args ...string) string {
 	t.Helper()
 	args = append([]string{"server", "--listen", "127.0.0.1:0"}, args...)

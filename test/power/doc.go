@@ -1,4 +1,4 @@
-// Package power asserts on real gVisor that what was answered with success is there
-// after a loss of power, and that a database which does not fit what lies beside it, or a
-// second server, costs no sandbox. It needs what package testserver says, and loop devices.
+// Package power asserts on real gVisor that every change answered with success survives a loss of
+// power, and that neither a database that does not fit the files beside it nor a second server
+// costs a sandbox. It needs what package testserver needs, and loop devices.
 package power

@@ -35,7 +35,7 @@ func syncAll(t *testing.T, fs *loopfs.FS) {
 	}
 }
 
-// powerFails cuts the power of a file system that nobody uses, and mounts it again.
+// powerFails cuts the power of a file system that is not in use, and mounts it again.
 func powerFails(fs *loopfs.FS) {
 	fs.CutPower()
 	fs.Unmount()

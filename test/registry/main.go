@@ -1,6 +1,6 @@
-// Command registry is a container registry on loopback for the tests of the SDKs.
-// It lets in who signs in as the first argument, with the second as password, says
-// where it listens on a line of its output, and forgets everything when it ends.
+// Command registry is a container registry on loopback for the tests of the SDKs. It accepts the
+// user in the first argument with the password in the second, prints its address on a line, and
+// forgets everything when it ends.
 package main
 
 import (

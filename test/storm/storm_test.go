@@ -45,14 +45,14 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// caller makes calls one after the other and remembers what it was told.
+// caller makes calls one after the other and remembers the answers.
 type caller struct {
 	s         *client.Client
 	random    *rand.Rand
 	name      string
 	done      *atomic.Int64     // calls that were answered with success
-	running   map[string]string // id to marker: was told that it is there with the marker in a file
-	ended     map[string]bool   // was told that it is destroyed
+	running   map[string]string // ID to marker: an answer said that it exists with the marker in a file
+	ended     map[string]bool   // an answer said that it is destroyed
 	unsure    map[string]bool   // the answer to a destroy did not come
 	snapshots map[string]string // id to marker
 	made      int
@@ -137,7 +137,7 @@ func (c *caller) act(ctx context.Context) {
 	}
 }
 
-// verify returns what the caller was told and is not so.
+// verify returns the answers that no longer hold.
 func (c *caller) verify(ctx context.Context) (lost []string) {
 	for id, marker := range c.running {
 		res, err := c.s.Exec(ctx, id, client.Command{Argv: []string{"cat", "/marker"}})

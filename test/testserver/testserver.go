@@ -35,7 +35,7 @@ import (
 const (
 	envRun    = "MODBOX_TEST_GVISOR"    // must be 1, else the test is skipped
 	envBinary = "MODBOX_BIN"            // the binary; default bin/modbox of the repository
-	envImages = "MODBOX_TEST_IMAGE_DIR" // built images; default those of the quickstart
+	envImages = "MODBOX_TEST_IMAGE_DIR" // built images; default: the images of the quickstart
 )
 
 // patience bounds what must not take for ever: a server's start, the end of what it
@@ -46,7 +46,7 @@ const patience = 5 * time.Minute
 // Server is a running modbox server and its state.
 type Server struct {
 	*client.Client
-	// URL and Token are what clients need.
+	// URL and Token are for clients.
 	URL, Token string
 	// StateDir and RunDir are the server's directories.
 	StateDir, RunDir string
@@ -66,8 +66,8 @@ func Start(t testing.TB, args ...string) *Server {
 	return StartIn(t, t.TempDir(), args...)
 }
 
-// StartIn is Start with a state directory of the caller's: one that exists, for example on
-// a file system of its own, and that outlives the server.
+// StartIn is Start with a state directory of the caller, which exists, for example on a file system
+// of its own, and outlives the server.
 func StartIn(t testing.TB, stateDir string, args ...string) *Server {
 	t.Helper()
 	if os.Getenv(envRun) != "1" {
@@ -263,7 +263,7 @@ func (s *Server) Log() string {
 	return string(b)
 }
 
-// finish destroys every sandbox, stops the server, and fails the test for what is left.
+// finish destroys every sandbox, stops the server, and fails the test for leftovers.
 func (s *Server) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -346,8 +346,8 @@ func (s *Server) MustCreate(o client.CreateOptions) *client.Sandbox {
 	return sb
 }
 
-// Bash runs a line of bash in a sandbox; only a command that could not be run fails the test.
-// A timeout of a minute or more is only against one that hangs, and may be longer.
+// Bash runs a line of bash in a sandbox; only a command that could not be run fails the test. A
+// timeout of a minute or more only guards against hanging, and may be longer.
 func (s *Server) Bash(ref, line string, timeout time.Duration) *client.ExecResult {
 	s.t.Helper()
 	if timeout >= time.Minute {
@@ -382,7 +382,7 @@ func (s *Server) Leftovers() []string {
 	return left
 }
 
-// Left waits until no leftover has the text, and returns those that go on having it.
+// Left waits until no leftover has the text, and returns the leftovers that still have it.
 func (s *Server) Left(text string) []string {
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // polling other processes
 		left := slices.DeleteFunc(s.Leftovers(), func(l string) bool { return !strings.Contains(l, text) })
@@ -412,8 +412,8 @@ func (s *Server) processes() []string {
 	return out
 }
 
-// groups lists the control groups of this server's sandboxes, and the one above them
-// once the server has stopped. Its name is what the driver makes of RunDir.
+// groups lists the control groups of this server's sandboxes, and their parent once the server has
+// stopped. The driver derives its name from RunDir.
 func (s *Server) groups() []string {
 	sum := sha256.Sum256([]byte(s.RunDir))
 	own := "modbox-" + hex.EncodeToString(sum[:6])

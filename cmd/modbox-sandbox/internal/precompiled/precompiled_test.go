@@ -16,9 +16,9 @@ import (
 	"gvisor.dev/gvisor/runsc/boot/filter/config"
 )
 
-// The committed filters are what gVisor would compile itself: the quick twin of
-// go generate, which takes too long for a test. As the filters name the process
-// that compiles them, which in a box is process 1, the test runs itself as that.
+// The committed filters must equal the filters that gVisor would compile itself: the quick twin of
+// go generate, which takes too long for a test. As the filters name the process that compiles them,
+// which in a box is process 1, the test runs itself as process 1.
 func TestProgramsAreCurrent(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("filters are committed for amd64 only")
