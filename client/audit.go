@@ -32,7 +32,7 @@ type AuditRecord struct {
 	Seq              int64             `json:"seq"`
 	Time             time.Time         `json:"time"` // when the record was made, at the end of what it is about
 	Action           string            `json:"action"`
-	Outcome          string            `json:"outcome"` // "ok", "started", "canceled", "failed", or the code of an error
+	Outcome          string            `json:"outcome"` // "ok", "started", "cancelled", "failed", or the code of an error
 	Status           int               `json:"status"`  // of HTTP
 	DurationMS       int64             `json:"duration_ms"`
 	RequestID        string            `json:"request_id"`

@@ -81,7 +81,7 @@ func (c *Client) BuildImage(ctx context.Context, o ImageBuildOptions, files io.R
 	go func() { _ = pw.CloseWithError(writeBuild(form, o, files)) }() // does not fail
 	defer pr.Close()
 	resp, err := c.send(ctx, request{
-		method: http.MethodPost, path: "/v1/builds", stream: pr, header: http.Header{"Content-Type": {form.FormDataContentType()}},
+		method: http.MethodPost, path: "/v1/images/build", stream: pr, header: http.Header{"Content-Type": {form.FormDataContentType()}},
 	})
 	if err != nil {
 		return nil, err

@@ -107,8 +107,8 @@ func (c *Client) Lineage(ref string) *List[Snapshot] {
 
 func snapshotPath(ref string) string { return "/v1/snapshots/" + url.PathEscape(ref) }
 
-// BuildOptions say what a snapshot is built of and called.
-type BuildOptions struct {
+// SnapshotBuildOptions say what a snapshot is built of and called.
+type SnapshotBuildOptions struct {
 	SnapshotOptions
 	// Runtime is the reference of the image to build on.
 	Runtime string `json:"runtime"`
@@ -131,11 +131,11 @@ type BuildOptions struct {
 	WaitForQuota time.Duration `json:"-"`
 	// Progress, when set, is told what the build is at, about once a second, by one
 	// goroutine at a time. It should return soon.
-	Progress func(BuildProgress) `json:"-"`
+	Progress func(SnapshotBuildProgress) `json:"-"`
 }
 
-// BuildProgress says what a build is at.
-type BuildProgress struct {
+// SnapshotBuildProgress says what a build is at.
+type SnapshotBuildProgress struct {
 	// ID is the build, for [Client.SnapshotBuildLog]; "" while files are uploaded.
 	ID string `json:"id"`
 	// Phase is one of uploading, waiting, pulling, fetching, downloading, installing,
@@ -152,13 +152,13 @@ type BuildProgress struct {
 // sandboxes can be made from it; unchanged says that nothing was to be done.
 // Errors: Invalid, naming the field; QuotaExceeded; TooLarge. They begin with the id
 // of a build that was begun, whose log tells more.
-func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapshot, unchanged bool, err error) {
+func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn *Snapshot, unchanged bool, err error) {
 	var begun struct {
 		ID        string    `json:"id"`
 		Unchanged bool      `json:"unchanged"`
 		Snapshot  *Snapshot `json:"snapshot"`
 	}
-	const builds = "/v1/snapshots/builds"
+	const builds = "/v1/snapshot-builds"
 	if err := c.call(ctx, request{method: http.MethodPost, path: builds, body: o}, &begun); err != nil {
 		return nil, false, err
 	}
@@ -173,7 +173,7 @@ func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapsho
 	path := builds + "/" + url.PathEscape(begun.ID)
 	if o.Files != nil {
 		if o.Progress != nil {
-			o.Progress(BuildProgress{Phase: "uploading", Detail: "its files"})
+			o.Progress(SnapshotBuildProgress{Phase: "uploading", Detail: "its files"})
 		}
 		files, err := o.Files()
 		if err != nil {
@@ -205,15 +205,15 @@ func (c *Client) BuildSnapshot(ctx context.Context, o BuildOptions) (sn *Snapsho
 	return sn, false, err
 }
 
-// BuildLog is what happened in a build.
-type BuildLog struct {
-	Items     []BuildLine `json:"items"`     // the last 1000 at most
-	Truncated bool        `json:"truncated"` // there were others before
-	Ended     bool        `json:"ended"`     // it is done or has failed
+// SnapshotBuildLog is what happened in a build.
+type SnapshotBuildLog struct {
+	Items     []SnapshotBuildLine `json:"items"`     // the last 1000 at most
+	Truncated bool                `json:"truncated"` // there were others before
+	Ended     bool                `json:"ended"`     // it is done or has failed
 }
 
-// BuildLine is something that happened in a build, or a line that a tool wrote.
-type BuildLine struct {
+// SnapshotBuildLine is something that happened in a build, or a line that a tool wrote.
+type SnapshotBuildLine struct {
 	Time    time.Time `json:"time"`
 	Phase   string    `json:"phase"`
 	Message string    `json:"message"`
@@ -221,9 +221,9 @@ type BuildLine struct {
 
 // SnapshotBuildLog returns what happened in a build so far, or until its end. It is
 // known until an hour after it was begun. Errors: NotFound.
-func (c *Client) SnapshotBuildLog(ctx context.Context, id string) (*BuildLog, error) {
-	log := new(BuildLog)
-	return result(log, c.call(ctx, request{method: http.MethodGet, path: "/v1/snapshots/builds/" + url.PathEscape(id) + "/log", repeat: true}, log))
+func (c *Client) SnapshotBuildLog(ctx context.Context, id string) (*SnapshotBuildLog, error) {
+	log := new(SnapshotBuildLog)
+	return result(log, c.call(ctx, request{method: http.MethodGet, path: "/v1/snapshot-builds/" + url.PathEscape(id) + "/log", repeat: true}, log))
 }
 
 // buildPause is how often a build is asked what it is at.
@@ -231,14 +231,14 @@ const buildPause = time.Second
 
 // watchBuild reports what a build is at until ctx ends. What cannot be had is not
 // reported: whoever waits for the build learns why.
-func watchBuild(ctx context.Context, c *Client, path string, report func(BuildProgress)) {
+func watchBuild(ctx context.Context, c *Client, path string, report func(SnapshotBuildProgress)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(buildPause):
 		}
-		var at BuildProgress
+		var at SnapshotBuildProgress
 		if err := c.call(ctx, request{method: http.MethodGet, path: path + "/progress"}, &at); err == nil && at.Phase != "begun" {
 			report(at)
 		}

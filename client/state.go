@@ -84,7 +84,7 @@ const (
 
 // Resume brings a paused sandbox back and returns when it can be used. Where its
 // memory cannot be brought back any more it is started anew with its files, and
-// MemoryLost says why. Errors: NotFound, Ended, Unsupported, QuotaExceeded.
+// MemoryLostReason says why. Errors: NotFound, Ended, Unsupported, QuotaExceeded.
 func (c *Client) Resume(ctx context.Context, ref string) (*Sandbox, error) {
 	return c.ResumeWith(ctx, ref, ResumeOptions{})
 }

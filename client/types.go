@@ -46,10 +46,10 @@ type Sandbox struct {
 	// LastCheckpointAt is the time of the checkpoint that it has, nil for none.
 	CheckpointIntervalSeconds int64             `json:"checkpoint_interval_seconds"`
 	LastCheckpointAt          *time.Time        `json:"last_checkpoint_at"`
-	IdleDeadline              *time.Time        `json:"idle_deadline"`         // nil: none, or it does not run
-	PausedAt                  *time.Time        `json:"paused_at"`             // nil unless it is paused
-	PausedUntil               *time.Time        `json:"paused_deadline"`       // nil: none, or it is not paused
-	MemoryLost                string            `json:"memory_lost,omitempty"` // why its last resume started it anew with its files
+	IdleDeadline              *time.Time        `json:"idle_deadline"`                // nil: none, or it does not run
+	PausedAt                  *time.Time        `json:"paused_at"`                    // nil unless it is paused
+	PausedUntil               *time.Time        `json:"paused_deadline"`              // nil: none, or it is not paused
+	MemoryLostReason          string            `json:"memory_lost_reason,omitempty"` // why its last resume started it anew with its files
 	Parent                    string            `json:"parent_id,omitempty"`
 	SnapshotID                string            `json:"snapshot_id,omitempty"` // what it was made from; "" for an image
 	Description               string            `json:"description,omitempty"`

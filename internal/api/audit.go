@@ -19,7 +19,7 @@ type AuditFilter struct {
 	User     string    `query:"user" maxLength:"64" doc:"What that user did: its id."`
 	Object   string    `query:"object" maxLength:"256" doc:"What was done to the object with that id or name."`
 	Action   string    `query:"action" maxLength:"64" doc:"What was done, such as exec or create-sandbox: the id of the operation."`
-	Outcome  string    `query:"outcome" maxLength:"32" doc:"How it ended: ok, started, canceled, interrupted, failed, or the code of an error."`
+	Outcome  string    `query:"outcome" maxLength:"32" doc:"How it ended: ok, started, cancelled, interrupted, failed, or the code of an error."`
 	Order    string    `query:"order" enum:"asc,desc" default:"desc" doc:"The newest first, or the oldest."`
 	AfterSeq int64     `query:"after_seq" minimum:"0" doc:"Only records with a greater number."`
 	PageInput

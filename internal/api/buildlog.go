@@ -38,11 +38,11 @@ type buildLog struct {
 	news    chan struct{}      // has a place for one
 
 	mu     sync.Mutex
-	ended  chan struct{}       // closed when nothing is written any more; nil before anything is; guarded by mu
-	unread []wire.BuildMessage // guarded by mu
-	bytes  int                 // of those; guarded by mu
-	until  time.Time           // when the rest must be read, once nothing more comes; guarded by mu
-	lost   bool                // the client is gone; guarded by mu
+	ended  chan struct{}            // closed when nothing is written any more; nil before anything is; guarded by mu
+	unread []wire.ImageBuildMessage // guarded by mu
+	bytes  int                      // of those; guarded by mu
+	until  time.Time                // when the rest must be read, once nothing more comes; guarded by mu
+	lost   bool                     // the client is gone; guarded by mu
 }
 
 // newBuildLog returns a log for a client. It writes nothing before the first message.
@@ -58,7 +58,7 @@ func (l *buildLog) began() bool {
 }
 
 // say adds a message. It does not wait.
-func (l *buildLog) say(m wire.BuildMessage) {
+func (l *buildLog) say(m wire.ImageBuildMessage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended == nil {
@@ -85,7 +85,7 @@ func (l *buildLog) say(m wire.BuildMessage) {
 // that goes on, and progress, of which only the latest counts.
 //
 // Preconditions: l.mu is held.
-func (l *buildLog) merge(m wire.BuildMessage) bool {
+func (l *buildLog) merge(m wire.ImageBuildMessage) bool {
 	if len(l.unread) == 0 {
 		return false
 	}
@@ -135,7 +135,7 @@ func (l *buildLog) close() {
 }
 
 // take returns what is unread; over says that it was the last.
-func (l *buildLog) take() (unread []wire.BuildMessage, over bool) {
+func (l *buildLog) take() (unread []wire.ImageBuildMessage, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	unread, l.unread, l.bytes = l.unread, nil, 0
@@ -164,7 +164,7 @@ func (l *buildLog) write(ended chan<- struct{}) {
 			case <-l.news:
 				continue
 			case <-ping.C:
-				unread = []wire.BuildMessage{{Type: wire.StreamPing}}
+				unread = []wire.ImageBuildMessage{{Type: wire.StreamPing}}
 			}
 		}
 		if err := l.send(unread); err != nil {
@@ -181,7 +181,7 @@ func (l *buildLog) write(ended chan<- struct{}) {
 }
 
 // send writes messages.
-func (l *buildLog) send(list []wire.BuildMessage) error {
+func (l *buildLog) send(list []wire.ImageBuildMessage) error {
 	for _, m := range list {
 		_ = l.control.SetWriteDeadline(l.deadline()) // a transport without deadlines, as in tests
 		if err := json.NewEncoder(l.w).Encode(m); err != nil {

@@ -48,7 +48,7 @@ func (m *matrix) makeObjects(id auth.Identity, name string, build bool) objects 
 	}
 	o["built"] = string(builtImage(m.T, m.Images, id.Workspace, name).ID)
 	if build { // of which a workspace has only so many
-		create("build", "/v1/snapshots/builds", map[string]any{"name": name + "-built", "runtime": "modbox/code-exec:latest"})
+		create("build", "/v1/snapshot-builds", map[string]any{"name": name + "-built", "runtime": "modbox/code-exec:latest"})
 	}
 	if rec := m.serve(m.Request("POST", box+"/files/mkdir", map[string]any{"path": "a"}), token); rec.Code/100 != 2 {
 		m.T.Fatalf("make a directory: %d %s", rec.Code, rec.Body)
@@ -254,7 +254,7 @@ func TestForeignObjectsDoNotExist(t *testing.T) {
 	}
 	token := m.token(stranger, auth.TokenRequest{})
 	for _, path := range []string{"/v1/sandboxes/" + theirs["sandbox"], "/v1/executions/" + theirs["execution"], "/v1/snapshots/" + theirs["snapshot"],
-		"/v1/registries/" + theirs["registry"], "/v1/sandbox-images/" + theirs["image"], "/v1/snapshots/builds/" + theirs["build"] + "/log", "/v1/workspaces/" + theirs["workspace"]} {
+		"/v1/registries/" + theirs["registry"], "/v1/sandbox-images/" + theirs["image"], "/v1/snapshot-builds/" + theirs["build"] + "/log", "/v1/workspaces/" + theirs["workspace"]} {
 		if rec := m.serve(m.Request("GET", path, nil), token); rec.Code != 200 {
 			t.Errorf("GET %s of its owner afterwards: %d %s", path, rec.Code, rec.Body)
 		}

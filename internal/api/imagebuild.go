@@ -21,7 +21,7 @@ import (
 // the builder.
 const dockerfilePart = 1 << 20
 
-// buildImage is POST /v1/builds: an image from a Dockerfile. What happens is told as
+// buildImage is POST /v1/images/build: an image from a Dockerfile. What happens is told as
 // one JSON object a line, with a ping after each silence; it ends with done, or with
 // error. The build ends when the client goes away.
 func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) error {
@@ -54,7 +54,7 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) error {
 		out.say(buildError(r.Context(), err))
 	default:
 		shown := shownImage(img)
-		out.say(wire.BuildMessage{Type: wire.BuildDone, Image: &shown})
+		out.say(wire.ImageBuildMessage{Type: wire.BuildDone, Image: &shown})
 	}
 	return nil
 }
@@ -108,9 +108,9 @@ func buildOptions(part io.Reader, req *build.Request) error {
 }
 
 // buildError is an error as the last message of a build.
-func buildError(ctx context.Context, err error) wire.BuildMessage {
+func buildError(ctx context.Context, err error) wire.ImageBuildMessage {
 	p := edge.Problem(ctx, err)
-	m := wire.BuildMessage{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail}
+	m := wire.ImageBuildMessage{Type: wire.StreamError, Code: string(p.Code), Message: p.Detail}
 	var failure *build.Failure
 	if errors.As(err, &failure) {
 		m.Line, m.Instruction, m.ExitCode = failure.Line, failure.Instruction, failure.ExitCode
@@ -120,7 +120,7 @@ func buildError(ctx context.Context, err error) wire.BuildMessage {
 
 // event tells what happens in a build.
 func (l *buildLog) event(e build.Event) {
-	m := wire.BuildMessage{Type: string(e.Kind)}
+	m := wire.ImageBuildMessage{Type: string(e.Kind)}
 	switch e.Kind {
 	case build.KindStep:
 		m.Step, m.Steps, m.Line, m.Stage, m.Instruction, m.Cached = e.Step, e.Steps, e.Line, e.Stage, e.Instruction, e.Cached
@@ -157,7 +157,7 @@ func (s *Server) registerImageBuilds(a huma.API, mux router) {
 		a.OpenAPI().AddOperation(&op)
 	}
 	add(huma.Operation{
-		OperationID: "build-image", Method: http.MethodPost, Path: "/v1/builds", Tags: tags,
+		OperationID: "build-image", Method: http.MethodPost, Path: "/v1/images/build", Tags: tags,
 		Summary:     "Build an image from a Dockerfile",
 		Description: buildDescription,
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"multipart/form-data": {
@@ -167,7 +167,7 @@ func (s *Server) registerImageBuilds(a huma.API, mux router) {
 			Encoding: map[string]*huma.Encoding{"options": {ContentType: "application/json"}},
 		}}},
 		Responses: map[string]*huma.Response{"200": {Description: "What happens", Content: map[string]*huma.MediaType{
-			"application/x-ndjson": {Schema: schemaOf[wire.BuildMessage](a)},
+			"application/x-ndjson": {Schema: schemaOf[wire.ImageBuildMessage](a)},
 		}}},
 	}, s.buildImage)
 	add(huma.Operation{

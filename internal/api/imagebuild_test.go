@@ -60,7 +60,7 @@ func TestBuildThatTakesTooLong(t *testing.T) {
 	if err := errors.Join(tar.NewWriter(part).Close(), form.Close()); err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/builds", &body)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/images/build", &body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func beginBuild(t *testing.T, s *apitest.Server, dockerfile string, files func(i
 		_ = pw.CloseWithError(err) // does not fail
 	}()
 	t.Cleanup(func() { _ = pr.Close() })
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/builds", pr)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/images/build", pr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestBuildOfAClientThatDoesNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the log broke off after %d bytes of output: %v", output, err)
 		}
-		var m wire.BuildMessage
+		var m wire.ImageBuildMessage
 		if err := json.Unmarshal(line, &m); err != nil {
 			t.Fatal(err)
 		}

@@ -30,8 +30,15 @@ type operation struct {
 
 type schema struct {
 	Ref        string `yaml:"$ref"`
-	Properties map[string]any
+	Properties map[string]property
 	Required   []string
+}
+
+// property is a property of a schema. Only a reference needs no description of its own.
+type property struct {
+	Ref         string `yaml:"$ref"`
+	Type        any
+	Description string
 }
 
 // The names in paths, one per noun, and what property names look like.
@@ -41,9 +48,12 @@ var (
 		"snapshot", "stream", "token", "user", "workspace",
 	}
 	// otherNames are names that properties do not have, with the names to use.
-	otherNames = map[string]string{"dependencies": "apt_packages", "packages": "apt_packages or npm_packages"}
-	snakeCase  = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
-	pathName   = regexp.MustCompile(`\{([^}]*)\}`)
+	otherNames = map[string]string{"dependencies": "apt_packages", "packages": "apt_packages or npm_packages", "memory_lost": "memory_lost_reason"}
+	// canceled is the spelling of "cancelled" that the document does not have.
+	canceled  = regexp.MustCompile(`(?i)\bcancel(ed|ing)\b`)
+	snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	buildPath = regexp.MustCompile(`^/v1/builds|/builds`)
+	pathName  = regexp.MustCompile(`\{([^}]*)\}`)
 )
 
 // lint returns which rules of docs/api.md a document breaks.
@@ -53,11 +63,17 @@ func lint(text []byte) (broken []string, err error) {
 		return nil, err
 	}
 	report := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+	if found := canceled.Find(text); found != nil {
+		report("%s has two l in the rest of the document", found)
+	}
 	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
 		for _, m := range pathName.FindAllStringSubmatch(path, -1) {
 			if !slices.Contains(pathNames, m[1]) {
 				report("%s: the parameter {%s} is not one of %v", path, m[1], pathNames)
 			}
+		}
+		if buildPath.MatchString(path) {
+			report("%s: the path does not say whether an image or a snapshot is built", path)
 		}
 		for method, op := range d.Paths[path] {
 			at := strings.ToUpper(method) + " " + path
@@ -71,7 +87,10 @@ func lint(text []byte) (broken []string, err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Components.Schemas)) {
 		s := d.Components.Schemas[name]
-		for property := range s.Properties {
+		for property, is := range s.Properties {
+			if is.Ref == "" && is.Description == "" {
+				report("schema %s: %s has no description", name, property)
+			}
 			if !snakeCase.MatchString(property) {
 				report("schema %s: %s is not in snake_case", name, property)
 			}
@@ -162,7 +181,7 @@ func TestTheDocumentKeepsTheRules(t *testing.T) {
 	}
 	for _, b := range broken {
 		// A log is no list: it has an end of its own.
-		if !strings.Contains(b, "/builds/{build}/log") {
+		if !strings.Contains(b, "/snapshot-builds/{build}/log") {
 			t.Error(b)
 		}
 	}
@@ -187,7 +206,7 @@ paths:
         default: {content: {application/problem+json: {schema: {$ref: "#/components/schemas/Problem"}}}}
 components:
   schemas:
-    ThingPage: {required: [items, next_cursor], properties: {items: {}, next_cursor: {}}}
+    ThingPage: {required: [items, next_cursor], properties: {items: {description: d}, next_cursor: {description: d}}}
 `
 	if broken, err := lint([]byte(good)); err != nil || len(broken) != 0 {
 		t.Fatalf("the good document: %v, %v", broken, err)
@@ -201,16 +220,20 @@ components:
 		"cursor":               {"name: cursor", "name: after"},
 		"description":          {"name: limit, in: query, description: d", "name: limit, in: query"},
 		"camel_case_parameter": {"{name: limit", "{name: pageSize, in: query, description: d}, {name: limit"},
-		"items":                {"{items: {}, next_cursor: {}}", "{things: {}, next_cursor: {}}"},
-		"next_cursor":          {"{items: {}, next_cursor: {}}", "{items: {}, next: {}}"},
+		"items":                {"{items: {description: d}, next_cursor: {description: d}}", "{things: {description: d}, next_cursor: {description: d}}"},
+		"next_cursor":          {"{items: {description: d}, next_cursor: {description: d}}", "{items: {description: d}, next: {description: d}}"},
 		"optional_cursor":      {"[items, next_cursor]", "[items]"},
-		"dependencies":         {"{items: {}, next", "{items: {}, dependencies: {}, next"},
-		"packages":             {"{items: {}, next", "{items: {}, packages: {}, next"},
+		"dependencies":         {"{items: {description: d}, next", "{items: {description: d}, dependencies: {description: d}, next"},
+		"packages":             {"{items: {description: d}, next", "{items: {description: d}, packages: {description: d}, next"},
 		"remove":               {"operationId: delete-thing", "operationId: remove-thing"},
 		"delete_of_a_get":      {"operationId: list-things", "operationId: delete-things"},
 		"answer_of_a_delete":   {`"204": {description: Gone}`, `"200": {description: Gone}`},
 		"body_of_a_delete":     {`"204": {description: Gone}`, `"204": {content: {application/json: {}}}`},
-		"camel_case_property":  {"{items: {}, next", "{items: {}, nextThing: {}, next"},
+		"memory_lost":          {"{items: {description: d}, next", "{items: {description: d}, memory_lost: {description: d}, next"},
+		"spelling":             {"summary: List things", "summary: List canceled things"},
+		"builds_of_nothing":    {"/v1/things/{sandbox}", "/v1/builds/{sandbox}"},
+		"property_description": {"{items: {description: d}", "{items: {}"},
+		"camel_case_property":  {"{items: {description: d}, next", "{items: {description: d}, nextThing: {description: d}, next"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := strings.Replace(good, change[0], change[1], 1)

@@ -19,7 +19,7 @@ var needs = map[string]sandbox.Permission{
 	"POST /v1/executions/{execution}/cancel":                        sandbox.SandboxesWrite,
 	"GET /v1/images":                                                sandbox.ImagesRead,
 	"POST /v1/images/pull":                                          sandbox.SandboxesWrite, // as creating a sandbox does
-	"POST /v1/builds":                                               sandbox.ImagesWrite,
+	"POST /v1/images/build":                                         sandbox.ImagesWrite,
 	"POST /v1/images/push":                                          sandbox.ImagesWrite,
 	"POST /v1/images/prune":                                         sandbox.ImagesWrite, // of all workspaces: Administer, too
 	"DELETE /v1/images/{image}":                                     sandbox.ImagesWrite, // one for all workspaces: Administer, too
@@ -84,11 +84,11 @@ var needs = map[string]sandbox.Permission{
 	"GET /v1/snapshots/{snapshot}/lineage":                          sandbox.SandboxesRead,
 	"PATCH /v1/snapshots/{snapshot}":                                sandbox.SandboxesWrite,
 	"DELETE /v1/snapshots/{snapshot}":                               sandbox.SandboxesWrite,
-	"POST /v1/snapshots/builds":                                     sandbox.SandboxesWrite,
-	"GET /v1/snapshots/builds/{build}/progress":                     sandbox.SandboxesRead,
-	"GET /v1/snapshots/builds/{build}/log":                          sandbox.SandboxesRead,
-	"PUT /v1/snapshots/builds/{build}/files":                        sandbox.SandboxesWrite,
-	"POST /v1/snapshots/builds/{build}/finish":                      sandbox.SandboxesWrite,
+	"POST /v1/snapshot-builds":                                      sandbox.SandboxesWrite,
+	"GET /v1/snapshot-builds/{build}/progress":                      sandbox.SandboxesRead,
+	"GET /v1/snapshot-builds/{build}/log":                           sandbox.SandboxesRead,
+	"PUT /v1/snapshot-builds/{build}/files":                         sandbox.SandboxesWrite,
+	"POST /v1/snapshot-builds/{build}/finish":                       sandbox.SandboxesWrite,
 	"POST /v1/streams":                                              sandbox.SandboxesWrite,
 	"GET /v1/tokens":                                                sandbox.TokensRead,
 	"POST /v1/tokens":                                               sandbox.TokensWrite,

@@ -166,7 +166,7 @@ func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 		AptPackages: sb.AptPackages, NpmPackages: sb.NpmPackages,
 		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb), URLAccess: string(cmp.Or(sb.URLAccess, sandbox.URLOpen)),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
-		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), CheckpointIntervalSeconds: int64(sb.CheckpointInterval / time.Second), LastCheckpointAt: optional(sb.LastCheckpointAt), PausedAt: optional(sb.PausedAt), MemoryLost: sb.MemoryLost,
+		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), CheckpointIntervalSeconds: int64(sb.CheckpointInterval / time.Second), LastCheckpointAt: optional(sb.LastCheckpointAt), PausedAt: optional(sb.PausedAt), MemoryLostReason: sb.MemoryLost,
 		Parent: string(sb.Parent), SnapshotID: string(sb.Snapshot), Description: sb.Description, Metadata: sb.Metadata,
 	}
 	if d, ok := sb.IdleDeadline(); ok {

@@ -13,7 +13,7 @@ import (
 )
 
 type beginBuildInput struct {
-	Body wire.BeginBuild
+	Body wire.BeginSnapshotBuild
 }
 
 type buildInput struct {
@@ -22,17 +22,17 @@ type buildInput struct {
 
 type finishBuildInput struct {
 	ID   string `path:"build" maxLength:"64" doc:"The build."`
-	Body wire.FinishBuild
+	Body wire.FinishSnapshotBuild
 }
 
 func (s *Server) registerBuilds(a huma.API, mux router) {
-	const builds = "/v1/snapshots/builds"
+	const builds = "/v1/snapshot-builds"
 	tags := []string{"snapshots"}
 	route(a, huma.Operation{
 		OperationID: "begin-snapshot-build", Method: http.MethodPost, Path: builds, Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary:     "Begin to build a snapshot from files and packages",
 		Description: "Answers the id of the build, which has an hour for its files and its finish; or, with 200, the snapshot of the same content that is there already.",
-		Responses:   map[string]*huma.Response{"200": {Description: "There is a snapshot of this content", Content: jsonContent[wire.Build](a)}},
+		Responses:   map[string]*huma.Response{"200": {Description: "There is a snapshot of this content", Content: jsonContent[wire.SnapshotBuild](a)}},
 	}, s.beginBuild)
 	route(a, huma.Operation{
 		OperationID: "watch-snapshot-build", Method: http.MethodGet, Path: builds + "/{build}/progress", Tags: tags,
@@ -62,7 +62,7 @@ func (s *Server) registerBuilds(a huma.API, mux router) {
 	}, s.finishBuild)
 }
 
-func (s *Server) beginBuild(ctx context.Context, in *beginBuildInput) (*created[wire.Build], error) {
+func (s *Server) beginBuild(ctx context.Context, in *beginBuildInput) (*created[wire.SnapshotBuild], error) {
 	b := &in.Body
 	begun, err := s.svc.Snapshots().Assemblies().Begin(ctx, caller(ctx), snapshot.AssemblyRequest{
 		Request: snapshot.Request{
@@ -75,29 +75,29 @@ func (s *Server) beginBuild(ctx context.Context, in *beginBuildInput) (*created[
 	}
 	if begun.Existing != nil {
 		sn := shownSnapshot(ctx, begun.Existing)
-		return &created[wire.Build]{Status: http.StatusOK, Body: wire.Build{Unchanged: true, Snapshot: &sn}}, nil
+		return &created[wire.SnapshotBuild]{Status: http.StatusOK, Body: wire.SnapshotBuild{Unchanged: true, Snapshot: &sn}}, nil
 	}
-	return &created[wire.Build]{Status: http.StatusCreated, Body: wire.Build{ID: string(begun.ID)}}, nil
+	return &created[wire.SnapshotBuild]{Status: http.StatusCreated, Body: wire.SnapshotBuild{ID: string(begun.ID)}}, nil
 }
 
-func (s *Server) watchBuild(ctx context.Context, in *buildInput) (*body[wire.BuildProgress], error) {
+func (s *Server) watchBuild(ctx context.Context, in *buildInput) (*body[wire.SnapshotBuildProgress], error) {
 	e, err := s.svc.Snapshots().Assemblies().Progress(ctx, caller(ctx), sandbox.SnapshotID(in.ID))
 	if err != nil {
 		return nil, err
 	}
-	return &body[wire.BuildProgress]{Body: wire.BuildProgress{
+	return &body[wire.SnapshotBuildProgress]{Body: wire.SnapshotBuildProgress{
 		ID: in.ID, Phase: string(e.Phase), Detail: e.Message, Done: e.Done, Total: e.Total,
 	}}, nil
 }
 
-func (s *Server) buildLog(ctx context.Context, in *buildInput) (*body[wire.BuildLog], error) {
+func (s *Server) buildLog(ctx context.Context, in *buildInput) (*body[wire.SnapshotBuildLog], error) {
 	log, err := s.svc.Snapshots().Assemblies().Log(ctx, caller(ctx), sandbox.SnapshotID(in.ID))
 	if err != nil {
 		return nil, err
 	}
-	out := wire.BuildLog{Items: make([]wire.BuildLine, len(log.Lines)), Truncated: log.Truncated, Ended: log.Ended}
+	out := wire.SnapshotBuildLog{Items: make([]wire.SnapshotBuildLine, len(log.Lines)), Truncated: log.Truncated, Ended: log.Ended}
 	for i, l := range log.Lines {
-		out.Items[i] = wire.BuildLine{Time: l.Time, Phase: string(l.Phase), Message: l.Message}
+		out.Items[i] = wire.SnapshotBuildLine{Time: l.Time, Phase: string(l.Phase), Message: l.Message}
 	}
 	return reply(out), nil
 }

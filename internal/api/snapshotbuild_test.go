@@ -10,14 +10,14 @@ import (
 
 func TestBuildRoutes(t *testing.T) {
 	s := apitest.New(t)
-	begin := func(more map[string]any) wire.Build {
+	begin := func(more map[string]any) wire.SnapshotBuild {
 		t.Helper()
 		body := map[string]any{"runtime": "modbox/code-exec", "name": "b", "content_hash": "h"}
 		for k, v := range more {
 			body[k] = v
 		}
-		var b wire.Build
-		a := s.Do("POST", "/v1/snapshots/builds", body)
+		var b wire.SnapshotBuild
+		a := s.Do("POST", "/v1/snapshot-builds", body)
 		a.Into(t, &b)
 		if a.Status != 201 && !b.Unchanged {
 			t.Fatalf("begin: %d %s", a.Status, a.Body)
@@ -25,25 +25,25 @@ func TestBuildRoutes(t *testing.T) {
 		return b
 	}
 	b := begin(nil)
-	var at wire.BuildProgress
-	s.Want(200, "GET", "/v1/snapshots/builds/"+b.ID+"/progress", nil).Into(t, &at)
+	var at wire.SnapshotBuildProgress
+	s.Want(200, "GET", "/v1/snapshot-builds/"+b.ID+"/progress", nil).Into(t, &at)
 	if at.ID != b.ID || at.Phase != "begun" || at.Detail == "" {
 		t.Errorf("what a build that waits is at: %+v", at)
 	}
 	var sn wire.Snapshot
-	s.Want(201, "POST", "/v1/snapshots/builds/"+b.ID+"/finish", map[string]any{"env": map[string]string{"A": "b"}}).Into(t, &sn)
+	s.Want(201, "POST", "/v1/snapshot-builds/"+b.ID+"/finish", map[string]any{"env": map[string]string{"A": "b"}}).Into(t, &sn)
 	if sn.ID != b.ID || sn.Name != "b" || sn.Tag != "latest" || sn.ContentHash != "h" || sn.SandboxID != "" {
 		t.Errorf("built %+v", sn)
 	}
-	problem(t, s.Want(404, "POST", "/v1/snapshots/builds/"+b.ID+"/finish", map[string]any{}))
-	s.Want(200, "GET", "/v1/snapshots/builds/"+b.ID+"/progress", nil).Into(t, &at)
-	var log wire.BuildLog
-	s.Want(200, "GET", "/v1/snapshots/builds/"+b.ID+"/log", nil).Into(t, &log)
+	problem(t, s.Want(404, "POST", "/v1/snapshot-builds/"+b.ID+"/finish", map[string]any{}))
+	s.Want(200, "GET", "/v1/snapshot-builds/"+b.ID+"/progress", nil).Into(t, &at)
+	var log wire.SnapshotBuildLog
+	s.Want(200, "GET", "/v1/snapshot-builds/"+b.ID+"/log", nil).Into(t, &log)
 	if last := log.Items[len(log.Items)-1]; at.Phase != "done" || !log.Ended || last.Phase != "done" || last.Message != at.Detail || log.Items[0].Phase != "begun" {
 		t.Errorf("what a build that is over is at: %+v, its log %+v", at, log)
 	}
-	problem(t, s.Want(404, "GET", "/v1/snapshots/builds/none/progress", nil))
-	problem(t, s.Want(404, "GET", "/v1/snapshots/builds/none/log", nil))
+	problem(t, s.Want(404, "GET", "/v1/snapshot-builds/none/progress", nil))
+	problem(t, s.Want(404, "GET", "/v1/snapshot-builds/none/log", nil))
 	if again := begin(nil); !again.Unchanged || again.Snapshot == nil || again.Snapshot.ID != sn.ID || again.ID != "" {
 		t.Errorf("the same content again: %+v", again)
 	}
@@ -55,15 +55,15 @@ func TestBuildRoutes(t *testing.T) {
 		t.Errorf("environment of a sandbox of the build: %q", res.Stdout)
 	}
 	forced := begin(map[string]any{"force": true})
-	s.Want(204, "PUT", "/v1/snapshots/builds/"+forced.ID+"/files", strings.NewReader("no archive"))
-	problem(t, s.Want(422, "POST", "/v1/snapshots/builds/"+forced.ID+"/finish", map[string]any{}))
-	problem(t, s.Want(404, "PUT", "/v1/snapshots/builds/none/files", strings.NewReader("x")))
+	s.Want(204, "PUT", "/v1/snapshot-builds/"+forced.ID+"/files", strings.NewReader("no archive"))
+	problem(t, s.Want(422, "POST", "/v1/snapshot-builds/"+forced.ID+"/finish", map[string]any{}))
+	problem(t, s.Want(404, "PUT", "/v1/snapshot-builds/none/files", strings.NewReader("x")))
 	unknown := begin(map[string]any{"runtime": "none", "force": true})
-	if p := problem(t, s.Want(422, "POST", "/v1/snapshots/builds/"+unknown.ID+"/finish", map[string]any{})); !strings.Contains(p.Detail, "runtime") {
+	if p := problem(t, s.Want(422, "POST", "/v1/snapshot-builds/"+unknown.ID+"/finish", map[string]any{})); !strings.Contains(p.Detail, "runtime") {
 		t.Errorf("an unknown runtime: %+v", p)
 	}
 	bad := begin(map[string]any{"force": true})
-	problem(t, s.Want(422, "POST", "/v1/snapshots/builds/"+bad.ID+"/finish", map[string]any{"apt_packages": []string{"-x"}}))
-	problem(t, s.Want(422, "POST", "/v1/snapshots/builds", map[string]any{"runtime": ""}))
-	problem(t, s.Want(422, "POST", "/v1/snapshots/builds", map[string]any{"runtime": "x", "name": "a b"}))
+	problem(t, s.Want(422, "POST", "/v1/snapshot-builds/"+bad.ID+"/finish", map[string]any{"apt_packages": []string{"-x"}}))
+	problem(t, s.Want(422, "POST", "/v1/snapshot-builds", map[string]any{"runtime": ""}))
+	problem(t, s.Want(422, "POST", "/v1/snapshot-builds", map[string]any{"runtime": "x", "name": "a b"}))
 }

@@ -50,7 +50,7 @@ func (s *Server) registerStateful(a huma.API) {
 	}, s.pauseSandbox)
 	route(a, huma.Operation{
 		OperationID: "resume-sandbox", Method: http.MethodPost, Path: sandboxes + "/resume", Tags: tags,
-		Summary: "Resume a sandbox", Description: "Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. Where its memory cannot be brought back any more (another gVisor or processor by now, or what was saved is damaged) it is started anew with its files, and `memory_lost` says why; `memory` asks for something else. When it cannot be brought back at all it stays paused.",
+		Summary: "Resume a sandbox", Description: "Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. Where its memory cannot be brought back any more (another gVisor or processor by now, or what was saved is damaged) it is started anew with its files, and `memory_lost_reason` says why; `memory` asks for something else. When it cannot be brought back at all it stays paused.",
 	}, s.resumeSandbox)
 	route(a, huma.Operation{
 		OperationID: "create-checkpoint", Method: http.MethodPost, Path: checkpoints, Tags: tags, DefaultStatus: http.StatusCreated,

@@ -280,7 +280,7 @@ func (e *Entry) end(ctx context.Context, status int) error {
 	r.Status = status
 	switch {
 	case ctx.Err() != nil && (code == sandbox.Internal || code == "" && status == 0):
-		r.Outcome = Canceled
+		r.Outcome = Cancelled
 	case code != "":
 		r.Outcome = string(code)
 	case status >= http.StatusBadRequest:
@@ -325,7 +325,7 @@ func (e *Entry) refused(r *Record) bool {
 	switch {
 	case r.Outcome == OK || e.started || len(r.Command) > 0 || r.Details["path"] != "":
 		return false
-	case r.Outcome == Canceled:
+	case r.Outcome == Cancelled:
 		return r.User == "" && r.Via == ""
 	}
 	return true

@@ -359,7 +359,7 @@ func TestWhatMayHaveBeenDoneIsRecorded(t *testing.T) {
 			outcomes = append(outcomes, r.Outcome)
 		}
 	}
-	if got, want := strings.Join(outcomes, " "), "timeout invalid canceled"; got != want {
+	if got, want := strings.Join(outcomes, " "), "timeout invalid cancelled"; got != want {
 		t.Errorf("recorded are %q, want %q", got, want)
 	}
 }

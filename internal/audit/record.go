@@ -16,8 +16,8 @@ const (
 	// Started is the outcome in the record of a start; the end has a record with the same request
 	// ID.
 	Started = "started"
-	// Canceled is the outcome when the client went away.
-	Canceled = "canceled"
+	// Cancelled is the outcome when the client went away.
+	Cancelled = "cancelled"
 	// Interrupted is the outcome when the end or death of the server cut the operation off: whether
 	// it was done is unknown.
 	Interrupted = "interrupted"
@@ -27,38 +27,38 @@ const (
 
 // Record is one entry of the log.
 type Record struct {
-	Seq     int64  `json:"seq"`
-	Time    string `json:"time"` // when the record was made, as [sandbox.AuditTime]
-	Action  string `json:"action"`
-	Outcome string `json:"outcome"` // OK, Started, Canceled, Interrupted, Failed, or the code of the error
-	Status  int    `json:"status,omitempty"`
+	Seq     int64  `json:"seq" doc:"Its number, without gaps in the whole log."`
+	Time    string `json:"time" doc:"When it was made."` // when the record was made, as [sandbox.AuditTime]
+	Action  string `json:"action" doc:"What was asked for: the operation of this document, or the name of an action of the server."`
+	Outcome string `json:"outcome" doc:"ok, started, cancelled, interrupted, failed, or the code of the error."` // OK, Started, Cancelled, Interrupted, Failed, or the code of the error
+	Status  int    `json:"status,omitempty" doc:"The HTTP status; absent when there was no request."`
 	// DurationMS is how long it took.
-	DurationMS int64  `json:"duration_ms"`
-	RequestID  string `json:"request_id,omitempty"`
-	Route      string `json:"route,omitempty"`
-	Permission string `json:"permission,omitempty"` // required by the route
+	DurationMS int64  `json:"duration_ms" doc:"Milliseconds that it took."`
+	RequestID  string `json:"request_id,omitempty" doc:"The id of the request, as in the header X-Request-Id."`
+	Route      string `json:"route,omitempty" doc:"The route of the request."`
+	Permission string `json:"permission,omitempty" doc:"The permission that the route needs."` // required by the route
 
 	// The user. For a request to a sandbox's own URL there is no user, but Via.
-	User      string `json:"user_id,omitempty"`
-	Token     string `json:"token_id,omitempty"`
-	Session   string `json:"session_id,omitempty"`
-	Role      string `json:"role,omitempty"`
-	Admin     bool   `json:"administrator,omitempty"`
-	Via       string `json:"via,omitempty"`
-	Address   string `json:"address,omitempty"`
-	UserAgent string `json:"user_agent,omitempty"`
+	User      string `json:"user_id,omitempty" doc:"The user who asked."`
+	Token     string `json:"token_id,omitempty" doc:"The API token that was presented."`
+	Session   string `json:"session_id,omitempty" doc:"The session that was presented."`
+	Role      string `json:"role,omitempty" doc:"The user's role in the workspace."`
+	Admin     bool   `json:"administrator,omitempty" doc:"The user acted as an administrator of the installation."`
+	Via       string `json:"via,omitempty" doc:"How a request without a user came, such as through a sandbox's own URL."`
+	Address   string `json:"address,omitempty" doc:"The IP address of the client."`
+	UserAgent string `json:"user_agent,omitempty" doc:"The program of the client, as it calls itself."`
 
 	// The object.
-	Workspace  string `json:"workspace_id,omitempty"`
-	ObjectKind string `json:"object_kind,omitempty"`
-	ObjectID   string `json:"object_id,omitempty"`
-	ObjectName string `json:"object_name,omitempty"`
+	Workspace  string `json:"workspace_id,omitempty" doc:"The workspace of the object."`
+	ObjectKind string `json:"object_kind,omitempty" doc:"The kind of the object."`
+	ObjectID   string `json:"object_id,omitempty" doc:"The id of the object."`
+	ObjectName string `json:"object_name,omitempty" doc:"The name of the object."`
 
 	// Command is the program and its arguments, without secrets.
-	Command          []string `json:"command,omitempty"`
-	CommandTruncated bool     `json:"command_truncated,omitempty"`
+	Command          []string `json:"command,omitempty" doc:"The program and its arguments, without secrets."`
+	CommandTruncated bool     `json:"command_truncated,omitempty" doc:"The command had more arguments or bytes."`
 	// Details are further facts, by name.
-	Details map[string]string `json:"details,omitempty"`
+	Details map[string]string `json:"details,omitempty" doc:"Other facts, by name."`
 }
 
 // hashOf returns the hash of the chain after a record.

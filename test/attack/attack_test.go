@@ -268,7 +268,7 @@ func sendNoBody(ctx context.Context, r *rig, n *atomic.Int64) {
 				}
 				defer context.AfterFunc(ctx, func() { conn.Close() })()
 				defer conn.Close()
-				path := []string{"/v1/sandboxes", "/v1/auth/login", "/sandboxes/provision", "/v1/builds"}[i%4]
+				path := []string{"/v1/sandboxes", "/v1/auth/login", "/sandboxes/provision", "/v1/images/build"}[i%4]
 				if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n", path); err != nil {
 					return err
 				}

@@ -77,7 +77,7 @@ func TestKillInTheMiddleOfMakings(t *testing.T) {
 		under func() bool
 	}{
 		{"build of a snapshot", func(ctx context.Context) {
-			_, _, _ = s.BuildSnapshot(ctx, client.BuildOptions{ // the server is killed under it
+			_, _, _ = s.BuildSnapshot(ctx, client.SnapshotBuildOptions{ // the server is killed under it
 				SnapshotOptions: client.SnapshotOptions{Name: "cut"}, Runtime: "modbox/code-exec", NpmPackages: []string{"is-odd"},
 				Files: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("never looked at")), nil },
 			})

@@ -221,7 +221,7 @@ func TestRestartOfTheHost(t *testing.T) {
 			t.Fatal("the process in the paused sandbox does not go on")
 		}
 	}
-	if now, err := s.Get(t.Context(), paused.ID); err != nil || now.MemoryLost != "" {
+	if now, err := s.Get(t.Context(), paused.ID); err != nil || now.MemoryLostReason != "" {
 		t.Errorf("the paused one: %+v, %v", now, err)
 	}
 }

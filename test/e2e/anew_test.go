@@ -83,7 +83,7 @@ ls /etc/motd /etc/issue 2>/dev/null; ls /usr/share/doc; echo $ROLE; ls /tmp/scra
 			t.Errorf("after the resume: %q (%s), want %q", got, res.Stderr, want)
 		}
 		now, err := s.Get(t.Context(), sb.ID)
-		if err != nil || now.State != client.Running || !strings.Contains(now.MemoryLost, "v0.0.1") || path.Base(now.URL) != path.Base(sb.URL) {
+		if err != nil || now.State != client.Running || !strings.Contains(now.MemoryLostReason, "v0.0.1") || path.Base(now.URL) != path.Base(sb.URL) {
 			t.Errorf("after the resume: %+v, %v", now, err)
 		}
 	}
@@ -98,7 +98,7 @@ ls /etc/motd /etc/issue 2>/dev/null; ls /usr/share/doc; echo $ROLE; ls /tmp/scra
 	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLost != "" {
+	if now, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLostReason != "" {
 		t.Errorf("resume with memory = %+v, %v", now, err)
 	}
 }

@@ -110,7 +110,7 @@ func TestBackupAndRestoreOnAnotherMachine(t *testing.T) {
 	if q, err := s.Quota(t.Context(), ws[0].ID); err != nil || q.Set.Sandboxes == nil || *q.Set.Sandboxes != 7 {
 		t.Errorf("quota: %+v, %v", q, err)
 	}
-	if now, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLost != "" {
+	if now, err := s.ResumeWith(t.Context(), sb.ID, client.ResumeOptions{Memory: client.MemoryRequire}); err != nil || now.MemoryLostReason != "" {
 		t.Fatalf("resume: %+v, %v", now, err)
 	}
 	if res := s.Bash(sb.ID, `cat ~/file`, time.Minute); string(res.Stdout) != "file\n" {

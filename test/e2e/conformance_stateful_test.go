@@ -89,7 +89,7 @@ var statefulCalls = map[string]call{
 		return c.CreateSnapshot(ctx, a.Ref, client.SnapshotOptions{Name: a.Name, Tag: a.Tag, Message: a.Message, Metadata: a.Metadata})
 	},
 	"snapshots.build": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
-		sn, unchanged, err := c.BuildSnapshot(ctx, client.BuildOptions{
+		sn, unchanged, err := c.BuildSnapshot(ctx, client.SnapshotBuildOptions{
 			Runtime: a.Runtime, SnapshotOptions: client.SnapshotOptions{Name: a.Name}, Env: a.Env, ContentHash: a.ContentHash,
 		})
 		return map[string]any{"snapshot": sn, "unchanged": unchanged}, err

@@ -61,7 +61,7 @@ func TestDamagedMemoryFallsBackToFiles(t *testing.T) {
 			t.Errorf("%s: after the resume: %q (%s), want %q", file, got, res.Stderr, want)
 		}
 		now, err := s.Get(t.Context(), sb.ID)
-		if err != nil || !strings.Contains(now.MemoryLost, "damaged: "+file) {
+		if err != nil || !strings.Contains(now.MemoryLostReason, "damaged: "+file) {
 			t.Errorf("%s: after the resume: %+v, %v", file, now, err)
 		}
 		events, err := s.Events(sb.ID, client.EventsOptions{}).Collect(t.Context())

@@ -114,7 +114,7 @@ func TestDeclarativeBuildInstallsPackages(t *testing.T) {
 	}
 
 	// A build whose tools fail says why, and leaves nothing.
-	_, _, err = s.BuildSnapshot(t.Context(), client.BuildOptions{
+	_, _, err = s.BuildSnapshot(t.Context(), client.SnapshotBuildOptions{
 		SnapshotOptions: client.SnapshotOptions{Name: "wrong"}, Runtime: codeExec, AptPackages: []string{"no-such-package-anywhere"},
 	})
 	if !client.IsCode(err, client.Invalid) || !strings.Contains(err.Error(), "Unable to locate package no-such-package-anywhere") {

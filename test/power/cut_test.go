@@ -141,7 +141,7 @@ func (m *machine) keptPaused(id string) {
 	res, err := m.Exec(m.t.Context(), id, client.Command{Argv: []string{"cat", "/marker"}})
 	m.kept(err == nil && string(res.Stdout) == "kept\n", "files of a paused sandbox: %+v, %v", res, err)
 	now, err = m.Get(m.t.Context(), id)
-	m.kept(err == nil && now.MemoryLost == "", "memory of a paused sandbox: %+v, %v", now, err)
+	m.kept(err == nil && now.MemoryLostReason == "", "memory of a paused sandbox: %+v, %v", now, err)
 }
 
 func checkpoint(m *machine) func() {

@@ -121,7 +121,7 @@ func TestADatabaseThatDoesNotFitCostsNothing(t *testing.T) {
 	s.Launch()
 	holdsMarker(t, s, running.ID)
 	holdsMarker(t, s, paused.ID)
-	if sb, err := s.Get(t.Context(), paused.ID); err != nil || sb.MemoryLost != "" {
+	if sb, err := s.Get(t.Context(), paused.ID); err != nil || sb.MemoryLostReason != "" {
 		t.Errorf("the paused sandbox: %+v, %v, want it with its memory", sb, err)
 	}
 }

@@ -1,6 +1,6 @@
 package wire
 
-// ImageBuild says what image to build; it is the part "options" of POST /v1/builds.
+// ImageBuild says what image to build; it is the part "options" of POST /v1/images/build.
 type ImageBuild struct {
 	Tag            string            `json:"tag,omitempty" doc:"The image's name, as in app, app:v1 or registry.example.com/team/app:v1. Without one it is known by its digest, and kept for an hour unless something uses it." example:"app:v1"`
 	Dockerfile     string            `json:"dockerfile,omitempty" doc:"Path of the Dockerfile in the context; Dockerfile when omitted. A part dockerfile is used instead of the file."`
@@ -19,8 +19,8 @@ type ImageBuild struct {
 // others are the kinds of events of package build, and ping.
 const BuildDone = "done"
 
-// BuildMessage is a message about a build.
-type BuildMessage struct {
+// ImageBuildMessage is a message about a build.
+type ImageBuildMessage struct {
 	Type        string `json:"type" enum:"step,output,progress,warning,done,error,ping" doc:"What it is."`
 	Step        int    `json:"step,omitempty" doc:"Of step: its number, from 1."`
 	Steps       int    `json:"steps,omitempty" doc:"Of step: how many there are."`

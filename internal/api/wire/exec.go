@@ -74,8 +74,8 @@ type AttachStart struct {
 
 // TTYSize is a terminal's size in characters.
 type TTYSize struct {
-	Rows uint16 `json:"rows"`
-	Cols uint16 `json:"cols"`
+	Rows uint16 `json:"rows" doc:"Lines of the terminal."`
+	Cols uint16 `json:"cols" doc:"Characters of a line."`
 }
 
 // AttachControl is a text message from the client on an attach WebSocket.

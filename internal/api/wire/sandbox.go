@@ -122,7 +122,7 @@ type Sandbox struct {
 	IdleDeadline              *time.Time        `json:"idle_deadline" doc:"When its idle timeout is over if nothing uses it before; null without one, and unless it runs."`
 	PausedAt                  *time.Time        `json:"paused_at" doc:"When it was paused; null unless it is paused."`
 	PausedUntil               *time.Time        `json:"paused_deadline" doc:"When its paused timeout ends it; null without one, and unless it is paused."`
-	MemoryLost                string            `json:"memory_lost,omitempty" doc:"Why its last resume started it anew with its files; absent when its memory was brought back."`
+	MemoryLostReason          string            `json:"memory_lost_reason,omitempty" doc:"Why its last resume started it anew with its files; absent when its memory was brought back."`
 	Parent                    string            `json:"parent_id,omitempty" doc:"The sandbox it was forked from; absent without one."`
 	SnapshotID                string            `json:"snapshot_id,omitempty" doc:"The snapshot it was made from; absent without one."`
 	Description               string            `json:"description,omitempty" doc:"The caller's own words about it."`

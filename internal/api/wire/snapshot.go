@@ -41,8 +41,8 @@ type TagSnapshot struct {
 	Tag *string `json:"tag" maxLength:"128" doc:"Its new tag, taken from the snapshot of the same name that has it; null takes its tag away."`
 }
 
-// BeginBuild is the body of POST /v1/snapshots/builds.
-type BeginBuild struct {
+// BeginSnapshotBuild is the body of POST /v1/snapshot-builds.
+type BeginSnapshotBuild struct {
 	Runtime     string            `json:"runtime" minLength:"1" maxLength:"512" doc:"Reference of the image to build on." example:"python:3.13"`
 	Name        string            `json:"name,omitempty" maxLength:"128" doc:"As for a snapshot of a sandbox."`
 	Tag         string            `json:"tag,omitempty" maxLength:"128" doc:"As for a snapshot of a sandbox."`
@@ -55,15 +55,15 @@ type BeginBuild struct {
 	Dir         string            `json:"dir,omitempty" maxLength:"4096" doc:"Where the files go; the image's working directory when omitted."`
 }
 
-// Build is a build that was begun, or the snapshot that makes it needless.
-type Build struct {
+// SnapshotBuild is a build that was begun, or the snapshot that makes it needless.
+type SnapshotBuild struct {
 	ID        string    `json:"id,omitempty" doc:"The id of the build, which becomes that of the snapshot; absent when nothing is to be built."`
 	Unchanged bool      `json:"unchanged" doc:"There is a snapshot of the same content."`
 	Snapshot  *Snapshot `json:"snapshot,omitempty" doc:"That snapshot."`
 }
 
-// BuildProgress says what a build is at.
-type BuildProgress struct {
+// SnapshotBuildProgress says what a build is at.
+type SnapshotBuildProgress struct {
 	ID     string `json:"id" doc:"The build."`
 	Phase  string `json:"phase" doc:"begun, waiting, pulling, fetching, downloading, installing, setup, writing, done or failed." example:"installing"`
 	Detail string `json:"detail,omitempty" doc:"What the phase is about, for people."`
@@ -71,22 +71,22 @@ type BuildProgress struct {
 	Total  int64  `json:"total,omitempty" doc:"What done counts up to; absent when it is not known. It may grow."`
 }
 
-// BuildLog is what happened in a build.
-type BuildLog struct {
-	Items     []BuildLine `json:"items" nullable:"false" doc:"In their order."`
-	Truncated bool        `json:"truncated" doc:"There were others before: the last 1000, and 64 KiB, are kept."`
-	Ended     bool        `json:"ended" doc:"It is done or has failed, as the last line says."`
+// SnapshotBuildLog is what happened in a build.
+type SnapshotBuildLog struct {
+	Items     []SnapshotBuildLine `json:"items" nullable:"false" doc:"In their order."`
+	Truncated bool                `json:"truncated" doc:"There were others before: the last 1000, and 64 KiB, are kept."`
+	Ended     bool                `json:"ended" doc:"It is done or has failed, as the last line says."`
 }
 
-// BuildLine is something that happened in a build.
-type BuildLine struct {
+// SnapshotBuildLine is something that happened in a build.
+type SnapshotBuildLine struct {
 	Time    time.Time `json:"time" doc:"When."`
 	Phase   string    `json:"phase" doc:"As of watch-snapshot-build." example:"installing"`
 	Message string    `json:"message" doc:"What happened, or a line that a tool wrote."`
 }
 
-// FinishBuild is the body of POST /v1/snapshots/builds/{build}/finish.
-type FinishBuild struct {
+// FinishSnapshotBuild is the body of POST /v1/snapshot-builds/{build}/finish.
+type FinishSnapshotBuild struct {
 	AptPackages []string          `json:"apt_packages,omitempty" maxItems:"256" nullable:"false" doc:"Debian packages to install."`
 	NpmPackages []string          `json:"npm_packages,omitempty" maxItems:"256" nullable:"false" doc:"npm packages to install globally."`
 	Env         map[string]string `json:"env,omitempty" doc:"Default environment variables of sandboxes made from it. They are never shown again."`

@@ -42,7 +42,7 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.User, "user", "", "records of the user with this id")
 	cmd.Flags().StringVar(&f.Object, "object", "", "records of the object with this id or name")
 	cmd.Flags().StringVar(&f.Action, "action", "", "records of this action, e.g. exec, create-sandbox, login")
-	cmd.Flags().StringVar(&f.Outcome, "outcome", "", "records with this outcome: ok, started, canceled, interrupted, failed, or the code of an error")
+	cmd.Flags().StringVar(&f.Outcome, "outcome", "", "records with this outcome: ok, started, cancelled, interrupted, failed, or the code of an error")
 	cmd.Flags().BoolVar(&f.all, "all", false, "in all workspaces and in none; for administrators")
 }
 

@@ -37,8 +37,8 @@ files, and a warning says why. --memory=require leaves it paused instead, and
 --memory=discard starts it anew in any case.`,
 		func(ctx context.Context, c *client.Client, ref string) (*client.Sandbox, error) {
 			sb, err := c.ResumeWith(ctx, ref, client.ResumeOptions{Memory: client.Memory(memory), WaitForQuota: wait})
-			if err == nil && sb.MemoryLost != "" {
-				fmt.Fprintf(env.Stderr, "%s was started anew with its files: %s\n", base.Clean(sb.Name), base.Clean(sb.MemoryLost))
+			if err == nil && sb.MemoryLostReason != "" {
+				fmt.Fprintf(env.Stderr, "%s was started anew with its files: %s\n", base.Clean(sb.Name), base.Clean(sb.MemoryLostReason))
 			}
 			return sb, err
 		})

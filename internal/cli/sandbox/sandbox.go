@@ -263,8 +263,8 @@ func printSandbox(env *base.Env, sb *client.Sandbox) error {
 	if sb.IdleDeadline != nil {
 		fields = append(fields, [2]string{"IDLE AT", sb.IdleDeadline.Format(time.RFC3339)})
 	}
-	if sb.MemoryLost != "" {
-		fields = append(fields, [2]string{"MEMORY LOST", base.Clean(sb.MemoryLost)})
+	if sb.MemoryLostReason != "" {
+		fields = append(fields, [2]string{"MEMORY LOST", base.Clean(sb.MemoryLostReason)})
 	}
 	if sb.PausedAt != nil {
 		fields = append(fields, [2]string{"PAUSED", sb.PausedAt.Format(time.RFC3339)})

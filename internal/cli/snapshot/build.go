@@ -89,7 +89,7 @@ func buildSnapshot(ctx context.Context, env *base.Env, dir string, f *snapshotBu
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	o := client.BuildOptions{
+	o := client.SnapshotBuildOptions{
 		SnapshotOptions: client.SnapshotOptions{
 			Name: cmp.Or(f.name, b.Name), Tag: f.tag, Description: b.Description, Message: f.message, Metadata: b.Metadata, Public: b.Public,
 		},
@@ -104,7 +104,7 @@ func buildSnapshot(ctx context.Context, env *base.Env, dir string, f *snapshotBu
 		return err
 	}
 	show := base.NewProgress(env.Stderr, base.Clean(cmp.Or(o.Name, o.Runtime)))
-	o.Progress = func(at client.BuildProgress) {
+	o.Progress = func(at client.SnapshotBuildProgress) {
 		show.Event(sandbox.ImageEvent{Phase: sandbox.ImagePhase(base.Clean(at.Phase)), Message: at.Detail, Done: at.Done, Total: at.Total})
 	}
 	sn, unchanged, err := c.BuildSnapshot(ctx, o)

@@ -9,7 +9,7 @@ export interface AuditRecord {
   time: string;
   /** Such as `exec`. */
   action: string;
-  /** `ok`, `started`, `canceled`, `failed`, or the code of an error. */
+  /** `ok`, `started`, `cancelled`, `failed`, or the code of an error. */
   outcome: string;
   /** Of HTTP. */
   status: number | undefined;

@@ -87,7 +87,7 @@ export async function* readProgress(
 ): AsyncGenerator<BuildEvent, void, undefined> {
   const cut = (cause?: unknown): ModboxError =>
     newError({ code: "connection", message: `${what}: the connection broke before the end was known`, cause });
-  for await (const w of readLines<wire.BuildMessage>(body, cut, signal)) {
+  for await (const w of readLines<wire.ImageBuildMessage>(body, cut, signal)) {
     if (w.type === "error") throw failure(w);
     const event = decodeEvent(w, cut);
     if (event === undefined) continue;
@@ -97,7 +97,7 @@ export async function* readProgress(
 }
 
 /** Types that are not known are left out: a newer server may send more. */
-function decodeEvent(w: wire.BuildMessage, cut: () => ModboxError): BuildEvent | undefined {
+function decodeEvent(w: wire.ImageBuildMessage, cut: () => ModboxError): BuildEvent | undefined {
   switch (w.type) {
     case "step":
       return {
@@ -123,7 +123,7 @@ function decodeEvent(w: wire.BuildMessage, cut: () => ModboxError): BuildEvent |
   }
 }
 
-function failure(w: wire.BuildMessage): ModboxError {
+function failure(w: wire.ImageBuildMessage): ModboxError {
   const info = { code: (w.code as ErrorCode) ?? "internal", message: w.message ?? "the server gave no reason" };
   if (!w.line) return newError(info);
   return new BuildError({ ...info, line: w.line, instruction: w.instruction ?? "", exitCode: w.exit_code ?? 0 });

@@ -33,7 +33,7 @@ export function sandbox(w: wire.Sandbox): Sandbox {
     idleDeadline: w.idle_deadline,
     pausedAt: w.paused_at,
     pausedDeadline: w.paused_deadline,
-    memoryLost: w.memory_lost,
+    memoryLostReason: w.memory_lost_reason,
     parentId: w.parent_id,
     snapshotId: w.snapshot_id,
     description: w.description ?? "",

@@ -59,7 +59,7 @@ export class Images {
     const { signal } = options;
     const { body, contentType } = encodeBuild(files, options);
     const headers = { "content-type": contentType };
-    const response = await this.http.raw({ method: "POST", path: "/v1/builds", body, headers, signal, timeoutMs: 0, repeatable: false });
+    const response = await this.http.raw({ method: "POST", path: "/v1/images/build", body, headers, signal, timeoutMs: 0, repeatable: false });
     yield* readProgress("build", response.body ?? new Blob([]).stream(), signal);
   }
 

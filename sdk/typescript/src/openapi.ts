@@ -268,26 +268,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/builds": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Build an image from a Dockerfile
-         * @description The parts come in this order: `options`, a JSON object; `dockerfile`, when it is not a file of the context; and `context`, a tar of the files to build from, plain or compressed with gzip, bzip2 or zstd. Answers one JSON object a line: a `step` for each instruction, and another one that is `cached` when its layer was there; `output` of commands; `progress` of what takes its time; `warning`; at last `done` with the image, or `error`, with the `line` and `exit_code` of what failed. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. What fails before there is anything to tell has an error's status. The build ends when the connection does.
-         */
-        post: operations["build-image"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/downloads/{key}": {
         parameters: {
             query?: never;
@@ -359,6 +339,26 @@ export interface paths {
         get: operations["list-images"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/build": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Build an image from a Dockerfile
+         * @description The parts come in this order: `options`, a JSON object; `dockerfile`, when it is not a file of the context; and `context`, a tar of the files to build from, plain or compressed with gzip, bzip2 or zstd. Answers one JSON object a line: a `step` for each instruction, and another one that is `cached` when its layer was there; `output` of commands; `progress` of what takes its time; `warning`; at last `done` with the image, or `error`, with the `line` and `exit_code` of what failed. After 15 seconds of silence comes a `ping`, to be skipped like any type that is not known. What fails before there is anything to tell has an error's status. The build ends when the connection does.
+         */
+        post: operations["build-image"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1157,7 +1157,7 @@ export interface paths {
         put?: never;
         /**
          * Resume a sandbox
-         * @description Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. Where its memory cannot be brought back any more (another gVisor or processor by now, or what was saved is damaged) it is started anew with its files, and `memory_lost` says why; `memory` asks for something else. When it cannot be brought back at all it stays paused.
+         * @description Brings a paused sandbox back: its processes go on where they were. Answers when it can be used. Where its memory cannot be brought back any more (another gVisor or processor by now, or what was saved is damaged) it is started anew with its files, and `memory_lost_reason` says why; `memory` asks for something else. When it cannot be brought back at all it stays paused.
          */
         post: operations["resume-sandbox"];
         delete?: never;
@@ -1246,27 +1246,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/snapshots": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List snapshots
-         * @description The snapshots of the workspace, or the public snapshots of all workspaces, in the requested order.
-         */
-        get: operations["list-snapshots"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/snapshots/builds": {
+    "/v1/snapshot-builds": {
         parameters: {
             query?: never;
             header?: never;
@@ -1286,7 +1266,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/snapshots/builds/{build}/files": {
+    "/v1/snapshot-builds/{build}/files": {
         parameters: {
             query?: never;
             header?: never;
@@ -1306,7 +1286,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/snapshots/builds/{build}/finish": {
+    "/v1/snapshot-builds/{build}/finish": {
         parameters: {
             query?: never;
             header?: never;
@@ -1326,7 +1306,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/snapshots/builds/{build}/log": {
+    "/v1/snapshot-builds/{build}/log": {
         parameters: {
             query?: never;
             header?: never;
@@ -1346,7 +1326,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/snapshots/builds/{build}/progress": {
+    "/v1/snapshot-builds/{build}/progress": {
         parameters: {
             query?: never;
             header?: never;
@@ -1358,6 +1338,26 @@ export interface paths {
          * @description What a build is at that waits for its files and its finish, is being made or, until an hour after it was begun, is over.
          */
         get: operations["watch-snapshot-build"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List snapshots
+         * @description The snapshots of the workspace, or the public snapshots of all workspaces, in the requested order.
+         */
+        get: operations["list-snapshots"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1881,43 +1881,75 @@ export interface components {
             next_cursor: string | null;
         };
         AuditRecord: {
+            /** @description What was asked for: the operation of this document, or the name of an action of the server. */
             action: string;
+            /** @description The IP address of the client. */
             address?: string;
+            /** @description The user acted as an administrator of the installation. */
             administrator?: boolean;
+            /** @description The program and its arguments, without secrets. */
             command?: string[];
+            /** @description The command had more arguments or bytes. */
             command_truncated?: boolean;
+            /** @description Other facts, by name. */
             details?: {
                 [key: string]: string;
             };
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description Milliseconds that it took.
+             */
             duration_ms: number;
+            /** @description The id of the object. */
             object_id?: string;
+            /** @description The kind of the object. */
             object_kind?: string;
+            /** @description The name of the object. */
             object_name?: string;
+            /** @description ok, started, cancelled, interrupted, failed, or the code of the error. */
             outcome: string;
+            /** @description The permission that the route needs. */
             permission?: string;
+            /** @description The id of the request, as in the header X-Request-Id. */
             request_id?: string;
+            /** @description The user's role in the workspace. */
             role?: string;
+            /** @description The route of the request. */
             route?: string;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description Its number, without gaps in the whole log.
+             */
             seq: number;
+            /** @description The session that was presented. */
             session_id?: string;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description The HTTP status; absent when there was no request.
+             */
             status?: number;
+            /** @description When it was made. */
             time: string;
+            /** @description The API token that was presented. */
             token_id?: string;
+            /** @description The program of the client, as it calls itself. */
             user_agent?: string;
+            /** @description The user who asked. */
             user_id?: string;
+            /** @description How a request without a user came, such as through a sandbox's own URL. */
             via?: string;
+            /** @description The workspace of the object. */
             workspace_id?: string;
         };
         AuditReport: {
+            /** @description The hash of the newest record that retention removed, in hexadecimal; zeros when none was. */
             anchor_hash: string;
             /**
              * Format: int64
              * @description The newest record that retention removed; 0 when none was.
              */
             anchor_seq: number;
+            /** @description The hash of the newest record, in hexadecimal. */
             head_hash: string;
             /**
              * Format: int64
@@ -1934,7 +1966,7 @@ export interface components {
              */
             records: number;
         };
-        BeginBuild: {
+        BeginSnapshotBuild: {
             /** @description Identifies everything it is made of. A snapshot of the workspace that has the same is answered instead of a build. */
             content_hash?: string;
             /** @description Your own words about it. */
@@ -1960,110 +1992,6 @@ export interface components {
             runtime: string;
             /** @description As for a snapshot of a sandbox. */
             tag?: string;
-        };
-        Build: {
-            /** @description The id of the build, which becomes that of the snapshot; absent when nothing is to be built. */
-            id?: string;
-            /** @description That snapshot. */
-            snapshot?: components["schemas"]["Snapshot"];
-            /** @description There is a snapshot of the same content. */
-            unchanged: boolean;
-        };
-        BuildLine: {
-            /** @description What happened, or a line that a tool wrote. */
-            message: string;
-            /**
-             * @description As of watch-snapshot-build.
-             * @example installing
-             */
-            phase: string;
-            /**
-             * Format: date-time
-             * @description When.
-             */
-            time: string;
-        };
-        BuildLog: {
-            /** @description It is done or has failed, as the last line says. */
-            ended: boolean;
-            /** @description In their order. */
-            items: components["schemas"]["BuildLine"][];
-            /** @description There were others before: the last 1000, and 64 KiB, are kept. */
-            truncated: boolean;
-        };
-        BuildMessage: {
-            /** @description Of step: its layer was there; it comes after one without. */
-            cached?: boolean;
-            /** @description Of error: the error's code. */
-            code?: string;
-            /** @description Of output: bytes that a command wrote, base64. */
-            data?: string;
-            /**
-             * Format: int64
-             * @description Of progress: how much is done.
-             */
-            done?: number;
-            /**
-             * Format: int64
-             * @description Of error: that of the command that failed.
-             */
-            exit_code?: number;
-            /** @description Of done: the image. */
-            image?: components["schemas"]["Image"];
-            /** @description Of step and error: the instruction. */
-            instruction?: string;
-            /**
-             * Format: int64
-             * @description Of step and error: the line of the Dockerfile.
-             */
-            line?: number;
-            /** @description Of progress, warning and error: what happens. */
-            message?: string;
-            /** @description Of progress: waiting, pulling, writing or pushing, among others. */
-            phase?: string;
-            /** @description Of step: the name or number of its stage. */
-            stage?: string;
-            /**
-             * Format: int64
-             * @description Of step: its number, from 1.
-             */
-            step?: number;
-            /**
-             * Format: int64
-             * @description Of step: how many there are.
-             */
-            steps?: number;
-            /**
-             * Format: int64
-             * @description Of progress: of how much; absent when that is not known.
-             */
-            total?: number;
-            /**
-             * @description What it is.
-             * @enum {string}
-             */
-            type: "step" | "output" | "progress" | "warning" | "done" | "error" | "ping";
-        };
-        BuildProgress: {
-            /** @description What the phase is about, for people. */
-            detail?: string;
-            /**
-             * Format: int64
-             * @description How much of total is done.
-             */
-            done?: number;
-            /** @description The build. */
-            id: string;
-            /**
-             * @description begun, waiting, pulling, fetching, downloading, installing, setup, writing, done or failed.
-             * @example installing
-             */
-            phase: string;
-            /**
-             * Format: int64
-             * @description What done counts up to; absent when it is not known. It may grow.
-             */
-            total?: number;
         };
         CancelExecution: {
             /** @description Kill it at once. Otherwise it gets SIGTERM, and 5 seconds until it is killed. */
@@ -2704,7 +2632,7 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
-        FinishBuild: {
+        FinishSnapshotBuild: {
             /** @description Debian packages to install. */
             apt_packages?: string[];
             /** @description Default environment variables of sandboxes made from it. They are never shown again. */
@@ -2853,6 +2781,59 @@ export interface components {
              * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429.
              */
             wait_for_quota_seconds?: number;
+        };
+        ImageBuildMessage: {
+            /** @description Of step: its layer was there; it comes after one without. */
+            cached?: boolean;
+            /** @description Of error: the error's code. */
+            code?: string;
+            /** @description Of output: bytes that a command wrote, base64. */
+            data?: string;
+            /**
+             * Format: int64
+             * @description Of progress: how much is done.
+             */
+            done?: number;
+            /**
+             * Format: int64
+             * @description Of error: that of the command that failed.
+             */
+            exit_code?: number;
+            /** @description Of done: the image. */
+            image?: components["schemas"]["Image"];
+            /** @description Of step and error: the instruction. */
+            instruction?: string;
+            /**
+             * Format: int64
+             * @description Of step and error: the line of the Dockerfile.
+             */
+            line?: number;
+            /** @description Of progress, warning and error: what happens. */
+            message?: string;
+            /** @description Of progress: waiting, pulling, writing or pushing, among others. */
+            phase?: string;
+            /** @description Of step: the name or number of its stage. */
+            stage?: string;
+            /**
+             * Format: int64
+             * @description Of step: its number, from 1.
+             */
+            step?: number;
+            /**
+             * Format: int64
+             * @description Of step: how many there are.
+             */
+            steps?: number;
+            /**
+             * Format: int64
+             * @description Of progress: of how much; absent when that is not known.
+             */
+            total?: number;
+            /**
+             * @description What it is.
+             * @enum {string}
+             */
+            type: "step" | "output" | "progress" | "warning" | "done" | "error" | "ping";
         };
         ImagePage: {
             /** @description The items of the page. */
@@ -3493,7 +3474,7 @@ export interface components {
              */
             last_checkpoint_at: string | null;
             /** @description Why its last resume started it anew with its files; absent when its memory was brought back. */
-            memory_lost?: string;
+            memory_lost_reason?: string;
             /** @description The caller's own entries about it. */
             metadata?: {
                 [key: string]: string;
@@ -3752,6 +3733,57 @@ export interface components {
             /** @description Its tag; absent when another snapshot of the name has taken it. */
             tag?: string;
         };
+        SnapshotBuild: {
+            /** @description The id of the build, which becomes that of the snapshot; absent when nothing is to be built. */
+            id?: string;
+            /** @description That snapshot. */
+            snapshot?: components["schemas"]["Snapshot"];
+            /** @description There is a snapshot of the same content. */
+            unchanged: boolean;
+        };
+        SnapshotBuildLine: {
+            /** @description What happened, or a line that a tool wrote. */
+            message: string;
+            /**
+             * @description As of watch-snapshot-build.
+             * @example installing
+             */
+            phase: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            time: string;
+        };
+        SnapshotBuildLog: {
+            /** @description It is done or has failed, as the last line says. */
+            ended: boolean;
+            /** @description In their order. */
+            items: components["schemas"]["SnapshotBuildLine"][];
+            /** @description There were others before: the last 1000, and 64 KiB, are kept. */
+            truncated: boolean;
+        };
+        SnapshotBuildProgress: {
+            /** @description What the phase is about, for people. */
+            detail?: string;
+            /**
+             * Format: int64
+             * @description How much of total is done.
+             */
+            done?: number;
+            /** @description The build. */
+            id: string;
+            /**
+             * @description begun, waiting, pulling, fetching, downloading, installing, setup, writing, done or failed.
+             * @example installing
+             */
+            phase: string;
+            /**
+             * Format: int64
+             * @description What done counts up to; absent when it is not known. It may grow.
+             */
+            total?: number;
+        };
         SnapshotDownload: {
             /**
              * Format: date-time
@@ -3969,9 +4001,15 @@ export interface components {
             next_cursor: string | null;
         };
         TTYSize: {
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description Characters of a line.
+             */
             cols: number;
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description Lines of the terminal.
+             */
             rows: number;
         };
         TagSnapshot: {
@@ -4494,7 +4532,7 @@ export interface operations {
                 object?: string;
                 /** @description What was done, such as exec or create-sandbox: the id of the operation. */
                 action?: string;
-                /** @description How it ended: ok, started, canceled, interrupted, failed, or the code of an error. */
+                /** @description How it ended: ok, started, cancelled, interrupted, failed, or the code of an error. */
                 outcome?: string;
                 /** @description The newest first, or the oldest. */
                 order?: "asc" | "desc";
@@ -4547,7 +4585,7 @@ export interface operations {
                 object?: string;
                 /** @description What was done, such as exec or create-sandbox: the id of the operation. */
                 action?: string;
-                /** @description How it ended: ok, started, canceled, interrupted, failed, or the code of an error. */
+                /** @description How it ended: ok, started, cancelled, interrupted, failed, or the code of an error. */
                 outcome?: string;
                 /** @description The newest first, or the oldest. */
                 order?: "asc" | "desc";
@@ -4817,47 +4855,6 @@ export interface operations {
             };
         };
     };
-    "build-image": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
-                "X-Workspace-Id"?: string;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "multipart/form-data": {
-                    /** Format: binary */
-                    context: string;
-                    dockerfile?: string;
-                    options?: components["schemas"]["ImageBuild"];
-                };
-            };
-        };
-        responses: {
-            /** @description What happens */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["BuildMessage"];
-                };
-            };
-            /** @description An error */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
     "download-shared-archive": {
         parameters: {
             query?: never;
@@ -4991,6 +4988,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ImagePage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "build-image": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "multipart/form-data": {
+                    /** Format: binary */
+                    context: string;
+                    dockerfile?: string;
+                    options?: components["schemas"]["ImageBuild"];
+                };
+            };
+        };
+        responses: {
+            /** @description What happens */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ImageBuildMessage"];
                 };
             };
             /** @description An error */
@@ -7164,55 +7202,6 @@ export interface operations {
             };
         };
     };
-    "list-snapshots": {
-        parameters: {
-            query?: {
-                /** @description The public ones of all workspaces instead of the own ones. */
-                public?: boolean;
-                /** @description Only those taken of this sandbox. */
-                sandbox_id?: string;
-                /** @description Only those of this name. */
-                name?: string;
-                /** @description Only those that have this tag. */
-                tag?: string;
-                /** @description What they are sorted by. */
-                sort?: "created" | "name" | "size" | "files";
-                /** @description The direction. */
-                order?: "asc" | "desc";
-                /** @description Items on a page at most. */
-                limit?: number;
-                /** @description next_cursor of the page before; the first page when omitted. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
-                "X-Workspace-Id"?: string;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["SnapshotPage"];
-                };
-            };
-            /** @description An error */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
     "begin-snapshot-build": {
         parameters: {
             query?: never;
@@ -7225,7 +7214,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["BeginBuild"];
+                "application/json": components["schemas"]["BeginSnapshotBuild"];
             };
         };
         responses: {
@@ -7235,7 +7224,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Build"];
+                    "application/json": components["schemas"]["SnapshotBuild"];
                 };
             };
             /** @description Created */
@@ -7244,7 +7233,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Build"];
+                    "application/json": components["schemas"]["SnapshotBuild"];
                 };
             };
             /** @description An error */
@@ -7310,7 +7299,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["FinishBuild"];
+                "application/json": components["schemas"]["FinishSnapshotBuild"];
             };
         };
         responses: {
@@ -7355,7 +7344,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BuildLog"];
+                    "application/json": components["schemas"]["SnapshotBuildLog"];
                 };
             };
             /** @description An error */
@@ -7390,7 +7379,56 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BuildProgress"];
+                    "application/json": components["schemas"]["SnapshotBuildProgress"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-snapshots": {
+        parameters: {
+            query?: {
+                /** @description The public ones of all workspaces instead of the own ones. */
+                public?: boolean;
+                /** @description Only those taken of this sandbox. */
+                sandbox_id?: string;
+                /** @description Only those of this name. */
+                name?: string;
+                /** @description Only those that have this tag. */
+                tag?: string;
+                /** @description What they are sorted by. */
+                sort?: "created" | "name" | "size" | "files";
+                /** @description The direction. */
+                order?: "asc" | "desc";
+                /** @description Items on a page at most. */
+                limit?: number;
+                /** @description next_cursor of the page before; the first page when omitted. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description One of the caller's workspaces, by id or slug; the token's own when omitted. */
+                "X-Workspace-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotPage"];
                 };
             };
             /** @description An error */

@@ -186,7 +186,7 @@ export class Sandboxes {
 
   /**
    * Brings a paused sandbox back and returns when it can be used. Where its memory
-   * cannot be brought back it is started anew with its files, and `memoryLost` says
+   * cannot be brought back it is started anew with its files, and `memoryLostReason` says
    * why; with memory `require` it stays paused and an error of code `unsupported`
    * is thrown, with `discard` it is started anew in any case.
    */

@@ -82,7 +82,7 @@ export class SnapshotBuilds {
   }
 
   async progress(id: string, { signal }: CallOptions): Promise<SnapshotBuildProgress> {
-    const w = await this.http.json<wire.BuildProgress>({ method: "GET", path: `${buildPath(id)}/progress`, signal, repeatable: true });
+    const w = await this.http.json<wire.SnapshotBuildProgress>({ method: "GET", path: `${buildPath(id)}/progress`, signal, repeatable: true });
     return { phase: w.phase, message: w.detail ?? "", done: w.done ?? 0, total: w.total || undefined };
   }
 
@@ -137,10 +137,10 @@ export class SnapshotBuilds {
     return { at, events: [...lines.map((line) => ({ type: "line" as const, ...line })), ...teller.progress(at)] };
   }
 
-  private async begin(runtime: string, options: BuildSnapshotOptions): Promise<wire.Build> {
+  private async begin(runtime: string, options: BuildSnapshotOptions): Promise<wire.SnapshotBuild> {
     const { signal, files, aptPackages, npmPackages, env, contentHash, waitForQuotaSeconds, ...names } = options;
-    const json: wire.BeginBuild = { ...names, runtime, content_hash: contentHash };
-    return this.http.json({ method: "POST", path: "/v1/snapshots/builds", json, signal, timeoutMs: 0, repeatable: false });
+    const json: wire.BeginSnapshotBuild = { ...names, runtime, content_hash: contentHash };
+    return this.http.json({ method: "POST", path: "/v1/snapshot-builds", json, signal, timeoutMs: 0, repeatable: false });
   }
 
   private async upload(id: string, { files, signal }: BuildSnapshotOptions): Promise<void> {
@@ -152,13 +152,13 @@ export class SnapshotBuilds {
   private async finish(id: string, { aptPackages, npmPackages, env, waitForQuotaSeconds, signal }: BuildSnapshotOptions): Promise<Snapshot> {
     const contents = { apt_packages: aptPackages && [...aptPackages], npm_packages: npmPackages && [...npmPackages], env };
     const w = await waitForRoom(waitForQuotaSeconds, (seconds) => {
-      const json: wire.FinishBuild = { ...contents, wait_for_quota_seconds: seconds };
+      const json: wire.FinishSnapshotBuild = { ...contents, wait_for_quota_seconds: seconds };
       return this.http.json<wire.Snapshot>({ method: "POST", path: `${buildPath(id)}/finish`, json, signal, timeoutMs: 0, repeatable: false });
     });
     return decode.snapshot(w);
   }
 
-  private async fetchLog(id: string, signal: AbortSignal | undefined): Promise<wire.BuildLog> {
+  private async fetchLog(id: string, signal: AbortSignal | undefined): Promise<wire.SnapshotBuildLog> {
     return this.http.json({ method: "GET", path: `${buildPath(id)}/log`, signal, repeatable: true });
   }
 
@@ -176,10 +176,10 @@ interface End {
 
 /** Knows what was told of a build, and tells only what is new. */
 class Teller {
-  private last: wire.BuildLine | undefined;
+  private last: wire.SnapshotBuildLine | undefined;
   private at = "";
 
-  lines(log: wire.BuildLog): SnapshotBuildLine[] {
+  lines(log: wire.SnapshotBuildLog): SnapshotBuildLine[] {
     const { last } = this;
     // The last of them only are kept: where the one is that was told last may have changed.
     let next = log.items.length;
@@ -199,7 +199,7 @@ class Teller {
 }
 
 /** No line is like the one before, and times are in nanoseconds. */
-function same(a: wire.BuildLine, b: wire.BuildLine): boolean {
+function same(a: wire.SnapshotBuildLine, b: wire.SnapshotBuildLine): boolean {
   return a.time === b.time && a.phase === b.phase && a.message === b.message;
 }
 
@@ -230,5 +230,5 @@ function pause(signal: AbortSignal | undefined): Promise<undefined> {
 }
 
 function buildPath(id: string): string {
-  return `/v1/snapshots/builds/${segment(id)}`;
+  return `/v1/snapshot-builds/${segment(id)}`;
 }

@@ -93,7 +93,7 @@ export interface Sandbox {
   /** When its paused timeout ends it; null without one, or when it is not paused. */
   pausedDeadline: string | null;
   /** Why its last resume started it anew with its files; undefined when its memory came back. */
-  memoryLost: string | undefined;
+  memoryLostReason: string | undefined;
   /** What it was forked from. */
   parentId: string | undefined;
   /** What it was made from; undefined for an image. */

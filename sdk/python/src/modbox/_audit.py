@@ -32,7 +32,7 @@ class AuditRecord:
     """Who did what to which object, from where, and how it ended. What is not known, or does not apply, is empty."""
 
     action: str
-    #: ``ok``, ``started``, ``canceled``, ``failed``, or the code of an error.
+    #: ``ok``, ``started``, ``cancelled``, ``failed``, or the code of an error.
     outcome: str
     #: When the record was made, at the end of what it is about.
     time: datetime = _time()

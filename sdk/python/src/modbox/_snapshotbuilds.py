@@ -72,11 +72,11 @@ def begin(runtime: str, o: BuildOptions) -> Call[Dict[str, Any]]:
     known(BuildOptions, o)
     names = ("name", "tag", "description", "message", "metadata", "public", "dir", "content_hash", "force")
     body = _body(runtime=runtime, **{name: o.get(name) for name in names})
-    return Call("POST", "/v1/snapshots/builds", _load, repeatable=False, json=body, timeout=None)
+    return Call("POST", "/v1/snapshot-builds", _load, repeatable=False, json=body, timeout=None)
 
 
 def _path(build: str, call: str) -> str:
-    return f"/v1/snapshots/builds/{_segment(build)}/{call}"
+    return f"/v1/snapshot-builds/{_segment(build)}/{call}"
 
 
 def upload(build: str, o: BuildOptions) -> Call[None]:

@@ -164,7 +164,7 @@ def build(files: Files, o: BuildImageOptions) -> Call[bytes]:
     else:
         content = _wrapped(head, files, tail)
     headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
-    return Call("POST", "/v1/builds", _raw, repeatable=False, content=content, headers=headers, timeout=None)
+    return Call("POST", "/v1/images/build", _raw, repeatable=False, content=content, headers=headers, timeout=None)
 
 
 def _envelope(boundary: str, options: Mapping[str, Any], dockerfile: Optional[str]) -> Tuple[bytes, bytes]:

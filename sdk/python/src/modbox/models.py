@@ -181,7 +181,7 @@ class Sandbox:
     #: When its paused timeout ends it; None without one, or when it is not paused.
     paused_deadline: Optional[datetime] = _optional_time()
     #: Why its last resume started it anew with its files; None when its memory came back.
-    memory_lost: Optional[str] = None
+    memory_lost_reason: Optional[str] = None
     #: What it was forked from.
     parent_id: Optional[str] = None
     #: What it was made from; None for an image.

@@ -241,9 +241,9 @@ class StatefulTest(unittest.TestCase):
         self.assertEqual(
             [(seen.method, seen.path, seen.body) for seen in server.requests[:3]],
             [
-                ("POST", "/v1/snapshots/builds", b'{"runtime": "base", "name": "n", "content_hash": "h"}'),
-                ("PUT", "/v1/snapshots/builds/b/files", b"\x01"),
-                ("POST", "/v1/snapshots/builds/b/finish", b'{"npm_packages": ["p"]}'),
+                ("POST", "/v1/snapshot-builds", b'{"runtime": "base", "name": "n", "content_hash": "h"}'),
+                ("PUT", "/v1/snapshot-builds/b/files", b"\x01"),
+                ("POST", "/v1/snapshot-builds/b/finish", b'{"npm_packages": ["p"]}'),
             ],
         )
         self.assertEqual(len(server.requests), 12)

@@ -46,18 +46,18 @@ class Building:
             send(handler, b"", 204)
         elif seen.path == "/v1/snapshots/b":
             send_json(handler, SNAPSHOT)
-        elif seen.path == "/v1/snapshots/builds":
+        elif seen.path == "/v1/snapshot-builds":
             self._begin()
             send_json(handler, {"id": "b", "unchanged": False}, 201)
-        elif seen.path == "/v1/snapshots/builds/b/progress":
+        elif seen.path == "/v1/snapshot-builds/b/progress":
             self.finishing.wait()  # which it may overtake
             send_json(handler, {"id": "b", **look["progress"]})
-        elif seen.path == "/v1/snapshots/builds/b/log":
+        elif seen.path == "/v1/snapshot-builds/b/log":
             send_json(handler, {"items": look["log"], "truncated": False, "ended": look["progress"]["phase"] == "done"})
             self._looked += 1
             if self._looked >= len(self._looks):
                 self._enough.set()
-        elif seen.path == "/v1/snapshots/builds/b/finish":
+        elif seen.path == "/v1/snapshot-builds/b/finish":
             self.finishing.set()
             (self._enough if self._finish else self.over).wait()
             if self._finish:
@@ -129,9 +129,9 @@ class SnapshotBuildsTest(unittest.TestCase):
         self.assertEqual(
             sent,
             [
-                ("POST", "/v1/snapshots/builds", b'{"runtime": "base", "name": "n"}'),
-                ("PUT", "/v1/snapshots/builds/b/files", b"tgz"),
-                ("POST", "/v1/snapshots/builds/b/finish", b'{"npm_packages": ["p"], "env": {"A": "1"}, "wait_for_quota_seconds": 30}'),
+                ("POST", "/v1/snapshot-builds", b'{"runtime": "base", "name": "n"}'),
+                ("PUT", "/v1/snapshot-builds/b/files", b"tgz"),
+                ("POST", "/v1/snapshot-builds/b/finish", b'{"npm_packages": ["p"], "env": {"A": "1"}, "wait_for_quota_seconds": 30}'),
             ]
             * 3,
         )
@@ -230,7 +230,7 @@ class SnapshotBuildsTest(unittest.TestCase):
         ]
 
         def answer(seen, handler, n):
-            self.assertEqual(seen.path, "/v1/snapshots/builds/b/log")
+            self.assertEqual(seen.path, "/v1/snapshot-builds/b/log")
             value = answers[n % len(answers)]
             send_json(handler, value) if value else lose(handler)
 

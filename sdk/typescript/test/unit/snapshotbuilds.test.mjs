@@ -27,7 +27,7 @@ async function building(t, looks, finish) {
   return serve(t, async (r, res) => {
     if (r.method === "PUT") return res.writeHead(204).end();
     if (r.path === "/v1/snapshots/b") return json(res, snapshot);
-    if (r.path.endsWith("/builds")) return json(res, { id: "b", unchanged: false }, 201);
+    if (r.path.endsWith("/snapshot-builds")) return json(res, { id: "b", unchanged: false }, 201);
     if (r.path.endsWith("/progress")) {
       await finishing; // which it may overtake
       return json(res, { id: "b", ...looks[Math.min(looked, looks.length - 1)].progress });
@@ -38,7 +38,7 @@ async function building(t, looks, finish) {
       if (++looked >= looks.length) seen();
       return;
     }
-    assert.equal(r.path, "/v1/snapshots/builds/b/finish");
+    assert.equal(r.path, "/v1/snapshot-builds/b/finish");
     came();
     if (finish === undefined) return; // never
     await enough;
@@ -75,9 +75,9 @@ test("a build tells what happens in it, each thing once, and its end", async (t)
   assert.deepEqual(
     s.requests.filter((r) => r.method !== "GET").map((r) => [r.method, r.path, r.body.toString()]),
     [
-      ["POST", "/v1/snapshots/builds", '{"name":"n","runtime":"base"}'],
-      ["PUT", "/v1/snapshots/builds/b/files", "tgz"],
-      ["POST", "/v1/snapshots/builds/b/finish", '{"npm_packages":["p"],"env":{"A":"1"}}'],
+      ["POST", "/v1/snapshot-builds", '{"name":"n","runtime":"base"}'],
+      ["PUT", "/v1/snapshot-builds/b/files", "tgz"],
+      ["POST", "/v1/snapshot-builds/b/finish", '{"npm_packages":["p"],"env":{"A":"1"}}'],
     ],
   );
 });
@@ -179,7 +179,7 @@ test("a log is followed until it ends, though its beginning is lost", async (t) 
     ["line 0", "line 1", "line 2", "line 3", "… line 9", "line 10", "line 11"],
   );
   assert.equal(lines.at(-1).phase, "failed");
-  assert(s.requests.every((r) => r.path === "/v1/snapshots/builds/b/log"));
+  assert(s.requests.every((r) => r.path === "/v1/snapshot-builds/b/log"));
 });
 
 test("a log is read as it is, and a build looked at", async (t) => {

@@ -28,7 +28,7 @@ class AsyncStates:
         """Brings a paused sandbox back and returns when it can be used.
 
         Where its memory cannot be brought back it is started anew with its files, and
-        ``memory_lost`` says why; with memory ``require`` it stays paused and an error of
+        ``memory_lost_reason`` says why; with memory ``require`` it stays paused and an error of
         code ``unsupported`` is raised, with ``discard`` it is started anew in any case.
         Without room in the quota ``quota_exceeded`` is raised, after ``wait_for_quota_seconds``.
         """
