@@ -13,7 +13,6 @@ import (
 	"github.com/modbox/modbox/internal/api/apitest"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/image"
-	"github.com/modbox/modbox/internal/lifecycle"
 )
 
 // stuckHost runs commands that do not end by themselves.
@@ -22,7 +21,7 @@ type stuckHost struct {
 	running chan struct{}
 }
 
-func (h *stuckHost) RunBuildCommand(ctx context.Context, _ lifecycle.BuildCommand, _ func([]byte), _ io.Writer) (agentapi.Exit, error) {
+func (h *stuckHost) Run(ctx context.Context, _ build.Command, _ func([]byte), _ io.Writer) (agentapi.Exit, error) {
 	close(h.running)
 	<-ctx.Done()
 	return agentapi.Exit{}, ctx.Err()

@@ -21,25 +21,24 @@ import (
 	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/image"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
 // busyHost takes a moment to answer, and never has a place for a build.
 type busyHost struct{ build.Host }
 
-func (busyHost) MayBuild(context.Context, sandbox.Caller) error {
+func (busyHost) CheckDisk(context.Context, sandbox.Caller) error {
 	<-time.After(50 * time.Millisecond)
 	return nil
 }
 
-func (busyHost) BuildPlace(ctx context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
+func (busyHost) AcquireSlot(ctx context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
 	waits("other images are being built")
 	<-ctx.Done()
 	return r, nil, ctx.Err()
 }
 
-func (busyHost) CheckBuildResources(sandbox.Resources, time.Duration) error { return nil }
+func (busyHost) CheckLimits(sandbox.Resources, time.Duration) error { return nil }
 
 // TestBuildThatTakesTooLong: it is told so, and not that its client went away.
 func TestBuildThatTakesTooLong(t *testing.T) {
@@ -88,15 +87,15 @@ func newTurnHost() *turnHost {
 	return &turnHost{asked: make(chan struct{}), turn: make(chan struct{}), given: make(chan struct{}, 1)}
 }
 
-func (*turnHost) MayBuild(context.Context, sandbox.Caller) error { return nil }
+func (*turnHost) CheckDisk(context.Context, sandbox.Caller) error { return nil }
 
-func (*turnHost) MayKeepBuilt(context.Context, sandbox.Caller, sandbox.Resources, int64) error {
+func (*turnHost) CheckDiskFor(context.Context, sandbox.Caller, sandbox.Resources, int64) error {
 	return nil
 }
 
-func (*turnHost) CheckBuildResources(sandbox.Resources, time.Duration) error { return nil }
+func (*turnHost) CheckLimits(sandbox.Resources, time.Duration) error { return nil }
 
-func (h *turnHost) BuildPlace(ctx context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
+func (h *turnHost) AcquireSlot(ctx context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, waits func(string)) (sandbox.Resources, func(), error) {
 	waits("other images are being built")
 	close(h.asked)
 	select {
@@ -212,7 +211,7 @@ func TestBuildWhoseContextStalls(t *testing.T) {
 // chattyHost runs commands that write much and end.
 type chattyHost struct{ turnHost }
 
-func (chattyHost) RunBuildCommand(_ context.Context, _ lifecycle.BuildCommand, output func([]byte), layer io.Writer) (agentapi.Exit, error) {
+func (chattyHost) Run(_ context.Context, _ build.Command, output func([]byte), layer io.Writer) (agentapi.Exit, error) {
 	line := bytes.Repeat([]byte("x"), 32<<10)
 	for range 400 { // far more than lies between two programs
 		output(line)

@@ -12,37 +12,11 @@ import (
 
 	"github.com/moby/patternmatcher/ignorefile"
 
-	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
-
-// Host is what builds need of the service; [lifecycle.Service] is one.
-type Host interface {
-	// MayBuild returns why the caller's workspace may not build now. Errors: QuotaExceeded; Unavailable.
-	MayBuild(ctx context.Context, c sandbox.Caller) error
-	// MayKeepBuilt returns QuotaExceeded or Unavailable when add bytes more of built images do not
-	// fit the quota of the workspace or the disk. It removes nothing.
-	MayKeepBuilt(ctx context.Context, c sandbox.Caller, have sandbox.Resources, add int64) error
-	// BuildPlace waits for a build slot of the workspace and reserves resources: those asked for,
-	// or for a zero value the default of builds within the quota. It calls waits with the reason
-	// while it waits for room in the quota, for patience at most. Release ends the reservation.
-	// Errors: the context's; QuotaExceeded; Invalid, naming the field.
-	BuildPlace(ctx context.Context, c sandbox.Caller, asked sandbox.Resources, patience time.Duration, waits func(string)) (have sandbox.Resources, release func(), err error)
-	// BuildBase returns the image of a FROM, and pulls it where necessary. Errors: Invalid;
-	// NotFound; those of a pull.
-	BuildBase(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error)
-	// RunBuildCommand runs a RUN instruction in a box of its own, passes stdout and stderr to
-	// output, and writes the changed files to layer when the command exits with 0. Errors:
-	// Invalid; NotFound; Unavailable when the box ended; Unsupported; errors of layer.
-	RunBuildCommand(ctx context.Context, cmd lifecycle.BuildCommand, output func([]byte), layer io.Writer) (agentapi.Exit, error)
-	// CheckBuildResources checks the limits and the waiting time that a build asks for. Errors:
-	// Invalid, naming the field.
-	CheckBuildResources(r sandbox.Resources, patience time.Duration) error
-}
 
 // Config are the bounds of builds. Zero values mean the defaults that the comments name.
 type Config struct {
@@ -173,7 +147,7 @@ func (b *Builder) validate(req *Request) error {
 	if req.Timeout < 0 || req.Timeout > b.cfg.Timeout {
 		return sandbox.InvalidField("timeout_seconds", "must be at most %d", int(b.cfg.Timeout.Seconds()))
 	}
-	return b.host.CheckBuildResources(req.Resources, req.WaitForQuota)
+	return b.host.CheckLimits(req.Resources, req.WaitForQuota)
 }
 
 // Timeout is how long the build of a valid request may take.
@@ -240,7 +214,7 @@ func (b *Builder) Push(ctx context.Context, c sandbox.Caller, ref, to string, pr
 // enter counts a build of a workspace until leave is called. Errors: QuotaExceeded.
 func (b *Builder) enter(ctx context.Context, c sandbox.Caller, req *Request) (leave func(), err error) {
 	if req.WaitForQuota == 0 { // else it may wait for the disk, too
-		if err := b.host.MayBuild(ctx, c); err != nil {
+		if err := b.host.CheckDisk(ctx, c); err != nil {
 			return nil, err
 		}
 	}
@@ -289,7 +263,7 @@ func (r *run) mayKeep(ctx context.Context, add int64) error {
 	if left > leftBytesMax {
 		return leftTooMuch(left)
 	}
-	return r.builder.host.MayKeepBuilt(ctx, r.caller, r.resources, add)
+	return r.builder.host.CheckDiskFor(ctx, r.caller, r.resources, add)
 }
 
 func leftTooMuch(left int64) error {
@@ -315,7 +289,7 @@ func (b *Builder) count(ws sandbox.WorkspaceID) (leave func(), err error) {
 
 // build does the work of Build.
 func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, upload io.Reader, tell func(Event)) (sandbox.Image, error) {
-	resources, release, err := b.host.BuildPlace(ctx, c, req.Resources, req.WaitForQuota, func(what string) {
+	resources, release, err := b.host.AcquireSlot(ctx, c, req.Resources, req.WaitForQuota, func(what string) {
 		tell(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "waiting", Message: what}})
 	})
 	if err != nil {
@@ -323,7 +297,7 @@ func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, uplo
 	}
 	defer release()
 	if req.WaitForQuota > 0 {
-		if err := b.host.MayBuild(ctx, c); err != nil {
+		if err := b.host.CheckDisk(ctx, c); err != nil {
 			return sandbox.Image{}, err
 		}
 	}

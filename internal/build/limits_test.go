@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/modbox/modbox/internal/agentapi"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -61,7 +60,7 @@ type orderedHost struct {
 	place func()
 }
 
-func (h *orderedHost) BuildPlace(_ context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
+func (h *orderedHost) AcquireSlot(_ context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
 	h.place()
 	return r, func() {}, nil
 }
@@ -102,7 +101,7 @@ type failingHost struct {
 	begun int
 }
 
-func (h *failingHost) RunBuildCommand(_ context.Context, _ lifecycle.BuildCommand, _ func([]byte), layer io.Writer) (agentapi.Exit, error) {
+func (h *failingHost) Run(_ context.Context, _ Command, _ func([]byte), layer io.Writer) (agentapi.Exit, error) {
 	entries, err := os.ReadDir(h.work)
 	if err != nil {
 		return agentapi.Exit{}, err

@@ -20,7 +20,6 @@ import (
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/image/reference"
 	"github.com/modbox/modbox/internal/image/rootfs"
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -109,7 +108,7 @@ func (r *run) finish(ctx context.Context, st *state) (sandbox.Image, error) {
 	if st.digest == "" {
 		return sandbox.Image{}, sandbox.InvalidField("dockerfile", "the image has no files")
 	}
-	if err := r.builder.host.MayBuild(ctx, r.caller); err != nil {
+	if err := r.builder.host.CheckDisk(ctx, r.caller); err != nil {
 		return sandbox.Image{}, err
 	}
 	req := image.FinishRequest{Base: st.digest, Config: st.config, Author: st.author, Owner: r.caller.Workspace}
@@ -142,7 +141,7 @@ func (r *run) roomForImage(ctx context.Context, add int64) error {
 	if err := r.builder.mayHave(ctx, r.caller.Workspace, r.req.Tag, add); err != nil {
 		return err
 	}
-	return r.builder.host.MayKeepBuilt(ctx, r.caller, r.resources, add)
+	return r.builder.host.CheckDiskFor(ctx, r.caller, r.resources, add)
 }
 
 // stage works off one stage.
@@ -240,7 +239,7 @@ func (r *run) image(ctx context.Context, ref string) (sandbox.Image, *v1.ConfigF
 	var err error
 	go func() {
 		defer close(ended)
-		img, err = r.builder.host.BuildBase(ctx, r.caller, ref, func(e sandbox.ImageEvent) {
+		img, err = r.builder.host.Base(ctx, r.caller, ref, func(e sandbox.ImageEvent) {
 			select { // only the latest counts, and nobody waits for a slow client
 			case <-latest:
 			default:
@@ -283,7 +282,7 @@ func (r *run) room(ctx context.Context) error {
 	if left > leftBytesMax {
 		return leftTooMuch(left)
 	}
-	return r.builder.host.MayBuild(ctx, r.caller)
+	return r.builder.host.CheckDisk(ctx, r.caller)
 }
 
 // layer lays on a state what make writes, unless that was made before with the same
@@ -314,7 +313,7 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 	writing, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		room := meteredWriter{w: pw, look: func() error { return r.builder.host.MayBuild(writing, r.caller) }}
+		room := meteredWriter{w: pw, look: func() error { return r.builder.host.CheckDisk(writing, r.caller) }}
 		err := write(writing, &room)
 		wrote <- err // before the commit can fail of it
 		if err != nil {
@@ -328,7 +327,7 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 		return <-wrote
 	}
 	done, err := r.commit(ctx, image.CommitRequest{
-		Base: st.digest, Layer: content, MaxBytes: layerMax, MaxEntries: layerFilesMax, MaxFiles: filesMax, Without: lifecycle.BuildUnkept(),
+		Base: st.digest, Layer: content, MaxBytes: layerMax, MaxEntries: layerFilesMax, MaxFiles: filesMax, Without: unkept(),
 		Owner: r.caller.Workspace, CacheKey: key, CreatedBy: by, Volatile: true,
 	})
 	if err != nil {

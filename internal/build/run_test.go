@@ -20,22 +20,22 @@ type crowdedHost struct {
 	room int
 }
 
-func (h *crowdedHost) MayBuild(context.Context, sandbox.Caller) error {
+func (h *crowdedHost) CheckDisk(context.Context, sandbox.Caller) error {
 	if h.room--; h.room < 0 {
 		return sandbox.Errorf(sandbox.QuotaExceeded, "the disk is used up")
 	}
 	return nil
 }
 
-func (h *crowdedHost) MayKeepBuilt(context.Context, sandbox.Caller, sandbox.Resources, int64) error {
+func (h *crowdedHost) CheckDiskFor(context.Context, sandbox.Caller, sandbox.Resources, int64) error {
 	return nil
 }
 
-func (h *crowdedHost) BuildPlace(_ context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
+func (h *crowdedHost) AcquireSlot(_ context.Context, _ sandbox.Caller, r sandbox.Resources, _ time.Duration, _ func(string)) (sandbox.Resources, func(), error) {
 	return r, func() {}, nil
 }
 
-func (h *crowdedHost) CheckBuildResources(sandbox.Resources, time.Duration) error { return nil }
+func (h *crowdedHost) CheckLimits(sandbox.Resources, time.Duration) error { return nil }
 
 func newBuilder(t *testing.T, room int) *Builder {
 	t.Helper()

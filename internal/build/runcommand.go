@@ -10,7 +10,6 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
-	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,7 +22,7 @@ func (r *run) run(ctx context.Context, st *state, c *instructions.RunCommand, ca
 	if st.digest == "" {
 		return sandbox.Errorf(sandbox.Invalid, "there is nothing to run in an image without files")
 	}
-	cmd := lifecycle.BuildCommand{
+	cmd := Command{
 		Env: st.vars.all(), Cwd: path.Join("/", st.config.WorkingDir), User: st.config.User,
 		Network: r.req.Network && instructions.GetNetwork(c) != instructions.NetworkNone, Resources: r.resources,
 	}
@@ -38,7 +37,7 @@ func (r *run) run(ctx context.Context, st *state, c *instructions.RunCommand, ca
 	var failed error
 	key := []any{"run", cmd.Argv, cmd.Env, cmd.Cwd, cmd.User, cmd.Script, cmd.Network}
 	err := r.layer(ctx, st, codeOf(c), key, cached, func(ctx context.Context, w io.Writer) error {
-		exit, err := r.builder.host.RunBuildCommand(ctx, cmd, r.output, w)
+		exit, err := r.builder.host.Run(ctx, cmd, r.output, w)
 		switch {
 		case err != nil:
 			return err
@@ -56,7 +55,7 @@ func (r *run) run(ctx context.Context, st *state, c *instructions.RunCommand, ca
 }
 
 // argv fills in what runs, here documents included.
-func (st *state) argv(cmd *lifecycle.BuildCommand, c *instructions.RunCommand) error {
+func (st *state) argv(cmd *Command, c *instructions.RunCommand) error {
 	args := c.CmdLine
 	if len(c.Files) > 0 {
 		if len(args) != 1 || !c.PrependShell {

@@ -31,13 +31,13 @@ func TestBuildsWaitForQuota(t *testing.T) {
 	s := withHalves(t).start()
 	s.run(lifecycle.CreateRequest{Name: "a", Resources: halves})
 	s.run(lifecycle.CreateRequest{Name: "b", Resources: halves})
-	_, _, err := s.BuildPlace(t.Context(), s.caller, halves, 0, func(string) {})
+	_, _, err := s.builds.AcquireSlot(t.Context(), s.caller, halves, 0, func(string) {})
 	wantRefused(t, "a build that does not wait", err, sandbox.LimitMemory)
 	var g sync.WaitGroup
 	said := make(chan string, 1)
 	built := make(chan func(), 1)
 	g.Go(func() {
-		have, release, err := s.BuildPlace(t.Context(), s.caller, halves, time.Minute, func(what string) { said <- what })
+		have, release, err := s.builds.AcquireSlot(t.Context(), s.caller, halves, time.Minute, func(what string) { said <- what })
 		if err != nil || have.MemoryBytes != halves.MemoryBytes {
 			t.Errorf("a build that waits: %+v, %v", have, err)
 			release = func() {}
@@ -62,7 +62,7 @@ func TestBuildsWaitForQuota(t *testing.T) {
 	if n := s.Waiting(s.caller.Workspace); n != 1 {
 		t.Errorf("%d wait, want the create", n)
 	}
-	_, _, err = s.BuildPlace(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 64 << 20}, 0, nil)
+	_, _, err = s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 64 << 20}, 0, nil)
 	if sandbox.CodeOf(err) != sandbox.QuotaExceeded {
 		t.Errorf("a small build beside one who waits: %v, want it refused", err)
 	}
@@ -86,7 +86,7 @@ func TestBuildWhoseCallerLeavesTheLine(t *testing.T) {
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() {
-		_, _, err := s.BuildPlace(ctx, s.caller, halves, time.Minute, func(string) {})
+		_, _, err := s.builds.AcquireSlot(ctx, s.caller, halves, time.Minute, func(string) {})
 		failed <- err
 	}()
 	eventually(t, "the build waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
@@ -98,7 +98,7 @@ func TestBuildWhoseCallerLeavesTheLine(t *testing.T) {
 		t.Errorf("%d wait and %+v is used, want none, and the sandbox", n, used)
 	}
 	s.destroy("a")
-	_, release, err := s.BuildPlace(t.Context(), s.caller, halves, 0, nil)
+	_, release, err := s.builds.AcquireSlot(t.Context(), s.caller, halves, 0, nil)
 	if err != nil {
 		t.Fatalf("the next build: %v", err)
 	}
@@ -110,11 +110,11 @@ func TestBuildThatNeverFits(t *testing.T) {
 	e := withHalves(t)
 	e.cfg.Max = sandbox.Resources{MemoryBytes: 8 << 30, CPUMilli: 8000, DiskBytes: 8 << 30}
 	s := e.start()
-	_, _, err := s.BuildPlace(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 4 << 30}, time.Minute, nil)
+	_, _, err := s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 4 << 30}, time.Minute, nil)
 	if !errors.Is(err, sandbox.ErrNeverFits) {
 		t.Errorf("a build beyond the quota: %v, want that it never fits", err)
 	}
-	err = s.CheckBuildResources(halves, sandbox.WaitForQuotaMax+time.Second)
+	err = s.builds.CheckLimits(halves, sandbox.WaitForQuotaMax+time.Second)
 	var coded *sandbox.Error
 	if !errors.As(err, &coded) || coded.Code != sandbox.Invalid || coded.Field != "wait_for_quota_seconds" {
 		t.Errorf("a wait that is too long: %v, want the field named", err)
@@ -127,7 +127,7 @@ func TestWaitingBuildsEndWithTheServer(t *testing.T) {
 	s.run(lifecycle.CreateRequest{Name: "a", Resources: sandbox.Resources{MemoryBytes: 2 << 30}})
 	failed := make(chan error, 1)
 	go func() {
-		_, _, err := s.BuildPlace(t.Context(), s.caller, halves, time.Minute, func(string) {})
+		_, _, err := s.builds.AcquireSlot(t.Context(), s.caller, halves, time.Minute, func(string) {})
 		failed <- err
 	}()
 	eventually(t, "the build waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })

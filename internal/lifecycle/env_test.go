@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/secret"
@@ -117,6 +118,7 @@ type server struct {
 	*lifecycle.Service
 	t      *testing.T
 	caller sandbox.Caller
+	builds build.Host
 	store  *faultyStore
 	driver *faultyDriver
 }
@@ -153,6 +155,9 @@ func (e *env) prepare() *server {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	s.builds = build.NewHost(e.cfg.MaxBuilds, build.HostDeps{
+		Images: e.images, Snapshots: s.Snapshots(), Prepare: s.Prepare(), Boxes: s.WorkBoxes(), Quotas: s.Quotas(), Work: s.Work(),
+	})
 	e.t.Cleanup(s.stop)
 	return s
 }

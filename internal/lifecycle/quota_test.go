@@ -122,11 +122,11 @@ func TestQuotaOfResources(t *testing.T) {
 		t.Errorf("beyond the maximum of one sandbox: %v, want code invalid about resources.memory", err)
 	}
 	asked := sandbox.Resources{MemoryBytes: 256 << 20, CPUMilli: 1500}
-	if _, _, err := s.BuildPlace(t.Context(), s.caller, asked, 0, nil); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "resources.cpu") {
+	if _, _, err := s.builds.AcquireSlot(t.Context(), s.caller, asked, 0, nil); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "resources.cpu") {
 		t.Errorf("a build beyond the maximum of one sandbox: %v, want code invalid about resources.cpu", err)
 	}
 	// What nobody asked for is cut.
-	have, release, err := s.BuildPlace(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 128 << 20}, 0, nil)
+	have, release, err := s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 128 << 20}, 0, nil)
 	if err != nil || have.MemoryBytes != 128<<20 || have.CPUMilli != 500 || have.DiskBytes == 0 {
 		t.Errorf("a build within the maximum of one sandbox has %+v, %v", have, err)
 	}
@@ -285,7 +285,7 @@ func TestBuiltImagesCount(t *testing.T) {
 	if d := s.used().Disk; d.BuildCache != 1<<29 {
 		t.Errorf("used %+v, want half of what builds left", d)
 	}
-	if err := s.MayBuild(t.Context(), s.caller); err != nil {
+	if err := s.builds.CheckDisk(t.Context(), s.caller); err != nil {
 		t.Errorf("a build for which something can go: %v", err)
 	}
 	_, _, err := s.Create(t.Context(), s.caller, lifecycle.CreateRequest{Name: "c", Resources: sandbox.Resources{DiskBytes: 1 << 30}})
@@ -293,7 +293,7 @@ func TestBuiltImagesCount(t *testing.T) {
 	if d := s.used().Disk; d.BuildCache == 0 {
 		t.Errorf("used %+v: what was left went for what does not fit anyway", d)
 	}
-	wantRefused(t, "what was built", s.MayKeepBuilt(t.Context(), s.caller, sandbox.Resources{}, 1<<30), sandbox.LimitDisk)
+	wantRefused(t, "what was built", s.builds.CheckDiskFor(t.Context(), s.caller, sandbox.Resources{}, 1<<30), sandbox.LimitDisk)
 }
 
 // TestWaitingForQuota has several wait, who come in in the order they came.

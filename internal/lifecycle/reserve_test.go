@@ -17,7 +17,7 @@ func TestBuildsCount(t *testing.T) {
 	e.cfg.Quota = sandbox.Quota{sandbox.LimitMemory: 1 << 30, sandbox.LimitCPU: 3000}
 	s := e.start()
 	asked := sandbox.Resources{MemoryBytes: 600 << 20, CPUMilli: 1000}
-	_, release, err := s.BuildPlace(t.Context(), s.caller, asked, 0, nil)
+	_, release, err := s.builds.AcquireSlot(t.Context(), s.caller, asked, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestBuildsCount(t *testing.T) {
 	_, _, err = s.Create(t.Context(), s.caller, half)
 	wantRefused(t, "a sandbox beside a build", err, sandbox.LimitMemory)
 	for range 3 { // what is refused holds no place
-		_, _, err = s.BuildPlace(t.Context(), s.caller, asked, 0, nil)
+		_, _, err = s.builds.AcquireSlot(t.Context(), s.caller, asked, 0, nil)
 		wantRefused(t, "a build beside a build", err, sandbox.LimitMemory)
 	}
 	other, err := s.DependencyPlace(t.Context(), s.caller.Workspace)
@@ -44,7 +44,7 @@ func TestBuildsCount(t *testing.T) {
 	release()
 	s.create(half)
 	s.destroy("half")
-	if _, _, err := s.BuildPlace(t.Context(), s.caller, asked, 0, nil); err != nil {
+	if _, _, err := s.builds.AcquireSlot(t.Context(), s.caller, asked, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	s.kill()
@@ -90,11 +90,11 @@ func TestBuildsLeaveSnapshotsTheirPlaces(t *testing.T) {
 func TestBuildsFitSmallQuotas(t *testing.T) {
 	s := newEnv(t).start()
 	s.setQuota(sandbox.Quota{sandbox.LimitMemory: 512 << 20, sandbox.LimitCPU: 700})
-	have, release, err := s.BuildPlace(t.Context(), s.caller, sandbox.Resources{}, 0, nil)
+	have, release, err := s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{}, 0, nil)
 	if err != nil || have.MemoryBytes != 512<<20 || have.CPUMilli != 700 {
 		t.Fatalf("a build in a small workspace has %+v, %v", have, err)
 	}
 	release()
-	_, _, err = s.BuildPlace(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 1 << 30}, 0, nil)
+	_, _, err = s.builds.AcquireSlot(t.Context(), s.caller, sandbox.Resources{MemoryBytes: 1 << 30}, 0, nil)
 	wantRefused(t, "a build that asks for too much", err, sandbox.LimitMemory)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/modbox/modbox/internal/checkpoint"
 	"github.com/modbox/modbox/internal/driver"
 	"github.com/modbox/modbox/internal/execution"
-	"github.com/modbox/modbox/internal/fairsem"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/pool"
@@ -177,8 +176,6 @@ type Service struct {
 	prepare    *prepare.Service
 	notes      chan sandbox.Event // to be written by noteLoop
 
-	dockerfiles *fairsem.Semaphore // for Dockerfiles being built: what callers run there may take an hour
-
 	work *background.Group // between Start and Close
 	ctx  context.Context   // of work
 }
@@ -214,7 +211,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		cfg: cfg, store: deps.Store, driver: deps.Driver, images: deps.Images, network: deps.Network, log: deps.Logger,
 		layers: deps.Layers, quarantine: deps.Quarantine,
 		boxes: newBoxes(), pool: pool.New[warmBox](cfg.PoolSize), slots: make(chan struct{}, cfg.CreateConcurrency),
-		notes: make(chan sandbox.Event, notesMax), dockerfiles: fairsem.New(cfg.MaxBuilds),
+		notes: make(chan sandbox.Event, notesMax),
 		calls: agentapi.NewMemory(cfg.callMemory),
 	}
 	s.calls.SetAnswerTimeout(cfg.AnswerTimeout)
@@ -282,6 +279,12 @@ func (s *Service) newSnapshots(deps Deps) {
 	})
 	s.disk.snapshots = s.snapshots
 }
+
+// WorkBoxes returns the maker of boxes without a sandbox, for builds.
+func (s *Service) WorkBoxes() *workbox.Maker { return s.workboxes }
+
+// Work returns the group of the work between Start and Close, which waits for it.
+func (s *Service) Work() *background.Group { return s.work }
 
 // Snapshots returns the service of snapshots.
 func (s *Service) Snapshots() *snapshot.Service { return s.snapshots }

@@ -85,7 +85,7 @@ func TestDisabledImages(t *testing.T) {
 		if err := st.SetImageEnabled(t.Context(), big.ID, enabled, s.caller.User, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		_, from := s.BuildBase(t.Context(), s.caller, big.Name, nil)
+		_, from := s.builds.Base(t.Context(), s.caller, big.Name, nil)
 		for field, err := range map[string]error{"from": from, "runtime": build()} {
 			var coded *sandbox.Error
 			if refused := errors.As(err, &coded) && coded.Field == field && strings.Contains(coded.Message, "disabled"); refused == enabled || enabled && err != nil {

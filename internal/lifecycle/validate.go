@@ -14,20 +14,6 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// checkResources checks limits that a caller asked for; 0 is the default.
-func (c *Config) checkResources(asked *sandbox.Resources) error {
-	for _, r := range quota.Fields {
-		switch n := *r.Of(asked); {
-		case n == 0:
-		case n < r.Min:
-			return sandbox.InvalidField("resources."+r.Name, "must be at least %s", r.Show(r.Min))
-		case n > *r.Of(&c.Max):
-			return sandbox.InvalidField("resources."+r.Name, "must be at most %s, the maximum of this server", r.Show(*r.Of(&c.Max)))
-		}
-	}
-	return nil
-}
-
 // validate checks what a caller asked for; errors name the field as on the wire.
 func (c *Config) validate(req *CreateRequest) error {
 	if req.Name != "" {
@@ -56,7 +42,7 @@ func (c *Config) validate(req *CreateRequest) error {
 	if err := sandbox.CheckWaitForQuota(req.WaitForQuota); err != nil {
 		return err
 	}
-	if err := c.checkResources(&req.Resources); err != nil {
+	if err := quota.CheckAsked(c.Max, req.Resources); err != nil {
 		return err
 	}
 	if err := c.checkTimeouts(req.Timeouts); err != nil {

@@ -25,6 +25,24 @@ var Fields = []Field{
 	{"disk", sandbox.LimitSandboxDisk, func(r *sandbox.Resources) *int64 { return &r.DiskBytes }, sandbox.DiskMin, math.MaxInt64, sandbox.ShowBytes},
 }
 
+// CheckAsked checks resources that a caller asked for against the maximum of this server; 0 is a
+// default. Errors: Invalid, naming the field.
+func CheckAsked(most, asked sandbox.Resources) error {
+	for _, f := range Fields {
+		switch n := *f.Of(&asked); {
+		case n == 0:
+		case n < f.Min:
+			return sandbox.InvalidField("resources."+f.Name, "must be at least %s", f.Show(f.Min))
+		case n > *f.Of(&most):
+			return sandbox.InvalidField("resources."+f.Name, "must be at most %s, the maximum of this server", f.Show(*f.Of(&most)))
+		}
+	}
+	return nil
+}
+
+// CheckAsked checks resources that a caller asked for, as the function of this name.
+func (c *Controller) CheckAsked(asked sandbox.Resources) error { return CheckAsked(c.cfg.Max, asked) }
+
 // CheckMax returns an error with code Invalid that names the field when resources are beyond
 // what the limits of a workspace allow one sandbox.
 func CheckMax(ws sandbox.WorkspaceID, limits sandbox.Quota, asked sandbox.Resources) error {

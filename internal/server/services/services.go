@@ -110,7 +110,10 @@ func New(ctx context.Context, cfg Config, ports Ports) (_ *Services, err error) 
 	if err != nil {
 		return nil, err
 	}
-	s.Builder = build.New(build.Config{}, s.Lifecycle, ports.Installed)
+	s.Builder = build.New(build.Config{}, build.NewHost(cfg.Lifecycle.MaxBuilds, build.HostDeps{
+		Images: ports.Images, Snapshots: s.Lifecycle.Snapshots(), Prepare: s.Lifecycle.Prepare(), Boxes: s.Lifecycle.WorkBoxes(),
+		Quotas: s.Lifecycle.Quotas(), Work: s.Lifecycle.Work(),
+	}), ports.Installed)
 	if s.Accounts, err = auth.NewAccounts(cfg.Accounts, ports.Store, s.Auth, s.Lifecycle, ports.Logger); err != nil {
 		return nil, err
 	}
