@@ -47,7 +47,7 @@ class AsyncSandboxes(AsyncStates):
 
     @asynccontextmanager
     async def temporary(self, **options: Unpack[CreateOptions]) -> AsyncIterator[Sandbox]:
-        """Makes a sandbox for an ``async with`` block: it runs when the block begins, and is deleted when it ends.
+        """Makes a sandbox for a block of ``async with``: it runs when the block begins, and is deleted when it ends.
 
         Raises as wait does, when it does not run within ``wait_seconds``, by default 60.
         """

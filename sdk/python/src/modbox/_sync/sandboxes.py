@@ -48,7 +48,7 @@ class Sandboxes(States):
 
     @contextmanager
     def temporary(self, **options: Unpack[CreateOptions]) -> Iterator[Sandbox]:
-        """Makes a sandbox for an ``with`` block: it runs when the block begins, and is deleted when it ends.
+        """Makes a sandbox for a block of ``with``: it runs when the block begins, and is deleted when it ends.
 
         Raises as wait does, when it does not run within ``wait_seconds``, by default 60.
         """
