@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modbox/modbox/client"
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
 )
 
 // fileLine is a line of a watch, whose error the client makes an [client.Error].

@@ -10,13 +10,12 @@ import (
 	"sync"
 
 	"github.com/coder/websocket"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // Size is a terminal's size in characters.
-type Size struct {
-	Rows uint16 `json:"rows"`
-	Cols uint16 `json:"cols"`
-}
+type Size = wire.TTYSize
 
 // AttachOptions says how a command is attached.
 type AttachOptions struct {

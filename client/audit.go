@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // AuditEntry is a record of the audit log with its place in the chain: Hash is the
@@ -71,15 +73,7 @@ type AuditOptions struct {
 }
 
 // AuditReport says whether the audit log is what it was.
-type AuditReport struct {
-	OK         bool   `json:"ok"`
-	Problem    string `json:"problem"`
-	Records    int64  `json:"records"`
-	AnchorSeq  int64  `json:"anchor_seq"` // the newest record that retention removed; 0 for none
-	AnchorHash string `json:"anchor_hash"`
-	HeadSeq    int64  `json:"head_seq"` // the newest record
-	HeadHash   string `json:"head_hash"`
-}
+type AuditReport = wire.AuditReport
 
 func (o AuditOptions) query() map[string]string {
 	q := map[string]string{"user": o.User, "object": o.Object, "action": o.Action, "outcome": o.Outcome, "workspace": o.Workspace}

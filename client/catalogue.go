@@ -4,47 +4,18 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // SandboxImage is an image of the workspace's catalogue: a reference with the
 // defaults of the sandboxes that are made from it by its ID. What is on the
 // server's disk is [Image].
-type SandboxImage struct {
-	ID          string `json:"id"`
-	Name        string `json:"name"`
-	Image       string `json:"image"`
-	Tag         string `json:"tag"` // "" for an image by digest
-	Description string `json:"description,omitempty"`
-	Builtin     bool   `json:"builtin"` // in every workspace
-	Enabled     bool   `json:"enabled"`
-	IsDefault   bool   `json:"is_default"` // used when a request names no image
-	MemoryMB    int64  `json:"memory_mb"`  // limit of its sandboxes in MiB
-	// ReadinessPort and TTLSeconds are 0 for none.
-	ReadinessPort int       `json:"readiness_port,omitempty"`
-	TTLSeconds    int64     `json:"ttl_seconds,omitempty"`
-	RegistryID    string    `json:"registry_id,omitempty"` // "": whichever the workspace has for the host
-	RegistryName  string    `json:"registry_name,omitempty"`
-	WorkspaceID   string    `json:"workspace_id,omitempty"` // "" for a built-in one
-	CreatedAt     time.Time `json:"created_at"`
-	UpdatedAt     time.Time `json:"updated_at"`
-}
+type SandboxImage = wire.SandboxImage
 
 // SandboxImageFields are what can be written of an image of the catalogue. Of a new
 // one Name and Image must be set; else what is nil stays, or is as the image has it.
-type SandboxImageFields struct {
-	Name        *string `json:"name,omitempty"`
-	Image       *string `json:"image,omitempty"` // may have the tag, or a digest instead
-	Tag         *string `json:"tag,omitempty"`
-	Description *string `json:"description,omitempty"`
-	Enabled     *bool   `json:"enabled,omitempty"`
-	IsDefault   *bool   `json:"is_default,omitempty"`
-	MemoryMB    *int64  `json:"memory_mb,omitempty"` // 256 to 8192; 0: the image's own
-	// ReadinessPort and TTLSeconds are 0 for none, RegistryID is "" for none.
-	ReadinessPort *int64  `json:"readiness_port,omitempty"`
-	TTLSeconds    *int64  `json:"ttl_seconds,omitempty"`
-	RegistryID    *string `json:"registry_id,omitempty"`
-}
+type SandboxImageFields = wire.UpdateSandboxImage
 
 // CreateSandboxImage adds an image to the workspace's catalogue; nothing is pulled
 // yet. Errors: Invalid, naming the field; Exists, QuotaExceeded.

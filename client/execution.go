@@ -7,23 +7,22 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // ExecutionState says where an execution is in its life.
-type ExecutionState string
+type ExecutionState = wire.ExecutionState
 
 // The states of an execution.
 const (
-	ExecutionQueued    ExecutionState = "queued"
-	ExecutionRunning   ExecutionState = "running"
-	ExecutionCompleted ExecutionState = "completed" // it exited; a job with 0
-	ExecutionFailed    ExecutionState = "failed"    // a job that exited with another code; or how it ended is not known
-	ExecutionTimeout   ExecutionState = "timeout"
-	ExecutionCancelled ExecutionState = "cancelled"
+	ExecutionQueued    = wire.ExecutionQueued
+	ExecutionRunning   = wire.ExecutionRunning
+	ExecutionCompleted = wire.ExecutionCompleted
+	ExecutionFailed    = wire.ExecutionFailed
+	ExecutionTimeout   = wire.ExecutionTimeout
+	ExecutionCancelled = wire.ExecutionCancelled
 )
-
-// Ended reports whether nothing can happen to the execution any more.
-func (s ExecutionState) Ended() bool { return s != ExecutionQueued && s != ExecutionRunning }
 
 // The kinds of executions.
 const (
@@ -32,35 +31,10 @@ const (
 )
 
 // Execution is a command in a sandbox that is kept after its end, with its output.
-type Execution struct {
-	ID        string         `json:"id"`
-	SandboxID string         `json:"sandbox_id"`
-	Kind      string         `json:"kind"`
-	Command   []string       `json:"command"`
-	State     ExecutionState `json:"state"`
-	// ExitCode is nil as long as it is not known, for good when it cannot be known.
-	ExitCode *int `json:"exit_code"`
-	// Error is why it failed, when not by its exit code.
-	Error         string       `json:"error"`
-	TTY           bool         `json:"tty"`
-	OneShot       bool         `json:"one_shot"`
-	Cancelling    bool         `json:"cancelling"`
-	StdinStreamID string       `json:"stdin_stream_id"`
-	Stdout        OutputStream `json:"stdout"`
-	Stderr        OutputStream `json:"stderr"`
-	CreatedBy     string       `json:"created_by"`
-	CreatedAt     time.Time    `json:"created_at"`
-	StartedAt     *time.Time   `json:"started_at"`
-	EndedAt       *time.Time   `json:"ended_at"`
-	DurationMS    int64        `json:"duration_ms"`
-}
+type Execution = wire.Execution
 
 // OutputStream is where an execution's output is kept.
-type OutputStream struct {
-	StreamID  string `json:"stream_id"` // "" when it was not wanted
-	Bytes     int64  `json:"bytes"`
-	Truncated bool   `json:"truncated"`
-}
+type OutputStream = wire.OutputStream
 
 // ExecutionOptions say how an execution runs, beside its Command; of that Stdin
 // and MaxOutput do not count.

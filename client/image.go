@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // ImageProgress is a moment of a pull.
@@ -82,31 +84,13 @@ func (c *Client) DeleteImage(ctx context.Context, image string) error {
 }
 
 // ImagePruneOptions say which images to prune.
-type ImagePruneOptions struct {
-	// All prunes those of all workspaces, and pulled ones that nobody uses; it is for
-	// administrators of the installation.
-	All bool `json:"all,omitempty"`
-	// DryRun removes nothing.
-	DryRun bool `json:"dry_run,omitempty"`
-}
+type ImagePruneOptions = wire.PruneImages
 
 // PrunedImages are images that were removed, or would be when DryRun is true.
-type PrunedImages struct {
-	Images     []PrunedImage `json:"images"`
-	FreedBytes int64         `json:"freed_bytes"`
-	DryRun     bool          `json:"dry_run"`
-}
+type PrunedImages = wire.PrunedImages
 
 // PrunedImage is an image that was removed.
-type PrunedImage struct {
-	// Ref is the name that it had; empty without one, and for one of another workspace.
-	Ref    string `json:"ref,omitempty"`
-	Digest string `json:"digest"`
-	// SizeBytes is that of its root filesystem, which stays when another image has it, too.
-	SizeBytes int64 `json:"size_bytes"`
-	// WorkspaceID is the workspace that built it, if any did.
-	WorkspaceID string `json:"workspace_id,omitempty"`
-}
+type PrunedImage = wire.PrunedImage
 
 // PruneImages frees the disk of what nothing uses of the workspace: images that were
 // removed or built anew, and what builds left. Errors: Forbidden for All.

@@ -3,7 +3,8 @@ package client
 import (
 	"context"
 	"net/http"
-	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // Network is what a sandbox is asked to have of a network.
@@ -15,10 +16,7 @@ type Network struct {
 }
 
 // SandboxNetwork is the network of a sandbox.
-type SandboxNetwork struct {
-	Enabled bool            `json:"enabled"`
-	Ports   []PublishedPort `json:"ports"`
-}
+type SandboxNetwork = wire.SandboxNetwork
 
 // NetworkChange says what to change of a sandbox's network; nil fields stay.
 type NetworkChange struct {
@@ -28,14 +26,7 @@ type NetworkChange struct {
 
 // Usage is what a sandbox has used since it was made, over pauses and restarts
 // of the server.
-type Usage struct {
-	At                *time.Time `json:"at"`              // nil before it first ran
-	RunningSeconds    float64    `json:"running_seconds"` // pauses excluded
-	CPUSeconds        float64    `json:"cpu_seconds"`     // of all cores together
-	MemoryByteSeconds int64      `json:"memory_byte_seconds"`
-	SentBytes         int64      `json:"network_sent_bytes"`
-	ReceivedBytes     int64      `json:"network_received_bytes"`
-}
+type Usage = wire.Usage
 
 // SetNetwork changes the network of a running or paused sandbox; switching it off
 // cuts its connections. Errors: Invalid, naming the field; NotFound; NotRunning

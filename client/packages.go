@@ -3,20 +3,15 @@ package client
 import (
 	"context"
 	"net/http"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // AptPackageChecks says which Debian packages can be installed.
-type AptPackageChecks struct {
-	Valid   []string            `json:"valid"`
-	Invalid []InvalidAptPackage `json:"invalid"`
-}
+type AptPackageChecks = wire.ValidatedAptPackages
 
 // InvalidAptPackage is a Debian package that cannot be installed.
-type InvalidAptPackage struct {
-	Name     string   `json:"name"`
-	Reason   string   `json:"reason"`
-	Versions []string `json:"versions,omitempty"` // those there are, when only the version is wrong
-}
+type InvalidAptPackage = wire.InvalidAptPackage
 
 // ValidateAptPackages checks whether Debian packages, written as in
 // CreateOptions.AptPackages, can be installed in an image, "" for modbox/base. It

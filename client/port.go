@@ -5,45 +5,35 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // URLAccess names the credential that callers of the management routes on a sandbox's
 // own URL, such as /modbox/api/exec, must present.
-type URLAccess string
+type URLAccess = wire.URLAccess
 
 // The kinds of access to management routes.
 const (
-	// URLOpen is the sandbox's SANDBOX_API_KEY if it has one; else the URL is enough.
-	URLOpen URLAccess = "open"
-	// URLKey is the sandbox's SANDBOX_API_KEY or an API token that may use the sandbox.
-	URLKey URLAccess = "key"
+	URLOpen = wire.URLOpen
+	URLKey  = wire.URLKey
 )
 
 // PortAccess names the credential that visitors of a published port must present.
-type PortAccess string
+type PortAccess = wire.PortAccess
 
 // The kinds of access to published ports.
 const (
-	PortPublic  PortAccess = "public"  // none beside the port's URL
-	PortPrivate PortAccess = "private" // an API token or a signed link
+	PortPublic  = wire.PortPublic
+	PortPrivate = wire.PortPrivate
 )
 
 // PublishedPort is a port of a sandbox with a URL of its own. The URL leads to this
 // port and to nothing else of the sandbox; it is "" for a caller who may only read.
-type PublishedPort struct {
-	Port      uint16     `json:"port"`
-	URL       string     `json:"url"`
-	Access    PortAccess `json:"access"`
-	CreatedAt time.Time  `json:"created_at"` // when the URL was made
-}
+type PublishedPort = wire.PublishedPort
 
 // PortLink is a signed link to a private port. Both URL and token are secrets.
-type PortLink struct {
-	URL string `json:"url"` // for a browser
-	// Token is what programs send in the header X-Modbox-Token to the port's URL.
-	Token     string    `json:"token"`
-	ExpiresAt time.Time `json:"expires_at"`
-}
+type PortLink = wire.PortLink
 
 // Ports lists the ports that a sandbox publishes, by number. Errors: NotFound.
 func (c *Client) Ports(ref string) *List[PublishedPort] {

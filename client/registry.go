@@ -4,33 +4,16 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // Registry is how a workspace signs in to a container registry, without the password.
-type Registry struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	Server    string    `json:"server"`
-	Username  string    `json:"username"`
-	Email     string    `json:"email,omitempty"`
-	Enabled   bool      `json:"enabled"`
-	CreatedAt time.Time `json:"created_at"`
-	UpdatedAt time.Time `json:"updated_at"`
-}
+type Registry = wire.Registry
 
 // RegistryFields are what can be written of a registry. Of a new one Name, Server,
 // Username and Password must be set; else what is nil stays.
-type RegistryFields struct {
-	Name     *string `json:"name,omitempty"`
-	Server   *string `json:"server,omitempty"`
-	Username *string `json:"username,omitempty"`
-	Password *string `json:"password,omitempty"`
-	Email    *string `json:"email,omitempty"`
-	Enabled  *bool   `json:"enabled,omitempty"`
-	// Verify has the registry asked first whether it accepts them as they will be.
-	Verify bool `json:"verify,omitempty"`
-}
+type RegistryFields = wire.UpdateRegistry
 
 // CreateRegistry adds a registry to the workspace: images of its host are pulled
 // with it from then on. Errors: Invalid, naming the field, password when the registry

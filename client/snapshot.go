@@ -8,45 +8,16 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // Snapshot is the saved filesystem of a sandbox, or of a build, from which
 // sandboxes are made.
-type Snapshot struct {
-	ID          string            `json:"id"`
-	Name        string            `json:"name"`
-	Tag         string            `json:"tag,omitempty"` // "" once another snapshot of the name took it
-	FullName    string            `json:"full_name"`     // @workspace/name:tag
-	Description string            `json:"description,omitempty"`
-	Message     string            `json:"message,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-	ParentID    string            `json:"parent_id,omitempty"`
-	SandboxID   string            `json:"sandbox_id,omitempty"` // "" for a build
-	Image       string            `json:"image"`
-	BaseDigest  string            `json:"base_digest,omitempty"`
-	Digest      string            `json:"digest,omitempty"`
-	SizeBytes   int64             `json:"size_bytes"`  // of its root filesystem on disk
-	LayerBytes  int64             `json:"layer_bytes"` // of what was written beyond its base, compressed
-	FileCount   int64             `json:"file_count"`
-	Public      bool              `json:"public"`
-	ContentHash string            `json:"content_hash,omitempty"`
-	CreatedBy   string            `json:"created_by,omitempty"`
-	CreatedAt   time.Time         `json:"created_at"`
-	DeletedAt   *time.Time        `json:"deleted_at,omitempty"` // only in lineages
-}
+type Snapshot = wire.Snapshot
 
 // SnapshotOptions say what a snapshot is called; the zero value has a name made up.
-type SnapshotOptions struct {
-	// Name is shared by the versions of something; Tag is latest when empty, and
-	// leaves the snapshot of the name that had it.
-	Name        string            `json:"name,omitempty"`
-	Tag         string            `json:"tag,omitempty"`
-	Description string            `json:"description,omitempty"`
-	Message     string            `json:"message,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-	// Public lets every workspace read it and make sandboxes from it.
-	Public bool `json:"public,omitempty"`
-}
+type SnapshotOptions = wire.CreateSnapshot
 
 // SnapshotFilter selects snapshots; the zero value selects all of the workspace, newest first.
 type SnapshotFilter struct {
@@ -135,18 +106,7 @@ type SnapshotBuildOptions struct {
 }
 
 // SnapshotBuildProgress says what a build is at.
-type SnapshotBuildProgress struct {
-	// ID is the build, for [Client.SnapshotBuildLog]; "" while files are uploaded.
-	ID string `json:"id"`
-	// Phase is one of uploading, waiting, pulling, fetching, downloading, installing,
-	// setup, writing, done and failed. There may be others one day.
-	Phase string `json:"phase"`
-	// Detail says what the phase is about, for people.
-	Detail string `json:"detail"`
-	// Done counts up to Total, which is 0 when unknown and may grow.
-	Done  int64 `json:"done"`
-	Total int64 `json:"total"`
-}
+type SnapshotBuildProgress = wire.SnapshotBuildProgress
 
 // BuildSnapshot builds a snapshot from files and packages, and returns when
 // sandboxes can be made from it; unchanged says that nothing was to be done.
@@ -206,18 +166,10 @@ func (c *Client) BuildSnapshot(ctx context.Context, o SnapshotBuildOptions) (sn 
 }
 
 // SnapshotBuildLog is what happened in a build.
-type SnapshotBuildLog struct {
-	Items     []SnapshotBuildLine `json:"items"`     // the last 1000 at most
-	Truncated bool                `json:"truncated"` // there were others before
-	Ended     bool                `json:"ended"`     // it is done or has failed
-}
+type SnapshotBuildLog = wire.SnapshotBuildLog
 
 // SnapshotBuildLine is something that happened in a build, or a line that a tool wrote.
-type SnapshotBuildLine struct {
-	Time    time.Time `json:"time"`
-	Phase   string    `json:"phase"`
-	Message string    `json:"message"`
-}
+type SnapshotBuildLine = wire.SnapshotBuildLine
 
 // SnapshotBuildLog returns what happened in a build so far, or until its end. It is
 // known until an hour after it was begun. Errors: NotFound.

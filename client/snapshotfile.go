@@ -6,20 +6,12 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // SnapshotFile is a name in a snapshot.
-type SnapshotFile struct {
-	Path    string    `json:"path"`
-	Type    string    `json:"type"` // file, directory, symlink or other
-	Size    int64     `json:"size"`
-	Mode    string    `json:"mode"` // in octal
-	UID     uint32    `json:"uid"`
-	GID     uint32    `json:"gid"`
-	ModTime time.Time `json:"mod_time"`
-	Target  string    `json:"target,omitempty"` // of a symlink
-	SHA256  string    `json:"sha256,omitempty"` // when asked for; not of files over 64 MiB
-}
+type SnapshotFile = wire.SnapshotFile
 
 // SnapshotFileFilter selects files of a snapshot; the zero value is what is in its
 // root directory.

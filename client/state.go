@@ -5,29 +5,15 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // Timeouts are the clocks of a sandbox beside its TTL, in whole seconds. Zero values mean none.
-type Timeouts struct {
-	// IdleSeconds is how long it may run without being used; OnIdle says what
-	// happens then: "destroy" (also when empty) or "pause".
-	IdleSeconds int    `json:"idle_seconds,omitempty"`
-	OnIdle      string `json:"on_idle,omitempty"`
-	// PausedSeconds is how long it may stay paused before it is destroyed.
-	PausedSeconds int `json:"paused_seconds,omitempty"`
-	// ExecutionSeconds is the timeout of commands that name none.
-	ExecutionSeconds int `json:"execution_seconds,omitempty"`
-}
+type Timeouts = wire.Timeouts
 
 // Checkpoint is a saved state of a sandbox, memory and files.
-type Checkpoint struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	SandboxID string    `json:"sandbox_id"`
-	SizeBytes int64     `json:"size_bytes"`
-	CreatedBy string    `json:"created_by"`
-	CreatedAt time.Time `json:"created_at"`
-}
+type Checkpoint = wire.Checkpoint
 
 // ForkOptions says what children to make; the zero value is one.
 type ForkOptions struct {

@@ -6,58 +6,27 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
-	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // User is somebody who signs in.
-type User struct {
-	ID            string     `json:"id"`
-	Name          string     `json:"name"`
-	Email         string     `json:"email"`
-	Administrator bool       `json:"administrator"`
-	WorkspaceID   string     `json:"workspace_id"` // its own
-	CreatedAt     time.Time  `json:"created_at"`
-	DisabledAt    *time.Time `json:"disabled_at"` // nil: it is not
-}
+type User = wire.User
 
 // NewUser is a user just made.
-type NewUser struct {
-	User
-	Code string `json:"code"` // by which it chooses its password; "" when it has one
-}
+type NewUser = wire.NewUser
 
 // UserOptions describe a user to be made.
-type UserOptions struct {
-	Name          string `json:"name"`
-	Email         string `json:"email,omitempty"`
-	Password      string `json:"password,omitempty"` // "": the user chooses one by a code
-	Administrator bool   `json:"administrator,omitempty"`
-}
+type UserOptions = wire.CreateUser
 
 // UserChange is what to change of a user; nil leaves it.
-type UserChange struct {
-	Administrator *bool `json:"administrator,omitempty"`
-	Disabled      *bool `json:"disabled,omitempty"`
-}
+type UserChange = wire.UpdateUser
 
 // SignIn is the tokens of a session. New makes a client of the access token.
-type SignIn struct {
-	AccessToken      string `json:"access_token"`
-	RefreshToken     string `json:"refresh_token"` // for Refresh, once
-	ExpiresIn        int    `json:"expires_in"`    // seconds
-	RefreshExpiresIn int    `json:"refresh_expires_in"`
-}
+type SignIn = wire.SessionTokens
 
 // SignInSession is a sign-in that has not ended, without its tokens.
-type SignInSession struct {
-	ID          string    `json:"id"`
-	Method      string    `json:"method"` // password, invitation, or the name of another service
-	Address     string    `json:"address"`
-	Current     bool      `json:"current"` // the client has its access token
-	CreatedAt   time.Time `json:"created_at"`
-	RefreshedAt time.Time `json:"refreshed_at"`
-	ExpiresAt   time.Time `json:"expires_at"` // unless it is refreshed before
-}
+type SignInSession = wire.SignInSession
 
 func userPath(ref, rest string) string { return "/v1/users/" + url.PathEscape(ref) + rest }
 

@@ -5,59 +5,27 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
+
+	"github.com/modbox/modbox/client/wire"
 )
 
 // Workspace is a tenant of the server.
-type Workspace struct {
-	ID          string    `json:"id"`
-	Name        string    `json:"name"`
-	Slug        string    `json:"slug"` // names it in references
-	Description string    `json:"description"`
-	Role        string    `json:"role"` // the caller's
-	CreatedBy   string    `json:"created_by"`
-	CreatedAt   time.Time `json:"created_at"`
-	UpdatedAt   time.Time `json:"updated_at"`
-	// URLAccess names the least credential for the management routes on the URLs of its sandboxes.
-	URLAccess URLAccess `json:"url_access"`
-}
+type Workspace = wire.Workspace
 
 // WorkspaceDetail is a workspace with its members.
-type WorkspaceDetail struct {
-	Workspace
-	Members []Member `json:"members"`
-}
+type WorkspaceDetail = wire.WorkspaceDetail
 
 // Member is a user of a workspace.
-type Member struct {
-	UserID    string    `json:"user_id"`
-	Name      string    `json:"name"`
-	Email     string    `json:"email"`
-	Role      string    `json:"role"` // owner, admin, member or viewer
-	CreatedAt time.Time `json:"created_at"`
-}
+type Member = wire.Member
 
 // Invitation is an open invitation to a workspace.
-type Invitation struct {
-	ID        string    `json:"id"`
-	Email     string    `json:"email"`
-	Role      string    `json:"role"`
-	CreatedBy string    `json:"created_by"`
-	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"`
-}
+type Invitation = wire.Invitation
 
 // NewInvitation is an invitation just made.
-type NewInvitation struct {
-	Invitation
-	Code string `json:"code"` // for AcceptInvitation, once
-}
+type NewInvitation = wire.NewInvitation
 
 // AddedMember is what became of an added member: one of the two is not nil.
-type AddedMember struct {
-	Member     *Member        `json:"member"`
-	Invitation *NewInvitation `json:"invitation"`
-}
+type AddedMember = wire.AddedMember
 
 // WorkspaceOptions describe a workspace. Empty ones are left as they are, or to the server.
 type WorkspaceOptions struct {

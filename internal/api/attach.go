@@ -10,10 +10,10 @@ import (
 	"github.com/coder/websocket"
 	"github.com/coder/websocket/wsjson"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -99,11 +99,11 @@ var readsOnly = map[string]bool{
 
 func TestWorkspacesSeeTheirOwnRecords(t *testing.T) {
 	m := newMatrix(t)
-	ask := func(path, token string) wire.Page[wire.AuditEntry] {
+	ask := func(path, token string) wire.Page[api.AuditEntry] {
 		t.Helper()
 		r := m.Request("GET", path, nil)
 		r.Header.Set("Authorization", "Bearer "+token)
-		var list wire.Page[wire.AuditEntry]
+		var list wire.Page[api.AuditEntry]
 		a := m.Send(r)
 		if a.Status != http.StatusOK {
 			t.Fatalf("GET %s: %d %s", path, a.Status, a.Body)

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -22,10 +22,10 @@ func TestErrorsOfABodyAreBounded(t *testing.T) {
 		env = append(env, fmt.Sprintf(`"A%d":%d`, i, i))
 	}
 	a := s.Do("POST", "/v1/sandboxes", `{"env":{`+strings.Join(env, ",")+`}}`)
-	var p wire.Problem
+	var p apierror.Problem
 	a.Into(t, &p)
-	if a.Status != http.StatusUnprocessableEntity || len(p.Errors) != wire.FieldErrorsMax || p.ErrorsOmitted != 100-wire.FieldErrorsMax {
-		t.Errorf("the answer %d names %d inputs and omits %d, want 422, %d and %d", a.Status, len(p.Errors), p.ErrorsOmitted, wire.FieldErrorsMax, 100-wire.FieldErrorsMax)
+	if a.Status != http.StatusUnprocessableEntity || len(p.Errors) != apierror.FieldErrorsMax || p.ErrorsOmitted != 100-apierror.FieldErrorsMax {
+		t.Errorf("the answer %d names %d inputs and omits %d, want 422, %d and %d", a.Status, len(p.Errors), p.ErrorsOmitted, apierror.FieldErrorsMax, 100-apierror.FieldErrorsMax)
 	}
 	a = s.Do("POST", "/v1/sandboxes", `{"`+strings.Repeat("x", 500_000)+`":1}`)
 	if a.Status != http.StatusUnprocessableEntity || len(a.Body) > 4<<10 {
@@ -39,7 +39,7 @@ func TestValuesOfABody(t *testing.T) {
 	for _, path := range []string{"/v1/sandboxes", "/v1/sandboxes/none/exec", "/v1/sandboxes/none/exec/stream"} {
 		for name, value := range map[string]string{"values": "[" + strings.Repeat("0,", 150_000) + "0]", "objects": strings.Repeat("[", 1000)} {
 			a := s.Do("POST", path, `{"command":`+value+`}`)
-			var p wire.Problem
+			var p apierror.Problem
 			a.Into(t, &p)
 			if a.Status != http.StatusUnprocessableEntity || p.Code != sandbox.Invalid || !strings.Contains(p.Detail, "body: has more than") || !strings.Contains(p.Detail, name) {
 				t.Errorf("POST %s with too many %s is answered %d %s", path, name, a.Status, a.Body)

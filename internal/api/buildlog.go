@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/sandbox"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/page"

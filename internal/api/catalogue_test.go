@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
 )

@@ -24,9 +24,9 @@ import (
 	"github.com/coder/websocket/wsjson"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/agentapi"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -106,7 +106,7 @@ func executionRequest(c *wire.ExecutionCommand) *execution.Request {
 
 func executionOf(e *sandbox.Execution) wire.Execution {
 	return wire.Execution{
-		ID: string(e.ID), SandboxID: string(e.Sandbox), Kind: string(e.Kind), Command: e.Argv, State: string(e.State),
+		ID: string(e.ID), SandboxID: string(e.Sandbox), Kind: string(e.Kind), Command: e.Argv, State: wire.ExecutionState(e.State),
 		ExitCode: e.ExitCode, Error: e.Error, TTY: e.TTY, OneShot: e.OneShot, Cancelling: e.Cancel != "" && !e.State.Ended(),
 		StdinStreamID: string(e.Stdin), Stdout: outputOf(e.Stdout), Stderr: outputOf(e.Stderr),
 		CreatedBy: string(e.CreatedBy), CreatedAt: e.CreatedAt, StartedAt: optional(e.StartedAt), EndedAt: optional(e.EndedAt),

@@ -7,8 +7,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/agentapi"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
 )

@@ -15,10 +15,10 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/build"
 	"github.com/modbox/modbox/internal/image"
 	"github.com/modbox/modbox/internal/sandbox"

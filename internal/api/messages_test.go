@@ -11,7 +11,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
 )
 
 // TestMessageBrokenOff: of a frame that a broken connection cut off nothing is input, which

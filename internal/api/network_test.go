@@ -6,8 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -15,7 +16,7 @@ func TestPublishedPorts(t *testing.T) {
 	s := apitest.New(t)
 	var sb wire.Sandbox
 	s.Want(201, "POST", "/v1/sandboxes", map[string]any{"name": "ports", "network": map[string]any{"ports": []int{3000, 65535}}}).Into(t, &sb)
-	for i, port := range []int{3000, 65535} {
+	for i, port := range []uint16{3000, 65535} {
 		got := sb.Network.Ports[i]
 		label := strings.TrimPrefix(got.URL, s.URL+"/s/")
 		if got.Port != port || got.Access != "public" || got.CreatedAt.IsZero() || !sandbox.IsPortLabel(label) {
@@ -50,7 +51,7 @@ func TestChangeNetwork(t *testing.T) {
 		t.Errorf("a wrong port: %+v", p)
 	}
 	// This server has no network to give.
-	want := wire.Status(sandbox.Unsupported)
+	want := apierror.Status(sandbox.Unsupported)
 	problem(t, s.Want(want, "PATCH", "/v1/sandboxes/n/network", map[string]any{"enabled": true}))
 	problem(t, s.Want(want, "POST", "/v1/sandboxes", map[string]any{"network": map[string]any{"enabled": true}}))
 	problem(t, s.Want(404, "PATCH", "/v1/sandboxes/none/network", map[string]any{"ports": []int{80}}))

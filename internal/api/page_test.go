@@ -7,9 +7,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -165,5 +165,5 @@ func publishedPort(sb *sandbox.Sandbox, port uint16) (sandbox.PublishedPort, err
 }
 
 func (s *Server) formatPort(p sandbox.PublishedPort) wire.PublishedPort {
-	return wire.PublishedPort{Port: int(p.Port), URL: s.sandboxURL(p.Label), Access: string(p.Access), CreatedAt: p.LabeledAt}
+	return wire.PublishedPort{Port: p.Port, URL: s.sandboxURL(p.Label), Access: wire.PortAccess(p.Access), CreatedAt: p.LabeledAt}
 }

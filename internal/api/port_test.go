@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/preview"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -22,7 +23,7 @@ func TestPorts(t *testing.T) {
 	if p.Port != 3000 || p.Access != "public" || !sandbox.IsPortLabel(strings.TrimPrefix(p.URL, s.URL+"/s/")) {
 		t.Errorf("published %+v", p)
 	}
-	problem(t, s.Want(wire.Status(sandbox.Conflict), "POST", one+"/links", nil)) // it is public
+	problem(t, s.Want(apierror.Status(sandbox.Conflict), "POST", one+"/links", nil)) // it is public
 	label := p.URL
 	s.Want(200, "PUT", one, map[string]any{"access": "private"}).Into(t, &p)
 	if p.Access != "private" || p.URL != label {

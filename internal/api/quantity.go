@@ -3,7 +3,7 @@ package api
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 

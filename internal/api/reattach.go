@@ -8,9 +8,9 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/sandbox"

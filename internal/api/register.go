@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"io"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -10,8 +11,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -24,8 +26,18 @@ const (
 	filesBodyMax = sandbox.ExecutionFilesMax/3*4 + 4*bodyMax
 )
 
+// base64Text describes [wire.Base64]: huma's own schema of []byte takes "" for no base64.
+type base64Text []byte
+
+// Schema describes bytes in base64, which may be empty.
+func (base64Text) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Format: "byte"}
+}
+
 // newAPI returns huma on mux, with errors as problems and nothing of huma's own routes.
 func newAPI(mux router, version string) huma.API {
+	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	schemas.RegisterTypeAlias(reflect.TypeFor[wire.Base64](), reflect.TypeFor[base64Text]())
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -36,7 +48,7 @@ func newAPI(mux router, version string) huma.API {
 				License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 			},
 			Components: &huma.Components{
-				Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName),
+				Schemas: schemas,
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"token": {Type: "http", Scheme: "bearer", Description: "An API token, mbx_…"},
 				},
@@ -120,11 +132,11 @@ func problems(ctx huma.Context, _ string, v any) (any, error) {
 		o.status = p.Status
 		return p, nil
 	}
-	code := wire.CodeOf(m.Status)
+	code := apierror.CodeOf(m.Status)
 	audit.FromContext(ctx.Context()).Fail(code)
-	p := wire.NewProblem(&sandbox.Error{Code: code, Message: m.Detail}, edge.RequestID(ctx.Context()))
-	for _, d := range m.Errors[:min(len(m.Errors), wire.FieldErrorsMax)] {
-		p.Errors = append(p.Errors, wire.FieldError{Location: clip(field(d.Location)), Message: clip(d.Message)})
+	p := apierror.New(&sandbox.Error{Code: code, Message: m.Detail}, edge.RequestID(ctx.Context()))
+	for _, d := range m.Errors[:min(len(m.Errors), apierror.FieldErrorsMax)] {
+		p.Errors = append(p.Errors, apierror.FieldError{Location: clip(field(d.Location)), Message: clip(d.Message)})
 	}
 	p.ErrorsOmitted = len(m.Errors) - len(p.Errors)
 	if len(p.Errors) > 0 {
@@ -188,7 +200,7 @@ func problemResponse(a huma.API) *huma.Response {
 	return &huma.Response{
 		Description: "An error",
 		Content: map[string]*huma.MediaType{
-			wire.ProblemType: {Schema: schemaOf[wire.Problem](a)},
+			apierror.MediaType: {Schema: schemaOf[apierror.Problem](a)},
 		},
 	}
 }

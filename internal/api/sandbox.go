@@ -9,7 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -95,7 +95,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*created[w
 		Env: in.Body.Env, Labels: in.Body.Labels, Resources: resources,
 		TTL: seconds(in.Body.TTLSeconds), Timeouts: timeouts(in.Body.Timeouts), Network: net, CheckpointInterval: seconds(in.Body.CheckpointIntervalSeconds),
 		AptPackages: in.Body.AptPackages, NpmPackages: in.Body.NpmPackages,
-		URLAccess: sandbox.URLAccess(cmp.Or(in.Body.URLAccess, string(sandbox.URLKey))), Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds), IdempotencyKey: in.IdempotencyKey,
+		URLAccess: sandbox.URLAccess(cmp.Or(in.Body.URLAccess, wire.URLKey)), Description: in.Body.Description, Metadata: in.Body.Metadata, Replace: in.Body.Replace, WaitForQuota: seconds(in.Body.WaitForQuotaSeconds), IdempotencyKey: in.IdempotencyKey,
 		Command: executionRequest(in.Body.Command), OneShot: in.Body.Mode == "oneshot",
 	})
 	if err != nil {
@@ -160,11 +160,11 @@ func (s *Server) waitForSandbox(ctx context.Context, in *waitInput) (*body[wire.
 // sandbox returns the public side of sb: its environment stays inside.
 func (s *Server) sandbox(sb sandbox.Sandbox) wire.Sandbox {
 	out := wire.Sandbox{
-		ID: string(sb.ID), Name: sb.Name, State: string(sb.State), URL: s.sandboxURL(sb.HostLabel),
+		ID: string(sb.ID), Name: sb.Name, State: wire.State(sb.State), URL: s.sandboxURL(sb.HostLabel),
 		Image: sb.Image, ImageDigest: sb.ImageDigest, ImageID: string(sb.ImageID), Labels: sb.Labels, Resources: formatResources(sb.Resources),
 		ReadinessPort: int(sb.ReadinessPort), TTLSeconds: int64(sb.TTL / time.Second),
 		AptPackages: sb.AptPackages, NpmPackages: sb.NpmPackages,
-		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb), URLAccess: string(cmp.Or(sb.URLAccess, sandbox.URLOpen)),
+		CreatedBy: string(sb.CreatedBy), WorkspaceID: string(sb.Workspace), Network: s.formatNetwork(&sb), URLAccess: wire.URLAccess(cmp.Or(sb.URLAccess, sandbox.URLOpen)),
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, StartedAt: optional(sb.StartedAt), EndedAt: optional(sb.EndedAt),
 		Timeouts: formatTimeouts(sb.Timeouts), LastActivity: optional(sb.LastActivityAt), CheckpointIntervalSeconds: int64(sb.CheckpointInterval / time.Second), LastCheckpointAt: optional(sb.LastCheckpointAt), PausedAt: optional(sb.PausedAt), MemoryLostReason: sb.MemoryLost,
 		Parent: string(sb.Parent), SnapshotID: string(sb.Snapshot), Description: sb.Description, Metadata: sb.Metadata,

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -25,11 +26,11 @@ func running(t *testing.T, s *apitest.Server, name string) wire.Sandbox {
 }
 
 // problem is the error of an answer.
-func problem(t *testing.T, a *apitest.Answer) wire.Problem {
+func problem(t *testing.T, a *apitest.Answer) apierror.Problem {
 	t.Helper()
-	var p wire.Problem
+	var p apierror.Problem
 	a.Into(t, &p)
-	if a.Header.Get("Content-Type") != "application/problem+json" || p.Status != a.Status || p.Status != wire.Status(p.Code) && a.Status != 405 {
+	if a.Header.Get("Content-Type") != "application/problem+json" || p.Status != a.Status || p.Status != apierror.Status(p.Code) && a.Status != 405 {
 		t.Errorf("answer %d, %s: %s", a.Status, a.Header.Get("Content-Type"), a.Body)
 	}
 	if p.RequestID == "" || p.RequestID != a.Header.Get("X-Request-Id") {

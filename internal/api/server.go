@@ -12,8 +12,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/auth/sso"
@@ -196,7 +196,7 @@ func named(mux *auth.Mux) http.Handler {
 			h.ServeHTTP(w, r) // e.g. a redirect to the clean form of the path
 			return
 		}
-		p := wire.NewProblem(sandbox.Errorf(sandbox.NotFound, "there is no route %s %s", r.Method, r.URL.Path), edge.RequestID(r.Context()))
+		p := apierror.New(sandbox.Errorf(sandbox.NotFound, "there is no route %s %s", r.Method, r.URL.Path), edge.RequestID(r.Context()))
 		if allow := miss.header.Get("Allow"); allow != "" {
 			w.Header().Set("Allow", allow)
 			p.Status, p.Title = miss.status, http.StatusText(miss.status)

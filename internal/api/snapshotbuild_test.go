@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 )
 
 func TestBuildRoutes(t *testing.T) {

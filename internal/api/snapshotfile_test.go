@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 )
 
 func TestSnapshotFileRoutes(t *testing.T) {

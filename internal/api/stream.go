@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/agentapi"
 	"github.com/modbox/modbox/internal/api/command"
 	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )

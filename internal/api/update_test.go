@@ -3,8 +3,9 @@ package api_test
 import (
 	"testing"
 
+	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/apitest"
-	"github.com/modbox/modbox/internal/api/wire"
 )
 
 func TestUpdateSandbox(t *testing.T) {
@@ -36,5 +37,5 @@ func TestUpdateSandbox(t *testing.T) {
 		t.Errorf("interval %d after it was switched off", sb.CheckpointIntervalSeconds)
 	}
 	s.Want(200, "DELETE", "/v1/sandboxes/u", nil)
-	problem(t, s.Want(wire.Status("ended"), "PATCH", "/v1/sandboxes/u", map[string]any{field: 60}))
+	problem(t, s.Want(apierror.Status("ended"), "PATCH", "/v1/sandboxes/u", map[string]any{field: 60}))
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/page"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -206,7 +206,7 @@ func (s *Server) withdrawInvitation(ctx context.Context, in *invitationInput) (*
 func workspace(ws sandbox.Workspace) wire.Workspace {
 	return wire.Workspace{
 		ID: string(ws.ID), Name: ws.Name, Slug: ws.Slug, Description: ws.Description, Role: string(ws.Role),
-		CreatedBy: string(ws.CreatedBy), CreatedAt: ws.CreatedAt, UpdatedAt: ws.UpdatedAt, URLAccess: string(cmp.Or(ws.URLAccess, sandbox.URLOpen)),
+		CreatedBy: string(ws.CreatedBy), CreatedAt: ws.CreatedAt, UpdatedAt: ws.UpdatedAt, URLAccess: wire.URLAccess(cmp.Or(ws.URLAccess, sandbox.URLOpen)),
 	}
 }
 

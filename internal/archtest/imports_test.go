@@ -58,9 +58,10 @@ var mayImport = map[string][]string{
 	"internal/lifecycle":      {"internal/autocheckpoint", "internal/page", "internal/prepare", "internal/snapshot", "internal/workbox", "internal/execution", "internal/guest", "internal/sandbox", "internal/background", "internal/box", "internal/checkpoint", "internal/retry", "internal/pool", "internal/quota", "internal/audit", "internal/ballast", "internal/stream", "internal/quarantine", "internal/driver", "internal/agentapi"},
 	"internal/build":          {"internal/sandbox", "internal/agentapi", "internal/background", "internal/box", "internal/fairsem", "internal/image", "internal/image/reference", "internal/image/rootfs", "internal/prepare", "internal/quota", "internal/workbox"},
 	"internal/proxy":          {"internal/sandbox", "internal/auth", "internal/access", "internal/preview"},
-	"internal/api":            {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview"},
-	"internal/dialect":        {"internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue"},
-	"client":                  {},
+	"internal/api":            {"client/wire", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/quota", "internal/agentapi", "internal/auth", "internal/image", "internal/registry", "internal/catalogue", "internal/build", "internal/preview"},
+	"internal/dialect":        {"client/wire", "internal/page", "internal/execution", "internal/guest", "internal/snapshot", "internal/sandbox", "internal/audit", "internal/access", "internal/lifecycle", "internal/agentapi", "internal/auth", "internal/api", "internal/registry", "internal/catalogue"},
+	"client/wire":             {},
+	"client":                  {"client/wire"},
 	"internal/archtest":       {},
 
 	// The command line. Its root and the commands over the API know little of the server;

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/cli/base"
 )
 

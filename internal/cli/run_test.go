@@ -17,7 +17,8 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -53,7 +54,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "GET files/stat":
 		info, err := os.Stat(local)
 		if err != nil {
-			wire.NewProblem(sandbox.Errorf(sandbox.NotFound, "no such file"), "").Write(w)
+			apierror.New(sandbox.Errorf(sandbox.NotFound, "no such file"), "").Write(w)
 			return
 		}
 		kind := "file"
@@ -77,7 +78,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		unpack := exec.CommandContext(r.Context(), "tar", "-xf", "-", "-C", local)
 		unpack.Stdin = r.Body
 		if out, err := unpack.CombinedOutput(); err != nil {
-			wire.NewProblem(sandbox.Errorf(sandbox.Invalid, "%s", out), "").Write(w)
+			apierror.New(sandbox.Errorf(sandbox.Invalid, "%s", out), "").Write(w)
 		}
 	case "GET files/archive":
 		pack := exec.CommandContext(r.Context(), "tar", "-cf", "-", "-C", local, ".")

@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/cli/base"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -21,7 +22,7 @@ type canned map[string]any
 func (c canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v, ok := c[r.URL.Path]
 	if !ok {
-		wire.NewProblem(sandbox.Errorf(sandbox.NotFound, "there is no %s", r.URL.Path), "req").Write(w)
+		apierror.New(sandbox.Errorf(sandbox.NotFound, "there is no %s", r.URL.Path), "req").Write(w)
 		return
 	}
 	_ = json.NewEncoder(w).Encode(v)
@@ -123,7 +124,7 @@ func TestErrorsNameTheCode(t *testing.T) {
 		t.Errorf("get nobody = %+v, want %q", r, want)
 	}
 	r = invoke(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		wire.NewProblem(sandbox.InvalidField("resources.memory", "must be at most 8Gi"), "").Write(w)
+		apierror.New(sandbox.InvalidField("resources.memory", "must be at most 8Gi"), "").Write(w)
 	}), "", "create", "--memory", "9Gi")
 	if want := "Error: resources.memory: must be at most 8Gi [invalid]\n"; r.code != base.ExitFailure || r.stderr != want {
 		t.Errorf("create = %+v, want %q", r, want)
@@ -173,7 +174,7 @@ func TestRemove(t *testing.T) {
 		}
 		ref := strings.TrimPrefix(r.URL.Path, "/v1/sandboxes/")
 		if ref == "nobody" {
-			wire.NewProblem(sandbox.Errorf(sandbox.NotFound, "there is no sandbox %q", ref), "").Write(w)
+			apierror.New(sandbox.Errorf(sandbox.NotFound, "there is no sandbox %q", ref), "").Write(w)
 			return
 		}
 		mu.Lock()

@@ -12,8 +12,8 @@ import (
 
 	"github.com/modbox/modbox/internal/access"
 	"github.com/modbox/modbox/internal/agentapi"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -155,7 +155,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	}))
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, httptest.NewRequest(http.MethodPut, "/", io.MultiReader(strings.NewReader("some"), broken{})))
-	var p wire.Problem
+	var p apierror.Problem
 	if err := json.Unmarshal(rec.Body.Bytes(), &p); err != nil || p.Code != sandbox.Invalid || rec.Code != http.StatusUnprocessableEntity {
 		t.Errorf("it is answered %d %s: %v", rec.Code, rec.Body, err)
 	}

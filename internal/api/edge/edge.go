@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/modbox/modbox/internal/access"
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -84,7 +84,7 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 				o.Logger.ErrorContext(ctx, "panic", "request_id", q.id, "method", r.Method, "route", record.Route(),
 					"panic", v, "stack", string(debug.Stack()))
 				if !t.started {
-					wire.NewProblem(sandbox.Errorf(sandbox.Internal, "panic"), q.id).Write(t)
+					apierror.New(sandbox.Errorf(sandbox.Internal, "panic"), q.id).Write(t)
 					v = nil
 				}
 			}
@@ -137,12 +137,12 @@ func Log(ctx context.Context, err error) {
 }
 
 // Problem logs err when it must be and returns its public side.
-func Problem(ctx context.Context, err error) *wire.Problem {
+func Problem(ctx context.Context, err error) *apierror.Problem {
 	if errors.Is(err, context.DeadlineExceeded) && sandbox.CodeOf(err) == sandbox.Internal {
 		err = sandbox.Wrap(sandbox.Timeout, err, "it did not finish in time")
 	}
 	Log(ctx, err)
-	return wire.NewProblem(err, RequestID(ctx))
+	return apierror.New(err, RequestID(ctx))
 }
 
 // Error answers a request with err.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/api/edge"
-	"github.com/modbox/modbox/internal/api/wire"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -28,14 +28,14 @@ func serve(t *testing.T, h http.Handler) (*httptest.Server, *bytes.Buffer) {
 
 // get returns the answer's problem and request id. The server has logged
 // everything by then: its answers end after that.
-func get(t *testing.T, s *httptest.Server) (wire.Problem, string) {
+func get(t *testing.T, s *httptest.Server) (apierror.Problem, string) {
 	t.Helper()
 	resp, err := s.Client().Get(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var p wire.Problem
+	var p apierror.Problem
 	if err := json.NewDecoder(resp.Body).Decode(&p); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"compress/gzip"
 	"net/http"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/sandbox"
 	"github.com/modbox/modbox/internal/snapshot"
 )
@@ -91,7 +91,7 @@ func (d *Dialect) finishBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	wait, err := wire.WaitForQuota(r)
+	wait, err := edge.WaitForQuota(r)
 	if err != nil {
 		return err
 	}

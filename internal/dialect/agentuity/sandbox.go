@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/execution"
 	"github.com/modbox/modbox/internal/guest"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -210,7 +210,7 @@ func (d *Dialect) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if req.WaitForQuota, err = wire.WaitForQuota(r); err != nil {
+	if req.WaitForQuota, err = edge.WaitForQuota(r); err != nil {
 		return known(err)
 	}
 	sb, _, err := d.svc.Create(ctx, caller(ctx), req)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/lifecycle"
 	"github.com/modbox/modbox/internal/sandbox"
 )
@@ -41,7 +41,7 @@ func (d *Dialect) resume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	wait, err := wire.WaitForQuota(r)
+	wait, err := edge.WaitForQuota(r)
 	if err != nil {
 		return known(err)
 	}

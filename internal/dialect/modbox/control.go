@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/api/edge"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/catalogue"
 	"github.com/modbox/modbox/internal/lifecycle"
@@ -128,7 +128,7 @@ func (c *Control) provision(w http.ResponseWriter, r *http.Request) error {
 	if err := in.err(); err != nil {
 		return err
 	}
-	if req.WaitForQuota, err = wire.WaitForQuota(r); err != nil {
+	if req.WaitForQuota, err = edge.WaitForQuota(r); err != nil {
 		return err
 	}
 	sb, _, err := c.svc.Create(r.Context(), caller(r.Context()), req)

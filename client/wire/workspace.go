@@ -11,10 +11,10 @@ type CreateWorkspace struct {
 
 // UpdateWorkspace is the body of PATCH /v1/workspaces/{workspace}.
 type UpdateWorkspace struct {
-	Name        *string `json:"name,omitempty" minLength:"1" maxLength:"255" doc:"What people call it."`
-	Slug        *string `json:"slug,omitempty" maxLength:"63" doc:"Names it in references."`
-	Description *string `json:"description,omitempty" maxLength:"1000" doc:"What it is for."`
-	URLAccess   *string `json:"url_access,omitempty" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
+	Name        *string    `json:"name,omitempty" minLength:"1" maxLength:"255" doc:"What people call it."`
+	Slug        *string    `json:"slug,omitempty" maxLength:"63" doc:"Names it in references."`
+	Description *string    `json:"description,omitempty" maxLength:"1000" doc:"What it is for."`
+	URLAccess   *URLAccess `json:"url_access,omitempty" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
 }
 
 // Workspace is a tenant. It owns sandboxes, snapshots and what else there is.
@@ -27,7 +27,7 @@ type Workspace struct {
 	CreatedBy   string    `json:"created_by" doc:"The user who made it."`
 	CreatedAt   time.Time `json:"created_at" doc:"When it was made."`
 	UpdatedAt   time.Time `json:"updated_at" doc:"When it was last changed."`
-	URLAccess   string    `json:"url_access" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
+	URLAccess   URLAccess `json:"url_access" enum:"open,key" doc:"The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more."`
 }
 
 // WorkspaceDetail is a workspace with its members.

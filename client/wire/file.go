@@ -1,19 +1,9 @@
 package wire
 
-import (
-	"time"
+import "time"
 
-	"github.com/danielgtaylor/huma/v2"
-)
-
-// Base64 is bytes that are base64 on the wire, as a []byte is, which however
-// could not be empty: huma takes "" for no base64.
+// Base64 is bytes that are base64 in JSON.
 type Base64 []byte
-
-// Schema describes it.
-func (Base64) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Format: "byte"}
-}
 
 // FileInfo describes a path in a sandbox, not following a last symlink.
 type FileInfo struct {

@@ -1,4 +1,4 @@
-package wire
+package edge
 
 import (
 	"net/http"

@@ -35,24 +35,24 @@ type ExecutionFile struct {
 
 // Execution is a command in a sandbox, kept after its end with its output.
 type Execution struct {
-	ID            string       `json:"id" format:"uuid" doc:"Its identifier."`
-	SandboxID     string       `json:"sandbox_id" format:"uuid" doc:"The sandbox it runs in."`
-	Kind          string       `json:"kind" enum:"exec,job" doc:"How its end is judged."`
-	Command       []string     `json:"command" nullable:"false" doc:"Program and arguments."`
-	State         string       `json:"state" enum:"queued,running,completed,failed,timeout,cancelled" doc:"Where it is in its life; the last four are for good."`
-	ExitCode      *int         `json:"exit_code" doc:"Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known."`
-	Error         string       `json:"error,omitempty" doc:"Why it failed, when not by its exit code."`
-	TTY           bool         `json:"tty" doc:"It runs on a terminal."`
-	OneShot       bool         `json:"one_shot" doc:"Its sandbox ends with it."`
-	Cancelling    bool         `json:"cancelling" doc:"It was asked to end."`
-	StdinStreamID string       `json:"stdin_stream_id,omitempty" doc:"The stream it reads. Who has the id can write to it."`
-	Stdout        OutputStream `json:"stdout" doc:"Its standard output."`
-	Stderr        OutputStream `json:"stderr" doc:"Its standard error; the same stream as stdout with a terminal, or when combined."`
-	CreatedBy     string       `json:"created_by" doc:"The user who started it."`
-	CreatedAt     time.Time    `json:"created_at" doc:"When it was asked for."`
-	StartedAt     *time.Time   `json:"started_at" doc:"When it started; null until then."`
-	EndedAt       *time.Time   `json:"ended_at" doc:"When it ended; null until then."`
-	DurationMS    int64        `json:"duration_ms" doc:"Milliseconds from its start to its end, as measured in the sandbox."`
+	ID            string         `json:"id" format:"uuid" doc:"Its identifier."`
+	SandboxID     string         `json:"sandbox_id" format:"uuid" doc:"The sandbox it runs in."`
+	Kind          string         `json:"kind" enum:"exec,job" doc:"How its end is judged."`
+	Command       []string       `json:"command" nullable:"false" doc:"Program and arguments."`
+	State         ExecutionState `json:"state" enum:"queued,running,completed,failed,timeout,cancelled" doc:"Where it is in its life; the last four are for good."`
+	ExitCode      *int           `json:"exit_code" doc:"Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known."`
+	Error         string         `json:"error,omitempty" doc:"Why it failed, when not by its exit code."`
+	TTY           bool           `json:"tty" doc:"It runs on a terminal."`
+	OneShot       bool           `json:"one_shot" doc:"Its sandbox ends with it."`
+	Cancelling    bool           `json:"cancelling" doc:"It was asked to end."`
+	StdinStreamID string         `json:"stdin_stream_id,omitempty" doc:"The stream it reads. Who has the id can write to it."`
+	Stdout        OutputStream   `json:"stdout" doc:"Its standard output."`
+	Stderr        OutputStream   `json:"stderr" doc:"Its standard error; the same stream as stdout with a terminal, or when combined."`
+	CreatedBy     string         `json:"created_by" doc:"The user who started it."`
+	CreatedAt     time.Time      `json:"created_at" doc:"When it was asked for."`
+	StartedAt     *time.Time     `json:"started_at" doc:"When it started; null until then."`
+	EndedAt       *time.Time     `json:"ended_at" doc:"When it ended; null until then."`
+	DurationMS    int64          `json:"duration_ms" doc:"Milliseconds from its start to its end, as measured in the sandbox."`
 }
 
 // OutputStream is where the output of an execution is kept.

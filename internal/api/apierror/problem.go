@@ -1,4 +1,6 @@
-package wire
+// Package apierror is the shape of errors on /v1 ([Problem], RFC 9457), with the one table
+// between error codes and HTTP statuses.
+package apierror
 
 import (
 	"encoding/json"
@@ -10,8 +12,8 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// ProblemType is the media type of errors (RFC 9457).
-const ProblemType = "application/problem+json"
+// MediaType is the media type of errors (RFC 9457).
+const MediaType = "application/problem+json"
 
 // statuses is the one table between codes and HTTP statuses. Several codes share
 // a status; the code in the body tells them apart.
@@ -90,9 +92,9 @@ type FieldError struct {
 	Message  string `json:"message" doc:"What is wrong with it." example:"must be at least 64Mi"`
 }
 
-// NewProblem returns the public side of err: nothing of an error without a code
+// New returns the public side of err: nothing of an error without a code
 // gets out.
-func NewProblem(err error, requestID string) *Problem {
+func New(err error, requestID string) *Problem {
 	p := &Problem{Code: sandbox.CodeOf(err), RequestID: requestID}
 	var e *sandbox.Error
 	if p.Code == sandbox.Internal || !errors.As(err, &e) {
@@ -111,7 +113,7 @@ func NewProblem(err error, requestID string) *Problem {
 	return p
 }
 
-// Err is the inverse of [NewProblem]: the error as the server had it, without
+// Err is the inverse of [New]: the error as the server had it, without
 // what it kept private.
 func (p *Problem) Err() *sandbox.Error {
 	e := &sandbox.Error{Code: p.Code, Message: p.Detail}
@@ -126,7 +128,7 @@ func (p *Problem) Err() *sandbox.Error {
 
 // Write answers a request with the problem.
 func (p *Problem) Write(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", ProblemType)
+	w.Header().Set("Content-Type", MediaType)
 	p.SetRetryAfter(w.Header())
 	body, err := json.Marshal(p)
 	if err != nil { // its fields are strings and numbers
@@ -160,4 +162,4 @@ func (p *Problem) Error() string { return p.Detail }
 func (p *Problem) GetStatus() int { return p.Status }
 
 // ContentType returns the media type of errors.
-func (p *Problem) ContentType(string) string { return ProblemType }
+func (p *Problem) ContentType(string) string { return MediaType }

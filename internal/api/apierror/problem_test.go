@@ -1,4 +1,4 @@
-package wire_test
+package apierror_test
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/modbox/modbox/internal/api/wire"
+	"github.com/modbox/modbox/internal/api/apierror"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -23,17 +23,17 @@ func TestEveryCodeSurvivesTheWire(t *testing.T) {
 		t.Run(string(code), func(t *testing.T) {
 			sent := &sandbox.Error{Code: code, Field: "resources.memory", Message: "must be less", Err: errors.New("secret reason")}
 			rec := httptest.NewRecorder()
-			wire.NewProblem(sent, "req-1").Write(rec)
-			if rec.Code != wire.Status(code) {
-				t.Errorf("status = %d, want %d", rec.Code, wire.Status(code))
+			apierror.New(sent, "req-1").Write(rec)
+			if rec.Code != apierror.Status(code) {
+				t.Errorf("status = %d, want %d", rec.Code, apierror.Status(code))
 			}
-			if code != sandbox.Internal && wire.Status(code) == http.StatusInternalServerError {
+			if code != sandbox.Internal && apierror.Status(code) == http.StatusInternalServerError {
 				t.Errorf("code %s has no status of its own", code)
 			}
 			if strings.Contains(rec.Body.String(), "secret") {
 				t.Errorf("body shows the private reason: %s", rec.Body)
 			}
-			var p wire.Problem
+			var p apierror.Problem
 			if err := json.Unmarshal(rec.Body.Bytes(), &p); err != nil {
 				t.Fatal(err)
 			}
@@ -53,9 +53,9 @@ func TestEveryCodeSurvivesTheWire(t *testing.T) {
 }
 
 func TestErrorsWithoutCodeShowNothing(t *testing.T) {
-	p := wire.NewProblem(errors.New("open /var/lib/secret: denied"), "req-1")
+	p := apierror.New(errors.New("open /var/lib/secret: denied"), "req-1")
 	if p.Code != sandbox.Internal || p.Status != 500 || strings.Contains(p.Detail, "secret") {
-		t.Errorf("NewProblem = %+v", p)
+		t.Errorf("New = %+v", p)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestStatusWithoutBodyStillMeansSomething(t *testing.T) {
 		429: sandbox.QuotaExceeded, 500: sandbox.Internal, 501: sandbox.Unsupported, 502: sandbox.Unavailable, 503: sandbox.Unavailable,
 		504: sandbox.Timeout, 507: sandbox.DiskFull, 418: sandbox.Internal,
 	} {
-		if got := wire.CodeOf(status); got != want {
+		if got := apierror.CodeOf(status); got != want {
 			t.Errorf("CodeOf(%d) = %s, want %s", status, got, want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestErrorCatalogue(t *testing.T) {
 	}
 	want := map[sandbox.Code]int{}
 	for _, code := range sandbox.Codes {
-		want[code] = wire.Status(code)
+		want[code] = apierror.Status(code)
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("docs/errors.md differs from the code (-want +got):\n%s", d)

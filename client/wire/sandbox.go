@@ -19,7 +19,7 @@ type CreateSandbox struct {
 
 	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Your own words about it."`
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"Your own entries about it, up to 64; they mean nothing to the server."`
-	URLAccess   string            `json:"url_access,omitempty" enum:"open,key" doc:"The credential for the management routes on its own URL (/modbox/api/…, /execute): with key, callers need its SANDBOX_API_KEY or an API token; with open, its SANDBOX_API_KEY if it has one, else the URL is enough. key when omitted."`
+	URLAccess   URLAccess         `json:"url_access,omitempty" enum:"open,key" doc:"The credential for the management routes on its own URL (/modbox/api/…, /execute): with key, callers need its SANDBOX_API_KEY or an API token; with open, its SANDBOX_API_KEY if it has one, else the URL is enough. key when omitted."`
 	Command     *ExecutionCommand `json:"command,omitempty" doc:"A command that starts as an execution as soon as it runs."`
 	Mode        string            `json:"mode,omitempty" enum:"interactive,oneshot" doc:"oneshot: it ends with its command, with cause completed. interactive when omitted."`
 	Replace     bool              `json:"replace,omitempty" doc:"End a live sandbox of the same name, whose place in the quota the new one may have."`
@@ -101,7 +101,7 @@ type ForkError struct {
 type Sandbox struct {
 	ID                        string            `json:"id" format:"uuid" doc:"Its identifier."`
 	Name                      string            `json:"name" doc:"The caller's identifier."`
-	State                     string            `json:"state" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" doc:"Where it is in its life."`
+	State                     State             `json:"state" enum:"provisioning,running,pausing,paused,resuming,destroying,destroyed,failed" doc:"Where it is in its life."`
 	URL                       string            `json:"url" doc:"The URL of its HTTP server, its management routes and all its ports that are not private. It is a secret; share the URLs of published ports. Empty for callers who may only read."`
 	Image                     string            `json:"image" doc:"The image reference it was made from."`
 	ImageDigest               string            `json:"image_digest" doc:"The content the reference resolved to; empty until resolved."`
@@ -112,7 +112,7 @@ type Sandbox struct {
 	Resources                 Resources         `json:"resources" doc:"Its limits."`
 	ReadinessPort             int               `json:"readiness_port,omitempty" doc:"The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080."`
 	Network                   SandboxNetwork    `json:"network" doc:"Its network."`
-	URLAccess                 string            `json:"url_access" enum:"open,key" doc:"The credential for the management routes on its own URL; the workspace and the server may demand more."`
+	URLAccess                 URLAccess         `json:"url_access" enum:"open,key" doc:"The credential for the management routes on its own URL; the workspace and the server may demand more."`
 	TTLSeconds                int64             `json:"ttl_seconds" doc:"How long it may live from created_at; 0 means no limit."`
 	Deadline                  *time.Time        `json:"deadline" doc:"When its ttl ends it; null without one."`
 	Timeouts                  Timeouts          `json:"timeouts" doc:"Its clocks beside the ttl."`

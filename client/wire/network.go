@@ -16,15 +16,15 @@ type SandboxNetwork struct {
 
 // PublishedPort is a port of a sandbox and where it is reached.
 type PublishedPort struct {
-	Port      int       `json:"port" doc:"The port in the sandbox."`
-	URL       string    `json:"url" doc:"The URL of the port. It leads to this port and to nothing else of the sandbox, and is as safe to share as the server on the port. Empty for callers who may only read."`
-	Access    string    `json:"access" enum:"public,private" doc:"public: the URL suffices. private: visitors need an API token or a signed link as well."`
-	CreatedAt time.Time `json:"created_at" doc:"When the URL was made."`
+	Port      uint16     `json:"port" doc:"The port in the sandbox."`
+	URL       string     `json:"url" doc:"The URL of the port. It leads to this port and to nothing else of the sandbox, and is as safe to share as the server on the port. Empty for callers who may only read."`
+	Access    PortAccess `json:"access" enum:"public,private" doc:"public: the URL suffices. private: visitors need an API token or a signed link as well."`
+	CreatedAt time.Time  `json:"created_at" doc:"When the URL was made."`
 }
 
 // PublishPort is the body of PUT /v1/sandboxes/{sandbox}/ports/{port}.
 type PublishPort struct {
-	Access string `json:"access,omitempty" enum:"public,private" doc:"Who may use its URL; public when omitted."`
+	Access PortAccess `json:"access,omitempty" enum:"public,private" doc:"Who may use its URL; public when omitted."`
 }
 
 // CreatePortLink is the body of POST /v1/sandboxes/{sandbox}/ports/{port}/links.
