@@ -20,7 +20,6 @@ import (
 	"github.com/modbox/modbox/client"
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api/apierror"
-	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -42,7 +41,6 @@ func TestOwnTypesMatchTheWire(t *testing.T) {
 		"page":      {&wire.Page[wire.Sandbox]{}, &client.Page[client.Sandbox]{}},
 		"exec":      {&wire.ExecResult{}, &client.ExecResult{}},
 		"fileevent": {&wire.FileEvent{}, &fileLine{}},
-		"audit":     {&audit.Record{}, &client.AuditRecord{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fill(t, tc.server)
