@@ -3184,7 +3184,7 @@ export interface components {
              */
             created_at: string;
             /**
-             * Format: int64
+             * Format: int32
              * @description The port in the sandbox.
              */
             port: number;
