@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/auditlog"
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
@@ -35,13 +36,13 @@ func (s *Server) registerAudit(a huma.API) {
 	route(a, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: tags,
 		Summary: "What was done in the workspace", Description: "Records of the audit log, for the workspace's owners and admins. What was done before the request is in the answer.",
-	}, func(ctx context.Context, in *AuditFilter) (*body[wire.Page[AuditEntry]], error) {
+	}, func(ctx context.Context, in *AuditFilter) (*body[wire.Page[auditlog.AuditEntry]], error) {
 		return s.listAudit(ctx, in, caller(ctx).Workspace)
 	})
 	route(a, huma.Operation{
 		OperationID: "list-installation-audit", Method: http.MethodGet, Path: "/v1/audit/installation", Tags: tags,
 		Summary: "What was done on the server", Description: "Records of the audit log of all workspaces and of none, such as failed sign-ins, for administrators. With order=asc and no filter it is the whole chain.",
-	}, func(ctx context.Context, in *installationAuditInput) (*body[wire.Page[AuditEntry]], error) {
+	}, func(ctx context.Context, in *installationAuditInput) (*body[wire.Page[auditlog.AuditEntry]], error) {
 		return s.listAudit(ctx, &in.AuditFilter, sandbox.WorkspaceID(in.Workspace))
 	})
 	route(a, huma.Operation{
@@ -51,14 +52,14 @@ func (s *Server) registerAudit(a huma.API) {
 }
 
 // listAudit answers a page of what was done in the workspace, "" for all.
-func (s *Server) listAudit(ctx context.Context, in *AuditFilter, ws sandbox.WorkspaceID) (*body[wire.Page[AuditEntry]], error) {
+func (s *Server) listAudit(ctx context.Context, in *AuditFilter, ws sandbox.WorkspaceID) (*body[wire.Page[auditlog.AuditEntry]], error) {
 	f := sandbox.AuditFilter{
 		Workspace: ws, User: sandbox.UserID(in.User), Object: in.Object, Action: in.Action, Outcome: in.Outcome,
 		Since: in.Since, Until: in.Until, AfterSeq: in.AfterSeq, Limit: in.Limit, Cursor: in.Cursor, Ascending: in.Order == "asc",
 	}
 	rows, err := s.deps.Audit.Rows(ctx, f)
-	return paged(rows, err, func(r sandbox.AuditRow) AuditEntry {
-		return AuditEntry{Seq: r.Seq, Prev: hex.EncodeToString(r.Prev[:]), Hash: hex.EncodeToString(r.Hash[:]), Record: r.Record}
+	return paged(rows, err, func(r sandbox.AuditRow) auditlog.AuditEntry {
+		return auditlog.AuditEntry{Seq: r.Seq, Prev: hex.EncodeToString(r.Prev[:]), Hash: hex.EncodeToString(r.Hash[:]), Record: r.Record}
 	})
 }
 

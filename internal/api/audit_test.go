@@ -9,6 +9,7 @@ import (
 	"github.com/modbox/modbox/client/wire"
 	"github.com/modbox/modbox/internal/api"
 	"github.com/modbox/modbox/internal/api/apitest"
+	"github.com/modbox/modbox/internal/api/auditlog"
 	"github.com/modbox/modbox/internal/audit"
 	"github.com/modbox/modbox/internal/auth"
 	"github.com/modbox/modbox/internal/sandbox"
@@ -99,11 +100,11 @@ var readsOnly = map[string]bool{
 
 func TestWorkspacesSeeTheirOwnRecords(t *testing.T) {
 	m := newMatrix(t)
-	ask := func(path, token string) wire.Page[api.AuditEntry] {
+	ask := func(path, token string) wire.Page[auditlog.AuditEntry] {
 		t.Helper()
 		r := m.Request("GET", path, nil)
 		r.Header.Set("Authorization", "Bearer "+token)
-		var list wire.Page[api.AuditEntry]
+		var list wire.Page[auditlog.AuditEntry]
 		a := m.Send(r)
 		if a.Status != http.StatusOK {
 			t.Fatalf("GET %s: %d %s", path, a.Status, a.Body)

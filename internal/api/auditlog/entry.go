@@ -1,4 +1,5 @@
-package api
+// Package auditlog is the shape of the records of the audit log on /v1.
+package auditlog
 
 import (
 	"encoding/json"
