@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -20,15 +19,6 @@ import (
 
 // loopback is the list of registries that the stores of tests may use.
 var loopback = []string{"127.0.0.1"}
-
-func parse(t *testing.T, ref string) name.Reference {
-	t.Helper()
-	parsed, err := name.ParseReference(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsed
-}
 
 // gzipped makes a layer of entries as Docker does.
 func gzipped(t *testing.T, entries ...entry) v1.Layer {

@@ -147,7 +147,7 @@ func TestRestoreWithoutCheckpointsSaysSo(t *testing.T) {
 	s.StateDir, s.RunDir = t.TempDir(), shortDir(t)
 	mustRun(t, s, "", "restore", file, "--state-dir", s.StateDir)
 	s.Launch()
-	if _, err := s.Resume(t.Context(), sb.ID); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "no whole checkpoint") {
+	if _, err := s.Resume(t.Context(), sb.ID); !client.IsCode(err, client.Unsupported) || !strings.Contains(err.Error(), "no complete checkpoint") {
 		t.Errorf("resume of what was not in the backup = %v, want unsupported with the reason", err)
 	}
 	if _, err := s.Create(t.Context(), client.CreateOptions{Snapshot: "snap"}); err == nil {

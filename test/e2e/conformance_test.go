@@ -145,8 +145,8 @@ type arguments struct {
 	Changes                   map[string]*string
 	Files                     map[string]string
 	Names                     []string
-	AptPackages               []string
-	NpmPackages               []string
+	AptPackages               []string `json:"apt_packages"`
+	NpmPackages               []string `json:"npm_packages"`
 	Metadata                  map[string]string
 	Timeouts                  client.Timeouts
 	Env, Labels               map[string]string
