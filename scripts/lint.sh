@@ -16,7 +16,10 @@ docs() { go test ./internal/config ./internal/cli; }
 unasync() { /usr/bin/python3 sdk/python/tools/unasync.py --check; }
 types() { cd sdk/python && /usr/bin/mypy --python-version 3.9 --cache-dir ../../tmp/mypy; }
 python() { git ls-files -z '*.py' | xargs -0 /usr/bin/pyflakes3; }
-typescript() { npm run --silent lint --prefix sdk/typescript; }
+typescript() {
+	[ -d sdk/typescript/node_modules ] || npm ci --silent --no-audit --no-fund --prefix sdk/typescript || return
+	npm run --silent lint --prefix sdk/typescript
+}
 # Scripts that begin with #!, and the pieces of scripts that images and tests consist of.
 shells() {
 	git ls-files -z --cached --others --exclude-standard | xargs -0 awk 'FNR == 1 { if (/^#!.*sh$/ || /^# Sourced by/) print FILENAME; nextfile }' | xargs shellcheck &&
