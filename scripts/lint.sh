@@ -4,6 +4,9 @@
 # shellcheck disable=SC2317 # its functions are called by name
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
+# Compiled as by scripts/build.sh, so that both share Go's build cache.
+GOFLAGS="$(go env GOFLAGS) -trimpath"
+export GOFLAGS CGO_ENABLED=0
 source scripts/checks.sh
 unformatted() { local files; files=$(git ls-files -z '*.go' | xargs -0 gofmt -l); [ -z "$files" ] || { echo "$files"; false; }; }
 statically() { go tool -modfile=tools/go.mod staticcheck ./...; }

@@ -16,6 +16,10 @@ mkdir -p "$logs"
 export MODBOX_BIN=$PWD/bin/modbox MODBOX_SANDBOX_BIN=$PWD/bin/modbox-sandbox MODBOX_AGENT_BIN=$PWD/bin/modbox-agent
 export MODBOX_TEST_IMAGE_DIR=$MODBOX_STATE_DIR/images
 
+# Compiled as by scripts/build.sh, so that Go's build cache serves builds, tests and checks alike.
+GOFLAGS="$(go env GOFLAGS) -trimpath"
+export GOFLAGS CGO_ENABLED=0
+
 # The packages with concurrency worth the race detector (which needs cgo).
 racy=(./client/... ./internal/{agent,agentapi,api,audit,auth,autocheckpoint,background,box,broadcast,checkpoint,dialect,eviction,execution,fairsem,guest,lifecycle,pool,prepare,proxy,quota,spool,store,stream,workbox}/... ./internal/driver/{drivertest,fake}/...)
 
@@ -102,15 +106,16 @@ why() {
 		/^--- FAIL/ { for (i = n > 3 ? n - 3 : 0; i < n; i++) print substr(said[i], 1, 300); print; n = 0 }' "$1" | head -n 40
 }
 
-# run NAME: runs a suite and prints its line of result, which it keeps beside the log.
+# run NAME: runs a suite and prints its line of result, which it keeps beside the log: how many
+# tests passed, failed and were skipped, elapsed time and CPU time.
 run() {
-	local name=$1 log=$logs/$1.log began=$SECONDS code=0 p f s note="" verdict=ok line
-	"suite_$name" >"$log" 2>&1 || code=$?
+	local name=$1 log=$logs/$1.log began=$SECONDS code=0 p f s note="" verdict=ok line cpu TIMEFORMAT='%U + %S'
+	cpu=$( { time "suite_$name" >"$log" 2>&1; } 2>&1 ) || code=$?
 	p=$(passed "$log") f=$(failed "$log") s=$(skipped "$log")
 	if [ "$code" != 0 ] && [ "$f" = 0 ]; then f=1 note="ended with code $code"; fi
 	if [ "$p" = 0 ] && [ "$f" = 0 ]; then f=1 note="ran no test"; fi
 	if [ "$f" != 0 ]; then verdict=FAILED note="$note (${log#"$PWD"/})"; fi
-	line=$(printf '%-12s %-7s %5d passed %3d failed %3d skipped %5ds %s' "$name" "$verdict" "$p" "$f" "$s" $((SECONDS - began)) "$note")
+	line=$(printf '%-12s %-7s %5d passed %3d failed %3d skipped %5ds %5.0fs CPU %s' "$name" "$verdict" "$p" "$f" "$s" $((SECONDS - began)) "$(awk "BEGIN { print $cpu }")" "$note")
 	echo "$line"
 	echo "$line" >"$logs/$name.result"
 	if [ "$f" != 0 ]; then why "$log" >"$logs/$name.why"; fi
