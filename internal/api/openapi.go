@@ -7,10 +7,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/modbox/modbox/client/wire"
+	"github.com/modbox/modbox/internal/api/openapi"
 	"github.com/modbox/modbox/internal/api/edge"
 )
 
-//go:generate go test -run TestOpenAPIDocument -update .
+//go:generate go test -run TestTypeDescriptions ./openapi -update
+//go:generate go test -run TestOpenAPIDocument . -update
 
 const apiDescription = `Modbox gives programs their own isolated Linux: a sandbox with its own URL, file system and limits, that ends by itself when its time is up.
 
@@ -45,6 +47,7 @@ func (s *Server) registerV1(mux router) *huma.OpenAPI {
 	schemas := a.OpenAPI().Components.Schemas.Map()
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
+	openapi.Describe(schemas)
 	// Huma cannot say that a reference may be null.
 	cause := schemas["Sandbox"].Properties["cause"]
 	schemas["Sandbox"].Properties["cause"] = &huma.Schema{
@@ -56,7 +59,7 @@ func (s *Server) registerV1(mux router) *huma.OpenAPI {
 // Document returns the OpenAPI 3.1 document of /v1 as YAML.
 func Document() ([]byte, error) {
 	s := &Server{cfg: withDefaults(Config{Version: "1"})}
-	return s.registerV1(http.NewServeMux()).YAML()
+	return openapi.YAML(s.registerV1(http.NewServeMux()))
 }
 
 // registerStreams adds the routes whose bodies are streams, with their descriptions.

@@ -1835,6 +1835,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description The body of POST /v1/auth/accept. */
         AcceptInvitation: {
             /** @description The invitation's code. */
             code: string;
@@ -1845,6 +1846,7 @@ export interface components {
             /** @description The session is of a program on the user's machine: it lasts 90 days, and ends when it is not refreshed for 30. */
             program?: boolean;
         };
+        /** @description The body of POST /v1/workspaces/{workspace}/members. */
         AddMember: {
             /** @description The user's e-mail address. One that is nobody's is invited. */
             email?: string;
@@ -1856,23 +1858,25 @@ export interface components {
              */
             role: "owner" | "admin" | "member" | "viewer";
         };
+        /** @description The result for an added member: one of the two is there. */
         AddedMember: {
-            /** @description The invitation, when it was not. */
-            invitation?: components["schemas"]["NewInvitation"];
             /** @description The member, when it was a user. */
             member?: components["schemas"]["Member"];
+            /** @description The invitation, when it was not. */
+            invitation?: components["schemas"]["NewInvitation"];
         };
+        /** @description A record of the audit log with its place in the chain. */
         AuditEntry: {
-            /** @description SHA-256, in hexadecimal, over the 32 bytes of prev and the bytes of record as they are here. */
-            hash: string;
-            /** @description The hash of the record before, in hexadecimal; zeros before the first. */
-            prev: string;
-            record: components["schemas"]["AuditRecord"];
             /**
              * Format: int64
              * @description Its number, without gaps in the whole log.
              */
             seq: number;
+            /** @description The hash of the record before, in hexadecimal; zeros before the first. */
+            prev: string;
+            /** @description SHA-256, in hexadecimal, over the 32 bytes of prev and the bytes of record as they are here. */
+            hash: string;
+            record: components["schemas"]["AuditRecord"];
         };
         AuditEntryPage: {
             /** @description The items of the page. */
@@ -1880,13 +1884,59 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description What is in a record of the audit log. */
         AuditRecord: {
+            /**
+             * Format: int64
+             * @description Its number, without gaps in the whole log.
+             */
+            seq: number;
+            /** @description When it was made. */
+            time: string;
             /** @description What was asked for: the operation of this document, or the name of an action of the server. */
             action: string;
-            /** @description The IP address of the client. */
-            address?: string;
+            /** @description ok, started, cancelled, interrupted, failed, or the code of the error. */
+            outcome: string;
+            /**
+             * Format: int64
+             * @description The HTTP status; absent when there was no request.
+             */
+            status?: number;
+            /**
+             * Format: int64
+             * @description Milliseconds that it took.
+             */
+            duration_ms: number;
+            /** @description The id of the request, as in the header X-Request-Id. */
+            request_id?: string;
+            /** @description The route of the request. */
+            route?: string;
+            /** @description The permission that the route needs. */
+            permission?: string;
+            /** @description The user who asked. */
+            user_id?: string;
+            /** @description The API token that was presented. */
+            token_id?: string;
+            /** @description The session that was presented. */
+            session_id?: string;
+            /** @description The user's role in the workspace. */
+            role?: string;
             /** @description The user acted as an administrator of the installation. */
             administrator?: boolean;
+            /** @description How a request without a user came, such as through a sandbox's own URL. */
+            via?: string;
+            /** @description The IP address of the client. */
+            address?: string;
+            /** @description The program of the client, as it calls itself. */
+            user_agent?: string;
+            /** @description The workspace of the object. */
+            workspace_id?: string;
+            /** @description The kind of the object. */
+            object_kind?: string;
+            /** @description The id of the object. */
+            object_id?: string;
+            /** @description The name of the object. */
+            object_name?: string;
             /** @description The program and its arguments, without secrets. */
             command?: string[];
             /** @description The command had more arguments or bytes. */
@@ -1895,67 +1945,9 @@ export interface components {
             details?: {
                 [key: string]: string;
             };
-            /**
-             * Format: int64
-             * @description Milliseconds that it took.
-             */
-            duration_ms: number;
-            /** @description The id of the object. */
-            object_id?: string;
-            /** @description The kind of the object. */
-            object_kind?: string;
-            /** @description The name of the object. */
-            object_name?: string;
-            /** @description ok, started, cancelled, interrupted, failed, or the code of the error. */
-            outcome: string;
-            /** @description The permission that the route needs. */
-            permission?: string;
-            /** @description The id of the request, as in the header X-Request-Id. */
-            request_id?: string;
-            /** @description The user's role in the workspace. */
-            role?: string;
-            /** @description The route of the request. */
-            route?: string;
-            /**
-             * Format: int64
-             * @description Its number, without gaps in the whole log.
-             */
-            seq: number;
-            /** @description The session that was presented. */
-            session_id?: string;
-            /**
-             * Format: int64
-             * @description The HTTP status; absent when there was no request.
-             */
-            status?: number;
-            /** @description When it was made. */
-            time: string;
-            /** @description The API token that was presented. */
-            token_id?: string;
-            /** @description The program of the client, as it calls itself. */
-            user_agent?: string;
-            /** @description The user who asked. */
-            user_id?: string;
-            /** @description How a request without a user came, such as through a sandbox's own URL. */
-            via?: string;
-            /** @description The workspace of the object. */
-            workspace_id?: string;
         };
+        /** @description The answer to GET /v1/audit/verify. */
         AuditReport: {
-            /** @description The hash of the newest record that retention removed, in hexadecimal; zeros when none was. */
-            anchor_hash: string;
-            /**
-             * Format: int64
-             * @description The newest record that retention removed; 0 when none was.
-             */
-            anchor_seq: number;
-            /** @description The hash of the newest record, in hexadecimal. */
-            head_hash: string;
-            /**
-             * Format: int64
-             * @description The newest record. Who keeps its hash elsewhere can tell later whether the log was made anew.
-             */
-            head_seq: number;
             /** @description Whether every record that is kept is what it was when it was made. */
             ok: boolean;
             /** @description What is wrong first; empty when nothing is. */
@@ -1965,38 +1957,55 @@ export interface components {
              * @description Records that were checked.
              */
             records: number;
+            /**
+             * Format: int64
+             * @description The newest record that retention removed; 0 when none was.
+             */
+            anchor_seq: number;
+            /** @description The hash of the newest record that retention removed, in hexadecimal; zeros when none was. */
+            anchor_hash: string;
+            /**
+             * Format: int64
+             * @description The newest record. Who keeps its hash elsewhere can tell later whether the log was made anew.
+             */
+            head_seq: number;
+            /** @description The hash of the newest record, in hexadecimal. */
+            head_hash: string;
         };
+        /** @description The body of POST /v1/snapshot-builds. */
         BeginSnapshotBuild: {
-            /** @description Identifies everything it is made of. A snapshot of the workspace that has the same is answered instead of a build. */
-            content_hash?: string;
-            /** @description Your own words about it. */
-            description?: string;
-            /** @description Where the files go; the image's working directory when omitted. */
-            dir?: string;
-            /** @description Build although there is a snapshot of the same content. */
-            force?: boolean;
-            /** @description Your own words about this version. */
-            message?: string;
-            /** @description Your own entries about it, up to 64. */
-            metadata?: {
-                [key: string]: string;
-            };
-            /** @description As for a snapshot of a sandbox. */
-            name?: string;
-            /** @description Every workspace may read it and make sandboxes from it. */
-            public?: boolean;
             /**
              * @description Reference of the image to build on.
              * @example python:3.13
              */
             runtime: string;
             /** @description As for a snapshot of a sandbox. */
+            name?: string;
+            /** @description As for a snapshot of a sandbox. */
             tag?: string;
+            /** @description Your own words about it. */
+            description?: string;
+            /** @description Your own words about this version. */
+            message?: string;
+            /** @description Your own entries about it, up to 64. */
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description Every workspace may read it and make sandboxes from it. */
+            public?: boolean;
+            /** @description Identifies everything it is made of. A snapshot of the workspace that has the same is answered instead of a build. */
+            content_hash?: string;
+            /** @description Build although there is a snapshot of the same content. */
+            force?: boolean;
+            /** @description Where the files go; the image's working directory when omitted. */
+            dir?: string;
         };
+        /** @description The body of POST /v1/executions/{execution}/cancel. */
         CancelExecution: {
             /** @description Kill it at once. Otherwise it gets SIGTERM, and 5 seconds until it is killed. */
             force?: boolean;
         };
+        /** @description Why a sandbox ended. */
         Cause: {
             /**
              * @description For programs.
@@ -2006,20 +2015,15 @@ export interface components {
             /** @description For people. */
             message: string;
         };
+        /** @description The body of PATCH /v1/sandboxes/{sandbox}/network. */
         ChangeNetwork: {
             /** @description Switch its access to the internet on or off, which cuts its connections; as it is when omitted. */
             enabled?: boolean;
             /** @description The ports it publishes from now on; those that it published before keep their URLs and access, the URLs of others stop working. As they are when omitted. */
             ports?: number[];
         };
+        /** @description A saved state of a sandbox. */
         Checkpoint: {
-            /**
-             * Format: date-time
-             * @description When it was made.
-             */
-            created_at: string;
-            /** @description The user who made it. */
-            created_by: string;
             /**
              * Format: uuid
              * @description Its identifier.
@@ -2037,6 +2041,13 @@ export interface components {
              * @description What it takes on the server's disk.
              */
             size_bytes: number;
+            /** @description The user who made it. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
         };
         CheckpointPage: {
             /** @description The items of the page. */
@@ -2044,10 +2055,12 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description A one-time code. */
         Code: {
             /** @description By which the user chooses its password, once. It is shown only now. */
             code: string;
         };
+        /** @description The body of POST /v1/sandboxes/{sandbox}/checkpoints. */
         CreateCheckpoint: {
             /**
              * @description A name; made up when omitted.
@@ -2055,6 +2068,7 @@ export interface components {
              */
             name?: string;
         };
+        /** @description The body of POST /v1/sandboxes/{sandbox}/ports/{port}/links. */
         CreatePortLink: {
             /**
              * Format: int64
@@ -2062,18 +2076,13 @@ export interface components {
              */
             expires_in_seconds?: number;
         };
+        /** @description The body of POST /v1/registries. */
         CreateRegistry: {
-            /** @description Kept and shown. */
-            email?: string;
-            /** @description Whether it is used; true when omitted. */
-            enabled?: boolean;
             /**
              * @description Unique in the workspace.
              * @example ours
              */
             name: string;
-            /** @description Their password or token. It is kept encrypted and never shown. */
-            password: string;
             /**
              * @description The registry, as references of its images begin.
              * @example ghcr.io
@@ -2081,10 +2090,88 @@ export interface components {
             server: string;
             /** @description Who signs in. */
             username: string;
+            /** @description Their password or token. It is kept encrypted and never shown. */
+            password: string;
+            /** @description Kept and shown. */
+            email?: string;
+            /** @description Whether it is used; true when omitted. */
+            enabled?: boolean;
             /** @description Ask the registry first whether it accepts the username and password, and record nothing when it does not. */
             verify?: boolean;
         };
+        /** @description The body of POST /v1/sandboxes. */
         CreateSandbox: {
+            /**
+             * @description Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists.
+             * @example agent-42
+             */
+            name?: string;
+            /**
+             * @description Image reference. When neither image nor image_id is given: the default image of the workspace, or of the server.
+             * @example modbox/code-exec:latest
+             */
+            image?: string;
+            /** @description ID of an image, or of one of the workspace's catalogue (/v1/sandbox-images), whose defaults count then; wins over image. */
+            image_id?: string;
+            /**
+             * @description Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag.
+             * @example my-agent:v1
+             */
+            snapshot?: string;
+            /** @description Environment variables of every process in the sandbox. They are never shown again. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description Up to 64 labels to find it by. */
+            labels?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int64
+             * @description It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit.
+             */
+            ttl_seconds?: number;
+            /** @description Limits; the image's or the server's defaults for what is omitted. */
+            resources?: components["schemas"]["Resources"];
+            /** @description Clocks beside the ttl; none when omitted. */
+            timeouts?: components["schemas"]["Timeouts"];
+            /** @description Access to the internet, and ports to publish; neither when omitted. */
+            network?: components["schemas"]["Network"];
+            /**
+             * Format: int64
+             * @description Time between automatic checkpoints, from which it goes on when its processes are lost with the host: 60 to 86400. 0 or omitted: none.
+             */
+            checkpoint_interval_seconds?: number;
+            /** @description Your own words about it. */
+            description?: string;
+            /** @description Your own entries about it, up to 64; they mean nothing to the server. */
+            metadata?: {
+                [key: string]: string;
+            };
+            /**
+             * @description The credential for the management routes on its own URL (/modbox/api/…, /execute): with key, callers need its SANDBOX_API_KEY or an API token; with open, its SANDBOX_API_KEY if it has one, else the URL is enough. key when omitted.
+             * @enum {string}
+             */
+            url_access?: "open" | "key";
+            /** @description A command that starts as an execution as soon as it runs. */
+            command?: components["schemas"]["ExecutionCommand"];
+            /**
+             * @description oneshot: it ends with its command, with cause completed. interactive when omitted.
+             * @enum {string}
+             */
+            mode?: "interactive" | "oneshot";
+            /** @description End a live sandbox of the same name, whose place in the quota the new one may have. */
+            replace?: boolean;
+            /**
+             * Format: int64
+             * @description Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once.
+             */
+            wait_seconds?: number;
+            /**
+             * Format: int64
+             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0: answer 429 at once.
+             */
+            wait_for_quota_seconds?: number;
             /**
              * @description Debian packages to have installed in it, as name, name=version or name=version*, up to 64. They are installed before it runs and kept for the next sandbox with the same ones.
              * @example [
@@ -2094,94 +2181,34 @@ export interface components {
              */
             apt_packages?: string[];
             /**
-             * Format: int64
-             * @description Time between automatic checkpoints, from which it goes on when its processes are lost with the host: 60 to 86400. 0 or omitted: none.
-             */
-            checkpoint_interval_seconds?: number;
-            /** @description A command that starts as an execution as soon as it runs. */
-            command?: components["schemas"]["ExecutionCommand"];
-            /** @description Your own words about it. */
-            description?: string;
-            /** @description Environment variables of every process in the sandbox. They are never shown again. */
-            env?: {
-                [key: string]: string;
-            };
-            /**
-             * @description Image reference. When neither image nor image_id is given: the default image of the workspace, or of the server.
-             * @example modbox/code-exec:latest
-             */
-            image?: string;
-            /** @description ID of an image, or of one of the workspace's catalogue (/v1/sandbox-images), whose defaults count then; wins over image. */
-            image_id?: string;
-            /** @description Up to 64 labels to find it by. */
-            labels?: {
-                [key: string]: string;
-            };
-            /** @description Your own entries about it, up to 64; they mean nothing to the server. */
-            metadata?: {
-                [key: string]: string;
-            };
-            /**
-             * @description oneshot: it ends with its command, with cause completed. interactive when omitted.
-             * @enum {string}
-             */
-            mode?: "interactive" | "oneshot";
-            /**
-             * @description Your own identifier, unique among the live sandboxes of the workspace; made up when omitted. While a sandbox of that name lives, the same request answers it again and a different one is refused with code exists.
-             * @example agent-42
-             */
-            name?: string;
-            /** @description Access to the internet, and ports to publish; neither when omitted. */
-            network?: components["schemas"]["Network"];
-            /**
              * @description npm packages to have installed globally in it, by npm or, in an image without it, by bun; up to 64.
              * @example [
              *       "typescript@5"
              *     ]
              */
             npm_packages?: string[];
-            /** @description End a live sandbox of the same name, whose place in the quota the new one may have. */
-            replace?: boolean;
-            /** @description Limits; the image's or the server's defaults for what is omitted. */
-            resources?: components["schemas"]["Resources"];
-            /**
-             * @description Make it from a snapshot instead of an image: its id, name, name:tag or @workspace/name:tag.
-             * @example my-agent:v1
-             */
-            snapshot?: string;
-            /** @description Clocks beside the ttl; none when omitted. */
-            timeouts?: components["schemas"]["Timeouts"];
-            /**
-             * Format: int64
-             * @description It is destroyed this long after the request: 60 to 86400 seconds. 0 or omitted: the image's default, or no limit.
-             */
-            ttl_seconds?: number;
-            /**
-             * @description The credential for the management routes on its own URL (/modbox/api/…, /execute): with key, callers need its SANDBOX_API_KEY or an API token; with open, its SANDBOX_API_KEY if it has one, else the URL is enough. key when omitted.
-             * @enum {string}
-             */
-            url_access?: "open" | "key";
-            /**
-             * Format: int64
-             * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. Nothing is recorded meanwhile, and nothing when it is over: 429. 0: answer 429 at once.
-             */
-            wait_for_quota_seconds?: number;
-            /**
-             * Format: int64
-             * @description Answer when it is running or has ended, but after this many seconds at the latest. 0: answer at once.
-             */
-            wait_seconds?: number;
         };
+        /** @description The body of POST /v1/sandbox-images. */
         CreateSandboxImage: {
-            /** @description Your own words about it. */
-            description?: string;
-            /** @description false: no sandbox may be made from it; true when omitted. */
-            enabled?: boolean;
+            /**
+             * @description Unique in the workspace.
+             * @example agent
+             */
+            name: string;
             /**
              * @description Image reference; it may have the tag, or a digest instead.
              * @example ghcr.io/org/agent
              */
             image: string;
+            /**
+             * @description latest when omitted.
+             * @example v1
+             */
+            tag?: string;
+            /** @description Your own words about it. */
+            description?: string;
+            /** @description false: no sandbox may be made from it; true when omitted. */
+            enabled?: boolean;
             /** @description Use it when a request names no image. Only one is: another one is not any more. */
             is_default?: boolean;
             /**
@@ -2190,29 +2217,30 @@ export interface components {
              */
             memory_mb?: number;
             /**
-             * @description Unique in the workspace.
-             * @example agent
-             */
-            name: string;
-            /**
              * Format: int64
              * @description GET / on this port must answer with a 2xx before a sandbox counts as running, and its URL leads there. 0: none. Omitted: the image's own, if any.
              */
             readiness_port?: number;
-            /** @description The registry to pull it with; whichever the workspace has for the host when omitted or empty. */
-            registry_id?: string;
-            /**
-             * @description latest when omitted.
-             * @example v1
-             */
-            tag?: string;
             /**
              * Format: int64
              * @description How long its sandboxes live unless they say, 60 to 86400. 0: no limit. Omitted: the image's own, if any.
              */
             ttl_seconds?: number;
+            /** @description The registry to pull it with; whichever the workspace has for the host when omitted or empty. */
+            registry_id?: string;
         };
+        /** @description The body of POST /v1/sandboxes/{sandbox}/snapshots. */
         CreateSnapshot: {
+            /**
+             * @description Letters, digits, underscores and dashes; made up when omitted. Many snapshots may share a name.
+             * @example my-agent
+             */
+            name?: string;
+            /**
+             * @description Tells the snapshots of a name apart: the newest takes it from the one that has it. latest when omitted.
+             * @example v1
+             */
+            tag?: string;
             /** @description Your own words about it. */
             description?: string;
             /** @description Your own words about this version. */
@@ -2221,19 +2249,10 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             };
-            /**
-             * @description Letters, digits, underscores and dashes; made up when omitted. Many snapshots may share a name.
-             * @example my-agent
-             */
-            name?: string;
             /** @description Every workspace may read it and make sandboxes from it. */
             public?: boolean;
-            /**
-             * @description Tells the snapshots of a name apart: the newest takes it from the one that has it. latest when omitted.
-             * @example v1
-             */
-            tag?: string;
         };
+        /** @description The body of POST /v1/tokens. */
         CreateToken: {
             /** @description What the token is for. */
             description?: string;
@@ -2252,45 +2271,33 @@ export interface components {
             /** @description Keep it out of its user's other workspaces. */
             workspace_only?: boolean;
         };
+        /** @description The body of POST /v1/users. */
         CreateUser: {
-            /** @description Whether it looks after the installation. */
-            administrator?: boolean;
-            /** @description Its e-mail address, by which it may sign in as well. */
-            email?: string;
             /** @description What it signs in as: a-z, 0-9, dot, - and _. */
             name: string;
+            /** @description Its e-mail address, by which it may sign in as well. */
+            email?: string;
             /** @description At least 8 characters. When omitted, a code is answered by which the user chooses one. */
             password?: string;
+            /** @description Whether it looks after the installation. */
+            administrator?: boolean;
         };
+        /** @description The body of POST /v1/workspaces. */
         CreateWorkspace: {
-            /** @description What it is for. */
-            description?: string;
             /** @description What people call it. */
             name: string;
             /** @description Names it in references, such as @slug/snapshot; unique in the installation. Made of the name when omitted. */
             slug?: string;
+            /** @description What it is for. */
+            description?: string;
         };
+        /** @description The bytes of a workspace on the server's disk. */
         DiskUse: {
             /**
              * Format: int64
-             * @description What builds have left beside them: cached layers, images that lost their names, and installed packages that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes.
+             * @description What sandboxes that are not paused may write: their limits.
              */
-            build_cache: number;
-            /**
-             * Format: int64
-             * @description What the boxes of builds and installs that are under way may write: their limits.
-             */
-            builds: number;
-            /**
-             * Format: int64
-             * @description What checkpoints take.
-             */
-            checkpoints: number;
-            /**
-             * Format: int64
-             * @description What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them.
-             */
-            images: number;
+            sandboxes: number;
             /**
              * Format: int64
              * @description What paused sandboxes take, with their memory.
@@ -2298,9 +2305,9 @@ export interface components {
             paused: number;
             /**
              * Format: int64
-             * @description What sandboxes that are not paused may write: their limits.
+             * @description What checkpoints take.
              */
-            sandboxes: number;
+            checkpoints: number;
             /**
              * Format: int64
              * @description What snapshots take, each with its whole root filesystem.
@@ -2313,33 +2320,44 @@ export interface components {
             streams: number;
             /**
              * Format: int64
+             * @description What the boxes of builds and installs that are under way may write: their limits.
+             */
+            builds: number;
+            /**
+             * Format: int64
              * @description What the files of builds take that are not finished.
              */
             uploads: number;
+            /**
+             * Format: int64
+             * @description What the images take that the workspace has built: their root filesystems, and their layers as a registry gets them.
+             */
+            images: number;
+            /**
+             * Format: int64
+             * @description What builds have left beside them: cached layers, images that lost their names, and installed packages that it has used. What needs the room has it removed, the oldest first, except what is in use or was used within ten minutes.
+             */
+            build_cache: number;
         };
+        /** @description The environment that callers gave a sandbox. */
         Env: {
             /** @description All variables that callers have set, with their values. */
             env: {
                 [key: string]: string;
             };
         };
+        /** @description Something that happened to a sandbox. */
         Event: {
-            /** @description The facts. */
-            data?: {
-                [key: string]: string;
-            };
-            /** @description What, for people. */
-            message: string;
-            /**
-             * Format: uuid
-             * @description The sandbox.
-             */
-            sandbox_id: string;
             /**
              * Format: int64
              * @description Grows with time; pass the last one as after_seq to list what happens afterwards.
              */
             seq: number;
+            /**
+             * Format: uuid
+             * @description The sandbox.
+             */
+            sandbox_id: string;
             /**
              * Format: date-time
              * @description When.
@@ -2350,6 +2368,12 @@ export interface components {
              * @example running
              */
             type: string;
+            /** @description What, for people. */
+            message: string;
+            /** @description The facts. */
+            data?: {
+                [key: string]: string;
+            };
         };
         EventPage: {
             /** @description The items of the page. */
@@ -2357,12 +2381,14 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The body of POST /v1/auth/exchange. */
         ExchangeCode: {
             /** @description The code that the sign-in ended with. */
             code: string;
             /** @description What the code_challenge is the SHA-256 of. */
             code_verifier: string;
         };
+        /** @description The body of the exec routes. Exactly one of Command and Shell is given. */
         Exec: {
             /**
              * @description Program and arguments, run without a shell.
@@ -2373,27 +2399,19 @@ export interface components {
              *     ]
              */
             command?: string[] | null;
-            /** @description Working directory; the image's when omitted. */
-            cwd?: string;
-            /**
-             * @description How stdout and stderr are given: utf8 (default; bytes that are not UTF-8 are replaced) or base64.
-             * @enum {string}
-             */
-            encoding?: "utf8" | "base64";
-            /** @description Environment variables in addition to the sandbox's. */
-            env?: {
-                [key: string]: string;
-            };
-            /**
-             * Format: int64
-             * @description Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. What is over is dropped, and the command goes on. Not for streams.
-             */
-            max_output_bytes?: number;
             /**
              * @description A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash.
              * @example echo hi | wc -c
              */
             shell?: string;
+            /** @description Working directory; the image's when omitted. */
+            cwd?: string;
+            /** @description Environment variables in addition to the sandbox's. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description User to run as: name, uid, name:group or uid:gid; the image's when omitted. */
+            user?: string;
             /** @description What the command reads from its standard input; empty when omitted. */
             stdin?: string;
             /**
@@ -2401,15 +2419,19 @@ export interface components {
              * @description The command and its children are ended after this; 60 when omitted, 3600 at most, unless the server is set otherwise.
              */
             timeout_seconds?: number;
-            /** @description User to run as: name, uid, name:group or uid:gid; the image's when omitted. */
-            user?: string;
-        };
-        ExecResult: {
             /**
              * Format: int64
-             * @description Milliseconds from its start to its end.
+             * @description Bytes kept of each of stdout and stderr; 1 MiB when omitted, 16 MiB at most, unless the server is set otherwise. What is over is dropped, and the command goes on. Not for streams.
              */
-            duration_ms: number;
+            max_output_bytes?: number;
+            /**
+             * @description How stdout and stderr are given: utf8 (default; bytes that are not UTF-8 are replaced) or base64.
+             * @enum {string}
+             */
+            encoding?: "utf8" | "base64";
+        };
+        /** @description How a command ended. */
+        ExecResult: {
             /**
              * Format: int64
              * @description Exit code; 128 + signal when a signal ended it.
@@ -2420,85 +2442,95 @@ export interface components {
              * @description The signal that ended it; absent when it exited by itself.
              */
             signal?: number;
-            /** @description Standard error, in the encoding asked for. */
-            stderr: string;
-            /** @description There was more standard error than max_output_bytes, or than the server had memory for. */
-            stderr_truncated: boolean;
-            /** @description Standard output, in the encoding asked for. */
-            stdout: string;
-            /** @description There was more standard output than max_output_bytes, or than the server had memory for. */
-            stdout_truncated: boolean;
             /** @description It was ended because its time was up. */
             timed_out: boolean;
-        };
-        Execution: {
-            /** @description It was asked to end. */
-            cancelling: boolean;
-            /** @description Program and arguments. */
-            command: string[];
-            /**
-             * Format: date-time
-             * @description When it was asked for.
-             */
-            created_at: string;
-            /** @description The user who started it. */
-            created_by: string;
+            /** @description Standard output, in the encoding asked for. */
+            stdout: string;
+            /** @description Standard error, in the encoding asked for. */
+            stderr: string;
+            /** @description There was more standard output than max_output_bytes, or than the server had memory for. */
+            stdout_truncated: boolean;
+            /** @description There was more standard error than max_output_bytes, or than the server had memory for. */
+            stderr_truncated: boolean;
             /**
              * Format: int64
-             * @description Milliseconds from its start to its end, as measured in the sandbox.
+             * @description Milliseconds from its start to its end.
              */
             duration_ms: number;
-            /**
-             * Format: date-time
-             * @description When it ended; null until then.
-             */
-            ended_at: string | null;
-            /** @description Why it failed, when not by its exit code. */
-            error?: string;
-            /**
-             * Format: int64
-             * @description Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known.
-             */
-            exit_code: number | null;
+        };
+        /** @description A command in a sandbox, kept after its end with its output. */
+        Execution: {
             /**
              * Format: uuid
              * @description Its identifier.
              */
             id: string;
             /**
-             * @description How its end is judged.
-             * @enum {string}
-             */
-            kind: "exec" | "job";
-            /** @description Its sandbox ends with it. */
-            one_shot: boolean;
-            /**
              * Format: uuid
              * @description The sandbox it runs in.
              */
             sandbox_id: string;
+            /**
+             * @description How its end is judged.
+             * @enum {string}
+             */
+            kind: "exec" | "job";
+            /** @description Program and arguments. */
+            command: string[];
+            /**
+             * @description Where it is in its life; the last four are for good.
+             * @enum {string}
+             */
+            state: "queued" | "running" | "completed" | "failed" | "timeout" | "cancelled";
+            /**
+             * Format: int64
+             * @description Its exit code, 128 + signal when a signal ended it; null as long as it is not known, for good when it cannot be known.
+             */
+            exit_code: number | null;
+            /** @description Why it failed, when not by its exit code. */
+            error?: string;
+            /** @description It runs on a terminal. */
+            tty: boolean;
+            /** @description Its sandbox ends with it. */
+            one_shot: boolean;
+            /** @description It was asked to end. */
+            cancelling: boolean;
+            /** @description The stream it reads. Who has the id can write to it. */
+            stdin_stream_id?: string;
+            /** @description Its standard output. */
+            stdout: components["schemas"]["OutputStream"];
+            /** @description Its standard error; the same stream as stdout with a terminal, or when combined. */
+            stderr: components["schemas"]["OutputStream"];
+            /** @description The user who started it. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it was asked for.
+             */
+            created_at: string;
             /**
              * Format: date-time
              * @description When it started; null until then.
              */
             started_at: string | null;
             /**
-             * @description Where it is in its life; the last four are for good.
+             * Format: date-time
+             * @description When it ended; null until then.
+             */
+            ended_at: string | null;
+            /**
+             * Format: int64
+             * @description Milliseconds from its start to its end, as measured in the sandbox.
+             */
+            duration_ms: number;
+        };
+        /** @description Says what an execution runs and what becomes of its output. */
+        ExecutionCommand: {
+            /**
+             * @description exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0.
              * @enum {string}
              */
-            state: "queued" | "running" | "completed" | "failed" | "timeout" | "cancelled";
-            /** @description Its standard error; the same stream as stdout with a terminal, or when combined. */
-            stderr: components["schemas"]["OutputStream"];
-            /** @description The stream it reads. Who has the id can write to it. */
-            stdin_stream_id?: string;
-            /** @description Its standard output. */
-            stdout: components["schemas"]["OutputStream"];
-            /** @description It runs on a terminal. */
-            tty: boolean;
-        };
-        ExecutionCommand: {
-            /** @description One stream for stdout and stderr. */
-            combined?: boolean;
+            kind?: "exec" | "job";
             /**
              * @description Program and arguments, run without a shell.
              * @example [
@@ -2507,53 +2539,51 @@ export interface components {
              *     ]
              */
             command?: string[];
+            /** @description A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash. */
+            shell?: string;
+            /** @description Files written before it starts. */
+            files?: components["schemas"]["ExecutionFile"][];
             /** @description Working directory; the image's when omitted. */
             cwd?: string;
             /** @description Environment variables in addition to the sandbox's. */
             env?: {
                 [key: string]: string;
             };
-            /** @description Files written before it starts. */
-            files?: components["schemas"]["ExecutionFile"][];
+            /** @description User to run as: name, uid, name:group or uid:gid; the image's when omitted. */
+            user?: string;
             /**
-             * @description exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0.
-             * @enum {string}
+             * Format: int64
+             * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
              */
-            kind?: "exec" | "job";
-            /** @description A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash. */
-            shell?: string;
-            /**
-             * @description ignore keeps nothing of it; keep when omitted.
-             * @enum {string}
-             */
-            stderr?: "keep" | "ignore";
+            timeout_seconds?: number;
             /** @description Make a stream for its standard input; without one that is empty. */
             stdin?: boolean;
             /** @description A stream made before by POST /v1/streams that it reads as its standard input. */
             stdin_stream_id?: string;
+            /** @description Run it on a terminal of this size. Its output is one stream; its input comes by attaching. */
+            tty?: components["schemas"]["TTYSize"];
+            /** @description One stream for stdout and stderr. */
+            combined?: boolean;
             /**
              * @description ignore keeps nothing of it; keep when omitted.
              * @enum {string}
              */
             stdout?: "keep" | "ignore";
             /**
-             * Format: int64
-             * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
+             * @description ignore keeps nothing of it; keep when omitted.
+             * @enum {string}
              */
-            timeout_seconds?: number;
-            /** @description Run it on a terminal of this size. Its output is one stream; its input comes by attaching. */
-            tty?: components["schemas"]["TTYSize"];
-            /** @description User to run as: name, uid, name:group or uid:gid; the image's when omitted. */
-            user?: string;
+            stderr?: "keep" | "ignore";
         };
+        /** @description A file written before an execution starts. */
         ExecutionFile: {
+            /** @description Absolute, or relative to the working directory. Missing parent directories are made. */
+            path: string;
             /**
              * Format: byte
              * @description Its content, in base64.
              */
             content: string;
-            /** @description Absolute, or relative to the working directory. Missing parent directories are made. */
-            path: string;
         };
         ExecutionPage: {
             /** @description The items of the page. */
@@ -2573,22 +2603,48 @@ export interface components {
              */
             message: string;
         };
+        /** @description One line of a watch. */
         FileEvent: {
-            /** @description error: the error's code. */
-            code?: string;
-            /** @description It is a directory. */
-            directory?: boolean;
-            /** @description error: what happened. */
-            message?: string;
-            /** @description What it happened to: the absolute path. */
-            path?: string;
             /**
              * @description What happened; ready comes first.
              * @enum {string}
              */
             type: "ready" | "created" | "modified" | "attributes" | "removed" | "moved_from" | "moved_to" | "overflow" | "limit" | "ended" | "error" | "ping";
+            /** @description What it happened to: the absolute path. */
+            path?: string;
+            /** @description It is a directory. */
+            directory?: boolean;
+            /** @description error: the error's code. */
+            code?: string;
+            /** @description error: what happened. */
+            message?: string;
         };
+        /** @description Describes a path in a sandbox, not following a last symlink. */
         FileInfo: {
+            /** @description Last element of the path. */
+            name: string;
+            /** @description Absolute path. */
+            path: string;
+            /**
+             * @description What it is.
+             * @enum {string}
+             */
+            type: "file" | "directory" | "symlink" | "other";
+            /**
+             * Format: int64
+             * @description Bytes.
+             */
+            size: number;
+            /**
+             * @description Permission bits in octal, as for chmod.
+             * @example 0644
+             */
+            mode: string;
+            /**
+             * Format: int32
+             * @description Owner's user id.
+             */
+            uid: number;
             /**
              * Format: int32
              * @description Owner's group id.
@@ -2599,32 +2655,8 @@ export interface components {
              * @description When its content last changed.
              */
             mod_time: string;
-            /**
-             * @description Permission bits in octal, as for chmod.
-             * @example 0644
-             */
-            mode: string;
-            /** @description Last element of the path. */
-            name: string;
-            /** @description Absolute path. */
-            path: string;
-            /**
-             * Format: int64
-             * @description Bytes.
-             */
-            size: number;
             /** @description Where a symlink points, as written. */
             target?: string;
-            /**
-             * @description What it is.
-             * @enum {string}
-             */
-            type: "file" | "directory" | "symlink" | "other";
-            /**
-             * Format: int32
-             * @description Owner's user id.
-             */
-            uid: number;
         };
         FileInfoPage: {
             /** @description The items of the page. */
@@ -2632,27 +2664,31 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The body of POST /v1/snapshot-builds/{build}/finish. */
         FinishSnapshotBuild: {
             /** @description Debian packages to install. */
             apt_packages?: string[];
+            /** @description npm packages to install globally. */
+            npm_packages?: string[];
             /** @description Default environment variables of sandboxes made from it. They are never shown again. */
             env?: {
                 [key: string]: string;
             };
-            /** @description npm packages to install globally. */
-            npm_packages?: string[];
             /**
              * Format: int64
              * @description Where there is no room in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. 0: refuse the build at once, with 429. Its boxes have the room then before its turn. Until there is some, and when there is none, the build stays as it was begun.
              */
             wait_for_quota_seconds?: number;
         };
+        /** @description The body of POST /v1/sandboxes/{sandbox}/fork. */
         Fork: {
             /**
              * Format: int64
              * @description How many; 1, or as many as there are names, when omitted.
              */
             count?: number;
+            /** @description Names of the first ones; made up for the others. */
+            names?: string[];
             /** @description Environment variables in addition to the parent's. */
             env?: {
                 [key: string]: string;
@@ -2661,83 +2697,80 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
-            /** @description Names of the first ones; made up for the others. */
-            names?: string[];
-            /** @description Clocks beside the ttl; the parent's when omitted. */
-            timeouts?: components["schemas"]["Timeouts"];
             /**
              * Format: int64
              * @description Destroyed this long after the fork; the parent's ttl when omitted.
              */
             ttl_seconds?: number;
+            /** @description Clocks beside the ttl; the parent's when omitted. */
+            timeouts?: components["schemas"]["Timeouts"];
             /**
              * Format: int64
              * @description Where there is no room for all children in the quota of the workspace, or on the server, wait for it up to this long, behind those of the workspace that wait already. The parent goes on meanwhile, and nothing is recorded. 0: answer 429 at once.
              */
             wait_for_quota_seconds?: number;
         };
+        /** @description Why a child does not run. */
         ForkError: {
             /** @description For programs, as in all errors. */
             code: string;
             /** @description For people. */
             detail: string;
         };
+        /** @description What became of one child. One that was recorded and then failed has both fields. */
         ForkItem: {
-            /** @description Why it does not run; absent when it does. */
-            error?: components["schemas"]["ForkError"];
             /** @description The child. */
             sandbox?: components["schemas"]["Sandbox"];
+            /** @description Why it does not run; absent when it does. */
+            error?: components["schemas"]["ForkError"];
         };
+        /** @description What became of each child. */
         ForkList: {
             /** @description One for each child, in the order of the names. */
             forks: components["schemas"]["ForkItem"][];
         };
+        /** @description An image that sandboxes can be made from. */
         Image: {
-            /** @description Comes with Modbox; in every workspace. */
-            builtin: boolean;
-            /**
-             * Format: date-time
-             * @description When it was registered.
-             */
-            created_at: string;
-            /** @description What is in it. */
-            description: string;
-            /** @description Content address of its root file system; empty when it is not built yet. */
-            digest: string;
             /** @description Its identifier. */
             id: string;
-            /** @description Used when a request names no image. */
-            is_default: boolean;
-            /**
-             * @description Default memory limit.
-             * @example 512Mi
-             */
-            memory: string;
             /**
              * @description Its name.
              * @example modbox/code-exec
              */
             name: string;
             /**
-             * Format: int64
-             * @description Default readiness port; absent without one.
+             * @description Its tag.
+             * @example latest
              */
-            readiness_port?: number;
+            tag: string;
             /**
              * @description Name and tag, as passed to create.
              * @example modbox/code-exec:latest
              */
             ref: string;
+            /** @description Content address of its root file system; empty when it is not built yet. */
+            digest: string;
+            /** @description What is in it. */
+            description: string;
+            /** @description Comes with Modbox; in every workspace. */
+            builtin: boolean;
+            /** @description Used when a request names no image. */
+            is_default: boolean;
             /**
              * Format: int64
              * @description Size of its root file system.
              */
             size_bytes: number;
             /**
-             * @description Its tag.
-             * @example latest
+             * @description Default memory limit.
+             * @example 512Mi
              */
-            tag: string;
+            memory: string;
+            /**
+             * Format: int64
+             * @description Default readiness port; absent without one.
+             */
+            readiness_port?: number;
             /**
              * Format: int64
              * @description Default ttl; 0 means no limit.
@@ -2745,32 +2778,38 @@ export interface components {
             ttl_seconds: number;
             /**
              * Format: date-time
+             * @description When it was registered.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
              * @description When it last changed.
              */
             updated_at: string;
         };
+        /** @description Says what image to build; it is the part "options" of POST /v1/images/build. */
         ImageBuild: {
-            /** @description Values of ARGs; they are no secrets. */
-            build_args?: {
-                [key: string]: string;
-            };
-            /** @description Path of the Dockerfile in the context; Dockerfile when omitted. A part dockerfile is used instead of the file. */
-            dockerfile?: string;
-            /** @description Let RUN reach the network. */
-            network?: boolean;
-            /** @description Make every layer anew. */
-            no_cache?: boolean;
-            /** @description Push the image to the registry that tag names. */
-            push?: boolean;
-            /** @description Limits of each RUN; the server's for builds where omitted. */
-            resources?: components["schemas"]["Resources"];
             /**
              * @description The image's name, as in app, app:v1 or registry.example.com/team/app:v1. Without one it is known by its digest, and kept for an hour unless something uses it.
              * @example app:v1
              */
             tag?: string;
+            /** @description Path of the Dockerfile in the context; Dockerfile when omitted. A part dockerfile is used instead of the file. */
+            dockerfile?: string;
+            /** @description Values of ARGs; they are no secrets. */
+            build_args?: {
+                [key: string]: string;
+            };
             /** @description The stage to build, by name or number; the last when omitted. */
             target?: string;
+            /** @description Make every layer anew. */
+            no_cache?: boolean;
+            /** @description Let RUN reach the network. */
+            network?: boolean;
+            /** @description Push the image to the registry that tag names. */
+            push?: boolean;
+            /** @description Limits of each RUN; the server's for builds where omitted. */
+            resources?: components["schemas"]["Resources"];
             /**
              * Format: int64
              * @description How long the build may take, the waiting included; the server's limit when omitted.
@@ -2782,38 +2821,13 @@ export interface components {
              */
             wait_for_quota_seconds?: number;
         };
+        /** @description A message about a build. */
         ImageBuildMessage: {
-            /** @description Of step: its layer was there; it comes after one without. */
-            cached?: boolean;
-            /** @description Of error: the error's code. */
-            code?: string;
-            /** @description Of output: bytes that a command wrote, base64. */
-            data?: string;
             /**
-             * Format: int64
-             * @description Of progress: how much is done.
+             * @description What it is.
+             * @enum {string}
              */
-            done?: number;
-            /**
-             * Format: int64
-             * @description Of error: that of the command that failed.
-             */
-            exit_code?: number;
-            /** @description Of done: the image. */
-            image?: components["schemas"]["Image"];
-            /** @description Of step and error: the instruction. */
-            instruction?: string;
-            /**
-             * Format: int64
-             * @description Of step and error: the line of the Dockerfile.
-             */
-            line?: number;
-            /** @description Of progress, warning and error: what happens. */
-            message?: string;
-            /** @description Of progress: waiting, pulling, writing or pushing, among others. */
-            phase?: string;
-            /** @description Of step: the name or number of its stage. */
-            stage?: string;
+            type: "step" | "output" | "progress" | "warning" | "done" | "error" | "ping";
             /**
              * Format: int64
              * @description Of step: its number, from 1.
@@ -2824,16 +2838,42 @@ export interface components {
              * @description Of step: how many there are.
              */
             steps?: number;
+            /** @description Of step: the name or number of its stage. */
+            stage?: string;
+            /**
+             * Format: int64
+             * @description Of step and error: the line of the Dockerfile.
+             */
+            line?: number;
+            /** @description Of step and error: the instruction. */
+            instruction?: string;
+            /** @description Of step: its layer was there; it comes after one without. */
+            cached?: boolean;
+            /** @description Of output: bytes that a command wrote, base64. */
+            data?: string;
+            /** @description Of progress: waiting, pulling, writing or pushing, among others. */
+            phase?: string;
+            /**
+             * Format: int64
+             * @description Of progress: how much is done.
+             */
+            done?: number;
             /**
              * Format: int64
              * @description Of progress: of how much; absent when that is not known.
              */
             total?: number;
+            /** @description Of progress, warning and error: what happens. */
+            message?: string;
+            /** @description Of error: the error's code. */
+            code?: string;
             /**
-             * @description What it is.
-             * @enum {string}
+             * Format: int64
+             * @description Of error: that of the command that failed.
              */
-            type: "step" | "output" | "progress" | "warning" | "done" | "error" | "ping";
+            exit_code?: number;
+            /** @description Of done: the image. */
+            image?: components["schemas"]["Image"];
         };
         ImagePage: {
             /** @description The items of the page. */
@@ -2841,31 +2881,33 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description A message about a pull. */
         ImageProgress: {
-            /** @description Of error: the error's code. */
-            code?: string;
-            /**
-             * Format: int64
-             * @description Of progress: how much is done.
-             */
-            done?: number;
-            /** @description Of done: the image. */
-            image?: components["schemas"]["Image"];
-            /** @description Of progress and error: what happens. */
-            message?: string;
-            /** @description Of progress: waiting, pulling or writing, among others. */
-            phase?: string;
-            /**
-             * Format: int64
-             * @description Of progress: of how much; absent when that is not known.
-             */
-            total?: number;
             /**
              * @description What it is.
              * @enum {string}
              */
             type: "progress" | "done" | "error" | "ping";
+            /** @description Of progress: waiting, pulling or writing, among others. */
+            phase?: string;
+            /**
+             * Format: int64
+             * @description Of progress: how much is done.
+             */
+            done?: number;
+            /**
+             * Format: int64
+             * @description Of progress: of how much; absent when that is not known.
+             */
+            total?: number;
+            /** @description Of progress and error: what happens. */
+            message?: string;
+            /** @description Of error: the error's code. */
+            code?: string;
+            /** @description Of done: the image. */
+            image?: components["schemas"]["Image"];
         };
+        /** @description Names an image to pull. */
         ImagePull: {
             /**
              * @description REGISTRY/REPOSITORY:TAG or @DIGEST; the registry may be left out when the server has a default one.
@@ -2873,6 +2915,7 @@ export interface components {
              */
             image: string;
         };
+        /** @description Says which image to push where. */
         ImagePush: {
             /**
              * @description An image that the workspace has built.
@@ -2885,6 +2928,7 @@ export interface components {
              */
             to?: string;
         };
+        /** @description A Debian package that cannot be installed. */
         InvalidAptPackage: {
             /** @description The package as it was asked for. */
             name: string;
@@ -2893,28 +2937,29 @@ export interface components {
             /** @description The versions there are, when only the version is wrong. */
             versions?: string[];
         };
+        /** @description An open invitation to a workspace, without its code. */
         Invitation: {
-            /**
-             * Format: date-time
-             * @description When it was made.
-             */
-            created_at: string;
-            /** @description The user who made it. */
-            created_by: string;
-            /** @description Whom it is for. */
-            email: string;
-            /**
-             * Format: date-time
-             * @description Until when it can be accepted.
-             */
-            expires_at: string;
             /**
              * Format: uuid
              * @description Its identifier.
              */
             id: string;
+            /** @description Whom it is for. */
+            email: string;
             /** @description What the member will be allowed to do. */
             role: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description Until when it can be accepted.
+             */
+            expires_at: string;
         };
         InvitationPage: {
             /** @description The items of the page. */
@@ -2922,31 +2967,33 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The body of POST /v1/auth/login. */
         Login: {
+            /** @description The user's name or e-mail address. */
+            username: string;
             /** @description Its password. */
             password: string;
             /** @description The session is of a program on the user's machine: it lasts 90 days, and ends when it is not refreshed for 30. */
             program?: boolean;
-            /** @description The user's name or e-mail address. */
-            username: string;
         };
+        /** @description A user of a workspace. */
         Member: {
-            /**
-             * Format: date-time
-             * @description When it became a member.
-             */
-            created_at: string;
-            /** @description Its e-mail address, when known. */
-            email?: string;
+            /** @description The user. */
+            user_id: string;
             /** @description What it signs in as. */
             name: string;
+            /** @description Its e-mail address, when known. */
+            email?: string;
             /**
              * @description What it may do.
              * @enum {string}
              */
             role: "owner" | "admin" | "member" | "viewer";
-            /** @description The user. */
-            user_id: string;
+            /**
+             * Format: date-time
+             * @description When it became a member.
+             */
+            created_at: string;
         };
         MemberPage: {
             /** @description The items of the page. */
@@ -2954,7 +3001,10 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The body of POST …/files/mkdir. */
         Mkdir: {
+            /** @description The directory to make. */
+            path: string;
             /**
              * @description Permission bits in octal; 0755 when omitted.
              * @example 0755
@@ -2962,26 +3012,29 @@ export interface components {
             mode?: string;
             /** @description Make missing parents too, and accept a directory that exists. */
             parents?: boolean;
-            /** @description The directory to make. */
-            path: string;
             /** @description Who owns it; the image's user when omitted. */
             user?: string;
         };
+        /** @description The body of POST …/files/move. */
         Move: {
             /** @description What to move. */
             from: string;
-            /** @description Replace what is at to. */
-            overwrite?: boolean;
             /** @description Where to. */
             to: string;
+            /** @description Replace what is at to. */
+            overwrite?: boolean;
         };
+        /** @description What a sandbox may be asked to have of a network. */
         Network: {
             /** @description Whether it reaches the internet. Closed all the same: the server's host, private, link-local and metadata addresses. */
             enabled?: boolean;
             /** @description Ports it publishes, each 1 to 65535; each gets a public URL of its own, and the sandbox's URL leads to the first. */
             ports?: number[];
         };
+        /** @description A file to write. */
         NewFile: {
+            /** @description Its path; missing parent directories are made. */
+            path: string;
             /**
              * Format: byte
              * @description Its content, in base64.
@@ -2992,71 +3045,78 @@ export interface components {
              * @example 0644
              */
             mode?: string;
-            /** @description Its path; missing parent directories are made. */
-            path: string;
         };
+        /** @description An invitation just made. */
         NewInvitation: {
-            /** @description What the invited accepts it with, once. It is shown only now. */
-            code: string;
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description Whom it is for. */
+            email: string;
+            /** @description What the member will be allowed to do. */
+            role: string;
+            /** @description The user who made it. */
+            created_by: string;
             /**
              * Format: date-time
              * @description When it was made.
              */
             created_at: string;
-            /** @description The user who made it. */
-            created_by: string;
-            /** @description Whom it is for. */
-            email: string;
             /**
              * Format: date-time
              * @description Until when it can be accepted.
              */
             expires_at: string;
+            /** @description What the invited accepts it with, once. It is shown only now. */
+            code: string;
+        };
+        /** @description A token just made. */
+        NewToken: {
             /**
              * Format: uuid
              * @description Its identifier.
              */
             id: string;
-            /** @description What the member will be allowed to do. */
-            role: string;
-        };
-        NewToken: {
+            /** @description What it is for. */
+            description: string;
+            /** @description The workspace its requests act in. */
+            workspace_id: string;
+            /** @description It keeps out of its user's other workspaces. */
+            workspace_only: boolean;
+            /** @description What it may do; all that its user may when empty. */
+            scopes: string[];
             /**
              * Format: date-time
              * @description When it was made.
              */
             created_at: string;
-            /** @description What it is for. */
-            description: string;
-            /**
-             * Format: date-time
-             * @description When it stops working; null for never.
-             */
-            expires_at: string | null;
-            /**
-             * Format: uuid
-             * @description Its identifier.
-             */
-            id: string;
             /**
              * Format: date-time
              * @description When it was last used, within a few minutes; null when never.
              */
             last_used_at: string | null;
-            /** @description What it may do; all that its user may when empty. */
-            scopes: string[];
+            /**
+             * Format: date-time
+             * @description When it stops working; null for never.
+             */
+            expires_at: string | null;
             /** @description The token's text. It is shown only now. */
             token: string;
-            /** @description The workspace its requests act in. */
-            workspace_id: string;
-            /** @description It keeps out of its user's other workspaces. */
-            workspace_only: boolean;
         };
+        /** @description A user just made. */
         NewUser: {
+            /** @description Its identifier. */
+            id: string;
+            /** @description What it signs in as. */
+            name: string;
+            /** @description Its e-mail address; empty when not known. */
+            email: string;
             /** @description It looks after the installation. */
             administrator: boolean;
-            /** @description By which the user chooses its password, once. It is shown only now. */
-            code?: string;
+            /** @description Its own workspace. */
+            workspace_id: string;
             /**
              * Format: date-time
              * @description When it was made.
@@ -3067,57 +3127,44 @@ export interface components {
              * @description When it was disabled; null when it is not.
              */
             disabled_at: string | null;
-            /** @description Its e-mail address; empty when not known. */
-            email: string;
-            /** @description Its identifier. */
-            id: string;
-            /** @description What it signs in as. */
-            name: string;
-            /** @description Its own workspace. */
-            workspace_id: string;
+            /** @description By which the user chooses its password, once. It is shown only now. */
+            code?: string;
         };
+        /** @description Where the output of an execution is kept. */
         OutputStream: {
+            /** @description GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted. */
+            stream_id: string;
             /**
              * Format: int64
              * @description How many bytes are kept so far.
              */
             bytes: number;
-            /** @description GET /v1/streams/{stream} reads it. Who has the id can read it; empty when it was not wanted. */
-            stream_id: string;
             /** @description There were more than are kept. */
             truncated: boolean;
         };
+        /** @description A signed link to a private port. */
         PortLink: {
+            /** @description The link, for a browser. It is a secret. */
+            url: string;
+            /** @description What is signed of it; programs send it in the header X-Modbox-Token to the port's own URL. */
+            token: string;
             /**
              * Format: date-time
              * @description When it stops working.
              */
             expires_at: string;
-            /** @description What is signed of it; programs send it in the header X-Modbox-Token to the port's own URL. */
-            token: string;
-            /** @description The link, for a browser. It is a secret. */
-            url: string;
         };
         Problem: {
             /**
-             * @description What kind of error it is, for programs; docs/errors.md lists all.
-             * @example not_found
+             * @description Where this kind of error is described.
+             * @example https://modbox.run/errors#not_found
              */
-            code: string;
+            type: string;
             /**
-             * @description What happened, to which object, and what to do.
-             * @example there is no sandbox "demo"
+             * @description The HTTP status in words.
+             * @example Not Found
              */
-            detail: string;
-            /** @description The inputs at fault, when there are such; 20 at most. */
-            errors?: components["schemas"]["FieldError"][];
-            /**
-             * Format: int64
-             * @description How many more inputs are at fault.
-             */
-            errors_omitted?: number;
-            /** @description Find the request in the server's log by this. */
-            request_id?: string;
+            title: string;
             /**
              * Format: int64
              * @description The HTTP status.
@@ -3125,27 +3172,38 @@ export interface components {
              */
             status: number;
             /**
-             * @description The HTTP status in words.
-             * @example Not Found
+             * @description What happened, to which object, and what to do.
+             * @example there is no sandbox "demo"
              */
-            title: string;
+            detail: string;
             /**
-             * @description Where this kind of error is described.
-             * @example https://modbox.run/errors#not_found
+             * @description What kind of error it is, for programs; docs/errors.md lists all.
+             * @example not_found
              */
-            type: string;
+            code: string;
+            /** @description Find the request in the server's log by this. */
+            request_id?: string;
+            /** @description The inputs at fault, when there are such; 20 at most. */
+            errors?: components["schemas"]["FieldError"][];
+            /**
+             * Format: int64
+             * @description How many more inputs are at fault.
+             */
+            errors_omitted?: number;
         };
+        /** @description Says which images to prune. */
         PruneImages: {
             /** @description Of all workspaces, and pulled ones that nobody uses; for administrators of the installation. */
             all?: boolean;
             /** @description Remove nothing, and say what would be. */
             dry_run?: boolean;
         };
+        /** @description An image that was removed. */
         PrunedImage: {
-            /** @description Content address of its root file system. */
-            digest: string;
             /** @description The name that it had; absent without one, and for one of another workspace. */
             ref?: string;
+            /** @description Content address of its root file system. */
+            digest: string;
             /**
              * Format: int64
              * @description Size of its root file system, which may be another image's, too, and then stays.
@@ -3154,17 +3212,19 @@ export interface components {
             /** @description The workspace that built it; absent for one that was pulled or comes with Modbox. */
             workspace_id?: string;
         };
+        /** @description Images that were removed, or would be. */
         PrunedImages: {
-            /** @description Whether it only would be. */
-            dry_run: boolean;
+            /** @description What was removed. */
+            images: components["schemas"]["PrunedImage"][];
             /**
              * Format: int64
              * @description How much less is on the disk. With all, remains of interrupted pulls and builds count, which a dry run does not see.
              */
             freed_bytes: number;
-            /** @description What was removed. */
-            images: components["schemas"]["PrunedImage"][];
+            /** @description Whether it only would be. */
+            dry_run: boolean;
         };
+        /** @description The body of PUT /v1/sandboxes/{sandbox}/ports/{port}. */
         PublishPort: {
             /**
              * @description Who may use its URL; public when omitted.
@@ -3172,7 +3232,15 @@ export interface components {
              */
             access?: "public" | "private";
         };
+        /** @description A port of a sandbox and where it is reached. */
         PublishedPort: {
+            /**
+             * Format: int32
+             * @description The port in the sandbox.
+             */
+            port: number;
+            /** @description The URL of the port. It leads to this port and to nothing else of the sandbox, and is as safe to share as the server on the port. Empty for callers who may only read. */
+            url: string;
             /**
              * @description public: the URL suffices. private: visitors need an API token or a signed link as well.
              * @enum {string}
@@ -3183,13 +3251,6 @@ export interface components {
              * @description When the URL was made.
              */
             created_at: string;
-            /**
-             * Format: int32
-             * @description The port in the sandbox.
-             */
-            port: number;
-            /** @description The URL of the port. It leads to this port and to nothing else of the sandbox, and is as safe to share as the server on the port. Empty for callers who may only read. */
-            url: string;
         };
         PublishedPortPage: {
             /** @description The items of the page. */
@@ -3197,12 +3258,29 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The limits of a workspace. A limit of 0 is none, except for those of one sandbox, which the server limits in any case. */
         Quota: {
+            /**
+             * Format: int64
+             * @description Sandboxes that may run at the same time; paused ones do not count.
+             * @example 20
+             */
+            sandboxes?: number;
+            /**
+             * @description Memory that the running ones may be limited to, together.
+             * @example 16Gi
+             */
+            memory?: string;
             /**
              * @description CPU that the running ones may be limited to, together.
              * @example 8
              */
             cpu?: string;
+            /**
+             * @description Disk: what the running ones may write, and what paused ones, checkpoints, snapshots, output of executions and files of builds take.
+             * @example 200Gi
+             */
+            disk?: string;
             /**
              * Format: int64
              * @description Sandboxes that may be made in a minute, forks included.
@@ -3210,15 +3288,10 @@ export interface components {
              */
             creates_per_minute?: number;
             /**
-             * @description Disk: what the running ones may write, and what paused ones, checkpoints, snapshots, output of executions and files of builds take.
-             * @example 200Gi
+             * @description The most memory that one sandbox may ask for.
+             * @example 4Gi
              */
-            disk?: string;
-            /**
-             * @description Memory that the running ones may be limited to, together.
-             * @example 16Gi
-             */
-            memory?: string;
+            sandbox_memory?: string;
             /**
              * @description The most CPU that one sandbox may ask for.
              * @example 2
@@ -3229,32 +3302,33 @@ export interface components {
              * @example 10Gi
              */
             sandbox_disk?: string;
-            /**
-             * @description The most memory that one sandbox may ask for.
-             * @example 4Gi
-             */
-            sandbox_memory?: string;
-            /**
-             * Format: int64
-             * @description Sandboxes that may run at the same time; paused ones do not count.
-             * @example 20
-             */
-            sandboxes?: number;
         };
+        /** @description What a workspace may have and what it has of it. */
         QuotaReport: {
+            /**
+             * Format: uuid
+             * @description The workspace.
+             */
+            workspace_id: string;
             /** @description The limits that count, all of them; 0 is none. */
             limits: components["schemas"]["Quota"];
             /** @description Those of them that an administrator has set for this workspace; the others are the server's defaults. */
             set: components["schemas"]["Quota"];
             /** @description What is used. */
             used: components["schemas"]["QuotaUsed"];
-            /**
-             * Format: uuid
-             * @description The workspace.
-             */
-            workspace_id: string;
         };
+        /** @description What a workspace has of what its quota limits. */
         QuotaUsed: {
+            /**
+             * Format: int64
+             * @description Sandboxes that are being made, run, or are being paused or resumed.
+             */
+            sandboxes: number;
+            /**
+             * @description Their memory, and that of builds.
+             * @example 2Gi
+             */
+            memory: string;
             /**
              * @description Their CPU, and that of builds.
              * @example 1500m
@@ -3267,31 +3341,14 @@ export interface components {
             disk: string;
             /** @description What the disk is used for, in bytes. */
             disk_by: components["schemas"]["DiskUse"];
-            /**
-             * @description Their memory, and that of builds.
-             * @example 2Gi
-             */
-            memory: string;
-            /**
-             * Format: int64
-             * @description Sandboxes that are being made, run, or are being paused or resumed.
-             */
-            sandboxes: number;
         };
+        /** @description The body of POST /v1/auth/refresh. */
         Refresh: {
             /** @description The session's present refresh token. It works once. */
             refresh_token: string;
         };
+        /** @description How a workspace signs in to a registry, without the password. */
         Registry: {
-            /**
-             * Format: date-time
-             * @description When it was made.
-             */
-            created_at: string;
-            /** @description As it was given. */
-            email?: string;
-            /** @description Whether it is used. */
-            enabled: boolean;
             /**
              * Format: uuid
              * @description Its identifier.
@@ -3301,13 +3358,22 @@ export interface components {
             name: string;
             /** @description The registry, as it was written. */
             server: string;
+            /** @description Who signs in. */
+            username: string;
+            /** @description As it was given. */
+            email?: string;
+            /** @description Whether it is used. */
+            enabled: boolean;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
             /**
              * Format: date-time
              * @description When it last changed.
              */
             updated_at: string;
-            /** @description Who signs in. */
-            username: string;
         };
         RegistryPage: {
             /** @description The items of the page. */
@@ -3315,7 +3381,13 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description What a sandbox of a runtime needs at least. */
         Requirements: {
+            /**
+             * @description Memory.
+             * @example 256Mi
+             */
+            memory?: string;
             /**
              * @description CPU.
              * @example 250m
@@ -3326,15 +3398,16 @@ export interface components {
              * @example 512Mi
              */
             disk?: string;
-            /**
-             * @description Memory.
-             * @example 256Mi
-             */
-            memory?: string;
             /** @description It is of little use without a network. */
             network: boolean;
         };
+        /** @description Limits in Kubernetes notation. */
         Resources: {
+            /**
+             * @description Memory.
+             * @example 512Mi
+             */
+            memory?: string;
             /**
              * @description Cores, or thousandths of a core with the suffix m.
              * @example 500m
@@ -3345,12 +3418,8 @@ export interface components {
              * @example 2Gi
              */
             disk?: string;
-            /**
-             * @description Memory.
-             * @example 512Mi
-             */
-            memory?: string;
         };
+        /** @description The body of POST /v1/sandboxes/{sandbox}/resume; it may be omitted. */
         ResumeSandbox: {
             /**
              * @description prefer, also when omitted: bring the memory back, and where that cannot be done start anew with the files. require: stay paused then. discard: start anew with the files in any case.
@@ -3363,50 +3432,51 @@ export interface components {
              */
             wait_for_quota_seconds?: number;
         };
+        /** @description A built-in image with what people want to know before they choose it. */
         Runtime: {
-            /** @description It is here. Otherwise its first use builds it, which takes a minute or so. */
-            built: boolean;
-            /**
-             * @description The project's colour.
-             * @example #5FA04E
-             */
-            color?: string;
-            /**
-             * Format: date-time
-             * @description When it was first built; null when it is not.
-             */
-            created_at: string | null;
-            /** @description What is in it. */
-            description: string;
-            /** @description Content address of its root file system; absent when it is not built. */
-            digest?: string;
-            /** @description Address of the project's icon. */
-            icon_url?: string;
             /** @description Identifier of its image. */
             id: string;
-            /**
-             * @description Whole reference of its image.
-             * @example modbox/node:lts
-             */
-            image: string;
             /**
              * @description Passed to create as image.
              * @example node:lts
              */
             name: string;
-            /** @description More about it, in Markdown. */
-            readme?: string;
+            /**
+             * @description Whole reference of its image.
+             * @example modbox/node:lts
+             */
+            image: string;
+            /** @description What is in it. */
+            description: string;
+            /** @description Address of the project's icon. */
+            icon_url?: string;
+            /**
+             * @description The project's colour.
+             * @example #5FA04E
+             */
+            color?: string;
+            /** @description Address of the project. */
+            url?: string;
+            /** @description What it is good for. */
+            tags: string[];
             /** @description What a sandbox needs to be of use. */
             requirements: components["schemas"]["Requirements"];
+            /** @description More about it, in Markdown. */
+            readme?: string;
+            /** @description It is here. Otherwise its first use builds it, which takes a minute or so. */
+            built: boolean;
+            /** @description Content address of its root file system; absent when it is not built. */
+            digest?: string;
             /**
              * Format: int64
              * @description Size of its root file system; 0 when it is not built.
              */
             size_bytes: number;
-            /** @description What it is good for. */
-            tags: string[];
-            /** @description Address of the project. */
-            url?: string;
+            /**
+             * Format: date-time
+             * @description When it was first built; null when it is not.
+             */
+            created_at: string | null;
         };
         RuntimePage: {
             /** @description The items of the page. */
@@ -3414,11 +3484,62 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description One sandbox. */
         Sandbox: {
+            /**
+             * Format: uuid
+             * @description Its identifier.
+             */
+            id: string;
+            /** @description The caller's identifier. */
+            name: string;
+            /**
+             * @description Where it is in its life.
+             * @enum {string}
+             */
+            state: "provisioning" | "running" | "pausing" | "paused" | "resuming" | "destroying" | "destroyed" | "failed";
+            /** @description The URL of its HTTP server, its management routes and all its ports that are not private. It is a secret; share the URLs of published ports. Empty for callers who may only read. */
+            url: string;
+            /** @description The image reference it was made from. */
+            image: string;
+            /** @description The content the reference resolved to; empty until resolved. */
+            image_digest: string;
+            /** @description The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot. */
+            image_id?: string;
             /** @description Debian packages that were installed in it. */
             apt_packages?: string[];
-            /** @description Why it ended; null while it lives. */
-            cause: components["schemas"]["Cause"] | null;
+            /** @description npm packages that were installed in it. */
+            npm_packages?: string[];
+            /** @description Its labels. */
+            labels: {
+                [key: string]: string;
+            };
+            /** @description Its limits. */
+            resources: components["schemas"]["Resources"];
+            /**
+             * Format: int64
+             * @description The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080.
+             */
+            readiness_port?: number;
+            /** @description Its network. */
+            network: components["schemas"]["SandboxNetwork"];
+            /**
+             * @description The credential for the management routes on its own URL; the workspace and the server may demand more.
+             * @enum {string}
+             */
+            url_access: "open" | "key";
+            /**
+             * Format: int64
+             * @description How long it may live from created_at; 0 means no limit.
+             */
+            ttl_seconds: number;
+            /**
+             * Format: date-time
+             * @description When its ttl ends it; null without one.
+             */
+            deadline: string | null;
+            /** @description Its clocks beside the ttl. */
+            timeouts: components["schemas"]["Timeouts"];
             /**
              * Format: int64
              * @description Time between its automatic checkpoints; 0: it has none.
@@ -3426,43 +3547,9 @@ export interface components {
             checkpoint_interval_seconds: number;
             /**
              * Format: date-time
-             * @description When it was asked for.
+             * @description Time of its automatic checkpoint; null without one.
              */
-            created_at: string;
-            /** @description The user who made it. */
-            created_by: string;
-            /**
-             * Format: date-time
-             * @description When its ttl ends it; null without one.
-             */
-            deadline: string | null;
-            /** @description The caller's own words about it. */
-            description?: string;
-            /**
-             * Format: date-time
-             * @description When it ended; null while it lives.
-             */
-            ended_at: string | null;
-            /**
-             * Format: uuid
-             * @description Its identifier.
-             */
-            id: string;
-            /**
-             * Format: date-time
-             * @description When its idle timeout is over if nothing uses it before; null without one, and unless it runs.
-             */
-            idle_deadline: string | null;
-            /** @description The image reference it was made from. */
-            image: string;
-            /** @description The content the reference resolved to; empty until resolved. */
-            image_digest: string;
-            /** @description The id of the image, or of the catalogue's entry that was asked for; absent when it was made from a snapshot. */
-            image_id?: string;
-            /** @description Its labels. */
-            labels: {
-                [key: string]: string;
-            };
+            last_checkpoint_at: string | null;
             /**
              * Format: date-time
              * @description When something last used it.
@@ -3470,23 +3557,9 @@ export interface components {
             last_activity_at: string | null;
             /**
              * Format: date-time
-             * @description Time of its automatic checkpoint; null without one.
+             * @description When its idle timeout is over if nothing uses it before; null without one, and unless it runs.
              */
-            last_checkpoint_at: string | null;
-            /** @description Why its last resume started it anew with its files; absent when its memory was brought back. */
-            memory_lost_reason?: string;
-            /** @description The caller's own entries about it. */
-            metadata?: {
-                [key: string]: string;
-            };
-            /** @description The caller's identifier. */
-            name: string;
-            /** @description Its network. */
-            network: components["schemas"]["SandboxNetwork"];
-            /** @description npm packages that were installed in it. */
-            npm_packages?: string[];
-            /** @description The sandbox it was forked from; absent without one. */
-            parent_id?: string;
+            idle_deadline: string | null;
             /**
              * Format: date-time
              * @description When it was paused; null unless it is paused.
@@ -3497,63 +3570,61 @@ export interface components {
              * @description When its paused timeout ends it; null without one, and unless it is paused.
              */
             paused_deadline: string | null;
-            /**
-             * Format: int64
-             * @description The port that had to answer before it counted as running. Its URL leads to the first published port, else to this one, else to 8080.
-             */
-            readiness_port?: number;
-            /** @description Its limits. */
-            resources: components["schemas"]["Resources"];
+            /** @description Why its last resume started it anew with its files; absent when its memory was brought back. */
+            memory_lost_reason?: string;
+            /** @description The sandbox it was forked from; absent without one. */
+            parent_id?: string;
             /** @description The snapshot it was made from; absent without one. */
             snapshot_id?: string;
+            /** @description The caller's own words about it. */
+            description?: string;
+            /** @description The caller's own entries about it. */
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description Why it ended; null while it lives. */
+            cause: components["schemas"]["Cause"] | null;
+            /** @description The user who made it. */
+            created_by: string;
+            /** @description The workspace it belongs to. */
+            workspace_id: string;
+            /**
+             * Format: date-time
+             * @description When it was asked for.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it last changed.
+             */
+            updated_at: string;
             /**
              * Format: date-time
              * @description When it first ran; null until then.
              */
             started_at: string | null;
             /**
-             * @description Where it is in its life.
-             * @enum {string}
-             */
-            state: "provisioning" | "running" | "pausing" | "paused" | "resuming" | "destroying" | "destroyed" | "failed";
-            /** @description Its clocks beside the ttl. */
-            timeouts: components["schemas"]["Timeouts"];
-            /**
-             * Format: int64
-             * @description How long it may live from created_at; 0 means no limit.
-             */
-            ttl_seconds: number;
-            /**
              * Format: date-time
-             * @description When it last changed.
+             * @description When it ended; null while it lives.
              */
-            updated_at: string;
-            /** @description The URL of its HTTP server, its management routes and all its ports that are not private. It is a secret; share the URLs of published ports. Empty for callers who may only read. */
-            url: string;
-            /**
-             * @description The credential for the management routes on its own URL; the workspace and the server may demand more.
-             * @enum {string}
-             */
-            url_access: "open" | "key";
-            /** @description The workspace it belongs to. */
-            workspace_id: string;
+            ended_at: string | null;
         };
+        /** @description An image of a workspace's catalogue. */
         SandboxImage: {
-            /** @description Comes with Modbox: it is in every workspace and cannot be deleted. */
-            builtin: boolean;
-            /**
-             * Format: date-time
-             * @description When it was made.
-             */
-            created_at: string;
-            /** @description Words about it. */
-            description?: string;
-            /** @description Whether sandboxes may be made from it. */
-            enabled: boolean;
             /** @description Its identifier, for image_id. */
             id: string;
+            /** @description What it is called. */
+            name: string;
             /** @description The image reference without its tag, or with its digest. */
             image: string;
+            /** @description The tag; empty for an image by digest. */
+            tag: string;
+            /** @description Words about it. */
+            description?: string;
+            /** @description Comes with Modbox: it is in every workspace and cannot be deleted. */
+            builtin: boolean;
+            /** @description Whether sandboxes may be made from it. */
+            enabled: boolean;
             /** @description Used when a request names no image. */
             is_default: boolean;
             /**
@@ -3561,31 +3632,32 @@ export interface components {
              * @description Memory limit of its sandboxes in MiB.
              */
             memory_mb: number;
-            /** @description What it is called. */
-            name: string;
             /**
              * Format: int64
              * @description The port that must answer; absent without one: then a sandbox is ready when its agent is.
              */
             readiness_port?: number;
-            /** @description The registry it is pulled with; absent: whichever the workspace has for the host. */
-            registry_id?: string;
-            /** @description That registry's name; absent when it was deleted. */
-            registry_name?: string;
-            /** @description The tag; empty for an image by digest. */
-            tag: string;
             /**
              * Format: int64
              * @description How long its sandboxes live unless they say; absent: no limit.
              */
             ttl_seconds?: number;
+            /** @description The registry it is pulled with; absent: whichever the workspace has for the host. */
+            registry_id?: string;
+            /** @description That registry's name; absent when it was deleted. */
+            registry_name?: string;
+            /** @description The workspace it belongs to; absent for a built-in one. */
+            workspace_id?: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
             /**
              * Format: date-time
              * @description When it last changed.
              */
             updated_at: string;
-            /** @description The workspace it belongs to; absent for a built-in one. */
-            workspace_id?: string;
         };
         SandboxImagePage: {
             /** @description The items of the page. */
@@ -3593,6 +3665,7 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The network of a sandbox. */
         SandboxNetwork: {
             /** @description Whether it reaches the internet. */
             enabled: boolean;
@@ -3605,9 +3678,12 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The pair of tokens that a session has. */
         SessionTokens: {
             /** @description The bearer token of requests. */
             access_token: string;
+            /** @description Gets the next pair, once. */
+            refresh_token: string;
             /**
              * Format: int64
              * @description Seconds that the access token works.
@@ -3618,15 +3694,15 @@ export interface components {
              * @description Seconds that the refresh token works.
              */
             refresh_expires_in: number;
-            /** @description Gets the next pair, once. */
-            refresh_token: string;
         };
+        /** @description The body of PUT /v1/account/password. */
         SetPassword: {
             /** @description The old password, when there is one. */
             current_password?: string;
             /** @description The new one, of at least 8 characters. */
             password: string;
         };
+        /** @description The body of PUT /v1/workspaces/{workspace}/members/{user}. */
         SetRole: {
             /**
              * @description What the member may do.
@@ -3634,21 +3710,8 @@ export interface components {
              */
             role: "owner" | "admin" | "member" | "viewer";
         };
+        /** @description A sign-in that has not ended, without its tokens. */
         SignInSession: {
-            /** @description The IP address from which the user signed in. */
-            address: string;
-            /**
-             * Format: date-time
-             * @description When the user signed in.
-             */
-            created_at: string;
-            /** @description The request was made with its access token. */
-            current: boolean;
-            /**
-             * Format: date-time
-             * @description When it ends unless it is refreshed before.
-             */
-            expires_at: string;
             /**
              * Format: uuid
              * @description Its identifier.
@@ -3656,11 +3719,25 @@ export interface components {
             id: string;
             /** @description How the user signed in: password, invitation, or the name of another service. */
             method: string;
+            /** @description The IP address from which the user signed in. */
+            address: string;
+            /** @description The request was made with its access token. */
+            current: boolean;
+            /**
+             * Format: date-time
+             * @description When the user signed in.
+             */
+            created_at: string;
             /**
              * Format: date-time
              * @description When it last got tokens; one in use gets them every 5 minutes.
              */
             refreshed_at: string;
+            /**
+             * Format: date-time
+             * @description When it ends unless it is refreshed before.
+             */
+            expires_at: string;
         };
         SignInSessionPage: {
             /** @description The items of the page. */
@@ -3668,109 +3745,107 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The saved filesystem of a sandbox or of a build. */
         Snapshot: {
-            /** @description The root file system it was laid on. */
-            base_digest?: string;
-            /** @description What a build was made of; absent for others. */
-            content_hash?: string;
-            /**
-             * Format: date-time
-             * @description When it was made.
-             */
-            created_at: string;
-            /** @description The user who made it; absent for that of another workspace. */
-            created_by?: string;
-            /**
-             * Format: date-time
-             * @description When it was deleted; only lineages have deleted ones.
-             */
-            deleted_at?: string;
-            /** @description The caller's own words about it. */
-            description?: string;
-            /** @description Its root file system. */
-            digest?: string;
-            /**
-             * Format: int64
-             * @description Names in its root file system.
-             */
-            file_count: number;
-            /**
-             * @description How other workspaces name it when it is public.
-             * @example @default/my-agent:v1
-             */
-            full_name: string;
             /**
              * Format: uuid
              * @description Its identifier.
              */
             id: string;
-            /** @description Reference of the image at the bottom. */
-            image: string;
+            /** @description Its name. */
+            name: string;
+            /** @description Its tag; absent when another snapshot of the name has taken it. */
+            tag?: string;
             /**
-             * Format: int64
-             * @description What was written beyond its base, compressed.
+             * @description How other workspaces name it when it is public.
+             * @example @default/my-agent:v1
              */
-            layer_bytes: number;
+            full_name: string;
+            /** @description The caller's own words about it. */
+            description?: string;
             /** @description The caller's own words about this version. */
             message?: string;
             /** @description The caller's own entries about it. */
             metadata?: {
                 [key: string]: string;
             };
-            /** @description Its name. */
-            name: string;
             /** @description The snapshot that came before it; absent without one. */
             parent_id?: string;
-            /** @description Every workspace may read it and make sandboxes from it. */
-            public: boolean;
             /** @description The sandbox it was taken of; absent for a build. */
             sandbox_id?: string;
+            /** @description Reference of the image at the bottom. */
+            image: string;
+            /** @description The root file system it was laid on. */
+            base_digest?: string;
+            /** @description Its root file system. */
+            digest?: string;
             /**
              * Format: int64
              * @description What its root file system takes on disk.
              */
             size_bytes: number;
-            /** @description Its tag; absent when another snapshot of the name has taken it. */
-            tag?: string;
+            /**
+             * Format: int64
+             * @description What was written beyond its base, compressed.
+             */
+            layer_bytes: number;
+            /**
+             * Format: int64
+             * @description Names in its root file system.
+             */
+            file_count: number;
+            /** @description Every workspace may read it and make sandboxes from it. */
+            public: boolean;
+            /** @description What a build was made of; absent for others. */
+            content_hash?: string;
+            /** @description The user who made it; absent for that of another workspace. */
+            created_by?: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it was deleted; only lineages have deleted ones.
+             */
+            deleted_at?: string;
         };
+        /** @description A build that was begun, or the snapshot that makes it needless. */
         SnapshotBuild: {
             /** @description The id of the build, which becomes that of the snapshot; absent when nothing is to be built. */
             id?: string;
-            /** @description That snapshot. */
-            snapshot?: components["schemas"]["Snapshot"];
             /** @description There is a snapshot of the same content. */
             unchanged: boolean;
+            /** @description That snapshot. */
+            snapshot?: components["schemas"]["Snapshot"];
         };
+        /** @description Something that happened in a build. */
         SnapshotBuildLine: {
-            /** @description What happened, or a line that a tool wrote. */
-            message: string;
-            /**
-             * @description As of watch-snapshot-build.
-             * @example installing
-             */
-            phase: string;
             /**
              * Format: date-time
              * @description When.
              */
             time: string;
+            /**
+             * @description As of watch-snapshot-build.
+             * @example installing
+             */
+            phase: string;
+            /** @description What happened, or a line that a tool wrote. */
+            message: string;
         };
+        /** @description What happened in a build. */
         SnapshotBuildLog: {
-            /** @description It is done or has failed, as the last line says. */
-            ended: boolean;
             /** @description In their order. */
             items: components["schemas"]["SnapshotBuildLine"][];
             /** @description There were others before: the last 1000, and 64 KiB, are kept. */
             truncated: boolean;
+            /** @description It is done or has failed, as the last line says. */
+            ended: boolean;
         };
+        /** @description Says what a build is at. */
         SnapshotBuildProgress: {
-            /** @description What the phase is about, for people. */
-            detail?: string;
-            /**
-             * Format: int64
-             * @description How much of total is done.
-             */
-            done?: number;
             /** @description The build. */
             id: string;
             /**
@@ -3778,25 +3853,56 @@ export interface components {
              * @example installing
              */
             phase: string;
+            /** @description What the phase is about, for people. */
+            detail?: string;
+            /**
+             * Format: int64
+             * @description How much of total is done.
+             */
+            done?: number;
             /**
              * Format: int64
              * @description What done counts up to; absent when it is not known. It may grow.
              */
             total?: number;
         };
+        /** @description Where files of a snapshot can be downloaded. */
         SnapshotDownload: {
-            /**
-             * Format: date-time
-             * @description Until when a download may begin. It ends earlier when the snapshot is deleted or the server restarted.
-             */
-            expires_at: string;
             /**
              * @description Where, relative to the server's address. Who has it needs nothing else.
              * @example /v1/downloads/3q2-7w
              */
             url: string;
+            /**
+             * Format: date-time
+             * @description Until when a download may begin. It ends earlier when the snapshot is deleted or the server restarted.
+             */
+            expires_at: string;
         };
+        /** @description A name in a snapshot. */
         SnapshotFile: {
+            /** @description Absolute path. */
+            path: string;
+            /**
+             * @description What it is.
+             * @enum {string}
+             */
+            type: "file" | "directory" | "symlink" | "other";
+            /**
+             * Format: int64
+             * @description Bytes of a file.
+             */
+            size: number;
+            /**
+             * @description Permission bits in octal, as for chmod.
+             * @example 0644
+             */
+            mode: string;
+            /**
+             * Format: int32
+             * @description Owner's user id.
+             */
+            uid: number;
             /**
              * Format: int32
              * @description Owner's group id.
@@ -3807,32 +3913,10 @@ export interface components {
              * @description When its content last changed.
              */
             mod_time: string;
-            /**
-             * @description Permission bits in octal, as for chmod.
-             * @example 0644
-             */
-            mode: string;
-            /** @description Absolute path. */
-            path: string;
-            /** @description Of what a file holds, when asked for; absent for a file of more than 64 MiB. */
-            sha256?: string;
-            /**
-             * Format: int64
-             * @description Bytes of a file.
-             */
-            size: number;
             /** @description Where a symlink points, as written. */
             target?: string;
-            /**
-             * @description What it is.
-             * @enum {string}
-             */
-            type: "file" | "directory" | "symlink" | "other";
-            /**
-             * Format: int32
-             * @description Owner's user id.
-             */
-            uid: number;
+            /** @description Of what a file holds, when asked for; absent for a file of more than 64 MiB. */
+            sha256?: string;
         };
         SnapshotFilePage: {
             /** @description The items of the page. */
@@ -3846,9 +3930,13 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The body of POST /v1/sandboxes/{sandbox}/executions. Exactly one of Command and Shell is given. */
         StartExecution: {
-            /** @description One stream for stdout and stderr. */
-            combined?: boolean;
+            /**
+             * @description exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0.
+             * @enum {string}
+             */
+            kind?: "exec" | "job";
             /**
              * @description Program and arguments, run without a shell.
              * @example [
@@ -3857,76 +3945,54 @@ export interface components {
              *     ]
              */
             command?: string[];
+            /** @description A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash. */
+            shell?: string;
+            /** @description Files written before it starts. */
+            files?: components["schemas"]["ExecutionFile"][];
             /** @description Working directory; the image's when omitted. */
             cwd?: string;
             /** @description Environment variables in addition to the sandbox's. */
             env?: {
                 [key: string]: string;
             };
-            /** @description Files written before it starts. */
-            files?: components["schemas"]["ExecutionFile"][];
+            /** @description User to run as: name, uid, name:group or uid:gid; the image's when omitted. */
+            user?: string;
             /**
-             * @description exec (when omitted): its exit code is your matter, it is completed with any. job: it failed when its exit code is not 0.
-             * @enum {string}
+             * Format: int64
+             * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
              */
-            kind?: "exec" | "job";
-            /** @description A script, run by /bin/bash -c, or by /bin/sh -c in an image without bash. */
-            shell?: string;
-            /**
-             * @description ignore keeps nothing of it; keep when omitted.
-             * @enum {string}
-             */
-            stderr?: "keep" | "ignore";
+            timeout_seconds?: number;
             /** @description Make a stream for its standard input; without one that is empty. */
             stdin?: boolean;
             /** @description A stream made before by POST /v1/streams that it reads as its standard input. */
             stdin_stream_id?: string;
+            /** @description Run it on a terminal of this size. Its output is one stream; its input comes by attaching. */
+            tty?: components["schemas"]["TTYSize"];
+            /** @description One stream for stdout and stderr. */
+            combined?: boolean;
             /**
              * @description ignore keeps nothing of it; keep when omitted.
              * @enum {string}
              */
             stdout?: "keep" | "ignore";
             /**
-             * Format: int64
-             * @description It and its children are ended after this. 0 or omitted: the sandbox's execution timeout, or none.
+             * @description ignore keeps nothing of it; keep when omitted.
+             * @enum {string}
              */
-            timeout_seconds?: number;
-            /** @description Run it on a terminal of this size. Its output is one stream; its input comes by attaching. */
-            tty?: components["schemas"]["TTYSize"];
-            /** @description User to run as: name, uid, name:group or uid:gid; the image's when omitted. */
-            user?: string;
+            stderr?: "keep" | "ignore";
             /**
              * Format: int64
              * @description Answer when it has ended, but after this many seconds at the latest. 0: answer as soon as it has started.
              */
             wait_seconds?: number;
         };
+        /** @description A moment's use of a sandbox. */
         Stats: {
             /**
-             * Format: int64
-             * @description Its CPU limit in thousandths of a core.
+             * Format: date-time
+             * @description When it was measured.
              */
-            cpu_limit_millicores: number;
-            /**
-             * Format: int64
-             * @description CPU time used since it started.
-             */
-            cpu_nanoseconds: number;
-            /**
-             * Format: int64
-             * @description What it has written, as far as can be told.
-             */
-            disk_bytes: number;
-            /**
-             * Format: int64
-             * @description Its disk limit.
-             */
-            disk_limit_bytes: number;
-            /**
-             * Format: int64
-             * @description Proportional memory of its host processes; absent when unknown.
-             */
-            host_pss_bytes?: number;
+            time: string;
             /**
              * Format: int64
              * @description Memory in use.
@@ -3939,36 +4005,49 @@ export interface components {
             memory_limit_bytes: number;
             /**
              * Format: int64
+             * @description CPU time used since it started.
+             */
+            cpu_nanoseconds: number;
+            /**
+             * Format: int64
+             * @description Its CPU limit in thousandths of a core.
+             */
+            cpu_limit_millicores: number;
+            /**
+             * Format: int64
+             * @description What it has written, as far as can be told.
+             */
+            disk_bytes: number;
+            /**
+             * Format: int64
+             * @description Its disk limit.
+             */
+            disk_limit_bytes: number;
+            /**
+             * Format: int64
              * @description Processes inside.
              */
             processes: number;
             /**
-             * Format: date-time
-             * @description When it was measured.
+             * Format: int64
+             * @description Proportional memory of its host processes; absent when unknown.
              */
-            time: string;
+            host_pss_bytes?: number;
         };
+        /** @description An input stream for a command to come. */
         Stream: {
             /** @description Write to it by PUT /v1/streams/{stream}. Who has the id can write to it. */
             id: string;
         };
+        /** @description One line of an exec stream, or one text message of an attach WebSocket from the server. */
         StreamMessage: {
-            /** @description error: the error's code. How the command ended is not known. */
-            code?: string;
+            /**
+             * @description started comes first; exit or error comes last; a ping, in between, only says that the command is still there.
+             * @enum {string}
+             */
+            type: "started" | "stdout" | "stderr" | "exit" | "error" | "ping";
             /** @description stdout, stderr: the bytes, in base64. */
             data?: string;
-            /**
-             * Format: int64
-             * @description exit: milliseconds from start to end.
-             */
-            duration_ms?: number;
-            /**
-             * Format: int64
-             * @description exit: exit code; 128 + signal when a signal ended it.
-             */
-            exit_code?: number;
-            /** @description error: what happened. */
-            message?: string;
             /**
              * Format: int64
              * @description started: process id inside the sandbox.
@@ -3977,22 +4056,31 @@ export interface components {
             /** @description started: the agent's identifier of the process. */
             process_id?: string;
             /**
-             * Format: int64
-             * @description exit: the signal that ended it.
-             */
-            signal?: number;
-            /**
              * Format: date-time
              * @description started: when.
              */
             started_at?: string;
+            /**
+             * Format: int64
+             * @description exit: exit code; 128 + signal when a signal ended it.
+             */
+            exit_code?: number;
+            /**
+             * Format: int64
+             * @description exit: the signal that ended it.
+             */
+            signal?: number;
             /** @description exit: its time was up. */
             timed_out?: boolean;
             /**
-             * @description started comes first; exit or error comes last; a ping, in between, only says that the command is still there.
-             * @enum {string}
+             * Format: int64
+             * @description exit: milliseconds from start to end.
              */
-            type: "started" | "stdout" | "stderr" | "exit" | "error" | "ping";
+            duration_ms?: number;
+            /** @description error: the error's code. How the command ended is not known. */
+            code?: string;
+            /** @description error: what happened. */
+            message?: string;
         };
         StringPage: {
             /** @description The items of the page. */
@@ -4000,28 +4088,26 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description A terminal's size in characters. */
         TTYSize: {
-            /**
-             * Format: int32
-             * @description Characters of a line.
-             */
-            cols: number;
             /**
              * Format: int32
              * @description Lines of the terminal.
              */
             rows: number;
+            /**
+             * Format: int32
+             * @description Characters of a line.
+             */
+            cols: number;
         };
+        /** @description The body of PATCH /v1/snapshots/{snapshot}. */
         TagSnapshot: {
             /** @description Its new tag, taken from the snapshot of the same name that has it; null takes its tag away. */
             tag: string | null;
         };
+        /** @description The clocks of a sandbox beside its ttl. */
         Timeouts: {
-            /**
-             * Format: int64
-             * @description The timeout of commands that name none; 0: the server's default.
-             */
-            execution_seconds?: number;
             /**
              * Format: int64
              * @description How long it may run without being used: by a call into it, an open connection or a running command. 10 seconds at least; 0: no limit.
@@ -4037,36 +4123,42 @@ export interface components {
              * @description How long it may stay paused before it is destroyed, 10 seconds at least; 0: no limit.
              */
             paused_seconds?: number;
+            /**
+             * Format: int64
+             * @description The timeout of commands that name none; 0: the server's default.
+             */
+            execution_seconds?: number;
         };
+        /** @description An API token, without its text. */
         Token: {
-            /**
-             * Format: date-time
-             * @description When it was made.
-             */
-            created_at: string;
-            /** @description What it is for. */
-            description: string;
-            /**
-             * Format: date-time
-             * @description When it stops working; null for never.
-             */
-            expires_at: string | null;
             /**
              * Format: uuid
              * @description Its identifier.
              */
             id: string;
+            /** @description What it is for. */
+            description: string;
+            /** @description The workspace its requests act in. */
+            workspace_id: string;
+            /** @description It keeps out of its user's other workspaces. */
+            workspace_only: boolean;
+            /** @description What it may do; all that its user may when empty. */
+            scopes: string[];
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
             /**
              * Format: date-time
              * @description When it was last used, within a few minutes; null when never.
              */
             last_used_at: string | null;
-            /** @description What it may do; all that its user may when empty. */
-            scopes: string[];
-            /** @description The workspace its requests act in. */
-            workspace_id: string;
-            /** @description It keeps out of its user's other workspaces. */
-            workspace_only: boolean;
+            /**
+             * Format: date-time
+             * @description When it stops working; null for never.
+             */
+            expires_at: string | null;
         };
         TokenPage: {
             /** @description The items of the page. */
@@ -4074,22 +4166,24 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The body of PATCH /v1/registries/{registry}: what is omitted stays. */
         UpdateRegistry: {
-            /** @description Kept and shown; empty for none. */
-            email?: string;
-            /** @description Whether it is used. */
-            enabled?: boolean;
             /** @description Unique in the workspace. */
             name?: string;
-            /** @description Their password or token. */
-            password?: string;
             /** @description The registry, as references of its images begin. */
             server?: string;
             /** @description Who signs in. */
             username?: string;
+            /** @description Their password or token. */
+            password?: string;
+            /** @description Kept and shown; empty for none. */
+            email?: string;
+            /** @description Whether it is used. */
+            enabled?: boolean;
             /** @description Ask the registry first whether it accepts them as they will be, and change nothing when it does not. */
             verify?: boolean;
         };
+        /** @description Changes settings of a sandbox; omitted fields stay. */
         UpdateSandbox: {
             /**
              * Format: int64
@@ -4097,13 +4191,18 @@ export interface components {
              */
             checkpoint_interval_seconds?: number;
         };
+        /** @description The body of PATCH /v1/sandbox-images/{sandbox_image}. */
         UpdateSandboxImage: {
+            /** @description Unique in the workspace. */
+            name?: string;
+            /** @description Image reference; it may have the tag, or a digest instead. */
+            image?: string;
+            /** @description The tag. */
+            tag?: string;
             /** @description Your own words about it. */
             description?: string;
             /** @description false: no sandbox may be made from it. Of a built-in image only this can be changed, by an administrator of the installation. */
             enabled?: boolean;
-            /** @description Image reference; it may have the tag, or a digest instead. */
-            image?: string;
             /** @description Use it when a request names no image. */
             is_default?: boolean;
             /**
@@ -4111,48 +4210,52 @@ export interface components {
              * @description Memory limit of its sandboxes in MiB, 256 to 8192; 0: the image's own, or the server's default.
              */
             memory_mb?: number;
-            /** @description Unique in the workspace. */
-            name?: string;
             /**
              * Format: int64
              * @description The port that must answer; 0: none.
              */
             readiness_port?: number;
-            /** @description The registry to pull it with; empty: whichever the workspace has for the host. */
-            registry_id?: string;
-            /** @description The tag. */
-            tag?: string;
             /**
              * Format: int64
              * @description 60 to 86400; 0: no limit.
              */
             ttl_seconds?: number;
+            /** @description The registry to pull it with; empty: whichever the workspace has for the host. */
+            registry_id?: string;
         };
+        /** @description The body of PATCH /v1/users/{user}. */
         UpdateUser: {
             /** @description Whether it looks after the installation. */
             administrator?: boolean;
             /** @description Whether it is kept out: it cannot sign in, and its tokens do not work. */
             disabled?: boolean;
         };
+        /** @description The body of PATCH /v1/workspaces/{workspace}. */
         UpdateWorkspace: {
-            /** @description What it is for. */
-            description?: string;
             /** @description What people call it. */
             name?: string;
             /** @description Names it in references. */
             slug?: string;
+            /** @description What it is for. */
+            description?: string;
             /**
              * @description The least credential for the management routes on the URLs of its sandboxes (/modbox/api/…, /execute): with open, each sandbox decides; with key, callers need the sandbox's SANDBOX_API_KEY or an API token. The server may demand more.
              * @enum {string}
              */
             url_access?: "open" | "key";
         };
+        /** @description What a sandbox has used since it was made. */
         Usage: {
             /**
              * Format: date-time
              * @description When it was measured last; null before it first ran.
              */
             at: string | null;
+            /**
+             * Format: double
+             * @description How long it ran, pauses excluded.
+             */
+            running_seconds: number;
             /**
              * Format: double
              * @description Processor time of all cores together.
@@ -4165,23 +4268,27 @@ export interface components {
             memory_byte_seconds: number;
             /**
              * Format: int64
-             * @description Bytes it received over its network interface.
-             */
-            network_received_bytes: number;
-            /**
-             * Format: int64
              * @description Bytes it sent over its network interface.
              */
             network_sent_bytes: number;
             /**
-             * Format: double
-             * @description How long it ran, pauses excluded.
+             * Format: int64
+             * @description Bytes it received over its network interface.
              */
-            running_seconds: number;
+            network_received_bytes: number;
         };
+        /** @description Somebody who signs in. */
         User: {
+            /** @description Its identifier. */
+            id: string;
+            /** @description What it signs in as. */
+            name: string;
+            /** @description Its e-mail address; empty when not known. */
+            email: string;
             /** @description It looks after the installation. */
             administrator: boolean;
+            /** @description Its own workspace. */
+            workspace_id: string;
             /**
              * Format: date-time
              * @description When it was made.
@@ -4192,14 +4299,6 @@ export interface components {
              * @description When it was disabled; null when it is not.
              */
             disabled_at: string | null;
-            /** @description Its e-mail address; empty when not known. */
-            email: string;
-            /** @description Its identifier. */
-            id: string;
-            /** @description What it signs in as. */
-            name: string;
-            /** @description Its own workspace. */
-            workspace_id: string;
         };
         UserPage: {
             /** @description The items of the page. */
@@ -4207,7 +4306,10 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The body of POST /v1/apt-packages/validate. */
         ValidateAptPackages: {
+            /** @description The image they are for; modbox/base when omitted. */
+            image?: string;
             /**
              * @description Debian packages, as in a create.
              * @example [
@@ -4215,66 +4317,68 @@ export interface components {
              *     ]
              */
             apt_packages: string[];
-            /** @description The image they are for; modbox/base when omitted. */
-            image?: string;
         };
+        /** @description Says which can be installed. */
         ValidatedAptPackages: {
-            /** @description Those that cannot. */
-            invalid: components["schemas"]["InvalidAptPackage"][];
             /** @description Those that can. */
             valid: string[];
+            /** @description Those that cannot. */
+            invalid: components["schemas"]["InvalidAptPackage"][];
         };
+        /** @description Says what the server is. */
         Version: {
+            /** @description Version of the server. */
+            version: string;
             /**
              * @description What runs its sandboxes.
              * @example gvisor
              */
             driver: string;
-            /** @description Version of the server. */
-            version: string;
         };
+        /** @description Says who the caller is. */
         Whoami: {
-            /** @description The user looks after the installation. */
-            administrator: boolean;
-            /** @description Its e-mail address; empty without one. */
-            email: string;
-            /** @description What it signs in as. */
-            name: string;
-            /** @description What the caller may do in the workspace. */
-            permissions: string[];
-            /** @description The user's role in the workspace. */
-            role: string;
-            /** @description The API token presented; empty for a session. */
-            token_id: string;
             /** @description The user. */
             user_id: string;
+            /** @description What it signs in as. */
+            name: string;
+            /** @description Its e-mail address; empty without one. */
+            email: string;
             /** @description The workspace requests act in. */
             workspace_id: string;
+            /** @description The API token presented; empty for a session. */
+            token_id: string;
+            /** @description The user's role in the workspace. */
+            role: string;
+            /** @description The user looks after the installation. */
+            administrator: boolean;
+            /** @description What the caller may do in the workspace. */
+            permissions: string[];
         };
+        /** @description A tenant. It owns sandboxes, snapshots and what else there is. */
         Workspace: {
             /**
-             * Format: date-time
-             * @description When it was made.
-             */
-            created_at: string;
-            /** @description The user who made it. */
-            created_by: string;
-            /** @description What it is for. */
-            description: string;
-            /**
              * Format: uuid
              * @description Its identifier.
              */
             id: string;
             /** @description What people call it. */
             name: string;
+            /** @description Names it in references. */
+            slug: string;
+            /** @description What it is for. */
+            description: string;
             /**
              * @description The caller's role.
              * @enum {string}
              */
             role: "owner" | "admin" | "member" | "viewer";
-            /** @description Names it in references. */
-            slug: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
             /**
              * Format: date-time
              * @description When it was last changed.
@@ -4286,32 +4390,31 @@ export interface components {
              */
             url_access: "open" | "key";
         };
+        /** @description A workspace with its members. */
         WorkspaceDetail: {
-            /**
-             * Format: date-time
-             * @description When it was made.
-             */
-            created_at: string;
-            /** @description The user who made it. */
-            created_by: string;
-            /** @description What it is for. */
-            description: string;
             /**
              * Format: uuid
              * @description Its identifier.
              */
             id: string;
-            /** @description Its members, in the order they came. */
-            members: components["schemas"]["Member"][];
             /** @description What people call it. */
             name: string;
+            /** @description Names it in references. */
+            slug: string;
+            /** @description What it is for. */
+            description: string;
             /**
              * @description The caller's role.
              * @enum {string}
              */
             role: "owner" | "admin" | "member" | "viewer";
-            /** @description Names it in references. */
-            slug: string;
+            /** @description The user who made it. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
             /**
              * Format: date-time
              * @description When it was last changed.
@@ -4322,6 +4425,8 @@ export interface components {
              * @enum {string}
              */
             url_access: "open" | "key";
+            /** @description Its members, in the order they came. */
+            members: components["schemas"]["Member"][];
         };
         WorkspacePage: {
             /** @description The items of the page. */
@@ -4329,10 +4434,12 @@ export interface components {
             /** @description Pass it as cursor for the next page; null on the last one. */
             next_cursor: string | null;
         };
+        /** @description The body of POST …/files/batch. */
         WriteFiles: {
             /** @description The files, written in this order. */
             files: components["schemas"]["NewFile"][];
         };
+        /** @description The answer to WriteFiles. */
         WrittenFiles: {
             /**
              * Format: int64
