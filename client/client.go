@@ -53,7 +53,11 @@ func WithAttempts(n uint) Option { return func(c *Client) { c.attempts = max(n, 
 func New(baseURL, token string, opts ...Option) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%q is not an http or https URL", baseURL)
+		hint := ""
+		if baseURL != "" && !strings.Contains(baseURL, "://") {
+			hint = fmt.Sprintf("; write http://%[1]s or https://%[1]s", baseURL)
+		}
+		return nil, fmt.Errorf("%q is not an http or https URL%s", baseURL, hint)
 	}
 	c := &Client{
 		base:      strings.TrimRight(baseURL, "/"),

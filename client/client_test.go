@@ -379,3 +379,15 @@ func TestWaitGoesOnUntilTheState(t *testing.T) {
 		t.Errorf("Wait = %v, %v after %d calls, want failed after 2", sb, err, calls)
 	}
 }
+
+func TestAddressOfTheServer(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:7070": `"127.0.0.1:7070" is not an http or https URL; write http://127.0.0.1:7070 or https://127.0.0.1:7070`,
+		"ftp://host":     `"ftp://host" is not an http or https URL`,
+		"":               `"" is not an http or https URL`,
+	} {
+		if _, err := client.New(address, "t"); err == nil || err.Error() != want {
+			t.Errorf("New(%q) = %v, want %s", address, err, want)
+		}
+	}
+}

@@ -77,18 +77,25 @@ func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) 
 	if err != nil || group.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
 		return nil, nil
 	}
-	return group, base.UsageError("unknown command %q for %q", rest[0], group.CommandPath())
+	err = base.UsageError("unknown command %q for %q", rest[0], group.CommandPath())
+	if group.SuggestionsMinimumDistance <= 0 {
+		group.SuggestionsMinimumDistance = 2 // the library's default, which it sets for the root only
+	}
+	if names := group.SuggestionsFor(rest[0]); len(names) > 0 {
+		err = base.UsageError("%w\n\nDid you mean this?\n\t%s", err, strings.Join(names, "\n\t"))
+	}
+	return group, err
 }
 
 // printError tells the user, with the code when the server gave one.
 func printError(env *base.Env, err error) {
-	text := base.Clean(err.Error())
+	text := base.Clean(strings.ReplaceAll(strings.TrimRight(err.Error(), "\n"), "\t", "  "))
 	var e *client.Error
 	if errors.As(err, &e) {
 		text = fmt.Sprintf("%s [%s]", text, e.Code)
 		switch e.Code {
 		case client.Unauthenticated:
-			text += "\nSign in with \"modbox login\", or set MODBOX_API_TOKEN to a token of this server; its first one is in the file \"token\" of the server's state directory, and \"modbox token create --state-dir DIR\" makes another."
+			text += "\nSign in with \"modbox login\", or set MODBOX_API_TOKEN to a token of this server; its first one is in the file \"token\" of the server's state directory, and \"modbox token create --state-dir DIR --scope all\" makes another."
 		case client.Internal:
 			if e.RequestID != "" {
 				text += "\nThe server's log has the details under request " + e.RequestID + "."

@@ -11,12 +11,13 @@ import (
 
 func TestEnvAndFilesOfASandbox(t *testing.T) {
 	s := apitest.New(t)
-	try := func(args ...string) result {
+	tryWith := func(input string, args ...string) result {
 		var out, errOut bytes.Buffer
-		a := &base.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errOut, Environ: []string{"MODBOX_URL=" + s.URL, "MODBOX_API_TOKEN=" + s.Token, "MINE=yes"}}
+		a := &base.Env{Stdin: strings.NewReader(input), Stdout: &out, Stderr: &errOut, Environ: []string{"MODBOX_URL=" + s.URL, "MODBOX_API_TOKEN=" + s.Token, "MINE=yes"}}
 		code := execute(t.Context(), a, args)
 		return result{code, out.String(), errOut.String()}
 	}
+	try := func(args ...string) result { return tryWith("", args...) }
 	run := func(args ...string) string {
 		t.Helper()
 		r := try(args...)
@@ -48,6 +49,15 @@ func TestEnvAndFilesOfASandbox(t *testing.T) {
 	if got := run("files", "stat", "a", dir+"/moved"); !strings.Contains(got, "directory") {
 		t.Errorf("files stat = %s", got)
 	}
+	archive := run("cp", "a:"+dir, "-")
+	run("files", "mkdir", "a", dir+"/copy")
+	if r := tryWith(archive, "cp", "-", "a:"+dir+"/copy"); r.code != 0 {
+		t.Errorf("cp of an archive into a directory = %+v", r)
+	}
+	if got := run("files", "ls", "a", dir+"/copy"); !strings.Contains(got, "moved") || !strings.Contains(got, "sub") {
+		t.Errorf("files ls of the copy = %s", got)
+	}
+	run("files", "rm", "-r", "a", dir+"/copy")
 	run("files", "mkdir", "a", dir+"/moved/full")
 	if r := try("files", "rm", "a", dir+"/moved"); r.code != base.ExitFailure {
 		t.Errorf("files rm of a directory that is not empty = %+v, want code %d", r, base.ExitFailure)

@@ -110,10 +110,11 @@ func TestTokenCreateWarnsOfBroadTokens(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"neither": {nil, []string{"--expires-in", "--scope"}},
-		"end":     {[]string{"--expires-in", "1h"}, []string{"--scope"}},
-		"scope":   {[]string{"--scope", "sandboxes:write", "--json"}, []string{"--expires-in"}},
+		"neither": {[]string{"--scope", "all", "--expires-in", "0"}, []string{"--expires-in", "--scope"}},
+		"end":     {[]string{"--expires-in", "1h", "--scope", "all"}, []string{"--scope"}},
+		"scope":   {[]string{"--scope", "sandboxes:write", "--expires-in", "0", "--json"}, []string{"--expires-in"}},
 		"both":    {[]string{"--scope", "sandboxes:write", "--expires-in", "1h"}, nil},
+		"default": {nil, nil},
 	} {
 		r := invoke(t, nil, "", append([]string{"token", "create", "--state-dir", dir}, tc.args...)...)
 		if r.code != 0 || strings.Contains(r.stdout, "Warning") || (r.stderr == "") != (tc.want == nil) {

@@ -55,6 +55,11 @@ func TestTokenWithoutAToken(t *testing.T) {
 	if err != nil || len(rows.Items) != 1 || !strings.Contains(string(rows.Items[0].Record), `"via":"local"`) {
 		t.Errorf("records of it: %+v, %v", rows, err)
 	}
+	r = invoke(t, nil, "", "token", "create", "--state-dir", dir)
+	made, err = st.TokenByHash(t.Context(), auth.Hash(strings.TrimSpace(r.stdout)))
+	if err != nil || len(made.Scopes) != 2 || made.ExpiresAt.Sub(made.CreatedAt) != 30*24*time.Hour {
+		t.Errorf("token create without flags = %+v, made %+v, %v; want 2 scopes and 30 days", r, made, err)
+	}
 	if r := invoke(t, nil, "", "token", "create", "--state-dir", t.TempDir()); r.code != base.ExitFailure || !strings.Contains(r.stderr, "no server has run") {
 		t.Errorf("token create for no server = %+v", r)
 	}

@@ -143,7 +143,7 @@ func TestLogoutEndsTheLogin(t *testing.T) {
 	}
 	login(desk, "correct horse\n", "--code", code)
 	login(laptop, "correct horse\n", "ada")
-	token := strings.TrimSpace(desk.run("token", "create", "ci"))
+	token := strings.TrimSpace(desk.run("token", "create", "ci", "--scope", "all"))
 	if list := desk.run("token", "ls"); strings.Count(list, "\n") != 2 {
 		t.Errorf("a login is an API token: %s", list)
 	}
@@ -192,7 +192,7 @@ func TestLogoutEndsTheLogin(t *testing.T) {
 func TestLogoutRevokesTheTokenOfAnEarlierVersion(t *testing.T) {
 	s := apitest.New(t)
 	admin := newPerson(t, s, "MODBOX_URL="+s.URL, "MODBOX_API_TOKEN="+s.Token)
-	token := strings.TrimSpace(admin.run("token", "create", "modbox login on desk"))
+	token := strings.TrimSpace(admin.run("token", "create", "modbox login on desk", "--scope", "all"))
 	desk := newPerson(t, s, "MODBOX_URL="+s.URL)
 	a := &base.Env{Environ: desk.env}
 	if err := a.KeepLogin(t.Context(), base.Login{Token: token}); err != nil {

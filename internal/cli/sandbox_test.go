@@ -189,7 +189,7 @@ func TestRemove(t *testing.T) {
 	for answer, want := range map[string]int{"n\n": 0, "": 0, "y\n": 2} {
 		removed = nil
 		r := invoke(t, server, answer, "rm", "--all")
-		if len(removed) != want || (r.code == 0) != (want > 0) {
+		if len(removed) != want || (r.code == 0) != (want > 0) || strings.Contains(r.stderr, "--yes") == (want > 0) {
 			t.Errorf("rm --all answered %q removed %v with code %d, want %d removed", answer, removed, r.code, want)
 		}
 	}

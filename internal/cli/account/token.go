@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,14 +28,26 @@ func NewTokenCommand(env *base.Env) *cobra.Command {
 	return cmd
 }
 
+const (
+	// tokenLifetime is how long a token works unless --expires-in says otherwise.
+	tokenLifetime = 30 * 24 * time.Hour
+	// allScopes is the value of --scope for a token with all permissions of its user.
+	allScopes = "all"
+)
+
+// agentScopes are the scopes of a token without --scope: enough for programs that use sandboxes.
+var agentScopes = []string{string(sandbox.SandboxesWrite), string(sandbox.ImagesWrite)}
+
 func newTokenCreateCommand(env *base.Env) *cobra.Command {
 	var options client.TokenOptions
 	var stateDir string
 	cmd := &cobra.Command{
 		Use:   "create [DESCRIPTION]",
 		Short: "Make a token and print it; it cannot be shown again",
-		Long: `Make a token and print it; it cannot be shown again. A warning on standard error
-says if it never expires, or has all permissions of its user.
+		Long: `Make a token and print it; it cannot be shown again. Without flags it works for
+30 days, for sandboxes, snapshots and images only. --expires-in 0 makes a token that
+never expires, and --scope all a token with all permissions of its user; a warning on
+standard error says so.
 
 With --state-dir the command needs no token: it writes the new token into the database
 of the server on this machine, which may be running. The token belongs to the owner of
@@ -43,6 +57,9 @@ the default workspace. This needs write access to the directory; usually that is
 			description := ""
 			if len(args) > 0 {
 				description = args[0]
+			}
+			if slices.Equal(options.Scopes, []string{allScopes}) {
+				options.Scopes = nil
 			}
 			create := tokenMaker(stateDir)
 			if stateDir == "" {
@@ -64,21 +81,21 @@ the default workspace. This needs write access to the directory; usually that is
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&options.Lifetime, "expires-in", 0, "lifetime (default: no expiry)")
-	cmd.Flags().StringSliceVar(&options.Scopes, "scope", nil, "permission, e.g. sandboxes:write; repeatable (default: all permissions of its user)")
+	cmd.Flags().DurationVar(&options.Lifetime, "expires-in", tokenLifetime, "lifetime; 0 means no expiry")
+	cmd.Flags().StringSliceVar(&options.Scopes, "scope", agentScopes, "permission, e.g. sandboxes:read; repeatable; all means all permissions of its user")
 	cmd.Flags().BoolVar(&options.WorkspaceOnly, "workspace-only", false, "exclude its user's other workspaces")
 	cmd.Flags().StringVar(&stateDir, "state-dir", "", "create it in the database of the server with this state directory, without a token")
 	return cmd
 }
 
-// broad says in which way a token is not narrowed, and how to narrow it; "" when it is in both.
+// broad returns which limits a token lacks, and how to set them; "" for a token with both.
 func broad(t *client.NewToken) string {
 	var broad []string
 	if t.ExpiresAt == nil {
-		broad = append(broad, "works for ever (--expires-in ends it)")
+		broad = append(broad, "never expires (--expires-in sets a lifetime)")
 	}
 	if len(t.Scopes) == 0 {
-		broad = append(broad, "may do all that its user may (--scope narrows it)")
+		broad = append(broad, "has all permissions of its user (--scope limits it)")
 	}
 	return strings.Join(broad, " and ")
 }

@@ -25,12 +25,15 @@ func NewCopyCommand(env *base.Env) *cobra.Command {
 		Short: "Copy files and directories into and out of a sandbox",
 		Long: `Copy a file or a directory with all that is in it. One side is SANDBOX:PATH, the
 other a path of this machine, or "-" for standard input or output. A target that
-is a directory receives the source under its own name. A path in a sandbox that
-is not absolute begins at the image's working directory. A path of this machine
-that holds a colon is written with ./ in front.`,
+is a directory receives the source under its own name. A directory is written to
+standard output as a tar archive, and a target that is a directory reads such an
+archive from standard input. A path in a sandbox that is not absolute begins at the
+image's working directory. A path of this machine that holds a colon is written
+with ./ in front.`,
 		Example: `  modbox cp main.py my-agent:/workspace/
   modbox cp my-agent:/workspace/results ./results
-  echo hello | modbox cp - my-agent:/tmp/greeting`,
+  echo hello | modbox cp - my-agent:/tmp/greeting
+  modbox cp my-agent:/workspace - | gzip > workspace.tar.gz`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: completeCopy(env),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -75,6 +78,10 @@ type copier struct {
 // into copies local to remote.
 func (cp *copier) into(ctx context.Context, local, remote string) error {
 	if local == "-" {
+		// The error of a path that does not exist is the write's to tell.
+		if info, err := cp.c.Stat(ctx, cp.sandbox, remote); err == nil && info.Type == "directory" {
+			return cp.c.UploadArchive(ctx, cp.sandbox, remote, cp.env.Stdin, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
+		}
 		_, err := cp.c.WriteFile(ctx, cp.sandbox, remote, cp.env.Stdin, client.WriteOptions{})
 		return err
 	}
@@ -121,12 +128,14 @@ func (cp *copier) remoteTarget(ctx context.Context, base, remote string) (string
 
 // outOf copies remote to local.
 func (cp *copier) outOf(ctx context.Context, remote, local string) error {
-	if local == "-" {
-		return cp.download(ctx, remote, cp.env.Stdout)
-	}
 	info, err := cp.c.Stat(ctx, cp.sandbox, remote)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case local == "-" && info.Type == "directory":
+		return cp.archive(ctx, remote)
+	case local == "-":
+		return cp.download(ctx, remote, cp.env.Stdout)
 	}
 	// The name under which it arrives is the caller's own word, not the sandbox's.
 	if st, err := os.Stat(local); err == nil && st.IsDir() {
@@ -157,6 +166,17 @@ func (cp *copier) download(ctx context.Context, remote string, w io.Writer) erro
 	}
 	defer r.Close()
 	_, err = io.Copy(w, r)
+	return err
+}
+
+// archive writes the directory remote to standard output as a tar archive.
+func (cp *copier) archive(ctx context.Context, remote string) error {
+	r, err := cp.c.DownloadArchive(ctx, cp.sandbox, remote, client.Tar)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(cp.env.Stdout, r)
 	return err
 }
 

@@ -198,6 +198,9 @@ func NewForkCommand(env *base.Env) *cobra.Command {
 		Example: "  modbox fork my-agent --count 3 -e ROLE=worker",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: env.CompleteSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("count") && count < 1 {
+				return base.UsageError("--count must be at least 1")
+			}
 			o := client.ForkOptions{Count: count, Names: names, TTL: ttl, WaitForQuota: wait}
 			var err error
 			if o.Env, err = base.Pairs(variables, env.Getenv); err != nil {

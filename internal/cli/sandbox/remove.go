@@ -41,7 +41,7 @@ func NewRemoveCommand(env *base.Env) *cobra.Command {
 					refs = append(refs, sb.ID)
 				}
 				if len(refs) > 0 && !yes && !env.Confirm(fmt.Sprintf("Delete all %d sandboxes of the workspace?", len(refs))) {
-					return errors.New("nothing was deleted")
+					return errors.New("nothing was deleted; --yes deletes without asking")
 				}
 			}
 			return remove(env, cmd, c, refs)

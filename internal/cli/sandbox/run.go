@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,13 +37,22 @@ func (f *commandFlags) add(cmd *cobra.Command) {
 	fs.SetInterspersed(false) // what follows the first argument belongs to the command
 }
 
-// command splits TARGET [--] CMD...
-func splitCommand(args []string) (target string, argv []string) {
-	argv = args[1:]
-	if len(argv) > 0 && argv[0] == "--" {
+// splitCommand splits TARGET [--] COMMAND [ARGUMENT...]. A command that begins with "-" needs "--"
+// before it: without, it is a flag of Modbox in the wrong place.
+//
+// Errors: a usage error, for no command and for such a flag.
+func splitCommand(cmd *cobra.Command, args []string) (target string, argv []string, err error) {
+	target, argv = args[0], args[1:]
+	switch {
+	case len(argv) > 0 && argv[0] == "--":
 		argv = argv[1:]
+	case len(argv) > 0 && strings.HasPrefix(argv[0], "-"):
+		return "", nil, base.UsageError("flags of Modbox go before %q: %s %s %s ...; a command that begins with \"-\" follows \"--\"", target, cmd.CommandPath(), argv[0], target)
 	}
-	return args[0], argv
+	if len(argv) == 0 {
+		return "", nil, base.UsageError("say which command to run: %s %s -- COMMAND", cmd.CommandPath(), target)
+	}
+	return target, argv, nil
 }
 
 // NewRunCommand returns the command "modbox run".
@@ -64,11 +74,11 @@ be killed, the sandbox ends by its ttl, 24 hours unless --ttl says otherwise.`,
 		ValidArgsFunction: env.CompleteImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			image, argv := "", args
+			var err error
 			if create.snapshot == "" && create.catalogue == "" {
-				image, argv = splitCommand(args)
-			}
-			if len(argv) == 0 {
-				return base.UsageError("say which command to run: modbox run %s -- COMMAND", image)
+				if image, argv, err = splitCommand(cmd, args); err != nil {
+					return err
+				}
 			}
 			o, err := create.options(env.Getenv, image)
 			if err != nil {
@@ -149,9 +159,9 @@ of this program and of the server: its id is printed, for "modbox logs",
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: env.CompleteSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ref, argv := splitCommand(args)
-			if len(argv) == 0 {
-				return base.UsageError("say which command to run: modbox exec %s -- COMMAND", ref)
+			ref, argv, err := splitCommand(cmd, args)
+			if err != nil {
+				return err
 			}
 			vars, err := base.Pairs(variables, env.Getenv)
 			if err != nil {
