@@ -10,8 +10,8 @@ import (
 // asking for their statistics, count too, so it is long.
 const idleTime = time.Minute
 
-// idle measures n idle sandboxes: the proportional memory of one's host
-// processes, and the part of a core that all of them and the server take.
+// idle measures n idle sandboxes: the proportional memory of the host processes of a sandbox, and
+// the part of a core that all sandboxes and the server take.
 func (m *modbox) idle(ctx context.Context, n int) (pss int64, cpu float64, err error) {
 	ids := make([]string, n)
 	defer func() {

@@ -36,7 +36,7 @@ const (
 type options struct {
 	rounds, burst, idle   int
 	image, bin, tar, file string
-	// What this program does inside a sandbox, see drive.
+	// The work of this program inside a sandbox, see drive.
 	serve bool
 	load  string
 	// commits has only the rows of commits measured.
@@ -198,7 +198,7 @@ func rows(o options, m *modbox, d *docker, box, container, idle, file string) []
 		{"docker exec", d.execCLI(container, "true")},
 		{"docker run --rm of Python", d.runCLI(python...)},
 	}
-	for i := range theirs { // what Docker cannot do has no peer
+	for i := range theirs { // Docker has no peer for the rest
 		lines[i].peer, lines[i].theirs = theirs[i].name, theirs[i].run
 	}
 	return lines

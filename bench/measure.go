@@ -17,7 +17,7 @@ type side struct {
 	run  op
 }
 
-// series is what one side of one row measured, in the order of the rounds.
+// series are the measurements of a side of a row, in the order of the rounds.
 type series struct {
 	name    string
 	samples []time.Duration
@@ -62,8 +62,8 @@ func timed(f func() error) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// settleTime is what sandboxes are left alone before their memory counts as idle:
-// starting takes memory that is given back a few seconds later.
+// settleTime is the pause before the memory of sandboxes counts as idle: starting takes memory that
+// they free a few seconds later.
 const settleTime = 6 * time.Second
 
 // settle waits for settleTime.

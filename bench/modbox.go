@@ -172,7 +172,7 @@ func (m *modbox) execAPI(id string, argv ...string) op {
 	}
 }
 
-// destroy measures the removal of a running sandbox until nothing of it is left.
+// destroy measures the complete removal of a running sandbox.
 func (m *modbox) destroy(ctx context.Context) (time.Duration, error) {
 	id, err := m.start(ctx)
 	if err != nil {

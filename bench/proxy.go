@@ -23,7 +23,7 @@ const (
 	remoteBinary = "/var/tmp/bench"
 )
 
-// load is what a client saw of a server.
+// load is the performance of a server as a client measures it.
 type load struct {
 	PerSecond float64       // with loadAtOnce connections
 	Latency   time.Duration // p50 of one connection
@@ -37,7 +37,8 @@ func serve() error {
 	}))
 }
 
-// drive asks a server over connections that are kept, first one at a time, then loadAtOnce.
+// drive sends requests to a server over persistent connections, first one at a time, then
+// loadAtOnce at a time.
 func drive(ctx context.Context, url string) (load, error) {
 	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: loadAtOnce, DisableCompression: true}}
 	defer c.CloseIdleConnections()

@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// Who identifies the user or token of a request.
-type Who struct {
+// Actor identifies the user or token of a request.
+type Actor struct {
 	User, Workspace string
-	// Token is the id of the API token, Session the id of the session that the token is of.
+	// Token is the id of the API token, Session the id of the session of the token.
 	Token, Session string
 }
 
 // Record has the known facts about a request. Safe for concurrent use; a nil Record is empty and
 // ignores changes.
 type Record struct {
-	admit func(user string) error
+	countUser func(user string) error
 
 	mu       sync.Mutex
-	who      Who           // guarded by mu
+	actor    Actor         // guarded by mu
 	route    string        // guarded by mu
 	sandbox  string        // guarded by mu
 	bodyIdle time.Duration // guarded by mu
 	signedIn bool          // guarded by mu
 }
 
-// New returns a record. admit, which may be nil, is asked whether a user may have one
-// more request under way.
-func New(admit func(user string) error) *Record { return &Record{admit: admit} }
+// New returns a record. It asks countUser, which may be nil, whether a user may have another
+// request in progress.
+func New(countUser func(user string) error) *Record { return &Record{countUser: countUser} }
 
 type contextKey struct{}
 
@@ -48,33 +48,33 @@ func FromContext(ctx context.Context) *Record {
 	return r
 }
 
-// By notes who makes the request, whether it is let through or not.
-func (r *Record) By(who Who) {
+// By sets the actor of the request, permitted or not.
+func (r *Record) By(actor Actor) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.who = who
+	r.actor = actor
 }
 
-// SignIn notes that the request is made with a good token. Errors: QuotaExceeded when
-// its user has too many requests under way.
+// SignIn notes that the request has a valid token. Errors: QuotaExceeded when its user has too many
+// requests in progress.
 func (r *Record) SignIn() error {
 	if r == nil {
 		return nil
 	}
 	r.mu.Lock()
-	user, again := r.who.User, r.signedIn
+	user, again := r.actor.User, r.signedIn
 	r.signedIn = true
 	r.mu.Unlock()
-	if again || r.admit == nil {
+	if again || r.countUser == nil {
 		return nil
 	}
-	return r.admit(user)
+	return r.countUser(user)
 }
 
-// SignedIn reports whether the request is made with a good token.
+// SignedIn reports whether the request has a valid token.
 func (r *Record) SignedIn() bool {
 	if r == nil {
 		return false
@@ -84,18 +84,18 @@ func (r *Record) SignedIn() bool {
 	return r.signedIn
 }
 
-// Workspace returns the workspace that the request is made in, "" while that is not known.
+// Workspace returns the workspace of the request, "" if it is not known yet.
 func (r *Record) Workspace() string {
 	if r == nil {
 		return ""
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.who.Workspace
+	return r.actor.Workspace
 }
 
-// At notes the pattern of the request's route. The path itself is never noted: it may
-// hold secrets, and the labels of sandboxes are such.
+// At sets the pattern of the request's route. The path itself is never recorded: it may contain
+// secrets, such as the labels of sandboxes.
 func (r *Record) At(route string) {
 	if r == nil {
 		return
@@ -105,18 +105,17 @@ func (r *Record) At(route string) {
 	r.route = route
 }
 
-// In notes the sandbox, by its id, whose URL is requested, and the sandbox's workspace.
+// In sets the sandbox whose URL is requested, by its id, and the sandbox's workspace.
 func (r *Record) In(sandbox, workspace string) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sandbox, r.who.Workspace = sandbox, workspace
+	r.sandbox, r.actor.Workspace = sandbox, workspace
 }
 
-// LetBodyRest sets how long the body of the request may pause before it is given up, instead of the
-// server's default.
+// LetBodyRest sets the longest pause of the request's body, instead of the server's default.
 func (r *Record) LetBodyRest(d time.Duration) {
 	if r == nil {
 		return
@@ -139,7 +138,7 @@ func (r *Record) BodyRest(other time.Duration) time.Duration {
 	return r.bodyIdle
 }
 
-// Routed serves the requests to a route, and notes its pattern.
+// Routed serves the requests of a route, and records its pattern.
 func Routed(route string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		FromContext(r.Context()).At(route)
@@ -147,14 +146,14 @@ func Routed(route string, next http.Handler) http.Handler {
 	})
 }
 
-// Attributes returns the attributes for the access log, without unknown ones.
+// Attributes returns the attributes for the access log, without the unknown attributes.
 func (r *Record) Attributes() []slog.Attr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []slog.Attr
 	for _, a := range []struct{ name, value string }{
-		{"route", r.route}, {"user", r.who.User}, {"workspace", r.who.Workspace}, {"token", r.who.Token},
-		{"session", r.who.Session}, {"sandbox", r.sandbox},
+		{"route", r.route}, {"user", r.actor.User}, {"workspace", r.actor.Workspace}, {"token", r.actor.Token},
+		{"session", r.actor.Session}, {"sandbox", r.sandbox},
 	} {
 		if a.value != "" {
 			list = append(list, slog.String(a.name, a.value))
@@ -173,7 +172,7 @@ func (r *Record) OfSandbox() bool {
 	return r.sandbox != ""
 }
 
-// Route returns the pattern of the request's route, "" when no route takes it.
+// Route returns the pattern of the request's route, "" when no route matches.
 func (r *Record) Route() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -145,17 +145,17 @@ func (a *Agent) end() error {
 		a.calls.Lock()
 		close(over)
 	}()
-	patience := time.After(closeTimeout)
+	timeout := time.After(closeTimeout)
 	select {
 	case <-over:
-	case <-patience:
+	case <-timeout:
 		a.log.Warn("calls have not ended")
 		return err
 	}
 	a.killAll() // processes that the last calls started
 	select {
 	case <-a.procs.idle():
-	case <-patience:
+	case <-timeout:
 		a.log.Warn("killed processes have not ended")
 	}
 	return err

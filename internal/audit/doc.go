@@ -11,9 +11,9 @@
 //
 // # One place
 //
-// [Log.Handler] wraps the handler of every route that is recorded; it makes an [Entry], which
-// travels in the request's context, and adds a record at the end, also for refused requests. The
-// code below adds to the entry what only it knows: the user, the object, the command.
+// [Log.Handler] wraps the handler of every recorded route; it makes an [Entry], which travels in
+// the request's context, and adds a record at the end, also for refused requests. The code below
+// adds the facts that only it knows to the entry: the user, the object, the command.
 //
 // # Commands
 //
@@ -23,12 +23,12 @@
 //
 // # When records are written
 //
-// Before an operation does anything, an intent is stored outside of the chain ([Entry.Begin],
-// [Entry.Command]), with what is known of the operation by then. The operation goes on only after
-// the store has the intent, and, except for commands, after it has been synced to disk; when that
-// fails the operation is not done. At the end its record replaces the intent in the same
-// transaction. Intents that a killed server leaves are recorded as [Interrupted] by the next server
-// ([Log.Recover]). So there is a record of each operation, and no operation without a record.
+// Before an operation does anything, the log stores an intent outside of the chain ([Entry.Begin],
+// [Entry.Command]), with the facts known by then. The operation goes on only after the store has
+// the intent, and, except for commands, after it has been synced to disk; if that fails, the
+// operation is not done. At the end its record replaces the intent in the same transaction. The
+// next server records the intents of a killed server as [Interrupted] ([Log.Recover]). So there is
+// a record of each operation, and no operation without a record.
 //
 // A single writer adds records and intents in batches, as soon as a caller waits; callers that
 // arrive meanwhile share the next transaction and the next sync. The answer to a request is delayed

@@ -58,7 +58,7 @@ func (f *fixture) hinder(st *hindered, cfg audit.Config) {
 // run is the handler of a command.
 func run(t *testing.T, done *atomic.Int64) func(e *audit.Entry) {
 	return func(e *audit.Entry) {
-		e.By(audit.Who{User: "ada"})
+		e.By(audit.Actor{User: "ada"})
 		if e.Command(t.Context(), []string{"true"}) == nil {
 			done.Add(1)
 		}
@@ -82,7 +82,7 @@ func nothingIsDoneBefore(t *testing.T, action string, command bool) {
 		changes <- c // and until the test has checked
 		return nil
 	}}
-	f.hinder(st, audit.Config{Patience: time.Hour})
+	f.hinder(st, audit.Config{WriteTimeout: time.Hour})
 	go func() {
 		f.handle(action, func(e *audit.Entry) {
 			if command {
@@ -128,7 +128,7 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 			return errors.New("the disk is full")
 		}
 		return nil
-	}}, audit.Config{Patience: 500 * time.Millisecond})
+	}}, audit.Config{WriteTimeout: 500 * time.Millisecond})
 	broken.Store(true)
 	for _, action := range []string{"exec", "delete-file", "exec"} {
 		w := f.handle(action, run(t, &done))
@@ -164,7 +164,7 @@ func TestDestroyOnAFullDisk(t *testing.T) {
 			return sandbox.NoSpace(errors.New("database or disk is full"))
 		}
 		return nil
-	}}, audit.Config{Patience: 500 * time.Millisecond})
+	}}, audit.Config{WriteTimeout: 500 * time.Millisecond})
 	full.Store(true)
 	if w := f.handle("delete-file", func(*audit.Entry) { t.Error("a file was removed without a record") }); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("delete-file: answered with %d", w.Code)
@@ -191,7 +191,7 @@ func (f *fixture) hang() (release func()) {
 	f.hinder(&hindered{change: func(*sandbox.AuditChange) error {
 		<-released
 		return nil
-	}}, audit.Config{Patience: time.Hour})
+	}}, audit.Config{WriteTimeout: time.Hour})
 	return func() { close(released) }
 }
 
@@ -249,7 +249,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		}
 		wg.Go(func() {
 			f.handle("exec", func(e *audit.Entry) {
-				e.By(audit.Who{User: "ada"})
+				e.By(audit.Actor{User: "ada"})
 				if err := e.Command(t.Context(), []string{"true"}); err != nil {
 					t.Errorf("somebody who is signed in, when there is no place for strangers: %v", err)
 				}
@@ -275,7 +275,7 @@ func TestRecover(t *testing.T) {
 	go func() {
 		defer close(ended)
 		f.handle("exec", func(e *audit.Entry) {
-			e.By(audit.Who{User: "ada", Workspace: "w"})
+			e.By(audit.Actor{User: "ada", Workspace: "w"})
 			if err := e.Command(t.Context(), []string{"rm", "-r", "/data"}); err != nil {
 				t.Error(err)
 			}
@@ -308,9 +308,9 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	for name, ends := range map[string]bool{audit.OK: true, audit.Interrupted: false} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, audit.Config{})
-			cfg := audit.Config{Patience: time.Hour, Linger: time.Hour}
+			cfg := audit.Config{WriteTimeout: time.Hour, CloseTimeout: time.Hour}
 			if !ends {
-				cfg.Linger = time.Millisecond
+				cfg.CloseTimeout = time.Millisecond
 			}
 			f.hinder(&hindered{}, cfg)
 			begun, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})

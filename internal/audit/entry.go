@@ -25,8 +25,8 @@ const (
 	detailsCount = 16
 )
 
-// Who identifies the user or token of an operation.
-type Who struct {
+// Actor identifies the user or token of an operation.
+type Actor struct {
 	User           sandbox.UserID
 	Workspace      sandbox.WorkspaceID
 	Token, Session string
@@ -41,15 +41,15 @@ type Entry struct {
 	begun time.Time
 	group string // group of addresses whose refusals are counted together
 
-	mu      sync.Mutex
-	record  Record       // guarded by mu
-	told    bool         // guarded by mu; the object was set by Object, not taken from the path
-	fault   sandbox.Code // guarded by mu
-	script  string       // guarded by mu
-	long    *time.Timer  // guarded by mu; fires when the command counts as long
-	started bool         // guarded by mu; the start was recorded
-	intent  string       // guarded by mu; the id of its intent, "" before there is one
-	ended   bool         // guarded by mu
+	mu       sync.Mutex
+	record   Record       // guarded by mu
+	explicit bool         // guarded by mu; the object was set by Object, not taken from the path
+	fault    sandbox.Code // guarded by mu
+	script   string       // guarded by mu
+	long     *time.Timer  // guarded by mu; fires when the command counts as long
+	started  bool         // guarded by mu; the start was recorded
+	intent   string       // guarded by mu; the id of its intent, "" before there is one
+	ended    bool         // guarded by mu
 }
 
 type contextKey struct{}
@@ -72,20 +72,20 @@ func (e *Entry) note(change func(r *Record)) {
 	}
 }
 
-// By sets who does it. Empty fields leave earlier values.
-func (e *Entry) By(who Who) {
+// By sets the actor. Empty fields leave earlier values.
+func (e *Entry) By(actor Actor) {
 	e.note(func(r *Record) {
 		set := func(to *string, v string) {
 			if v != "" {
 				*to = text(v, idMax)
 			}
 		}
-		set(&r.User, string(who.User))
-		set(&r.Workspace, string(who.Workspace))
-		set(&r.Token, who.Token)
-		set(&r.Session, who.Session)
-		set(&r.Role, string(who.Role))
-		r.Admin = r.Admin || who.Administrator
+		set(&r.User, string(actor.User))
+		set(&r.Workspace, string(actor.Workspace))
+		set(&r.Token, actor.Token)
+		set(&r.Session, actor.Session)
+		set(&r.Role, string(actor.Role))
+		r.Admin = r.Admin || actor.Administrator
 	})
 }
 
@@ -97,8 +97,8 @@ func (e *Entry) Via(via string, ws sandbox.WorkspaceID) {
 // Object sets the object of the operation; only the first call counts. The name may be "".
 func (e *Entry) Object(kind, id, name string) {
 	e.note(func(r *Record) {
-		if !e.told {
-			e.told = true
+		if !e.explicit {
+			e.explicit = true
 			r.ObjectKind, r.ObjectID, r.ObjectName = kind, text(id, idMax), text(name, idMax)
 		}
 	})
@@ -108,8 +108,8 @@ func (e *Entry) Object(kind, id, name string) {
 // a detail otherwise.
 func (e *Entry) Made(kind, id, name string) {
 	e.note(func(r *Record) {
-		if !e.told {
-			e.told = true
+		if !e.explicit {
+			e.explicit = true
 			r.ObjectKind, r.ObjectID, r.ObjectName = kind, text(id, idMax), text(name, idMax)
 			return
 		}
@@ -154,7 +154,7 @@ func runsCommand(action string) bool {
 // while the disk is too full for their records, which are then kept in memory.
 func freesSpace(action string) bool { return action == "delete-sandbox" }
 
-// Begin stores the intent of the operation with what is known about it, and returns when that is
+// Begin stores the intent of the operation with the facts known about it, and returns when that is
 // written: nothing may be done before. The intent survives a loss of power, unless it is about a
 // command; commands are too frequent to wait for the disk each time. Calling it again updates the
 // intent. Errors: Unavailable; nothing may be done then.

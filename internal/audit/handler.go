@@ -19,12 +19,12 @@ type Operation struct {
 	Fail func(http.ResponseWriter, *http.Request, error)
 }
 
-// requestIDHeader is where the answer has the id of its request.
+// requestIDHeader is the header with the id of a request in its answer.
 const requestIDHeader = "X-Request-Id"
 
 // Handler records each request to next as an operation; see the package comment. It must be the
-// handler of a [http.ServeMux], whose path values it reads. Routes that do something need Admitted
-// also. op must not change after the first request.
+// handler of a [http.ServeMux], whose path values it reads. Routes that change or run something
+// need IntentHandler also. op must not change after the first request.
 func (l *Log) Handler(op *Operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := l.ready(op.Action); err != nil {
@@ -48,9 +48,9 @@ func (l *Log) Handler(op *Operation, next http.Handler) http.Handler {
 	})
 }
 
-// Admitted is placed between authorization and the handler of an operation: it stores the intent
-// before the handler runs, and refuses the request if that fails.
-func (l *Log) Admitted(op *Operation, next http.Handler) http.Handler {
+// IntentHandler stores the intent of an operation before next runs, and refuses the request if that
+// fails. Its place is after authorization.
+func (l *Log) IntentHandler(op *Operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !runsCommand(op.Action) {
 			if err := FromContext(r.Context()).Begin(r.Context()); err != nil {

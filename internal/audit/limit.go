@@ -17,22 +17,22 @@ const (
 
 // limit counts the refusals of the current minute. Safe for concurrent use.
 type limit struct {
-	mu        sync.Mutex
-	seen      map[string]int      // guarded by mu; by user, or group of addresses
-	anonymous int                 // guarded by mu
-	left      map[string]*leftOut // guarded by mu; by user
-	most      int                 // limit of those without a user
+	mu         sync.Mutex
+	seen       map[string]int         // guarded by mu; by user, or group of addresses
+	anonymous  int                    // guarded by mu
+	unrecorded map[string]*unrecorded // guarded by mu; by user
+	most       int                    // limit of those without a user
 }
 
-// leftOut counts refusals without records.
-type leftOut struct {
+// unrecorded counts refusals without records.
+type unrecorded struct {
 	workspace, user string
 	requests        int
 	addresses       map[string]struct{}
 }
 
 func newLimit(most int) *limit {
-	return &limit{most: most, seen: map[string]int{}, left: map[string]*leftOut{}}
+	return &limit{most: most, seen: map[string]int{}, unrecorded: map[string]*unrecorded{}}
 }
 
 // allow reports whether the refusal gets its own record.
@@ -52,7 +52,7 @@ func (l *limit) allow(r *Record, group string) bool {
 		}
 		return true
 	}
-	l.leaveOut(r, group)
+	l.countUnrecorded(r, group)
 	return false
 }
 
@@ -60,15 +60,15 @@ func (l *limit) allow(r *Record, group string) bool {
 func (l *limit) count(r *Record, group string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leaveOut(r, group)
+	l.countUnrecorded(r, group)
 }
 
-// leaveOut counts a refusal without record; mu is held.
-func (l *limit) leaveOut(r *Record, group string) {
-	x := l.left[r.User]
+// countUnrecorded counts a refusal without record; mu is held.
+func (l *limit) countUnrecorded(r *Record, group string) {
+	x := l.unrecorded[r.User]
 	if x == nil {
-		x = &leftOut{workspace: r.Workspace, user: r.User, addresses: map[string]struct{}{}}
-		l.left[r.User] = x
+		x = &unrecorded{workspace: r.Workspace, user: r.User, addresses: map[string]struct{}{}}
+		l.unrecorded[r.User] = x
 	}
 	if x.workspace != r.Workspace {
 		x.workspace = ""
@@ -84,12 +84,12 @@ func (l *limit) next() []*Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var list []*Record
-	for _, x := range l.left {
+	for _, x := range l.unrecorded {
 		list = append(list, &Record{
 			Action: ActionRefused, Outcome: Failed, User: x.user, Workspace: x.workspace,
 			Details: map[string]string{"requests": strconv.Itoa(x.requests), "addresses": strconv.Itoa(len(x.addresses))},
 		})
 	}
-	l.seen, l.left, l.anonymous = map[string]int{}, map[string]*leftOut{}, 0
+	l.seen, l.unrecorded, l.anonymous = map[string]int{}, map[string]*unrecorded{}, 0
 	return list
 }

@@ -23,21 +23,20 @@ const (
 )
 
 const (
-	// queueMax is how many items may wait before new operations are refused; batchMax is how many
-	// are written at once. The ends of admitted operations are queued however long the queue is.
+	// queueMax bounds the items that wait before new operations are refused; batchMax bounds the items
+	// of a write. The ends of operations in progress are queued however long the queue is.
 	queueMax, batchMax = 4096, 256
-	// anonymousMax is how many items may wait before anonymous operations, such as sign-ins, are
+	// anonymousMax bounds the items that wait before anonymous operations, such as sign-ins, are
 	// refused, so that any number of them does not keep out others.
 	anonymousMax = queueMax / 4
-	// gather is how long records that nobody waits for are delayed to collect others: a transaction
-	// for each would cost commands more than the records do.
+	// gather is the delay of records that nobody waits for, to collect others: a transaction for each
+	// would cost commands more than the records do.
 	gather = 50 * time.Millisecond
-	// defaultPatience is the default of Config.Patience and Config.Linger.
-	defaultPatience = 30 * time.Second
+	// defaultTimeout is the default of Config.WriteTimeout and Config.CloseTimeout.
+	defaultTimeout = 30 * time.Second
 	// minute is the period of counting refusals, hour the interval of looking for old records.
 	minute, hour = time.Minute, time.Hour
-	// cutRows is how many records are removed at once; if more are too old, the next follow after
-	// cutPause.
+	// cutRows bounds the records of a cut; if more are too old, the next cut follows after cutPause.
 	cutRows  = 1000
 	cutPause = 100 * time.Millisecond
 	// cutPart: a cut frees this part of MaxBytes, so that not every batch needs a cut.
@@ -67,12 +66,12 @@ type Store interface {
 type Config struct {
 	Retention time.Duration
 	MaxBytes  int64
-	// MaxRefused is how many refused anonymous requests are recorded individually each minute; 60
+	// MaxRefused bounds the refused anonymous requests that are recorded individually each minute; 60
 	// when it is 0.
 	MaxRefused int
-	// Patience is how long an operation waits until its record is written, Linger how long Close
-	// waits for operations in progress; 30 s when they are 0.
-	Patience, Linger time.Duration
+	// WriteTimeout bounds the time for which an operation waits until its record is written,
+	// CloseTimeout the time for which Close waits for operations in progress; 30 s when they are 0.
+	WriteTimeout, CloseTimeout time.Duration
 }
 
 // Log is the audit log. Safe for concurrent use.
@@ -81,7 +80,7 @@ type Log struct {
 	cfg    Config
 	logger *slog.Logger
 	limit  *limit
-	turns  *turns
+	slots  *querySlots
 	// verifying is a semaphore for verifications.
 	verifying chan struct{}
 	failing   atomic.Bool // the last attempt to write failed
@@ -103,26 +102,27 @@ type Log struct {
 	idle    chan struct{}       // guarded by mu; closed when the last of open has ended, nil before closing
 }
 
-// item is a change to write, or an empty item for waiting until the writer has come this far.
+// item is a change to write, or an empty item whose turn tells that all items before it are
+// written.
 type item struct {
 	begun   *sandbox.AuditIntent
 	record  *Record
 	ended   string          // the intent that it ends
 	written chan<- struct{} // closed when it is written; nil when nobody waits
 	synced  bool            // it counts as written only after a sync to disk
-	nobody  bool            // it admits an anonymous operation
-	// inMemory is set for items that need not be written while the disk is full; they are kept in
-	// memory until then.
+	nobody  bool            // it begins an anonymous operation
+	// inMemory is set for items that need not be written while the disk is full; they stay in memory
+	// until then.
 	inMemory bool
 }
 
 // Open returns the log in the store; it writes until Close.
 func Open(store Store, cfg Config, logger *slog.Logger) *Log {
 	l := &Log{
-		store: store, cfg: cfg, logger: logger, limit: newLimit(cmp.Or(cfg.MaxRefused, refusedAnonymous)), turns: newTurns(), full: newSignal(), verifying: make(chan struct{}, 1),
+		store: store, cfg: cfg, logger: logger, limit: newLimit(cmp.Or(cfg.MaxRefused, refusedAnonymous)), slots: newQuerySlots(), full: newSignal(), verifying: make(chan struct{}, 1),
 		urgent: make(chan struct{}, 1), finished: make(chan struct{}), open: map[*Entry]struct{}{},
 	}
-	l.cfg.Patience, l.cfg.Linger = cmp.Or(cfg.Patience, defaultPatience), cmp.Or(cfg.Linger, defaultPatience)
+	l.cfg.WriteTimeout, l.cfg.CloseTimeout = cmp.Or(cfg.WriteTimeout, defaultTimeout), cmp.Or(cfg.CloseTimeout, defaultTimeout)
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	go l.run()
 	return l
@@ -141,7 +141,7 @@ func (l *Log) Close() {
 	}
 	idle := l.idle
 	l.mu.Unlock()
-	late := time.NewTimer(l.cfg.Linger)
+	late := time.NewTimer(l.cfg.CloseTimeout)
 	defer late.Stop()
 	select {
 	case <-idle:
@@ -203,7 +203,7 @@ func (l *Log) ready(action string) error {
 		return nil
 	}
 	since := l.writing.Load()
-	if l.failing.Load() || since != 0 && time.Since(time.Unix(0, since)) > l.cfg.Patience {
+	if l.failing.Load() || since != 0 && time.Since(time.Unix(0, since)) > l.cfg.WriteTimeout {
 		return unavailable()
 	}
 	return nil
@@ -243,8 +243,8 @@ func (l *Log) hurry() {
 	}
 }
 
-// putWait queues an item and waits until it is written, ctx ends, or Patience has passed; then it
-// may still be written later. It does not wait for an item that may be kept in memory while the
+// putWait queues an item and waits until it is written, ctx ends, or WriteTimeout has passed; then
+// it may still be written later. It does not wait for an item that may stay in memory while the
 // disk is full.
 func (l *Log) putWait(ctx context.Context, it item) error {
 	written := make(chan struct{})
@@ -252,7 +252,7 @@ func (l *Log) putWait(ctx context.Context, it item) error {
 	if err := l.put(it); err != nil {
 		return err
 	}
-	late := time.NewTimer(l.cfg.Patience)
+	late := time.NewTimer(l.cfg.WriteTimeout)
 	defer late.Stop()
 	var full <-chan struct{} // nil: it must be written
 	if it.inMemory {
@@ -277,11 +277,11 @@ func (l *Log) putWait(ctx context.Context, it item) error {
 	}
 }
 
-// Do does an operation that is not a request, and records it: r has what is known, do may add to
-// the entry in its context. It is not done when its intent cannot be written. Do returns do's
+// Do does an operation that is not a request, and records it: r has the known facts, and do may add
+// to the entry in its context. Do does nothing if the intent cannot be written. It returns do's
 // error, and the error of writing its end.
 func (l *Log) Do(ctx context.Context, r Record, do func(context.Context) error) error {
-	e := &Entry{log: l, begun: time.Now(), record: r, told: r.ObjectKind != ""}
+	e := &Entry{log: l, begun: time.Now(), record: r, explicit: r.ObjectKind != ""}
 	l.enter(e)
 	defer l.leave(e)
 	if err := e.Begin(ctx); err != nil {

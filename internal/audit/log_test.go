@@ -207,7 +207,7 @@ func (f *fixture) handle(action string, do func(e *audit.Entry), address ...stri
 	f.Helper()
 	mux := http.NewServeMux()
 	op := &audit.Operation{Action: action, Route: "POST /boxes/{ref}"}
-	mux.Handle("POST /boxes/{ref}", f.log.Handler(op, f.log.Admitted(op, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("POST /boxes/{ref}", f.log.Handler(op, f.log.IntentHandler(op, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		do(audit.FromContext(r.Context()))
 	}))))
 	r := httptest.NewRequestWithContext(f.Context(), "POST", "/boxes/one", nil)
@@ -289,7 +289,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	refuse := func(user string) func(e *audit.Entry) {
 		return func(e *audit.Entry) {
-			e.By(audit.Who{User: sandbox.UserID(user)})
+			e.By(audit.Actor{User: sandbox.UserID(user)})
 			e.Fail(sandbox.Forbidden)
 		}
 	}
@@ -298,7 +298,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		f.handle("exec", refuse(""), "192.0.2.1:1")
 		f.handle("exec", refuse(""), fmt.Sprintf("198.51.100.%d:1", i%250))
 		f.handle("exec", refuse("ada"), "192.0.2.1:1")
-		f.handle("exec", func(e *audit.Entry) { e.By(audit.Who{User: "bob"}) }, "192.0.2.1:1")
+		f.handle("exec", func(e *audit.Entry) { e.By(audit.Actor{User: "bob"}) }, "192.0.2.1:1")
 	}
 	f.log.Close()
 	f.log = audit.Open(f.store, audit.Config{}, slog.New(slog.DiscardHandler))
@@ -332,7 +332,7 @@ func TestWhatMayHaveBeenDoneIsRecorded(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	as := func(do func(e *audit.Entry)) func(e *audit.Entry) {
 		return func(e *audit.Entry) {
-			e.By(audit.Who{User: "eve"})
+			e.By(audit.Actor{User: "eve"})
 			do(e)
 		}
 	}
@@ -350,7 +350,7 @@ func TestWhatMayHaveBeenDoneIsRecorded(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	serve := f.log.Handler(&audit.Operation{Action: "late"}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		audit.FromContext(r.Context()).By(audit.Who{User: "eve"})
+		audit.FromContext(r.Context()).By(audit.Actor{User: "eve"})
 	}))
 	serve.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "POST", "/", nil))
 	var outcomes []string
@@ -367,7 +367,7 @@ func TestWhatMayHaveBeenDoneIsRecorded(t *testing.T) {
 func TestRecordOfARequest(t *testing.T) {
 	f := newFixture(t, audit.Config{})
 	f.handle("exec", func(e *audit.Entry) {
-		e.By(audit.Who{User: "u", Workspace: "w", Token: "t", Role: sandbox.RoleMember})
+		e.By(audit.Actor{User: "u", Workspace: "w", Token: "t", Role: sandbox.RoleMember})
 		e.Object("sandbox", "id-1", "one")
 		e.Object("sandbox", "id-2", "two")
 		e.Made("snapshot", "sn", "")

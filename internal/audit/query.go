@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// QueryTime is how long a query may take, VerifyTime a verification.
+	// QueryTime bounds a query, VerifyTime a verification.
 	QueryTime, VerifyTime = 20 * time.Second, 15 * time.Minute
-	// verifyPage is how many rows are read at once, each a few kilobytes at most.
+	// verifyPage is the number of rows read at once, each a few kilobytes at most.
 	verifyPage = 500
 )
 
@@ -23,7 +23,7 @@ const (
 func (l *Log) Rows(ctx context.Context, f sandbox.AuditFilter) (page.Page[sandbox.AuditRow], error) {
 	timed, cancel := context.WithTimeout(ctx, QueryTime)
 	defer cancel()
-	release, err := l.turns.take(timed, f.Workspace)
+	release, err := l.slots.acquire(timed, f.Workspace)
 	if err == nil {
 		defer release()
 		err = l.flush(timed)

@@ -100,7 +100,7 @@ func FromFirst() *Verifier { return &Verifier{} }
 // At returns the last row that was checked.
 func (v *Verifier) At() sandbox.AuditPoint { return v.at }
 
-// Check returns what is wrong with the next row; after an error no more rows may be checked.
+// Check returns an error about the next row; after an error no more rows may be checked.
 func (v *Verifier) Check(r sandbox.AuditRow) error {
 	if !v.begun {
 		v.begun = true

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// CommandMax is how many bytes of a command are recorded, and commandArgs how many arguments.
+	// CommandMax bounds the bytes of a recorded command, and commandArgs its arguments.
 	CommandMax  = 4 << 10
 	commandArgs = 256
 
 	hidden = "[redacted]"
-	// tailMax is how many bytes are dropped from a word that the limit cuts: the rest of a secret
+	// tailMax bounds the bytes that are dropped from a word that the limit cuts: the rest of a secret
 	// might not look like a secret.
 	tailMax = 256
 	// The value of a variable is hidden everywhere if it has at least valueMin bytes;
@@ -84,8 +84,8 @@ func secretsOf(envs []map[string]string) secrets {
 	return slices.Compact(list)
 }
 
-// hide returns s without the values. When s was cut off at its end, hide also removes what may be
-// the beginning of a value there.
+// hide returns s without the values. When s was cut off at its end, hide also removes a possible
+// beginning of a value there.
 func (list secrets) hide(s string, cut bool) string {
 	for _, v := range list {
 		s = strings.ReplaceAll(s, v, hidden)
@@ -105,8 +105,8 @@ func (list secrets) hide(s string, cut bool) string {
 	return s[:len(s)-most]
 }
 
-// command returns what to record of a command, and whether it was truncated, regardless of hidden
-// values.
+// command returns the part of a command to record, and whether it was truncated, regardless of
+// hidden values.
 func command(argv []string, envs []map[string]string) (kept []string, truncated bool) {
 	values := secretsOf(envs)
 	room := CommandMax
@@ -147,7 +147,7 @@ func withoutTail(s string) string {
 	return s[:from]
 }
 
-// text returns what to record of a text that a caller or a sandbox chose: valid UTF-8, without
+// text returns the part to record of a text that a caller or a sandbox chose: valid UTF-8, without
 // secrets, and at most max bytes.
 func text(s string, max int) string {
 	rest := ""

@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// recoverPage is how many operations of a killed server are recorded at once.
+// recoverPage is the number of operations of a killed server that are recorded at once.
 const recoverPage = 500
 
 // run writes until the log is closed, and then the rest of the queue.
@@ -157,7 +157,7 @@ func (l *Log) Recover(ctx context.Context) error {
 	}
 }
 
-// cutOld removes records that are too old, and returns when to look again.
+// cutOld removes records that are too old, and returns the time of the next cut.
 func (l *Log) cutOld() time.Duration {
 	if l.cut(false) {
 		return cutPause

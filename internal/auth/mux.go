@@ -85,7 +85,7 @@ func (m *Mux) Handle(pattern string, rule Rule, h http.Handler) {
 		if route.Action == Recorded {
 			m.operations[len(m.routes)] = op
 		}
-		h = m.log.Admitted(op, h)
+		h = m.log.IntentHandler(op, h)
 	}
 	if rule.Needs != Public {
 		h = m.auth.guard(rule, h)
@@ -136,7 +136,7 @@ func (a *Authenticator) guard(rule Rule, next http.Handler) http.Handler {
 		who := id.actor()
 		audit.FromContext(r.Context()).By(who)
 		record := access.FromContext(r.Context())
-		record.By(access.Who{User: string(who.User), Workspace: string(who.Workspace), Token: who.Token, Session: who.Session})
+		record.By(access.Actor{User: string(who.User), Workspace: string(who.Workspace), Token: who.Token, Session: who.Session})
 		if err == nil {
 			err = record.SignIn()
 		}
@@ -179,8 +179,8 @@ func (a *Authenticator) authorize(rule Rule, r *http.Request) (Identity, error) 
 }
 
 // actor returns the identity in the form of the audit log.
-func (id Identity) actor() audit.Who {
-	return audit.Who{
+func (id Identity) actor() audit.Actor {
+	return audit.Actor{
 		User: id.User, Workspace: id.Workspace, Token: id.TokenID, Session: id.Session, Role: id.Role, Administrator: id.Administrator,
 	}
 }

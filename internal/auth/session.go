@@ -91,7 +91,7 @@ func (c *Accounts) begin(ctx context.Context, user sandbox.UserID, method, addre
 	}
 	tokens.RefreshesIn = s.RefreshTime
 	e := audit.FromContext(ctx)
-	e.By(audit.Who{User: user, Session: s.ID})
+	e.By(audit.Actor{User: user, Session: s.ID})
 	e.Detail("method", method)
 	return tokens, nil
 }
@@ -135,7 +135,7 @@ func (c *Accounts) Refresh(ctx context.Context, refresh, remote string) (Tokens,
 	if err != nil {
 		return Tokens{}, fmt.Errorf("refresh session: %w", err)
 	}
-	e.By(audit.Who{User: was.User, Session: was.ID})
+	e.By(audit.Actor{User: was.User, Session: was.ID})
 	tokens.RefreshesIn = was.RefreshExpiry(next.RefreshedAt).Sub(next.RefreshedAt)
 	return tokens, nil
 }

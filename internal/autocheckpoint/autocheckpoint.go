@@ -1,9 +1,9 @@
-// Package autocheckpoint makes automatic checkpoints of sandboxes, and has sandboxes whose
-// processes were lost go on from them.
+// Package autocheckpoint makes automatic checkpoints of sandboxes, and resumes sandboxes whose
+// processes were lost from them.
 //
-// The [Scheduler] decides when: some time after the last checkpoint, few at once, and in fair
-// turns for workspaces. The [Keeper] makes, replaces and deletes the checkpoints, at most one
-// per sandbox. Its [Host] saves boxes and changes their state.
+// The [Scheduler] decides when: some time after the last checkpoint, few at once, and in fair order
+// among workspaces. The [Keeper] makes, replaces and deletes the checkpoints, at most one per
+// sandbox. Its [Host] saves boxes and changes their state.
 package autocheckpoint
 
 import (
@@ -26,7 +26,7 @@ type Sandbox struct {
 	Since time.Time
 }
 
-// Sandboxes makes the checkpoints. It is safe for concurrent use.
+// Sandboxes makes the checkpoints. Safe for concurrent use.
 type Sandboxes interface {
 	// Running returns the running sandboxes that have automatic checkpoints.
 	Running() []Sandbox
@@ -39,7 +39,7 @@ type Sandboxes interface {
 // that were started together are not all saved together.
 const spread = 8
 
-// Scheduler has checkpoints made.
+// Scheduler schedules the checkpoints of all sandboxes.
 type Scheduler struct {
 	sandboxes Sandboxes
 	places    *fairsem.Semaphore
@@ -52,7 +52,7 @@ type Scheduler struct {
 	busy  map[sandbox.ID]bool // waits for a place or is being saved; guarded by mu
 }
 
-// New returns a scheduler that has at most so many checkpoints made at once, and looks for
+// New returns a scheduler that makes at most concurrent checkpoints at once, and looks for
 // sandboxes once per tick.
 func New(sandboxes Sandboxes, concurrent int, tick time.Duration) *Scheduler {
 	return &Scheduler{
@@ -61,7 +61,7 @@ func New(sandboxes Sandboxes, concurrent int, tick time.Duration) *Scheduler {
 	}
 }
 
-// Run has checkpoints made until ctx ends, and returns when none is being made any more.
+// Run makes checkpoints until ctx ends, and returns when all checkpoints in progress have ended.
 func (s *Scheduler) Run(ctx context.Context) {
 	defer s.work.Wait()
 	ticker := time.NewTicker(s.tick)

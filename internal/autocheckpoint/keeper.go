@@ -133,7 +133,7 @@ func (k *Keeper) save(b *box.Box) error {
 	if !sb.LastActivityAt.After(sb.LastCheckpointAt) && !k.host.Working(b) {
 		return nil // nothing changed since the checkpoint
 	}
-	if err := errors.Join(k.saved.Enough(k.minFreeDisk), k.quotas.CheckDisk(k.ctx(), sb.Workspace)); err != nil {
+	if err := errors.Join(k.saved.CheckFree(k.minFreeDisk), k.quotas.CheckDisk(k.ctx(), sb.Workspace)); err != nil {
 		return err
 	}
 	begin := time.Now()

@@ -242,7 +242,7 @@ func archive(ctx context.Context, dir, to string, m *Manifest) (err error) {
 	return errors.Join(f.Close(), durable.Sync(filepath.Dir(to)))
 }
 
-// add writes the present content of a file; data appended meanwhile is left out.
+// add writes the present content of a file, without data appended meanwhile.
 func add(ctx context.Context, w *tar.Writer, path, name string) (File, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// files is how many files the ballast has, portion how many of them one Release
-	// gives up.
+	// files is the number of files of the ballast, portion the number of files that one Release
+	// removes.
 	files   = 8
 	portion = 2
 )
@@ -30,16 +30,16 @@ type Ballast struct {
 	log  *slog.Logger
 
 	mu          sync.Mutex
-	held        [files]bool // which files are there; guarded by mu
+	exist       [files]bool // the files that exist; guarded by mu
 	unsupported bool        // the file system cannot reserve space; guarded by mu
 }
 
-// Open returns the ballast of size bytes in a directory, which need not exist. It makes
-// no files: [Ballast.Restore] does. Files of another size, which an earlier setting left,
-// are removed. A size of 0 turns the ballast off.
+// Open returns the ballast of size bytes in a directory, which need not exist. It makes no files:
+// [Ballast.Restore] does. It removes files of another size, from an earlier setting. A size of 0
+// turns the ballast off.
 func Open(dir string, size int64, log *slog.Logger) (*Ballast, error) {
 	b := &Ballast{dir: dir, size: size / files, log: log}
-	for i := range b.held {
+	for i := range b.exist {
 		var st unix.Stat_t
 		err := unix.Stat(b.path(i), &st)
 		switch {
@@ -47,7 +47,7 @@ func Open(dir string, size int64, log *slog.Logger) (*Ballast, error) {
 		case err != nil:
 			return nil, fmt.Errorf("open ballast: %w", err)
 		case b.size > 0 && st.Size == b.size:
-			b.held[i] = true
+			b.exist[i] = true
 		default:
 			if err := os.Remove(b.path(i)); err != nil {
 				return nil, fmt.Errorf("open ballast: %w", err)
@@ -59,12 +59,12 @@ func Open(dir string, size int64, log *slog.Logger) (*Ballast, error) {
 
 func (b *Ballast) path(i int) string { return filepath.Join(b.dir, strconv.Itoa(i)) }
 
-// Held returns the bytes in reserve.
-func (b *Ballast) Held() int64 {
+// Reserved returns the bytes in reserve.
+func (b *Ballast) Reserved() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := int64(0)
-	for _, held := range b.held {
+	for _, held := range b.exist {
 		if held {
 			n += b.size
 		}
@@ -72,24 +72,24 @@ func (b *Ballast) Held() int64 {
 	return n
 }
 
-// Size returns the bytes that are in reserve when nothing of the ballast was given up.
+// Size returns the bytes of the whole ballast.
 func (b *Ballast) Size() int64 { return b.size * files }
 
-// Release gives up a quarter of the ballast and reports whether there was something to
-// give up: then a write that found the disk full is worth another attempt.
+// Release removes a quarter of the ballast and reports whether it freed anything: then a write that
+// found the disk full is worth another attempt.
 func (b *Ballast) Release() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	given := 0
-	for i := range b.held {
-		if !b.held[i] || given == portion {
+	for i := range b.exist {
+		if !b.exist[i] || given == portion {
 			continue
 		}
 		if err := os.Remove(b.path(i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			b.log.Error("a file of the ballast is not removed", "error", err)
 			continue
 		}
-		b.held[i] = false
+		b.exist[i] = false
 		given++
 	}
 	if given > 0 {
@@ -98,8 +98,8 @@ func (b *Ballast) Release() bool {
 	return given > 0
 }
 
-// Restore makes the missing files again, for as long as more space than the whole
-// ballast stays free beside them. Not enough space is no error.
+// Restore makes the missing files again, as long as more space than the whole ballast stays free
+// beside them. Lack of space is no error.
 func (b *Ballast) Restore() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +107,7 @@ func (b *Ballast) Restore() error {
 		return nil
 	}
 	made := int64(0)
-	for i, held := range b.held {
+	for i, held := range b.exist {
 		if held {
 			continue
 		}
@@ -132,7 +132,7 @@ func (b *Ballast) Restore() error {
 		if err != nil {
 			return ignoreFull(fmt.Errorf("make ballast: %w", err))
 		}
-		b.held[i] = true
+		b.exist[i] = true
 		made += b.size
 	}
 	if made > 0 {
@@ -141,7 +141,7 @@ func (b *Ballast) Restore() error {
 	return nil
 }
 
-// reserve makes a file whose blocks are allocated, or leaves nothing.
+// reserve makes a file whose blocks are allocated, or nothing.
 func reserve(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -168,17 +168,17 @@ func ignoreFull(err error) error {
 
 // Space is the free space of a file system.
 type Space struct {
-	// Bytes and Inodes are free, for users without privileges; Size is how many bytes
-	// there are in all. A file system that does not count its inodes has 1<<62 of them.
+	// Bytes and Inodes are free, for users without privileges; Size is the total number of bytes. A
+	// file system that does not count its inodes has 1<<62 of them.
 	Bytes, Size, Inodes int64
 }
 
-// inodeBytes is how many bytes of free space a free inode counts as. Stored output uses most
+// inodeBytes is the number of free bytes that a free inode counts as. Stored output uses most
 // inodes, a few small files for each command.
 const inodeBytes = 64 << 10
 
-// Usable returns how many bytes may be taken to be free where files of all sizes are
-// made: Bytes, or 64 KiB for each free inode when that is less.
+// Usable returns the bytes that files of all sizes may take: Bytes, or 64 KiB for each free inode
+// when that is less.
 func (s Space) Usable() int64 {
 	return min(s.Bytes, min(s.Inodes, math.MaxInt64/inodeBytes)*inodeBytes)
 }

@@ -46,23 +46,23 @@ func TestBallastIsGivenUpInPortionsAndMadeAgain(t *testing.T) {
 	if err := b.Restore(); err != nil {
 		t.Fatal(err)
 	}
-	if held, taken := b.Held(), blocks(t, dir); held != size || taken < size {
+	if held, taken := b.Reserved(), blocks(t, dir); held != size || taken < size {
 		t.Fatalf("it says that it holds %d, and its files take %d, want %d", held, taken, size)
 	}
 	b = open(t, dir, size) // as after a restart
 	for _, want := range []int64{6 << 20, 4 << 20, 2 << 20, 0} {
-		if !b.Release() || b.Held() != want || blocks(t, dir) != want {
-			t.Fatalf("a release leaves %d, the files take %d, want %d", b.Held(), blocks(t, dir), want)
+		if !b.Release() || b.Reserved() != want || blocks(t, dir) != want {
+			t.Fatalf("a release leaves %d, the files take %d, want %d", b.Reserved(), blocks(t, dir), want)
 		}
 	}
 	if b.Release() {
 		t.Error("more was given up than there was")
 	}
-	if err := b.Restore(); err != nil || b.Held() != size {
-		t.Errorf("restored: %v, holds %d", err, b.Held())
+	if err := b.Restore(); err != nil || b.Reserved() != size {
+		t.Errorf("restored: %v, holds %d", err, b.Reserved())
 	}
-	if b = open(t, dir, size/2); b.Held() != 0 || blocks(t, dir) != 0 {
-		t.Errorf("with another size %d are held, and the files take %d, want none before they are made", b.Held(), blocks(t, dir))
+	if b = open(t, dir, size/2); b.Reserved() != 0 || blocks(t, dir) != 0 {
+		t.Errorf("with another size %d are held, and the files take %d, want none before they are made", b.Reserved(), blocks(t, dir))
 	}
 }
 

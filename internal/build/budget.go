@@ -17,27 +17,27 @@ const (
 	// workMax bounds the steps of reading a Dockerfile and of replacing its variables; a
 	// step takes some ten nanoseconds.
 	workMax = 32 << 20
-	// variablesMax bounds the ARGs, ENVs and LABELs of a build, and the variables of an
-	// image that it begins with.
+	// variablesMax bounds the ARGs, ENVs and LABELs of a build, including the variables of its base
+	// image.
 	variablesMax = 4096
-	// compileSteps is what a pattern costs for each of its bytes before it is used.
+	// compileSteps is the cost of compiling a pattern, for each of its bytes.
 	compileSteps = 64
-	// heredocSteps is what finding a here document costs.
+	// heredocSteps is the cost of finding a here document.
 	heredocSteps = 1024
-	// replaceSteps is what a replacement costs for each byte of the value beside its pattern.
+	// replaceSteps is the cost of a replacement, for each byte of the value, in addition to its
+	// pattern.
 	replaceSteps = 128
 )
 
-// budget counts what a build has cost so far. It is used by one goroutine at a time.
+// budget counts the cost of a build. Only one goroutine at a time may use it.
 type budget struct {
-	ctx       context.Context // ends the build; each word looks at it
+	ctx       context.Context // ends the build; each word checks it
 	steps     int64           // of the parser and of replacing variables
 	words     int             // bytes of words with their variables replaced
 	variables int             // ARGs, ENVs and LABELs
 }
 
-// spend counts steps. Errors: Invalid when there were too many; that of a context that
-// has ended.
+// spend counts steps. Errors: Invalid when the build exceeds workMax; the context's.
 func (b *budget) spend(steps int64) error {
 	if err := b.ctx.Err(); err != nil {
 		return err
@@ -56,9 +56,9 @@ func (b *budget) declare(n int) error {
 	return nil
 }
 
-// source counts what the parser does with a Dockerfile. Its work on one instruction grows
-// with the instruction's length times the depth of what is nested in it, so instructions
-// are found first, here documents taken for instructions.
+// source counts the cost of parsing a Dockerfile. The parser's work on an instruction grows with
+// the instruction's length times its depth of nesting, so source finds the instructions first, and
+// counts here documents as instructions.
 func (b *budget) source(source []byte) error {
 	switch {
 	case len(source) > dockerfileMax:
@@ -86,14 +86,14 @@ func (b *budget) source(source []byte) error {
 	return nil
 }
 
-// depth returns in how many variables, as in ${A:-${B}}, a part of a text is at most beside
-// the innermost.
+// depth returns an upper bound of the nesting of variables in a text, as in ${A:-${B}}: 0 without
+// nesting.
 func depth(text []byte) int {
 	return bytes.Count(text, []byte("${")) - len(plainVariable.FindAllIndex(text, -1))
 }
 
-// What the parser takes for the name of a variable, and text in which nothing ends or
-// begins but what the text says.
+// Parts of patterns: the name of a variable as the parser accepts it, and text without a character
+// that begins or ends a variable.
 const (
 	name  = `(?:[-@*#?$!]|[\pL\pN_]*)`
 	named = `\$\{[\pL\pN_]+`
@@ -102,31 +102,30 @@ const (
 )
 
 var (
-	// pattern is where a word may have a variable with a pattern: ${name#pattern},
-	// ${name%pattern} or ${name/pattern/replacement}.
+	// pattern matches a variable with a pattern: ${name#pattern}, ${name%pattern} or
+	// ${name/pattern/replacement}.
 	pattern     = regexp.MustCompile(`\$\{` + name + `[#%/]`)
 	replacement = regexp.MustCompile(`\$\{` + name + `/`)
-	// plainPattern is such a variable that has no other one in it.
+	// plainPattern matches a variable with a pattern that contains no other variable.
 	plainPattern = regexp.MustCompile(named + `(?:[#%]|/` + part + `+/|//` + part + `*/)` + text + `*\}`)
-	// plainVariable is any variable with none in it but such as $name, which cannot have
-	// others in them.
+	// plainVariable matches a variable that contains none but plain variables like $name.
 	plainVariable = regexp.MustCompile(named + `(?:[-:+?#%](?:` + text + `|\$[\pL_])*|/` + part + `+/` + text + `*|//` + part + `*/` + text + `*)?\}`)
 )
 
-// wordEnv gives the values of variables to the expansion of one word as long as these do
-// not cost too much, and then no more: with empty values the rest costs nothing.
+// wordEnv gives the expansion of a word the values of variables until their cost exceeds the
+// budget. Then it gives empty values, with which the rest of the expansion costs nothing.
 type wordEnv struct {
 	vars     *variables
 	length   int64 // of the word
-	depth    int64 // of what is nested in it
+	depth    int64 // the nesting of its variables
 	patterns bool
 	replaces bool
-	plain    int64 // bytes of the longest pattern; 0 when patterns have variables themselves
-	held     int64 // bytes at most that values have given so far
-	err      error // what was too much
+	plain    int64 // bytes of the longest pattern; 0 when patterns contain variables
+	given    int64 // upper bound of the bytes that values have given so far
+	err      error // the reason why the budget is exceeded
 }
 
-// newWordEnv counts what a word costs without its values.
+// newWordEnv counts the cost of a word without its values.
 func (v *variables) newWordEnv(word string) *wordEnv {
 	e := &wordEnv{vars: v, length: int64(len(word)), depth: 1 + int64(depth([]byte(word)))}
 	cost := e.length * e.depth
@@ -145,19 +144,19 @@ func (v *variables) newWordEnv(word string) *wordEnv {
 	return e
 }
 
-// Get implements [shell.EnvGetter]. The expansion asks for a variable when it has all of
-// the variable's pattern, and before it uses the pattern.
+// Get implements [shell.EnvGetter]. The expansion asks for a variable after it has parsed the
+// variable's pattern and before it uses the pattern.
 func (e *wordEnv) Get(name string) (string, bool) {
 	value, ok := e.vars.Get(name)
 	if e.err != nil {
 		return "", ok
 	}
 	size := int64(len(value))
-	cost, grown := size*e.depth, size // each variable around it copies it
+	cost, grown := size*e.depth, size // each enclosing variable copies it
 	if e.patterns {
 		span := e.plain
 		if span == 0 {
-			span = e.length + e.held
+			span = e.length + e.given
 		}
 		if e.replaces {
 			grown += (size + 1) * span
@@ -165,7 +164,7 @@ func (e *wordEnv) Get(name string) (string, bool) {
 		}
 		cost += (size + compileSteps) * span
 	}
-	if e.held += grown; e.held > expansionMax {
+	if e.given += grown; e.given > expansionMax {
 		e.err = sandbox.Errorf(sandbox.Invalid, "its variables make it too long")
 		return "", ok
 	}

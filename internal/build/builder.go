@@ -18,29 +18,28 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Config are the bounds of builds. Zero values mean the defaults that the comments name.
+// Config are the limits of builds. The comments name the defaults of zero values.
 type Config struct {
-	// Timeout is how long a build may take from its beginning, its upload and the
-	// waiting included; an hour.
+	// Timeout bounds a build, including its upload and the time in queues; 0 is an hour.
 	Timeout time.Duration
-	// UploadTimeout is how long its context may take to arrive once it has its turn;
-	// a quarter of an hour.
+	// UploadTimeout bounds the upload of a context, from the moment at which the build has a slot; 0
+	// is a quarter of an hour.
 	UploadTimeout time.Duration
 }
 
 // Limits of builds that are not worth a setting.
 const (
-	uploadMax      = 2 << 30 // bytes of a context as it comes
+	uploadMax      = 2 << 30 // bytes of a context as uploaded
 	contextMax     = 4 << 30 // bytes of it decompressed
 	contextFiles   = 250_000
-	callerBuilds   = 4 // builds and pushes of one workspace that are under way
+	callerBuilds   = 4 // concurrent builds and pushes of a workspace
 	ignoreMax      = 1 << 20
 	argsMax        = 100
-	argBytesMax    = 32 << 10 // of all arguments together
-	outputMax      = 16 << 20 // bytes of output that are told
+	argBytesMax    = 32 << 10 // total bytes of arguments
+	outputMax      = 16 << 20 // bytes of output that a build reports
 	builtMax       = 100      // images of one workspace
-	builtBytesMax  = 64 << 30 // that they take
-	leftBytesMax   = 32 << 30 // of what its builds have left: cached layers and images without a name
+	builtBytesMax  = 64 << 30 // total bytes of the images of a workspace
+	cacheBytesMax  = 32 << 30 // bytes of cached layers and untagged images that the builds of a workspace leave behind
 	layerMax       = 16 << 30
 	layerFilesMax  = 1_000_000
 	filesMax       = 2_000_000 // of an image
@@ -48,70 +47,70 @@ const (
 	defaultUpload  = 15 * time.Minute
 )
 
-// Request says what to build.
+// Request describes a build.
 type Request struct {
-	// Tag is the image's name, with or without a tag and a registry; "" is none: the
-	// image is known by its digest, and kept for an hour unless something uses it.
+	// Tag is the name of the image, with or without a tag and a registry. With "" the image is known
+	// by its digest and is removed after an hour unless something uses it.
 	Tag string
-	// Path of the Dockerfile in the context; "" is Dockerfile. Source, when not nil,
-	// is its content instead.
+	// Path is the path of the Dockerfile in the context; "" is Dockerfile. Source, unless nil, is its
+	// content instead.
 	Path   string
 	Source []byte
 	// Args are the values of ARGs.
 	Args map[string]string
 	// Target is the stage to build, by name or number; "" is the last.
 	Target string
-	// NoCache makes every layer anew.
+	// NoCache disables the layer cache.
 	NoCache bool
-	// Network lets RUNs reach it.
+	// Network connects RUN instructions to the network.
 	Network bool
-	// Push pushes the image to the registry that Tag names.
+	// Push pushes the image to the registry in Tag.
 	Push bool
 	// Resources limit each RUN; 0 is the server's default for builds.
 	Resources sandbox.Resources
-	// Timeout is how long the build may take; 0 is Config.Timeout, which is the most.
+	// Timeout bounds the build; 0 is Config.Timeout, which is also the maximum.
 	Timeout time.Duration
-	// WaitForQuota is for how long the build may wait for room in the quota, within its
-	// Timeout; at most [sandbox.WaitForQuotaMax].
+	// WaitForQuota bounds the time for which the build may wait for its quota, within its Timeout; at
+	// most [sandbox.WaitForQuotaMax].
 	WaitForQuota time.Duration
 }
 
-// Kind says what an [Event] is about.
+// Kind is the kind of an [Event].
 type Kind string
 
-// The kinds.
+// The kinds of events.
 const (
-	KindStep     Kind = "step"     // an instruction is begun, or found made before
+	KindStep     Kind = "step"     // an instruction begins, or its layer was in the cache
 	KindOutput   Kind = "output"   // of a command
-	KindProgress Kind = "progress" // of something that takes its time
+	KindProgress Kind = "progress" // of a pull or another long operation
 	KindWarning  Kind = "warning"
 )
 
-// Event is a moment of a build.
+// Event reports the progress of a build.
 type Event struct {
 	Kind Kind
-	// Step of Steps has the Instruction on Line, in Stage; Cached says that its layer
-	// was there.
+	// Step counts the instructions from 1 to Steps. Instruction stands on Line, in Stage. Cached
+	// reports that its layer was in the cache.
 	Step, Steps, Line  int
 	Stage, Instruction string
 	Cached             bool
-	// Output are bytes that a command wrote.
+	// Output is output of a command.
 	Output []byte
-	// Progress is what is being made.
+	// Progress is the progress of a pull or an export.
 	Progress sandbox.ImageEvent
-	// Warning is for whoever wrote the Dockerfile.
+	// Warning is a warning for the author of the Dockerfile.
 	Warning string
 }
 
-// Builder builds images. It is safe for concurrent use.
+// Builder builds images. Safe for concurrent use.
 type Builder struct {
 	cfg    Config
 	host   Host
 	images *image.Store
-	most   int // images of one workspace
+	most   int // maximum number of images of a workspace
 
 	mu    sync.Mutex
-	under map[sandbox.WorkspaceID]int // builds under way; guarded by mu
+	under map[sandbox.WorkspaceID]int // builds and pushes in progress; guarded by mu
 }
 
 // New returns a builder.
@@ -150,7 +149,7 @@ func (b *Builder) validate(req *Request) error {
 	return b.host.CheckLimits(req.Resources, req.WaitForQuota)
 }
 
-// Timeout is how long the build of a valid request may take.
+// Timeout returns the time limit of a valid request.
 func (b *Builder) Timeout(req *Request) time.Duration {
 	if req.Timeout > 0 {
 		return req.Timeout
@@ -158,20 +157,19 @@ func (b *Builder) Timeout(req *Request) time.Duration {
 	return b.cfg.Timeout
 }
 
-// UploadTimeout is how long reading the context may take: whoever sends it so slowly
-// would keep others from their turns.
+// UploadTimeout returns the time limit of reading the context: a slow client occupies a slot that
+// other builds wait for.
 func (b *Builder) UploadTimeout() time.Duration { return b.cfg.UploadTimeout }
 
-// Build builds an image for the caller's workspace. The context is a tar of the files
-// to build from, plain or compressed with gzip, bzip2 or zstd; it is read to its end
-// when the build has its turn, and not before. Events are told one at a time, in order;
-// tell must not wait for anybody, and what an event holds is not changed afterwards. The
-// build ends when ctx does, with nothing left but layers to use again.
+// Build builds an image for the caller's workspace. The context is a tar of the files to build
+// from, plain or compressed with gzip, bzip2 or zstd; Build reads it to its end once the build has
+// a slot. Build calls report with one event at a time, in order; report must not block, and may
+// retain the event. The build ends when ctx ends; only cached layers remain.
 //
-// Errors: a [Failure] where an instruction is at fault. Invalid, naming the field,
-// also for a Dockerfile that is not supported and for a command that fails;
-// QuotaExceeded; TooLarge; Timeout; those of pulls and of pushes.
-func (b *Builder) Build(ctx context.Context, c sandbox.Caller, req Request, files io.Reader, tell func(Event)) (sandbox.Image, error) {
+// Errors: a [Failure] when an instruction is at fault. Invalid, naming the field, also for an
+// unsupported Dockerfile and for a command that fails; QuotaExceeded; TooLarge; Timeout; the errors
+// of pulls and pushes.
+func (b *Builder) Build(ctx context.Context, c sandbox.Caller, req Request, files io.Reader, report func(Event)) (sandbox.Image, error) {
 	if err := b.validate(&req); err != nil {
 		return sandbox.Image{}, err
 	}
@@ -182,17 +180,16 @@ func (b *Builder) Build(ctx context.Context, c sandbox.Caller, req Request, file
 	defer leave()
 	limited, cancel := context.WithTimeout(ctx, b.Timeout(&req))
 	defer cancel()
-	img, err := b.build(limited, c, req, files, tell)
+	img, err := b.build(limited, c, req, files, report)
 	if err != nil && ctx.Err() == nil && limited.Err() != nil {
 		return img, sandbox.Wrap(sandbox.Timeout, err, "it was not built within %s", b.Timeout(&req))
 	}
 	return img, err
 }
 
-// Push sends an image that the caller's workspace has built to a registry: to another
-// reference, or with "" to what its name says. Progress should return soon. Errors:
-// as [image.Store.Push]; QuotaExceeded when the workspace has as many builds and
-// pushes under way as it may.
+// Push pushes an image that the caller's workspace has built to a registry: to another reference,
+// or with "" to the reference that is its name. Progress should return soon. Errors: as
+// [image.Store.Push]; QuotaExceeded when the workspace has too many builds and pushes in progress.
 func (b *Builder) Push(ctx context.Context, c sandbox.Caller, ref, to string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 	img, err := b.images.Built(ctx, c.Workspace, ref)
 	if err != nil {
@@ -213,22 +210,22 @@ func (b *Builder) Push(ctx context.Context, c sandbox.Caller, ref, to string, pr
 
 // enter counts a build of a workspace until leave is called. Errors: QuotaExceeded.
 func (b *Builder) enter(ctx context.Context, c sandbox.Caller, req *Request) (leave func(), err error) {
-	if req.WaitForQuota == 0 { // else it may wait for the disk, too
+	if req.WaitForQuota == 0 { // with it the build may also wait for the disk
 		if err := b.host.CheckDisk(ctx, c); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.mayHave(ctx, c.Workspace, req.Tag, 1); err != nil {
+	if err := b.checkImageQuota(ctx, c.Workspace, req.Tag, 1); err != nil {
 		return nil, err
 	}
 	return b.count(c.Workspace)
 }
 
-// mayHave refuses another image of add bytes under a name, which what has that name now
-// makes room for, when a workspace has as many as it may. Errors: QuotaExceeded.
-func (b *Builder) mayHave(ctx context.Context, ws sandbox.WorkspaceID, tag string, add int64) error {
+// checkImageQuota returns QuotaExceeded when adding add bytes under a name would exceed the limits
+// of a workspace. The image that has the name now will be replaced and does not count.
+func (b *Builder) checkImageQuota(ctx context.Context, ws sandbox.WorkspaceID, tag string, add int64) error {
 	if tag == "" {
-		return nil // it counts as what is left by builds
+		return nil // it counts as a cached layer
 	}
 	name, version, err := reference.BuiltName(tag)
 	if err != nil {
@@ -253,21 +250,21 @@ func (b *Builder) mayHave(ctx context.Context, ws sandbox.WorkspaceID, tag strin
 	return nil
 }
 
-// mayKeep returns an error if the builds of the workspace have left too many bytes to add more.
-// Errors: QuotaExceeded; Unavailable when the server's disk is full.
-func (r *run) mayKeep(ctx context.Context, add int64) error {
-	_, left, err := r.builder.images.Owned(r.caller.Workspace)
+// checkCacheQuota returns an error if add bytes more of cached layers would exceed the limit of the
+// workspace. Errors: QuotaExceeded; Unavailable when the server's disk is full.
+func (r *run) checkCacheQuota(ctx context.Context, add int64) error {
+	_, cached, err := r.builder.images.Owned(r.caller.Workspace)
 	if err != nil {
 		return err
 	}
-	if left > leftBytesMax {
-		return leftTooMuch(left)
+	if cached > cacheBytesMax {
+		return cacheFull(cached)
 	}
 	return r.builder.host.CheckDiskFor(ctx, r.caller, r.resources, add)
 }
 
-func leftTooMuch(left int64) error {
-	return sandbox.Errorf(sandbox.QuotaExceeded, "the workspace's builds of the last minutes have left layers of %d MiB, and may leave %d; try again later", left>>20, int64(leftBytesMax)>>20)
+func cacheFull(cached int64) error {
+	return sandbox.Errorf(sandbox.QuotaExceeded, "the cached layers of the workspace's recent builds take %d MiB, the limit is %d MiB; try again later", cached>>20, int64(cacheBytesMax)>>20)
 }
 
 // count counts a build or a push of a workspace until leave is called. Errors: QuotaExceeded.
@@ -288,9 +285,9 @@ func (b *Builder) count(ws sandbox.WorkspaceID) (leave func(), err error) {
 }
 
 // build does the work of Build.
-func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, upload io.Reader, tell func(Event)) (sandbox.Image, error) {
+func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, upload io.Reader, report func(Event)) (sandbox.Image, error) {
 	resources, release, err := b.host.AcquireSlot(ctx, c, req.Resources, req.WaitForQuota, func(what string) {
-		tell(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "waiting", Message: what}})
+		report(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "waiting", Message: what}})
 	})
 	if err != nil {
 		return sandbox.Image{}, err
@@ -311,14 +308,14 @@ func (b *Builder) build(ctx context.Context, c sandbox.Caller, req Request, uplo
 		return sandbox.Image{}, err
 	}
 	r := &run{
-		builder: b, caller: c, req: &req, plan: plan, context: files, tell: tell, resources: resources,
+		builder: b, caller: c, req: &req, plan: plan, context: files, report: report, resources: resources,
 		steps: plan.steps(), ends: make([]*state, len(plan.stages)), used: map[string]bool{},
 	}
 	defer r.close()
 	return r.all(ctx)
 }
 
-// plan reads the Dockerfile, and takes out of the context what is ignored.
+// plan parses the Dockerfile and removes ignored files from the context.
 func (b *Builder) plan(ctx context.Context, req *Request, files *rootfs.Files) (*plan, error) {
 	name := req.Path
 	if name == "" {
@@ -352,7 +349,7 @@ func (b *Builder) plan(ctx context.Context, req *Request, files *rootfs.Files) (
 	return p, nil
 }
 
-// inField says of an error that is a caller's fault which input it is about.
+// inField adds the field to an error that the caller caused.
 func inField(field string, err error) error {
 	var coded *sandbox.Error
 	if !errors.As(err, &coded) {
@@ -365,7 +362,7 @@ func inField(field string, err error) error {
 	return &sandbox.Error{Code: code, Field: field, Message: messageOf(coded), Err: err}
 }
 
-// limitedReader fails when there is more than n bytes.
+// limitedReader fails after n bytes.
 type limitedReader struct {
 	r io.Reader
 	n int64

@@ -14,10 +14,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// configMax bounds what an image says about itself.
+// configMax bounds the configuration of an image.
 const configMax = 1 << 20
 
-// command works off the n-th instruction of stage i.
+// command executes the n-th instruction of stage i.
 func (r *run) command(ctx context.Context, i, n int, st *state, cmd instructions.Command) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (r *run) command(ctx context.Context, i, n int, st *state, cmd instructions
 	}
 }
 
-// configure works off an instruction that changes only how the image is run.
+// configure executes an instruction that changes only the configuration of the image.
 func (r *run) configure(st *state, cmd instructions.Command) error {
 	c := &st.config
 	switch cmd := cmd.(type) {
@@ -106,7 +106,7 @@ func (st *state) checkSize() error {
 	if st.config.Healthcheck != nil {
 		lists = append(lists, st.config.Healthcheck.Test)
 	}
-	// A variable, label or port that is there is counted again by each instruction.
+	// An instruction counts the variables, labels and ports before it again.
 	entries := len(st.config.Env) + len(st.config.Labels) + len(st.config.Volumes) + len(st.config.ExposedPorts)
 	if err := st.vars.budget.spend(int64(entries)); err != nil {
 		return err
@@ -126,15 +126,15 @@ func (st *state) checkSize() error {
 		size += len(k) + len(v)
 	}
 	if size > configMax {
-		return sandbox.Errorf(sandbox.Invalid, "what the image says about itself has more than %d bytes", configMax)
+		return sandbox.Errorf(sandbox.Invalid, "the configuration of the image has more than %d bytes", configMax)
 	}
 	return nil
 }
 
-// portSteps is what a port of EXPOSE costs.
+// portSteps is the cost of a port of EXPOSE.
 const portSteps = 8
 
-// expose is EXPOSE.
+// expose executes EXPOSE.
 func (r *run) expose(st *state, cmd *instructions.ExposeCommand) error {
 	for _, word := range cmd.Ports {
 		ports, err := st.vars.words(word)
@@ -157,7 +157,8 @@ func (r *run) expose(st *state, cmd *instructions.ExposeCommand) error {
 	return nil
 }
 
-// parsePorts reads 80, 80/tcp or 8000-8010/udp and returns them as an image has them.
+// parsePorts parses 80, 80/tcp or 8000-8010/udp and returns the ports as in an image's
+// configuration.
 func parsePorts(text string) ([]string, error) {
 	bad := sandbox.Errorf(sandbox.Invalid, "%.100q is no port like 8080, 53/udp or 8000-8010", text)
 	numbers, protocol, given := strings.Cut(text, "/")
@@ -181,7 +182,7 @@ func parsePorts(text string) ([]string, error) {
 	return ports, nil
 }
 
-// set puts a value into a map that may not be there yet.
+// set puts a value into a map that may be nil.
 func set[V any](m *map[string]V, key string, value V) {
 	if *m == nil {
 		*m = map[string]V{}
@@ -189,7 +190,7 @@ func set[V any](m *map[string]V, key string, value V) {
 	(*m)[key] = value
 }
 
-// setEnv sets a variable of the image, in its place when it was set before.
+// setEnv sets a variable of the image; a variable that exists stays in its place.
 func (st *state) setEnv(name, value string) {
 	st.vars.env[name] = value
 	for i, e := range st.config.Env {
@@ -201,7 +202,7 @@ func (st *state) setEnv(name, value string) {
 	st.config.Env = append(st.config.Env, name+"="+value)
 }
 
-// shelled returns a command as a program and its arguments.
+// shelled returns the program and the arguments of a command.
 func shelled(c *v1.Config, cmd instructions.ShellDependantCmdLine) []string {
 	if !cmd.PrependShell {
 		return cmd.CmdLine
@@ -217,7 +218,7 @@ func shellOf(c *v1.Config) []string {
 	return []string{"/bin/sh", "-c"}
 }
 
-// workdir is WORKDIR: the directory belongs to the user when it has to be made.
+// workdir executes WORKDIR: the user owns a directory that workdir makes.
 func (r *run) workdir(ctx context.Context, st *state, c *instructions.WorkdirCommand, cached func()) error {
 	dir := path.Join("/", c.Path)
 	if !path.IsAbs(c.Path) {
@@ -227,7 +228,7 @@ func (r *run) workdir(ctx context.Context, st *state, c *instructions.WorkdirCom
 	return r.makeDir(ctx, st, dir, codeOf(c), cached)
 }
 
-// makeDir makes a directory unless it is there.
+// makeDir makes a directory unless it exists.
 func (r *run) makeDir(ctx context.Context, st *state, dir, by string, cached func()) error {
 	files, err := r.filesOf(ctx, st)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// copy is COPY, from the context, a stage or an image.
+// copy executes COPY, from the context, a stage or an image.
 func (r *run) copy(ctx context.Context, st *state, from int, c *instructions.CopyCommand, cached func()) error {
 	req := rootfs.CopyRequest{From: r.context, Owner: c.Chown}
 	if c.From != "" {
@@ -41,9 +41,9 @@ func (r *run) copy(ctx context.Context, st *state, from int, c *instructions.Cop
 	return r.copyOver(ctx, st, req, codeOf(c), cached)
 }
 
-// add is ADD of files, of which archives are unpacked.
+// add executes ADD of files, and unpacks archives.
 func (r *run) add(ctx context.Context, st *state, c *instructions.AddCommand, cached func()) error {
-	if slices.ContainsFunc(c.SourcePaths, isURL) { // once its variables are replaced
+	if slices.ContainsFunc(c.SourcePaths, isURL) { // after the replacement of variables
 		return sandbox.Errorf(sandbox.Invalid, "ADD of a URL is not supported; fetch it in a RUN, or before the build")
 	}
 	req := rootfs.CopyRequest{From: r.context, Owner: c.Chown, Unpack: c.Unpack == nil || *c.Unpack}
@@ -53,7 +53,7 @@ func (r *run) add(ctx context.Context, st *state, c *instructions.AddCommand, ca
 	return r.copyOver(ctx, st, req, codeOf(c), cached)
 }
 
-// sources fills in what COPY and ADD have in common.
+// sources sets the fields that COPY and ADD have in common.
 func (st *state) sources(req *rootfs.CopyRequest, sd *instructions.SourcesAndDest, chmod string) error {
 	req.Sources = sd.SourcePaths
 	for _, f := range sd.SourceContents {

@@ -1,20 +1,16 @@
 // Package build makes images from Dockerfiles.
 //
-// A Dockerfile is read with BuildKit's parser, and what is not supported is refused
-// by line before anything runs. Its stages are then worked off one after the other,
-// those only that the target needs. Each RUN gets a work box of its own (package
-// lifecycle), which is a sandbox like any other; what it leaves behind is a layer.
-// COPY, ADD and a WORKDIR that is missing need no box: their layers are put together
-// from names in memory and contents in a file (package image), so nothing of a
-// context is ever unpacked on the host. Other instructions change only how the
-// image is run.
+// BuildKit's parser reads a Dockerfile. Build refuses unsupported instructions, with their line,
+// before anything runs. Then it executes the stages that the target needs, in order. Each RUN gets
+// a work box of its own (package workbox), which is isolated like any sandbox; the files that it
+// changes are a layer. COPY, ADD and a WORKDIR that does not exist need no box: package image makes
+// their layers from names in memory and contents in a file, so nothing of a context is ever
+// unpacked on the host. The other instructions only change the configuration of the image.
 //
-// A layer is found again by a key of the workspace, the digest below it, the
-// instruction with everything that it depends on, and the contents of what it
-// copies. So an unchanged Dockerfile over unchanged files makes nothing anew, and
-// no workspace learns what another has built.
+// The key of a cached layer consists of the workspace, the digest below it, the instruction with
+// all inputs, and the contents of the files that it copies. So an unchanged Dockerfile over
+// unchanged files makes no layer again, and no workspace learns what another has built.
 //
-// A build lives as long as its request: when the client goes away it ends, and a
-// server that is killed leaves work boxes and temporary files that the next one
-// removes. Layers that were finished stay, to be used again.
+// A build ends when its client disconnects. The next server removes the work boxes and temporary
+// files of a killed server. Finished layers stay in the cache.
 package build

@@ -12,17 +12,17 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Bounds on what variables may grow to: each may name others many times.
+// Bounds on the expansion of variables: each may name others many times.
 const (
-	wordMax      = 128 << 10 // bytes of a word with its variables replaced
+	wordMax      = 128 << 10 // bytes of an expanded word
 	expansionMax = 4 << 20   // bytes that the variables of one word may give
-	wordsMax     = 16 << 20  // bytes of all words of a build with their variables replaced
+	wordsMax     = 16 << 20  // bytes of all expanded words of a build
 )
 
 // variables are the variables that an instruction may name.
 type variables struct {
 	lex *shell.Lex
-	// env are those of the image, which win over args.
+	// env are the variables of the image, which take precedence over args.
 	env, args map[string]string
 	budget    *budget // of the whole build
 }
@@ -41,14 +41,14 @@ func (v *variables) Get(name string) (string, bool) {
 // Keys returns the names of all variables, in order.
 func (v *variables) Keys() []string { return slices.Sorted(maps.Keys(v.all())) }
 
-// all returns the variables that commands get.
+// all returns the variables of commands.
 func (v *variables) all() map[string]string {
 	all := maps.Clone(v.args)
 	maps.Copy(all, v.env)
 	return all
 }
 
-// predefined are the arguments that need no default.
+// predefined returns the arguments that need no default.
 func predefined() map[string]string {
 	m := map[string]string{}
 	for _, side := range []string{"BUILD", "TARGET"} {
@@ -57,7 +57,7 @@ func predefined() map[string]string {
 	return m
 }
 
-// freeArgs are arguments that may be given without an ARG that names them.
+// freeArgs are arguments that may be given without an ARG instruction.
 var freeArgs = []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"}
 
 // globals returns the variables that FROM may name: the ARGs before the first one.
@@ -73,8 +73,8 @@ func (p *plan) globals(b *budget, given map[string]string) (*variables, error) {
 	return v, nil
 }
 
-// declare is ARG: the value that is given, else the default, else that of the ARG of
-// the same name before the first FROM.
+// declare executes ARG. The value is the given argument, else the default, else the value of the
+// ARG of the same name before the first FROM.
 func (v *variables) declare(arg instructions.KeyValuePairOptional, given, global map[string]string) error {
 	if err := v.budget.declare(1); err != nil {
 		return err
@@ -101,8 +101,8 @@ func (v *variables) declare(arg instructions.KeyValuePairOptional, given, global
 	return nil
 }
 
-// expand replaces the variables in a word. Errors: Invalid, also for a word that grows
-// too long and for one that costs too much; that of the build's context when it has ended.
+// expand replaces the variables in a word. Errors: Invalid, also when the result is too long or
+// costs too much; the context's.
 func (v *variables) expand(word string) (string, error) {
 	env := v.newWordEnv(word)
 	out := ""
@@ -124,7 +124,7 @@ func (v *variables) expand(word string) (string, error) {
 	return out, nil
 }
 
-// words is expand for a word that may become several.
+// words is expand for a word that may expand to several words.
 func (v *variables) words(word string) ([]string, error) {
 	if _, err := v.expand(word); err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (v *variables) words(word string) ([]string, error) {
 	return words, nil
 }
 
-// lexError is an error of the expansion as ours.
+// lexError translates an error of the expansion.
 func lexError(err error) error {
 	if err == nil {
 		return nil

@@ -93,15 +93,15 @@ type HostDeps struct {
 // host is the host of a server.
 type host struct {
 	HostDeps
-	// slots are apart from the places of installs: a sandbox does not wait for a Dockerfile, whose
+	// slots are separate from the slots of installs: a create must not wait for a Dockerfile, whose
 	// commands may take an hour.
 	slots *fairsem.Semaphore
 }
 
-// defaultSlots is how many Dockerfiles are built at once, unless the settings say it.
+// defaultSlots is the default number of concurrent builds.
 const defaultSlots = 2
 
-// NewHost returns the host of a server, which builds so many Dockerfiles at once; 0 is 2.
+// NewHost returns the host of a server, which runs at most slots builds at once; 0 is 2.
 func NewHost(slots int, deps HostDeps) Host {
 	return &host{HostDeps: deps, slots: fairsem.New(cmp.Or(slots, defaultSlots))}
 }
@@ -130,7 +130,8 @@ func (h *host) AcquireSlot(ctx context.Context, c sandbox.Caller, asked sandbox.
 	return got.Have, got.Release, nil
 }
 
-// Base implements [Host]. References are resolved here only, because their meaning may change.
+// Base implements [Host]. Only Base resolves references, because their meaning may change during a
+// build.
 func (h *host) Base(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.ImageEvent)) (sandbox.Image, error) {
 	if err := sandbox.CheckText("from", ref, 1, sandbox.ImageRefMax); err != nil {
 		return sandbox.Image{}, err
@@ -152,7 +153,7 @@ func (h *host) Base(ctx context.Context, c sandbox.Caller, ref string, progress 
 	return h.Prepare.Base(ctx, "from", ref, c.Workspace, progress)
 }
 
-// errCommandFailed ends the work of a command that exits with another code than 0.
+// errCommandFailed ends the work of a command with a nonzero exit code.
 var errCommandFailed = errors.New("the command failed")
 
 // Run implements [Host].
@@ -178,7 +179,7 @@ func (h *host) Run(ctx context.Context, cmd Command, output func([]byte), layer 
 		return err
 	}
 	done := make(chan struct{})
-	if !h.Work.Go(func() { // so that the end of the server waits for it
+	if !h.Work.Go(func() { // so that the server waits for it when it stops
 		defer close(done)
 		err = h.Boxes.WriteLayer(ctx, workbox.Spec{Base: cmd.Base, Network: cmd.Network, PlainTmp: true, Resources: cmd.Resources}, layer, work)
 	}) {

@@ -18,14 +18,15 @@ import (
 var emptyTar = make([]byte, 1024)
 
 // buildScratch builds a small image.
-func buildScratch(ctx context.Context, b *Builder, tag string, tell func(Event)) error {
+func buildScratch(ctx context.Context, b *Builder, tag string, report func(Event)) error {
 	req := Request{Tag: tag, Source: []byte("FROM scratch\nWORKDIR /w\n")}
-	_, err := b.Build(ctx, sandbox.Caller{Workspace: "me"}, req, bytes.NewReader(emptyTar), tell)
+	_, err := b.Build(ctx, sandbox.Caller{Workspace: "me"}, req, bytes.NewReader(emptyTar), report)
 	return err
 }
 
 // TestImagesOfTwoBuilds: how many images there may be is decided when one is recorded, and
-// one that takes another's name is none more.
+// TestImagesOfTwoBuilds: the number of images is checked when an image is recorded; an image that
+// replaces another does not add to it.
 func TestImagesOfTwoBuilds(t *testing.T) {
 	b := newBuilder(t, 1_000)
 	b.most = 3
@@ -74,7 +75,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 func TestTurnComesFirst(t *testing.T) {
 	b := newBuilder(t, 100)
 	var reads, before int
-	b.host = &orderedHost{crowdedHost{room: 100}, func() { before = reads }}
+	b.host = &orderedHost{crowdedHost{capacity: 100}, func() { before = reads }}
 	files := bytes.NewReader(emptyTar)
 	upload := readerFunc(func(p []byte) (int, error) {
 		reads++
@@ -126,7 +127,7 @@ func TestFailedRunLeavesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			b := newBuilderIn(t, dir, 100)
-			host.room, host.work = 100, filepath.Join(dir, "tmp")
+			host.capacity, host.work = 100, filepath.Join(dir, "tmp")
 			b.host = host
 			run := func() error {
 				req := Request{Tag: "app", Source: []byte("FROM scratch\nWORKDIR /w\nRUN [\"/x\"]\n")}
@@ -142,7 +143,7 @@ func TestFailedRunLeavesNothing(t *testing.T) {
 			if _, err := b.images.Built(t.Context(), "me", "app"); sandbox.CodeOf(err) != sandbox.NotFound {
 				t.Errorf("the image: %v", err)
 			}
-			if err := run(); err == nil { // as it would from a layer that was kept
+			if err := run(); err == nil { // it would succeed with a cached layer
 				t.Error("the build went well the second time")
 			}
 		})

@@ -24,23 +24,23 @@ const (
 	instructionsMax = 1000 // ARGs before the first FROM included
 )
 
-// plan is a Dockerfile that can be worked off.
+// plan is a parsed and checked Dockerfile.
 type plan struct {
 	escape rune
-	global []instructions.ArgCommand // those before the first FROM
-	vars   *variables                // that these give
+	global []instructions.ArgCommand // before the first FROM
+	vars   *variables                // set by global
 	stages []stage
 	target int
 	needed []bool // by stage
 }
 
-// stage is a FROM with what follows.
+// stage is a FROM with the instructions that follow.
 type stage struct {
 	instructions.Stage
-	base string // what it is made from; "" when that is the stage under
-	// under is the stage that it is made from; -1 for none.
+	base string // reference of the base image; "" when the base is the stage under
+	// under is the index of the stage that it is based on; -1 for none.
 	under int
-	// froms are the stages, or -1, that its COPY --from mean, by command.
+	// froms are the indexes of the stages of COPY --from, by command; -1 for an image.
 	froms map[int]int
 }
 
@@ -52,13 +52,13 @@ func (s *stage) label(i int) string {
 	return strconv.Itoa(i)
 }
 
-// Failure is why a build failed, with the place in its Dockerfile.
+// Failure is the error of a build, with its place in the Dockerfile.
 type Failure struct {
-	// Line is where the instruction begins, from 1; 0 when no line is at fault.
+	// Line is the line of the instruction, from 1; 0 when no line is at fault.
 	Line int
-	// Instruction is the line's text; "" for none.
+	// Instruction is the text of the line; "" for none.
 	Instruction string
-	// ExitCode is that of a command that ended with another than 0.
+	// ExitCode is the nonzero exit code of a command; 0 for other failures.
 	ExitCode int
 	// Err has the code and the message.
 	Err error
@@ -69,7 +69,7 @@ func (f *Failure) Error() string { return f.Err.Error() }
 // Unwrap returns the error with the code.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// at says that an error is about an instruction, whose line its message then names.
+// at returns a Failure for an error of an instruction; its message names the line.
 func at(location []parser.Range, instruction string, err error) error {
 	if err == nil {
 		return nil
@@ -92,7 +92,7 @@ func at(location []parser.Range, instruction string, err error) error {
 	return f
 }
 
-// messageOf is an error's message with its field.
+// messageOf returns an error's message with its field.
 func messageOf(e *sandbox.Error) string {
 	if e.Field != "" {
 		return e.Field + ": " + e.Message
@@ -100,7 +100,7 @@ func messageOf(e *sandbox.Error) string {
 	return e.Message
 }
 
-// refuse is at with a message of its own.
+// refuse returns a Failure of an instruction with the given message.
 func refuse(cmd interface{ Location() []parser.Range }, format string, args ...any) error {
 	text := ""
 	if s, ok := cmd.(fmt.Stringer); ok {
@@ -109,8 +109,8 @@ func refuse(cmd interface{ Location() []parser.Range }, format string, args ...a
 	return at(cmd.Location(), shown(text), sandbox.Errorf(sandbox.Invalid, format, args...))
 }
 
-// parse reads a Dockerfile and refuses what is not supported. The budget is the build's,
-// which the plan's variables go on using.
+// parse parses a Dockerfile and refuses unsupported instructions. The budget belongs to the build;
+// the variables of the plan use it as well.
 func parse(b *budget, source []byte, args map[string]string, target string) (*plan, error) {
 	if err := b.source(source); err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func parse(b *budget, source []byte, args map[string]string, target string) (*pl
 	return p, nil
 }
 
-// readTree reads the instructions of a Dockerfile.
+// readTree parses the instructions of a Dockerfile.
 func readTree(source []byte) (*parser.Result, error) {
 	result, err := parser.Parse(bytes.NewReader(source))
 	if err != nil {
@@ -154,12 +154,12 @@ func readTree(source []byte) (*parser.Result, error) {
 		return nil, sandbox.InvalidField("dockerfile", "it has more than %d instructions", instructionsMax)
 	}
 	for _, n := range result.AST.Children {
-		n.PrevComment = nil // each of its lines would be compared with each argument of an ARG
+		n.PrevComment = nil // the parser would compare each line with each argument of an ARG
 	}
 	return result, nil
 }
 
-// parseError is an error of the parser as ours.
+// parseError translates an error of the parser.
 func parseError(err error) error {
 	var where *parser.LocationError
 	var location []parser.Range
@@ -175,10 +175,10 @@ func parseError(err error) error {
 	return at(location, "", invalid)
 }
 
-// parserPrefix is what the parser says before its words, which we say ourselves.
+// parserPrefix matches the beginning of the parser's messages; ours has its own.
 var parserPrefix = regexp.MustCompile(`^dockerfile parse error( on line \d+)?: `)
 
-// add adds a stage after those that are there.
+// add appends a stage.
 func (p *plan) add(s instructions.Stage) error {
 	st := stage{Stage: s, under: -1, froms: map[int]int{}}
 	from := func(err error) error { return at(s.Location, shown(s.SourceCode), err) }
@@ -207,7 +207,7 @@ func (p *plan) add(s instructions.Stage) error {
 
 const hostPlatform = "linux/" + runtime.GOARCH
 
-// find returns the stage, of those so far, that a name means.
+// find returns the index of the stage with a name, among the stages so far.
 func (p *plan) find(name string) (int, bool) {
 	for i := len(p.stages) - 1; i >= 0; i-- {
 		if p.stages[i].Name != "" && strings.EqualFold(p.stages[i].Name, name) {
@@ -217,7 +217,7 @@ func (p *plan) find(name string) (int, bool) {
 	return 0, false
 }
 
-// check refuses an instruction that is not supported.
+// check refuses an unsupported instruction.
 func (p *plan) check(st *stage, i int, cmd instructions.Command) error {
 	switch c := cmd.(type) {
 	case *instructions.RunCommand:
@@ -263,7 +263,7 @@ func checkRun(c *instructions.RunCommand) error {
 	return nil
 }
 
-// checkFrom finds the stage that a COPY --from means.
+// checkFrom finds the stage of COPY --from.
 func (p *plan) checkFrom(st *stage, i int, c *instructions.CopyCommand) error {
 	if c.From == "" {
 		return nil
@@ -286,7 +286,7 @@ func (p *plan) checkFrom(st *stage, i int, c *instructions.CopyCommand) error {
 	return nil
 }
 
-// isURL reports whether ADD would fetch a source from elsewhere.
+// isURL reports whether ADD would download a source.
 func isURL(source string) bool {
 	for _, scheme := range []string{"http://", "https://", "ftp://", "git://", "ssh://", "git@"} {
 		if strings.HasPrefix(strings.ToLower(source), scheme) {
@@ -311,7 +311,7 @@ func (p *plan) choose(target string) error {
 	}
 	p.needed = make([]bool, len(p.stages))
 	p.needed[p.target] = true
-	for i := p.target; i >= 0; i-- { // stages need only such as come before them
+	for i := p.target; i >= 0; i-- { // a stage needs only earlier stages
 		if !p.needed[i] {
 			continue
 		}
@@ -327,7 +327,7 @@ func (p *plan) choose(target string) error {
 	return nil
 }
 
-// steps counts the instructions that will be worked off.
+// steps counts the instructions of the needed stages.
 func (p *plan) steps() int {
 	n := 0
 	for i, s := range p.stages {
@@ -338,7 +338,7 @@ func (p *plan) steps() int {
 	return n
 }
 
-// shown is an instruction on one line, cut.
+// shown returns an instruction on one line, shortened.
 func shown(code string) string {
 	line, rest, more := strings.Cut(strings.TrimSpace(code), "\n")
 	r := []rune(line)

@@ -23,47 +23,47 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// run is one build under way.
+// run is a build in progress.
 type run struct {
 	builder *Builder
 	caller  sandbox.Caller
 	req     *Request
 	plan    *plan
 	context *rootfs.Files
-	tell    func(Event)
+	report  func(Event)
 
 	resources   sandbox.Resources // of each RUN
 	steps, step int
-	told        int             // bytes of output that were told
-	ends        []*state        // of stages that are done
+	reported    int             // bytes of output reported so far
+	ends        []*state        // of finished stages
 	used        map[string]bool // arguments that an ARG named
-	held        []func()        // releases of the images that stages are made of
-	source      *state          // of a stage that is done, whose files are open; nil for none
+	releases    []func()        // release the images that stages use
+	source      *state          // a finished stage with open files; nil for none
 }
 
-// state is what the instructions of a stage so far have made.
+// state is the result of the instructions of a stage so far.
 type state struct {
-	digest string // of the root filesystem; "" for nothing
+	digest string // of the root filesystem; "" for an empty filesystem
 	config v1.Config
 	author string
 	vars   *variables
 	files  *rootfs.Files // of digest; nil until needed
 }
 
-// close forgets open files.
+// close closes files and releases images.
 func (r *run) close() {
 	for _, st := range r.ends {
 		if st != nil {
 			st.closeFiles()
 		}
 	}
-	for _, release := range r.held {
+	for _, release := range r.releases {
 		release()
 	}
 }
 
-// become makes a root filesystem that of a state, and keeps it until the build ends:
-// another stage may take longer than what nobody uses is kept.
+// become sets the root filesystem of a state and protects it from removal until the build ends:
+// other stages may take longer than unused images stay.
 func (r *run) become(ctx context.Context, st *state, digest string) error {
 	if digest == st.digest {
 		return nil
@@ -72,7 +72,7 @@ func (r *run) become(ctx context.Context, st *state, digest string) error {
 	if err != nil {
 		return err
 	}
-	r.held = append(r.held, release)
+	r.releases = append(r.releases, release)
 	st.closeFiles()
 	st.digest = digest
 	return nil
@@ -85,7 +85,7 @@ func (st *state) closeFiles() {
 	}
 }
 
-// all works off the stages and gives the image its name.
+// all executes the stages and names the image.
 func (r *run) all(ctx context.Context) (sandbox.Image, error) {
 	for i := range r.plan.stages {
 		if !r.plan.needed[i] {
@@ -97,7 +97,7 @@ func (r *run) all(ctx context.Context) (sandbox.Image, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.req.Args)) {
 		if !r.used[name] && !slices.Contains(freeArgs, name) {
-			r.tell(Event{Kind: KindWarning, Warning: "the Dockerfile has no ARG " + name})
+			r.report(Event{Kind: KindWarning, Warning: "the Dockerfile has no ARG " + name})
 		}
 	}
 	return r.finish(ctx, r.ends[r.plan.target])
@@ -118,33 +118,33 @@ func (r *run) finish(ctx context.Context, st *state) (sandbox.Image, error) {
 			return sandbox.Image{}, err
 		}
 	}
-	r.tell(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "writing", Message: "the image"}})
+	r.report(Event{Kind: KindProgress, Progress: sandbox.ImageEvent{Phase: "writing", Message: "the image"}})
 	staged, err := r.builder.images.StageBuilt(ctx, req)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
 	defer staged.Discard()
-	done, err := staged.Publish(ctx, r.roomForImage)
+	done, err := staged.Publish(ctx, r.checkQuota)
 	img := done.Image
 	if err != nil || !r.req.Push {
 		return img, err
 	}
-	return r.builder.Push(ctx, r.caller, img.Ref(), "", func(e sandbox.ImageEvent) { r.tell(Event{Kind: KindProgress, Progress: e}) })
+	return r.builder.Push(ctx, r.caller, img.Ref(), "", func(e sandbox.ImageEvent) { r.report(Event{Kind: KindProgress, Progress: e}) })
 }
 
-// roomForImage returns an error if the workspace may not have add bytes more for the image. Images
-// that others of the workspace have built meanwhile count.
-func (r *run) roomForImage(ctx context.Context, add int64) error {
+// checkQuota returns an error if the workspace may not have add bytes more for the image. Images
+// that concurrent builds of the workspace have published count.
+func (r *run) checkQuota(ctx context.Context, add int64) error {
 	if r.req.Tag == "" {
-		return r.mayKeep(ctx, add)
+		return r.checkCacheQuota(ctx, add)
 	}
-	if err := r.builder.mayHave(ctx, r.caller.Workspace, r.req.Tag, add); err != nil {
+	if err := r.builder.checkImageQuota(ctx, r.caller.Workspace, r.req.Tag, add); err != nil {
 		return err
 	}
 	return r.builder.host.CheckDiskFor(ctx, r.caller, r.resources, add)
 }
 
-// stage works off one stage.
+// stage executes a stage.
 func (r *run) stage(ctx context.Context, i int) error {
 	s := &r.plan.stages[i]
 	r.begin(s.label(i), s.Location, s.SourceCode, false)
@@ -162,8 +162,8 @@ func (r *run) stage(ctx context.Context, i int) error {
 	return nil
 }
 
-// done returns a stage that is done, to be copied from. Of all those only its files are
-// open: of each image they are all its names in memory.
+// done returns a finished stage to copy from. At most a single finished stage has open files,
+// because the names of all files of an image take memory.
 func (r *run) done(stage int) *state {
 	st := r.ends[stage]
 	if r.source != nil && r.source != st {
@@ -180,7 +180,7 @@ func codeOf(cmd instructions.Command) string {
 	return strings.ToUpper(cmd.Name())
 }
 
-// begin tells that the next instruction is begun or, cached, done.
+// begin reports that the next instruction begins or, cached, is done.
 func (r *run) begin(stage string, location []parser.Range, code string, cached bool) {
 	if !cached {
 		r.step++
@@ -189,10 +189,10 @@ func (r *run) begin(stage string, location []parser.Range, code string, cached b
 	if len(location) > 0 {
 		line = location[0].Start.Line
 	}
-	r.tell(Event{Kind: KindStep, Step: r.step, Steps: r.steps, Line: line, Stage: stage, Instruction: shown(code), Cached: cached})
+	r.report(Event{Kind: KindStep, Step: r.step, Steps: r.steps, Line: line, Stage: stage, Instruction: shown(code), Cached: cached})
 }
 
-// from returns what a stage begins with.
+// from returns the initial state of a stage.
 func (r *run) from(ctx context.Context, s *stage) (*state, error) {
 	st := &state{vars: &variables{lex: shell.NewLex(r.plan.escape), env: map[string]string{}, args: map[string]string{}, budget: r.plan.vars.budget}}
 	for _, name := range freeArgs {
@@ -228,10 +228,10 @@ func (r *run) from(ctx context.Context, s *stage) (*state, error) {
 	return st, nil
 }
 
-// clone returns a copy of a configuration that shares nothing with it.
+// clone returns a deep copy of a configuration.
 func clone(c v1.Config) v1.Config { return (&v1.ConfigFile{Config: c}).DeepCopy().Config }
 
-// image returns an image that FROM or COPY --from names, and what it says about itself.
+// image returns the image that a FROM or COPY --from names, and its configuration.
 func (r *run) image(ctx context.Context, ref string) (sandbox.Image, *v1.ConfigFile, error) {
 	latest := make(chan sandbox.ImageEvent, 1)
 	ended := make(chan struct{})
@@ -240,7 +240,7 @@ func (r *run) image(ctx context.Context, ref string) (sandbox.Image, *v1.ConfigF
 	go func() {
 		defer close(ended)
 		img, err = r.builder.host.Base(ctx, r.caller, ref, func(e sandbox.ImageEvent) {
-			select { // only the latest counts, and nobody waits for a slow client
+			select { // only the latest event counts, and a slow client delays nothing
 			case <-latest:
 			default:
 			}
@@ -250,7 +250,7 @@ func (r *run) image(ctx context.Context, ref string) (sandbox.Image, *v1.ConfigF
 	for {
 		select {
 		case e := <-latest:
-			r.tell(Event{Kind: KindProgress, Progress: e})
+			r.report(Event{Kind: KindProgress, Progress: e})
 		case <-ended:
 			if err != nil {
 				return img, nil, err
@@ -272,21 +272,20 @@ func (r *run) filesOf(ctx context.Context, st *state) (*rootfs.Files, error) {
 	return st.files, nil
 }
 
-// room fails when there is none for another layer, which is one more copy of the
-// root filesystem.
-func (r *run) room(ctx context.Context) error {
-	left, err := r.builder.images.TrimLeft(ctx, r.caller.Workspace, leftBytesMax)
+// checkLayerQuota returns an error unless the quota has space for another layer, which is one more
+// copy of the root filesystem.
+func (r *run) checkLayerQuota(ctx context.Context) error {
+	cached, err := r.builder.images.TrimLeft(ctx, r.caller.Workspace, cacheBytesMax)
 	if err != nil {
 		return err
 	}
-	if left > leftBytesMax {
-		return leftTooMuch(left)
+	if cached > cacheBytesMax {
+		return cacheFull(cached)
 	}
 	return r.builder.host.CheckDisk(ctx, r.caller)
 }
 
-// layer lays on a state what make writes, unless that was made before with the same
-// key and may be used again.
+// layer adds the layer that make writes to a state, or the cached layer with the same key.
 func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cached func(), write func(ctx context.Context, w io.Writer) error) error {
 	data, err := json.Marshal([]any{"layer 1", r.caller.Workspace, st.digest, parts})
 	if err != nil {
@@ -305,23 +304,23 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 			return err
 		}
 	}
-	if err := r.room(ctx); err != nil {
-		return err // the disk was used up since the build began
+	if err := r.checkLayerQuota(ctx); err != nil {
+		return err // the disk has become full since the build began
 	}
 	pr, pw := io.Pipe()
 	wrote := make(chan error, 1)
 	writing, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		room := meteredWriter{w: pw, look: func() error { return r.builder.host.CheckDisk(writing, r.caller) }}
-		err := write(writing, &room)
-		wrote <- err // before the commit can fail of it
+		metered := meteredWriter{w: pw, check: func() error { return r.builder.host.CheckDisk(writing, r.caller) }}
+		err := write(writing, &metered)
+		wrote <- err // before the commit can fail because of it
 		if err != nil {
-			err = errUnwritten // and no end of the layer, whatever it is
+			err = errUnwritten // no regular end of the layer, whatever the error is
 		}
 		_ = pw.CloseWithError(err) // does not fail
 	}()
-	// A command may run for an hour, and fail: nothing is begun before it has ended.
+	// A command may run for an hour and fail: the commit begins after its end.
 	content := bufio.NewReader(pr)
 	if _, err := content.Peek(1); errors.Is(err, errUnwritten) {
 		return <-wrote
@@ -334,14 +333,14 @@ func (r *run) layer(ctx context.Context, st *state, by string, parts []any, cach
 		select {
 		case werr := <-wrote:
 			if werr != nil {
-				return werr // the commit's error is only that there was nothing to commit
+				return werr // the commit failed only because there was no layer
 			}
 			return err
 		default:
 		}
 		_ = pr.CloseWithError(err) // does not fail
 		cancel()
-		<-wrote // it was only told to end
+		<-wrote // it failed only because its pipe was closed
 		return err
 	}
 	return r.become(ctx, st, done.Digest)
@@ -354,26 +353,26 @@ func (r *run) commit(ctx context.Context, req image.CommitRequest) (image.Commit
 		return image.Committed{}, err
 	}
 	defer staged.Discard()
-	return staged.Publish(ctx, r.mayKeep)
+	return staged.Publish(ctx, r.checkCacheQuota)
 }
 
-// errUnwritten ends a layer that was not written to its end.
+// errUnwritten ends the pipe of an incomplete layer.
 var errUnwritten = errors.New("the layer was not written to its end")
 
-// lookStep is after how many bytes it is looked whether the disk has room for more.
-const lookStep = 64 << 20
+// checkStep is the number of bytes between checks of the disk.
+const checkStep = 64 << 20
 
-// meteredWriter looks now and then whether there is room for what is written.
+// meteredWriter checks now and then whether the disk has space for the bytes written.
 type meteredWriter struct {
-	w    io.Writer
-	n    int64
-	look func() error
+	w     io.Writer
+	n     int64
+	check func() error
 }
 
 func (m *meteredWriter) Write(p []byte) (int, error) {
-	if m.n += int64(len(p)); m.n >= lookStep {
+	if m.n += int64(len(p)); m.n >= checkStep {
 		m.n = 0
-		if err := m.look(); err != nil {
+		if err := m.check(); err != nil {
 			return 0, err
 		}
 	}

@@ -14,14 +14,14 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// crowdedHost has room for so many layers.
+// crowdedHost has disk space for a number of layers.
 type crowdedHost struct {
 	Host
-	room int
+	capacity int
 }
 
 func (h *crowdedHost) CheckDisk(context.Context, sandbox.Caller) error {
-	if h.room--; h.room < 0 {
+	if h.capacity--; h.capacity < 0 {
 		return sandbox.Errorf(sandbox.QuotaExceeded, "the disk is used up")
 	}
 	return nil
@@ -37,33 +37,33 @@ func (h *crowdedHost) AcquireSlot(_ context.Context, _ sandbox.Caller, r sandbox
 
 func (h *crowdedHost) CheckLimits(sandbox.Resources, time.Duration) error { return nil }
 
-func newBuilder(t *testing.T, room int) *Builder {
+func newBuilder(t *testing.T, capacity int) *Builder {
 	t.Helper()
-	return newBuilderIn(t, t.TempDir(), room)
+	return newBuilderIn(t, t.TempDir(), capacity)
 }
 
 // newBuilderIn is newBuilder with its images in a directory.
-func newBuilderIn(t *testing.T, dir string, room int) *Builder {
+func newBuilderIn(t *testing.T, dir string, capacity int) *Builder {
 	t.Helper()
 	images, err := image.Open(dir, fstest.MapFS{}, image.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Config{}, &crowdedHost{room: room}, images)
+	return New(Config{}, &crowdedHost{capacity: capacity}, images)
 }
 
-// TestDiskUsedUp: a build ends at the layer for which there is no room any more.
+// TestDiskUsedUp: a build fails at the first layer that the disk has no space for.
 func TestDiskUsedUp(t *testing.T) {
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
 	if err := errors.Join(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "f", Mode: 0o644}), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for room, want := range map[int]sandbox.Code{0: sandbox.QuotaExceeded, 2: sandbox.QuotaExceeded, 3: sandbox.QuotaExceeded, 4: ""} {
+	for capacity, want := range map[int]sandbox.Code{0: sandbox.QuotaExceeded, 2: sandbox.QuotaExceeded, 3: sandbox.QuotaExceeded, 4: ""} {
 		req := Request{Source: []byte("FROM scratch\nCOPY f /a\nCOPY f /b\n")}
-		_, err := newBuilder(t, room).Build(t.Context(), sandbox.Caller{Workspace: "me"}, req, bytes.NewReader(files.Bytes()), func(Event) {})
+		_, err := newBuilder(t, capacity).Build(t.Context(), sandbox.Caller{Workspace: "me"}, req, bytes.NewReader(files.Bytes()), func(Event) {})
 		if sandbox.CodeOf(err) != want {
-			t.Errorf("Build with room for %d = %v, want %q", room, err, want)
+			t.Errorf("Build with capacity for %d layers = %v, want %q", capacity, err, want)
 		}
 	}
 }
@@ -82,14 +82,14 @@ func TestFewFilesOpen(t *testing.T) {
 	}
 	r := &run{
 		builder: b, caller: sandbox.Caller{Workspace: "me"}, req: &Request{}, plan: p, context: files,
-		tell: func(Event) {}, ends: make([]*state, len(p.stages)), used: map[string]bool{},
+		report: func(Event) {}, ends: make([]*state, len(p.stages)), used: map[string]bool{},
 	}
 	defer r.close()
 	if _, err := r.all(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.held) != 4 {
-		t.Errorf("%d images are held, want 4: one of each instruction that made one", len(r.held))
+	if len(r.releases) != 4 {
+		t.Errorf("%d images are protected, want 4: the image of each instruction that made a layer", len(r.releases))
 	}
 	for i, want := range []bool{false, true, false} {
 		if open := r.ends[i].files != nil; open != want {
@@ -98,12 +98,12 @@ func TestFewFilesOpen(t *testing.T) {
 	}
 }
 
-// TestLayerSaysWhatWentWrong: not that its writer was told to end.
+// TestLayerSaysWhatWentWrong: the error names the cause, not the cancellation of the writer.
 func TestLayerSaysWhatWentWrong(t *testing.T) {
 	r := &run{builder: newBuilder(t, 1), caller: sandbox.Caller{Workspace: "me"}, req: &Request{}}
 	st := &state{digest: "sha256:that is not there"}
 	err := r.layer(t.Context(), st, "", nil, func() {}, func(ctx context.Context, w io.Writer) error {
-		if _, err := w.Write([]byte{0}); err != nil { // before that nothing is begun
+		if _, err := w.Write([]byte{0}); err != nil { // the commit begins with the first byte
 			return err
 		}
 		<-ctx.Done()

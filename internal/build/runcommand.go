@@ -13,11 +13,11 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// scriptDir is where a script of a RUN is that says itself what runs it. It is in
-// memory, and no part of the image.
+// scriptDir is the directory of a RUN script that begins with #!. It is in memory and not part of
+// the image.
 const scriptDir = "/dev/shm"
 
-// run is RUN.
+// run executes RUN.
 func (r *run) run(ctx context.Context, st *state, c *instructions.RunCommand, cached func()) error {
 	if st.digest == "" {
 		return sandbox.Errorf(sandbox.Invalid, "there is nothing to run in an image without files")
@@ -29,7 +29,7 @@ func (r *run) run(ctx context.Context, st *state, c *instructions.RunCommand, ca
 	if err := st.argv(&cmd, c); err != nil {
 		return err
 	}
-	// Of an image, the directory need not be there.
+	// The directory of an image's configuration need not exist.
 	if err := r.makeDir(ctx, st, cmd.Cwd, codeOf(c), func() {}); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (r *run) run(ctx context.Context, st *state, c *instructions.RunCommand, ca
 	return err
 }
 
-// argv fills in what runs, here documents included.
+// argv sets the command line, including here documents.
 func (st *state) argv(cmd *Command, c *instructions.RunCommand) error {
 	args := c.CmdLine
 	if len(c.Files) > 0 {
@@ -66,7 +66,7 @@ func (st *state) argv(cmd *Command, c *instructions.RunCommand) error {
 			first.Data = parser.ChompHeredocContent(first.Data)
 		}
 		switch {
-		case parser.MustParseHeredoc(args[0]) == nil: // one of several words: the shell knows what to do
+		case parser.MustParseHeredoc(args[0]) == nil: // a here document among other words: the shell parses it
 			full := args[0]
 			for _, f := range c.Files {
 				full += "\n" + f.Data + f.Name
@@ -87,14 +87,14 @@ func (st *state) argv(cmd *Command, c *instructions.RunCommand) error {
 	return nil
 }
 
-// output tells what a command writes, as much as there may be of it.
+// output reports the output of a command, up to the limit.
 func (r *run) output(p []byte) {
-	if r.told > outputMax {
+	if r.reported > outputMax {
 		return
 	}
-	if r.told += len(p); r.told > outputMax {
-		r.tell(Event{Kind: KindWarning, Warning: "the build writes too much: no more of its output is shown"})
+	if r.reported += len(p); r.reported > outputMax {
+		r.report(Event{Kind: KindWarning, Warning: "the build writes too much: no more of its output is shown"})
 		return
 	}
-	r.tell(Event{Kind: KindOutput, Output: bytes.Clone(p)}) // what reads it comes later
+	r.report(Event{Kind: KindOutput, Output: bytes.Clone(p)}) // the receiver reads it later
 }

@@ -44,8 +44,8 @@ type Images interface {
 	LookupFor(ctx context.Context, ws sandbox.WorkspaceID, ref string) (sandbox.Image, error)
 }
 
-// Catalogue is the image catalogues of all workspaces. Safe for concurrent use.
-// Another workspace's entries are NotFound, like those that do not exist.
+// Catalogue is the image catalogues of all workspaces. Safe for concurrent use. Entries of another
+// workspace are NotFound, as if they did not exist.
 type Catalogue struct {
 	store  Store
 	images Images

@@ -117,7 +117,7 @@ func applyReference(own *sandbox.CatalogueImage, f Fields) error {
 func (c *Catalogue) applyImage(ctx context.Context, own *sandbox.CatalogueImage, f Fields, fresh bool) error {
 	img, err := c.images.LookupFor(ctx, own.Workspace, own.Ref())
 	if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.Invalid {
-		return sandbox.InvalidField("image", "there is no image %q; name its registry, as in ghcr.io/org/app, or one that the workspace has built", own.Ref())
+		return sandbox.InvalidField("image", "there is no image %q; name its registry, as in ghcr.io/org/app, or an image that the workspace has built", own.Ref())
 	}
 	if err != nil {
 		return err

@@ -8,38 +8,39 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Records are the saved states of sandboxes. Internal/store has one.
+// Records are the rows of saved states. Internal/store implements it.
 type Records interface {
 	// Begin records that a checkpoint of a sandbox is being made. The record ends when the
 	// checkpoint is recorded, by Create or as the saved state of its sandbox, and with Abandon.
 	Begin(ctx context.Context, id sandbox.CheckpointID, owner sandbox.ID, at time.Time) error
 	// Abandon ends the record of a checkpoint that was begun; idempotent.
 	Abandon(ctx context.Context, id sandbox.CheckpointID) error
-	// Begun returns the ids and sandboxes of all that were begun and neither recorded nor abandoned.
+	// Begun returns the ids and sandboxes of all checkpoints that were begun and neither recorded nor
+	// abandoned.
 	Begun(ctx context.Context) ([]sandbox.Checkpoint, error)
-	// Create records a named checkpoint with its event. Errors: Exists, QuotaExceeded when
-	// the sandbox has limit of them, or its workspace's quota is used up.
+	// Create records a named checkpoint with its event. Errors: Exists; QuotaExceeded when the sandbox
+	// has limit checkpoints, or its workspace's quota is used up.
 	Create(ctx context.Context, c sandbox.Checkpoint, limit int, ev sandbox.Event, a sandbox.Admission) error
-	// ReplaceAutomatic records the automatic checkpoint of a sandbox in place of the one
-	// before. Errors: QuotaExceeded.
+	// ReplaceAutomatic records the automatic checkpoint of a sandbox in place of the previous. Errors:
+	// QuotaExceeded.
 	ReplaceAutomatic(ctx context.Context, c sandbox.Checkpoint, a sandbox.Admission) error
 	// SetInterval records the interval of a sandbox's automatic checkpoints, with an event.
 	SetInterval(ctx context.Context, id sandbox.ID, d time.Duration, ev sandbox.Event) error
-	// CountRestore counts that a lost sandbox goes on from its automatic checkpoint, and
-	// returns how many times it did.
+	// CountRestore counts that a lost sandbox goes on from its automatic checkpoint, and returns the
+	// count.
 	CountRestore(ctx context.Context, id sandbox.CheckpointID) (int, error)
-	// List returns a sandbox's checkpoints, the automatic one too, the oldest first.
+	// List returns a sandbox's checkpoints, including the automatic checkpoint, oldest first.
 	List(ctx context.Context, id sandbox.ID) ([]sandbox.Checkpoint, error)
 	// Delete forgets a checkpoint, with an event; idempotent.
 	Delete(ctx context.Context, id sandbox.CheckpointID, ev sandbox.Event) error
-	// Discarded reports of a checkpoint that no row has whether a row had it and gave it up
-	// a short time ago, or whether it was begun and never recorded.
+	// Discarded reports, for a checkpoint without a row, whether a row had it a short time ago, or
+	// whether it was begun and never recorded.
 	Discarded(ctx context.Context, id sandbox.CheckpointID) (bool, error)
 }
 
-// Make has save make the files of the checkpoint id of a sandbox. The record that it is
-// being made comes first, so that a server that finds the files knows that nothing needs
-// them; Make itself ends that record only when save fails.
+// Make calls save to make the files of the checkpoint id of a sandbox. It records first that the
+// checkpoint is being made, so that a server that finds the files knows that nothing needs them; it
+// removes that record only when save fails.
 func (s *Store) Make(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID, save func(path string) error) error {
 	if err := s.records.Begin(ctx, id, owner, time.Now()); err != nil {
 		return err
@@ -51,7 +52,7 @@ func (s *Store) Make(ctx context.Context, owner sandbox.ID, id sandbox.Checkpoin
 	return err
 }
 
-// Find returns the named checkpoint of a sandbox that an id or name means. Errors: NotFound.
+// Find returns the named checkpoint of a sandbox with an id or name. Errors: NotFound.
 func (s *Store) Find(ctx context.Context, id sandbox.ID, ref string) (sandbox.Checkpoint, error) {
 	list, err := s.records.List(ctx, id)
 	if err != nil {
@@ -70,8 +71,8 @@ func (s *Store) Find(ctx context.Context, id sandbox.ID, ref string) (sandbox.Ch
 	return sandbox.Checkpoint{}, sandbox.Errorf(sandbox.NotFound, "the sandbox has no checkpoint %q", sandbox.Excerpt(ref))
 }
 
-// Branch makes a copy of a checkpoint, which is of use only if memory or files can be brought
-// back and are as they were saved: the sandbox gives up its present state for the copy.
+// Branch copies a checkpoint. It fails unless memory or files can be restored and are as they were
+// saved: the sandbox gives up its present state for the copy.
 func (s *Store) Branch(ctx context.Context, c sandbox.Checkpoint) (sandbox.CheckpointID, error) {
 	path := s.Path(c.Sandbox, c.ID)
 	lost, err := s.Restorable(path, sandbox.MemoryPrefer)
@@ -85,8 +86,7 @@ func (s *Store) Branch(ctx context.Context, c sandbox.Checkpoint) (sandbox.Check
 	return id, s.Make(ctx, c.Sandbox, id, func(to string) error { return s.Copy(path, to) })
 }
 
-// Discard removes the files of a checkpoint that no row has, and then the record that it
-// was begun.
+// Discard removes the files of a checkpoint without a row, and then the record that it was begun.
 func (s *Store) Discard(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID) error {
 	if err := s.Remove(owner, id); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (s *Store) Discard(ctx context.Context, owner sandbox.ID, id sandbox.Checkp
 	return s.records.Abandon(ctx, id)
 }
 
-// DiscardOrLog is discard; the sweep and the next server try again what fails.
+// DiscardOrLog is Discard; the sweep and the next server retry a failure.
 func (s *Store) DiscardOrLog(ctx context.Context, owner sandbox.ID, id sandbox.CheckpointID) {
 	if err := s.Discard(ctx, owner, id); err != nil && ctx.Err() == nil {
 		s.log.Error("unfinished checkpoint not removed, trying again later", "sandbox", owner, "checkpoint", id, "error", err)
@@ -111,7 +111,7 @@ func (s *Store) Forget(ctx context.Context, c sandbox.Checkpoint) {
 	s.DiscardOrLog(ctx, c.Sandbox, c.ID)
 }
 
-// RemoveBegun removes the checkpoints that the server before was making when it ended.
+// RemoveBegun removes the checkpoints that the previous server was making when it ended.
 func (s *Store) RemoveBegun(ctx context.Context) error {
 	list, err := s.records.Begun(ctx)
 	if err != nil {

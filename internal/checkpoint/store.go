@@ -20,15 +20,15 @@ import (
 
 const (
 	forksDir = "forks"
-	// spareBytes stay free on the host's disk, whatever is saved.
+	// spareBytes stay free on the host's disk at every save.
 	spareBytes = 256 << 20
 	// diskRetry is the wait that a refusal because of a nearly full disk advises.
 	diskRetry = time.Minute
 )
 
-// Store is the directory of all saved states: dir/<sandbox>/<checkpoint> is a checkpoint of
-// a sandbox, dir/forks/<checkpoint> a state from which children are being made. A state
-// appears under its name only when it is complete; all other names are garbage.
+// Store is the directory of all saved states: dir/<sandbox>/<checkpoint> is a checkpoint of a
+// sandbox, dir/forks/<checkpoint> a state from which children are being made. A state appears under
+// its name only when it is complete; all other names are garbage.
 type Store struct {
 	dir     string
 	driver  driver.Checkpointer // nil when the driver cannot save
@@ -39,8 +39,8 @@ type Store struct {
 	forks map[string]bool // in use; guarded by mu
 }
 
-// Open makes the directory and returns its store. Without dir, or a driver that can save,
-// nothing can be saved.
+// Open makes the directory and returns its store. Without dir, or a driver that can save, nothing
+// can be saved.
 func Open(dir string, d driver.Driver, records Records, log *slog.Logger) (*Store, error) {
 	s := &Store{dir: dir, records: records, log: log, forks: map[string]bool{}}
 	if dir == "" {
@@ -61,7 +61,7 @@ func (s *Store) Dir() string { return s.dir }
 // Records returns the rows of the checkpoints.
 func (s *Store) Records() Records { return s.records }
 
-// Checkpointer returns the driver as far as it saves and restores boxes. Errors: Unsupported.
+// Checkpointer returns the driver's interface for saving and restoring boxes. Errors: Unsupported.
 func (s *Store) Checkpointer() (driver.Checkpointer, error) {
 	if s.driver == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this server cannot save sandboxes: pause, checkpoints and forks are not available")
@@ -69,14 +69,14 @@ func (s *Store) Checkpointer() (driver.Checkpointer, error) {
 	return s.driver, nil
 }
 
-// Path returns the place of a checkpoint of a sandbox.
+// Path returns the path of a checkpoint of a sandbox.
 func (s *Store) Path(id sandbox.ID, c sandbox.CheckpointID) string {
 	return filepath.Join(s.dir, string(id), string(c))
 }
 
-// Whole reports whether a complete checkpoint has that name: it may not be restorable on
-// this host, and its memory may be damaged, but its files are there.
-func (s *Store) Whole(id sandbox.ID, c sandbox.CheckpointID) bool {
+// IsComplete reports whether a complete checkpoint has that name: it may not be restorable on this
+// host, and its memory may be damaged, but its files exist.
+func (s *Store) IsComplete(id sandbox.ID, c sandbox.CheckpointID) bool {
 	if s.driver == nil || c == "" {
 		return false
 	}
@@ -87,8 +87,8 @@ func (s *Store) Whole(id sandbox.ID, c sandbox.CheckpointID) bool {
 	return err == nil && layer.Close() == nil
 }
 
-// Verify returns an error when neither the memory in a checkpoint, unless that is lost
-// anyway, nor the files beside it are as they were saved. Errors: Unsupported.
+// Verify returns an error unless the memory in a checkpoint, except lost memory, or the files
+// beside it are as they were saved. Errors: Unsupported.
 func (s *Store) Verify(ctx context.Context, path, lost string) error {
 	saver, err := s.Checkpointer()
 	if err != nil {
@@ -104,9 +104,9 @@ func (s *Store) Verify(ctx context.Context, path, lost string) error {
 	return sandbox.Wrap(sandbox.Unsupported, errors.Join(memory, files), "%s", sandbox.Explain("the checkpoint cannot be brought back, neither its memory nor its files", files))
 }
 
-// Restorable returns why the memory in a checkpoint cannot be brought back, or is
-// not to be, and "" when it can. Errors: Unsupported when nothing of it can, or
-// nothing else is wanted.
+// Restorable returns the reason why the memory in a checkpoint cannot or must not be restored, and
+// "" if it can. Errors: Unsupported when neither memory nor files can be restored, or the policy
+// requires memory.
 func (s *Store) Restorable(path string, memory sandbox.MemoryPolicy) (lost string, err error) {
 	saver, err := s.Checkpointer()
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Store) Restorable(path string, memory sandbox.MemoryPolicy) (lost strin
 	} else if err = saver.CanRestore(path); err == nil {
 		return "", nil
 	} else if code := sandbox.CodeOf(err); code != sandbox.Unsupported && code != sandbox.NotFound {
-		return "", fmt.Errorf("look at what was saved: %w", err) // perhaps it can be brought back the next time
+		return "", fmt.Errorf("look at what was saved: %w", err) // a later attempt may succeed
 	} else {
 		lost = sandbox.Explain("its memory cannot be brought back on this host", err)
 	}
@@ -131,8 +131,8 @@ func (s *Store) Restorable(path string, memory sandbox.MemoryPolicy) (lost strin
 	return lost, layer.Close()
 }
 
-// MakeOwner makes the directory that a checkpoint will be in. The directory's name is on
-// the disk when makeOwner returns nil, also when an earlier call made the directory.
+// MakeOwner makes the directory of a checkpoint. The directory's name is on the disk when MakeOwner
+// returns nil, also when an earlier call made the directory.
 func (s *Store) MakeOwner(path string) error {
 	owner := filepath.Dir(path)
 	if err := os.MkdirAll(owner, 0o700); err != nil {
@@ -147,8 +147,8 @@ func (s *Store) MakeOwner(path string) error {
 	return nil
 }
 
-// Room checks that the host has space for a checkpoint that may take so many bytes.
-func (s *Store) Room(need int64) error {
+// CheckSpace returns an error unless the host has space for a checkpoint of need bytes.
+func (s *Store) CheckSpace(need int64) error {
 	free, err := s.free()
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s *Store) Room(need int64) error {
 	return nil
 }
 
-// free returns the bytes that are free on the disk, fewer when it is short of inodes.
+// free returns the free bytes of the disk, fewer when it is short of inodes.
 func (s *Store) free() (int64, error) {
 	space, err := ballast.Free(s.dir)
 	return space.Usable(), err
@@ -168,8 +168,8 @@ func (s *Store) free() (int64, error) {
 // errDiskLow is wrapped by refusals because of the server's disk.
 var errDiskLow = errors.New("the server's disk is nearly full")
 
-// Enough refuses with code Unavailable when less than least is free on the disk.
-func (s *Store) Enough(least int64) error {
+// CheckFree returns an error with code Unavailable if less than least bytes of the disk are free.
+func (s *Store) CheckFree(least int64) error {
 	if s.dir == "" || least <= 0 {
 		return nil
 	}
@@ -186,8 +186,8 @@ func (s *Store) Enough(least int64) error {
 	return e
 }
 
-// Copy makes the checkpoint to of the checkpoint from, which is never changed: the two
-// share their files where the file system can. When copy returns nil, to is on the disk.
+// Copy copies the checkpoint from, which never changes: the two share their files where the file
+// system can. When Copy returns nil, to is on the disk.
 func (s *Store) Copy(from, to string) error {
 	if err := s.MakeOwner(to); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (s *Store) Copy(from, to string) error {
 	return nil
 }
 
-// Size returns the bytes that a checkpoint takes.
+// Size returns the disk space of a checkpoint.
 func (s *Store) Size(path string) (n int64, err error) {
 	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -213,7 +213,7 @@ func (s *Store) Size(path string) (n int64, err error) {
 	return n, err
 }
 
-// Remove removes one checkpoint of a sandbox; "" and what is not there are no error.
+// Remove removes a checkpoint of a sandbox; "" and a missing checkpoint are no error.
 func (s *Store) Remove(id sandbox.ID, c sandbox.CheckpointID) error {
 	if s.dir == "" || c == "" {
 		return nil
@@ -229,7 +229,7 @@ func (s *Store) RemoveAll(id sandbox.ID) error {
 	return os.RemoveAll(filepath.Join(s.dir, string(id)))
 }
 
-// List returns everything in the store, by owner, without what belongs to forks.
+// List returns everything in the store, by owner, without the states of forks.
 func (s *Store) List() (map[sandbox.ID][]string, error) {
 	if s.dir == "" {
 		return nil, nil
@@ -256,7 +256,7 @@ func (s *Store) List() (map[sandbox.ID][]string, error) {
 	return found, nil
 }
 
-// Tidy has the driver remove what nothing in the store or in quarantine, and no box, needs.
+// Tidy has the driver remove files that no box, and nothing in the store or in quarantine, needs.
 func (s *Store) Tidy(d driver.Driver, q *quarantine.Store) error {
 	t, ok := d.(driver.Tidier)
 	if !ok || s.dir == "" {
@@ -287,8 +287,8 @@ func (s *Store) RemoveOwner(owner sandbox.ID) {
 	_ = os.Remove(filepath.Join(s.dir, string(owner))) // fails unless it is empty
 }
 
-// Fork returns a place for what children are made from, and a function that
-// removes it when all are made.
+// Fork returns a path for the state that children are made from, and a function that removes it
+// after the fork.
 func (s *Store) Fork() (path string, release func() error) {
 	name := string(sandbox.NewCheckpointID())
 	path = filepath.Join(s.dir, forksDir, name)
@@ -305,7 +305,7 @@ func (s *Store) Fork() (path string, release func() error) {
 	}
 }
 
-// SweepForks removes what no fork uses.
+// SweepForks removes states that no fork uses.
 func (s *Store) SweepForks() error {
 	if s.dir == "" {
 		return nil

@@ -35,7 +35,7 @@ func Main(version, commit string) int {
 // execute runs the command line and returns its exit code.
 func execute(ctx context.Context, env *base.Env, args []string) int {
 	root := root(env)
-	running := false // arguments are accepted and the work of a command began
+	running := false // the arguments are valid and the command has begun
 	root.PersistentPreRun = func(*cobra.Command, []string) { running = true }
 	root.SetArgs(args)
 	root.SetIn(env.Stdin)
@@ -69,9 +69,8 @@ func execute(ctx context.Context, env *base.Env, args []string) int {
 	return code
 }
 
-// unknownCommand returns an error, and the command it is about, for the name of a
-// command that a group of commands does not have. The library would print the
-// group's help and call that success.
+// unknownCommand returns an error, and its command, for an unknown subcommand of a group. The
+// library would print the group's help and exit with 0.
 func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
 	group, rest, err := root.Find(args)
 	if err != nil || group.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
@@ -87,7 +86,7 @@ func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) 
 	return group, err
 }
 
-// printError tells the user, with the code when the server gave one.
+// printError prints an error, with its code if the server gave one.
 func printError(env *base.Env, err error) {
 	text := base.Clean(strings.ReplaceAll(strings.TrimRight(err.Error(), "\n"), "\t", "  "))
 	var e *client.Error

@@ -175,7 +175,7 @@ func TestCommandReference(t *testing.T) {
 	}
 }
 
-// describe writes the help of the command and all below it; those of cobra are left out.
+// describe writes the help of the command and of all below it, without the commands of cobra.
 func describe(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.Name() == "completion" || cmd.Name() == "help" || cmd.Hidden {
 		return
@@ -208,8 +208,8 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	walk(root(base.NewEnv("unknown")))
 }
 
-// runServer makes a state directory look as that of a server that listens on an address. The
-// lock is the caller's to give up.
+// runServer makes a state directory look like the directory of a running server that listens on an
+// address. The caller releases the lock.
 func runServer(t *testing.T, dir, address string) (unlock func()) {
 	t.Helper()
 	unlock, err := statedir.Lock(dir, dir)

@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/store"
 )
 
-// stateDir is that of a server that runs, as far as its database goes.
+// stateDir returns a state directory with a database, as of a running server.
 func stateDir(t *testing.T) (string, *store.Store) {
 	t.Helper()
 	dir := t.TempDir()

@@ -120,7 +120,7 @@ func TestLogoutEndsTheLogin(t *testing.T) {
 	}
 	out := func(p *person, kept []byte, after string) {
 		t.Helper()
-		if kept != nil { // whoever has a copy of the login
+		if kept != nil { // somebody with a copy of the login
 			if err := os.WriteFile(p.file(), kept, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestLogoutEndsTheLogin(t *testing.T) {
 	}
 	kept := read(desk)
 	desk.expire()
-	desk.run("whoami") // the login before has other tokens than the one that ends
+	desk.run("whoami") // the earlier login has other tokens than the login that ends
 	desk.run("logout")
 	out(desk, kept, "the logout")
 	laptop.run("whoami")
@@ -195,7 +195,7 @@ func TestLogoutRevokesTheTokenOfAnEarlierVersion(t *testing.T) {
 	token := strings.TrimSpace(admin.run("token", "create", "modbox login on desk", "--scope", "all"))
 	desk := newPerson(t, s, "MODBOX_URL="+s.URL)
 	a := &base.Env{Environ: desk.env}
-	if err := a.KeepLogin(t.Context(), base.Login{Token: token}); err != nil {
+	if err := a.StoreLogin(t.Context(), base.Login{Token: token}); err != nil {
 		t.Fatal(err)
 	}
 	desk.run("whoami")

@@ -21,8 +21,8 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
-// TestMain makes this program a browser, too, when it is started as one: it follows
-// where it is sent, with cookies.
+// TestMain makes this program also a browser, when a test starts it as a browser: it follows
+// redirects, with cookies.
 func TestMain(m *testing.M) {
 	ssotest.Main()
 	if os.Getenv("MODBOX_TEST_BROWSER") == "" {
@@ -99,7 +99,7 @@ func TestLoginInABrowser(t *testing.T) {
 	if info, err := os.Stat(ada.file()); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("credentials: %v, %v", info, err)
 	}
-	// The server that was signed in to is the one that commands go to.
+	// Commands go to the server of the sign-in.
 	if who := ada.run("whoami"); !strings.Contains(who, "ada@example.com") || !strings.Contains(who, s.URL) {
 		t.Errorf("whoami: %s", who)
 	}
@@ -220,7 +220,7 @@ func TestLoginThatIsRefused(t *testing.T) {
 func TestGivenTokenStaysWithItsServer(t *testing.T) {
 	a := &base.Env{Environ: []string{"HOME=" + t.TempDir()}}
 	a.URL = "https://box.example.com"
-	if err := a.KeepLogin(t.Context(), base.Login{Token: "mbx_x"}); err != nil {
+	if err := a.StoreLogin(t.Context(), base.Login{Token: "mbx_x"}); err != nil {
 		t.Fatal(err)
 	}
 	a.URL = ""
@@ -240,7 +240,7 @@ func TestCommandStaysWithItsServer(t *testing.T) {
 	soon := time.Now().Add(time.Hour)
 	for _, server := range []string{"https://one.example.com", "https://two.example.com"} {
 		other := &base.Env{Environ: a.Environ, URL: server}
-		if err := other.KeepLogin(t.Context(), base.Login{Access: "of " + server, Refresh: "mbr_x", Expires: soon}); err != nil {
+		if err := other.StoreLogin(t.Context(), base.Login{Access: "of " + server, Refresh: "mbr_x", Expires: soon}); err != nil {
 			t.Fatal(err)
 		}
 		if got := a.ServerURL(); got != "https://one.example.com" {
@@ -253,12 +253,12 @@ func TestCommandStaysWithItsServer(t *testing.T) {
 	if err := a.ForgetLogin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if kept := a.KeptCredentials(); kept.Current != "https://two.example.com" || len(kept.Servers) != 1 {
+	if kept := a.StoredCredentials(); kept.Current != "https://two.example.com" || len(kept.Servers) != 1 {
 		t.Errorf("after a logout from the first server: %+v", kept)
 	}
 	// A session that a sign-in by an earlier version has replaced.
 	b := &base.Env{Environ: a.Environ, URL: "https://two.example.com"}
-	if err := b.KeepLogin(t.Context(), base.Login{Token: "mbx_x"}); err != nil {
+	if err := b.StoreLogin(t.Context(), base.Login{Token: "mbx_x"}); err != nil {
 		t.Fatal(err)
 	}
 	if token, err := b.SessionToken(t.Context()); err != nil || token != "mbx_x" {

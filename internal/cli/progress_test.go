@@ -15,7 +15,7 @@ import (
 // slowHost is a host whose sandbox waits for its image until its events were read.
 type slowHost struct {
 	*host
-	end    wire.Sandbox // what it becomes
+	end    wire.Sandbox // its state in the end
 	shown  sync.Once
 	events chan struct{} // closed when the events were read
 }

@@ -32,7 +32,7 @@ func TestImagesRemoveAndPrune(t *testing.T) {
 		args   []string
 		asked  string
 		code   int
-		stdout string // what it has, and stderr of what fails
+		stdout string // substring of stdout, or of stderr after a failure
 	}{
 		{[]string{"images", "rm", "app:v1", "r.test/team/app"}, "DELETE /v1/images/app:v1;DELETE /v1/images/r.test%2Fteam%2Fapp", 0, ""},
 		{[]string{"images", "rm", "missing", "there"}, "DELETE /v1/images/missing;DELETE /v1/images/there", base.ExitFailure, `missing: there is no image "missing"`},

@@ -15,7 +15,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
-// Whoever is at a terminal is asked before users and workspaces go; nobody else is.
+// On a terminal the command asks before it deletes users and workspaces; elsewhere it does not.
 func TestDeletingAsks(t *testing.T) {
 	var deleted []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

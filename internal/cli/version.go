@@ -16,7 +16,7 @@ type versions struct {
 	Client string          `json:"client"`
 	Commit string          `json:"commit"`
 	Go     string          `json:"go"`
-	Server *client.Version `json:"server"` // null when none answers
+	Server *client.Version `json:"server"` // null when no server answers
 }
 
 func newVersionCommand(env *base.Env) *cobra.Command {

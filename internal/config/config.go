@@ -60,7 +60,7 @@ type Config struct {
 	Backup   Backup   `yaml:"backup"`
 }
 
-// TLS says how the listener is secured.
+// TLS configures the encryption of the listener.
 type TLS struct {
 	Cert string `yaml:"cert" doc:"Certificate file (PEM, with its chain). Empty: plain HTTP, for loopback or behind a TLS proxy."`
 	Key  string `yaml:"key" doc:"Private key file of the certificate (PEM)."`
@@ -215,8 +215,8 @@ type Backup struct {
 	Images    string   `yaml:"images" doc:"Images in a backup: needed (images of snapshots, and of live sandboxes and their checkpoints), all, or none."`
 }
 
-// Default returns the defaults. Those that depend on the user, its environment
-// or the host are empty or 0, and filled in by Load.
+// Default returns the defaults. Defaults that depend on the user, its environment or the host are
+// empty or 0; Load sets them.
 func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:7070",
@@ -350,7 +350,7 @@ func (c *Config) AnswersPaths() bool {
 	return c.HTTP.PathURLs == "on" || c.HTTP.PathURLs == "auto" && c.Domain == ""
 }
 
-// validate returns every setting that cannot be, joined.
+// validate returns all invalid settings, joined.
 func (c *Config) validate() error {
 	var errs []error
 	bad := func(name, format string, args ...any) {

@@ -17,18 +17,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Source is where settings come from besides the defaults.
+// Source is the origin of settings besides the defaults.
 type Source struct {
 	// File is the path of a YAML file; "" for none.
 	File string
 	// Environ is the environment, as from os.Environ.
 	Environ []string
-	// Flags are those made by AddFlags; nil for none.
+	// Flags are the result of AddFlags; nil for none.
 	Flags *Flags
 }
 
-// Load returns the settings of all sources, checked. Its errors name the
-// setting, and the line for those of the file.
+// Load returns the settings of all sources, checked. Its errors name the setting, and the line for
+// a setting in the file.
 func Load(src Source) (Config, error) {
 	c := Default()
 	if src.File != "" {
@@ -68,7 +68,7 @@ func Load(src Source) (Config, error) {
 	return c, c.validate()
 }
 
-// unknownField matches what yaml says of a key that the struct has not.
+// unknownField matches yaml's message about an unknown key.
 var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 func (c *Config) loadFile(path string) error {
@@ -84,10 +84,10 @@ func (c *Config) loadFile(path string) error {
 	return nil
 }
 
-// Setting is one leaf of Config.
+// Setting is a leaf of Config.
 type Setting struct {
 	Name  string // path in the file, e.g. sandbox.max_memory
-	Doc   string // what it means
+	Doc   string // description
 	value reflect.Value
 }
 
@@ -99,7 +99,7 @@ func (s Setting) Env() string {
 // Flag returns the name of its flag, without dashes in front.
 func (s Setting) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(s.Name) }
 
-// String returns its value as it is written in the file.
+// String returns its value in the format of the file.
 func (s Setting) String() string { return fmt.Sprint(s.value.Interface()) }
 
 // set parses text into the setting.
@@ -152,7 +152,7 @@ func leaves(v reflect.Value, prefix string) []Setting {
 // Flags remembers which settings were given as flags.
 type Flags struct{ given map[string]string }
 
-// AddFlags adds a flag for every setting to fs, or only for those named.
+// AddFlags adds a flag for every setting to fs, or only for the named settings.
 func AddFlags(fs *pflag.FlagSet, names ...string) *Flags {
 	f := &Flags{given: map[string]string{}}
 	for _, s := range Settings() {
@@ -164,7 +164,7 @@ func AddFlags(fs *pflag.FlagSet, names ...string) *Flags {
 	return f
 }
 
-// flagValue is a pflag.Value that notes what was given.
+// flagValue is a pflag.Value that notes given flags.
 type flagValue struct {
 	setting Setting
 	flags   *Flags
@@ -196,7 +196,7 @@ func (v *flagValue) Type() string {
 	case int, Count, Factor:
 		return "number"
 	case bool:
-		return "true|false" // pflag lets a value be left out of what it knows as bool
+		return "true|false" // pflag permits a bool flag without a value
 	default:
 		return "string"
 	}

@@ -38,7 +38,7 @@ func (d Duration) String() string {
 // MarshalText is the inverse of UnmarshalText.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what time.ParseDuration does.
+// UnmarshalText parses the format of time.ParseDuration.
 func (d *Duration) UnmarshalText(text []byte) error {
 	t, err := time.ParseDuration(string(text))
 	if err != nil {
@@ -51,7 +51,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // Auto is the value of a setting that is derived from the machine, written as auto.
 const Auto = -1
 
-// auto is how Auto is written.
+// auto is the text of Auto.
 const auto = "auto"
 
 // Bytes is a number of bytes written as a Kubernetes quantity: 512Mi, 2Gi, 1000000; or Auto.
@@ -110,7 +110,7 @@ func (c *Count) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Factor is by how much something is multiplied, written as 4 or 1.5; or Auto.
+// Factor is a multiplier, written as 4 or 1.5; or Auto.
 type Factor float64
 
 // String returns the number.
@@ -235,16 +235,16 @@ func (r *Registries) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// UnmarshalYAML reads a list, or what UnmarshalText does.
+// UnmarshalYAML reads a list, or the format of UnmarshalText.
 func (r *Registries) UnmarshalYAML(n *yaml.Node) error { return r.UnmarshalText(words(n)) }
 
-// UnmarshalYAML reads a list, or what UnmarshalText does.
+// UnmarshalYAML reads a list, or the format of UnmarshalText.
 func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error { return p.UnmarshalText(words(n)) }
 
-// UnmarshalYAML reads a list, or what UnmarshalText does.
+// UnmarshalYAML reads a list, or the format of UnmarshalText.
 func (a *Addresses) UnmarshalYAML(n *yaml.Node) error { return a.UnmarshalText(words(n)) }
 
-// words returns a list of the file as it is written elsewhere.
+// words returns a list of the file in the format of UnmarshalText.
 func words(n *yaml.Node) []byte {
 	if n.Kind != yaml.SequenceNode {
 		return []byte(n.Value)
@@ -264,7 +264,7 @@ func joined[T fmt.Stringer](list []T) string {
 	return strings.Join(words, ",")
 }
 
-// split reads what stands between commas; "" is none.
+// split parses the parts between commas; "" is none.
 func split[T any](text []byte, parse func(string) (T, error)) ([]T, error) {
 	var list []T
 	for word := range strings.SplitSeq(string(text), ",") {

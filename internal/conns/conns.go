@@ -19,11 +19,11 @@ import (
 type Limits struct {
 	// Max is the maximum number of connections.
 	Max int
-	// PerAddress is how many connections an address may have that are not signed in. An address is
-	// an IPv4 address or a /64 of IPv6. Behind a trusted proxy the requests in progress of each
-	// client count instead.
+	// PerAddress bounds the connections of an address that are not signed in. An address is an IPv4
+	// address or a /64 of IPv6. Behind a trusted proxy the requests in progress of each client count
+	// instead.
 	PerAddress int
-	// PerUser is how many requests a user may have in progress.
+	// PerUser bounds the requests in progress of a user.
 	PerUser int
 }
 
@@ -68,7 +68,7 @@ func New(limits Limits, trusted []netip.Prefix) *Tracker {
 	}
 }
 
-// Counts returns how many connections there are now.
+// Counts returns the present numbers of connections.
 func (t *Tracker) Counts() Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -284,7 +284,7 @@ func (t *Tracker) Context(ctx context.Context, c net.Conn) context.Context {
 // Begin begins a request, whose RemoteAddr is its client's. It returns a function that must be
 // called at most once, when the request's user is known, and a function for the end of the request.
 // Errors: QuotaExceeded, of both.
-func (t *Tracker) Begin(r *http.Request) (admit func(user string) error, end func(), err error) {
+func (t *Tracker) Begin(r *http.Request) (setUser func(user string) error, end func(), err error) {
 	c, _ := r.Context().Value(contextKey{}).(*conn)
 	key := ""
 	if c != nil && c.key == "" { // through a proxy
@@ -298,19 +298,19 @@ func (t *Tracker) Begin(r *http.Request) (admit func(user string) error, end fun
 	}
 	t.count(key)
 	q := &request{tracker: t, conn: c, key: key}
-	return q.admit, q.end, nil
+	return q.setUser, q.end, nil
 }
 
 // request is a request in progress.
 type request struct {
 	tracker *Tracker
 	conn    *conn
-	key     string // by which it is counted itself, "" when its connection is
+	key     string // the address by which the request counts, "" when its connection counts
 	user    string // guarded by tracker.mu
 }
 
-// admit records the user, and stops counting the client among the strangers of its address.
-func (q *request) admit(user string) error {
+// setUser sets the user, and stops counting the client among the strangers of its address.
+func (q *request) setUser(user string) error {
 	t := q.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -66,9 +66,9 @@ func (c *clients) request(conn net.Conn, remote, user string) (end func(), err e
 	c.tracker.State(conn, http.StateActive)
 	r, _ := http.NewRequestWithContext(c.tracker.Context(c.t.Context(), conn), "GET", "/", nil)
 	r.RemoteAddr = remote
-	admit, end, err := c.tracker.Begin(r)
+	setUser, end, err := c.tracker.Begin(r)
 	if err == nil && user != "" {
-		err = admit(user)
+		err = setUser(user)
 	}
 	return end, err
 }

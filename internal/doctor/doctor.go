@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Status is how a check ended.
+// Status is the outcome of a check.
 type Status string
 
 // The statuses.
 const (
-	OK   Status = "ok"   // as it should be
+	OK   Status = "ok"   // no problem
 	Warn Status = "warn" // works, with a limit that Detail names
-	Fail Status = "fail" // Modbox does not work here until this is mended
+	Fail Status = "fail" // Modbox does not work here until this is fixed
 )
 
 // Result is the result of a check.
@@ -34,22 +34,21 @@ type Options struct {
 	Capacity func() (string, error)
 	// Listen is the address the server is to listen on.
 	Listen string
-	// SharedOrigin is whether pages of sandboxes have the host at which people sign in
-	// with a browser, and SharedOriginFix what to do about it.
+	// SharedOrigin reports whether sandboxes' pages have the same host as sign-ins with a browser;
+	// SharedOriginFix is the advice against it.
 	SharedOrigin    bool
 	SharedOriginFix string
-	// Quarantine describes the files that the server stores although its database does not know
-	// them; "" for none.
+	// Quarantine describes the files in quarantine, which the database does not know; "" for none.
 	Quarantine func(ctx context.Context) (string, error)
-	// FirstToken returns what there is to know of the first token; nil when none works.
+	// FirstToken returns the facts about the first token; nil when none is valid.
 	FirstToken func(ctx context.Context) (*FirstToken, error)
-	// LastBackup returns when the last backup was made, zero for never; nil when the
-	// server makes none by itself. BackupEvery is how often it does.
+	// LastBackup returns the time of the last backup, zero for never; nil when the server makes no
+	// automatic backups. BackupEvery is their interval.
 	LastBackup  func() (time.Time, error)
 	BackupEvery time.Duration
 	// Running is the address that the server of StateDir listens on; "" when it does not run.
 	Running string
-	// Images returns the images that must be built before a server is used, and whether they are.
+	// Images reports by name whether the images that a server needs are built.
 	Images func(ctx context.Context) (map[string]bool, error)
 	// Sandbox starts a sandbox and returns the result; see [TrySandbox].
 	Sandbox func(ctx context.Context) (Trial, error)
@@ -58,8 +57,7 @@ type Options struct {
 // sandboxTime bounds the start of a sandbox.
 const sandboxTime = time.Minute
 
-// Run makes all checks, in order, and returns what each found. It calls seen,
-// when given, after each.
+// Run makes all checks, in order, and returns their results. It calls seen, unless nil, after each.
 func Run(ctx context.Context, o Options, seen func(Result)) []Result {
 	var results []Result
 	for _, check := range []func(context.Context, Options) Result{
@@ -88,7 +86,7 @@ func ok(name, detail string) Result        { return Result{Name: name, Status: O
 func warn(name, detail, fix string) Result { return Result{name, Warn, detail, fix} }
 func fail(name, detail, fix string) Result { return Result{name, Fail, detail, fix} }
 
-// origin finds out whether only a header keeps pages of sandboxes from being the API's.
+// origin checks that more than a header separates sandboxes' pages from the API's origin.
 func origin(_ context.Context, o Options) Result {
 	if o.SharedOrigin {
 		return warn("sandbox URLs", "pages of sandboxes have the host at which people sign in, and only a header keeps browsers from taking them for one origin", o.SharedOriginFix)

@@ -27,7 +27,7 @@ func architecture(context.Context, Options) Result {
 	return fail(name, runtime.GOARCH+" is not supported by gVisor", "use a machine with amd64 or arm64")
 }
 
-// The oldest kernel with all that is used (waiting for processes by pidfd).
+// The oldest kernel with all features that Modbox uses (waiting for processes by pidfd).
 const kernelMajor, kernelMinor = 5, 4
 
 func kernel(context.Context, Options) Result {
@@ -53,7 +53,7 @@ func parseRelease(release string) (major, minor int, err error) {
 	return major, minor, err
 }
 
-// userNamespaces tries what a server without root needs; root needs none.
+// userNamespaces makes the namespaces that a server without root needs; root needs none.
 func userNamespaces(ctx context.Context, _ Options) Result {
 	const name = "user namespaces"
 	if os.Geteuid() == 0 {
@@ -118,12 +118,12 @@ func memory(context.Context, Options) Result {
 	case available < memoryFail:
 		return fail(name, detail, "at least "+humanize.IBytes(memoryFail)+" are needed for the server and one sandbox")
 	case available < memoryWarn:
-		return warn(name, detail+": room for a few small sandboxes", "")
+		return warn(name, detail+": enough for a few small sandboxes", "")
 	}
 	return ok(name, detail)
 }
 
-// memAvailable finds MemAvailable in the text of /proc/meminfo.
+// memAvailable returns MemAvailable of the text of /proc/meminfo.
 func memAvailable(meminfo string) (uint64, error) {
 	for line := range strings.Lines(meminfo) {
 		if rest, found := strings.CutPrefix(line, "MemAvailable:"); found {
@@ -134,7 +134,7 @@ func memAvailable(meminfo string) (uint64, error) {
 	return 0, fmt.Errorf("/proc/meminfo does not say how much is available")
 }
 
-// filesWanted open files are enough for some thousand sandboxes.
+// filesWanted open files suffice for some thousand sandboxes.
 const filesWanted = 65536
 
 func openFiles(context.Context, Options) Result {

@@ -7,7 +7,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// quarantine finds out whether the server keeps what its database does not know.
+// quarantine checks whether files are in quarantine.
 func quarantine(ctx context.Context, o Options) Result {
 	const name = "quarantine"
 	found, err := o.Quarantine(ctx)
@@ -20,7 +20,7 @@ func quarantine(ctx context.Context, o Options) Result {
 	return warn(name, found, "see them with modbox quarantine ls; put the database back that knows them and start, or remove them with modbox quarantine rm (docs/durability.md)")
 }
 
-// backups finds out whether the last backup is as recent as it should be.
+// backups checks whether the last backup is recent.
 func backups(_ context.Context, o Options) Result {
 	const name = "backups"
 	if o.LastBackup == nil {

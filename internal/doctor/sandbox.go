@@ -17,9 +17,10 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Trial is how the start of a sandbox went.
+// Trial is the outcome of starting a sandbox.
 type Trial struct {
-	// Start is from the request until the agent answered, Exec one command, Destroy the end.
+	// Start is the time until the agent answered, Exec the time of a command, Destroy the time of the
+	// end.
 	Start, Exec, Destroy time.Duration
 	// Missing are the limits that the host cannot enforce, see driver.Capabilities.
 	Missing []string
@@ -44,14 +45,14 @@ func trySandbox(ctx context.Context, o Options) Result {
 // agentPause is the first pause between attempts to reach a new agent.
 const agentPause = 2 * time.Millisecond
 
-// TrySandbox makes a small box, runs a command in it through its agent, and
-// destroys it, whatever happens in between.
+// TrySandbox makes a small box, runs a command in it through its agent, and destroys it in any
+// case.
 func TrySandbox(ctx context.Context, d driver.Driver, rootFS string) (t Trial, err error) {
 	t.Missing = d.Capabilities().Missing
 	id := sandbox.NewID()
 	defer func() {
 		began := time.Now()
-		// The box must go also when ctx has ended.
+		// The box must be destroyed even if ctx has ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxTime)
 		defer cancel()
 		if e := d.Destroy(ctx, id); e != nil {

@@ -48,7 +48,7 @@ func stateDir(_ context.Context, o Options) Result {
 	}
 	free := st.Bavail * uint64(st.Bsize)
 	detail := fmt.Sprintf("%s, %s free", o.StateDir, humanize.IBytes(free))
-	const fix = "set state_dir to a directory on a local disk with more room"
+	const fix = "set state_dir to a directory on a local disk with more space"
 	if what, bad := badStorage[st.Type]; bad {
 		return warn(name, detail+", on "+what, fix)
 	}
@@ -56,7 +56,7 @@ func stateDir(_ context.Context, o Options) Result {
 	case free < diskFail:
 		return fail(name, detail, fix)
 	case free < diskWarn:
-		return warn(name, detail+": little room for sandboxes", fix)
+		return warn(name, detail+": little space for sandboxes", fix)
 	}
 	return ok(name, detail)
 }
@@ -86,7 +86,7 @@ func runDir(_ context.Context, o Options) Result {
 	return ok(name, o.RunDir+" on tmpfs")
 }
 
-// statfs looks at path, or its nearest parent that exists, which it returns.
+// statfs returns the file system of path or of its nearest parent that exists, and that path.
 func statfs(path string) (st unix.Statfs_t, at string, err error) {
 	for at = path; ; at = filepath.Dir(at) {
 		err = unix.Statfs(at, &st)
@@ -102,7 +102,7 @@ func port(_ context.Context, o Options) Result {
 	const name = "port"
 	l, err := net.Listen("tcp", o.Listen)
 	if err == nil {
-		_ = l.Close() // it listened a moment only
+		_ = l.Close() // it listened only for a moment
 		return ok(name, o.Listen+" is free")
 	}
 	if o.Running != "" && isSameAddress(o.Running, o.Listen) {
@@ -111,7 +111,8 @@ func port(_ context.Context, o Options) Result {
 	return fail(name, err.Error()+"; it is not the server of this state directory", "end what listens there, or set listen to another address")
 }
 
-// isSameAddress reports whether a server that listens on one address is in the way of the other.
+// isSameAddress reports whether a server that listens on one address prevents a server on the
+// other.
 func isSameAddress(one, other string) bool {
 	a, err := net.ResolveTCPAddr("tcp", one)
 	b, otherErr := net.ResolveTCPAddr("tcp", other)
@@ -119,14 +120,14 @@ func isSameAddress(one, other string) bool {
 	return err == nil && otherErr == nil && a.Port == b.Port && (a.IP.Equal(b.IP) || everywhere(a.IP) || everywhere(b.IP))
 }
 
-// keyring verifies Debian's packages; Ubuntu does not install it by itself.
+// keyring verifies Debian's packages; Ubuntu does not install it by default.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 func tools(_ context.Context, _ Options) Result {
 	const name = "image tools"
 	var missing []string
 	wanted := map[string]string{"mmdebstrap": "mmdebstrap", "npm": "npm"}
-	if os.Geteuid() != 0 { // for the users that the files of an image belong to
+	if os.Geteuid() != 0 { // for the users who own files of images
 		wanted["newuidmap"] = "uidmap"
 	}
 	for program, pkg := range wanted {
@@ -150,8 +151,8 @@ func tools(_ context.Context, _ Options) Result {
 	return ok(name, "mmdebstrap, npm and Debian's keyring are installed")
 }
 
-// withoutSubordinates returns the first of the files, as /etc/subuid, that has no entry for
-// this user; "" when all have.
+// withoutSubordinates returns the first of the files, like /etc/subuid, without an entry for this
+// user; "" when all have an entry.
 func withoutSubordinates(files ...string) string {
 	names := []string{strconv.Itoa(os.Geteuid())}
 	if u, err := user.Current(); err == nil {

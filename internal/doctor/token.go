@@ -8,7 +8,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// firstTokenAge is how old a first token without an end may be.
+// firstTokenAge is the age from which a first token without an end is a warning.
 const firstTokenAge = 30 * 24 * time.Hour
 
 // FirstToken is the token that a server makes at its first start, for the installation's owner.
@@ -20,7 +20,8 @@ type FirstToken struct {
 	Administrators int
 }
 
-// firstToken finds out whether the first token works although there are better ways in.
+// firstToken checks whether the first token is still valid although there are better ways to sign
+// in.
 func firstToken(ctx context.Context, o Options) Result {
 	const name = "first token"
 	t, err := o.FirstToken(ctx)

@@ -12,7 +12,7 @@ import (
 )
 
 // Sync returns nil when the content of each file, and the names in each directory, are on
-// the disk. What is below a directory is not synced.
+// the disk. It does not sync the files below a directory.
 func Sync(paths ...string) error {
 	for _, path := range paths {
 		f, err := os.Open(path)

@@ -29,7 +29,7 @@
 // # Limits on hostile sandboxes
 //
 // Each sandbox has a limited number of flows, a share of memory for their buffers, and rates of
-// frames, of new connections and of questions; all sandboxes together have limits also. What
-// exceeds them is refused or waits. Frames from the socket pair are checked before the stack sees
+// frames, of new connections and of questions; all sandboxes together have limits also. Flows
+// and frames beyond a limit are refused or wait. Frames from the socket pair are checked before the stack sees
 // them; only plain IPv4 and ARP from the sandbox's own address passes.
 package egress

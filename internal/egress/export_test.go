@@ -19,9 +19,9 @@ func (n *Network) RouteToLoopback(addr netip.Addr) {
 	}
 }
 
-// Patience sets the timeouts for the host's resolvers, for echoes, and for questions on a
+// SetTimeouts sets the timeouts for the host's resolvers, for echoes, and for questions on a
 // connection.
-func (n *Network) Patience(d time.Duration) {
+func (n *Network) SetTimeouts(d time.Duration) {
 	n.resolver.askTimeout, n.resolver.answerTimeout = d, 4*d
 	n.dnsIdle, n.pingTimeout = d, d
 }

@@ -45,7 +45,7 @@ func testNetwork(tb testing.TB, cfg egress.Config) *egress.Network {
 		tb.Fatal(err)
 	}
 	n.RouteToLoopback(outside)
-	n.Patience(timeout)
+	n.SetTimeouts(timeout)
 	return n
 }
 

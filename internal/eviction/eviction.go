@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// baselineEvery is how often sandboxes are measured while there is space: growth is counted
-	// from one to two of these intervals before the disk began to fill.
+	// baselineEvery is the interval of measuring sandboxes while there is space: growth counts from
+	// one to two of these intervals before the disk began to fill.
 	baselineEvery = 30 * time.Second
 	// growthMin is the growth, in bytes, from which a sandbox may be ended because of it.
 	growthMin = 4 << 20
@@ -22,12 +22,12 @@ const (
 	idleMin = 64 << 20
 	// idlePause is the interval between ending sandboxes that did not grow.
 	idlePause = time.Minute
-	// endTimeout is for how long nothing else is done while a sandbox is being destroyed, or an
-	// entry of the quarantine removed, which will free space.
+	// endTimeout is the time for which the manager does nothing else while a sandbox is being
+	// destroyed, or an entry of the quarantine removed, which will free space.
 	endTimeout = 30 * time.Second
 	// cachePause is the time between attempts to free space by removing caches.
 	cachePause = 30 * time.Second
-	// removalWait is how long a look waits for a removal in the background.
+	// removalWait is the time for which a look waits for a removal in the background.
 	removalWait = 200 * time.Millisecond
 	// lookMin and lookMax bound the time between looks. In between, the next look is the earlier
 	// the fewer bytes above the limit are free: fillRate is the assumed maximum of bytes written a
@@ -89,7 +89,7 @@ type Manager struct {
 	nextAt         time.Time
 	// atEnd is the disk use of boxes at the last eviction.
 	atEnd      map[sandbox.ID]int64
-	quarantine removal // of what is in quarantine
+	quarantine removal // of entries of the quarantine
 	caches     removal
 	pressure   bool
 	background sync.WaitGroup // for removals
@@ -194,7 +194,7 @@ func (m *Manager) step(ctx context.Context, free int64) error {
 		return nil
 	}
 	if m.quarantine.underWay() && now.Sub(m.quarantine.at) < endTimeout && free >= m.cfg.Threshold/2 {
-		return nil // that will free space, and some is left
+		return nil // that will free space, and the disk is not full yet
 	}
 	if m.removeCaches(ctx, now) {
 		return nil
@@ -292,9 +292,9 @@ func (m *Manager) choose(now time.Time, free int64, uses []Use, since map[sandbo
 	left := humanize.IBytes(uint64(max(0, free)))
 	switch {
 	case grown.Bytes >= growthMin:
-		return grown.ID, fmt.Sprintf("the server's disk was nearly full (%s free), and of all sandboxes this one's files had grown most: by %s", left, humanize.IBytes(uint64(grown.Bytes)))
+		return grown.ID, fmt.Sprintf("the server's disk was nearly full (%s free), and the files of this sandbox had grown more than any other's: by %s", left, humanize.IBytes(uint64(grown.Bytes)))
 	case free < m.cfg.Critical && largest.Bytes >= idleMin && now.Sub(m.endedAt) >= idlePause:
-		return largest.ID, fmt.Sprintf("the server's disk was full (%s free), and of all sandboxes this one's files were the largest: %s", left, humanize.IBytes(uint64(largest.Bytes)))
+		return largest.ID, fmt.Sprintf("the server's disk was full (%s free), and the files of this sandbox were the largest: %s", left, humanize.IBytes(uint64(largest.Bytes)))
 	}
 	return "", ""
 }

@@ -18,7 +18,7 @@ const (
 	waitersMax = 1000
 	// MaxWait bounds the time that a caller waits for a place.
 	MaxWait = time.Hour
-	// keepFree is how long a place is reserved for a workspace after its last request.
+	// keepFree is the time for which a place is reserved for a workspace after its last request.
 	keepFree = time.Hour
 	// retryAfter is the delay suggested to refused callers.
 	retryAfter = time.Minute
@@ -26,7 +26,7 @@ const (
 
 // Semaphore has a number of places. A workspace gets all of them only if no other has asked
 // for a place lately. A place that becomes free goes to the workspace with the fewest places,
-// and among the callers of these workspaces to the one that has waited longest. Safe for
+// and among the callers of these workspaces to the caller that has waited longest. Safe for
 // concurrent use.
 type Semaphore struct {
 	places int
@@ -59,7 +59,7 @@ func New(places int) *Semaphore {
 
 // Acquire returns when the workspace has a place, which the caller must give back by
 // release; release is idempotent. Acquire calls waits, unless nil, once when there is no place
-// at the moment. The empty workspace is the server itself, for which no place is kept free.
+// at the moment. The empty workspace is the server itself, for which no place is reserved.
 // Errors: the context's; QuotaExceeded when too many callers of the workspace wait;
 // Unavailable when no place became free within [MaxWait].
 func (s *Semaphore) Acquire(ctx context.Context, ws sandbox.WorkspaceID, waits func()) (release func(), err error) {
@@ -78,7 +78,7 @@ func (s *Semaphore) Acquire(ctx context.Context, ws sandbox.WorkspaceID, waits f
 		return nil, e
 	}
 	s.waiting = append(s.waiting, mine)
-	if ws != "" { // no place is kept free for the server's own work
+	if ws != "" { // no place is reserved for the server's own work
 		s.asked[ws] = time.Now()
 	}
 	s.assign()
@@ -162,7 +162,7 @@ func (s *Semaphore) assign() {
 		close(w.got)
 	}
 	s.lapse.Stop()
-	if s.free > 0 && len(s.waiting) > 0 { // a place is kept free for another workspace
+	if s.free > 0 && len(s.waiting) > 0 { // a place is reserved for another workspace
 		oldest := slices.MinFunc(slices.Collect(maps.Values(s.asked)), time.Time.Compare)
 		s.lapse.Reset(time.Until(oldest) + keepFree + time.Nanosecond)
 	}

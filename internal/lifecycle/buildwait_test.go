@@ -45,7 +45,7 @@ func TestBuildsWaitForQuota(t *testing.T) {
 		built <- release
 	})
 	eventually(t, "the build waits", func() bool { return s.Waiting(s.caller.Workspace) == 1 })
-	if what := <-said; what != "there is no room in the quota of the workspace, or on the server" {
+	if what := <-said; what != "the quota of the workspace or the server's capacity is used up" {
 		t.Errorf("it says %q", what)
 	}
 	if used := s.used(); used.MemoryBytes != 2<<30 {

@@ -130,8 +130,8 @@ func (s *Service) save(b *entry, path string, opts driver.CheckpointOptions) err
 	if err != nil {
 		return fmt.Errorf("measure sandbox %s: %w", b.ID, err)
 	}
-	opts.Layer = opts.Layer && s.layers != nil && s.saved.Room(stats.MemoryBytes+2*stats.DiskBytes) == nil
-	if err := s.saved.Room(stats.MemoryBytes + stats.DiskBytes); err != nil {
+	opts.Layer = opts.Layer && s.layers != nil && s.saved.CheckSpace(stats.MemoryBytes+2*stats.DiskBytes) == nil
+	if err := s.saved.CheckSpace(stats.MemoryBytes + stats.DiskBytes); err != nil {
 		return err
 	}
 	if err := s.saved.MakeOwner(path); err != nil {
@@ -238,7 +238,7 @@ func (s *Service) settle(b *entry) error {
 	default:
 		return nil
 	}
-	if s.saved.Whole(b.ID, sb.Saved) {
+	if s.saved.IsComplete(b.ID, sb.Saved) {
 		if err := s.destroyNow(b); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func (d *quotaDisk) FreeCache(ctx context.Context, ws sandbox.WorkspaceID, bytes
 }
 
 // CheckFree returns why nothing may be added to the disk.
-func (d *quotaDisk) CheckFree(least int64) error { return d.saved.Enough(least) }
+func (d *quotaDisk) CheckFree(least int64) error { return d.saved.CheckFree(least) }
 
 // Evicting reports whether boxes are being destroyed to free the disk.
 func (d *quotaDisk) Evicting() bool { return d.evicting.Load() > 0 }

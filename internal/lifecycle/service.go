@@ -257,7 +257,7 @@ func (s *Service) newPreparation(switches prepare.Switches) {
 	s.workboxes = workbox.NewMaker(s, s.driver, s.images, holder, s.cfg.Build)
 	s.prepare = prepare.New(prepare.Config{
 		MaxTasks: s.cfg.MaxBuilds, ImageTimeout: s.cfg.ImageTimeout, MaxAge: s.cfg.PackagesMaxAge, SpoolDir: s.cfg.SpoolDir,
-		NetworkCA: s.cfg.NetworkCA, CheckFree: func() error { return s.saved.Enough(s.cfg.MinFreeDisk) },
+		NetworkCA: s.cfg.NetworkCA, CheckFree: func() error { return s.saved.CheckFree(s.cfg.MinFreeDisk) },
 	}, prepare.Deps{
 		Images: s.images, Switches: switches, Layers: layers, Boxes: s.workboxes, Host: s, Isolated: s.driver.Capabilities().Isolated, Quotas: s.quotas,
 		Work: s.work, Logger: s.log,

@@ -81,7 +81,7 @@ func (s *Service) sweepOwner(owner sandbox.ID, b *entry, names []string) error {
 // is whole, was not discarded, and there is a reason.
 func (s *Service) sweepName(owner sandbox.ID, id sandbox.CheckpointID, reason string) error {
 	_, saved := sandbox.ParseID(string(id)) // what is being made has other names
-	if reason == "" || !saved || !s.saved.Whole(owner, id) {
+	if reason == "" || !saved || !s.saved.IsComplete(owner, id) {
 		return s.saved.Remove(owner, id)
 	}
 	discarded, err := s.saved.Records().Discarded(s.ctx, id)

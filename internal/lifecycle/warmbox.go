@@ -92,7 +92,7 @@ func (s *Service) fillPool() {
 // roomForWarmBox reports whether the pool may have one more box: it has only what is left
 // of the disk, and of what may be promised.
 func (s *Service) roomForWarmBox(t pool.Kind) bool {
-	if s.saved.Enough(s.cfg.MinFreeDisk) != nil {
+	if s.saved.CheckFree(s.cfg.MinFreeDisk) != nil {
 		return false
 	}
 	promised, err := s.store.Promised(s.ctx)

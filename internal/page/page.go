@@ -1,8 +1,8 @@
 // Package page cuts lists into pages, and encodes where the next page begins.
 //
-// A list has an order in which no two items are equal. A cursor holds the sort key of
-// the last item of a page, and the next page begins with the first item behind that
-// key. Items that appear or go between two pages neither shift nor repeat the others.
+// A list has an order in which no two items are equal. A cursor holds the sort key of the last item
+// of a page, and the next page begins with the first item after that key. Items that appear or
+// disappear between two pages neither shift nor repeat the others.
 package page
 
 import (
@@ -22,15 +22,15 @@ const (
 	MaxSize     = 1000
 )
 
-// Request asks for a page; the zero value asks for the first one.
+// Request asks for a page; the zero value asks for the first page.
 type Request struct {
-	// Limit is the most items of the page, 1 to [MaxSize]; 0 means [DefaultSize].
+	// Limit is the maximum number of items, 1 to [MaxSize]; 0 means [DefaultSize].
 	Limit int
 	// Cursor is Next of the page before; "" for the first page.
 	Cursor string
 }
 
-// Size returns how many items the page may have. Errors: Invalid, naming limit.
+// Size returns the maximum number of items. Errors: Invalid, naming limit.
 func (r Request) Size() (int, error) {
 	switch {
 	case r.Limit == 0:
@@ -58,8 +58,8 @@ func Cursor(order string, key ...any) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// Parse decodes a cursor that [Cursor] made for the same order into what key points
-// to. It returns false for "", the cursor of the first page. Errors: Invalid, naming cursor.
+// Parse decodes a cursor that [Cursor] made for the same order into the pointers key. It returns
+// false for "", the cursor of the first page. Errors: Invalid, naming cursor.
 func Parse(cursor, order string, key ...any) (bool, error) {
 	if cursor == "" {
 		return false, nil
@@ -85,8 +85,8 @@ func Parse(cursor, order string, key ...any) (bool, error) {
 	return true, nil
 }
 
-// Cut makes a page of at most size items. A list of more items than size has a next
-// page, which begins behind the cursor of the last item of this one.
+// Cut makes a page of at most size items. A list with more items has a next page, which begins
+// after the last item of this page.
 func Cut[T any](items []T, size int, cursor func(T) string) Page[T] {
 	if len(items) <= size {
 		return Page[T]{Items: items}
@@ -94,7 +94,7 @@ func Cut[T any](items []T, size int, cursor func(T) string) Page[T] {
 	return Page[T]{Items: items[:size], Next: cursor(items[size-1])}
 }
 
-// Order is how a list that is in memory is sorted.
+// Order is the order of a list in memory.
 type Order[T any] struct {
 	// Name names the list and its order.
 	Name string
@@ -104,8 +104,8 @@ type Order[T any] struct {
 	Descending bool
 }
 
-// Of sorts items, which are the whole list, and returns the page that is asked for.
-// Errors: Invalid, naming limit or cursor.
+// Of sorts items, the whole list, and returns the requested page. Errors: Invalid, naming limit or
+// cursor.
 func Of[T any](r Request, items []T, o Order[T]) (Page[T], error) {
 	size, err := r.Size()
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package preview signs and checks what lets visitors use a private port of a
-// sandbox: links that expire, and the cookie that a browser gets for a link.
+// Package preview signs and checks the tokens that let visitors use a private port of a sandbox:
+// links that expire, and the cookie that a browser gets for a link.
 //
-// Both are texts that hold when they expire, the ids of their maker, and an
-// authentication code over these, the sandbox, the port and the label of its URL.
-// Nothing of them is stored: a port that gets another label, or is not published any
-// more, takes all its links with it. The caller of Check asks whether the maker may
-// still use the sandbox: a link ends with the rights of its maker.
+// Both are texts with their expiry, the ids of their maker, and an authentication code over these,
+// the sandbox, the port and the label of its URL. The server stores none of them: when a port gets
+// another label, or is not published any more, its links end. The caller of Check asks whether the
+// maker may still use the sandbox: a link ends with the rights of its maker.
 package preview
 
 import (
@@ -19,14 +18,13 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// LinkPrefix starts the token of every link, so that people and secret scanners
-// recognise one.
+// LinkPrefix begins the token of every link, so that people and secret scanners recognize one.
 const LinkPrefix = "mbl_"
 
 // Parameter is the query parameter of links that has the token.
 const Parameter = "modbox_token"
 
-// How long links work.
+// The lifetimes of links.
 const (
 	LifetimeDefault = time.Hour
 	LifetimeMin     = time.Minute
@@ -43,7 +41,7 @@ const (
 	makerMax = 256
 )
 
-// Keys makes and checks message authentication codes. Internal/secret has them.
+// Keys makes and checks message authentication codes. Internal/secret implements it.
 type Keys interface {
 	// MAC returns the code of a message for a purpose, and the id of its key in hexadecimal digits.
 	MAC(purpose, message string) (keyID string, mac []byte, err error)
@@ -63,7 +61,7 @@ const (
 // Maker names the caller that made a link.
 type Maker struct {
 	User sandbox.UserID
-	// Token is the id of the API token by which the link was made; "" for a user who had signed in.
+	// Token is the id of the API token that made the link; "" for a signed-in user.
 	Token string
 }
 
@@ -100,8 +98,8 @@ func (l *Links) Sign(kind Kind, id sandbox.ID, port sandbox.PublishedPort, g Gra
 	return LinkPrefix + base64.RawURLEncoding.EncodeToString(raw), nil
 }
 
-// Check returns the grant of a token for a published port of a sandbox. Errors:
-// Unauthenticated when it is none of that port's, or has expired.
+// Check returns the grant of a token for a published port of a sandbox. Errors: Unauthenticated
+// when the token is not for that port, or has expired.
 func (l *Links) Check(kind Kind, token string, id sandbox.ID, port sandbox.PublishedPort) (Grant, error) {
 	wrong := sandbox.Errorf(sandbox.Unauthenticated, "the link is not for this URL, or was revoked; ask for a new one")
 	text, ok := strings.CutPrefix(token, LinkPrefix)

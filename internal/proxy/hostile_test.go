@@ -108,7 +108,7 @@ func TestServersThatNeverAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, func(c *proxy.Config) { c.ResponseTimeout = 200 * time.Millisecond })
 			w.listen(8080, func(c net.Conn) {
-				_, _ = c.Read(make([]byte, 1)) // what comes before a request is another fault
+				_, _ = c.Read(make([]byte, 1)) // a connection that fails before the request is another test
 				serve(c)
 			})
 			if resp, body := w.do(w.request("GET", "/", nil)); resp.StatusCode != 504 || resp.Header.Get(proxy.ErrorHeader) == "" {

@@ -40,10 +40,10 @@ type Entry struct {
 	Checkpoint sandbox.CheckpointID `json:"checkpoint"`
 	// From is its original path.
 	From string `json:"from"`
-	// Reason is why it is in quarantine, as a sentence.
+	// Reason is the reason of the quarantine, as a sentence.
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
-	// SizeBytes is how much disk its files use, unless other saved states share them.
+	// SizeBytes is the disk space of its files, unless other saved states share them.
 	SizeBytes int64 `json:"size_bytes"`
 }
 
@@ -54,7 +54,7 @@ type Store struct{ dir string }
 // New returns the store in a directory, which the first [Store.Put] creates.
 func New(dir string) *Store { return &Store{dir} }
 
-// Path returns where the saved state of an entry is.
+// Path returns the path of an entry's saved state.
 func (s *Store) Path(id string) string { return filepath.Join(s.dir, id, savedName) }
 
 // Put moves the saved state at a path, which must be on the same file system, into quarantine. When
@@ -83,8 +83,8 @@ func (s *Store) put(path string, e Entry) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	// A part that a crash left may contain the saved state: Put and Tidy of a server do not run at
-	// the same time, and a name belongs to a single saved state.
+	// A crash may have left the saved state in a part: Put and Tidy of a server do not run at the same
+	// time, and a name belongs to a single saved state.
 	dir := filepath.Join(s.dir, e.ID)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -190,9 +190,9 @@ func (s *Store) remove(id string) error {
 
 // Limits bound a quarantine.
 type Limits struct {
-	// MaxAge is how long an entry stays; 0 means until its space is needed.
+	// MaxAge bounds the age of an entry; 0 retains it until its space is needed.
 	MaxAge time.Duration
-	// MaxBytes is how large all entries together may be; 0 means as large as the disk permits.
+	// MaxBytes bounds the size of all entries together; 0 is no limit.
 	MaxBytes int64
 }
 
@@ -249,7 +249,8 @@ func (s *Store) RemoveOldest(ctx context.Context, bytes int64) (removed []Entry,
 	return removed, nil
 }
 
-// unusedAfter is how long a note without a saved state stays, because a Put may be in progress.
+// unusedAfter is the age at which a note without a saved state is removed: a Put may be in progress
+// before.
 const unusedAfter = time.Hour
 
 // tidy removes entries whose removal was interrupted, and notes without a saved state.
@@ -286,7 +287,7 @@ func size(list []Entry) (n int64) {
 	return n
 }
 
-// diskBytes returns what the files below a path take on the disk.
+// diskBytes returns the disk space of the files below a path.
 func diskBytes(path string) (n int64, err error) {
 	err = filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

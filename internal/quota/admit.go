@@ -118,8 +118,8 @@ func (c *Controller) Released() {
 // Changed returns a channel that the next [Controller.Released] closes.
 func (c *Controller) Changed() <-chan struct{} { return c.released.Wait() }
 
-// StopWaiting refuses all waiting requests, and those that would wait from then on: the server
-// stops. Idempotent.
+// StopWaiting refuses all waiting requests, and all later requests that would have to wait: the
+// server stops. Idempotent.
 func (c *Controller) StopWaiting() { c.queue.stopped() }
 
 // Waiting returns the number of waiting requests of a workspace.

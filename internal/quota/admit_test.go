@@ -201,7 +201,7 @@ func TestHeadsOfManyWorkspacesShareThePolls(t *testing.T) {
 			}
 			return n
 		}
-		time.Sleep(time.Minute) // the first ones began with a shorter interval
+		time.Sleep(time.Minute) // the first polls had a shorter interval
 		synctest.Wait()
 		sum()
 		time.Sleep(time.Minute)
@@ -257,8 +257,8 @@ func TestLowDiskIsWaitedForInMemory(t *testing.T) {
 	})
 }
 
-// TestLowDiskThatNobodyFrees refuses after a second, with the reason; one that stays low although
-// sandboxes are being ended, after the longest wait.
+// TestLowDiskThatNobodyFrees: a create is refused after a second, with the reason, or after the
+// longest wait while sandboxes are being ended.
 func TestLowDiskThatNobodyFrees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost()

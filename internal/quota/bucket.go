@@ -54,7 +54,7 @@ func (s *buckets) take(ws sandbox.WorkspaceID, n int, perMinute int64, now time.
 	if b.tokens < float64(n) {
 		// The added microsecond makes up for rounding.
 		delay := time.Duration((float64(n)-b.tokens)/b.perMinute*float64(time.Minute)) + time.Microsecond
-		e := sandbox.Errorf(sandbox.QuotaExceeded, "the workspace's quota of %s is %d, of which too few are left; this is possible in %s",
+		e := sandbox.Errorf(sandbox.QuotaExceeded, "the workspace's quota of %s is %d, and too few of them remain; try again in %s",
 			sandbox.LimitCreates, perMinute, delay.Round(time.Millisecond))
 		e.RetryAfter = delay
 		return nil, e

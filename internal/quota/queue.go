@@ -92,7 +92,7 @@ func (q *queue) join(ws sandbox.WorkspaceID, w *waiter) error {
 	default:
 	}
 	if len(q.waiting[ws]) >= waitersMax {
-		return sandbox.Errorf(sandbox.QuotaExceeded, "%d requests of the workspace wait for room in its quota, and no more may", waitersMax)
+		return sandbox.Errorf(sandbox.QuotaExceeded, "%d requests of the workspace wait for its quota already, the maximum; try again later", waitersMax)
 	}
 	q.waiting[ws] = append(q.waiting[ws], w)
 	return nil
@@ -218,7 +218,7 @@ const stoppingRetry = 5 * time.Second
 
 // errStopping refuses a request that waits when the server stops.
 func errStopping() error {
-	e := sandbox.Errorf(sandbox.Unavailable, "the server is shutting down, and nobody can wait for room any more; try again")
+	e := sandbox.Errorf(sandbox.Unavailable, "the server is shutting down, and does not queue requests any more; try again")
 	e.RetryAfter = stoppingRetry
 	return e
 }

@@ -2,7 +2,7 @@
 //
 // A [Controller] knows the limits and the use of every workspace. A request that takes
 // something is admitted in four steps: it takes tokens of its workspace's creation rate, it
-// leaves room for requests that wait already, the disk of the server must not be nearly full,
+// leaves capacity for requests that wait already, the disk of the server must not be nearly full,
 // and the store compares limits and use in the transaction in which it records the request.
 // Only the last step is final; the others spare the database. A refused request that may wait
 // joins the admission queue.

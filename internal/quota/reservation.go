@@ -60,7 +60,7 @@ func (c *Controller) ReserveWithPlace(ctx context.Context, places *fairsem.Semap
 		if maxWait <= 0 || !passes(err) {
 			return got, err
 		}
-		waits("there is no room in the quota of the workspace, or on the server")
+		waits("the quota of the workspace or the server's capacity is used up")
 		if got, err = c.waitReserved(ctx, ws, maxWait, err, take); err != nil {
 			return got, err
 		}
@@ -126,12 +126,12 @@ func (c *Controller) reserve(ctx context.Context, ws sandbox.WorkspaceID, asked 
 	return Reservation{Have: have, Disk: have.DiskBytes, release: release}, err
 }
 
-// ReserveInstall is Reserve for a box in which something is installed, whose size no caller can
-// ask for: the box has as much of Config.Build as is left. Own is what the sandboxes that wait
-// for the install count for already and do not use meanwhile: the reservation counts for the
-// rest, and is refused only where other builds hold the disk that would be free otherwise.
-// Without own, it is refused when less than the default of a sandbox is left. Errors:
-// QuotaExceeded, which with own may wrap [ErrDiskReserved].
+// ReserveInstall reserves resources for a box that installs packages, whose size no caller can ask
+// for: the box gets the part of Config.Build that the quota still has. Own is the resources of the
+// sandboxes that wait for the install, which they do not use meanwhile: only the rest is added to the
+// workspace's use, and the reservation is refused only if other builds have reserved the disk that
+// would be free otherwise. Without own, it is refused if the quota has less than the default of a
+// sandbox. Errors: QuotaExceeded, which with own may wrap [ErrDiskReserved].
 func (c *Controller) ReserveInstall(ctx context.Context, ws sandbox.WorkspaceID, own sandbox.Resources) (Reservation, error) {
 	want, err := c.buildResources(ctx, ws, sandbox.Resources{}, own)
 	if err != nil {

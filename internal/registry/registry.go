@@ -42,8 +42,8 @@ type Keys interface {
 	Unseal(s sandbox.Sealed, object string) (string, error)
 }
 
-// Registries are the credentials of all workspaces. Safe for concurrent use.
-// Another workspace's are NotFound, like those that do not exist.
+// Registries are the credentials of all workspaces. Safe for concurrent use. Registries of another
+// workspace are NotFound, as if they did not exist.
 type Registries struct {
 	store  Store
 	keys   Keys
@@ -112,7 +112,8 @@ func (s *Registries) verify(ctx context.Context, r *sandbox.Registry) error {
 	return err
 }
 
-// Update changes the fields that are not nil. Errors: NotFound, and those of [Registries.Create].
+// Update changes the fields that are not nil. Errors: NotFound, and the errors of
+// [Registries.Create].
 func (s *Registries) Update(ctx context.Context, ws sandbox.WorkspaceID, id sandbox.RegistryID, f Fields) (sandbox.Registry, error) {
 	if f.Verify {
 		r, err := s.store.Registry(ctx, ws, id)

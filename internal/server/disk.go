@@ -144,8 +144,8 @@ func (d *disk) collectors() []prometheus.Collector {
 			return 0
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "modbox_disk_ballast_bytes", Help: "Bytes on the disk that are kept in reserve; less than disk.ballast when the disk was full.",
-		}, func() float64 { return float64(d.ballast.Held()) }),
+			Name: "modbox_disk_ballast_bytes", Help: "Bytes of the disk held in reserve; less than disk.ballast after the disk was full.",
+		}, func() float64 { return float64(d.ballast.Reserved()) }),
 	}
 }
 

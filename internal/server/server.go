@@ -342,7 +342,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	if err := s.http.Shutdown(drain); err != nil {
 		s.log.Warn("requests were cut off", "error", err)
-		_ = s.http.Close() // nothing is left to be done about an error
+		_ = s.http.Close() // the process ends anyway
 	}
 	return nil
 }

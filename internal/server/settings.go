@@ -148,7 +148,7 @@ func sandboxFreeDisk(cfg config.Config) int64 {
 }
 
 // evictionConfig returns the thresholds of free disk space, in bytes, below which the server
-// evicts. Critical is what the server needs for its own writes.
+// evicts. Critical is the space that the server needs for its own writes.
 func evictionConfig(cfg config.Config) eviction.Config {
 	return eviction.Config{
 		Least: int64(cfg.MinFreeDisk), Threshold: int64(cfg.Disk.EvictBelow), Critical: min(int64(cfg.Disk.EvictBelow)/4, 64<<20),

@@ -14,16 +14,16 @@ import (
 
 // The errors of [Account.Take].
 var (
-	// ErrTooLarge: an account alone wants more than there can ever be for it.
-	ErrTooLarge = errors.New("more than there can be for one")
-	// ErrBusy: others have so much that there was not enough left in time.
-	ErrBusy = errors.New("others have too much at the moment")
+	// ErrTooLarge: a single account wants more than the budget can ever give it.
+	ErrTooLarge = errors.New("more than the budget of one key")
+	// ErrBusy: other accounts have too much at the moment.
+	ErrBusy = errors.New("other keys use the budget at the moment")
 )
 
-// Budget is a number of bytes that is shared. It is safe for concurrent use.
+// Budget is a shared number of bytes. Safe for concurrent use.
 type Budget struct {
-	total    int64
-	patience time.Duration
+	total   int64
+	maxWait time.Duration
 
 	mu      sync.Mutex
 	used    int64            // guarded by mu
@@ -37,37 +37,36 @@ type Budget struct {
 type waiter struct {
 	account *Account
 	n       int64
-	done    chan error // gets one
+	done    chan error // receives the result
 }
 
-// New returns a budget of total bytes, for which an account waits so long at most.
-func New(total int64, patience time.Duration) *Budget {
-	return &Budget{total: total, patience: patience, has: map[string]int64{}}
+// New returns a budget of total bytes, for which an account waits at most maxWait.
+func New(total int64, maxWait time.Duration) *Budget {
+	return &Budget{total: total, maxWait: maxWait, has: map[string]int64{}}
 }
 
-// Total returns how many bytes are shared.
+// Total returns the size of the budget.
 func (b *Budget) Total() int64 { return b.total }
 
-// Used returns how many bytes all accounts have, and the most that they had at a time.
+// Used returns the bytes that all accounts have, and their maximum so far.
 func (b *Budget) Used() (now, peak int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used, b.peak
 }
 
-// most returns what a key may have while others have so much.
+// most returns the bytes that a key may have while others have a number of bytes.
 func (b *Budget) most(others int64) int64 { return (b.total - others) / 3 * 2 }
 
-// Account is the share of a budget that a piece of work has. Its methods must be called by a single
-// goroutine at a time. All methods of a nil account do nothing, and succeed.
+// Account is the share of a piece of work in a budget. Only one goroutine at a time may call its
+// methods. All methods of a nil account do nothing, and succeed.
 type Account struct {
 	budget *Budget
 	key    string
 	has    int64 // guarded by budget.mu
 }
 
-// Open returns an account of a key, with nothing. Accounts of one key share what the key may
-// have.
+// Open returns an empty account of a key. Accounts of the same key share the limit of the key.
 func (b *Budget) Open(key string) *Account { return &Account{budget: b, key: key} }
 
 // Take adds n bytes to an account, at once or when others have released enough. When all holders of
@@ -91,7 +90,7 @@ func (a *Account) Take(ctx context.Context, n int64) error {
 	w := &waiter{account: a, n: n, done: make(chan error, 1)}
 	b.waiting = append(b.waiting, w)
 	b.unlock()
-	over := time.NewTimer(b.patience)
+	over := time.NewTimer(b.maxWait)
 	defer over.Stop()
 	var err error
 	select {
@@ -108,10 +107,10 @@ func (a *Account) Take(ctx context.Context, n int64) error {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 		return err
 	}
-	return <-w.done // it came at this moment
+	return <-w.done // it was given at this moment
 }
 
-// TryTake is Take for who cannot wait. It reports whether there was enough.
+// TryTake is Take without waiting. It reports whether there was enough.
 func (a *Account) TryTake(n int64) bool {
 	if a == nil || n <= 0 {
 		return true
@@ -121,7 +120,7 @@ func (a *Account) TryTake(n int64) bool {
 	return a.budget.give(a, n)
 }
 
-// Give gives n bytes back, at most what the account has.
+// Give gives n bytes back, at most all bytes of the account.
 func (a *Account) Give(n int64) {
 	if a == nil {
 		return
@@ -141,7 +140,7 @@ func (a *Account) Give(n int64) {
 	}
 }
 
-// Has returns what the account has.
+// Has returns the bytes of the account.
 func (a *Account) Has() int64 {
 	if a == nil {
 		return 0
@@ -151,7 +150,7 @@ func (a *Account) Has() int64 {
 	return a.has
 }
 
-// Close gives everything back. The account can be used again.
+// Close gives all bytes back. The account can be used again.
 func (a *Account) Close() { a.Give(a.Has()) }
 
 // give gives an account n bytes if its key may have them.
@@ -193,7 +192,7 @@ func (b *Budget) unlock() {
 		return
 	}
 	for i, w := range slices.Backward(b.waiting) {
-		if w.account.has > 0 { // the others need it to give up what it has
+		if w.account.has > 0 { // the others need it to give its bytes up
 			b.waiting = slices.Delete(b.waiting, i, i+1)
 			w.done <- ErrBusy
 			return

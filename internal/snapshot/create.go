@@ -152,7 +152,7 @@ func (s *Service) produceNow(sn sandbox.Snapshot, j job) (_ sandbox.Snapshot, er
 	}
 	defer done()
 	// Any number may have waited, and those before this have taken some of the disk.
-	if err := s.saved.Enough(s.cfg.MinFreeDisk); err != nil {
+	if err := s.saved.CheckFree(s.cfg.MinFreeDisk); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	s.making.add(sn.ID)

@@ -30,8 +30,8 @@ const (
 	// fewest during it. More follow until it has lasted attackTime, which keeps the suite short.
 	quietRounds, attackedRounds = 5, 2
 	attackTime                  = 30 * time.Second
-	// patience bounds a call of the neighbour: a call that takes longer has failed.
-	patience = 2 * time.Minute
+	// timeLimit bounds a call of the neighbour: a call that takes longer has failed.
+	timeLimit = 2 * time.Minute
 )
 
 // rig is a server on a small disk with two workspaces, each of a user of its own.
@@ -99,7 +99,7 @@ func (r *rig) work(times took) {
 	r.t.Helper()
 	call := func(name string, f func(context.Context) error) {
 		r.t.Helper()
-		ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+		ctx, cancel := context.WithTimeout(r.t.Context(), timeLimit)
 		defer cancel()
 		began := time.Now()
 		if err := f(ctx); err != nil {
@@ -109,7 +109,7 @@ func (r *rig) work(times took) {
 	}
 	var id string
 	call("create", func(ctx context.Context) error {
-		sb, err := r.neighbour.Create(ctx, client.CreateOptions{TTL: 10 * time.Minute, WaitUpTo: patience})
+		sb, err := r.neighbour.Create(ctx, client.CreateOptions{TTL: 10 * time.Minute, WaitUpTo: timeLimit})
 		if err != nil {
 			return err
 		}
@@ -168,9 +168,9 @@ func TestNeighbourGoesOnUnderAttack(t *testing.T) {
 	}
 	// Every attack has begun before the neighbour's calls count.
 	for _, a := range attacks {
-		for deadline := time.Now().Add(patience); counts[a.name].Load() == 0; time.Sleep(10 * time.Millisecond) { // polling other goroutines
+		for deadline := time.Now().Add(timeLimit); counts[a.name].Load() == 0; time.Sleep(10 * time.Millisecond) { // polling other goroutines
 			if time.Now().After(deadline) {
-				t.Fatalf("attack %q did nothing in %v", a.name, patience)
+				t.Fatalf("attack %q did nothing in %v", a.name, timeLimit)
 			}
 		}
 	}
@@ -207,19 +207,19 @@ func until(ctx context.Context, n *atomic.Int64, f func() error) {
 	}
 }
 
-// fillDisk writes random bytes in two sandboxes, and makes new ones when they end.
+// fillDisk writes random bytes in two sandboxes, and replaces them when they end.
 func fillDisk(ctx context.Context, r *rig, n *atomic.Int64) {
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
 			until(ctx, n, func() error {
-				sb, err := r.attacker.Create(ctx, client.CreateOptions{TTL: 10 * time.Minute, WaitUpTo: patience})
+				sb, err := r.attacker.Create(ctx, client.CreateOptions{TTL: 10 * time.Minute, WaitUpTo: timeLimit})
 				if err != nil {
 					return err
 				}
 				defer func() { _, _ = r.attacker.Delete(context.WithoutCancel(ctx), sb.ID) }()
 				_, err = r.attacker.Exec(ctx, sb.ID, client.Command{
-					Argv: []string{"/bin/sh", "-c", "dd if=/dev/urandom of=$HOME/big bs=1M; sleep 20"}, Timeout: patience,
+					Argv: []string{"/bin/sh", "-c", "dd if=/dev/urandom of=$HOME/big bs=1M; sleep 20"}, Timeout: timeLimit,
 				})
 				return err
 			})
@@ -292,14 +292,14 @@ func pinMemory(ctx context.Context, r *rig, n *atomic.Int64) {
 		many.Go(func() {
 			until(ctx, n, func() error {
 				if box.Load() == nil {
-					sb, err := r.attacker.Create(ctx, client.CreateOptions{Name: "pin", TTL: 10 * time.Minute, WaitUpTo: patience})
+					sb, err := r.attacker.Create(ctx, client.CreateOptions{Name: "pin", TTL: 10 * time.Minute, WaitUpTo: timeLimit})
 					if err != nil {
 						return err
 					}
 					box.Store(&sb.ID)
 				}
 				id := box.Load()
-				_, err := r.attacker.Exec(ctx, *id, client.Command{Argv: []string{"sleep", "20"}, Stdin: input, Timeout: patience})
+				_, err := r.attacker.Exec(ctx, *id, client.Command{Argv: []string{"sleep", "20"}, Stdin: input, Timeout: timeLimit})
 				if client.IsCode(err, client.NotFound) || client.IsCode(err, "ended") {
 					box.CompareAndSwap(id, nil)
 				}

@@ -80,7 +80,7 @@ func TestKillInTheMiddleOfDeletingAWorkspace(t *testing.T) {
 			t.Errorf("left in %s: %v", dir, left)
 		}
 	}
-	// The root filesystems of the snapshots are kept for an hour, and no older one went.
+	// The root filesystems of the snapshots stay for an hour; no older root filesystem was removed.
 	for _, image := range images {
 		if !slices.Contains(names(t, s, "images/images"), image) {
 			t.Errorf("root filesystem %s is gone", image)

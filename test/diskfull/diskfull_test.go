@@ -22,8 +22,8 @@ import (
 	"github.com/modbox/modbox/test/testserver"
 )
 
-// patience bounds what must not take for ever.
-const patience = 5 * time.Minute
+// timeLimit bounds what must not take for ever.
+const timeLimit = 5 * time.Minute
 
 // tenant is a workspace with a user of its own.
 type tenant struct {
@@ -59,7 +59,7 @@ func (v *tenant) signIn(s *testserver.Server) {
 
 func (v *tenant) create(o client.CreateOptions) *client.Sandbox {
 	v.t.Helper()
-	o.Image, o.WaitUpTo = "modbox/base", patience
+	o.Image, o.WaitUpTo = "modbox/base", timeLimit
 	sb, err := v.Create(v.t.Context(), o)
 	if err != nil || sb.State != client.Running {
 		v.t.Fatalf("create: %+v, %v", sb, err)
@@ -147,7 +147,7 @@ func TestSandboxesThatFillTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	defer cancel()
 	var c tally
 	least := free
@@ -199,7 +199,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 	var removes []func()
 	fill := func(name string) { removes = append(removes, fs.Fill(name, 0)) }
 	fill("f1")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	defer cancel()
 	var c tally
 	for i := range 3 {
@@ -385,7 +385,7 @@ func ended(t *testing.T, v *tenant, ids []string) (list []client.Sandbox) {
 func recovered(t *testing.T, fs *loopfs.FS, s *testserver.Server, free int64) {
 	t.Helper()
 	const slack, ballast = 128 << 20, 8
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // polling another process
+	for deadline := time.Now().Add(timeLimit); ; time.Sleep(50 * time.Millisecond) { // polling another process
 		files, err := os.ReadDir(filepath.Join(s.StateDir, "ballast"))
 		if err == nil && len(files) == ballast && fs.Free() > free-slack {
 			return

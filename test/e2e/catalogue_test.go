@@ -57,7 +57,7 @@ func testCatalogueOfPrivateImages(t *testing.T, reg *imageRegistry, ref string) 
 		t.Helper()
 		fails(words, "", "run", "--catalogue", "agent", "--", "cat", "/srv/version")
 	}
-	// The older one is what a plain reference gets.
+	// A plain reference uses the older registry.
 	must("wrong", "registry", "add", reg.host, "--name", "older", "--username", "ann", "--password-stdin")
 	fails("does not accept", "wrong", "registry", "add", reg.host, "--name", "ours", "--username", "ann", "--password-stdin", "--verify")
 	must(registryPassword, "registry", "add", reg.host, "--name", "ours", "--username", "ann", "--password-stdin", "--verify")

@@ -36,7 +36,7 @@ func signedIn(c *client.Client, s *client.SignIn, err error) (any, error) {
 	return c.WithToken(s.AccessToken), nil
 }
 
-// accountCalls are those of accounts, users, registries and the catalogue.
+// accountCalls are the calls about accounts, users, registries and the catalogue.
 var accountCalls = map[string]call{
 	"login": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 		s, err := c.Login(ctx, a.UserName, a.Password)

@@ -35,8 +35,8 @@ type step struct {
 	As, Become string
 }
 
-// otherCalls are those of the Modbox platform, which the Go client, being of /v1,
-// does not have, and of clients that renew their session by themselves.
+// otherCalls are the calls of the Modbox platform, which the Go client for /v1 does not have, and
+// of clients that renew their session by themselves.
 var otherCalls = []string{
 	"account.refresh",
 	"provision_sandbox", "wait_for_sandbox", "get_sandbox", "list_sandboxes", "destroy_sandbox", "list_sandbox_images",
@@ -123,7 +123,7 @@ func inside(value any, path []string) any {
 	return value
 }
 
-// arguments are those of all calls, by their names on the wire.
+// arguments are the arguments of all calls, by their names on the wire.
 type arguments struct {
 	Ref, Name, Image, Shell, Cwd, User, Output, Path, Mode, From, To string
 
@@ -200,7 +200,7 @@ var goCalls = func() map[string]call {
 // call performs one call of the scenario.
 type call func(context.Context, *client.Client, arguments) (any, error)
 
-// coreCalls are those that commands and files need.
+// coreCalls are the calls about commands and files.
 var coreCalls = map[string]call{
 	"whoami":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.WhoAmI(ctx) },
 	"version": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },

@@ -41,7 +41,7 @@ func tarOf(t *testing.T, files map[string]string) io.Reader {
 	return &b
 }
 
-// built is what a build told.
+// built is the outcome of a build.
 type built struct {
 	image  *client.Image
 	steps  int
@@ -281,7 +281,7 @@ func TestImageBuildsFillTheDisk(t *testing.T) {
 	if first.Images <= app.image.SizeBytes || first.BuildCache < app.image.SizeBytes {
 		t.Errorf("after a build of an image of %d bytes: %+v", app.image.SizeBytes, first)
 	}
-	// There is room to begin, but not for another layer, which is a whole root filesystem.
+	// The disk has space to begin, but not for another layer, which is a whole root filesystem.
 	if _, err := s.SetQuota(t.Context(), ws[0].ID, client.Quota{Disk: fmt.Sprint(first.Images + first.BuildCache + app.image.SizeBytes/2)}); err != nil {
 		t.Fatal(err)
 	}

@@ -166,8 +166,8 @@ func TestRemovePulledImages(t *testing.T) {
 	}
 }
 
-// TestKilledWhilePruning: whenever the server is killed, the next one has its images, and
-// prunes what is left.
+// TestKilledWhilePruning: after a kill at any time the next server has its images, and prunes the
+// rest.
 func TestKilledWhilePruning(t *testing.T) {
 	reg := startRegistry(t)
 	s := testserver.Start(t)

@@ -151,7 +151,7 @@ func TestTypingOverPausesAndBack(t *testing.T) {
 	if _, err := s.Pause(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	typed("three\n") // is kept until it is resumed
+	typed("three\n") // the input waits until it is resumed
 	logged("one\ntwo\nthree")
 	if _, err := s.RestoreCheckpoint(t.Context(), sb.ID, "one"); err != nil {
 		t.Fatal(err)

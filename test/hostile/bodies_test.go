@@ -12,7 +12,7 @@ import (
 )
 
 // TestBodiesOfAnotherWorkspace: bodies that never end use only the workspace's share of memory.
-// Another workspace's requests work meanwhile, including large ones.
+// Meanwhile requests of another workspace work, large requests included.
 func TestBodiesOfAnotherWorkspace(t *testing.T) {
 	r := newRig(t)
 	greedy, err := r.CreateWorkspace(t.Context(), client.WorkspaceOptions{Name: "greedy"})

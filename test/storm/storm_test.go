@@ -25,7 +25,7 @@ const (
 	atLeast = 8
 	// mostOwned bounds the sandboxes of a caller.
 	mostOwned = 3
-	patience  = 5 * time.Minute
+	timeLimit = 5 * time.Minute
 )
 
 // small are the resources of every sandbox.
@@ -78,7 +78,7 @@ func (c *caller) told(err error) bool {
 func (c *caller) create(ctx context.Context) {
 	c.made++
 	marker := fmt.Sprintf("%s-%d", c.name, c.made)
-	sb, err := c.s.Create(ctx, client.CreateOptions{Name: marker, Image: "modbox/base", Resources: small, TTL: time.Hour * 20, WaitUpTo: patience})
+	sb, err := c.s.Create(ctx, client.CreateOptions{Name: marker, Image: "modbox/base", Resources: small, TTL: time.Hour * 20, WaitUpTo: timeLimit})
 	if !c.told(err) || sb.State != client.Running {
 		return
 	}
@@ -166,10 +166,10 @@ func (c *caller) verify(ctx context.Context) (lost []string) {
 	return lost
 }
 
-// stuck waits until every sandbox runs or is paused, and returns those that do not get there.
+// stuck waits until every sandbox runs or is paused, and returns the ids of the others.
 func stuck(t *testing.T, s *testserver.Server) (ids []string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // polling another process
+	for deadline := time.Now().Add(timeLimit); ; time.Sleep(100 * time.Millisecond) { // polling another process
 		ids = nil
 		for sb, err := range s.List(client.ListOptions{}).All(t.Context()) {
 			if err != nil {

@@ -38,10 +38,10 @@ const (
 	envImages = "MODBOX_TEST_IMAGE_DIR" // built images; default: the images of the quickstart
 )
 
-// patience bounds what must not take for ever: a server's start, the end of what it
+// timeLimit bounds what must not take for ever: a server's start, the end of what it
 // left, a command or a sandbox's start of which the test does not say more. A machine
 // may be slow, and busy with other things.
-const patience = 5 * time.Minute
+const timeLimit = 5 * time.Minute
 
 // Server is a running modbox server and its state.
 type Server struct {
@@ -185,14 +185,14 @@ func (s *Server) Launch() {
 	s.cmd = exec.Command(Binary(s.t), args...)
 	// Tests that pull have a registry of their own, on loopback; no other asks one far away.
 	s.cmd.Env = append(os.Environ(), "MODBOX_IMAGES_DEFAULT_REGISTRY=", "MODBOX_IMAGES_INSECURE_REGISTRIES=127.0.0.1",
-		"MODBOX_EXEC_DEFAULT_TIMEOUT="+patience.String(), "MODBOX_SANDBOX_START_TIMEOUT="+patience.String(),
-		"MODBOX_SANDBOX_ANSWER_TIMEOUT="+patience.String())
+		"MODBOX_EXEC_DEFAULT_TIMEOUT="+timeLimit.String(), "MODBOX_SANDBOX_START_TIMEOUT="+timeLimit.String(),
+		"MODBOX_SANDBOX_ANSWER_TIMEOUT="+timeLimit.String())
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.ExtraFiles = s.files
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeLimit)
 	for {
 		if b, err := os.ReadFile(address); err == nil && len(b) > 0 {
 			s.URL = "http://" + strings.TrimSpace(string(b))
@@ -202,7 +202,7 @@ func (s *Server) Launch() {
 			s.t.Fatalf("the server ended before it was ready; its log:\n%s", s.Log())
 		}
 		if time.Now().After(deadline) {
-			s.t.Fatalf("server not ready in %v; its log:\n%s", patience, s.Log())
+			s.t.Fatalf("server not ready in %v; its log:\n%s", timeLimit, s.Log())
 		}
 		time.Sleep(10 * time.Millisecond) // polling a file of another process
 	}
@@ -265,13 +265,13 @@ func (s *Server) Log() string {
 
 // finish destroys every sandbox, stops the server, and fails the test for leftovers.
 func (s *Server) finish() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
 	defer cancel()
 	if s.cmd == nil {
 		s.Launch()
 	}
 	if err := s.destroyAll(ctx); err != nil {
-		s.t.Errorf("destroy what is left at the end: %v", err)
+		s.t.Errorf("destroy the remaining sandboxes: %v", err)
 	}
 	s.Stop() // also empties its pool
 	if left := s.Left(""); len(left) > 0 {
@@ -331,7 +331,7 @@ func (s *Server) destroyAll(ctx context.Context) error {
 func (s *Server) MustCreate(o client.CreateOptions) *client.Sandbox {
 	s.t.Helper()
 	if o.WaitUpTo == 0 {
-		o.WaitUpTo = patience
+		o.WaitUpTo = timeLimit
 	}
 	if o.TTL == 0 {
 		o.TTL = 10 * time.Minute
@@ -351,7 +351,7 @@ func (s *Server) MustCreate(o client.CreateOptions) *client.Sandbox {
 func (s *Server) Bash(ref, line string, timeout time.Duration) *client.ExecResult {
 	s.t.Helper()
 	if timeout >= time.Minute {
-		timeout = max(timeout, patience)
+		timeout = max(timeout, timeLimit)
 	}
 	res, err := s.Exec(s.t.Context(), ref, client.Command{Argv: []string{"/bin/bash", "-c", line}, Timeout: timeout})
 	if err != nil {
@@ -384,7 +384,7 @@ func (s *Server) Leftovers() []string {
 
 // Left waits until no leftover has the text, and returns the leftovers that still have it.
 func (s *Server) Left(text string) []string {
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // polling other processes
+	for deadline := time.Now().Add(timeLimit); ; time.Sleep(50 * time.Millisecond) { // polling other processes
 		left := slices.DeleteFunc(s.Leftovers(), func(l string) bool { return !strings.Contains(l, text) })
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left

@@ -23,7 +23,7 @@ func reading(memory edge.Memory, read chan<- int64) http.Handler {
 	return edge.Options{Logger: slog.New(slog.DiscardHandler), Memory: memory}.Wrap(edge.Handler(func(w http.ResponseWriter, r *http.Request) error {
 		if r.URL.Path != "/" {
 			record := access.FromContext(r.Context())
-			record.By(access.Who{User: "u", Workspace: r.URL.Path})
+			record.By(access.Actor{User: "u", Workspace: r.URL.Path})
 			if err := record.SignIn(); err != nil {
 				return err
 			}

@@ -34,7 +34,7 @@ type request struct {
 type Admission interface {
 	// Begin begins a request, and returns what to ask when its user is known and what to
 	// call at its end. Errors: QuotaExceeded.
-	Begin(r *http.Request) (admit func(user string) error, end func(), err error)
+	Begin(r *http.Request) (countUser func(user string) error, end func(), err error)
 }
 
 // Options are how requests are wrapped.
@@ -66,15 +66,15 @@ func (o Options) Wrap(next http.Handler) http.Handler {
 		q := &request{id: uuid.NewString(), remote: r.RemoteAddr, logger: o.Logger, held: held{memory: o.Memory}}
 		w.Header().Set(RequestIDHeader, q.id)
 		ctx := context.WithValue(r.Context(), contextKey{}, q)
-		var admit func(string) error
+		var countUser func(string) error
 		var refused error
 		if o.Admission != nil {
 			var end func()
-			if admit, end, refused = o.Admission.Begin(r); refused == nil {
+			if countUser, end, refused = o.Admission.Begin(r); refused == nil {
 				defer end()
 			}
 		}
-		record := access.New(admit)
+		record := access.New(countUser)
 		r2 := r.WithContext(access.WithRecord(ctx, record))
 		t, body := newTransfer(w, r, record)
 		r2.Body = body

@@ -63,7 +63,7 @@ makes no other at the next start. "modbox token rotate-first" makes another.`,
 	return cmd
 }
 
-// firstToken is the first token of the server with a state directory, and its database.
+// firstToken is the first token of a state directory, with its database.
 type firstToken struct {
 	dir  string
 	st   *store.Store
@@ -88,8 +88,8 @@ func withFirstToken(ctx context.Context, env *base.Env, local *base.LocalFlags, 
 	return do(&firstToken{cfg.StateDir, st, authenticator})
 }
 
-// rotate revokes the token before it makes the next: interrupted in the middle it leaves no
-// token that works and is in no file.
+// rotate revokes the token before it makes the next. Interrupted in between, it leaves no valid
+// token outside a file.
 func (f *firstToken) rotate(ctx context.Context, lifetime time.Duration) error {
 	_, err := statedir.WriteSecret(f.dir, statedir.TokenFile, func() (secret string, _ bool, err error) {
 		if err := f.revoke(ctx); err != nil {
@@ -108,7 +108,7 @@ func (f *firstToken) rotate(ctx context.Context, lifetime time.Duration) error {
 	return err
 }
 
-// remove revokes the token before it removes the file, which says which token it is.
+// remove revokes the token before it removes the file, which identifies the token.
 func (f *firstToken) remove(ctx context.Context) error {
 	if err := f.revoke(ctx); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (f *firstToken) remove(ctx context.Context) error {
 	return durable.Sync(f.dir)
 }
 
-// revoke revokes the token in the file, if there is one that the database knows.
+// revoke revokes the token in the file, if the database has it.
 func (f *firstToken) revoke(ctx context.Context) error {
 	t, err := server.ReadFirstToken(ctx, f.dir, f.st)
 	if err != nil || t == nil {

@@ -56,7 +56,7 @@ func newInvitationRemoveCommand(env *base.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			invitation := args[1] // when it is nobody's the server refuses it
+			invitation := args[1] // the server refuses an unknown invitation
 			for _, i := range list {
 				if strings.EqualFold(i.Email, args[1]) {
 					invitation = i.ID

@@ -14,7 +14,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
-// loginOptions say how to sign in; the zero value asks.
+// loginOptions select how to sign in; with the zero value the command asks.
 type loginOptions struct {
 	name, code string
 	provider   string
@@ -65,7 +65,7 @@ beside the user's other logins. MODBOX_API_TOKEN and --token go before it.`,
 	return cmd
 }
 
-// signIn signs in, keeps the login, and ends the login before.
+// signIn signs in, stores the login, and ends the previous login.
 func signIn(ctx context.Context, env *base.Env, o loginOptions) error {
 	anonymous, err := env.ClientFor(base.Login{})
 	if err != nil {
@@ -89,8 +89,8 @@ func signIn(ctx context.Context, env *base.Env, o loginOptions) error {
 	if err != nil {
 		return err
 	}
-	before := env.KeptLogin()
-	if err := env.KeepLogin(ctx, l); err != nil {
+	before := env.StoredLogin()
+	if err := env.StoreLogin(ctx, l); err != nil {
 		return err
 	}
 	if err := endLogin(ctx, env, before); err != nil {
@@ -108,7 +108,8 @@ func knownProvider(ctx context.Context, anonymous *client.Client, name string) e
 	return err
 }
 
-// askProvider has a user on a terminal choose a service, if there are any; "" is a password.
+// askProvider asks the user on a terminal for a service to sign in with, if there are any; "" is a
+// password.
 func askProvider(ctx context.Context, env *base.Env, anonymous *client.Client) (string, error) {
 	if !env.Interactive() {
 		return "", nil
@@ -131,7 +132,7 @@ func askProvider(ctx context.Context, env *base.Env, anonymous *client.Client) (
 	return answer, nil
 }
 
-// loginByPassword leaves a session behind, as loginThrough does.
+// loginByPassword creates a session with a password.
 func loginByPassword(ctx context.Context, env *base.Env, anonymous *client.Client, o loginOptions) (base.Login, error) {
 	if o.name == "" && o.code == "" {
 		var err error
@@ -167,7 +168,7 @@ once. API tokens go on; "modbox token revoke" ends these.
 With --all every login of the user ends, on all machines and in all browsers.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l := env.KeptLogin()
+			l := env.StoredLogin()
 			if all {
 				if err := endLogins(cmd.Context(), env, l); err != nil {
 					return err
@@ -183,11 +184,11 @@ With --all every login of the user ends, on all machines and in all browsers.`,
 	return cmd
 }
 
-// endLogins ends all logins of the user of a login, or of the token that is given without one.
+// endLogins ends all logins of the user who owns the login, or the token given without a login.
 func endLogins(ctx context.Context, env *base.Env, l base.Login) error {
 	c, err := env.Client()
 	if l != (base.Login{}) {
-		// In no workspace: the one that the environment or a flag names may be gone.
+		// Without a workspace: the workspace in the environment or the flag may no longer exist.
 		c, err = client.New(env.ServerURL(), l.Token, env.ClientOptions(l)...)
 	}
 	if err != nil {
@@ -196,7 +197,7 @@ func endLogins(ctx context.Context, env *base.Env, l base.Login) error {
 	return c.DeleteSessions(ctx)
 }
 
-// endLogin ends a login at the server, if it has not ended there.
+// endLogin ends a login at the server, unless it has ended already.
 func endLogin(ctx context.Context, env *base.Env, l base.Login) error {
 	if l == (base.Login{}) {
 		return nil
@@ -215,7 +216,7 @@ func endLogin(ctx context.Context, env *base.Env, l base.Login) error {
 		}
 		token = s.AccessToken
 	}
-	// Not in the workspace that the environment or a flag names: the login is in none.
+	// Without a workspace: a login belongs to none.
 	c, err := client.New(env.ServerURL(), token, client.WithUserAgent("modbox-cli/"+env.Version))
 	if err != nil {
 		return err
@@ -226,10 +227,9 @@ func endLogin(ctx context.Context, env *base.Env, l base.Login) error {
 	return nil
 }
 
-// revokeLogin ends a login that an earlier version made of an API token.
+// revokeLogin ends a login of an earlier version, which is an API token.
 func revokeLogin(ctx context.Context, env *base.Env, l base.Login) error {
-	// Not in the workspace that the environment or a flag names: a token is revoked in
-	// the one it was made in.
+	// Without the workspace of the environment or flag: a token is revoked in its own workspace.
 	c, err := client.New(env.ServerURL(), l.Token, client.WithUserAgent("modbox-cli/"+env.Version))
 	if err != nil {
 		return err

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// browserTime is how long a sign-in in a browser may take, on the server as well.
+	// browserTime is the time limit of a sign-in in a browser, the same as the server's.
 	browserTime = 10 * time.Minute
-	// farewellTime is how long the browser has for reading its last page.
+	// farewellTime is the time that the browser has to read its last page.
 	farewellTime = 2 * time.Second
 )
 
-// loginThrough signs in with another service and leaves a session behind.
+// loginThrough creates a session through another service.
 func loginThrough(ctx context.Context, env *base.Env, anonymous *client.Client, o loginOptions) (base.Login, error) {
 	verifier := rand.Text() + rand.Text()
 	code, err := "", error(nil)
@@ -56,11 +56,11 @@ func codeFromBrowser(ctx context.Context, env *base.Env, anonymous *client.Clien
 	state := rand.Text()
 	answers := make(chan url.Values, 1)
 	srv := &http.Server{Handler: browserAnswer(state, answers), ReadHeaderTimeout: farewellTime, MaxHeaderBytes: 16 << 10}
-	go func() { _ = srv.Serve(l) }() // ends by the Shutdown below
+	go func() { _ = srv.Serve(l) }() // Shutdown ends it
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTime)
 		defer cancel()
-		_ = srv.Shutdown(ctx) // a browser that keeps its connection open is no reason to stay
+		_ = srv.Shutdown(ctx) // it does not wait longer for an open connection of the browser
 	}()
 	page := anonymous.SignInURL(provider, "http://"+l.Addr().String()+"/callback", state, verifier)
 	fmt.Fprintf(env.Stderr, "Sign in with %s in the browser. If none opens:\n\n  %s\n\n", provider, page)
@@ -78,8 +78,8 @@ func codeFromBrowser(ctx context.Context, env *base.Env, anonymous *client.Clien
 	}
 }
 
-// browserAnswer takes the one answer that carries the state. Other pages that the
-// user has open may guess the port, but not that.
+// browserAnswer accepts the first answer that carries the state. Other pages that the user has open
+// may guess the port, but not the state.
 func browserAnswer(state string, answers chan<- url.Values) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /callback", func(w http.ResponseWriter, r *http.Request) {
@@ -98,29 +98,29 @@ func browserAnswer(state string, answers chan<- url.Values) http.Handler {
 		_, _ = io.WriteString(w, "<!doctype html><title>Modbox</title><p>"+html.EscapeString(text)+"</p>\n")
 		select {
 		case answers <- q:
-		default: // reloaded
+		default: // the page was reloaded
 		}
 	})
 	return mux
 }
 
-// hasBrowser reports whether there is a screen to show one on.
+// hasBrowser reports whether this machine can show a browser.
 func hasBrowser(env *base.Env) bool {
 	return env.Getenv("DISPLAY") != "" || env.Getenv("WAYLAND_DISPLAY") != "" || env.Getenv("BROWSER") != ""
 }
 
-// browse opens a page in the user's browser and does not wait for it.
+// browse opens a page in the user's browser and does not wait.
 func browse(ctx context.Context, env *base.Env, page string) error {
 	program := env.Getenv("BROWSER")
 	if program == "" {
 		program = "xdg-open"
 	}
-	// Not with ctx: a browser that this starts is to live on.
+	// Without ctx: the browser must outlive this command.
 	cmd := exec.Command(program, page)
 	cmd.Env = env.Environ
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // on an error the user opens the page by hand
+	go func() { _ = cmd.Wait() }() // after an error the user opens the page by hand
 	return ctx.Err()
 }

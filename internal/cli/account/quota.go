@@ -46,7 +46,7 @@ func newQuotaShowCommand(env *base.Env) *cobra.Command {
 	}
 }
 
-// quotaFlags are the limits as the command line has them.
+// quotaFlags are the limits as flags.
 type quotaFlags struct {
 	quota             client.Quota
 	sandboxes, perMin int64
@@ -95,7 +95,7 @@ limit, and --default takes a limit back to the server's default.`,
 	return cmd
 }
 
-// over returns the quota that was set with the flags that were given in its place.
+// over returns the quota with the given flags in place of its limits.
 func (f *quotaFlags) over(set client.Quota, given func(string) bool) (client.Quota, error) {
 	if given("sandboxes") {
 		set.Sandboxes = &f.sandboxes

@@ -72,7 +72,7 @@ func newSessionRemoveCommand(env *base.Env) *cobra.Command {
 	}
 }
 
-// completeSessions offers the ids of logins, with the address that each came from.
+// completeSessions completes ids of sessions, with their addresses.
 func completeSessions(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {

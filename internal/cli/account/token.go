@@ -108,8 +108,8 @@ func createToken(ctx context.Context, env *base.Env, description string, options
 	return c.CreateToken(ctx, description, options)
 }
 
-// tokenMaker makes tokens in a server's own database. The server's lock is not
-// needed: SQLite makes the two take turns, and the schema is not touched.
+// tokenMaker makes tokens in a server's own database. It does not need the server's lock: SQLite
+// serializes the writes, and the schema stays the same.
 func tokenMaker(stateDir string) func(context.Context, string, client.TokenOptions) (*client.NewToken, error) {
 	return func(ctx context.Context, description string, options client.TokenOptions) (_ *client.NewToken, err error) {
 		st, err := store.OpenExisting(ctx, filepath.Join(stateDir, statedir.DatabaseFile))
@@ -203,7 +203,7 @@ func newTokenRevokeCommand(env *base.Env) *cobra.Command {
 	}
 }
 
-// completeTokens offers the ids of tokens, with what they are for.
+// completeTokens completes ids of tokens, with their purposes.
 func completeTokens(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {

@@ -195,12 +195,12 @@ If no user has the address, it is invited: send the printed code to its owner, f
 	}
 }
 
-// workspaceID returns the id of the caller's workspace with that id, slug or name;
-// the server refuses a name that no workspace has. Several with the name are an error.
+// workspaceID returns the id of the caller's workspace with that id, slug or name; the server
+// refuses an unknown name. An ambiguous name is an error.
 func workspaceID(ctx context.Context, c *client.Client, called string) (string, error) {
 	list, err := c.Workspaces().Collect(ctx)
 	if err != nil {
-		return called, nil // a token that must not list them may act in its own
+		return called, nil // a token that must not list workspaces may act in its own
 	}
 	var named []string
 	for _, ws := range list {
@@ -229,7 +229,7 @@ func workspaceDetail(ctx context.Context, c *client.Client, called string) (*cli
 	return c.Workspace(ctx, id)
 }
 
-// memberID returns the id of the member that is called who; else who itself.
+// memberID returns the id of the member with the name or address who, or who itself.
 func memberID(ws *client.WorkspaceDetail, who string) string {
 	for _, m := range ws.Members {
 		if strings.EqualFold(m.Name, who) || m.Email != "" && strings.EqualFold(m.Email, who) {

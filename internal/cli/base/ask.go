@@ -22,7 +22,7 @@ func (env *Env) Ask(prompt string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// readLine reads a line from standard input and nothing that follows it.
+// readLine reads a single line from standard input and leaves the rest unread.
 func (env *Env) readLine() (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -38,7 +38,7 @@ func (env *Env) readLine() (string, error) {
 	}
 }
 
-// AskPassword is Ask without showing what is typed.
+// AskPassword is Ask without echo.
 func (env *Env) AskPassword(prompt string) (string, error) {
 	f, ok := env.Stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -53,8 +53,8 @@ func (env *Env) AskPassword(prompt string) (string, error) {
 	return string(b), nil
 }
 
-// Agreed reports whether the user agrees to the question, or has agreed by yes, the flag --yes.
-// It asks on a terminal only: a program means what it says.
+// Agreed reports whether the user agrees to the question; the flag --yes agrees. It asks on a
+// terminal only; a program agrees by running the command.
 func (env *Env) Agreed(yes bool, question string) bool {
 	return yes || !env.Interactive() || env.Confirm(question)
 }
@@ -62,7 +62,7 @@ func (env *Env) Agreed(yes bool, question string) bool {
 // Confirm asks the question on standard error; only "y" and "yes" agree.
 func (env *Env) Confirm(question string) bool {
 	fmt.Fprint(env.Stderr, question+" [y/N] ")
-	line, _ := bufio.NewReader(env.Stdin).ReadString('\n') // no answer is a no
+	line, _ := bufio.NewReader(env.Stdin).ReadString('\n') // without an answer it is a no
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":
 		return true

@@ -10,10 +10,10 @@ import (
 	"github.com/modbox/modbox/client"
 )
 
-// completeTime is how long the shell may be kept waiting for names.
+// completeTime is the time for which the shell waits for names.
 const completeTime = 2 * time.Second
 
-// Complete asks the server for names; when it does not answer nothing is offered.
+// Complete asks the server for names; without an answer it offers none.
 func (env *Env) Complete(cmd *cobra.Command, ask func(*client.Client) ([]cobra.Completion, error)) ([]cobra.Completion, cobra.ShellCompDirective) {
 	c, err := env.Client()
 	if err != nil {
@@ -29,8 +29,8 @@ func (env *Env) Complete(cmd *cobra.Command, ask func(*client.Client) ([]cobra.C
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
-// CompleteSandboxes offers the names of live sandboxes that are not arguments
-// yet, for the first n arguments, or for all when n is 0.
+// CompleteSandboxes completes names of live sandboxes that are not arguments yet, for the first n
+// arguments, or for all when n is 0.
 func (env *Env) CompleteSandboxes(n int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if n > 0 && len(args) >= n {
@@ -51,7 +51,7 @@ func (env *Env) CompleteSandboxes(n int) cobra.CompletionFunc {
 	}
 }
 
-// CompleteImages offers the images for the first argument.
+// CompleteImages completes images for the first argument.
 func (env *Env) CompleteImages(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -17,35 +17,35 @@ import (
 )
 
 const (
-	// RefreshMargin is how long before its end an access token is not used any more.
+	// RefreshMargin is the time before the expiry of an access token at which it is replaced.
 	RefreshMargin = 30 * time.Second
-	// refreshTime bounds one refresh, which is not broken off: an answer that is lost is a login that is lost.
+	// refreshTime bounds a refresh, which ignores cancellation: a lost answer is a lost login.
 	refreshTime = 30 * time.Second
-	// lockRetry is how often a lock that another process has is tried.
+	// lockRetry is the interval of attempts to take a lock that another process has.
 	lockRetry = 20 * time.Millisecond
 )
 
-// Login is what a sign-in to a server left behind: a session, or, of earlier versions, an API token.
+// Login is the result of a sign-in to a server: a session, or in earlier versions an API token.
 type Login struct {
 	Token   string `json:"token,omitempty"`
 	Access  string `json:"access_token,omitempty"`
 	Refresh string `json:"refresh_token,omitempty"`
-	// Expires is when the access token does.
+	// Expires is the expiry of the access token.
 	Expires time.Time `json:"expires_at,omitzero"`
 }
 
-// SessionLogin returns the login of a sign-in.
+// SessionLogin returns the login of a session.
 func SessionLogin(s *client.SignIn) Login {
 	return Login{Access: s.AccessToken, Refresh: s.RefreshToken, Expires: time.Now().Add(time.Duration(s.ExpiresIn) * time.Second).UTC()}
 }
 
 // Credentials is the file of logins.
 type Credentials struct {
-	Current string           `json:"current,omitempty"` // the server that was signed in to last
+	Current string           `json:"current,omitempty"` // the server of the last sign-in
 	Servers map[string]Login `json:"servers"`
 }
 
-// credentialsFile is where the logins are kept.
+// credentialsFile returns the path of the file of logins.
 func (env *Env) credentialsFile() (string, error) {
 	dir := env.Getenv("XDG_CONFIG_HOME")
 	if dir == "" {
@@ -58,7 +58,7 @@ func (env *Env) credentialsFile() (string, error) {
 	return filepath.Join(dir, "modbox", "credentials.json"), nil
 }
 
-// ReadCredentials reads the file of logins at path; without a file it has none.
+// ReadCredentials reads the file of logins at path; a missing file has none.
 func ReadCredentials(path string) (Credentials, error) {
 	kept := Credentials{Servers: map[string]Login{}}
 	data, err := os.ReadFile(path)
@@ -77,8 +77,9 @@ func ReadCredentials(path string) (Credentials, error) {
 	return kept, nil
 }
 
-// KeptCredentials are the logins, none when they cannot be read: the server will say so.
-func (env *Env) KeptCredentials() Credentials {
+// StoredCredentials returns the stored logins, none if they cannot be read: the server will refuse
+// the request.
+func (env *Env) StoredCredentials() Credentials {
 	path, err := env.credentialsFile()
 	if err != nil {
 		return Credentials{}
@@ -87,11 +88,11 @@ func (env *Env) KeptCredentials() Credentials {
 	return kept
 }
 
-// KeptLogin is the last login to the server; the zero value without one.
-func (env *Env) KeptLogin() Login { return env.KeptCredentials().Servers[env.ServerURL()] }
+// StoredLogin returns the last login to the server; the zero value without a login.
+func (env *Env) StoredLogin() Login { return env.StoredCredentials().Servers[env.ServerURL()] }
 
-// KeepLogin stores the login to the server, and makes it the server of later commands.
-func (env *Env) KeepLogin(ctx context.Context, l Login) error {
+// StoreLogin stores the login to the server, and makes it the server of later commands.
+func (env *Env) StoreLogin(ctx context.Context, l Login) error {
 	return env.changeCredentials(ctx, func(c *Credentials) error {
 		c.Servers[env.ServerURL()], c.Current = l, env.ServerURL()
 		return nil
@@ -109,8 +110,8 @@ func (env *Env) ForgetLogin(ctx context.Context) error {
 	})
 }
 
-// changeCredentials changes the file while no other process does. The change may
-// take its time; on its error the file stays.
+// changeCredentials changes the file under a lock. The change may take long; if it fails, the file
+// stays the same.
 func (env *Env) changeCredentials(ctx context.Context, change func(*Credentials) error) error {
 	path, err := env.credentialsFile()
 	if err != nil {
@@ -134,8 +135,8 @@ func (env *Env) changeCredentials(ctx context.Context, change func(*Credentials)
 	return WriteCredentials(path, kept)
 }
 
-// WriteCredentials replaces the file of logins at path. It is on the disk when the function
-// returns, and only this user can read it.
+// WriteCredentials replaces the file of logins at path. When it returns, the file is on the disk
+// and only this user can read it.
 func WriteCredentials(path string, c Credentials) error {
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
@@ -145,9 +146,9 @@ func WriteCredentials(path string, c Credentials) error {
 	if err != nil {
 		return fmt.Errorf("keep the login: %w", err)
 	}
-	defer os.Remove(f.Name()) // fails when it was renamed, as it should
+	defer os.Remove(f.Name()) // fails after the rename, as it should
 	if _, err = f.Write(append(data, '\n')); err == nil {
-		err = f.Sync() // the refresh token before is used up: a loss of power must not bring it back
+		err = f.Sync() // the previous refresh token is used up: a loss of power must not bring it back
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("keep the login: %w", err)
@@ -158,12 +159,12 @@ func WriteCredentials(path string, c Credentials) error {
 	return durable.Sync(filepath.Dir(path))
 }
 
-// SessionToken returns an access token of the kept session that works, a new one
-// when it must. A refresh token that is used twice ends the session, so that of
-// several processes one refreshes and the others wait for what it gets.
+// SessionToken returns a valid access token of the stored session, refreshed if necessary. Using a
+// refresh token twice ends the session, so a single process refreshes while the others wait for its
+// result.
 func (env *Env) SessionToken(ctx context.Context) (string, error) {
 	fresh := func(l Login) bool { return time.Until(l.Expires) > RefreshMargin }
-	if l := env.KeptLogin(); fresh(l) {
+	if l := env.StoredLogin(); fresh(l) {
 		return l.Access, nil
 	}
 	var token string
@@ -187,8 +188,8 @@ func (env *Env) SessionToken(ctx context.Context) (string, error) {
 	return token, err
 }
 
-// Refresh exchanges a refresh token for a new one with an access token, within 30 seconds; the
-// end of ctx does not stop it.
+// Refresh exchanges a refresh token for new tokens, within 30 seconds; the end of ctx does not
+// interrupt it.
 func (env *Env) Refresh(ctx context.Context, token string) (*client.SignIn, error) {
 	c, err := env.ClientFor(Login{})
 	if err != nil {

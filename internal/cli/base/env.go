@@ -17,20 +17,20 @@ import (
 const (
 	ExitFailure = 1 // the operation failed
 	ExitUsage   = 2 // wrong arguments
-	// ExitInternal is for run and exec, whose other codes are the command's own: Modbox
-	// itself failed, and how the command ended, if it ran, is not known.
+	// ExitInternal is for run and exec, whose other codes are the codes of the user's command: Modbox
+	// itself failed, and how the command ended, if it ran, is unknown.
 	ExitInternal = 125
-	// ExitInterrupt is 128 + SIGINT: the user ended it.
+	// ExitInterrupt is 128 + SIGINT: the user interrupted it.
 	ExitInterrupt = 130
 )
 
-// ExitError carries an exit code. Err nil means that the command has printed everything.
+// ExitError carries an exit code. With a nil Err the command has printed everything.
 type ExitError struct {
 	Code int
 	Err  error
 }
 
-// Error returns the text of Err, or names the code without one.
+// Error returns the text of Err, or else names the code.
 func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("exit code %d", e.Code)
@@ -47,14 +47,14 @@ func UsageError(format string, args ...any) error {
 	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
 }
 
-// Env is the environment of one invocation of the command line. Commands read flags and
-// variables, print, and make clients through it.
+// Env is the environment of an invocation of the command line. Commands read flags and variables,
+// print, and make clients through it.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Environ        []string
 	Version        string // of this program
-	Commit         string // of the source that this program was built from
+	Commit         string // of the source of this program
 
 	URL, Token, Workspace string // flags; "" when they are not given
 	JSON                  bool   // flag
@@ -68,7 +68,7 @@ func NewEnv(version string) *Env {
 	return &Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Version: version}
 }
 
-// Getenv returns the environment variable; "" without it.
+// Getenv returns the environment variable; "" if it is not set.
 func (env *Env) Getenv(name string) string {
 	for _, kv := range env.Environ {
 		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
@@ -78,21 +78,21 @@ func (env *Env) Getenv(name string) string {
 	return ""
 }
 
-// DefaultURL is the address of the server when nothing else names one.
+// DefaultURL is the address of the server when no setting names another.
 const DefaultURL = "http://127.0.0.1:7070"
 
-// ServerURL returns the address of the server that commands call, without a slash at the end:
-// of --url, MODBOX_URL, the last login, the running server of the user's state directory, or
+// ServerURL returns the address of the server that commands call, without a trailing slash: from
+// --url, MODBOX_URL, the last login, the running server of the user's state directory, or
 // DefaultURL. It is the same for the whole invocation.
 func (env *Env) ServerURL() string {
 	if u := cmp.Or(env.URL, env.Getenv("MODBOX_URL")); u != "" {
 		return strings.TrimRight(u, "/")
 	}
-	// Read once: somebody may sign in to another server while this runs, whose token must
-	// not go to the one that was begun with.
+	// Read once: if the user signs in to another server meanwhile, this invocation must not send that
+	// server's token to the first server.
 	env.readCurrent.Do(func() {
-		if env.givenToken() == "" { // a token that is given is not for a server that somebody once signed in to
-			env.current = env.KeptCredentials().Current
+		if env.givenToken() == "" { // a given token must not go to the server of an earlier sign-in
+			env.current = env.StoredCredentials().Current
 		}
 		if env.current == "" {
 			env.current, _ = env.localServer()
@@ -101,27 +101,28 @@ func (env *Env) ServerURL() string {
 	return cmp.Or(env.current, DefaultURL)
 }
 
-// isNamed reports whether the user has said which server it is: with a URL, by signing in, or
-// by running it.
+// isNamed reports whether the user has chosen the server: with a URL, by signing in, or by running
+// it.
 func (env *Env) isNamed() bool {
 	return cmp.Or(env.URL, env.Getenv("MODBOX_URL")) != "" || env.ServerURL() == env.current
 }
 
-// givenToken is the token of the flag or the environment.
+// givenToken returns the token of the flag or the environment.
 func (env *Env) givenToken() string { return cmp.Or(env.Token, env.Getenv("MODBOX_API_TOKEN")) }
 
-// Client returns a client for the flags and environment. Without a token it
-// uses the token of the last login, or else the token in a local server's state directory, and only for that
-// server: another program may listen at another port of this machine, or at its port while it does not run.
+// Client returns a client for the flags and environment. Without a token it uses the token of the
+// last login, or else the token in a local server's state directory, and only for that server:
+// another program may listen at another port of this machine, or at the server's port while it does
+// not run.
 //
-// A token that is given goes to no server that the user has not named.
+// A given token is sent only to a server that the user has named.
 func (env *Env) Client() (*client.Client, error) {
 	l := Login{Token: env.givenToken()}
 	if l.Token != "" && !env.isNamed() {
 		return nil, UsageError("a token is given but no server, and none of yours runs on this machine; set MODBOX_URL or --url to the token's, e.g. %s", DefaultURL)
 	}
 	if l.Token == "" {
-		l = env.KeptLogin()
+		l = env.StoredLogin()
 	}
 	if l == (Login{}) {
 		if server, token := env.localServer(); server != "" && isSameServer(server, env.ServerURL()) {
@@ -131,7 +132,7 @@ func (env *Env) Client() (*client.Client, error) {
 	return env.ClientFor(l)
 }
 
-// ClientOptions returns the options of a client that acts by a login.
+// ClientOptions returns the options of a client that uses a login.
 func (env *Env) ClientOptions(l Login) []client.Option {
 	options := []client.Option{client.WithUserAgent("modbox-cli/" + env.Version)}
 	if l.Refresh != "" {
@@ -140,7 +141,7 @@ func (env *Env) ClientOptions(l Login) []client.Option {
 	return options
 }
 
-// ClientFor returns a client that acts by a login, in the workspace that was asked for.
+// ClientFor returns a client that uses a login, in the workspace of the flag or environment.
 func (env *Env) ClientFor(l Login) (*client.Client, error) {
 	options := env.ClientOptions(l)
 	if env.Workspace != "" {

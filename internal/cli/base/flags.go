@@ -13,10 +13,10 @@ func WaitForQuotaFlag(fs *pflag.FlagSet, wait *time.Duration) {
 	fs.DurationVar(wait, "wait-for-quota", 0, "wait until the workspace's quota has capacity, up to 10m (default: do not wait)")
 }
 
-// WholeSeconds returns the seconds of d rounded up, so that a short time does not become none.
+// WholeSeconds returns the seconds of d rounded up, so that a short time does not become 0.
 func WholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// Pairs splits words like KEY=VALUE. For a word without "=" lookup, unless nil, returns the value.
+// Pairs splits words like KEY=VALUE. For a word without "=", lookup, unless nil, returns the value.
 //
 // Errors: a word without a key, or without "=" and lookup.
 func Pairs(words []string, lookup func(string) string) (map[string]string, error) {

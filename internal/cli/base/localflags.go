@@ -6,8 +6,8 @@ import (
 	"github.com/modbox/modbox/internal/config"
 )
 
-// LocalFlags are the flags of commands that work on the directories of a server on this
-// machine. Set File and Flags with Add, or with other settings by hand, before Load.
+// LocalFlags are the flags of commands that work on the directories of a server on this machine.
+// Before Load, call Add or set File and Flags.
 type LocalFlags struct {
 	File  string        // YAML file with settings; "" means none
 	Flags *config.Flags // flags of single settings

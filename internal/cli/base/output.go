@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// PrintJSON prints v for programs.
+// PrintJSON prints v as JSON.
 func (env *Env) PrintJSON(v any) error {
 	enc := json.NewEncoder(env.Stdout)
 	enc.SetIndent("", "  ")
@@ -20,7 +20,7 @@ func (env *Env) PrintJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// PrintTable prints rows for people: columns aligned, nothing drawn.
+// PrintTable prints rows as an aligned table without borders.
 func (env *Env) PrintTable(headers []string, rows [][]string) error {
 	for _, row := range rows {
 		for i := range row {
@@ -41,7 +41,7 @@ func (env *Env) PrintTable(headers []string, rows [][]string) error {
 	return err
 }
 
-// PrintFields prints one object for people, a line per field; fields without a value are left out.
+// PrintFields prints an object, a line per field, without the empty fields.
 func (env *Env) PrintFields(fields [][2]string) error {
 	var rows [][]string
 	for _, f := range fields[1:] {
@@ -52,8 +52,8 @@ func (env *Env) PrintFields(fields [][2]string) error {
 	return env.PrintTable(fields[0][:], rows)
 }
 
-// Clean removes what could move the cursor or change the terminal: names,
-// messages and paths come from others, some from inside sandboxes.
+// Clean removes characters that could move the cursor or change the terminal: names, messages and
+// paths come from others, some from inside sandboxes.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' {
@@ -63,7 +63,7 @@ func Clean(s string) string {
 	}, s)
 }
 
-// Age returns how long ago t was.
+// Age returns the time since t, shortened.
 func Age(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -71,7 +71,7 @@ func Age(t time.Time) string {
 	return duration.HumanDuration(time.Since(t))
 }
 
-// Until returns how far away t is; "" for nil.
+// Until returns the time until t, shortened; "" for nil.
 func Until(t *time.Time) string {
 	if t == nil {
 		return ""
@@ -79,7 +79,7 @@ func Until(t *time.Time) string {
 	return duration.HumanDuration(max(time.Until(*t), 0))
 }
 
-// Size returns a number of bytes for people; "" for none.
+// Size formats a number of bytes; "" for 0.
 func Size(n int64) string {
 	if n <= 0 {
 		return ""

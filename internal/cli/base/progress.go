@@ -13,7 +13,7 @@ import (
 	"github.com/modbox/modbox/internal/sandbox"
 )
 
-// Progress shows a build: a bar on a terminal, a line per phase elsewhere.
+// Progress shows the progress of a build: a bar on a terminal, a line per phase elsewhere.
 type Progress struct {
 	out  io.Writer
 	what string
@@ -21,7 +21,7 @@ type Progress struct {
 	last sandbox.ImagePhase
 }
 
-// NewProgress returns the progress of what, which it shows on out.
+// NewProgress returns the progress of the work that what names, shown on out.
 func NewProgress(out io.Writer, what string) *Progress {
 	p := &Progress{out: out, what: what}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -33,7 +33,7 @@ func NewProgress(out io.Writer, what string) *Progress {
 	return p
 }
 
-// Event shows an event of the work.
+// Event shows an event.
 func (p *Progress) Event(e sandbox.ImageEvent) {
 	if p.bar == nil {
 		if e.Phase != p.last && e.Phase != phase.Done {
@@ -50,17 +50,17 @@ func (p *Progress) Event(e sandbox.ImageEvent) {
 	if p.bar.GetMax64() != total {
 		p.bar.ChangeMax64(total)
 	}
-	_ = p.bar.Set64(min(e.Done, max(total-1, 0))) // the end of a phase is not the bar's end
+	_ = p.bar.Set64(min(e.Done, max(total-1, 0))) // the bar must not end with a phase
 }
 
-// Tick shows that time goes by.
+// Tick shows that time passes.
 func (p *Progress) Tick() {
 	if p.bar != nil {
 		_ = p.bar.RenderBlank() // a bar that cannot be drawn hides nothing
 	}
 }
 
-// End takes the bar away.
+// End removes the bar.
 func (p *Progress) End() {
 	if p.bar != nil {
 		_ = p.bar.Finish() // a bar that cannot be drawn hides nothing

@@ -12,8 +12,8 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// localServer returns the URL of the server of this user's state directory that runs on this
-// machine, "" when there is none, and its first token.
+// localServer returns the URL and the first token of the server that runs on this user's state
+// directory; the URL is "" if no server runs.
 func (env *Env) localServer() (server, token string) {
 	cfg, err := config.Load(config.Source{Environ: env.Environ})
 	if err != nil {
@@ -31,11 +31,11 @@ func (env *Env) localServer() (server, token string) {
 	if cfg.TLS.Cert != "" {
 		scheme = "https"
 	}
-	data, _ := os.ReadFile(filepath.Join(cfg.StateDir, statedir.TokenFile)) // unreadable: go without, the server will say so
+	data, _ := os.ReadFile(filepath.Join(cfg.StateDir, statedir.TokenFile)) // without a readable token the server refuses the request
 	return scheme + "://" + net.JoinHostPort(host, port), strings.TrimSpace(string(data))
 }
 
-// isSameServer reports whether two URLs lead to the same port of this machine, or are the same.
+// isSameServer reports whether two URLs are the same, or lead to the same port of this machine.
 func isSameServer(one, other string) bool {
 	u, err := url.Parse(one)
 	v, otherErr := url.Parse(other)

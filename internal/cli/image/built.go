@@ -22,8 +22,8 @@ func openLocal(env *base.Env, l *base.LocalFlags) (config.Config, *image.Store, 
 	return cfg, st, err
 }
 
-// BuiltImages returns by reference whether an image is built: of all that "modbox images build"
-// builds, and of all others on this machine, because sandboxes can start from imported ones, too.
+// BuiltImages reports by reference whether an image is built: the images of "modbox images build"
+// and all other images on this machine, because sandboxes can also start from imported images.
 func BuiltImages(ctx context.Context, cfg config.Config) (map[string]bool, error) {
 	st, err := server.OpenExistingImages(cfg)
 	if errors.Is(err, server.ErrNoImage) {

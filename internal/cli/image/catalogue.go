@@ -30,7 +30,7 @@ on the server's disk.`,
 	return cmd
 }
 
-// catalogueFlags are the fields of an image of the catalogue as flags.
+// catalogueFlags are the fields of a catalogue image as flags.
 type catalogueFlags struct {
 	name, image, tag, description, memory, registry string
 	port                                            uint16
@@ -47,7 +47,7 @@ func (f *catalogueFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.registry, "registry", "", `pull it with this registry, by name or id; "": the one of its host`)
 }
 
-// fields returns what was given on the command line.
+// fields returns the fields of the given flags.
 func (f *catalogueFlags) fields(cmd *cobra.Command, c *client.Client) (client.SandboxImageFields, error) {
 	var out client.SandboxImageFields
 	given := cmd.Flags().Changed
@@ -262,14 +262,14 @@ func newCatalogueRemoveCommand(env *base.Env) *cobra.Command {
 	}
 }
 
-// CatalogueID returns the id of an image of the catalogue that is named by id or
-// name; the workspace's own win.
+// CatalogueID returns the id of the catalogue image with that id or name; the workspace's own
+// images take precedence.
 func CatalogueID(ctx context.Context, c *client.Client, ref string) (string, error) {
 	list, err := c.SandboxImages(false).Collect(ctx)
 	if err != nil {
 		return "", err
 	}
-	for i := len(list) - 1; i >= 0; i-- { // built-in ones come first
+	for i := len(list) - 1; i >= 0; i-- { // built-in images come first
 		if list[i].Name == ref || list[i].ID == ref {
 			return list[i].ID, nil
 		}
@@ -277,7 +277,7 @@ func CatalogueID(ctx context.Context, c *client.Client, ref string) (string, err
 	return "", &client.Error{Code: client.NotFound, Message: fmt.Sprintf("there is no image %q in the catalogue", ref)}
 }
 
-// completeCatalogue offers the names of the catalogue.
+// completeCatalogue completes names of the catalogue.
 func completeCatalogue(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return env.Complete(cmd, func(c *client.Client) (list []cobra.Completion, err error) {

@@ -71,7 +71,7 @@ Files named in .dockerignore are not sent. docs/builds.md lists the supported in
 	return cmd
 }
 
-// buildImage sends a directory to be built from.
+// buildImage uploads a directory and builds an image from it.
 func buildImage(ctx context.Context, env *base.Env, dir string, f *imageBuild) error {
 	var err error
 	o := f.options
@@ -83,7 +83,7 @@ func buildImage(ctx context.Context, env *base.Env, dir string, f *imageBuild) e
 	if o.Dockerfile, err = os.ReadFile(file); err != nil {
 		return err
 	}
-	// So that the server finds an ignore file beside it.
+	// So that the server finds the Dockerfile's own ignore file.
 	if inside, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(inside) {
 		o.Path = filepath.ToSlash(inside)
 	}
@@ -119,7 +119,7 @@ func buildImage(ctx context.Context, env *base.Env, dir string, f *imageBuild) e
 	return err
 }
 
-// readIgnore returns the patterns of the first of some ignore files that is there.
+// readIgnore returns the patterns of the first ignore file that exists.
 func readIgnore(names ...string) (*patternmatcher.PatternMatcher, error) {
 	var patterns []string
 	for _, name := range names {
@@ -138,8 +138,8 @@ func readIgnore(names ...string) (*patternmatcher.PatternMatcher, error) {
 	return patternmatcher.New(patterns)
 }
 
-// packContext writes a directory as a tar.gz, without what is ignored. Ignore files
-// are always in it: the server looks at them, too.
+// packContext writes a directory as a tar.gz, without ignored files. It always includes the ignore
+// files, because the server reads them.
 func packContext(w io.Writer, dir string, ignored *patternmatcher.PatternMatcher) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -161,7 +161,7 @@ func packContext(w io.Writer, dir string, ignored *patternmatcher.PatternMatcher
 		case skip && d.IsDir() && !ignored.Exclusions():
 			return fs.SkipDir
 		case skip && d.IsDir():
-			return nil // something in it may be wanted
+			return nil // it may contain files that are not ignored
 		case skip:
 			return nil
 		}
@@ -173,7 +173,7 @@ func packContext(w io.Writer, dir string, ignored *patternmatcher.PatternMatcher
 	return errors.Join(err, tw.Close(), zw.Close())
 }
 
-// buildLog shows what happens in a build.
+// buildLog shows the events of a build.
 type buildLog struct {
 	env   *base.Env
 	quiet bool
@@ -194,7 +194,7 @@ func (l *buildLog) event(e client.ImageBuildEvent) {
 		}
 		fmt.Fprintf(w, "[%d/%d] %s\n", e.Step, e.Steps, base.Clean(e.Instruction))
 	case "output":
-		_, _ = w.Write(visible(e.Data)) // as with all that is only shown
+		_, _ = w.Write(visible(e.Data)) // an error of the terminal does not fail the build
 	case "warning":
 		fmt.Fprintf(w, "warning: %s\n", base.Clean(e.Message))
 	case "progress":
@@ -205,7 +205,7 @@ func (l *buildLog) event(e client.ImageBuildEvent) {
 	}
 }
 
-// visible leaves of a command's output what does not change the terminal.
+// visible removes the characters of a command's output that could change the terminal.
 func visible(p []byte) []byte {
 	return bytes.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' {

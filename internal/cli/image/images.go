@@ -100,8 +100,8 @@ also builds runtimes (modbox runtimes) at their first use; it pulls ubuntu inste
 	return cmd
 }
 
-// chooseRecipes returns the recipes of the names, or of all built-in images except
-// the images that are built at their first use.
+// chooseRecipes returns the recipes of the names, or of all built-in images except the images that
+// are built at their first use.
 func chooseRecipes(st *image.Store, names []string) ([]*recipe.Recipe, error) {
 	if len(names) == 0 {
 		for _, r := range st.Recipes() {
@@ -125,7 +125,7 @@ func chooseRecipes(st *image.Store, names []string) ([]*recipe.Recipe, error) {
 	return recipes, nil
 }
 
-// build builds one image and shows how it goes.
+// build builds an image and shows its progress.
 func build(ctx context.Context, env *base.Env, st *image.Store, r *recipe.Recipe, force bool) (sandbox.Image, error) {
 	began := time.Now()
 	show := base.NewProgress(env.Stderr, r.Ref())

@@ -19,8 +19,8 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// localImageFlags are those of commands that remove images over the API, or on this
-// machine when that is said.
+// localImageFlags are the flags of commands that remove images over the API, or with --local on
+// this machine.
 type localImageFlags struct {
 	base.LocalFlags
 	local bool
@@ -31,8 +31,8 @@ func (l *localImageFlags) add(cmd *cobra.Command) {
 	l.LocalFlags.Add(cmd)
 }
 
-// here reports whether the command is about this machine's directories: also when it
-// says where they are.
+// here reports whether the command works on this machine's directories: a flag that names a
+// directory implies it.
 func (l *localImageFlags) here(cmd *cobra.Command) bool {
 	return l.local || slices.ContainsFunc([]string{"config", "state-dir", "run-dir"}, cmd.Flags().Changed)
 }
@@ -68,7 +68,7 @@ With --local, images for all workspaces are removed on this machine without a se
 	return cmd
 }
 
-// imageRemover returns what removes an image: the server, or this command.
+// imageRemover returns the function that removes an image: over the API, or on this machine.
 func imageRemover(env *base.Env, cmd *cobra.Command, local *localImageFlags) (func(context.Context, string) error, error) {
 	if !local.here(cmd) {
 		c, err := env.Client()
@@ -115,7 +115,7 @@ the files of removed images and older builds on this machine without a server.`,
 	return cmd
 }
 
-// pruneImages has the server prune images, and shows which.
+// pruneImages has the server prune images, and prints them.
 func pruneImages(ctx context.Context, env *base.Env, o client.ImagePruneOptions) error {
 	c, err := env.Client()
 	if err != nil {
@@ -138,13 +138,13 @@ func pruneImages(ctx context.Context, env *base.Env, o client.ImagePruneOptions)
 	return printFreed(env, pruned.FreedBytes, freed)
 }
 
-// printFreed says how many bytes were freed, or would be.
+// printFreed prints the number of bytes that were, or would be, freed.
 func printFreed(env *base.Env, n int64, freed string) error {
 	_, err := fmt.Fprintln(env.Stdout, cmp.Or(base.Size(n), "0 B"), freed)
 	return err
 }
 
-// pruneWait is how long pruning waits for sandboxes that are being started.
+// pruneWait bounds the time for which pruning waits for sandboxes that are being started.
 const pruneWait = 30 * time.Second
 
 // pruneLocal prunes the images of this machine. The server may be running.

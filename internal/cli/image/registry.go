@@ -39,7 +39,7 @@ func (f *registryFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from standard input instead of asking for it")
 }
 
-// fields returns what was given on the command line.
+// fields returns the fields of the given flags.
 func (f *registryFlags) fields(cmd *cobra.Command) client.RegistryFields {
 	out := client.RegistryFields{Verify: f.verify}
 	for flag, to := range map[string]struct {
@@ -53,11 +53,11 @@ func (f *registryFlags) fields(cmd *cobra.Command) client.RegistryFields {
 	return out
 }
 
-// passwordMax bounds what is read of standard input.
+// passwordMax bounds the input on standard input.
 const passwordMax = 4 << 10
 
-// readPassword reads a password without showing it. It is never an argument: those
-// can be seen by everybody on the machine.
+// readPassword reads a password without showing it. A password is never an argument, because
+// everybody on the machine can read arguments.
 func readPassword(env *base.Env, fromStdin bool) (string, error) {
 	if !fromStdin {
 		f, ok := env.Stdin.(*os.File)
@@ -110,7 +110,7 @@ func newRegistryAddCommand(env *base.Env) *cobra.Command {
 	}
 	flags.add(cmd)
 	cmd.Flags().BoolVar(&disabled, "disabled", false, "not to be used yet")
-	_ = cmd.MarkFlagRequired("username") // fails for a flag that does not exist only
+	_ = cmd.MarkFlagRequired("username") // fails only for an unknown flag
 	return cmd
 }
 
@@ -220,7 +220,7 @@ func newRegistryRemoveCommand(env *base.Env) *cobra.Command {
 	}
 }
 
-// registryID returns the id of a registry that is named by id or name.
+// registryID returns the id of the registry with that id or name.
 func registryID(cmd *cobra.Command, c *client.Client, ref string) (string, error) {
 	list, err := c.Registries().Collect(cmd.Context())
 	if err != nil {

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// auditPage is how many records are asked for at once.
+	// auditPage is the number of records in a request.
 	auditPage = 1000
 	// auditLineMax bounds a line of an exported log.
 	auditLineMax = 1 << 20
 )
 
-// auditFlags are what narrows a list of the audit log.
+// auditFlags are the filters of a list of audit records.
 type auditFlags struct {
 	client.AuditOptions
 	since, until string
@@ -49,7 +49,7 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 // auditList returns a list of records.
 type auditList func(client.AuditOptions) *client.List[client.AuditEntry]
 
-// list returns where the records come from.
+// list returns the list that the flags select.
 func (f *auditFlags) list(c *client.Client) (auditList, error) {
 	var err error
 	if f.Since, err = moment("since", f.since); err != nil {
@@ -130,7 +130,7 @@ func printAudit(env *base.Env, entries []client.AuditEntry) error {
 	return env.PrintTable([]string{"SEQ", "TIME", "USER", "ADDRESS", "ACTION", "OUTCOME", "OBJECT", "WHAT"}, rows)
 }
 
-// shortened returns what of a text fits a line of a table.
+// shortened returns a text cut to fit a line of a table.
 func shortened(s string) string {
 	const most = 60
 	s = strings.Join(strings.Fields(s), " ")
@@ -165,9 +165,8 @@ func newAuditExportCommand(env *base.Env) *cobra.Command {
 	return cmd
 }
 
-// export writes the records, the oldest first. With nothing than times to go by it
-// is all from the first to the last of them, for their times need not be in the order
-// of the chain.
+// export writes the records, oldest first. If times are the only filter, it writes all from the
+// first to the last match: times need not be in the order of the chain.
 func (f *auditFlags) export(ctx context.Context, list auditList, out *json.Encoder) error {
 	o := f.AuditOptions
 	o.Ascending = true
@@ -231,7 +230,7 @@ with --head later, which tells whether the whole log was made anew since.`,
 	return cmd
 }
 
-// parseHead reads a head as verify prints it; nil for "".
+// parseHead parses a head in the format of verify; nil for "".
 func parseHead(s string) (*sandbox.AuditPoint, error) {
 	if s == "" {
 		return nil, nil
@@ -252,8 +251,8 @@ func parseAuditHash(s string) (h sandbox.AuditHash, err error) {
 	return h, nil
 }
 
-// verifyAudit checks the server's log, or the file's when one is given, and that
-// the head is in it.
+// verifyAudit verifies the server's log, or the file if one is given, and checks that it contains
+// the head.
 func verifyAudit(ctx context.Context, env *base.Env, file string, head *sandbox.AuditPoint) (*client.AuditReport, error) {
 	if file != "" {
 		in := env.Stdin
@@ -287,7 +286,7 @@ func verifyAudit(ctx context.Context, env *base.Env, file string, head *sandbox.
 	return report, nil
 }
 
-// judgeHead makes the report say so when the log has another hash at the head.
+// judgeHead sets the problem of a report if the log has another hash at the head.
 func judgeHead(report *client.AuditReport, head *sandbox.AuditPoint, found string) {
 	switch {
 	case found == "":
@@ -297,7 +296,7 @@ func judgeHead(report *client.AuditReport, head *sandbox.AuditPoint, found strin
 	}
 }
 
-// verifyLines checks what export wrote.
+// verifyLines verifies the output of export.
 func verifyLines(in io.Reader, head *sandbox.AuditPoint) (*client.AuditReport, error) {
 	report := &client.AuditReport{OK: true}
 	v := audit.FromFirst()
@@ -311,7 +310,7 @@ func verifyLines(in io.Reader, head *sandbox.AuditPoint) (*client.AuditReport, e
 			return report, nil
 		}
 		row := sandbox.AuditRow{Seq: e.Seq, Record: e.Raw}
-		row.Prev, _ = parseAuditHash(e.Prev) // an invalid hash differs from the right one, too
+		row.Prev, _ = parseAuditHash(e.Prev) // an invalid hash also differs from the right hash
 		row.Hash, _ = parseAuditHash(e.Hash)
 		if report.Records == 0 {
 			report.AnchorSeq, report.AnchorHash = e.Seq-1, e.Prev

@@ -56,7 +56,7 @@ after the time. "modbox restore" creates a state directory from it.`,
 			if err != nil {
 				return err
 			}
-			defer func() { _ = st.Close() }() // what was written is committed
+			defer func() { _ = st.Close() }() // all writes are committed
 			var m backup.Manifest
 			err = audit.RecordLocally(cmd.Context(), st, audit.Record{Action: "backup"}, func(ctx context.Context) (err error) {
 				m, err = backup.Write(ctx, server.BackupSource(cfg, st, env.Version), file, backup.Options{Images: choice, WithoutCheckpoints: without})
@@ -75,7 +75,7 @@ after the time. "modbox restore" creates a state directory from it.`,
 	return cmd
 }
 
-// printBackup prints what a backup is, and where what it replaced is.
+// printBackup describes a backup, and says where the replaced files are.
 func printBackup(env *base.Env, file string, m *backup.Manifest, aside string) error {
 	if env.JSON {
 		return env.PrintJSON(map[string]any{
@@ -158,8 +158,8 @@ func restore(ctx context.Context, env *base.Env, cfg config.Config, file string,
 	return m, aside, nil
 }
 
-// prepareRestored brings the database of a backup to the version of this program. It is an
-// installation of its own from then on: what the one before had made does not belong to it.
+// prepareRestored migrates the database of a backup to this version, and makes it an installation
+// of its own: it must not touch the boxes of the installation that was backed up.
 func prepareRestored(ctx context.Context, database string) error {
 	st, err := store.Open(ctx, database)
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package operator has the commands for the one who runs a server: the server itself, and
-// commands that work beside it on its state directory.
+// Package operator has the commands for the operator of a server: the server itself, and commands
+// that work beside it on its state directory.
 package operator

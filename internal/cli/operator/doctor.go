@@ -71,8 +71,8 @@ func printCheck(env *base.Env, r doctor.Result) {
 	}
 }
 
-// describeCapacity says what the server promises on this machine, and what of that one
-// workspace may have.
+// describeCapacity describes the capacity that the server promises on this machine, and the part
+// that a single workspace may have.
 func describeCapacity(cfg config.Config) (string, error) {
 	machine, err := capacity.Detect(cfg.StateDir)
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/modbox/modbox/internal/store"
 )
 
-// DescribeFirstToken returns the age and the use of the first token for doctor; nil when there
-// is none, or it is revoked or has expired.
+// DescribeFirstToken returns the age and the use of the first token for doctor; nil if it does not
+// exist, is revoked or has expired.
 func DescribeFirstToken(ctx context.Context, cfg config.Config) (_ *doctor.FirstToken, err error) {
 	st, err := store.OpenExisting(ctx, filepath.Join(cfg.StateDir, statedir.DatabaseFile))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil, nil // no server has run yet
+		return nil, nil // no server has run here
 	}
 	if err != nil {
 		return nil, err

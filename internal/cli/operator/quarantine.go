@@ -18,17 +18,17 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// The kinds of what is in quarantine.
+// The kinds of quarantined objects.
 const (
 	kindSaved  = "saved state"
 	kindRootFS = "root filesystem"
 )
 
-// quarantined is one thing in quarantine.
+// quarantined is an object in quarantine.
 type quarantined struct {
 	ID   string `json:"id"`
 	Kind string `json:"kind"`
-	// Path is where its files are.
+	// Path is the path of its files.
 	Path      string     `json:"path"`
 	Sandbox   sandbox.ID `json:"sandbox_id,omitempty"`
 	Reason    string     `json:"reason"`
@@ -36,7 +36,7 @@ type quarantined struct {
 	SizeBytes int64      `json:"size_bytes"`
 }
 
-// listQuarantine returns what is in quarantine, each kind the oldest first.
+// listQuarantine returns the objects in quarantine, each kind oldest first.
 func listQuarantine(ctx context.Context, cfg config.Config) ([]quarantined, error) {
 	list := []quarantined{}
 	q := server.OpenQuarantine(cfg)
@@ -132,7 +132,7 @@ func newQuarantineRemoveCommand(env *base.Env) *cobra.Command {
 	return cmd
 }
 
-// removeLost removes a root filesystem in quarantine; notFound is the error where there are no images.
+// removeLost removes a root filesystem in quarantine; notFound is the error if there are no images.
 func removeLost(ctx context.Context, cfg config.Config, digest string, notFound error) error {
 	st, err := server.OpenExistingImages(cfg)
 	if errors.Is(err, server.ErrNoImage) {
@@ -149,7 +149,7 @@ func removeLost(ctx context.Context, cfg config.Config, digest string, notFound 
 	return nil
 }
 
-// describeQuarantine says what is in quarantine; "" for nothing.
+// describeQuarantine summarizes the quarantine; "" if it is empty.
 func describeQuarantine(ctx context.Context, cfg config.Config) (string, error) {
 	list, err := listQuarantine(ctx, cfg)
 	if err != nil || len(list) == 0 {

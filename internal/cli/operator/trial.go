@@ -18,8 +18,8 @@ import (
 	"github.com/modbox/modbox/internal/statedir"
 )
 
-// trySandbox starts a sandbox with a driver of its own, in directories of its
-// own below the server's, so that a running server is not disturbed.
+// trySandbox starts a sandbox with a driver of its own, in directories of its own below the
+// server's, so that it does not disturb a running server.
 func trySandbox(ctx context.Context, cfg config.Config) (t doctor.Trial, err error) {
 	st, err := server.OpenExistingImages(cfg)
 	if err != nil {
@@ -57,7 +57,7 @@ func trySandbox(ctx context.Context, cfg config.Config) (t doctor.Trial, err err
 	return doctor.TrySandbox(ctx, d, rootFS)
 }
 
-// anyRootFS returns the smallest image that is built.
+// anyRootFS returns the smallest built image.
 func anyRootFS(ctx context.Context, st *image.Store) (string, error) {
 	list, err := st.List(ctx)
 	if err != nil {

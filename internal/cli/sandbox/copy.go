@@ -57,7 +57,7 @@ with ./ in front.`,
 	}
 }
 
-// place is one side of a copy; sandbox is "" for this machine.
+// place is an end of a copy; sandbox is "" for this machine.
 type place struct{ sandbox, path string }
 
 func parsePlace(s string) place {
@@ -104,12 +104,12 @@ func (cp *copier) into(ctx context.Context, local, remote string) error {
 	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(tree.Pack(w, local)) }()
-	defer r.Close() // ends tree.Pack when the upload ended early
+	defer r.Close() // ends tree.Pack if the upload ended early
 	return cp.c.UploadArchive(ctx, cp.sandbox, remote, r, client.UploadArchiveOptions{Format: client.Tar, KeepLinks: true})
 }
 
-// remoteTarget returns where a source called base goes: below remote when that
-// is a directory, else remote itself.
+// remoteTarget returns the destination of a source called base: below remote if that is a
+// directory, else remote itself.
 func (cp *copier) remoteTarget(ctx context.Context, base, remote string) (string, error) {
 	if remote == "" {
 		return base, nil
@@ -137,7 +137,7 @@ func (cp *copier) outOf(ctx context.Context, remote, local string) error {
 	case local == "-":
 		return cp.download(ctx, remote, cp.env.Stdout)
 	}
-	// The name under which it arrives is the caller's own word, not the sandbox's.
+	// The caller chooses the name, not the sandbox.
 	if st, err := os.Stat(local); err == nil && st.IsDir() {
 		name := path.Base(path.Clean("/" + remote))
 		if name == "/" {
@@ -193,12 +193,12 @@ func (cp *copier) outOfTree(ctx context.Context, remote, local string) error {
 		fmt.Fprintf(cp.env.Stderr, "left out: %s is a symlink that leads out of %s\n", base.Clean(name), base.Clean(remote))
 	})
 	if err == nil {
-		_, err = io.Copy(io.Discard, r) // whether the archive is whole shows at its end
+		_, err = io.Copy(io.Discard, r) // the end shows whether the archive is complete
 	}
 	return err
 }
 
-// completeCopy offers the names of sandboxes with a colon, and files.
+// completeCopy completes names of sandboxes with a colon, and files.
 func completeCopy(env *base.Env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 1 {

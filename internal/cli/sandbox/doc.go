@@ -1,3 +1,3 @@
-// Package sandbox has the commands about sandboxes: making, using, pausing and ending them,
+// Package sandbox has the commands about sandboxes: creating, using, pausing and ending them,
 // commands and files in them, and their network.
 package sandbox

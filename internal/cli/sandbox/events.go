@@ -12,7 +12,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
-// eventsPause is how often events -f asks for new ones.
+// eventsPause is the interval at which events -f asks for new events.
 const eventsPause = time.Second
 
 // NewEventsCommand returns the command "modbox events".
@@ -39,7 +39,7 @@ func NewEventsCommand(env *base.Env) *cobra.Command {
 func events(ctx context.Context, env *base.Env, c *client.Client, ref string, follow bool) error {
 	var last int64
 	for {
-		// Asked before the events: those of an end that came since are then still read.
+		// Get comes before the events, so that the last events of an ended sandbox are read.
 		sb, err := c.Get(ctx, ref)
 		if err != nil {
 			return err

@@ -17,10 +17,10 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
-// logPause is how long logs -f waits before it connects again.
+// logPause is the pause of logs -f before it connects again.
 const logPause = time.Second
 
-// startDetached starts a command that goes on without this program, and prints its id.
+// startDetached starts a command that outlives this program, and prints its id.
 func startDetached(ctx context.Context, env *base.Env, c *client.Client, ref string, command client.Command) error {
 	e, err := c.StartExecution(ctx, ref, command, client.ExecutionOptions{Kind: client.KindJob})
 	if err != nil {
@@ -103,13 +103,13 @@ also after its sandbox has ended. With --follow until its end; the exit code is 
 		},
 	}
 	cmd.Flags().IntVarP(&tail, "tail", "n", -1, "begin with the last so many lines of stdout and of stderr (default: all)")
-	cmd.Flags().Lookup("tail").DefValue = "0" // else help says "default -1"
+	cmd.Flags().Lookup("tail").DefValue = "0" // otherwise help says "default -1"
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until it has ended")
 	cmd.Flags().BoolVarP(&o.Timestamps, "timestamps", "T", false, "show when each line came")
 	return cmd
 }
 
-// checkExecution tells who names a sandbox instead what is wanted.
+// checkExecution returns a helpful error for the name of a sandbox.
 func checkExecution(id string) error {
 	if uuid.Validate(id) != nil {
 		return base.UsageError("%q is not the id of an execution; \"modbox jobs SANDBOX\" lists the executions of a sandbox", id)
@@ -117,8 +117,8 @@ func checkExecution(id string) error {
 	return nil
 }
 
-// logs shows an execution's output, of each stream the last lines of so many as
-// tail says; all when it is negative.
+// logs prints an execution's output: of each stream the last tail lines, or all if tail is
+// negative.
 func logs(ctx context.Context, env *base.Env, c *client.Client, id string, o client.StreamOptions, tail int) error {
 	e, err := c.Execution(ctx, id, 0)
 	if err != nil {
@@ -160,8 +160,8 @@ func logs(ctx context.Context, env *base.Env, c *client.Client, id string, o cli
 	return nil
 }
 
-// tailOffset returns where the last lines of a stream, as long as it is now,
-// begin. It reads from the end, ever more until they are found.
+// tailOffset returns the offset of the last lines of a stream. It reads from the end, in growing
+// steps, until it finds them.
 func tailOffset(ctx context.Context, c *client.Client, stream client.OutputStream, lines int) (int64, error) {
 	if lines == 0 {
 		return stream.Bytes, nil
@@ -187,9 +187,8 @@ func tailOffset(ctx context.Context, c *client.Client, stream client.OutputStrea
 	}
 }
 
-// copyStream copies a stream to its end. When the connection breaks while
-// following it goes on where it was; with timestamps that place is not known, and
-// it fails.
+// copyStream copies a stream to its end. While following it reconnects at the same offset after an
+// error; with timestamps the offset is unknown, and it fails.
 func copyStream(ctx context.Context, c *client.Client, id string, o client.StreamOptions, to io.Writer) error {
 	for {
 		r, err := c.ReadStream(ctx, id, o)
@@ -211,7 +210,7 @@ func copyStream(ctx context.Context, c *client.Client, id string, o client.Strea
 	}
 }
 
-// countingWriter counts what was written, and notes whether that failed.
+// countingWriter counts the bytes written, and records a failure.
 type countingWriter struct {
 	w      io.Writer
 	n      int64
@@ -306,8 +305,8 @@ func startTerminal(ctx context.Context, env *base.Env, c *client.Client, ref str
 	return connect(ctx, env, c, ref, e, 0)
 }
 
-// connect connects the terminal or pipes to an execution until its end. When the
-// connection breaks it says how to go on.
+// connect connects the terminal or pipes to an execution until its end. If the connection breaks,
+// it says how to reconnect.
 func connect(ctx context.Context, env *base.Env, c *client.Client, ref string, e *client.Execution, offset int64) error {
 	t, err := openTerminal(env.Stdin, env.Stdout, e.TTY)
 	if err != nil {
@@ -320,7 +319,7 @@ func connect(ctx context.Context, env *base.Env, c *client.Client, ref string, e
 	}
 	defer s.Close()
 	if e.TTY {
-		_ = s.Resize(*t.size()) // a lost resize mends with the next
+		_ = s.Resize(*t.size()) // the next resize corrects a lost resize
 	}
 	if e.TTY || e.StdinStreamID != "" && t.piped {
 		// The goroutine ends with the input, the session, or the program.

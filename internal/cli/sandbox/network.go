@@ -68,7 +68,7 @@ func newPublishCommand(env *base.Env) *cobra.Command {
 	}
 }
 
-// usageRow is one sandbox and what it has used.
+// usageRow is a sandbox with its network usage.
 type usageRow struct {
 	ID    string        `json:"id"`
 	Name  string        `json:"name"`
@@ -119,7 +119,7 @@ func printUsage(env *base.Env, rows []usageRow) error {
 	return env.PrintTable([]string{"NAME", "RUNNING", "CPU TIME", "MEMORY", "SENT", "RECEIVED"}, table)
 }
 
-// inSeconds shows a number of seconds.
+// inSeconds formats a number of seconds.
 func inSeconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(10 * time.Millisecond).String()
 }

@@ -47,7 +47,7 @@ files, and a warning says why. --memory=require leaves it paused instead, and
 	return cmd
 }
 
-// newChangeCommand is a command that does something with each sandbox and prints their names.
+// newChangeCommand returns a command that changes each sandbox and prints their names.
 func newChangeCommand(env *base.Env, use, short, long string, change func(context.Context, *client.Client, string) (*client.Sandbox, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: long,
@@ -229,7 +229,7 @@ func NewForkCommand(env *base.Env) *cobra.Command {
 	return cmd
 }
 
-// printForked prints the children that run and returns why the others do not.
+// printForked prints the children that run and returns the errors of the others.
 func printForked(env *base.Env, children []client.Forked) error {
 	running := []*client.Sandbox{}
 	var errs []error

@@ -105,7 +105,8 @@ func newPortLinkCommand(env *base.Env) *cobra.Command {
 	return cmd
 }
 
-// newOnePortCommand is a command on one port, which prints the line that do returns, or its value as JSON.
+// newOnePortCommand returns a command on a single port, which prints the line that do returns, or
+// its value as JSON.
 func newOnePortCommand(env *base.Env, use, short, long string, do func(ctx context.Context, c *client.Client, ref string, port uint16) (any, string, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ExactArgs(2), ValidArgsFunction: env.CompleteSandboxes(1),

@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
-// removeConcurrency is how many sandboxes rm ends at the same time.
+// removeConcurrency bounds the sandboxes that rm ends at the same time.
 const removeConcurrency = 8
 
 // NewRemoveCommand returns the command "modbox rm".
@@ -52,7 +52,7 @@ func NewRemoveCommand(env *base.Env) *cobra.Command {
 	return cmd
 }
 
-// remove ends them all and reports each; one that fails does not stop the others.
+// remove ends all the sandboxes and reports each; a failure does not stop the others.
 func remove(env *base.Env, cmd *cobra.Command, c *client.Client, refs []string) error {
 	removed := make([]*client.Sandbox, len(refs))
 	failed := make([]error, len(refs))

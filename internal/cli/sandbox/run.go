@@ -16,11 +16,11 @@ import (
 const (
 	// runTTL bounds the life of a sandbox whose "modbox run" was killed.
 	runTTL = 24 * time.Hour
-	// cleanupTime is how long ending a sandbox may take after Ctrl-C.
+	// cleanupTime bounds the end of a sandbox after Ctrl-C.
 	cleanupTime = 30 * time.Second
 )
 
-// commandFlags are the flags of run and exec about the command itself.
+// commandFlags are the flags of run and exec that describe the command.
 type commandFlags struct {
 	tty, interactive bool
 	cwd, user        string
@@ -34,7 +34,7 @@ func (f *commandFlags) add(cmd *cobra.Command) {
 	fs.StringVarP(&f.cwd, "cwd", "w", "", "working directory (default: the image's)")
 	fs.StringVarP(&f.user, "user", "u", "", "user to run it as (default: the image's)")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this time (default: none)")
-	fs.SetInterspersed(false) // what follows the first argument belongs to the command
+	fs.SetInterspersed(false) // flags after the first argument belong to the command
 }
 
 // splitCommand splits TARGET [--] COMMAND [ARGUMENT...]. A command that begins with "-" needs "--"
@@ -106,10 +106,10 @@ be killed, the sandbox ends by its ttl, 24 hours unless --ttl says otherwise.`,
 
 func run(ctx context.Context, env *base.Env, c *client.Client, o client.CreateOptions, argv []string, f commandFlags, keep bool) error {
 	if o.Name == "" {
-		// A name of our own lets us end the sandbox even when the answer to the create never came.
+		// With a name of our own we can end the sandbox even if the answer to the create never arrives.
 		o.Name = "run-" + randomName()
 	}
-	// A create that is interrupted may have been accepted all the same.
+	// The server may have accepted a create that was interrupted.
 	sb, err := start(ctx, env, c, o)
 	if sb != nil && keep {
 		fmt.Fprintf(env.Stderr, "Sandbox %s (%s)\n", base.Clean(sb.Name), sb.ID)
@@ -208,7 +208,7 @@ func attach(ctx context.Context, env *base.Env, c *client.Client, ref string, co
 		// The goroutine ends with the input, the session, or the program.
 		go forwardInput(env.Stdin, s)
 	}
-	stop := t.watchSize(func(size client.Size) { _ = s.Resize(size) }) // a lost resize mends with the next
+	stop := t.watchSize(func(size client.Size) { _ = s.Resize(size) }) // the next resize corrects a lost resize
 	defer stop()
 	exit, err := s.Copy(env.Stdout, env.Stderr)
 	if err != nil {

@@ -48,7 +48,7 @@ func (f *createFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.network, "network", false, "give it access to the internet")
 	fs.UintSliceVarP(&f.ports, "port", "p", nil, "publish this port; its URL leads to the first (repeatable)")
 	fs.StringVar(&f.urlAccess, "url-access", "", "credential for the management routes on its URL: key (its SANDBOX_API_KEY or an API token) or open (default: key)")
-	fs.Lookup("port").DefValue = "" // else help says "default []"
+	fs.Lookup("port").DefValue = "" // otherwise help says "default []"
 	base.WaitForQuotaFlag(fs, &f.waitForQuota)
 	fs.BoolVar(&f.replace, "replace", false, "destroy a live sandbox of the same name first")
 }
@@ -81,7 +81,7 @@ func (f *createFlags) options(getenv func(string) string, image string) (client.
 	}, nil
 }
 
-// find puts in what only the server knows.
+// find resolves names that only the server knows.
 func (f *createFlags) find(ctx context.Context, c *client.Client, o *client.CreateOptions) (err error) {
 	if f.catalogue != "" {
 		o.ImageID, err = image.CatalogueID(ctx, c, f.catalogue)
@@ -89,7 +89,7 @@ func (f *createFlags) find(ctx context.Context, c *client.Client, o *client.Crea
 	return err
 }
 
-// ended returns an error that says why a sandbox is no longer there.
+// ended returns an error with the reason why a sandbox has ended.
 func ended(sb *client.Sandbox) error {
 	cause := string(sb.State)
 	if sb.Cause != nil {

@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	// startMax is the longest time that commands wait for a sandbox to run. Its image and
-	// dependencies may have to be built first, and may wait for a build slot.
+	// startMax bounds the wait for a sandbox to run. Its image and dependencies may have to be built
+	// first, and may wait for a build slot.
 	startMax = 30 * time.Minute
-	// quietStart is how long a sandbox may take to start before the command shows progress.
+	// quietStart is the time after which the command shows the progress of a start.
 	quietStart = time.Second
 )
 
-// start creates a sandbox and waits until it runs or has ended. While its image or
-// dependencies are built, it shows the progress. It returns a sandbox that was
-// created also together with an error.
+// start creates a sandbox and waits until it runs or has ended. While its image or dependencies are
+// built, it shows the progress. It may return a created sandbox together with an error.
 func start(ctx context.Context, env *base.Env, c *client.Client, o client.CreateOptions) (*client.Sandbox, error) {
 	o.WaitUpTo = quietStart
 	made, err := c.Create(ctx, o)
@@ -50,8 +49,8 @@ func start(ctx context.Context, env *base.Env, c *client.Client, o client.Create
 	return sb, nil
 }
 
-// showMaking shows the builds for a sandbox, until they end or its events cannot be
-// read: the caller that waits for the sandbox gets the error.
+// showMaking shows the builds for a sandbox until they end or its events cannot be read: the
+// caller, which waits for the sandbox, gets the error.
 func showMaking(ctx context.Context, c *client.Client, id string, show *base.Progress, over <-chan struct{}) {
 	var last int64
 	for {
@@ -61,7 +60,7 @@ func showMaking(ctx context.Context, c *client.Client, id string, show *base.Pro
 			}
 			last = e.Seq
 			if phase := e.Data["phase"]; e.Type == "image_building" && phase != "" {
-				total, _ := strconv.ParseInt(e.Data["total"], 10, 64) // 0 when it is not known
+				total, _ := strconv.ParseInt(e.Data["total"], 10, 64) // 0 if unknown
 				show.Event(sandbox.ImageEvent{Phase: sandbox.ImagePhase(base.Clean(phase)), Message: e.Data["detail"], Total: total})
 			}
 		}

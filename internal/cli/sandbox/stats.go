@@ -11,7 +11,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/base"
 )
 
-// statsRow is one sandbox and its use.
+// statsRow is a sandbox with its use of resources.
 type statsRow struct {
 	ID    string        `json:"id"`
 	Name  string        `json:"name"`
@@ -58,7 +58,7 @@ func collectStats(ctx context.Context, c *client.Client, refs []string) ([]stats
 	for i := range rows {
 		st, err := c.Stats(ctx, rows[i].ID)
 		if len(refs) == 0 && client.IsCode(err, client.Ended) {
-			continue // it ended since it was listed
+			continue // it ended after it was listed
 		}
 		if err != nil {
 			return nil, err

@@ -18,13 +18,13 @@ import (
 // terminal is the user's side of a command: a terminal in raw mode, or pipes.
 type terminal struct {
 	out     *os.File // the terminal whose size counts; nil without one
-	restore func()   // gives the terminal back as it was; may be called twice
-	// piped says that input comes from a pipe or file, and so certainly is meant for the command.
+	restore func()   // restores the terminal; may be called twice
+	// piped is true if the input is a pipe or file, and so certainly meant for the command.
 	piped bool
 }
 
-// openTerminal looks at the input, and puts it into raw mode for tty. It fails
-// when tty is asked for and the input is none.
+// openTerminal checks the input, and puts it into raw mode for tty. It fails for tty if the input
+// is no terminal.
 func openTerminal(stdin io.Reader, stdout io.Writer, tty bool) (*terminal, error) {
 	t := &terminal{restore: func() {}}
 	in, ok := stdin.(*os.File)
@@ -86,7 +86,7 @@ func (t *terminal) watchSize(changed func(client.Size)) (stop func()) {
 	}
 }
 
-// forwardInput sends everything of stdin, and its end. Errors show when the output is read.
+// forwardInput sends stdin and its end. Errors show when the output is read.
 func forwardInput(stdin io.Reader, s *client.Session) {
 	if _, err := io.Copy(s, stdin); err == nil {
 		_ = s.CloseStdin()

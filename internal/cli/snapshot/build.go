@@ -53,7 +53,7 @@ type snapshotBuild struct {
 	waitForQuota             time.Duration
 }
 
-// buildSnapshot reads the build file and has the server build what it says.
+// buildSnapshot reads the build file and has the server build the snapshot.
 func buildSnapshot(ctx context.Context, env *base.Env, dir string, f *snapshotBuild) error {
 	variables, err := base.Pairs(f.env, env.Getenv)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/modbox/modbox/internal/cli/tree"
 )
 
-// buildFile says what a snapshot is built of.
+// buildFile describes a snapshot to build.
 type buildFile struct {
 	Version     int               `yaml:"version"`
 	Runtime     string            `yaml:"runtime"`
@@ -46,7 +46,7 @@ type foreignFile struct {
 	Packages     []string `yaml:"packages"`
 }
 
-// Names of build files. Unknown keys are errors in a build file of ours, not in one of Agentuity.
+// Names of build files. Unknown keys are errors in our build files, not in Agentuity's.
 var (
 	buildFileNames   = []string{"modbox-snapshot.yaml", "modbox-snapshot.yml"}
 	foreignFileNames = []string{"agentuity-snapshot.yaml", "agentuity-snapshot.yml", "agentuity-snapshot.json"}
@@ -68,7 +68,7 @@ func findBuildFile(dir string) (string, error) {
 	return "", fmt.Errorf("there is no %s in %s", buildFileNames[0], dir)
 }
 
-// readBuildFile reads a build file and checks what can be checked without a server.
+// readBuildFile reads a build file and checks it as far as possible without a server.
 func readBuildFile(name string) (*buildFile, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -141,7 +141,7 @@ func expand(field string, m, values map[string]string) (map[string]string, error
 	return out, nil
 }
 
-// neverBuilt are left out of every build, wherever they are.
+// neverBuilt are patterns of files that no build includes.
 var neverBuilt = []string{"**/.git", "**/node_modules", "**/.agentuity", "**/.env*"}
 
 // builtFile is one file of a build.
@@ -165,7 +165,7 @@ func matches(patterns []string, name string) bool {
 	return false
 }
 
-// collect returns the files below root that the build file asks for, by name.
+// collect returns the files below root that the build file selects, sorted by name.
 func (b *buildFile) collect(root *os.Root) ([]builtFile, error) {
 	var wanted []string
 	unwanted := slices.Clone(neverBuilt)
@@ -215,7 +215,7 @@ func describeFile(root *os.Root, name string, d fs.DirEntry) (builtFile, error) 
 		if err != nil {
 			return f, err
 		}
-		_, _ = io.WriteString(sum, "-> "+target) // a hash takes everything
+		_, _ = io.WriteString(sum, "-> "+target) // writing to a hash does not fail
 	} else {
 		file, err := root.Open(name)
 		if err != nil {
@@ -230,7 +230,7 @@ func describeFile(root *os.Root, name string, d fs.DirEntry) (builtFile, error) 
 	return f, nil
 }
 
-// contentHash identifies everything that a build is made of.
+// contentHash identifies the content of a build.
 func (b *buildFile) contentHash(files []builtFile) string {
 	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
 	lines := []string{

@@ -50,7 +50,7 @@ func printSnapshotFiles(env *base.Env, list []client.SnapshotFile, hashes bool) 
 	}
 	rows := make([][]string, len(list))
 	for i, f := range list {
-		name, bytes := fmt.Sprintf("%q", f.Path), "" // names are whatever ran in the sandbox wanted
+		name, bytes := fmt.Sprintf("%q", f.Path), "" // programs in the sandbox chose the names
 		name = name[1 : len(name)-1]
 		switch f.Type {
 		case "file":

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Pack writes the directory as a tar stream of files, directories and
-// symlinks; what else there is (sockets, devices) is left out.
+// Pack writes the directory as a tar stream of files, directories and symlinks; it omits other
+// entries (sockets, devices).
 func Pack(w io.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -36,8 +36,7 @@ func Pack(w io.Writer, dir string) error {
 	return tw.Close()
 }
 
-// PackEntry writes the entry name of root to tw. It leaves out what is no file, directory or
-// symlink.
+// PackEntry writes the entry name of root to tw. It omits all but files, directories and symlinks.
 func PackEntry(tw *tar.Writer, root *os.Root, name string, d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {
@@ -74,12 +73,11 @@ func PackEntry(tw *tar.Writer, root *os.Root, name string, d fs.DirEntry) error 
 	return err
 }
 
-// Unpack writes a tar stream below dir. The stream comes from a sandbox and
-// is hostile: nothing outside dir is touched, whatever its names and links say,
-// and only files, directories, symlinks and hard links are made, without owners
-// and without setuid bits. Symlinks that lead out of dir could mislead whoever
-// uses the copy; they are left out, and leftOut is called with their names.
-func Unpack(r io.Reader, dir string, leftOut func(name string)) error {
+// Unpack writes a tar stream below dir. The stream comes from a sandbox and is hostile: whatever
+// its names and links say, Unpack touches nothing outside dir, and only makes files, directories,
+// symlinks and hard links, without owners and without setuid bits. Symlinks that lead out of dir
+// could mislead users of the copy; Unpack omits them and calls omitted with their names.
+func Unpack(r io.Reader, dir string, omitted func(name string)) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -99,7 +97,7 @@ func Unpack(r io.Reader, dir string, leftOut func(name string)) error {
 			continue
 		}
 		if h.Typeflag == tar.TypeSymlink && leadsOut(name, h.Linkname) {
-			leftOut(name)
+			omitted(name)
 			continue
 		}
 		if err := unpackEntry(root, tr, h, name); err != nil {
@@ -148,7 +146,8 @@ func unpackEntry(root *os.Root, tr *tar.Reader, h *tar.Header, name string) erro
 	return nil
 }
 
-// replace makes room for a new entry: what is there is removed, a directory only when empty.
+// replace frees the name of a new entry: it removes the entry that exists, a directory only if
+// empty.
 func replace(root *os.Root, name string) error {
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

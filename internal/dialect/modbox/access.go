@@ -68,7 +68,7 @@ func (a *Access) authorize(r *http.Request, sb *sandbox.Sandbox) (sandbox.Caller
 	if err != nil {
 		return owner, err
 	}
-	audit.FromContext(r.Context()).By(audit.Who{
+	audit.FromContext(r.Context()).By(audit.Actor{
 		User: id.User, Workspace: id.Workspace, Token: id.TokenID, Session: id.Session, Role: id.Role, Administrator: id.Administrator,
 	})
 	return sandbox.Caller{User: id.User, Workspace: sb.Workspace}, nil

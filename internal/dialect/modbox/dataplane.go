@@ -59,7 +59,7 @@ func NewDataPlane(svc *lifecycle.Service, asks Access, log *audit.Log) *DataPlan
 		var op *audit.Operation
 		if action := planeActions[pattern]; action != "" {
 			op = &audit.Operation{Action: action, Route: pattern, Fail: writeError}
-			served = log.Admitted(op, served)
+			served = log.IntentHandler(op, served)
 		}
 		served = d.authorize(served)
 		if op != nil {

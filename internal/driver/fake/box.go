@@ -218,8 +218,8 @@ func (a *acceptor) Addr() net.Addr { return &net.UnixAddr{Name: "fake", Net: "un
 
 // killIn kills every process of a box.
 func killIn(dir string) error {
-	const patience = time.Minute
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	const timeout = time.Minute
+	for end := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		left, err := processesIn(dir)
 		if err != nil || len(left) == 0 {
 			return err

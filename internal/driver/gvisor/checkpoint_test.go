@@ -281,13 +281,13 @@ func TestPauseOfAnOldBoxIsRefused(t *testing.T) {
 }
 
 // When a server dies while a box is frozen, the next server lets the box go on.
-func TestHeldBoxGoesOn(t *testing.T) {
-	for _, held := range []bool{true, false} {
-		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
+func TestFrozenBoxGoesOn(t *testing.T) {
+	for _, frozen := range []bool{true, false} {
+		t.Run(fmt.Sprintf("frozen=%v", frozen), func(t *testing.T) {
 			r := newRig(t)
 			g := r.start(t, newSpec(inMemory))
 			g.must(fill)
-			if err := r.MarkHeld(t.Context(), g.id, held); err != nil {
+			if err := r.MarkFrozen(t.Context(), g.id, frozen); err != nil {
 				t.Fatal(err)
 			}
 			r.reopen(t)
@@ -301,10 +301,10 @@ func TestHeldBoxGoesOn(t *testing.T) {
 
 // Connecting to a frozen box waits until the box goes on: its agent could not send its settings,
 // and a snapshot may take longer than callers wait for those.
-func TestDialWaitsForAHeldBox(t *testing.T) {
+func TestDialWaitsForAFrozenBox(t *testing.T) {
 	r := newRig(t)
 	g := r.start(t, newSpec(inMemory))
-	if err := r.MarkHeld(t.Context(), g.id, true); err != nil {
+	if err := r.MarkFrozen(t.Context(), g.id, true); err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -313,7 +313,7 @@ func TestDialWaitsForAHeldBox(t *testing.T) {
 		if err == nil {
 			c.Close()
 		}
-		t.Errorf("Dial of a box that is held = %v, want it to wait until its context ends", err)
+		t.Errorf("Dial of a box that is frozen = %v, want it to wait until its context ends", err)
 	}
 	dialed := make(chan error, 1)
 	go func() {

@@ -21,19 +21,19 @@ func Installation(runDir string) string {
 	return (&Driver{cfg: Config{RunDir: runDir}}).installation()
 }
 
-// MarkHeld leaves a box like a server that died before (held: after) freezing it.
-func (d *Driver) MarkHeld(ctx context.Context, id sandbox.ID, held bool) error {
+// MarkFrozen leaves a box like a server that died before (frozen: after) freezing it.
+func (d *Driver) MarkFrozen(ctx context.Context, id sandbox.ID, frozen bool) error {
 	b, err := d.lookup(id)
 	if err != nil {
 		return err
 	}
-	if held {
+	if frozen {
 		return b.freeze(ctx)
 	}
-	return b.setHeld(true)
+	return b.setFrozen(true)
 }
 
-// Release thaws a box that MarkHeld left frozen.
+// Release thaws a box that MarkFrozen left frozen.
 func (d *Driver) Release(ctx context.Context, id sandbox.ID) error {
 	b, err := d.lookup(id)
 	if err != nil {

@@ -27,7 +27,7 @@ func (b *box) freeze(ctx context.Context) error {
 		b.dialing.Release(allDialing)
 		return err
 	}
-	if err := b.setHeld(true); err != nil {
+	if err := b.setFrozen(true); err != nil {
 		b.dialing.Release(allDialing)
 		return err
 	}
@@ -39,7 +39,7 @@ func (b *box) freeze(ctx context.Context) error {
 	}
 	if errors.Is(err, errNotAsked) {
 		b.dialing.Release(allDialing)
-		return errors.Join(err, b.setHeld(false))
+		return errors.Join(err, b.setFrozen(false))
 	}
 	return errors.Join(err, b.thaw(ctx))
 }
@@ -71,10 +71,10 @@ func (b *box) resume(ctx context.Context) error {
 	if err != nil && !b.hasEnded() {
 		return fmt.Errorf("thaw box %s: %w", b.id, err)
 	}
-	return b.setHeld(false)
+	return b.setFrozen(false)
 }
 
-func (b *box) setHeld(held bool) error { return b.update(func(s *state) { s.Held = held }) }
+func (b *box) setFrozen(frozen bool) error { return b.update(func(s *state) { s.Frozen = frozen }) }
 
 // thawStale thaws a box that an earlier driver may have frozen when it died. It must not thaw a box
 // that is not frozen: such a box answers.
@@ -83,7 +83,7 @@ func (d *Driver) thawStale(ctx context.Context, b *box) {
 	defer cancel()
 	var err error
 	if _, perr := b.agent.Health(probe); perr == nil {
-		err = b.setHeld(false)
+		err = b.setFrozen(false)
 	} else {
 		err = b.resume(ctx)
 	}

@@ -102,7 +102,7 @@ func (d *Driver) Recover(ctx context.Context, id sandbox.ID, h driver.Handle) er
 	if s.Helper != nil {
 		d.watchHelper(b, *s.Helper)
 	}
-	if s.Held {
+	if s.Frozen {
 		d.thawStale(ctx, b)
 	}
 	if s.Raised {

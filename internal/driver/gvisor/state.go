@@ -44,8 +44,8 @@ type state struct {
 
 	// Links is how many network interfaces the box has been given.
 	Links int `json:"links,omitempty"`
-	// Held is whether the driver may have frozen the box, see [box.freeze].
-	Held bool `json:"held,omitempty"`
+	// Frozen is whether the driver may have frozen the box, see [box.freeze].
+	Frozen bool `json:"held,omitempty"`
 	// Raised is whether the memory limit may be raised, see [Driver.raiseMemory].
 	Raised bool `json:"raised,omitempty"`
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/modbox/modbox/internal/stream"
 )
 
-// Ports are what the services work with. The caller opens them before [New] and closes them
+// Ports are the store, images, driver and other parts that the services use. The caller opens them before [New] and closes them
 // after [Services.Close].
 type Ports struct {
 	Store  *store.Store

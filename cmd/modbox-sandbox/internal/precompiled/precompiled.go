@@ -1,9 +1,8 @@
 // Package precompiled gives gVisor its seccomp filters ready made. The Go module
 // of gVisor leaves them out, and building them takes a third of a box's start.
 //
-// Only the filters of the one configuration that package driver/gvisor uses are
-// kept. A configuration that is not among them still works: gVisor then builds
-// its filter when it boots.
+// It has only the filters of the configuration that package driver/gvisor uses.
+// Other configurations still work: gVisor then builds its filter when it boots.
 package precompiled
 
 import (
