@@ -54,8 +54,8 @@ func New(sandboxes Sandboxes, d driver.Driver, patience time.Duration) *Calls {
 	return g
 }
 
-// Use returns the box of a running sandbox for a call into it, and resumes a paused sandbox.
-// Errors: NotFound; NotRunning while the sandbox is provisioning; Ended, with the cause; the errors
+// Use returns the box of a running sandbox for a call into it. It waits for a sandbox that is
+// provisioning, and resumes a paused sandbox. Errors: NotFound; Ended, with the cause; the errors
 // of a resume.
 func (g *Calls) Use(ctx context.Context, c sandbox.Caller, ref string) (*box.Box, error) {
 	b, sb, err := g.sandboxes.Find(ctx, c, ref)
@@ -76,8 +76,7 @@ func (g *Calls) Enter(ctx context.Context, b *box.Box, sb *sandbox.Sandbox) (*bo
 // Exec starts a command in a running sandbox. ctx bounds the command's whole life. When its
 // caller has read the exit, an event that the command ended is appended soon after.
 //
-// Errors: as for every call into a sandbox: NotFound, NotRunning, Ended,
-// AgentUnreachable, Timeout; further the errors of agentapi.Client.Exec.
+// Errors: as for every call into a sandbox: NotFound, Ended, AgentUnreachable, Timeout; further the errors of agentapi.Client.Exec.
 func (g *Calls) Exec(ctx context.Context, c sandbox.Caller, ref string, cmd agentapi.Command) (*Command, error) {
 	if err := sandbox.CheckArgv(cmd.Argv); err != nil {
 		return nil, err
@@ -125,7 +124,7 @@ func (g *Calls) Stats(ctx context.Context, c sandbox.Caller, ref string) (sandbo
 // A connection over the sandbox's interface is the fastest, but servers on the sandbox's
 // loopback are reached only through the agent.
 //
-// Errors: NotFound, NotRunning, Ended, PortClosed, AgentUnreachable.
+// Errors: NotFound, Ended, PortClosed, AgentUnreachable.
 func (g *Calls) Dial(ctx context.Context, id sandbox.ID, port uint16) (net.Conn, error) {
 	if port == driver.AgentPort {
 		return nil, sandbox.Errorf(sandbox.PortClosed, "port %d of a sandbox is reserved for its agent", port)

@@ -28,12 +28,16 @@ func (w *Wakes) Resumed() bool { return w.resumed.Load() }
 // MemoryLost reports whether a call resumed a sandbox without its memory, from its files.
 func (w *Wakes) MemoryLost() bool { return w.memoryLost.Load() }
 
-// awake resumes the sandbox of b if it is paused, waits for the operation that has the box, and
-// notes the activity. Many callers at once wait for the same resume.
+// awake waits until the sandbox of b is provisioned, resumes it if it is paused, waits for the
+// operation that has the box, and notes the activity. Many callers at once wait for the same
+// resume.
 func (g *Calls) awake(ctx context.Context, b *box.Box) error {
 	b.Activity.At(time.Now())
 	if !b.Busy() && b.View().Sandbox.State == sandbox.Running {
 		return nil
+	}
+	if err := provisioned(ctx, b); err != nil {
+		return err
 	}
 	if err := b.Settled(ctx); err != nil {
 		return err
@@ -54,5 +58,21 @@ func (g *Calls) awake(ctx context.Context, b *box.Box) error {
 		w.memoryLost.Store(b.View().Sandbox.MemoryLost != "")
 	}
 	b.Activity.At(time.Now())
+	return nil
+}
+
+// provisioned waits until the sandbox of b is no longer provisioning.
+func provisioned(ctx context.Context, b *box.Box) error {
+	for v := b.View(); v.Sandbox.State == sandbox.Provisioning; v = b.View() {
+		select {
+		case <-v.Changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-b.Context().Done():
+			if b.View() == v {
+				return box.ErrClosed
+			}
+		}
+	}
 	return nil
 }

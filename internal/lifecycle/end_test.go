@@ -268,11 +268,29 @@ func TestReadiness(t *testing.T) {
 			ready()
 		}
 	}))
-	if _, err := s.Guest().Exec(t.Context(), e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}}); sandbox.CodeOf(err) != sandbox.NotRunning {
-		t.Errorf("Exec before it is ready: %v, want code not_running", err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Guest().Exec(gone, e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Exec of a caller who has gone, before it is ready: %v, want canceled", err)
 	}
+	executed := make(chan error)
+	go func() {
+		cmd, err := s.Guest().Exec(t.Context(), e.caller, string(sb.ID), agentapi.Command{Argv: []string{"true"}})
+		if err == nil {
+			cmd.Close()
+			select {
+			case <-asked:
+			default:
+				err = errors.New("the command started before the sandbox was ready")
+			}
+		}
+		executed <- err
+	}()
 	close(looked)
 	s.reach(string(sb.ID), sandbox.Running)
+	if err := <-executed; err != nil {
+		t.Errorf("Exec before it is ready: %v", err)
+	}
 	select {
 	case <-asked:
 	default:

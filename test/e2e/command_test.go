@@ -166,3 +166,16 @@ func TestPauseEndsCommandsThatSomebodyWaitsFor(t *testing.T) {
 		t.Errorf("the next command: %q", out.Stdout)
 	}
 }
+
+func TestCommandRightAfterACreate(t *testing.T) {
+	s := testserver.Start(t)
+	for range 3 {
+		sb, err := s.Create(t.Context(), client.CreateOptions{Image: image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.Exec(t.Context(), sb.ID, client.Command{Shell: "echo ran"}); err != nil || string(r.Stdout) != "ran\n" {
+			t.Errorf("a command right after the create = %+v, %v", r, err)
+		}
+	}
+}
