@@ -1,5 +1,6 @@
 // Command modbox-agent runs inside every sandbox as its first process and answers
-// the host. See package agent.
+// the host. See package agent. As "modbox-agent kernels" it is the supervisor of
+// interpreters, an ordinary process. See package kernel.
 package main
 
 import (
@@ -11,12 +12,21 @@ import (
 	"runtime/debug"
 
 	"github.com/modbox/modbox/internal/agent"
+	"github.com/modbox/modbox/internal/kernel"
+	"github.com/modbox/modbox/internal/kernelapi"
 )
 
 // version is set by the linker.
 var version = "dev"
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "kernels" {
+		if err := kernels(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "modbox-agent kernels:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	listen := flag.String("listen", "127.0.0.1:49983", "TCP address, or unix:PATH, to answer on")
 	flag.Parse()
 	if err := run(*listen); err != nil {
@@ -49,4 +59,17 @@ func run(address string) error {
 func serve(a *agent.Agent, l net.Listener) error {
 	defer l.Close()
 	return a.Serve(l)
+}
+
+// kernels starts a supervisor of interpreters unless there is one, and returns when it answers. With
+// the argument "serve" this process is the supervisor: it closes its stdout when it answers.
+func kernels(args []string) error {
+	if len(args) == 0 {
+		return kernel.Start("kernels", "serve")
+	}
+	err := kernel.Serve(kernelapi.Directory, func() { os.Stdout.Close() })
+	if err != nil {
+		fmt.Println(err)
+	}
+	return err
 }

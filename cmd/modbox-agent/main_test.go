@@ -34,6 +34,8 @@ func TestDependencies(t *testing.T) {
 		"github.com/modbox/modbox/cmd/modbox-agent",
 		"github.com/modbox/modbox/internal/agent",
 		"github.com/modbox/modbox/internal/agentapi",
+		"github.com/modbox/modbox/internal/kernel",
+		"github.com/modbox/modbox/internal/kernelapi",
 		"golang.org/x/sys/unix",
 	}
 	got := strings.Fields(string(out))

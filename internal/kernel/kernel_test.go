@@ -1,0 +1,387 @@
+package kernel_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modbox/modbox/internal/kernel"
+	"github.com/modbox/modbox/internal/kernelapi"
+)
+
+// server is a supervisor that answers over HTTP.
+type server struct {
+	t   *testing.T
+	url string
+	ids int
+}
+
+func start(t *testing.T) *server {
+	t.Helper()
+	s := kernel.New(t.TempDir())
+	h := httptest.NewServer(s.Handler())
+	t.Cleanup(func() {
+		s.Close()
+		h.Close()
+	})
+	return &server{t: t, url: h.URL}
+}
+
+// do sends a request, decodes the answer into v and returns the status.
+func (s *server) do(method, path string, body, v any) int {
+	s.t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, bytes.NewReader(data))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if v != nil {
+		if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+			s.t.Fatalf("%s %s = %d, %v", method, path, resp.StatusCode, err)
+		}
+	}
+	return resp.StatusCode
+}
+
+// events is a run under way.
+type events struct {
+	t    *testing.T
+	id   string
+	body io.ReadCloser
+	r    *bufio.Reader
+}
+
+func (s *server) begin(run kernelapi.Run) *events {
+	s.t.Helper()
+	s.ids++
+	return s.attach(fmt.Sprintf("run-%d", s.ids), 0, run)
+}
+
+func (s *server) attach(id string, after int, run kernelapi.Run) *events {
+	s.t.Helper()
+	data, err := json.Marshal(run)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := http.Post(fmt.Sprintf("%s/runs/%s?after=%d", s.url, id, after), "application/json", bytes.NewReader(data))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		message, _ := io.ReadAll(resp.Body)
+		s.t.Fatalf("run %q = %d, %s", run.Code, resp.StatusCode, message)
+	}
+	return &events{t: s.t, id: id, body: resp.Body, r: bufio.NewReaderSize(resp.Body, 1<<20)}
+}
+
+// next returns the next event; false at the end.
+func (e *events) next() (kernelapi.Event, bool) {
+	e.t.Helper()
+	line, err := e.r.ReadBytes('\n')
+	if err == io.EOF && len(line) == 0 {
+		e.body.Close()
+		return kernelapi.Event{}, false
+	}
+	var ev kernelapi.Event
+	if err == nil {
+		err = json.Unmarshal(line, &ev)
+	}
+	if err != nil {
+		e.t.Fatalf("event %q: %v", line, err)
+	}
+	return ev, true
+}
+
+// summary has the events of a run, by type.
+type summary struct {
+	Stdout, Stderr string
+	Results        []string // "main " or "display " and the text/plain
+	Error          string
+	Status         kernelapi.Status
+	Restarted      bool
+	Truncated      bool
+}
+
+// rest reads a run to its end.
+func (e *events) rest() summary {
+	e.t.Helper()
+	var s summary
+	for {
+		ev, ok := e.next()
+		if !ok {
+			if s.Status == "" {
+				e.t.Fatal("the events ended without an end")
+			}
+			return s
+		}
+		switch ev.Type {
+		case kernelapi.Started:
+			s.Restarted = ev.Restarted
+		case kernelapi.Stdout:
+			s.Stdout += ev.Text
+		case kernelapi.Stderr:
+			s.Stderr += ev.Text
+		case kernelapi.Result:
+			kind := "display "
+			if ev.Main {
+				kind = "main "
+			}
+			var text string
+			_ = json.Unmarshal(ev.Data["text/plain"], &text) // none stays ""
+			s.Results = append(s.Results, kind+text)
+		case kernelapi.Failure:
+			s.Error = ev.Name + ": " + ev.Value
+		case kernelapi.End:
+			s.Status, s.Truncated = ev.Status, ev.Truncated
+		}
+	}
+}
+
+// run runs code to its end and compares.
+func (s *server) run(context, code string, want summary) {
+	s.t.Helper()
+	if want.Status == "" {
+		want.Status = kernelapi.OK
+	}
+	got := s.begin(kernelapi.Run{Language: context, Code: code}).rest()
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.t.Errorf("%s %q (-want +got):\n%s", context, code, diff)
+	}
+}
+
+func TestPython(t *testing.T) {
+	s := start(t)
+	s.run("python", "x = 20\nx + 1", summary{Results: []string{"main 21"}})
+	s.run("python", "print('a'); x *= 2; x", summary{Stdout: "a\n", Results: []string{"main 40"}})
+	s.run("python", "import sys; print('é', file=sys.stderr)", summary{Stderr: "é\n"})
+	s.run("python", "1/0", summary{Error: "ZeroDivisionError: division by zero", Status: kernelapi.Failed})
+	s.run("python", "import subprocess; r = subprocess.run('echo out; cat', shell=True)", summary{Stdout: "out\n"})
+	s.run("python", "from IPython.display import display, HTML\ndisplay(HTML('<b>x</b>'))", summary{Results: []string{"display <IPython.core.display.HTML object>"}})
+	s.run("python", "import os; os._exit(3)", summary{Error: "InterpreterEnded: the interpreter ended: exit status 3", Status: kernelapi.Lost})
+	s.run("python", "'x' in globals()", summary{Restarted: true, Results: []string{"main False"}})
+}
+
+func TestPlot(t *testing.T) {
+	s := start(t)
+	e := s.begin(kernelapi.Run{Code: "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9]);"})
+	found := false
+	for {
+		ev, ok := e.next()
+		if !ok {
+			break
+		}
+		found = found || len(ev.Data["image/png"]) > 1000
+	}
+	if !found {
+		t.Error("the run has no image of its plot")
+	}
+}
+
+func TestBash(t *testing.T) {
+	s := start(t)
+	s.run("bash", "x=3; cd /usr; f() { echo \"f $x\"; }", summary{})
+	s.run("bash", "f; pwd; echo err >&2; cat", summary{Stdout: "f 3\n/usr\n", Stderr: "err\n"})
+	s.run("bash", "echo a\n(exit 4)", summary{Stdout: "a\n", Error: "ExitStatus: 4", Status: kernelapi.Failed})
+	s.run("bash", "cat <<'E'\n$x `!`\nE", summary{Stdout: "$x `!`\n"})
+	s.run("bash", "exit 5", summary{Stderr: "exit\n", Error: "InterpreterEnded: the interpreter ended: exit status 5", Status: kernelapi.Lost})
+	s.run("bash", "echo ${x-none}", summary{Restarted: true, Stdout: "none\n"})
+}
+
+func TestJavaScript(t *testing.T) {
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Fatal("this test needs Node.js")
+	}
+	s := start(t)
+	s.run("javascript", "const x = await Promise.resolve(20); x + 1", summary{Results: []string{"main 21"}})
+	s.run("javascript", "const x = 5; function f() { return x * 2 }\nconsole.log('a'); console.error('b'); f()", summary{Stdout: "a\n", Stderr: "b\n", Results: []string{"main 10"}})
+	s.run("javascript", "f(); undefined", summary{})
+	s.run("javascript", "({ a: [1, 2] })", summary{Results: []string{"main { a: [ 1, 2 ] }"}})
+	s.run("javascript", "null.x", summary{Error: "TypeError: Cannot read properties of null (reading 'x')", Status: kernelapi.Failed})
+	s.run("javascript", "throw 3", summary{Error: "Error: 3", Status: kernelapi.Failed})
+	s.run("javascript", "let y = ;", summary{Error: "SyntaxError: Unexpected token ';'", Status: kernelapi.Failed})
+	s.run("javascript", "import os, { EOL as eol } from 'node:os'\nimport * as p from 'path'\n[typeof os.cpus, eol, p.sep, (await import('fs')).constants.F_OK]", summary{Results: []string{`main [ 'function', '\n', '/', 0 ]`}})
+	s.run("javascript", "display({a: 1}); require('child_process').execSync('echo x', {stdio: 'inherit'}); -0", summary{Stdout: "x\n", Results: []string{"display { a: 1 }", "main -0"}})
+	s.run("javascript", "process.exit(3)", summary{Error: "InterpreterEnded: the interpreter ended: exit status 3", Status: kernelapi.Lost})
+	s.run("javascript", "typeof f", summary{Restarted: true, Results: []string{"main 'undefined'"}})
+}
+
+// TestInterrupt interrupts code that has begun, in each language, after which the state is still there.
+func TestInterrupt(t *testing.T) {
+	s := start(t)
+	for _, tc := range []struct{ language, set, code, get, want string }{
+		{"python", "v = 7", "import time\nprint('go', flush=True)\nwhile True: time.sleep(0.01)", "print(v)", "7\n"},
+		{"bash", "v=7", "echo go; sleep 1000; echo on", "echo $v", "7\n"},
+		{"bash", "v=8", "echo go; while :; do :; done", "echo $v", "8\n"},
+		{"javascript", "let v = 7", "console.log('go'); while (true);", "console.log(v)", "7\n"},
+		{"javascript", "v = 8", "console.log('go'); await new Promise(() => {})", "console.log(v)", "8\n"},
+		{"javascript", "v = 9", "console.log('go'); require('child_process').execSync('sleep 1000')", "console.log(v)", "9\n"},
+	} {
+		s.begin(kernelapi.Run{Language: tc.language, Code: tc.set}).rest()
+		e := s.begin(kernelapi.Run{Language: tc.language, Code: tc.code})
+		var before []kernelapi.Event
+		for {
+			ev, ok := e.next()
+			if !ok {
+				t.Fatalf("%s %q ended: %+v", tc.language, tc.code, before)
+			}
+			if before = append(before, ev); ev.Type == kernelapi.Stdout {
+				break
+			}
+		}
+		if code := s.do("POST", "/contexts/"+tc.language+"/interrupt", nil, nil); code != http.StatusOK {
+			t.Errorf("interrupt = %d", code)
+		}
+		if got := e.rest(); got.Status != kernelapi.Interrupted {
+			t.Errorf("%s %q = %+v, want it interrupted", tc.language, tc.code, got)
+		}
+		s.run(tc.language, tc.get, summary{Stdout: tc.want})
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	s := start(t)
+	got := s.begin(kernelapi.Run{Code: "while True: pass", Timeout: 50 * time.Millisecond}).rest()
+	if got.Status != kernelapi.TimedOut || !strings.HasPrefix(got.Error, "KeyboardInterrupt") {
+		t.Errorf("run = %+v, want timed_out by a KeyboardInterrupt", got)
+	}
+	// Code that does not let itself be interrupted loses its interpreter.
+	got = s.begin(kernelapi.Run{Code: "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", Timeout: 50 * time.Millisecond}).rest()
+	if got.Status != kernelapi.TimedOut || got.Error != "InterpreterEnded: the interpreter ended: signal: killed" {
+		t.Errorf("run = %+v, want timed_out by the end of the interpreter", got)
+	}
+	s.run("python", "1", summary{Restarted: true, Results: []string{"main 1"}})
+}
+
+// TestAttach reads the events of a run again from the middle, as after a broken connection.
+func TestAttach(t *testing.T) {
+	s := start(t)
+	run := kernelapi.Run{Language: "bash", Code: "echo a; read -t 0.2 < <(sleep 10); echo b"}
+	e := s.begin(run)
+	for range 2 { // started, a
+		if _, ok := e.next(); !ok {
+			t.Fatal("the run ended")
+		}
+	}
+	e.body.Close()
+	got := s.attach(e.id, 2, run).rest()
+	if got.Stdout != "b\n" || got.Status != kernelapi.OK {
+		t.Errorf("the rest = %+v, want b", got)
+	}
+	if again := s.attach(e.id, 0, run).rest(); again.Stdout != "a\nb\n" {
+		t.Errorf("all = %+v, want a, b", again)
+	}
+}
+
+func TestContexts(t *testing.T) {
+	s := start(t)
+	var c kernelapi.Context
+	if code := s.do("POST", "/contexts", kernelapi.ContextSpec{ID: "c1", Language: "sh", Cwd: "/usr", Env: map[string]string{"V": "w"}}, &c); code != http.StatusOK {
+		t.Fatalf("create = %d", code)
+	}
+	if c.ID != "c1" || c.Language != "bash" || c.State != kernelapi.Idle {
+		t.Errorf("context = %+v", c)
+	}
+	in := func(context, code string) summary {
+		return s.begin(kernelapi.Run{Context: context, Code: code}).rest()
+	}
+	if got := in("c1", "pwd; echo $V; x=1"); got.Stdout != "/usr\nw\n" {
+		t.Errorf("run = %+v", got)
+	}
+	s.run("bash", "echo ${x-none}", summary{Stdout: "none\n"})
+	var all []kernelapi.Context
+	if s.do("GET", "/contexts", nil, &all); len(all) != 2 || all[0].ID != "c1" || all[1].ID != "bash" {
+		t.Errorf("contexts = %+v", all)
+	}
+	if s.do("POST", "/contexts/c1/restart", nil, &c); c.Restarts != 1 || c.State != kernelapi.Idle {
+		t.Errorf("restarted = %+v", c)
+	}
+	if got := in("c1", "echo ${x-none}"); got.Stdout != "none\n" {
+		t.Errorf("after a restart: %+v", got)
+	}
+	if code := s.do("DELETE", "/contexts/c1", nil, nil); code != http.StatusOK {
+		t.Errorf("delete = %d", code)
+	}
+	var refused kernelapi.Error
+	if code := s.do("POST", "/runs/late", kernelapi.Run{Context: "c1"}, &refused); code != http.StatusNotFound || refused.Code != kernelapi.CodeNotFound {
+		t.Errorf("a run in a deleted context = %d %+v", code, refused)
+	}
+	for _, spec := range []kernelapi.ContextSpec{{ID: "a", Language: "cobol"}, {ID: "a/b", Language: "bash"}, {ID: "a", Language: "bash", Cwd: "/does/not/exist"}} {
+		if code := s.do("POST", "/contexts", spec, &refused); code != http.StatusBadRequest || refused.Code != kernelapi.CodeInvalid {
+			t.Errorf("create %+v = %d %+v, want it refused", spec, code, refused)
+		}
+	}
+}
+
+// TestNotInstalled has a PATH without interpreters.
+func TestNotInstalled(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	s := start(t)
+	for language, want := range map[string]string{"javascript": "apt_packages nodejs", "r": "apt_packages r-cran-irkernel", "bash": "apt_packages bash"} {
+		var refused kernelapi.Error
+		code := s.do("POST", "/contexts", kernelapi.ContextSpec{ID: "c", Language: language}, &refused)
+		if code != http.StatusNotImplemented || refused.Code != kernelapi.CodeNotInstalled || !strings.Contains(refused.Message, want) {
+			t.Errorf("create %s = %d %+v, want %q in it", language, code, refused, want)
+		}
+	}
+}
+
+// TestBounds has more output, and larger results, than a run may have.
+func TestBounds(t *testing.T) {
+	s := start(t)
+	got := s.begin(kernelapi.Run{Language: "bash", Code: "head -c 30000000 /dev/zero | tr '\\0' x; echo end"}).rest()
+	if got.Status != kernelapi.OK || !got.Truncated || len(got.Stdout) > kernelapi.MaxEvents {
+		t.Errorf("%d bytes of output, truncated: %v, %s", len(got.Stdout), got.Truncated, got.Status)
+	}
+	e := s.begin(kernelapi.Run{Code: "from IPython.display import display\ndisplay({'text/plain': 'small', 'text/html': 'x' * 5000000}, raw=True)"})
+	for {
+		ev, ok := e.next()
+		if !ok {
+			t.Fatal("the run has no result")
+		}
+		if ev.Type == kernelapi.Result {
+			if diff := cmp.Diff([]string{"text/html"}, ev.Omitted); diff != "" || string(ev.Data["text/plain"]) != `"small"` {
+				t.Errorf("omitted (-want +got):\n%s\ndata %v", diff, ev.Data)
+			}
+			break
+		}
+	}
+	e.rest()
+	s.run("python", "1", summary{Results: []string{"main 1"}})
+}
+
+// BenchmarkPython is one plus one in a context that runs.
+func BenchmarkPython(b *testing.B) {
+	s := kernel.New(b.TempDir())
+	h := httptest.NewServer(s.Handler())
+	defer h.Close()
+	defer s.Close()
+	for i := 0; b.Loop(); i++ {
+		resp, err := http.Post(fmt.Sprintf("%s/runs/b%d", h.URL, i), "", strings.NewReader(`{"language": "python", "code": "1+1"}`))
+		if err != nil {
+			b.Fatal(err)
+		}
+		data, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || !bytes.Contains(data, []byte(`"status":"ok"`)) {
+			b.Fatalf("%s, %v", data, err)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+// The harness of Node.js: executes code in the global scope and keeps its state.
+'use strict';
+const fs = require('node:fs');
+const vm = require('node:vm');
+const util = require('node:util');
+const path = require('node:path');
+const { pathToFileURL } = require('node:url');
+const { createRequire } = require('node:module');
+const { Session } = require('node:inspector');
+
+const session = new Session();
+session.connect();
+
+const reply = (message) => {
+  let data = Buffer.from(JSON.stringify(message) + '\n');
+  while (data.length > 0) data = data.subarray(fs.writeSync(4, data));
+};
+
+// Code is evaluated as in a directory, as in "node -e".
+const userRequire = createRequire(path.join(process.cwd(), '[code].js'));
+globalThis.require = userRequire;
+const importName = '__modbox_import';
+Object.defineProperty(globalThis, importName, {
+  value: (name) => {
+    if (/^\.{0,2}\//.test(name)) return import(pathToFileURL(path.resolve(name)).href);
+    try {
+      const found = userRequire.resolve(name);
+      if (path.isAbsolute(found)) return import(pathToFileURL(found).href);
+    } catch {}
+    return import(name);
+  },
+});
+
+const bundle = (value) => {
+  const custom = value?.[Symbol.for('Jupyter.display')];
+  if (typeof custom === 'function') {
+    const data = custom.call(value);
+    if (data && typeof data === 'object') return data;
+  }
+  const data = { 'text/plain': util.inspect(value, { maxArrayLength: 1000, maxStringLength: 100000 }) };
+  if (value && typeof value === 'object') {
+    const prototype = Object.getPrototypeOf(value);
+    if (Array.isArray(value) || prototype === Object.prototype || prototype === null) {
+      try {
+        const json = JSON.stringify(value);
+        if (json !== undefined && json.length <= 1 << 20) data['application/json'] = JSON.parse(json);
+      } catch {}
+    }
+  }
+  return data;
+};
+
+// display shows a value, or a bundle of formats with display({'text/html': '…'}, {raw: true}).
+globalThis.display = (value, options) => {
+  reply({ type: 'result', data: options?.raw ? value : bundle(value) });
+};
+
+// Static imports are not allowed in scripts, and import() needs a module to belong to.
+const imports = (code) =>
+  code
+    .replace(/^([ \t]*)import\s+(?:([\w$]+)\s*(?:,\s*)?)?(?:\*\s*as\s+([\w$]+)\s*|\{([^}]*)\}\s*)?from\s*(['"][^'"\n]+['"])[ \t]*;?/gm, (all, space, main, names, list, from) => {
+      const load = `await ${importName}(${from})`;
+      if (names) return `${space}const ${names} = ${load};${main ? ` const ${main} = ${names}.default;` : ''}`;
+      const parts = [];
+      if (main) parts.push(`default: ${main}`);
+      for (const item of (list ?? '').split(',')) {
+        const name = item.trim();
+        if (name && !name.startsWith('type ')) parts.push(name.replace(/\s+as\s+/, ': '));
+      }
+      return `${space}const { ${parts.join(', ')} } = ${load};`;
+    })
+    .replace(/^([ \t]*)import\s*(['"][^'"\n]+['"])[ \t]*;?/gm, `$1await ${importName}($2);`)
+    .replace(/(^|[^.\w$])import\s*\(/gm, `$1${importName}(`);
+
+const typescript = process.argv[2] === 'typescript';
+const strip = (() => {
+  if (!typescript) return (code) => code;
+  const tryRequire = (name) => {
+    for (const from of [userRequire, require, createRequire(path.join(path.dirname(process.execPath), '../lib/node_modules/x.js')), createRequire('/usr/share/nodejs/x.js'), createRequire('/usr/local/lib/node_modules/x.js')]) {
+      try {
+        return from(name);
+      } catch {}
+    }
+    return undefined;
+  };
+  const esbuild = tryRequire('esbuild');
+  if (esbuild) return (code) => esbuild.transformSync(code, { loader: 'ts', target: 'esnext', tsconfigRaw: { compilerOptions: { verbatimModuleSyntax: true } } }).code;
+  const ts = tryRequire('typescript');
+  if (ts) return (code) => ts.transpileModule(code, { compilerOptions: { target: ts.ScriptTarget.ESNext, module: ts.ModuleKind.ESNext, verbatimModuleSyntax: true } }).outputText;
+  const { stripTypeScriptTypes } = require('node:module');
+  if (stripTypeScriptTypes) return (code) => stripTypeScriptTypes(code, { mode: 'strip' });
+  return undefined;
+})();
+if (!strip) {
+  console.error('TypeScript needs esbuild or typescript (npm install -g esbuild), or Node.js 22.13 or newer');
+  process.exit(3);
+}
+
+let interrupt = () => {};
+process.on('SIGINT', () => interrupt());
+const report = (err) => console.error(err);
+process.on('uncaughtException', report);
+process.on('unhandledRejection', report);
+
+const fail = (err) => {
+  const isError = util.types.isNativeError(err);
+  let lines = (isError && err.stack ? err.stack : util.inspect(err)).split('\n');
+  const ours = lines.findIndex((line) => line.includes('Session.post (node:inspector'));
+  if (ours >= 0) lines = lines.slice(0, ours);
+  reply({ type: 'error', name: isError ? String(err.name) : 'Error', value: isError ? String(err.message) : String(lines[0]), traceback: lines });
+};
+
+let count = 0;
+const execute = (code) => {
+  let open = true;
+  const end = (failed) => {
+    if (!open) return;
+    open = false;
+    interrupt = () => {};
+    reply({ done: true, failed, count });
+  };
+  const interrupted = () => {
+    if (open) reply({ type: 'error', name: 'Interrupted', value: 'the execution was interrupted', traceback: [] });
+    end(true);
+  };
+  count++;
+  interrupt = interrupted;
+  let expression;
+  try {
+    expression = imports(strip(code));
+  } catch (err) {
+    fail(err);
+    return end(true);
+  }
+  const finish = (err, answer) => {
+    if (!open) return;
+    const failed = err || answer.exceptionDetails;
+    // The value is passed by reference, to code of ours that runs like the user's.
+    finish.value = (value) => {
+      try {
+        if (failed) fail(value);
+        else if (value !== undefined) reply({ type: 'result', main: true, data: bundle(value) });
+        end(Boolean(failed));
+      } catch (thrown) {
+        fail(thrown);
+        end(true);
+      }
+    };
+    if (err) return finish.value(err);
+    const value = failed ? failed.exception ?? {} : answer.result;
+    const { objectId, unserializableValue } = value;
+    const argument = objectId ? { objectId } : unserializableValue ? { unserializableValue } : 'value' in value ? { value: value.value } : {};
+    globalThis[valueKey] = finish.value;
+    session.post('Runtime.callFunctionOn', {
+      executionContextId: contextId, arguments: [argument], silent: true,
+      functionDeclaration: `function (value) { const f = globalThis[Symbol.for('modbox.value')]; delete globalThis[Symbol.for('modbox.value')]; f(value); }`,
+    });
+    if (objectId) session.post('Runtime.releaseObject', { objectId });
+  };
+  post = () => session.post('Runtime.evaluate', { expression, replMode: true, silent: true }, finish);
+  try {
+    evaluate.runInThisContext({ breakOnSigint: true });
+  } catch {
+    interrupted();
+  }
+};
+
+// SIGINT ends synchronous code only within a script of vm.
+const valueKey = Symbol.for('modbox.value');
+let post;
+Object.defineProperty(globalThis, '__modbox_post', { value: () => post() });
+const evaluate = new vm.Script('__modbox_post()');
+let contextId;
+session.on('Runtime.executionContextCreated', ({ params }) => {
+  contextId ??= params.context.id;
+});
+session.post('Runtime.enable');
+
+let rest = '';
+const requests = fs.createReadStream(null, { fd: 3, encoding: 'utf8' });
+requests.on('data', (data) => {
+  const lines = (rest + data).split('\n');
+  rest = lines.pop();
+  for (const line of lines) execute(JSON.parse(line).code);
+});
+requests.on('end', () => process.exit(0));
+process.argv.splice(1);
+reply({ ready: true });
